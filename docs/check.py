@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Checks the documents: links and anchors lead somewhere, every page is linked, lines are short, words are those of the
-field, and the picture of the terminal is what its recording gives.
+"""Checks the documents: links and anchors exist, every page is linked, lines are short, discouraged words are not used,
+and the picture of the terminal matches its recording.
 
-    docs/check.py        prints what is wrong, and ends with 1 if anything is
+    docs/check.py        prints all problems, and exits with 1 if there are any
 """
 
 import re
@@ -11,17 +11,18 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Written by programs: their lines are as long as they are, and their words are those of the source.
+# Generated pages: line length and words are not checked.
 GENERATED = [ROOT / "docs" / name for name in ("errors.md", "settings.md")] + [ROOT / "docs/benchmarks"]
 # Lists of one entry per line, which may be long.
 LISTS = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "crates/README.md")]
 COLUMNS = 120
-# A word that readers had to look up, and the one that the field uses.
+# Discouraged words, and the words to use instead.
 WORDS = {
     r"\bwhoever\b": "name the person or the program",
     r"\bsuperuser": "root",
-    r"\blazy view": "FUSE mount",
-    r"\bstarted ahead\b": "warm pool",
+    r"\blazy view": "lazy mount",
+    r"\bFUSE mount": "lazy mount",
+    r"\bstarted ahead\b": "pre-started, or warm pool",
 }
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 
@@ -36,7 +37,7 @@ def is_generated(page):
 
 
 def prose(text):
-    """The text without blocks of code, line by line as it was."""
+    """Returns the lines of a text; lines of code blocks are empty."""
     fenced, lines = False, []
     for line in text.splitlines():
         if line.lstrip().startswith("```"):
@@ -47,7 +48,7 @@ def prose(text):
 
 
 def anchors(page):
-    """The names that GitHub gives to the headings of a page."""
+    """Returns the anchors that GitHub generates for the headings of a page."""
     names = set()
     for line in prose(page.read_text()):
         if line.startswith("#"):
@@ -68,13 +69,13 @@ def broken_links(page):
         path, _, anchor = target.partition("#")
         there = (page.parent / path).resolve() if path else page
         if not there.exists():
-            yield f"{page.relative_to(ROOT)}:{number}: {target} is not there"
+            yield f"{page.relative_to(ROOT)}:{number}: {target} does not exist"
         elif anchor and anchor not in anchors(there):
             yield f"{page.relative_to(ROOT)}:{number}: {target} has no such heading"
 
 
 def unlinked(all_pages):
-    """Pages that nobody finds who begins with the README and follows links."""
+    """Returns pages that cannot be reached from the README by links."""
     seen, waiting = set(), [ROOT / "README.md"]
     while waiting:
         page = waiting.pop()
@@ -110,7 +111,7 @@ def main():
     wrong = [*unlinked(all_pages), *picture()]
     for page in all_pages:
         wrong += [*broken_links(page), *style(page)]
-    print("\n".join(wrong) if wrong else f"{len(all_pages)} pages are well")
+    print("\n".join(wrong) if wrong else f"checked {len(all_pages)} pages, no problems")
     sys.exit(bool(wrong))
 
 

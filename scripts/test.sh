@@ -6,9 +6,26 @@
 
 scripts/deps.sh test
 
+# Tests that cannot run on this machine append a line each.
+WORKSPACE_TEST_SKIPPED=$PWD/target/skipped-tests
+export WORKSPACE_TEST_SKIPPED
+mkdir -p target
+rm -f "$WORKSPACE_TEST_SKIPPED"
+
+list_skipped() {
+    if [ ! -s "$WORKSPACE_TEST_SKIPPED" ]; then
+        echo "no test was skipped"
+        return
+    fi
+    sort -u "$WORKSPACE_TEST_SKIPPED" -o "$WORKSPACE_TEST_SKIPPED"
+    echo "$(wc -l < "$WORKSPACE_TEST_SKIPPED") tests or parts of tests were skipped:"
+    sed 's/^/  /' "$WORKSPACE_TEST_SKIPPED"
+}
+
 run_tests() {
     if have_cargo nextest; then
         if ci; then set -- --run-ignored all; fi
+        if [ -n "${WORKSPACE_TEST_FULL:-}" ]; then set -- --profile full "$@"; fi
         cargo nextest run $locked --workspace --no-fail-fast "$@"
     else
         if ci; then set -- --include-ignored; fi
@@ -31,3 +48,4 @@ step "tests" run_tests
 if [ -n "${WORKSPACE_TEST_FULL:-}" ]; then step "tests on another kernel" run_on_other_kernel; fi
 step "the API against its description" scripts/schemathesis.sh
 step "documentation tests" cargo test $locked --workspace --doc
+step "skipped tests" list_skipped

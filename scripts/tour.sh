@@ -14,8 +14,8 @@ fi
 tour=$(mktemp -d "${TMPDIR:-/tmp}/workspace-tour.XXXXXX")
 mounted=
 clean_up() {
-    [ -z "$mounted" ] || "$WORKSPACE" umount "$tour/view" || true
-    # A view that could not be unmounted is not to be walked into.
+    [ -z "$mounted" ] || "$WORKSPACE" umount "$tour/mnt" || true
+    # A lazy mount that could not be unmounted must not be walked into.
     rm -rf --one-file-system "$tour"
 }
 trap clean_up EXIT
@@ -69,13 +69,13 @@ edit_project() {
     chmod +x project/build.sh
 }
 
-look_through_the_view() {
-    mkdir -p view
-    if run workspace mount view; then
+look_through_the_mount() {
+    mkdir -p mnt
+    if run workspace mount mnt; then
         mounted=yes
-        run ls -R "view/$first"
-        run cat "view/$first/src/main.rs"
-        run workspace umount view
+        run ls -R "mnt/$first"
+        run cat "mnt/$first/src/main.rs"
+        run workspace umount mnt
         mounted=
     else
         echo "This machine cannot mount it (the reason is above); everything else works without."
@@ -106,8 +106,8 @@ run workspace checkout "$first" copy
 run workspace checkout "$second" copy
 run cat copy/src/main.rs
 
-say "The lazy view: any snapshot as a read-only directory, at once, whatever its size"
-look_through_the_view
+say "The lazy mount: any snapshot as a read-only directory, at once, whatever its size"
+look_through_the_mount
 
 say "A search keeps its steps as episodes: where it was, what it did, what that was worth"
 take root workspace episode add "$first" --action "start" --reward 0

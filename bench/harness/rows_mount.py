@@ -1,4 +1,4 @@
-"""Rows of the lazy view."""
+"""Rows of the lazy mount."""
 
 import os
 import time
@@ -57,7 +57,7 @@ def time_first_read(tool, point, path, original):
 
 
 def grep(bench):
-    row = Row("grep", f"grep -r through the lazy view of {bench.scale.files:,} files", "no process of ours starts")
+    row = Row("grep", f"grep -r through the lazy mount of {bench.scale.files:,} files", "no process of ours starts")
     tree = bench.data.tree(bench.scale.files)
     tool = bench.workspace()
     tool.reset()

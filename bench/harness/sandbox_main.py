@@ -75,7 +75,7 @@ def main(words, usage):
     output, results = place(quick)
     if "--render" not in options:
         if os.geteuid() != 0:
-            print("error: the peers need the superuser", file=sys.stderr)
+            print("error: the peers need root", file=sys.stderr)
             return 1
         if INSIDE not in os.environ:
             return inside(words)

@@ -39,7 +39,7 @@ def create_and_run(client):
 
 
 def warm(bench):
-    row = Row("warm", "create to first output, started ahead", "REST create and run; peers: the program's start to its first byte")
+    row = Row("warm", "create to first output, pre-started", "REST create and run; peers: the program's start to its first byte")
     ours, docker = [], []
     with bench.server() as server:
         client = server.client()
@@ -58,7 +58,7 @@ def warm(bench):
 
 
 def cold(bench):
-    row = Row("cold", "create to first output, nothing started ahead", "as above with POOL_SIZE=0; runc and crun with Docker's own configuration")
+    row = Row("cold", "create to first output, nothing pre-started", "as above with POOL_SIZE=0; runc and crun with Docker's own configuration")
     samples = {OURS: []}
     with bench.server(POOL_SIZE="0") as server:
         client = server.client()
@@ -161,7 +161,7 @@ def parallel(bench):
 
 
 def ordinary(bench):
-    row = Row("ordinary", "as an ordinary user", "create to first output, the server and bwrap as a user without rights; Docker's daemon is the superuser's")
+    row = Row("ordinary", "as an ordinary user", "create to first output, the server and bwrap as a user without rights; the Docker daemon runs as root")
     samples = {}
 
     def measured(what, **settings):
@@ -175,21 +175,21 @@ def ordinary(bench):
                 samples.setdefault(("docker run", what), []).append(time_to_output(bench.docker.run()))
                 samples.setdefault(("bwrap", what), []).append(time_to_output(bench.bubblewrap.run(), NOBODY))
 
-    measured("started ahead")
+    measured("pre-started")
     measured("cold", POOL_SIZE="0")
     for (tool, what), taken in samples.items():
         add(row, tool, what, taken)
-    warm, cold = (statistics.median(samples[OURS, what]) for what in ("started ahead", "cold"))
-    docker = statistics.median(samples["docker run", "started ahead"])
-    row.at_least("started ahead: ≥ 30 × faster than `docker run`", docker / warm, 30, "×")
-    row.at_most("started ahead: p50 ≤ 10 ms", warm * 1000, 10, "ms")
+    warm, cold = (statistics.median(samples[OURS, what]) for what in ("pre-started", "cold"))
+    docker = statistics.median(samples["docker run", "pre-started"])
+    row.at_least("pre-started: ≥ 30 × faster than `docker run`", docker / warm, 30, "×")
+    row.at_most("pre-started: p50 ≤ 10 ms", warm * 1000, 10, "ms")
     docker = statistics.median(samples["docker run", "cold"])
     row.at_least("cold: ≥ 8 × faster than `docker run`", docker / cold, 8, "×")
     return row
 
 
 def run_true(bench):
-    row = Row("run", "`true` in a sandbox that is there", "REST over a kept connection; peer: docker exec; then 16 connections at once")
+    row = Row("run", "`true` in a running sandbox", "REST over a kept connection; peer: docker exec; then 16 connections at once")
     ours, docker = [], []
     with bench.server() as server:
         client = server.client()

@@ -33,7 +33,7 @@ def main(words, usage):
     output, results = place(quick, "tenants")
     if "--render" not in options:
         if os.geteuid() != 0:
-            print("error: the rows of the superuser need the superuser", file=sys.stderr)
+            print("error: the rows with a server of root need root", file=sys.stderr)
             return 1
         measure(chosen, quick, results, output)
     render(results, output)

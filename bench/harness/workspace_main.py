@@ -148,7 +148,7 @@ def main(words, usage):
     output, results = place(quick, "workspace")
     if "--render" not in options:
         if os.geteuid() != 0:
-            print("error: mounting needs the superuser", file=sys.stderr)
+            print("error: mounting needs root", file=sys.stderr)
             return 1
         measure(chosen, quick, results, output)
     render(results, output)

@@ -71,12 +71,12 @@ def ordinary(bench):
 
 
 def lazy(bench):
-    row = Row("lazy", "workspace from a snapshot never seen on this machine, to the first byte read", f"{LIBRARY}, over the lazy view; nothing of the tree is written")
+    row = Row("lazy", "workspace from a snapshot never seen on this machine, to the first byte read", f"{LIBRARY}, over the lazy mount; nothing of the tree is written")
     taken = bench.part("lazy", rounds=max(3, bench.rounds // 3))
-    for what in ("view not running", "view running"):
+    for what in ("lazy mount not running", "lazy mount running"):
         put(row, OURS, what, taken[what])
         row.at_most(f"{what}: ≤ 50 ms", statistics.median(taken[what]), 50, "ms")
-    row.notes.append("The store's files are in the page cache. Each view is new, and each workspace the first over it of this tree.")
+    row.notes.append("The store's files are in the page cache. Each lazy mount is new, and each workspace the first over it of this tree.")
     return row
 
 
@@ -141,13 +141,13 @@ def many(bench):
 
 
 def build(bench):
-    row = Row("build", "`make` of a C project", "zstd's library, as its crate has it; alternating, new workspaces and a new view each time")
+    row = Row("build", "`make` of a C project", "zstd's library, as its crate has it; alternating, new workspaces and a new lazy mount each time")
     project = make_project(bench)
     taken = bench.part("build", rounds=bench.builds, tree=project, bed="bed-build", jobs=os.cpu_count())
-    for tool, key in (("plain directory", "plain"), ("workspace", "layers"), ("workspace, lazy view", "lazy view")):
+    for tool, key in (("plain directory", "plain"), ("workspace", "layers"), ("workspace, lazy mount", "lazy mount")):
         for when, shown in (("first", "first time"), ("again", "second time")):
             row.add(tool, shown, "s", summary(taken[f"{key}, {when}"], 1e-3))
-    for tool, key, limit in (("workspace", "layers", 1.05), ("workspace, lazy view", "lazy view", 1.25)):
+    for tool, key, limit in (("workspace", "layers", 1.05), ("workspace, lazy mount", "lazy mount", 1.25)):
         ratios = [run / plain for when in ("first", "again") for run, plain in zip(taken[f"{key}, {when}"], taken[f"plain, {when}"])]
         row.add(tool, "of the plain directory in the same round", "×", summary(ratios))
         row.at_most(f"over the {key}: ≤ {limit} × the plain directory", statistics.median(ratios), limit, "×")

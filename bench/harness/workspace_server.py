@@ -105,7 +105,7 @@ class Sandboxes:
             self.client.ask("POST", "/api/v1/sandboxes/batch-delete", {"ids": ids[start : start + 50]})
 
     def wait_for_pool(self):
-        """What is started ahead is started again when somebody has taken it."""
+        """Gives the server a second to refill the warm pool."""
         time.sleep(1)
 
     def search(self, steps):

@@ -12,7 +12,7 @@ use std::time::Instant;
 use serde::Serialize;
 use workspace_state::{Durability, NewSnapshot, Snapshot, SnapshotId, Store, Tree, VirtualTree, diff};
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::plan::{Kind, Parameters, Plan};
 use crate::rng::Rng;
 use crate::stats::{Latency, Spread};

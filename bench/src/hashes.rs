@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use sha2::Digest;
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::rng::Rng;
 use crate::stats::median;
 use crate::text::{Language, Writer};

@@ -15,7 +15,7 @@ use heed::{Database, Env, EnvFlags, EnvOpenOptions};
 use rustix::io::ReadWriteFlags;
 use serde::Serialize;
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::rng::Rng;
 use crate::stats::Latency;
 

@@ -6,6 +6,7 @@
 mod args;
 mod bigfile;
 mod engine;
+mod failure;
 mod hashes;
 mod history;
 mod layouts;
@@ -17,15 +18,12 @@ mod text;
 mod tree;
 mod workspaces;
 
-use std::error::Error;
 use std::process::ExitCode;
 
 use args::Args;
+use failure::Failure;
 use history::History;
 use plan::{Parameters, Plan};
-
-/// Error that ends the program with its message; threads of a measurement return it.
-type Failure = Box<dyn Error + Send + Sync>;
 
 const USAGE: &str = "\
 usage: workspace-bench COMMAND …
@@ -43,8 +41,8 @@ usage: workspace-bench COMMAND …
 ";
 
 fn main() -> ExitCode {
-    // Workspaces start this program again, as a helper or as the process of a lazy view.
-    if let Some(code) = workspace_host::helper_main().or_else(workspaces::view_entry) {
+    // Workspaces start this program again, as a helper or as the process of a lazy mount.
+    if let Some(code) = workspace_host::helper_main().or_else(workspaces::lazy_mount_entry) {
         return code;
     }
     let mut words = std::env::args().skip(1);

@@ -18,9 +18,9 @@ use workspace_state::{
     NewSnapshot, Quiet, SnapshotId, SnapshotOptions, Store, Tree, VirtualTree, snapshot_directory,
 };
 
-use crate::Failure;
 use crate::args::Args;
 use crate::engine::regular_paths;
+use crate::failure::Failure;
 use crate::plan::{Kind, Parameters, Plan};
 use crate::rng::Rng;
 use crate::text::{Language, Writer};

@@ -11,27 +11,29 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::overlay::{self, Overlay};
 use workspace_state::{
     Durability, NewSnapshot, Quiet, SnapshotId, SnapshotOptions, Store, snapshot_directory,
 };
-use workspace_workspace::{Choice, Kind, LazyCommand, Materialize, New, Options, Workspaces};
+use workspace_workspace::{
+    LazyCommand, Materialize, NewWorkspace, Options, ProviderKind, ProviderPreference, Workspaces,
+};
 
-use crate::Failure;
 use crate::args::Args;
 use crate::engine::regular_paths;
+use crate::failure::Failure;
 use crate::plan::{Parameters, Plan};
 
-/// Argument with which this program serves a lazy view.
-const VIEW_ARG: &str = "serve-view";
+/// Argument with which this program serves a lazy mount.
+const LAZY_MOUNT_ARG: &str = "serve-lazy-mount";
 /// Number of changed files.
 const CHANGED_FILES: usize = 10;
 
-/// Serves a lazy view if the arguments request it.
-pub(crate) fn view_entry() -> Option<ExitCode> {
+/// Serves a lazy mount if the arguments request it.
+pub(crate) fn lazy_mount_entry() -> Option<ExitCode> {
     let mut words = std::env::args_os().skip(1);
-    if words.next()? != VIEW_ARG {
+    if words.next()? != LAZY_MOUNT_ARG {
         return None;
     }
     match workspace_mount::daemon_main(words) {
@@ -84,7 +86,7 @@ fn some_files(files: usize) -> Vec<String> {
 struct TestBed {
     root: PathBuf,
     store: Store,
-    holder: Holder,
+    holder: NamespaceHolder,
     snapshot: SnapshotId,
 }
 
@@ -103,24 +105,25 @@ impl TestBed {
                 id
             }
         };
-        let holder = Holder::find_or_start(&root)?;
+        let holder = NamespaceHolder::find_or_start(&root)?;
         Ok(Self { root, store, holder, snapshot })
     }
 
     /// Opens the workspaces whose layers are in a directory of this name.
     fn workspaces(&self, layers: &str) -> Result<Workspaces, Failure> {
-        let lazy = LazyCommand { program: std::env::current_exe()?, words: vec![OsString::from(VIEW_ARG)] };
+        let lazy =
+            LazyCommand { program: std::env::current_exe()?, args: vec![OsString::from(LAZY_MOUNT_ARG)] };
         let workspaces = Workspaces::open(Options {
             directory: self.root.join("workspaces"),
             layers: self.root.join(layers),
             store: self.store.clone(),
             holder: Ok(self.holder.clone()),
             owner: None,
-            provider: Choice::Prefer(Kind::Overlay),
+            provider: ProviderPreference::Prefer(ProviderKind::Overlay),
             lazy: Some(lazy),
             reserve: 0,
         })?;
-        if let Some(reason) = workspaces.chosen().lack(Kind::Overlay) {
+        if let Some(reason) = workspaces.provider_selection().unavailable_reason(ProviderKind::Overlay) {
             return Err(reason.to_owned().into());
         }
         for left in workspaces.list()? {
@@ -137,8 +140,8 @@ impl TestBed {
         Ok(workspaces)
     }
 
-    fn wanted(&self, materialize: Materialize) -> New<'static> {
-        New { snapshot: Some(self.snapshot), materialize, ..New::default() }
+    fn wanted(&self, materialize: Materialize) -> NewWorkspace<'static> {
+        NewWorkspace { snapshot: Some(self.snapshot), materialize, ..NewWorkspace::default() }
     }
 
     /// Appends a line to files of a workspace.
@@ -148,8 +151,8 @@ impl TestBed {
         succeed(command.args(files.iter().map(|file| at.join(file))))
     }
 
-    /// Stops the lazy view, so that the next use starts another one.
-    fn end_view(&self, layers: &str) -> Result<(), Failure> {
+    /// Stops the lazy mount, so that the next use starts another one.
+    fn end_lazy_mount(&self, layers: &str) -> Result<(), Failure> {
         overlay::unmount(&self.holder, &self.root.join(layers).join("view"))?;
         Ok(())
     }
@@ -165,7 +168,7 @@ fn create(bed: &TestBed, rounds: usize, samples: &mut Samples) -> Result<(), Fai
             match (turn + round) % 3 {
                 0 => ours(bed, &workspaces, samples)?,
                 1 => bare_mount(bed, &bare, &layer, samples)?,
-                _ if bed.holder == Holder::Machine => mount_program(&bare, &layer, samples)?,
+                _ if bed.holder == NamespaceHolder::Machine => mount_program(&bare, &layer, samples)?,
                 _ => {}
             }
         }
@@ -245,7 +248,7 @@ fn copy(
     samples: &mut Samples,
 ) -> Result<(), Failure> {
     let workspaces = bed.workspaces("layers")?;
-    let new = New { provider: Some(Kind::Copy), ..bed.wanted(Materialize::Auto) };
+    let new = NewWorkspace { provider: Some(ProviderKind::Copy), ..bed.wanted(Materialize::Auto) };
     let made = timed(samples, "create", || workspaces.create("one", &new))?;
     bed.edit(&made.path, files)?;
     let found = timed(samples, "changes, first time", || differences(&workspaces))?;
@@ -267,12 +270,12 @@ fn lazy(bed: &TestBed, files: &[String], rounds: usize, samples: &mut Samples) -
     small.write("file", b"small".to_vec())?;
     let small = small.commit(NewSnapshot::with_message("small"))?.id;
     for round in 0..rounds {
-        // Each round has its own directory of layers, and so its own view.
-        for (what, is_running) in [("view not running", false), ("view running", true)] {
+        // Each round has its own directory of layers, and so its own lazy mount.
+        for (what, is_running) in [("lazy mount not running", false), ("lazy mount running", true)] {
             let layers = format!("lazy-{round}-{is_running}");
             let workspaces = bed.workspaces(&layers)?;
             if is_running {
-                let new = New { snapshot: Some(small), ..bed.wanted(Materialize::Lazy) };
+                let new = NewWorkspace { snapshot: Some(small), ..bed.wanted(Materialize::Lazy) };
                 workspaces.create("small", &new)?;
             }
             let file = &files[round % files.len()];
@@ -283,7 +286,7 @@ fn lazy(bed: &TestBed, files: &[String], rounds: usize, samples: &mut Samples) -
             for id in ["one", "small"] {
                 workspaces.cleanup(id)?;
             }
-            bed.end_view(&layers)?;
+            bed.end_lazy_mount(&layers)?;
             drop(workspaces);
             fs::remove_dir_all(bed.root.join(&layers))?;
         }
@@ -360,7 +363,7 @@ fn disk(path: &Path) -> Result<u64, Failure> {
     Ok(bytes)
 }
 
-/// Measures `make` of a project: in a plain directory, over layers, over the lazy view.
+/// Measures `make` of a project: in a plain directory, over layers, over the lazy mount.
 fn build(
     bed: &TestBed,
     project: &Path,
@@ -395,9 +398,9 @@ fn build_lazily(bed: &TestBed, round: usize, jobs: usize, samples: &mut Samples)
     let other = TestBed { root: bed.root.join("lazily"), ..bed.clone() };
     let workspaces = other.workspaces(&layers)?;
     let made = workspaces.create("build", &bed.wanted(Materialize::Lazy))?;
-    make(&made.path, jobs, ["lazy view, first", "lazy view, again"], samples)?;
+    make(&made.path, jobs, ["lazy mount, first", "lazy mount, again"], samples)?;
     workspaces.cleanup("build")?;
-    other.end_view(&layers)
+    other.end_lazy_mount(&layers)
 }
 
 fn make(at: &Path, jobs: usize, what: [&'static str; 2], samples: &mut Samples) -> Result<(), Failure> {

@@ -97,8 +97,8 @@ _workspace() {
             workspace,sandbox)
                 cmd="workspace__subcmd__sandbox"
                 ;;
-            workspace,serve-view)
-                cmd="workspace__subcmd__serve__subcmd__view"
+            workspace,serve-lazy-mount)
+                cmd="workspace__subcmd__serve__subcmd__lazy__subcmd__mount"
                 ;;
             workspace,shell)
                 cmd="workspace__subcmd__shell"
@@ -256,8 +256,8 @@ _workspace() {
             workspace__subcmd__help,sandbox)
                 cmd="workspace__subcmd__help__subcmd__sandbox"
                 ;;
-            workspace__subcmd__help,serve-view)
-                cmd="workspace__subcmd__help__subcmd__serve__subcmd__view"
+            workspace__subcmd__help,serve-lazy-mount)
+                cmd="workspace__subcmd__help__subcmd__serve__subcmd__lazy__subcmd__mount"
                 ;;
             workspace__subcmd__help,shell)
                 cmd="workspace__subcmd__help__subcmd__shell"
@@ -527,7 +527,7 @@ _workspace() {
 
     case "${cmd}" in
         workspace)
-            opts="-h -V --store --json --help --version snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help"
+            opts="-h -V --store --json --help --version snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-lazy-mount help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1132,7 +1132,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help)
-            opts="snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help"
+            opts="snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-lazy-mount help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1873,7 +1873,7 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        workspace__subcmd__help__subcmd__serve__subcmd__view)
+        workspace__subcmd__help__subcmd__serve__subcmd__lazy__subcmd__mount)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -3505,7 +3505,7 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        workspace__subcmd__serve__subcmd__view)
+        workspace__subcmd__serve__subcmd__lazy__subcmd__mount)
             opts="-h --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

@@ -21,19 +21,26 @@ LINES = 8
 
 HEAD = """# Design: the command line
 
-This page has the commands and errors that people meet most, beside those of git and uv, recorded by
-[`cli.py`](cli.py). Read it before you change a message: the same kind of thing should look the same everywhere. `$?` is
-the exit status where it is not 0, and `…` stands for ids and lines that were left out.
+This page compares the most common commands and errors with those of git and uv. [`cli.py`](cli.py) records it. Read it
+before you change a message, so that similar messages have the same form everywhere. `$?` is the exit status if it is
+not 0, and `…` replaces parts of ids and omitted lines.
 
 ## Rules
 
-- A command that makes something prints its id and nothing else, so that `id=$(workspace …)` works.
-- A command that changes something prints nothing, or one line on stderr with counts.
-- Lists are columns with a head in capitals, as of `ps` and `docker`; `--json` prints a record per line.
-- An error is `error: ` and one sentence with the name that was wrong, then `hint: ` with a command or a setting to use.
-  uv has `error:` and a `cause:` for each cause; git has `fatal:` and advice. We have uv's form with the advice.
-- A mistyped command or option is answered with the nearest one and the usage, status 2, as uv has it.
-- Exit statuses of programs are passed on unchanged; 125 is a failure of `workspace` itself, as with `docker run`.
+- A command that creates an object prints only its id, so that `id=$(workspace …)` works.
+- A command that changes an object prints nothing, or one line on stderr with counts.
+- Lists are tables with headers in capitals, as in `ps` and `docker`; `--json` prints one record per line.
+- An error is `error: ` and one sentence with the wrong name, then `hint: ` with a command or a setting to use. uv
+  prints `error:` and a `cause:` for each cause; git prints `fatal:` and advice. We use the form of uv with advice.
+- For a mistyped command or option, the error suggests the most similar one and shows the usage. The status is 2, as in
+  uv.
+- Exit statuses of programs are passed on unchanged; 125 is a failure of `workspace` itself, as in `docker run`.
+- The first command of a new user works: `workspace run` needs no server. If none is configured and none answers at the
+  default address, it runs the program in a temporary local sandbox and says so in one line. We do not start a server in
+  the background: it would outlive the command, hold a port, a data directory and a key that the user did not ask for,
+  and its log and its end would need commands of their own. Options whose effect outlives the command are refused with
+  a hint, because a sandbox without a server cannot be found again. A configured server is never ignored: if it cannot
+  be reached, that is an error.
 
 """
 
@@ -41,18 +48,18 @@ the exit status where it is not 0, and `…` stands for ids and lines that were 
 COMMANDS = [
     ("Run a program without risk", "workspace try -- sh -c 'echo new > made.txt' < /dev/null", None, None),
     ("Run a program", "workspace run -- echo hello", None, "uv run --no-project -- echo hello"),
-    ("Make a place to work in", "workspace sandbox create --name work --dir app", "git worktree add ../tree -b work",
+    ("Create a workspace", "workspace sandbox create --name work --dir app", "git worktree add ../tree -b work",
      "uv venv ../venv"),
-    ("Run a program there", "workspace exec work -- sh -c 'echo more >> notes.txt; wc -l notes.txt'",
+    ("Run a program in it", "workspace exec work -- sh -c 'echo more >> notes.txt; wc -l notes.txt'",
      "git -C ../tree status --short",
      "uv run --no-project --python ../venv/bin/python -- python -c 'print(1)'"),
-    ("List places", "workspace ps", "git worktree list", "uv tool list"),
+    ("List workspaces", "workspace ps", "git worktree list", "uv tool list"),
     ("List changes", "workspace sandbox changes work", "git status --short", None),
     ("Show changes", "workspace sandbox diff work", "git diff", None),
     ("Commit", "workspace sandbox commit work -m 'more notes'", "git commit -qam 'more notes'", None),
     ("Fork", "workspace sandbox fork work --count 2 --timeout 1m", "git branch other", None),
     ("Show details", "workspace sandbox get work", "git show --stat", None),
-    ("Use of resources", "workspace sandbox stats work", "git count-objects", "uv cache dir"),
+    ("Show resource usage", "workspace sandbox stats work", "git count-objects", "uv cache dir"),
     ("Output of commands", "workspace logs work --tail 2", None, None),
     ("Copy out", "workspace cp work:notes.txt out.txt", None, None),
     ("Remove", "workspace sandbox rm work", "git worktree remove ../tree", None),
@@ -80,7 +87,7 @@ ERRORS = [
      "uv run --no-project -- nothing"),
     ("Local edits in the way", "echo edit >> copy/notes.txt; workspace checkout main~1 copy",
      "echo edit >> notes.txt; git checkout HEAD~1", None),
-    ("A template that is not here", "workspace run --template python:3.12 -- true", None,
+    ("A missing template", "workspace run --template python:3.12 -- true", None,
      "uv run --no-project --python 3.1 -- true"),
 ]
 SETUP = """

@@ -13,7 +13,7 @@ pub const PREFIX: &str = "workspace-";
 /// Rules of this repository, including crates that are planned.
 pub const RULES: Rules = Rules {
     layers: &[
-        &["state", "host", "agent-protocol", "api"],
+        &["state", "host", "agent-protocol", "api", "test-support"],
         &["mount", "workspace", "merge", "catalog"],
         &["context", "sandbox", "nfs"],
         &["server", "cli"],

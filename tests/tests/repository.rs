@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::fs;
 
+use workspace_tests::cycles;
 use workspace_tests::doc_comments::{DocComments, LIMIT};
 use workspace_tests::layers::{self, PREFIX, RULES};
 use workspace_tests::metadata::{Metadata, repository};
@@ -42,6 +43,18 @@ fn crates_readme_mentions_every_crate() {
             assert!(readme.contains(&sentence), "crates/README.md does not mention {sentence}");
         }
     }
+}
+
+#[test]
+fn files_depend_on_each_other_in_small_cycles_only() {
+    let mut violations = Vec::new();
+    for package in Metadata::of_repository().unwrap().packages {
+        let directory = package.manifest_path.parent().unwrap();
+        for cycle in cycles::large_cycles(directory).unwrap() {
+            violations.push(format!("{}: {cycle}", package.name));
+        }
+    }
+    assert_none(&violations);
 }
 
 #[test]

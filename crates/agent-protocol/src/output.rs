@@ -1,17 +1,17 @@
-//! Files with the output of commands.
+//! Output files of commands.
 //!
-//! The guest writes the output of a command to files in a directory that only it and the server can access;
-//! the server reads them, even if the guest is dead. The output is a sequence of bytes, stdout and stderr in
-//! the order of arrival, and each byte has an offset. It is stored in segments: files named
-//! `<command>.<offset of the first byte in hex>`, each a sequence of frames. If there is more output than has
-//! to be kept, the oldest segment is removed, and readers of its bytes get a gap. The server may also remove
-//! segments: of a running command all but the last, which is being written; of an ended one all.
+//! The guest writes the output of a command to files in a directory that only it and the server can access.
+//! The server can read them even after the guest has died. The output is a sequence of bytes, stdout and
+//! stderr in the order of arrival, and each byte has an offset. It is stored in segments: files named
+//! `<command>.<offset of the first byte in hex>`, each a sequence of frames. When the output exceeds the
+//! retention limit, the oldest segment is removed, and readers of its bytes get a gap. The server may also
+//! remove segments: all but the last of a running command, and all of a command that has exited.
 //!
 //! A frame is a header (stream u8, length u32, time in ms i64, offset u64, little endian) and its data. One
 //! writer appends; a reader returns complete frames and waits for the rest.
 //!
-//! The newest segment of a command has a bit set in its mode. So a reader at its end knows that there is no
-//! next one without listing the directory, which contains the output of all commands.
+//! The newest segment of a command has the owner's execute bit set. It tells a reader at the end of a segment
+//! that there is no next one, without listing the directory, which contains the output of all commands.
 
 use std::fs::File;
 use std::io;
@@ -20,21 +20,22 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, fchmod, fstat, openat, statat, unlinkat};
 
-/// Default number of bytes of output to keep per command.
-pub const KEEP_DEFAULT: u64 = 16 << 20;
+/// Default retention limit per command, in bytes of output.
+pub const RETENTION_DEFAULT: u64 = 16 << 20;
 
 const HEADER_LEN: usize = 21;
-/// Largest frame in bytes, which limits the memory of a reader.
+/// Maximum size of the data of a frame in bytes, which limits the memory of a reader.
 const FRAME_MAX: usize = 64 << 10;
-/// Least number of segments of the kept output, so that at most a quarter is removed at once.
+/// Minimum number of segments in the retained output, so that at most a quarter of it is removed at once.
 const SEGMENTS_MIN: u64 = 4;
+/// Minimum size of a full segment in bytes.
 const SEGMENT_MIN: u64 = 4 << 10;
-/// Largest segment in bytes. The last segment of a running command cannot be removed, so it must not be
-/// large.
+/// Maximum size of a segment in bytes. The last segment of a running command cannot be removed, so it must
+/// not be large.
 const SEGMENT_MAX: u64 = 512 << 10;
 /// Mode of a segment that may have a successor.
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
-/// Mode of a segment without a successor. Older agents never set it.
+/// Mode of the newest segment. Earlier versions of the agent never set it.
 const MODE_NEWEST: Mode = MODE.union(Mode::XUSR);
 
 /// Source of a frame.
@@ -44,8 +45,8 @@ pub enum Stream {
     Stdout,
     /// Standard error.
     Stderr,
-    /// Exit of the command, see [`End`].
-    End,
+    /// Exit of the command, see [`ExitStatus`].
+    Exit,
 }
 
 impl Stream {
@@ -53,7 +54,7 @@ impl Stream {
         match byte {
             1 => Some(Self::Stdout),
             2 => Some(Self::Stderr),
-            3 => Some(Self::End),
+            3 => Some(Self::Exit),
             _ => None,
         }
     }
@@ -62,21 +63,21 @@ impl Stream {
         match self {
             Self::Stdout => 1,
             Self::Stderr => 2,
-            Self::End => 3,
+            Self::Exit => 3,
         }
     }
 }
 
 /// Exit status of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct End {
+pub struct ExitStatus {
     /// Exit code; 128 + n if signal n killed the program.
     pub exit_code: i32,
-    /// Set if the command timed out.
+    /// True if the command timed out.
     pub timed_out: bool,
 }
 
-impl End {
+impl ExitStatus {
     fn encode(self) -> [u8; 5] {
         let mut bytes = [u8::from(self.timed_out); 5];
         bytes[..4].copy_from_slice(&self.exit_code.to_le_bytes());
@@ -89,12 +90,12 @@ impl End {
     }
 }
 
-/// Piece of output.
+/// Output of one read, or the exit status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// Source of the data.
     pub stream: Stream,
-    /// Time of reading in milliseconds since 1970.
+    /// Time of the read, in milliseconds since the Unix epoch.
     pub time: i64,
     /// Offset of the first byte in the output of the command.
     pub offset: u64,
@@ -104,12 +105,12 @@ pub struct Frame {
 
 impl Frame {
     /// Returns the exit status, if the frame contains it.
-    pub fn end(&self) -> Option<End> {
-        if self.stream == Stream::End { End::decode(&self.data) } else { None }
+    pub fn exit_status(&self) -> Option<ExitStatus> {
+        if self.stream == Stream::Exit { ExitStatus::decode(&self.data) } else { None }
     }
 }
 
-/// Returns whether an id can be part of a file name.
+/// Returns whether a command id is safe as part of a file name.
 fn is_valid_id(command: &str) -> bool {
     !command.is_empty()
         && command.len() <= 64
@@ -136,11 +137,11 @@ fn segments(directory: &OwnedFd, command: &str) -> io::Result<Vec<u64>> {
 }
 
 fn invalid_id() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, "a command's id has letters, digits, `-` and `_` only")
+    io::Error::new(io::ErrorKind::InvalidInput, "a command id must be 1 to 64 letters, digits, `-` or `_`")
 }
 
-fn too_long() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, "the output would have more bytes than can be counted")
+fn offset_overflow() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "the output offset overflowed")
 }
 
 /// Writer of the output of one command.
@@ -148,64 +149,73 @@ fn too_long() -> io::Error {
 pub struct Writer {
     directory: OwnedFd,
     command: String,
-    keep: u64,
+    retention: u64,
     file: File,
     /// Offsets of the segments, the current one last.
     segments: Vec<u64>,
-    /// Size of the current file in bytes.
-    end: u64,
+    /// Size of the current segment's file in bytes.
+    file_size: u64,
+    /// Offset of the next byte of output.
     offset: u64,
 }
 
 impl Writer {
-    /// Creates the output of `command` in `directory`. At least the last `keep` bytes are kept; 0 selects the
-    /// default.
-    pub fn create(directory: OwnedFd, command: &str, keep: u64) -> io::Result<Self> {
+    /// Creates the output of `command` in `directory`. At least the last `retention` bytes are kept; 0
+    /// selects the default.
+    pub fn create(directory: OwnedFd, command: &str, retention: u64) -> io::Result<Self> {
         if !is_valid_id(command) {
             return Err(invalid_id());
         }
-        let keep = if keep == 0 { KEEP_DEFAULT } else { keep };
+        let retention = if retention == 0 { RETENTION_DEFAULT } else { retention };
         let file = create_segment(&directory, command, 0)?;
-        Ok(Self { directory, command: command.to_owned(), keep, file, segments: vec![0], end: 0, offset: 0 })
+        Ok(Self {
+            directory,
+            command: command.to_owned(),
+            retention,
+            file,
+            segments: vec![0],
+            file_size: 0,
+            offset: 0,
+        })
     }
 
-    /// Continues the output of `command` after another writer was stopped, or creates it.
-    pub fn resume(directory: OwnedFd, command: &str, keep: u64) -> io::Result<Self> {
+    /// Continues the output of a previous writer, or creates it.
+    pub fn resume(directory: OwnedFd, command: &str, retention: u64) -> io::Result<Self> {
         if !is_valid_id(command) {
             return Err(invalid_id());
         }
         let segments = segments(&directory, command)?;
-        let Some(last) = segments.last().copied() else { return Self::create(directory, command, keep) };
+        let Some(last) = segments.last().copied() else { return Self::create(directory, command, retention) };
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = File::from(openat(&directory, segment_name(command, last), flags, Mode::empty())?);
         let mut open = OpenSegment { start: last, file, position: 0 };
         let mut offset = last;
         while let Some(frame) = open.read_frame()? {
-            let len = if frame.stream == Stream::End { 0 } else { frame.data.len() as u64 };
+            let len = if frame.stream == Stream::Exit { 0 } else { frame.data.len() as u64 };
             offset = offset.max(frame.offset + len);
         }
-        // Drops an incomplete frame.
+        // Truncates an incomplete frame.
         open.file.set_len(open.position)?;
-        let keep = if keep == 0 { KEEP_DEFAULT } else { keep };
-        let (file, end) = (open.file, open.position);
-        Ok(Self { directory, command: command.to_owned(), keep, file, segments, end, offset })
+        let retention = if retention == 0 { RETENTION_DEFAULT } else { retention };
+        let (file, file_size) = (open.file, open.position);
+        Ok(Self { directory, command: command.to_owned(), retention, file, segments, file_size, offset })
     }
 
-    /// Skips to an offset, which leaves a gap for readers.
+    /// Advances to `offset`, which leaves a gap for readers. Never goes back.
     pub fn skip_to(&mut self, offset: u64) {
         self.offset = self.offset.max(offset);
     }
 
-    /// Returns the number of bytes of output so far.
+    /// Returns the offset of the next byte, which is the number of bytes of output so far, with gaps.
     pub fn written(&self) -> u64 {
         self.offset
     }
 
-    /// Appends data of a stream. Data that cannot be written leaves a gap; the next write is attempted again.
+    /// Appends data of a stream. If this fails, the data becomes a gap, and later writes may succeed.
     pub fn write(&mut self, stream: Stream, time: i64, data: &[u8]) -> io::Result<()> {
         let mut result = Ok(());
         for part in data.chunks(FRAME_MAX) {
-            let next = self.offset.checked_add(part.len() as u64).ok_or_else(too_long)?;
+            let next = self.offset.checked_add(part.len() as u64).ok_or_else(offset_overflow)?;
             let written = self.rotate().and_then(|()| self.append(stream, time, part));
             self.offset = next;
             result = result.and(written);
@@ -214,8 +224,8 @@ impl Writer {
     }
 
     /// Appends the exit status. Output of background processes may follow.
-    pub fn end(&mut self, time: i64, end: End) -> io::Result<()> {
-        self.append(Stream::End, time, &end.encode())
+    pub fn write_exit(&mut self, time: i64, status: ExitStatus) -> io::Result<()> {
+        self.append(Stream::Exit, time, &status.encode())
     }
 
     fn append(&mut self, stream: Stream, time: i64, data: &[u8]) -> io::Result<()> {
@@ -225,24 +235,24 @@ impl Writer {
         frame.extend_from_slice(&time.to_le_bytes());
         frame.extend_from_slice(&self.offset.to_le_bytes());
         frame.extend_from_slice(data);
-        self.file.write_all_at(&frame, self.end)?;
-        self.end += frame.len() as u64;
+        self.file.write_all_at(&frame, self.file_size)?;
+        self.file_size += frame.len() as u64;
         Ok(())
     }
 
-    /// Starts a new segment if the current one is full, and removes those that need not be kept.
+    /// Starts a new segment if the current one is full, and removes the oldest ones beyond the limit.
     fn rotate(&mut self) -> io::Result<()> {
-        let full = (self.keep / SEGMENTS_MIN).clamp(SEGMENT_MIN, SEGMENT_MAX);
+        let max_size = (self.retention / SEGMENTS_MIN).clamp(SEGMENT_MIN, SEGMENT_MAX);
         let start = self.segments.last().copied().unwrap_or_default();
-        if self.offset - start < full {
+        if self.offset - start < max_size {
             return Ok(());
         }
-        // Clears the mark first: a reader must never take a segment for the newest that is not.
+        // Clears the execute bit first: a segment that has it must never have a successor.
         fchmod(&self.file, MODE)?;
         self.file = create_segment(&self.directory, &self.command, self.offset)?;
-        self.end = 0;
+        self.file_size = 0;
         self.segments.push(self.offset);
-        while self.segments.len() > 1 && self.offset - self.segments[1] >= self.keep {
+        while self.segments.len() > 1 && self.offset - self.segments[1] >= self.retention {
             // The server may have removed it already.
             unlink(&self.directory, &self.command, self.segments.remove(0))?;
         }
@@ -259,7 +269,7 @@ fn create_segment(directory: &OwnedFd, command: &str, offset: u64) -> io::Result
 fn unlink(directory: &OwnedFd, command: &str, offset: u64) -> io::Result<()> {
     match unlinkat(directory, segment_name(command, offset), AtFlags::empty()) {
         Err(rustix::io::Errno::NOENT) => Ok(()),
-        done => Ok(done?),
+        removed => Ok(removed?),
     }
 }
 
@@ -268,7 +278,7 @@ fn unlink(directory: &OwnedFd, command: &str, offset: u64) -> io::Result<()> {
 pub struct Segment {
     /// Id of the command.
     pub command: String,
-    /// Offset of its first byte in the output of the command.
+    /// Offset of the first byte in the output of the command.
     pub offset: u64,
     /// Size on disk in bytes.
     pub bytes: u64,
@@ -291,7 +301,7 @@ pub fn all_segments(directory: impl AsFd) -> io::Result<Vec<Segment>> {
                 let bytes = (stat.st_blocks as u64 * 512).max(stat.st_size as u64);
                 found.push(Segment { command: command.to_owned(), offset, bytes });
             }
-            // Removed meanwhile.
+            // Concurrently removed.
             Err(rustix::io::Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
         }
@@ -323,8 +333,8 @@ pub fn remove(directory: impl AsFd, command: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether there is any output of a command, including its exit status.
-pub fn is_kept(directory: impl AsFd, command: &str) -> io::Result<bool> {
+/// Returns whether any output of a command is left, including its exit status.
+pub fn has_output(directory: impl AsFd, command: &str) -> io::Result<bool> {
     if !is_valid_id(command) {
         return Err(invalid_id());
     }
@@ -336,11 +346,11 @@ pub fn is_kept(directory: impl AsFd, command: &str) -> io::Result<bool> {
 /// State of the first segment of a command's output.
 #[derive(Debug, PartialEq, Eq)]
 enum FirstSegment {
-    /// Segment that was not written, or already removed.
+    /// Not written yet, or already removed.
     Missing,
-    /// The only segment.
+    /// The newest segment, and so the only one.
     Only,
-    /// There may be others.
+    /// A segment that may have successors.
     Followed,
 }
 
@@ -353,22 +363,25 @@ fn first_segment(directory: &OwnedFd, command: &str) -> io::Result<FirstSegment>
     }
 }
 
-/// Reader of the output of one command from any offset, also while it is being written.
+/// Reader of the output of one command from any offset. It may still be written.
 #[derive(Debug)]
 pub struct Reader {
     directory: OwnedFd,
     command: String,
     /// Current segment with the read position.
     open: Option<OpenSegment>,
+    /// Offset of the next byte to return.
     offset: u64,
-    /// Set if the exit status was read.
-    ended: bool,
+    /// True once the exit status was returned.
+    exit_returned: bool,
 }
 
 #[derive(Debug)]
 struct OpenSegment {
+    /// Offset of the first byte in the output of the command.
     start: u64,
     file: File,
+    /// Position of the next frame in the file.
     position: u64,
 }
 
@@ -377,7 +390,7 @@ struct OpenSegment {
 pub enum Item {
     /// Output, or the exit status.
     Frame(Frame),
-    /// Range of bytes that are not kept any more.
+    /// Range of bytes that were removed or could not be written.
     Gap {
         /// Offset of the first missing byte.
         from: u64,
@@ -393,7 +406,7 @@ impl Reader {
             return Err(invalid_id());
         }
         let directory = directory.as_fd().try_clone_to_owned()?;
-        Ok(Self { directory, command: command.to_owned(), open: None, offset, ended: false })
+        Ok(Self { directory, command: command.to_owned(), open: None, offset, exit_returned: false })
     }
 
     /// Returns the offset of the next byte.
@@ -401,7 +414,7 @@ impl Reader {
         self.offset
     }
 
-    /// Returns the next item; `None` if it is not there yet.
+    /// Returns the next item; `None` if it is not written yet.
     pub fn next_item(&mut self) -> io::Result<Option<Item>> {
         loop {
             if self.open.is_none() && !self.open_segment()? {
@@ -414,16 +427,18 @@ impl Reader {
                 }
                 return Ok(None);
             };
-            if let Some(item) = self.take(frame) {
+            if let Some(item) = self.item_of(frame) {
                 return Ok(Some(item));
             }
         }
     }
 
-    fn take(&mut self, mut frame: Frame) -> Option<Item> {
-        let is_end = frame.stream == Stream::End;
-        if is_end && (self.ended || frame.offset <= self.offset) {
-            let first = !std::mem::replace(&mut self.ended, true);
+    /// Returns the part of a frame after the current offset, or the gap before the frame; `None` if the frame
+    /// was already returned.
+    fn item_of(&mut self, mut frame: Frame) -> Option<Item> {
+        let is_exit = frame.stream == Stream::Exit;
+        if is_exit && (self.exit_returned || frame.offset <= self.offset) {
+            let first = !std::mem::replace(&mut self.exit_returned, true);
             return first.then_some(Item::Frame(frame));
         }
         let end = frame.offset + frame.data.len() as u64;
@@ -434,7 +449,7 @@ impl Reader {
         if frame.offset > self.offset {
             let gap = Item::Gap { from: self.offset, to: frame.offset };
             self.offset = frame.offset;
-            // Reads the same frame again next time.
+            // The next call reads the same frame again.
             if let Some(open) = &mut self.open {
                 open.position -= (HEADER_LEN + frame.data.len()) as u64;
             }
@@ -446,7 +461,8 @@ impl Reader {
         Some(Item::Frame(frame))
     }
 
-    /// Opens the segment with the next byte, or the oldest one if that byte is gone.
+    /// Opens the segment that contains the next byte, or the oldest one if that was removed. Returns false if
+    /// there are no segments.
     fn open_segment(&mut self) -> io::Result<bool> {
         if self.offset == 0 {
             self.open_at(0)?;
@@ -455,8 +471,8 @@ impl Reader {
             }
         }
         let segments = segments(&self.directory, &self.command)?;
-        let at = segments.partition_point(|start| *start <= self.offset).saturating_sub(1);
-        let Some(start) = segments.get(at) else { return Ok(false) };
+        let index = segments.partition_point(|start| *start <= self.offset).saturating_sub(1);
+        let Some(start) = segments.get(index) else { return Ok(false) };
         self.open_at(*start)
     }
 
@@ -467,7 +483,7 @@ impl Reader {
                 self.open = Some(OpenSegment { start, file: File::from(file), position: 0 });
                 Ok(true)
             }
-            // Removed meanwhile; the next iteration finds another one.
+            // Concurrently removed; the next iteration finds another segment.
             Err(rustix::io::Errno::NOENT) => {
                 self.open = None;
                 Ok(true)
@@ -515,28 +531,27 @@ impl OpenSegment {
         if !read_exact_at(&self.file, &mut header, self.position)? {
             return Ok(None);
         }
-        let number = |at: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| header[at + byte]));
+        let u64_at = |at: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| header[at + byte]));
         let len = u32::from_le_bytes([header[1], header[2], header[3], header[4]]) as usize;
-        // The data may come from a malicious guest. Callers rely on `offset + len` not to overflow.
-        let has_end = number(13).checked_add(len as u64).is_some();
-        let stream = Stream::from_byte(header[0]).filter(|_| len <= FRAME_MAX && has_end);
-        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "an output file is damaged");
-        let stream = stream.ok_or_else(damaged)?;
+        // The guest may be malicious. Callers rely on `offset + len` not to overflow.
+        let end_fits = u64_at(13).checked_add(len as u64).is_some();
+        let stream = Stream::from_byte(header[0]).filter(|_| len <= FRAME_MAX && end_fits);
+        let corrupt = || io::Error::new(io::ErrorKind::InvalidData, "corrupt output file");
+        let stream = stream.ok_or_else(corrupt)?;
         let mut data = vec![0; len];
         if !read_exact_at(&self.file, &mut data, self.position + HEADER_LEN as u64)? {
             return Ok(None);
         }
-        // An exit status that cannot be decoded would be taken for output, at an offset that was already
-        // read.
-        if stream == Stream::End && End::decode(&data).is_none() {
-            return Err(damaged());
+        // An invalid exit status would be treated as output at an offset that was already read.
+        if stream == Stream::Exit && ExitStatus::decode(&data).is_none() {
+            return Err(corrupt());
         }
         self.position += (HEADER_LEN + len) as u64;
-        Ok(Some(Frame { stream, time: number(5) as i64, offset: number(13), data }))
+        Ok(Some(Frame { stream, time: u64_at(5) as i64, offset: u64_at(13), data }))
     }
 }
 
-/// Returns whether the buffer could be filled.
+/// Fills the buffer. Returns false if the file is too short.
 fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
     match file.read_exact_at(buffer, offset) {
         Ok(()) => Ok(true),

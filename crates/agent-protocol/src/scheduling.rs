@@ -1,25 +1,25 @@
 //! Short scheduler slices for the server and the guest agent.
 //!
-//! Both sleep most of the time and run for a moment. On a busy machine such a process waits until the running
-//! ones have used up their slices, once for each of the dozen wake-ups per command. The scheduler runs a
-//! process with a shorter slice earlier, without giving it more time in total.
+//! Both sleep most of the time and run briefly. On a busy machine such a process waits until the running
+//! processes have used up their slices, once for each of the dozen wake-ups per command. The scheduler runs a
+//! process with a shorter slice earlier, without giving it more CPU time in total.
 
-/// Shortest slice that Linux supports.
+/// Shortest slice that Linux supports, in nanoseconds.
 #[cfg(target_os = "linux")]
-const SLICE_NANOSECONDS: u64 = 100_000;
+const SLICE_MIN_NANOS: u64 = 100_000;
 
 /// Requests the shortest slice for the caller, and for threads and processes that it starts. Linux before
 /// 6.12 accepts the request without effect.
 ///
 /// # Errors
 ///
-/// Fails if the system rejects the call, as a seccomp filter may. Everything works without it.
+/// Fails if the kernel or a seccomp filter rejects the call. Callers can ignore the error.
 #[cfg(target_os = "linux")]
 pub fn shorten_slice() -> std::io::Result<()> {
-    set_slice(SLICE_NANOSECONDS)
+    set_slice(SLICE_MIN_NANOS)
 }
 
-/// Restores the default slice of the caller, as for user programs.
+/// Restores the default slice of the caller, before it runs a user's program.
 ///
 /// # Errors
 ///
@@ -29,37 +29,37 @@ pub fn restore_slice() -> std::io::Result<()> {
     set_slice(0)
 }
 
-/// Sets the slice; 0 is the default.
+/// Sets the slice in nanoseconds; 0 selects the default.
 #[cfg(target_os = "linux")]
 fn set_slice(nanoseconds: u64) -> std::io::Result<()> {
-    // SAFETY: plain integers, for which zero is a value.
+    // SAFETY: all fields are integers, for which zero is valid.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
     attributes.size = size_of::<libc::sched_attr>() as u32;
     attributes.sched_policy = libc::SCHED_OTHER as u32;
     attributes.sched_nice = rustix::process::getpriority_process(None)?;
     attributes.sched_runtime = nanoseconds;
-    // SAFETY: the kernel reads as many bytes as `size` says, all of them in `attributes`.
+    // SAFETY: the kernel reads `size` bytes, which is the size of `attributes`.
     match unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
     }
 }
 
-/// Does nothing: only Linux lets a process choose.
+/// Does nothing: only Linux lets a process choose its slice.
 ///
 /// # Errors
 ///
-/// None.
+/// Never fails.
 #[cfg(not(target_os = "linux"))]
 pub fn shorten_slice() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Does nothing, as [`shorten_slice`].
+/// Does nothing, like [`shorten_slice`].
 ///
 /// # Errors
 ///
-/// None.
+/// Never fails.
 #[cfg(not(target_os = "linux"))]
 pub fn restore_slice() -> std::io::Result<()> {
     Ok(())
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     fn slice_of(process: libc::pid_t) -> u64 {
-        // SAFETY: plain integers, for which zero is a value.
+        // SAFETY: all fields are integers, for which zero is valid.
         let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
         let size = size_of::<libc::sched_attr>();
         // SAFETY: the kernel writes at most `size` bytes.
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn short_slice_is_inherited_until_restored() {
-        let usual = std::thread::spawn(|| slice_of(0)).join().unwrap();
+        let default = std::thread::spawn(|| slice_of(0)).join().unwrap();
         let test = move || {
             shorten_slice().unwrap();
             let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
@@ -90,11 +90,11 @@ mod tests {
             child.wait().unwrap();
             assert_eq!(slice_of(0), inherited);
             // The kernel reports slices if it supports them.
-            if usual != 0 {
-                assert!(inherited < usual, "{inherited} {usual}");
+            if default != 0 {
+                assert!(inherited < default, "{inherited} {default}");
             }
             restore_slice().unwrap();
-            assert_eq!(slice_of(0), usual);
+            assert_eq!(slice_of(0), default);
         };
         std::thread::spawn(test).join().unwrap();
     }

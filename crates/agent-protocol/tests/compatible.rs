@@ -6,7 +6,7 @@ use std::path::Path;
 
 use prost::Message as _;
 use prost_types::{DescriptorProto, FileDescriptorSet};
-use workspace_agent_protocol::DESCRIPTORS;
+use workspace_agent_protocol::FILE_DESCRIPTOR_SET;
 
 /// Returns a line for each field, value and method, with everything that is part of the wire format.
 fn wire_facts(descriptors: &FileDescriptorSet) -> BTreeSet<String> {
@@ -50,7 +50,7 @@ fn message_facts(name: &str, message: &DescriptorProto, wire_facts: &mut BTreeSe
 #[test]
 fn frozen_protocol_is_unchanged() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto/frozen/agent-v1.txt");
-    let descriptors = FileDescriptorSet::decode(DESCRIPTORS).unwrap();
+    let descriptors = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
     let now = wire_facts(&descriptors);
     if std::env::var_os("WORKSPACE_TEST_WRITE_CORPUS").is_some() {
         let text: String = now.iter().map(|fact| format!("{fact}\n")).collect();
@@ -60,10 +60,10 @@ fn frozen_protocol_is_unchanged() {
     let frozen = std::fs::read_to_string(&path).unwrap();
     assert!(frozen.lines().count() > 50);
     let gone: Vec<&str> = frozen.lines().filter(|fact| !now.contains(*fact)).collect();
-    assert!(gone.is_empty(), "guests that run would not understand the server any more: {gone:#?}");
+    assert!(gone.is_empty(), "running guests could not talk to the server any more: {gone:#?}");
     let new = now.len() - frozen.lines().count();
     assert_eq!(
         new, 0,
-        "freeze what is new: WORKSPACE_TEST_WRITE_CORPUS=1 cargo test -p workspace-agent-protocol"
+        "freeze new fields: WORKSPACE_TEST_WRITE_CORPUS=1 cargo test -p workspace-agent-protocol"
     );
 }

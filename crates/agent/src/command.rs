@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::process::{Pid, Signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
-use workspace_agent_protocol::output::{End, KEEP_DEFAULT, Stream as Source};
+use workspace_agent_protocol::output::{ExitStatus, RETENTION_DEFAULT, Stream as Source};
 use workspace_agent_protocol::v1::{CommandEnd, CommandProgress, CreatePtyRequest, RunCommandRequest};
 
 use crate::buffer::Buffer;
@@ -24,26 +24,26 @@ const TERM_GRACE_PERIOD: Duration = Duration::from_secs(2);
 /// Time without output after which the exit of a command is reported. Background processes may keep its
 /// output open forever.
 const OUTPUT_IDLE_TIMEOUT: Duration = Duration::from_millis(20);
-/// Longest delay of the exit report while there is still output.
+/// Maximum delay of the exit report while there is still output.
 const EXIT_REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval at which remaining processes of a command are killed again.
 const KILL_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 const MAILBOX_CAPACITY: usize = 64;
-/// Limit in bytes for input that the command has not read yet. The server sends less than that before it
-/// receives an acknowledgement.
+/// Maximum size in bytes of input that the command has not read yet. The server sends less than that before
+/// it receives an acknowledgement.
 const PENDING_INPUT_MAX: usize = 4 << 20;
 /// Interval at which a signal is retried for a program that has not started yet.
 const SIGNAL_RETRY_INTERVAL: Duration = Duration::from_millis(5);
-/// Kept output of a terminal, in bytes: enough to redraw the screen and some scrollback.
-const TERMINAL_OUTPUT_KEPT: u64 = 1 << 20;
-/// Least kept output of a command that blocks on its readers, in bytes: twice the buffers and twice the
-/// pipes.
-const BLOCKING_OUTPUT_MIN: u64 = 512 << 10;
+/// Bytes of output that are kept for a terminal: enough to redraw the screen and some scrollback.
+const TERMINAL_RETENTION: u64 = 1 << 20;
+/// Minimum bytes of output that are kept for a command that blocks on its readers: twice the buffers and
+/// twice the pipes.
+const BLOCKING_RETENTION_MIN: u64 = 512 << 10;
 const WORKSPACE: &str = "/workspace";
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
-    #[error("there is a command `{0}` already")]
+    #[error("command `{0}` already exists")]
     Exists(String),
     #[error("cannot start a process: {0}")]
     Start(#[from] io::Error),
@@ -52,16 +52,16 @@ pub(crate) enum CommandError {
 /// Parameters of a command or terminal.
 struct CommandSpec {
     id: String,
-    words: Vec<String>,
-    /// Script that the arguments read, if the command is too long for an argument.
+    args: Vec<String>,
+    /// Script that the arguments refer to, if the command is too long for an argument.
     script: Option<String>,
     directory: String,
     environment: HashMap<String, String>,
     timeout: Option<Duration>,
-    /// Set if the command has standard input.
+    /// True if standard input stays open for input of the server.
     input: bool,
     keep_output: u64,
-    /// Set if the command blocks until its output is taken, instead of losing the oldest.
+    /// True if the command blocks until readers receive its output. Otherwise the oldest output is dropped.
     block_output: bool,
     terminal: Option<TerminalSize>,
 }
@@ -69,16 +69,16 @@ struct CommandSpec {
 impl CommandSpec {
     fn of_command(request: RunCommandRequest) -> Self {
         let timeout = u64::try_from(request.timeout_ms).ok().filter(|timeout| *timeout > 0);
-        let (words, script) = script::words("/bin/sh".to_owned(), request.command);
+        let (args, script) = script::shell_args("/bin/sh".to_owned(), request.command);
         Self {
             id: request.command_id,
-            words,
+            args,
             script,
             directory: request.cwd,
             environment: request.envs,
             timeout: timeout.map(Duration::from_millis),
             input: request.stdin,
-            keep_output: keep(request.keep_output, request.block_output),
+            keep_output: retention(request.keep_output, request.block_output),
             block_output: request.block_output,
             terminal: None,
         }
@@ -88,47 +88,47 @@ impl CommandSpec {
         let mut environment = request.envs;
         environment.entry("TERM".to_owned()).or_insert_with(|| "xterm-256color".to_owned());
         let shell = shell(request.shell);
-        let (words, script) = match request.command.is_empty() {
+        let (args, script) = match request.command.is_empty() {
             true => (vec![shell], None),
-            false => script::words(shell, request.command),
+            false => script::shell_args(shell, request.command),
         };
         Self {
             id: request.pty_id,
-            words,
+            args,
             script,
             directory: request.cwd,
             environment,
             timeout: None,
             input: true,
-            keep_output: TERMINAL_OUTPUT_KEPT,
+            keep_output: TERMINAL_RETENTION,
             block_output: false,
             terminal: Some(TerminalSize::of(request.cols, request.rows)),
         }
     }
 }
 
-/// Returns the number of bytes of output to keep. A blocking command also needs room for what is in its pipes
-/// when it ends.
-fn keep(asked: u64, block: bool) -> u64 {
-    let keep = if asked == 0 { KEEP_DEFAULT } else { asked };
-    if block { keep.max(BLOCKING_OUTPUT_MIN) } else { keep }
+/// Returns the number of bytes of output to keep. For a blocking command, this includes the content of its
+/// pipes when it exits.
+fn retention(requested: u64, block: bool) -> u64 {
+    let retention = if requested == 0 { RETENTION_DEFAULT } else { requested };
+    if block { retention.max(BLOCKING_RETENTION_MIN) } else { retention }
 }
 
 /// Returns the number of bytes that a blocking command may print ahead of its reader: a quarter of the kept
-/// output, because a reader that reconnects needs what was in flight, which can fill the buffers of both
-/// ends.
+/// output. The rest is for a reader that reconnects and needs the bytes in flight again, which can fill the
+/// buffers of both ends.
 fn window(spec: &CommandSpec) -> Option<u64> {
     spec.block_output.then_some(spec.keep_output / 4)
 }
 
 /// Returns the requested shell, or `/bin/sh` if it is not executable.
-fn shell(wanted: String) -> String {
-    let wanted = if wanted.is_empty() { "/bin/bash".to_owned() } else { wanted };
-    let runs = rustix::fs::access(&wanted, rustix::fs::Access::EXEC_OK).is_ok();
-    if runs { wanted } else { "/bin/sh".to_owned() }
+fn shell(requested: String) -> String {
+    let shell = if requested.is_empty() { "/bin/bash".to_owned() } else { requested };
+    let is_executable = rustix::fs::access(&shell, rustix::fs::Access::EXEC_OK).is_ok();
+    if is_executable { shell } else { "/bin/sh".to_owned() }
 }
 
-/// Starts a command. An error of the program itself is reported later, as its exit.
+/// Starts a command. If the program cannot be executed, this is reported later, as the exit of the command.
 pub(crate) fn start(guest: &Guest, request: RunCommandRequest) -> Result<(), CommandError> {
     start_spec(guest, CommandSpec::of_command(request))
 }
@@ -144,7 +144,7 @@ fn start_spec(guest: &Guest, spec: CommandSpec) -> Result<(), CommandError> {
     if !guest.add(&id, mailbox, spec.input) {
         return Err(CommandError::Exists(id));
     }
-    match Running::new(guest, spec, inbox) {
+    match RunningCommand::new(guest, spec, inbox) {
         Ok(running) => {
             guest.add_supervisor(&id, running.supervisor);
             tokio::spawn(running.run());
@@ -157,7 +157,8 @@ fn start_spec(guest: &Guest, spec: CommandSpec) -> Result<(), CommandError> {
     }
 }
 
-struct Running {
+/// Task of a running command.
+struct RunningCommand {
     guest: Guest,
     id: String,
     program: String,
@@ -166,52 +167,53 @@ struct Running {
     inbox: mpsc::Receiver<CommandMessage>,
     stdin: Option<Stream>,
     /// Input that the command has not read yet.
-    pending: Vec<u8>,
+    pending_input: Vec<u8>,
     /// Number of input bytes that were written or dropped.
-    taken: u64,
+    consumed_input: u64,
     /// Signal for a program that has not started yet, and the time of the next attempt.
-    unsent: Option<(Signal, Instant)>,
-    /// Set if no more input follows.
-    closing: bool,
+    pending_signal: Option<(Signal, Instant)>,
+    /// True if no more input follows.
+    is_input_complete: bool,
     stdout: Option<Stream>,
     stderr: Option<Stream>,
-    out: Buffer,
-    err: Buffer,
+    stdout_buffer: Buffer,
+    stderr_buffer: Buffer,
     report: Option<Stream>,
     writer: Output,
-    /// Number of bytes that a blocking command may print ahead of its reader, and the offset up to which
-    /// output was taken.
+    /// Number of bytes that a blocking command may print ahead of its reader.
     window: Option<u64>,
-    output_taken: u64,
-    /// Time at which to send SIGTERM, or to kill what is left.
+    /// Offset up to which a reader has received the output.
+    received_output: u64,
+    /// Time at which to send SIGTERM, or to kill the remaining processes.
     deadline: Option<Instant>,
-    ending: Ending,
-    end: Option<ExitStatus>,
-    gone: bool,
+    termination: Termination,
+    exit: Option<Exit>,
+    supervisor_exited: bool,
 }
 
-/// Stage of ending a command.
+/// Stage of terminating a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ending {
-    No,
-    /// Received SIGTERM after its timeout.
+enum Termination {
+    NotRequested,
+    /// SIGTERM was sent after the timeout.
     Terminating,
-    /// Being killed; `timed_out` is set if the timeout is the reason.
+    /// SIGKILL is sent until no process is left; `timed_out` is set if the timeout is the reason.
     Killing {
         timed_out: bool,
     },
 }
 
-/// Exit status. It is reported only after the output before it was read.
+/// Exit of the program. It is reported only after the output before it was read.
 #[derive(Debug, Clone)]
-struct ExitStatus {
-    exit_code: i32,
-    failed: String,
-    /// Time at which it is reported if there is no more output.
-    quiet_at: Instant,
-    /// Time at which it is reported in any case.
-    latest_at: Instant,
-    reported: bool,
+struct Exit {
+    code: i32,
+    /// Reason why the program could not be executed; empty if it was.
+    start_error: String,
+    /// Time at which the exit is reported if there is no more output.
+    idle_deadline: Instant,
+    /// Time at which the exit is reported in any case.
+    report_deadline: Instant,
+    is_reported: bool,
 }
 
 /// Event of the main loop.
@@ -220,52 +222,52 @@ enum Event {
     Report(io::Result<Report>),
     Message(CommandMessage),
     Input(io::Result<usize>),
-    /// Bytes that were held back have to be written.
+    /// An incomplete character was held back for too long.
     Flush,
     RetrySignal,
     Deadline,
     ReportExit,
 }
 
-impl Running {
+impl RunningCommand {
     fn new(guest: &Guest, spec: CommandSpec, inbox: mpsc::Receiver<CommandMessage>) -> io::Result<Self> {
         let window = window(&spec);
         let directory = if spec.directory.is_empty() { WORKSPACE.to_owned() } else { spec.directory };
         let environment = environment(spec.environment);
         let environment = environment.iter().map(|(name, value)| (OsStr::new(name), OsStr::new(value)));
-        let words: Vec<&str> = spec.words.iter().map(String::as_str).collect();
-        let program = Program::new(&words, spec.script.as_deref(), &directory, environment, spec.terminal)?;
+        let args: Vec<&str> = spec.args.iter().map(String::as_str).collect();
+        let program = Program::new(&args, spec.script.as_deref(), &directory, environment, spec.terminal)?;
         let writer = guest.output(&spec.id, spec.keep_output)?;
         let started = supervise::start(&program)?;
         Ok(Self {
             guest: guest.clone(),
             id: spec.id,
-            program: spec.words.into_iter().next().unwrap_or_default(),
+            program: spec.args.into_iter().next().unwrap_or_default(),
             directory,
             supervisor: started.supervisor,
             inbox,
             stdin: if spec.input { Some(Stream::writer(started.stdin)?) } else { None },
-            pending: Vec::new(),
-            taken: 0,
-            unsent: None,
-            closing: false,
+            pending_input: Vec::new(),
+            consumed_input: 0,
+            pending_signal: None,
+            is_input_complete: false,
             stdout: Some(Stream::reader(started.stdout)?),
             stderr: started.stderr.map(Stream::reader).transpose()?,
-            out: Buffer::new(),
-            err: Buffer::new(),
+            stdout_buffer: Buffer::new(),
+            stderr_buffer: Buffer::new(),
             report: Some(Stream::reader(started.report)?),
             writer,
             window,
-            output_taken: 0,
+            received_output: 0,
             deadline: spec.timeout.map(|timeout| Instant::now() + timeout),
-            ending: Ending::No,
-            end: None,
-            gone: false,
+            termination: Termination::NotRequested,
+            exit: None,
+            supervisor_exited: false,
         })
     }
 
     async fn run(mut self) {
-        while !self.is_over() {
+        while !self.is_finished() {
             match self.next().await {
                 Event::Output(stream, read) => self.on_output(stream, read.ok()),
                 Event::Flush => self.flush(Instant::now()),
@@ -280,61 +282,64 @@ impl Running {
         self.report_exit();
     }
 
-    /// Returns whether all processes and pipes are gone.
-    fn is_over(&self) -> bool {
-        self.gone && self.stdout.is_none() && self.stderr.is_none() && self.report.is_none()
+    /// Returns true if no process is left and all pipes are closed.
+    fn is_finished(&self) -> bool {
+        self.supervisor_exited && self.stdout.is_none() && self.stderr.is_none() && self.report.is_none()
     }
 
-    /// Returns whether reading of output is paused until some of it is taken. Output of a command that ended
-    /// is always read.
+    /// Returns whether the command blocks on its output: no more is read until a reader has received some.
+    /// Output of a command that exited or is being terminated is always read.
     fn is_blocked(&self) -> bool {
-        let full = |window| self.writer.written() >= self.output_taken + window;
-        let is_full = self.window.is_some_and(full) || self.writer.is_full();
-        is_full && self.end.is_none() && self.ending == Ending::No
+        let exceeds = |window| self.writer.written() >= self.received_output + window;
+        let is_full = self.window.is_some_and(exceeds) || self.writer.is_full();
+        is_full && self.exit.is_none() && self.termination == Termination::NotRequested
     }
 
     async fn next(&mut self) -> Event {
         let blocked = self.is_blocked();
-        let unreported = self.end.as_ref().filter(|end| !end.reported);
-        let (quiet, latest) = (unreported.map(|end| end.quiet_at), unreported.map(|end| end.latest_at));
-        let unsent = self.unsent.map(|(_, again)| again);
-        let held = [self.out.until(), self.err.until()].into_iter().flatten().min();
-        let (stdout, stderr, out, err) = (&self.stdout, &self.stderr, &mut self.out, &mut self.err);
+        let unreported = self.exit.as_ref().filter(|exit| !exit.is_reported);
+        let idle_deadline = unreported.map(|exit| exit.idle_deadline);
+        let report_deadline = unreported.map(|exit| exit.report_deadline);
+        let signal_retry = self.pending_signal.map(|(_, time)| time);
+        let buffers = [&self.stdout_buffer, &self.stderr_buffer];
+        let flush_deadline = buffers.into_iter().filter_map(Buffer::deadline).min();
+        let (stdout, stderr) = (&self.stdout, &self.stderr);
+        let (stdout_buffer, stderr_buffer) = (&mut self.stdout_buffer, &mut self.stderr_buffer);
         let output = async {
             if blocked {
                 return std::future::pending().await;
             }
             // Random order, so that neither stream starves the other.
             tokio::select! {
-                read = read(stdout, out) => Event::Output(Source::Stdout, read),
-                read = read(stderr, err) => Event::Output(Source::Stderr, read),
+                read = read(stdout, stdout_buffer) => Event::Output(Source::Stdout, read),
+                read = read(stderr, stderr_buffer) => Event::Output(Source::Stderr, read),
             }
         };
         tokio::select! {
-            // A program that prints without end must not starve other events; the idle timeout comes last,
+            // A program that prints endlessly must not starve other events. The idle timeout comes last,
             // since it applies only without output.
             biased;
             Some(message) = self.inbox.recv() => Event::Message(message),
-            () = at(unsent) => Event::RetrySignal,
+            () = at(signal_retry) => Event::RetrySignal,
             () = at(self.deadline) => Event::Deadline,
             report = read_report(&mut self.report) => Event::Report(report),
-            () = at(latest) => Event::ReportExit,
-            written = write(&mut self.stdin, &self.pending) => Event::Input(written),
+            () = at(report_deadline) => Event::ReportExit,
+            written = write(&mut self.stdin, &self.pending_input) => Event::Input(written),
             output = output => output,
-            () = at(held) => Event::Flush,
-            () = at(quiet) => Event::ReportExit,
+            () = at(flush_deadline) => Event::Flush,
+            () = at(idle_deadline) => Event::ReportExit,
         }
     }
 
     /// Writes bytes from a stream; `None` or 0 means that it was closed.
     fn on_output(&mut self, stream: Source, read: Option<usize>) {
-        let buffer = if stream == Source::Stdout { &mut self.out } else { &mut self.err };
+        let buffer = if stream == Source::Stdout { &mut self.stdout_buffer } else { &mut self.stderr_buffer };
         match read {
             Some(read) if read > 0 => {
                 // A full disk leaves a gap that readers see; the command continues.
                 buffer.advance(read, |data| drop(self.writer.write(stream, now(), data)));
-                if let Some(end) = &mut self.end {
-                    end.quiet_at = Instant::now() + OUTPUT_IDLE_TIMEOUT;
+                if let Some(exit) = &mut self.exit {
+                    exit.idle_deadline = Instant::now() + OUTPUT_IDLE_TIMEOUT;
                 }
                 self.report_progress();
             }
@@ -343,17 +348,19 @@ impl Running {
                 self.report_progress();
                 let pipe = if stream == Source::Stdout { &mut self.stdout } else { &mut self.stderr };
                 *pipe = None;
-                if self.end.is_some() && self.stdout.is_none() && self.stderr.is_none() {
+                if self.exit.is_some() && self.stdout.is_none() && self.stderr.is_none() {
                     self.report_exit();
                 }
             }
         }
     }
 
-    /// Writes bytes whose hold time is over.
-    fn flush(&mut self, now_is: Instant) {
-        for (stream, buffer) in [(Source::Stdout, &mut self.out), (Source::Stderr, &mut self.err)] {
-            if buffer.until().is_some_and(|until| until <= now_is) {
+    /// Writes incomplete characters that were held back for too long.
+    fn flush(&mut self, current_time: Instant) {
+        for (stream, buffer) in
+            [(Source::Stdout, &mut self.stdout_buffer), (Source::Stderr, &mut self.stderr_buffer)]
+        {
+            if buffer.deadline().is_some_and(|deadline| deadline <= current_time) {
                 buffer.flush(|data| drop(self.writer.write(stream, now(), data)));
             }
         }
@@ -362,29 +369,29 @@ impl Running {
 
     fn on_report(&mut self, report: Option<Report>) {
         self.report = None;
-        let (exit_code, failed) = match report {
-            Some(Report::Ended(code)) => (code, String::new()),
-            Some(Report::NoDirectory(errno)) => {
+        let (code, start_error) = match report {
+            Some(Report::Exited(code)) => (code, String::new()),
+            Some(Report::ChdirFailed(errno)) => {
                 let error = io::Error::from_raw_os_error(errno);
                 (126, format!("cannot enter `{}`: {error}", self.directory))
             }
-            Some(Report::NoProgram(errno)) => {
+            Some(Report::ExecFailed(errno)) => {
                 let error = io::Error::from_raw_os_error(errno);
                 (127, format!("cannot run {}: {error}", self.program))
             }
-            // The supervisor was killed; `reaper.rs` kills the rest of the command.
+            // The supervisor was killed; `reaper.rs` kills the remaining processes.
             None => (128 + libc::SIGKILL, String::new()),
         };
-        if self.end.is_none() {
+        if self.exit.is_none() {
             let now = Instant::now();
-            let end = ExitStatus {
-                exit_code,
-                failed,
-                quiet_at: now + OUTPUT_IDLE_TIMEOUT,
-                latest_at: now + EXIT_REPORT_TIMEOUT,
-                reported: false,
+            let exit = Exit {
+                code,
+                start_error,
+                idle_deadline: now + OUTPUT_IDLE_TIMEOUT,
+                report_deadline: now + EXIT_REPORT_TIMEOUT,
+                is_reported: false,
             };
-            self.end = Some(end);
+            self.exit = Some(exit);
         }
         if self.stdout.is_none() && self.stderr.is_none() {
             self.report_exit();
@@ -396,65 +403,65 @@ impl Running {
             CommandMessage::Signal(libc::SIGKILL) => self.kill(false),
             CommandMessage::Signal(number) => {
                 if let Some(signal) = Signal::from_named_raw(number) {
-                    self.send(signal);
+                    self.send_signal(signal);
                 }
             }
             CommandMessage::Input(data) => self.queue_input(&data),
-            CommandMessage::OutputTaken(taken) => self.output_taken = self.output_taken.max(taken),
-            // The next iteration finds the free space.
+            CommandMessage::OutputTaken(offset) => self.received_output = self.received_output.max(offset),
+            // The main loop checks again whether the output is full.
             CommandMessage::OutputStored => {}
             CommandMessage::CloseInput => {
-                self.closing = true;
+                self.is_input_complete = true;
                 self.close_input_if_done();
                 self.report_progress();
             }
             CommandMessage::Resize(size) => {
                 if let Some(terminal) = &self.stdout {
-                    // Only a terminal has a size, and it may be closed already.
+                    // Fails for a pipe, or if the terminal is closed.
                     drop(size.set(terminal));
                 }
             }
             CommandMessage::SupervisorExited => {
-                self.gone = true;
+                self.supervisor_exited = true;
                 self.drop_input();
                 self.deadline = None;
-                self.unsent = None;
+                self.pending_signal = None;
             }
         }
     }
 
     /// Sends a signal to all processes of the command. If the program has not started yet, the signal is
     /// retried.
-    fn send(&mut self, signal: Signal) {
-        let lost = !process_tree::signal(self.supervisor, signal) && self.end.is_none();
-        self.unsent = lost.then(|| (signal, Instant::now() + SIGNAL_RETRY_INTERVAL));
+    fn send_signal(&mut self, signal: Signal) {
+        let is_too_early = !process_tree::signal(self.supervisor, signal) && self.exit.is_none();
+        self.pending_signal = is_too_early.then(|| (signal, Instant::now() + SIGNAL_RETRY_INTERVAL));
     }
 
     fn retry_signal(&mut self) {
-        if let Some((signal, _)) = self.unsent.take() {
-            self.send(signal);
+        if let Some((signal, _)) = self.pending_signal.take() {
+            self.send_signal(signal);
         }
     }
 
     fn queue_input(&mut self, data: &[u8]) {
-        let open = self.stdin.is_some() && !self.closing;
-        let fits = self.pending.len() + data.len() <= PENDING_INPUT_MAX;
-        if open && fits {
-            self.pending.extend_from_slice(data);
+        let is_open = self.stdin.is_some() && !self.is_input_complete;
+        let fits = self.pending_input.len() + data.len() <= PENDING_INPUT_MAX;
+        if is_open && fits {
+            self.pending_input.extend_from_slice(data);
             return;
         }
-        if open {
+        if is_open {
             eprintln!("workspace-agent: dropped input of {}: its buffer is full", self.id);
         }
-        self.taken += data.len() as u64;
+        self.consumed_input += data.len() as u64;
         self.report_progress();
     }
 
     fn on_input_written(&mut self, written: Option<usize>) {
         match written {
             Some(written) => {
-                self.pending.drain(..written);
-                self.taken += written as u64;
+                self.pending_input.drain(..written);
+                self.consumed_input += written as u64;
             }
             // The read end is closed.
             None => self.drop_input(),
@@ -465,32 +472,32 @@ impl Running {
 
     fn drop_input(&mut self) {
         self.stdin = None;
-        self.taken += std::mem::take(&mut self.pending).len() as u64;
+        self.consumed_input += std::mem::take(&mut self.pending_input).len() as u64;
     }
 
     fn close_input_if_done(&mut self) {
-        if self.closing && self.pending.is_empty() {
+        if self.is_input_complete && self.pending_input.is_empty() {
             self.stdin = None;
         }
     }
 
     fn on_deadline(&mut self) {
-        match self.ending {
-            // It exited in time; background processes may stay.
-            Ending::No if self.end.is_some() => self.deadline = None,
-            Ending::No => {
-                self.ending = Ending::Terminating;
+        match self.termination {
+            // The program exited in time. Its background processes may continue.
+            Termination::NotRequested if self.exit.is_some() => self.deadline = None,
+            Termination::NotRequested => {
+                self.termination = Termination::Terminating;
                 process_tree::signal(self.supervisor, Signal::TERM);
                 self.deadline = Some(Instant::now() + TERM_GRACE_PERIOD);
             }
-            Ending::Terminating => self.kill(true),
-            Ending::Killing { timed_out } => self.kill(timed_out),
+            Termination::Terminating => self.kill(true),
+            Termination::Killing { timed_out } => self.kill(timed_out),
         }
     }
 
-    /// Kills all processes of the command, repeatedly until none is left.
+    /// Kills all processes of the command. The deadline repeats it until none is left.
     fn kill(&mut self, timed_out: bool) {
-        self.ending = Ending::Killing { timed_out };
+        self.termination = Termination::Killing { timed_out };
         process_tree::kill(self.supervisor);
         // A command may have stopped its supervisor (`kill -STOP -1`), which then could not report the exit.
         process_tree::send(self.supervisor, Signal::CONT);
@@ -502,48 +509,51 @@ impl Running {
     }
 
     fn progress(&self) -> CommandProgress {
-        let end = self.end.as_ref().filter(|end| end.reported);
+        let exit = self.exit.as_ref().filter(|exit| exit.is_reported);
         CommandProgress {
             command_id: self.id.clone(),
             written: self.writer.written(),
-            // Filled in by `Guest`, which counts it.
+            // `Guest` counts the received input and sets this field.
             input_received: 0,
-            input_taken: self.taken,
-            input_closed: self.stdin.is_none() || self.closing,
+            input_taken: self.consumed_input,
+            input_closed: self.stdin.is_none() || self.is_input_complete,
             output_window: self.window.unwrap_or(0),
-            end: end.map(|end| CommandEnd {
-                exit_code: end.exit_code,
+            end: exit.map(|exit| CommandEnd {
+                exit_code: exit.code,
                 timed_out: self.timed_out(),
-                failed: end.failed.clone(),
+                failed: exit.start_error.clone(),
             }),
         }
     }
 
     fn timed_out(&self) -> bool {
-        matches!(self.ending, Ending::Terminating | Ending::Killing { timed_out: true })
+        matches!(self.termination, Termination::Terminating | Termination::Killing { timed_out: true })
     }
 
     /// Reports the exit status, once.
     fn report_exit(&mut self) {
         let timed_out = self.timed_out();
-        for (stream, buffer) in [(Source::Stdout, &mut self.out), (Source::Stderr, &mut self.err)] {
+        for (stream, buffer) in
+            [(Source::Stdout, &mut self.stdout_buffer), (Source::Stderr, &mut self.stderr_buffer)]
+        {
             buffer.flush(|data| drop(self.writer.write(stream, now(), data)));
         }
-        let Some(end) = self.end.as_mut().filter(|end| !end.reported) else { return };
-        end.reported = true;
-        let end = End { exit_code: end.exit_code, timed_out };
-        drop(self.writer.end(now(), end));
+        let Some(exit) = self.exit.as_mut().filter(|exit| !exit.is_reported) else { return };
+        exit.is_reported = true;
+        let status = ExitStatus { exit_code: exit.code, timed_out };
+        drop(self.writer.write_exit(now(), status));
         self.report_progress();
     }
 }
 
-/// Returns the environment of the agent, which is small, extended by the requested variables.
-fn environment(asked: HashMap<String, String>) -> HashMap<String, String> {
-    let mut all: HashMap<String, String> = std::env::vars().collect();
-    all.extend(asked);
-    all
+/// Returns the environment of the agent with the requested variables added.
+fn environment(requested: HashMap<String, String>) -> HashMap<String, String> {
+    let mut environment: HashMap<String, String> = std::env::vars().collect();
+    environment.extend(requested);
+    environment
 }
 
+/// Returns the time in milliseconds since the Unix epoch.
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
@@ -563,13 +573,13 @@ async fn read(pipe: &Option<Stream>, buffer: &mut Buffer) -> io::Result<usize> {
     }
 }
 
-/// Reads a report, which is written with a single call and so arrives as a whole.
+/// Reads a report. It is written with a single call, so a read returns all of it.
 async fn read_report(pipe: &mut Option<Stream>) -> io::Result<Report> {
     let Some(pipe) = pipe else { return std::future::pending().await };
     let mut bytes = [0; REPORT_LEN];
     let read = pipe.read(&mut bytes).await?;
-    let whole = (read == REPORT_LEN).then_some(bytes);
-    whole.and_then(Report::decode).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))
+    let complete = (read == REPORT_LEN).then_some(bytes);
+    complete.and_then(Report::decode).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))
 }
 
 async fn write(pipe: &mut Option<Stream>, data: &[u8]) -> io::Result<usize> {

@@ -11,7 +11,7 @@ use tokio::time::{interval, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
-use workspace_agent_protocol::GENERATION;
+use workspace_agent_protocol::PROTOCOL_VERSION;
 use workspace_agent_protocol::output::Stream;
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::agent_service_client::AgentServiceClient;
@@ -23,7 +23,7 @@ use workspace_agent_protocol::v1::{
 
 use crate::command::{self, CommandError};
 use crate::guest::{CommandMessage, Guest};
-use crate::output::Piece;
+use crate::output::OutputEvent;
 use crate::process_tree;
 use crate::supervise::TerminalSize;
 use crate::transport::Transport;
@@ -31,16 +31,17 @@ use crate::usage;
 
 /// First delay between attempts to connect; it doubles with each attempt.
 const RETRY_BACKOFF_MIN: Duration = Duration::from_millis(20);
-/// Longest delay between attempts to connect.
+/// Maximum delay between attempts to connect.
 const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(5);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
-/// Limit in bytes for the reported arguments of a process.
+/// Maximum size of the reported arguments of a process in bytes.
 const ARGUMENTS_MAX: usize = 1024;
-/// Limit in bytes for the arguments of all reported processes: the server accepts messages of up to 512 KiB.
+/// Maximum size of the arguments of all reported processes in bytes. The server accepts messages of up to
+/// 512 KiB.
 const ALL_ARGUMENTS_MAX: usize = 128 << 10;
-/// Limit for reported processes; with their arguments they fit into one message.
+/// Maximum number of reported processes. With their arguments they fit into one message.
 const PROCESSES_MAX: usize = 4_096;
-/// Limit for messages in flight to the server.
+/// Maximum number of messages in flight to the server.
 const QUEUE_CAPACITY: usize = 64;
 
 /// Transport to the server, and the identity of this guest.
@@ -57,8 +58,8 @@ enum ConnectionError {
     Connect(#[from] tonic::transport::Error),
     #[error("{0}")]
     Status(#[from] Status),
-    #[error("the server refuses this guest: {0}")]
-    Refused(String),
+    #[error("the server rejected this guest: {0}")]
+    Rejected(String),
     #[error("the server closed the connection")]
     Closed,
 }
@@ -69,20 +70,20 @@ fn innermost(error: &dyn std::error::Error) -> String {
     causes.last().map_or_else(String::new, ToString::to_string)
 }
 
-/// Maintains the connection. Never returns: a server that is away may come back.
+/// Maintains the connection. Never returns: an unavailable server may come back.
 pub(crate) async fn run(server: &Server, guest: &Guest) -> io::Result<()> {
-    let mut wait = RETRY_BACKOFF_MIN;
+    let mut backoff = RETRY_BACKOFF_MIN;
     loop {
         let mut registered = false;
         let result = run_connection(server, guest, &mut registered).await;
         if registered {
-            wait = RETRY_BACKOFF_MIN;
+            backoff = RETRY_BACKOFF_MIN;
         }
         if let Err(error) = result {
-            eprintln!("workspace-agent: connection failed: {error}; retrying in {wait:?}");
+            eprintln!("workspace-agent: connection failed: {error}; retrying in {backoff:?}");
         }
-        sleep(wait).await;
-        wait = (wait * 2).min(RETRY_BACKOFF_MAX);
+        sleep(backoff).await;
+        backoff = (backoff * 2).min(RETRY_BACKOFF_MAX);
     }
 }
 
@@ -109,11 +110,12 @@ async fn run_connection(
                 Some(message) => outbox.handle(guest, message).await,
                 None => return Err(ConnectionError::Closed),
             },
-            // Messages of the server are received even while it accepts none.
-            room = sender.reserve(), if !outbox.queue.is_empty() => {
-                let room = room.map_err(|_| ConnectionError::Closed)?;
+            // Waits for capacity here, so that messages are received even if the server is slow to accept
+            // any.
+            permit = sender.reserve(), if !outbox.queue.is_empty() => {
+                let permit = permit.map_err(|_| ConnectionError::Closed)?;
                 if let Some(message) = outbox.queue.pop_front() {
-                    room.send(message);
+                    permit.send(message);
                 }
             }
             changed = guest.changed_progress(), if outbox.queue.is_empty() => for progress in changed {
@@ -146,7 +148,7 @@ fn registration(server: &Server, guest: &Guest) -> RegisterRequest {
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into(),
         token: server.token.clone(),
-        generation: GENERATION,
+        generation: PROTOCOL_VERSION,
         commands: guest.all_progress(),
     }
 }
@@ -157,9 +159,9 @@ async fn registration_response(
 ) -> Result<HashMap<String, u64>, ConnectionError> {
     match incoming.message().await?.and_then(|message| message.payload) {
         Some(ServerPayload::RegisterResponse(response)) if response.success => {
-            Ok(response.outputs.into_iter().map(|one| (one.command_id, one.stored)).collect())
+            Ok(response.outputs.into_iter().map(|output| (output.command_id, output.stored)).collect())
         }
-        Some(ServerPayload::RegisterResponse(response)) => Err(ConnectionError::Refused(response.message)),
+        Some(ServerPayload::RegisterResponse(response)) => Err(ConnectionError::Rejected(response.message)),
         _ => Err(ConnectionError::Closed),
     }
 }
@@ -170,12 +172,13 @@ fn new_heartbeat() -> Heartbeat {
     Heartbeat { timestamp, resource_usage: None }
 }
 
-/// Describes a process. `left` is the number of bytes that remain for arguments of all processes.
-fn process(owned: process_tree::CommandProcess, left: &mut usize) -> Process {
+/// Describes a process. `remaining` is the number of bytes that are left for the arguments of all processes.
+fn describe_process(process: process_tree::CommandProcess, remaining: &mut usize) -> Process {
     let number = |pid: Pid| u32::try_from(pid.as_raw_nonzero().get()).unwrap_or_default();
-    let arguments = process_tree::arguments(owned.pid, ARGUMENTS_MAX.min(*left));
-    *left = left.saturating_sub(arguments.len());
-    Process { pid: number(owned.pid), parent: number(owned.parent), command_id: owned.command, arguments }
+    let arguments = process_tree::arguments(process.pid, ARGUMENTS_MAX.min(*remaining));
+    *remaining = remaining.saturating_sub(arguments.len());
+    let (pid, parent) = (number(process.pid), number(process.parent));
+    Process { pid, parent, command_id: process.command, arguments }
 }
 
 /// Queue of messages to the server.
@@ -197,8 +200,8 @@ impl Outbox {
 
     /// Queues the progress of a command, preceded by its output if the server does not read it from files.
     fn push_progress(&mut self, guest: &Guest, progress: CommandProgress) {
-        for piece in guest.unsent(&progress.command_id) {
-            self.push(output_message(&progress.command_id, piece));
+        for event in guest.take_unsent(&progress.command_id) {
+            self.push(output_message(&progress.command_id, event));
         }
         self.push(AgentPayload::CommandProgress(progress));
     }
@@ -210,8 +213,8 @@ impl Outbox {
         }
     }
 
-    fn report_delivery(&mut self, id: String, passed: bool) {
-        if !passed {
+    fn report_delivery(&mut self, id: String, delivered: bool) {
+        if !delivered {
             let message = "no command with this id is running".to_owned();
             self.push(AgentPayload::RequestFailed(RequestFailed { id, message, never_began: false }));
         }
@@ -229,49 +232,49 @@ impl Outbox {
                 self.report_start(id, command::start_terminal(guest, request));
             }
             Some(ServerPayload::PtyInput(input)) => {
-                let given = guest.send(&input.pty_id, CommandMessage::Input(input.data)).await;
-                self.report_delivery(input.pty_id, given);
+                let delivered = guest.send(&input.pty_id, CommandMessage::Input(input.data)).await;
+                self.report_delivery(input.pty_id, delivered);
             }
             Some(ServerPayload::ResizePty(request)) => {
                 let size = TerminalSize::of(request.cols, request.rows);
-                let sent = guest.send(&request.pty_id, CommandMessage::Resize(size)).await;
-                self.report_delivery(request.pty_id, sent);
+                let delivered = guest.send(&request.pty_id, CommandMessage::Resize(size)).await;
+                self.report_delivery(request.pty_id, delivered);
             }
             Some(ServerPayload::KillPty(request)) => {
-                // Shells ignore SIGTERM; a hangup would work, but in the shell's own time.
-                let killed = guest.send(&request.pty_id, CommandMessage::Signal(libc::SIGKILL)).await;
-                self.report_delivery(request.pty_id, killed);
+                // Shells ignore SIGTERM, and may handle SIGHUP only after a while.
+                let delivered = guest.send(&request.pty_id, CommandMessage::Signal(libc::SIGKILL)).await;
+                self.report_delivery(request.pty_id, delivered);
             }
             Some(ServerPayload::KillCommand(request)) => {
-                let sent = guest.send(&request.command_id, CommandMessage::Signal(request.signal)).await;
-                self.report_delivery(request.command_id, sent);
+                let delivered = guest.send(&request.command_id, CommandMessage::Signal(request.signal)).await;
+                self.report_delivery(request.command_id, delivered);
             }
             Some(ServerPayload::CommandInput(CommandInput { command_id, data, close })) => {
-                let given = data.is_empty() || guest.send(&command_id, CommandMessage::Input(data)).await;
+                let delivered = data.is_empty() || guest.send(&command_id, CommandMessage::Input(data)).await;
                 let closed = !close || guest.send(&command_id, CommandMessage::CloseInput).await;
-                self.report_delivery(command_id, given && closed);
+                self.report_delivery(command_id, delivered && closed);
             }
             Some(ServerPayload::OutputTaken(OutputTaken { command_id, taken })) => {
-                // A command that has ended does not block.
+                // A command that has exited does not block, so the result does not matter.
                 guest.send(&command_id, CommandMessage::OutputTaken(taken)).await;
             }
             Some(ServerPayload::OutputStored(OutputStored { command_id, stored })) => {
-                let is_waiting = guest.stored(&command_id, stored);
-                if is_waiting {
+                let must_notify = guest.drop_stored(&command_id, stored);
+                if must_notify {
                     guest.send(&command_id, CommandMessage::OutputStored).await;
                 }
             }
             Some(ServerPayload::ForgetCommand(request)) => guest.forget(&request.command_id),
             Some(ServerPayload::Processes(_)) => {
-                let mut left = ALL_ARGUMENTS_MAX;
+                let mut remaining = ALL_ARGUMENTS_MAX;
                 let listed =
                     process_tree::command_processes(&guest.supervisors()).into_iter().take(PROCESSES_MAX);
-                let processes = listed.map(|owned| process(owned, &mut left)).collect();
+                let processes = listed.map(|process| describe_process(process, &mut remaining)).collect();
                 self.push(AgentPayload::Processes(Processes { processes }));
             }
             Some(ServerPayload::Usage(_)) => {
-                let answer = Heartbeat { resource_usage: usage::read().ok(), ..new_heartbeat() };
-                self.push(AgentPayload::Heartbeat(answer));
+                let response = Heartbeat { resource_usage: usage::read().ok(), ..new_heartbeat() };
+                self.push(AgentPayload::Heartbeat(response));
             }
             _ => {}
         }
@@ -279,33 +282,33 @@ impl Outbox {
 }
 
 /// Converts output of a command or terminal to a message.
-fn output_message(id: &str, piece: Piece) -> AgentPayload {
+fn output_message(id: &str, event: OutputEvent) -> AgentPayload {
     let is_terminal = id.starts_with("pty-");
-    match piece {
-        Piece::Data(frame) if is_terminal => AgentPayload::PtyOutput(PtyOutput {
+    match event {
+        OutputEvent::Data(frame) if is_terminal => AgentPayload::PtyOutput(PtyOutput {
             pty_id: id.to_owned(),
             payload: Some(pty_output::Payload::Data(frame.data)),
             offset: frame.offset,
             timestamp: frame.time,
         }),
-        Piece::End(time, end) if is_terminal => AgentPayload::PtyOutput(PtyOutput {
+        OutputEvent::Exit(time, status) if is_terminal => AgentPayload::PtyOutput(PtyOutput {
             pty_id: id.to_owned(),
-            payload: Some(pty_output::Payload::ExitCode(end.exit_code)),
+            payload: Some(pty_output::Payload::ExitCode(status.exit_code)),
             offset: 0,
             timestamp: time,
         }),
-        Piece::Data(frame) => {
+        OutputEvent::Data(frame) => {
             let kind = if frame.stream == Stream::Stderr { OutputType::Stderr } else { OutputType::Stdout };
             let (data, offset, timestamp) = (frame.data, frame.offset, frame.time);
             let command_id = id.to_owned();
             let output = CommandOutput { command_id, data, offset, timestamp, ..CommandOutput::default() };
             AgentPayload::CommandOutput(CommandOutput { r#type: kind.into(), ..output })
         }
-        Piece::End(timestamp, end) => AgentPayload::CommandOutput(CommandOutput {
+        OutputEvent::Exit(timestamp, status) => AgentPayload::CommandOutput(CommandOutput {
             command_id: id.to_owned(),
             r#type: OutputType::Exit.into(),
-            exit_code: end.exit_code,
-            timed_out: end.timed_out,
+            exit_code: status.exit_code,
+            timed_out: status.timed_out,
             timestamp,
             ..CommandOutput::default()
         }),

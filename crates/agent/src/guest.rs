@@ -9,7 +9,7 @@ use tokio::sync::{Notify, mpsc};
 use workspace_agent_protocol::output::Writer;
 use workspace_agent_protocol::v1::CommandProgress;
 
-use crate::output::{Output, Piece, Unstored};
+use crate::output::{Output, OutputEvent, UnstoredOutput};
 use crate::supervise::TerminalSize;
 
 /// Shared state of the agent.
@@ -21,7 +21,7 @@ pub(crate) struct Guest {
 struct Shared {
     state: Mutex<State>,
     /// Notified when there is progress to report to the server.
-    progress_made: Notify,
+    progress_notify: Notify,
     /// Directory of output files; `None` if output is sent over the connection.
     output: Option<OwnedFd>,
 }
@@ -40,8 +40,8 @@ struct CommandEntry {
     progress: CommandProgress,
     mailbox: mpsc::Sender<CommandMessage>,
     /// Output to be sent, if it goes over the connection.
-    unstored: Option<Unstored>,
-    /// Set if the server has acknowledged the exit. The entry is kept while processes of the command run, so
+    unstored: Option<UnstoredOutput>,
+    /// True if the server has acknowledged the exit. The entry is kept while processes of the command run, so
     /// that they can be killed.
     is_acknowledged: bool,
 }
@@ -61,25 +61,25 @@ impl CommandEntry {
 /// Message to the task of a running command.
 #[derive(Debug)]
 pub(crate) enum CommandMessage {
-    /// Sends this signal to all its processes.
+    /// Sends a signal to all processes of the command.
     Signal(i32),
-    /// Writes this to its standard input.
+    /// Writes bytes to the standard input.
     Input(Vec<u8>),
-    /// Closes its standard input.
+    /// Closes the standard input.
     CloseInput,
-    /// A reader has taken its output up to this offset.
+    /// A reader has received the output up to this offset.
     OutputTaken(u64),
-    /// Some of its output was stored, so there may be room for more.
+    /// The server has stored output, so a blocked command may continue.
     OutputStored,
-    /// Changes the size of its terminal.
+    /// Changes the size of the terminal.
     Resize(TerminalSize),
-    /// Exit of its supervisor: no processes are left.
+    /// The supervisor exited: no processes are left.
     SupervisorExited,
 }
 
 impl Guest {
     pub(crate) fn new(output: Option<OwnedFd>) -> Self {
-        let shared = Shared { state: Mutex::default(), progress_made: Notify::new(), output };
+        let shared = Shared { state: Mutex::default(), progress_notify: Notify::new(), output };
         Self { shared: Arc::new(shared) }
     }
 
@@ -87,38 +87,38 @@ impl Guest {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether output is sent over the connection to the server.
+    /// Returns true if output is sent over the connection to the server.
     pub(crate) fn sends_output(&self) -> bool {
         self.shared.output.is_none()
     }
 
-    /// Creates the output of a command. If it goes to files, at least the last `keep` bytes are kept.
-    pub(crate) fn output(&self, id: &str, keep: u64) -> std::io::Result<Output> {
+    /// Creates the output of a command. If it goes to files, at least the last `retention` bytes are kept.
+    pub(crate) fn output(&self, id: &str, retention: u64) -> std::io::Result<Output> {
         if let Some(directory) = &self.shared.output {
-            return Ok(Output::Files(Writer::create(directory.try_clone()?, id, keep)?));
+            return Ok(Output::Files(Writer::create(directory.try_clone()?, id, retention)?));
         }
-        let unstored = Unstored::default();
+        let unstored = UnstoredOutput::default();
         if let Some(entry) = self.state().commands.get_mut(id) {
             entry.unstored = Some(unstored.clone());
         }
-        Ok(Output::Sent(unstored))
+        Ok(Output::Streamed(unstored))
     }
 
-    /// Returns the output of a command that has to be sent before its progress.
-    pub(crate) fn unsent(&self, id: &str) -> Vec<Piece> {
+    /// Takes the output of a command that has to be sent before its progress.
+    pub(crate) fn take_unsent(&self, id: &str) -> Vec<OutputEvent> {
         let unstored = self.state().commands.get(id).and_then(|entry| entry.unstored.clone());
-        unstored.map(|unstored| unstored.unsent()).unwrap_or_default()
+        unstored.map(|unstored| unstored.take_unsent()).unwrap_or_default()
     }
 
-    /// Records that the server has stored the output of a command up to an offset. Returns whether the
+    /// Drops the output of a command up to an offset, which the server has stored. Returns true if the
     /// command has to be notified.
-    pub(crate) fn stored(&self, id: &str, offset: u64) -> bool {
+    pub(crate) fn drop_stored(&self, id: &str, offset: u64) -> bool {
         let unstored = self.state().commands.get(id).and_then(|entry| entry.unstored.clone());
-        unstored.inspect(|unstored| unstored.stored(offset)).is_some()
+        unstored.inspect(|unstored| unstored.drop_stored(offset)).is_some()
     }
 
-    /// Resumes the output after a server connected, which has stored the given offset of each command: queues
-    /// the rest, then the progress of the commands.
+    /// Resumes the output on a new connection. The server has stored the output of each command up to the
+    /// offset in `stored`; the rest is sent again, followed by the progress of the commands.
     pub(crate) fn resume(&self, stored: &HashMap<String, u64>) {
         let mut state = self.state();
         let mut unsent = Vec::new();
@@ -129,10 +129,10 @@ impl Guest {
             }
         }
         state.changed.extend(unsent);
-        self.shared.progress_made.notify_one();
+        self.shared.progress_notify.notify_one();
     }
 
-    /// Adds a command that is about to start. Returns false if the id is taken.
+    /// Adds a command that is about to start. Returns false if there is a command with this id.
     pub(crate) fn add(&self, id: &str, mailbox: mpsc::Sender<CommandMessage>, input: bool) -> bool {
         let mut state = self.state();
         if state.commands.contains_key(id) {
@@ -152,7 +152,8 @@ impl Guest {
         self.state().supervisors.insert(supervisor, id.to_owned());
     }
 
-    /// Handles the exit of a child process. Returns the channel of the command if it was its supervisor.
+    /// Handles the exit of a child process. If it was the supervisor of a command, returns the command's
+    /// mailbox.
     pub(crate) fn child_exited(&self, pid: Pid) -> Option<mpsc::Sender<CommandMessage>> {
         let mut state = self.state();
         let id = state.supervisors.remove(&pid)?;
@@ -174,11 +175,11 @@ impl Guest {
         let mut state = self.state();
         let id = progress.command_id.clone();
         if let Some(entry) = state.commands.get_mut(&id).filter(|entry| !entry.is_acknowledged) {
-            // Input in the channel counts as received, though the command has not seen it yet.
+            // Input in the mailbox counts as received, though the command has not read it yet.
             let input_received = entry.progress.input_received;
             entry.progress = CommandProgress { input_received, ..progress };
             state.changed.insert(id);
-            self.shared.progress_made.notify_one();
+            self.shared.progress_notify.notify_one();
         }
     }
 
@@ -186,15 +187,15 @@ impl Guest {
     pub(crate) fn forget(&self, id: &str) {
         let mut state = self.state();
         state.changed.remove(id);
-        let runs = state.supervisors.values().any(|running| running == id);
+        let is_running = state.supervisors.values().any(|command| command == id);
         match state.commands.get_mut(id) {
-            Some(entry) if runs => (entry.is_acknowledged, entry.unstored) = (true, None),
+            Some(entry) if is_running => (entry.is_acknowledged, entry.unstored) = (true, None),
             _ => drop(state.commands.remove(id)),
         }
     }
 
-    /// Sends a message to a command. Returns false if it does not run. Waits if its channel is full, which is
-    /// short: a command handles messages before anything else.
+    /// Sends a message to a command. Returns false if the command is not running. Waits while its mailbox is
+    /// full, which is brief: a command handles messages before other events.
     pub(crate) async fn send(&self, id: &str, message: CommandMessage) -> bool {
         let mailbox = self.state().commands.get(id).map(|entry| entry.mailbox.clone());
         let Some(mailbox) = mailbox else { return false };
@@ -208,14 +209,14 @@ impl Guest {
         true
     }
 
-    /// Counts received input. The server is notified at once, since it repeats unacknowledged input after a
-    /// reconnect.
+    /// Counts received input. The server is notified immediately, since it repeats unacknowledged input after
+    /// a reconnect.
     fn count_input(&self, id: &str, input: u64) {
         let mut state = self.state();
         if let Some(entry) = state.commands.get_mut(id).filter(|entry| !entry.is_acknowledged) {
             entry.progress.input_received += input;
             state.changed.insert(id.to_owned());
-            self.shared.progress_made.notify_one();
+            self.shared.progress_notify.notify_one();
         }
     }
 
@@ -239,7 +240,7 @@ impl Guest {
             if !changed.is_empty() {
                 return changed;
             }
-            self.shared.progress_made.notified().await;
+            self.shared.progress_notify.notified().await;
         }
     }
 }

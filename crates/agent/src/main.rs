@@ -4,14 +4,14 @@
 //! thread, so that it can fork safely; `supervise.rs` explains why it forks. As the first process it also
 //! reaps orphans.
 
+mod agent_filter;
 mod buffer;
 mod command;
 mod connection;
 mod guest;
-mod handover;
 mod output;
+mod parameters;
 mod process_tree;
-mod protect;
 mod reaper;
 mod script;
 mod stream;
@@ -25,54 +25,56 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use workspace_agent_protocol::scheduling::shorten_slice;
+use workspace_agent_protocol::start_parameters::StartParameters;
 
 use crate::connection::Server;
 use crate::guest::Guest;
-use crate::handover::Handover;
+use crate::parameters::ParameterSource;
 use crate::transport::{Network, Transport};
 
 const USAGE: &str =
     "usage: workspace-agent --sandbox ID [--socket PATH] (--token-fd N [--output-fd N] | --start PATH)";
 
-/// Command line. Secrets come by file descriptor or socket, so that nothing inside can read them: not from
-/// the environment, not from a file.
+/// Command line. Secrets are passed by file descriptor or socket, so that commands cannot read them from the
+/// environment or a file.
 struct Arguments {
     sandbox: String,
-    /// Path of the server's socket; if it is missing, the parameters contain the server's addresses.
+    /// Path of the server's socket; if it is `None`, the start parameters contain the server's addresses.
     socket: Option<PathBuf>,
-    handover: Handover,
+    parameters: ParameterSource,
 }
 
 impl Arguments {
-    fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
+    fn parse(mut args: impl Iterator<Item = String>) -> Option<Self> {
         let (mut sandbox, mut socket, mut token, mut output, mut start) = (None, None, None, None, None);
-        while let Some(word) = words.next() {
-            let value = words.next()?;
-            match word.as_str() {
+        while let Some(option) = args.next() {
+            let value = args.next()?;
+            match option.as_str() {
                 "--sandbox" => sandbox = Some(value),
                 "--socket" => socket = Some(PathBuf::from(value)),
-                "--token-fd" => token = Some(descriptor(&value)?),
-                "--output-fd" => output = Some(descriptor(&value)?),
+                "--token-fd" => token = Some(inherited_fd(&value)?),
+                "--output-fd" => output = Some(inherited_fd(&value)?),
                 "--start" => start = Some(PathBuf::from(value)),
                 _ => return None,
             }
         }
-        let handover = match (token, output, start) {
-            (Some(token), output, None) => Handover::Descriptors { token, output },
-            (None, None, Some(path)) => Handover::Socket(path),
+        let parameters = match (token, output, start) {
+            (Some(token), output, None) => ParameterSource::Descriptors { token, output },
+            (None, None, Some(path)) => ParameterSource::Socket(path),
             _ => return None,
         };
-        Some(Self { sandbox: sandbox?, socket, handover })
+        Some(Self { sandbox: sandbox?, socket, parameters })
     }
 }
 
-fn descriptor(value: &str) -> Option<OwnedFd> {
-    let number: RawFd = value.parse().ok().filter(|number| *number > 2)?;
-    // Commands must not inherit it. A number that is not open fails here, before it is owned.
-    // SAFETY: it is borrowed for this call only.
-    rustix::io::fcntl_setfd(unsafe { BorrowedFd::borrow_raw(number) }, rustix::io::FdFlags::CLOEXEC).ok()?;
+/// Takes ownership of a file descriptor that the parent process passed. `None` if it is invalid or not open.
+fn inherited_fd(value: &str) -> Option<OwnedFd> {
+    let fd: RawFd = value.parse().ok().filter(|fd| *fd > 2)?;
+    // Commands must not inherit the descriptor. This also fails if it is not open.
+    // SAFETY: the descriptor is borrowed for this call only.
+    rustix::io::fcntl_setfd(unsafe { BorrowedFd::borrow_raw(fd) }, rustix::io::FdFlags::CLOEXEC).ok()?;
     // SAFETY: the parent passed the descriptor to this program, and nothing else here uses it.
-    Some(unsafe { OwnedFd::from_raw_fd(number) })
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn main() -> ExitCode {
@@ -92,18 +94,18 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments) -> std::io::Result<()> {
     // Commands run as the same user: without this they could read the token from the agent's memory.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
-    // If the agent is not PID 1, it still adopts orphans.
+    // The agent must adopt orphans even if it is not PID 1.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    // Without it, commands start later on a busy machine.
+    // Reduces the latency of commands on a busy machine.
     if let Err(error) = shorten_slice() {
         eprintln!("workspace-agent: failed to request a short scheduler slice: {error}");
     }
-    let parameters = arguments.handover.take()?;
+    let parameters = arguments.parameters.receive()?;
     let (transport, token) = match arguments.socket {
         Some(socket) => (Transport::Socket(socket), parameters.bytes),
         None => {
-            let parameters = workspace_agent_protocol::handover::Handover::from_bytes(&parameters.bytes)?;
-            (Transport::Network(Network::of(&parameters)?), parameters.token)
+            let parameters = StartParameters::from_bytes(&parameters.bytes)?;
+            (Transport::Network(Network::from_parameters(&parameters)?), parameters.token)
         }
     };
     let server = Server { transport, sandbox: arguments.sandbox, token };

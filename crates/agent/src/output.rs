@@ -1,20 +1,20 @@
 //! Destination of a command's output: files that the server reads, or the connection to the server.
 //!
 //! A guest that shares no files with the server keeps output in memory until the server has stored it, up to
-//! [`UNSTORED_MAX`] per command. A command that prints more blocks, so nothing is lost while the server is
-//! away.
+//! [`UNSTORED_MAX`] per command. A command that prints more blocks, so no output is lost while the server is
+//! unavailable.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use workspace_agent_protocol::output::{End, Frame, Stream, Writer};
+use workspace_agent_protocol::output::{ExitStatus, Frame, Stream, Writer};
 
-/// Limit in bytes for unstored output, above which the command blocks.
+/// Maximum size of unstored output in bytes, above which the command blocks.
 const UNSTORED_MAX: usize = 1 << 20;
-/// Additional bytes kept of a command that has ended: the content of its pipes.
+/// Maximum size in bytes of additional output of a command that has exited: the content of its pipes.
 const FINAL_OUTPUT_MAX: usize = 256 << 10;
-/// Largest frame, in bytes.
+/// Maximum size of the data of a frame in bytes.
 const FRAME_MAX: usize = 64 << 10;
 /// Estimated memory of a frame in addition to its data.
 const FRAME_OVERHEAD: usize = 64;
@@ -23,7 +23,7 @@ const FRAME_OVERHEAD: usize = 64;
 #[derive(Debug)]
 pub(crate) enum Output {
     Files(Writer),
-    Sent(Unstored),
+    Streamed(UnstoredOutput),
 }
 
 impl Output {
@@ -31,7 +31,7 @@ impl Output {
     pub(crate) fn written(&self) -> u64 {
         match self {
             Self::Files(writer) => writer.written(),
-            Self::Sent(unstored) => unstored.lock().offset,
+            Self::Streamed(unstored) => unstored.lock().offset,
         }
     }
 
@@ -39,7 +39,7 @@ impl Output {
     pub(crate) fn write(&mut self, stream: Stream, time: i64, data: &[u8]) -> io::Result<()> {
         match self {
             Self::Files(writer) => writer.write(stream, time, data),
-            Self::Sent(unstored) => {
+            Self::Streamed(unstored) => {
                 unstored.write(stream, time, data);
                 Ok(())
             }
@@ -47,25 +47,25 @@ impl Output {
     }
 
     /// Records the exit status.
-    pub(crate) fn end(&mut self, time: i64, end: End) -> io::Result<()> {
+    pub(crate) fn write_exit(&mut self, time: i64, status: ExitStatus) -> io::Result<()> {
         match self {
-            Self::Files(writer) => writer.end(time, end),
-            Self::Sent(unstored) => {
-                unstored.lock().end = Some((time, end));
+            Self::Files(writer) => writer.write_exit(time, status),
+            Self::Streamed(unstored) => {
+                unstored.lock().exit = Some((time, status));
                 Ok(())
             }
         }
     }
 
-    /// Returns whether the command has to block until some output is stored.
+    /// Returns true if the command has to block until some output is stored.
     pub(crate) fn is_full(&self) -> bool {
-        matches!(self, Self::Sent(unstored) if unstored.lock().size >= UNSTORED_MAX)
+        matches!(self, Self::Streamed(unstored) if unstored.lock().size >= UNSTORED_MAX)
     }
 }
 
 /// Output that the server has not stored yet. Clones share the state.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Unstored(Arc<Mutex<Queue>>);
+pub(crate) struct UnstoredOutput(Arc<Mutex<Queue>>);
 
 #[derive(Debug, Default)]
 struct Queue {
@@ -77,19 +77,21 @@ struct Queue {
     size: usize,
     /// Offset of the next byte.
     offset: u64,
-    /// Exit time and status, and whether they were sent on the current connection.
-    end: Option<(i64, End)>,
-    end_sent: bool,
+    /// Exit time and status.
+    exit: Option<(i64, ExitStatus)>,
+    /// True if the exit status was sent on the current connection.
+    exit_sent: bool,
 }
 
-/// Frame or exit status to send.
+/// Output or exit status to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub(crate) enum OutputEvent {
     Data(Frame),
-    End(i64, End),
+    /// Exit time and status.
+    Exit(i64, ExitStatus),
 }
 
-impl Unstored {
+impl UnstoredOutput {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -97,7 +99,7 @@ impl Unstored {
     fn write(&self, stream: Stream, time: i64, data: &[u8]) {
         let mut queue = self.lock();
         for part in data.chunks(FRAME_MAX) {
-            // Output of background processes that exceeds the limit after the command has ended is dropped.
+            // After the exit of the command, output of background processes beyond the limit is dropped.
             if queue.size < UNSTORED_MAX + FINAL_OUTPUT_MAX {
                 queue.push(stream, time, part);
             }
@@ -105,18 +107,20 @@ impl Unstored {
         }
     }
 
-    /// Returns everything that was not sent on the current connection, and marks it as sent.
-    pub(crate) fn unsent(&self) -> Vec<Piece> {
+    /// Returns the output and exit status that were not sent on the current connection, and marks them as
+    /// sent.
+    pub(crate) fn take_unsent(&self) -> Vec<OutputEvent> {
         let mut queue = self.lock();
-        let unsent = queue.frames.iter().skip(queue.sent).cloned().map(Piece::Data).collect::<Vec<_>>();
+        let unsent = queue.frames.iter().skip(queue.sent).cloned().map(OutputEvent::Data).collect::<Vec<_>>();
         queue.sent = queue.frames.len();
-        let end = queue.end.filter(|_| !queue.end_sent).map(|(time, end)| Piece::End(time, end));
-        queue.end_sent |= end.is_some();
-        unsent.into_iter().chain(end).collect()
+        let exit =
+            queue.exit.filter(|_| !queue.exit_sent).map(|(time, status)| OutputEvent::Exit(time, status));
+        queue.exit_sent |= exit.is_some();
+        unsent.into_iter().chain(exit).collect()
     }
 
     /// Drops frames before an offset, which the server has stored.
-    pub(crate) fn stored(&self, offset: u64) {
+    pub(crate) fn drop_stored(&self, offset: u64) {
         let mut queue = self.lock();
         while queue.frames.front().is_some_and(|frame| frame.offset + frame.data.len() as u64 <= offset) {
             if let Some(frame) = queue.frames.pop_front() {
@@ -128,9 +132,9 @@ impl Unstored {
 
     /// Starts over on a new connection to a server that has stored everything before an offset.
     pub(crate) fn resume(&self, stored: u64) {
-        self.stored(stored);
+        self.drop_stored(stored);
         let mut queue = self.lock();
-        (queue.sent, queue.end_sent) = (0, false);
+        (queue.sent, queue.exit_sent) = (0, false);
     }
 }
 
@@ -155,46 +159,46 @@ impl Queue {
 mod tests {
     use super::*;
 
-    fn sent(pieces: &[Piece]) -> Vec<(u64, &[u8])> {
-        let data = pieces.iter().filter_map(|piece| match piece {
-            Piece::Data(frame) => Some((frame.offset, frame.data.as_slice())),
-            Piece::End(..) => None,
+    fn data_of(events: &[OutputEvent]) -> Vec<(u64, &[u8])> {
+        let data = events.iter().filter_map(|event| match event {
+            OutputEvent::Data(frame) => Some((frame.offset, frame.data.as_slice())),
+            OutputEvent::Exit(..) => None,
         });
         data.collect()
     }
 
     #[test]
     fn unstored_output_is_resent_after_reconnect() {
-        let unstored = Unstored::default();
+        let unstored = UnstoredOutput::default();
         unstored.write(Stream::Stdout, 1, b"ab");
         unstored.write(Stream::Stdout, 2, b"cd");
-        assert_eq!(sent(&unstored.unsent()), [(0, &b"abcd"[..])], "small pieces go together");
+        assert_eq!(data_of(&unstored.take_unsent()), [(0, &b"abcd"[..])], "small writes share a frame");
         unstored.write(Stream::Stderr, 3, b"ef");
         unstored.write(Stream::Stdout, 3, b"gh");
-        assert_eq!(sent(&unstored.unsent()), [(4, &b"ef"[..]), (6, b"gh")]);
-        assert_eq!(unstored.unsent(), []);
-        unstored.stored(6);
+        assert_eq!(data_of(&unstored.take_unsent()), [(4, &b"ef"[..]), (6, b"gh")]);
+        assert_eq!(unstored.take_unsent(), []);
+        unstored.drop_stored(6);
         unstored.resume(6);
-        assert_eq!(sent(&unstored.unsent()), [(6, &b"gh"[..])]);
+        assert_eq!(data_of(&unstored.take_unsent()), [(6, &b"gh"[..])]);
         unstored.resume(7);
-        assert_eq!(sent(&unstored.unsent()), [(6, &b"gh"[..])], "a piece of which a part is stored");
+        assert_eq!(data_of(&unstored.take_unsent()), [(6, &b"gh"[..])], "a partly stored frame is resent");
         unstored.resume(8);
-        assert_eq!((unstored.unsent(), unstored.lock().size), (Vec::new(), 0));
+        assert_eq!((unstored.take_unsent(), unstored.lock().size), (Vec::new(), 0));
     }
 
     #[test]
     fn full_queue_blocks_and_memory_is_bounded() {
-        let mut output = Output::Sent(Unstored::default());
+        let mut output = Output::Streamed(UnstoredOutput::default());
         while !output.is_full() {
             output.write(Stream::Stdout, 0, &[0; 10_000]).unwrap();
         }
         for _ in 0..1_000 {
             output.write(Stream::Stdout, 0, &[0; 10_000]).unwrap();
         }
-        let Output::Sent(unstored) = &output else { panic!() };
+        let Output::Streamed(unstored) = &output else { panic!() };
         assert!(unstored.lock().size <= UNSTORED_MAX + FINAL_OUTPUT_MAX + FRAME_MAX + FRAME_OVERHEAD);
         assert!(output.written() > 10_000_000);
-        unstored.stored(u64::MAX);
+        unstored.drop_stored(u64::MAX);
         assert!(!output.is_full());
     }
 }

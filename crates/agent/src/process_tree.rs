@@ -5,15 +5,14 @@ use std::fs;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Returns all processes with their parents.
+/// Returns the PID and parent PID of every process.
 fn parents() -> Vec<(Pid, Pid)> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let running = numbers.filter_map(Pid::from_raw);
-    running.filter_map(|pid| Some((pid, parent_of(pid)?))).collect()
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(Pid::from_raw).filter_map(|pid| Some((pid, parent_of(pid)?))).collect()
 }
 
-/// Returns the parent of a process; `None` if it has exited.
+/// Returns the parent PID of a process; `None` if it has exited.
 pub(crate) fn parent_of(pid: Pid) -> Option<Pid> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name may contain anything, including parentheses.
@@ -30,7 +29,7 @@ pub(crate) fn parent_of(pid: Pid) -> Option<Pid> {
 pub(crate) struct CommandProcess {
     pub(crate) pid: Pid,
     pub(crate) parent: Pid,
-    /// Command whose supervisor is its ancestor.
+    /// Id of the command whose supervisor is an ancestor of the process.
     pub(crate) command: String,
 }
 
@@ -38,9 +37,9 @@ pub(crate) struct CommandProcess {
 pub(crate) fn command_processes(supervisors: &HashMap<Pid, String>) -> Vec<CommandProcess> {
     let parents: HashMap<Pid, Pid> = parents().into_iter().collect();
     let supervisor = |pid: Pid| {
-        let above = std::iter::successors(parents.get(&pid), |pid| parents.get(pid));
-        // Parents were not all read at the same time, so there may be cycles.
-        above.take(parents.len()).find_map(|pid| supervisors.get(pid))
+        let ancestors = std::iter::successors(parents.get(&pid), |pid| parents.get(pid));
+        // The parents were not read atomically, so there may be cycles.
+        ancestors.take(parents.len()).find_map(|pid| supervisors.get(pid))
     };
     let all = parents.iter().filter_map(|(pid, parent)| {
         let command = supervisor(*pid)?.clone();
@@ -51,35 +50,35 @@ pub(crate) fn command_processes(supervisors: &HashMap<Pid, String>) -> Vec<Comma
     all
 }
 
-/// Returns the arguments of a process, separated by spaces and at most `most` bytes long; its name if it has
-/// none.
-pub(crate) fn arguments(pid: Pid, most: usize) -> String {
+/// Returns the arguments of a process, separated by spaces and truncated to `max_len` bytes, or its name if
+/// it has no arguments.
+pub(crate) fn arguments(pid: Pid, max_len: usize) -> String {
     let mut bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     if bytes.is_empty() {
         bytes = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     }
-    bytes.truncate(most);
+    bytes.truncate(max_len);
     let text = String::from_utf8_lossy(&bytes).replace('\0', " ");
-    text.trim_end().chars().map(|one| if one.is_control() { ' ' } else { one }).collect()
+    text.trim_end().chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }
 
-/// Returns all descendants of `root`, without itself.
+/// Returns all descendants of `root`, excluding `root`.
 pub(crate) fn descendants(root: Pid) -> HashSet<Pid> {
     let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
     for (pid, parent) in parents() {
         children.entry(parent).or_default().push(pid);
     }
     let mut found = HashSet::new();
-    let mut open = vec![root];
-    while let Some(pid) = open.pop() {
-        let below = children.remove(&pid).unwrap_or_default();
-        found.extend(&below);
-        open.extend(below);
+    let mut queue = vec![root];
+    while let Some(pid) = queue.pop() {
+        let direct = children.remove(&pid).unwrap_or_default();
+        found.extend(&direct);
+        queue.extend(direct);
     }
     found
 }
 
-/// Sends a signal to all descendants of `root`. Returns whether there were any.
+/// Sends a signal to all descendants of `root`. Returns false if there were none.
 pub(crate) fn signal(root: Pid, signal: Signal) -> bool {
     let found = descendants(root);
     for pid in &found {
@@ -88,8 +87,8 @@ pub(crate) fn signal(root: Pid, signal: Signal) -> bool {
     !found.is_empty()
 }
 
-/// Kills all descendants of `root`. Returns whether there were any. They are stopped first, so that they
-/// cannot start new processes meanwhile.
+/// Kills all descendants of `root`. Returns false if there were none. They are stopped first, so that they
+/// cannot fork in the meantime.
 pub(crate) fn kill(root: Pid) -> bool {
     let mut stopped = HashSet::new();
     loop {
@@ -108,6 +107,6 @@ pub(crate) fn kill(root: Pid) -> bool {
 }
 
 pub(crate) fn send(pid: Pid, signal: Signal) {
-    // It may have exited meanwhile.
+    // The process may have exited.
     let _ = kill_process(pid, signal);
 }

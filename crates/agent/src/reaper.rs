@@ -1,7 +1,7 @@
 //! Reaping of exited processes.
 //!
-//! The agent is PID 1: it adopts every orphan. Below a supervisor there are none, unless someone kills the
-//! supervisor. Its orphans belong to no command any more, so they are killed.
+//! The agent is PID 1 and adopts every orphan. A supervisor adopts the orphans of its command, so the agent
+//! gets them only if the supervisor is killed. They no longer belong to a command, so they are killed.
 
 use std::io;
 
@@ -31,10 +31,11 @@ pub(crate) fn start(guest: &Guest) -> io::Result<()> {
 /// Kills children of the agent that are not supervisors.
 fn kill_orphans(guest: &Guest) {
     let supervisors = guest.supervisors();
-    let me = getpid();
-    let is_orphan = |pid: &Pid| process_tree::parent_of(*pid) == Some(me) && !supervisors.contains_key(pid);
-    for orphan in process_tree::descendants(me).into_iter().filter(is_orphan) {
-        // Stopped first: it could start processes while its descendants are collected.
+    let agent = getpid();
+    let is_orphan =
+        |pid: &Pid| process_tree::parent_of(*pid) == Some(agent) && !supervisors.contains_key(pid);
+    for orphan in process_tree::descendants(agent).into_iter().filter(is_orphan) {
+        // Stopped first, so that it cannot start processes while its descendants are collected.
         process_tree::send(orphan, Signal::STOP);
         process_tree::kill(orphan);
         process_tree::send(orphan, Signal::KILL);

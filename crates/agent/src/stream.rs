@@ -20,12 +20,12 @@ impl Stream {
 
     fn new(fd: OwnedFd, interest: Interest) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&fd, true)?;
-        // SAFETY: the descriptor is owned, and stays the same and open for as long as this has it.
+        // SAFETY: the descriptor is owned by the result, which keeps it open and does not replace it.
         let registered = unsafe { AsyncFd::register_with_interest(fd, interest) };
         Ok(Self(registered.map_err(|error| error.into_parts().1)?))
     }
 
-    /// Reads bytes; 0 at the end.
+    /// Reads bytes. Returns 0 at the end.
     pub(crate) async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.0.async_io(Interest::READABLE, |fd| Ok(rustix::io::read(fd, &mut *buffer)?)).await;
         match read {

@@ -1,11 +1,12 @@
 //! Starting programs under a supervisor.
 //!
-//! A program may start others that outlive it and leave its process group and session, so that they are
-//! orphaned. To find them, each command runs below a process of its own that adopts its orphans (a
-//! subreaper): all processes of a command are descendants of its supervisor. The supervisor reports the exit
-//! of the command itself, waits until no descendants are left, and exits.
+//! A program may start others that outlive it and leave its process group and session. To find these orphans,
+//! each command has its own supervisor, which is a child subreaper and so adopts them: all processes of a
+//! command are descendants of its supervisor. The supervisor reports the exit of the command itself, waits
+//! until no descendants are left, and exits.
 //!
-//! It is forked from the agent without an exec, which is fast and small; the agent has a single thread.
+//! It is forked from the agent without an exec, which saves time and memory. That is safe because the agent
+//! has a single thread.
 
 use std::ffi::{CString, OsStr, c_int};
 use std::io;
@@ -20,7 +21,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use workspace_agent_protocol::scheduling::restore_slice;
 
-use crate::protect::Protection;
+use crate::agent_filter::AgentFilter;
 use crate::script::{self, SCRIPT_FD};
 
 /// Program to start, with everything allocated before the fork.
@@ -30,7 +31,7 @@ pub(crate) struct Program {
     directory: CString,
     terminal: Option<TerminalSize>,
     script: Option<OwnedFd>,
-    protection: Option<Protection>,
+    agent_filter: Option<AgentFilter>,
 }
 
 /// Size of a terminal, in characters.
@@ -41,9 +42,11 @@ pub(crate) struct TerminalSize {
 }
 
 impl TerminalSize {
+    /// Creates a size from a request; invalid values are replaced by 80 columns and 24 rows.
     pub(crate) fn of(columns: i32, rows: i32) -> Self {
-        let number =
-            |value: i32, usual: u16| u16::try_from(value).ok().filter(|value| *value > 0).unwrap_or(usual);
+        let number = |value: i32, default: u16| {
+            u16::try_from(value).ok().filter(|value| *value > 0).unwrap_or(default)
+        };
         Self { columns: number(columns, 80), rows: number(rows, 24) }
     }
 
@@ -58,36 +61,38 @@ impl Program {
     /// Creates a program with or without a terminal, and with the script that its arguments read at
     /// [`SCRIPT_FD`].
     pub(crate) fn new<'a>(
-        words: &[&str],
+        args: &[&str],
         script: Option<&str>,
         directory: &str,
         environment: impl Iterator<Item = (&'a OsStr, &'a OsStr)>,
         terminal: Option<TerminalSize>,
     ) -> io::Result<Self> {
         let text = |bytes: &[u8]| {
-            CString::new(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a NUL in a text"))
+            CString::new(bytes).map_err(|_| {
+                io::Error::new(io::ErrorKind::InvalidInput, "an argument, variable or path contains a NUL")
+            })
         };
         let variable =
             |(name, value): (&OsStr, &OsStr)| text(&[name.as_bytes(), b"=", value.as_bytes()].concat());
         Ok(Self {
-            arguments: words.iter().map(|word| text(word.as_bytes())).collect::<io::Result<_>>()?,
+            arguments: args.iter().map(|arg| text(arg.as_bytes())).collect::<io::Result<_>>()?,
             environment: environment.map(variable).collect::<io::Result<_>>()?,
             directory: text(directory.as_bytes())?,
             terminal,
-            script: script.map(script::file).transpose()?,
-            protection: Protection::of(std::process::id())?,
+            script: script.map(script::create_memfd).transpose()?,
+            agent_filter: AgentFilter::of(std::process::id())?,
         })
     }
 }
 
-/// Running program, from the view of the agent.
-pub(crate) struct Started {
+/// Running program with the agent's ends of its pipes.
+pub(crate) struct StartedProgram {
     pub(crate) supervisor: Pid,
     pub(crate) stdin: OwnedFd,
     pub(crate) stdout: OwnedFd,
     /// Standard error; `None` for a terminal.
     pub(crate) stderr: Option<OwnedFd>,
-    /// Pipe with one [`Report`], when the program exited or could not be started.
+    /// Pipe on which one [`Report`] arrives when the program exited or could not be started.
     pub(crate) report: OwnedFd,
 }
 
@@ -95,11 +100,11 @@ pub(crate) struct Started {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Report {
     /// Exit code; 128 + n if signal n killed the program.
-    Ended(i32),
+    Exited(i32),
     /// Error number of `chdir`.
-    NoDirectory(i32),
+    ChdirFailed(i32),
     /// Error number of `execve`, or of another step before it.
-    NoProgram(i32),
+    ExecFailed(i32),
 }
 
 /// Length of an encoded report.
@@ -108,9 +113,9 @@ pub(crate) const REPORT_LEN: usize = 8;
 impl Report {
     fn encode(self) -> [u8; REPORT_LEN] {
         let (kind, value) = match self {
-            Self::Ended(code) => (1, code),
-            Self::NoDirectory(errno) => (2, errno),
-            Self::NoProgram(errno) => (3, errno),
+            Self::Exited(code) => (1, code),
+            Self::ChdirFailed(errno) => (2, errno),
+            Self::ExecFailed(errno) => (3, errno),
         };
         let mut bytes = [kind; REPORT_LEN];
         bytes[4..].copy_from_slice(&i32::to_le_bytes(value));
@@ -120,61 +125,64 @@ impl Report {
     pub(crate) fn decode(bytes: [u8; REPORT_LEN]) -> Option<Self> {
         let value = i32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
         match bytes[0] {
-            1 => Some(Self::Ended(value)),
-            2 => Some(Self::NoDirectory(value)),
-            3 => Some(Self::NoProgram(value)),
+            1 => Some(Self::Exited(value)),
+            2 => Some(Self::ChdirFailed(value)),
+            3 => Some(Self::ExecFailed(value)),
             _ => None,
         }
     }
 }
 
 /// Starts a program under its own supervisor.
-pub(crate) fn start(program: &Program) -> io::Result<Started> {
-    let Streams { theirs, ours: (stdin, stdout, stderr) } = match program.terminal {
+pub(crate) fn start(program: &Program) -> io::Result<StartedProgram> {
+    let Streams { child, agent: (stdin, stdout, stderr) } = match program.terminal {
         Some(size) => Streams::of_terminal(size)?,
         None => Streams::of_pipes()?,
     };
-    let (report, report_theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (report, child_report) = pipe_with(PipeFlags::CLOEXEC)?;
     let pointers = ExecPointers::of(program);
-    let [in_, out, err] = theirs.each_ref().map(AsRawFd::as_raw_fd);
-    let ends = [in_, out, err, report_theirs.as_raw_fd()];
+    let [in_, out, err] = child.each_ref().map(AsRawFd::as_raw_fd);
+    let fds = [in_, out, err, child_report.as_raw_fd()];
     let script = program.script.as_ref().map(AsRawFd::as_raw_fd);
-    // SAFETY: this process has a single thread, so the child is a complete copy in which everything works. It
+    // SAFETY: this process has a single thread, so the child is a complete copy and may call any function. It
     // never returns from `supervise`.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
-        0 => supervise(program, &pointers, ends, script),
+        0 => supervise(program, &pointers, fds, script),
         pid => {
             let supervisor =
-                Pid::from_raw(pid).ok_or_else(|| io::Error::other("a fork without a process"))?;
-            Ok(Started { supervisor, stdin, stdout, stderr, report })
+                Pid::from_raw(pid).ok_or_else(|| io::Error::other("fork returned an invalid PID"))?;
+            Ok(StartedProgram { supervisor, stdin, stdout, stderr, report })
         }
     }
 }
 
 /// Both ends of the standard streams of a program.
 struct Streams {
-    theirs: [OwnedFd; 3],
-    ours: (OwnedFd, OwnedFd, Option<OwnedFd>),
+    /// Standard input, output and error of the program.
+    child: [OwnedFd; 3],
+    /// The other ends; no standard error for a terminal.
+    agent: (OwnedFd, OwnedFd, Option<OwnedFd>),
 }
 
 impl Streams {
     fn of_pipes() -> io::Result<Self> {
         let pipe = || pipe_with(PipeFlags::CLOEXEC);
-        let ((stdin, stdin_ours), (stdout_ours, stdout), (stderr_ours, stderr)) = (pipe()?, pipe()?, pipe()?);
-        Ok(Self { theirs: [stdin, stdout, stderr], ours: (stdin_ours, stdout_ours, Some(stderr_ours)) })
+        let ((stdin, agent_stdin), (agent_stdout, stdout), (agent_stderr, stderr)) =
+            (pipe()?, pipe()?, pipe()?);
+        Ok(Self { child: [stdin, stdout, stderr], agent: (agent_stdin, agent_stdout, Some(agent_stderr)) })
     }
 
     fn of_terminal(size: TerminalSize) -> io::Result<Self> {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
-        grantpt(&ours)?;
-        unlockpt(&ours)?;
-        let name = ptsname(&ours, Vec::new())?;
+        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+        grantpt(&controller)?;
+        unlockpt(&controller)?;
+        let name = ptsname(&controller, Vec::new())?;
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let theirs = rustix::fs::open(name, flags, Mode::empty())?;
-        size.set(&ours)?;
-        let theirs = [theirs.try_clone()?, theirs.try_clone()?, theirs];
-        Ok(Self { theirs, ours: (ours.try_clone()?, ours, None) })
+        let terminal = rustix::fs::open(name, flags, Mode::empty())?;
+        size.set(&controller)?;
+        let child = [terminal.try_clone()?, terminal.try_clone()?, terminal];
+        Ok(Self { child, agent: (controller.try_clone()?, controller, None) })
     }
 }
 
@@ -195,12 +203,12 @@ impl ExecPointers {
 /// File descriptor of the report in the supervisor. The script, if there is one, has the next number.
 const REPORT_FD: RawFd = SCRIPT_FD - 1;
 
-fn supervise(program: &Program, pointers: &ExecPointers, ends: [RawFd; 4], script: Option<RawFd>) -> ! {
-    // SAFETY: plain system calls with descriptors of this process; what `program` and `pointers` hold lives
-    // until the process ends.
+fn supervise(program: &Program, pointers: &ExecPointers, fds: [RawFd; 4], script: Option<RawFd>) -> ! {
+    // SAFETY: plain system calls with descriptors of this process. The memory behind `program` and `pointers`
+    // stays valid until the process exits.
     unsafe {
-        // Moved to higher numbers first: one of them may have a number that another has to get.
-        let moved = ends.map(|fd| libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 16));
+        // Moved to higher numbers first: a descriptor may have a number that is the target of another.
+        let moved = fds.map(|fd| libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 16));
         let script = script.map(|fd| libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 16));
         for (target, fd) in moved.into_iter().chain(script).enumerate() {
             libc::dup2(fd, target as c_int);
@@ -212,7 +220,7 @@ fn supervise(program: &Program, pointers: &ExecPointers, ends: [RawFd; 4], scrip
         reset_signals();
         match libc::fork() {
             -1 => {
-                report(Report::NoProgram(errno()));
+                report(Report::ExecFailed(errno()));
                 libc::_exit(1)
             }
             0 => become_program(program, pointers),
@@ -223,7 +231,7 @@ fn supervise(program: &Program, pointers: &ExecPointers, ends: [RawFd; 4], scrip
 
 /// Resets signal handlers and the signal mask, which are inherited from the agent.
 unsafe fn reset_signals() {
-    // SAFETY: the calls set what the kernel does with signals of this process, with a mask made just here.
+    // SAFETY: the calls change only the signal handling of this process, with a mask initialised here.
     unsafe {
         for signal in [libc::SIGPIPE, libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
             libc::signal(signal, libc::SIG_DFL);
@@ -235,47 +243,47 @@ unsafe fn reset_signals() {
 }
 
 unsafe fn become_program(program: &Program, pointers: &ExecPointers) -> ! {
-    // SAFETY: the texts end with NUL and the lists with a null pointer.
+    // SAFETY: the strings end with NUL and the arrays with a null pointer.
     unsafe {
         if program.terminal.is_none() {
-            // No session of its own: without cgroups, Linux (autogroup) divides CPU time between sessions,
-            // and so between sandboxes. A new session would also wait for CPU time again.
+            // Without a session of its own: if there are no cgroups, Linux (autogroup) divides CPU time
+            // between sessions, and so between sandboxes. A new session would also start with no CPU time.
             libc::setpgid(0, 0);
         } else {
             libc::setsid();
-            // Makes it the controlling terminal, for Ctrl-C and the like.
+            // Makes it the controlling terminal, for example for Ctrl-C.
             libc::ioctl(0, libc::TIOCSCTTY, 0);
         }
         if libc::chdir(program.directory.as_ptr()) != 0 {
-            report(Report::NoDirectory(errno()));
+            report(Report::ChdirFailed(errno()));
             libc::_exit(126);
         }
-        if let Some(Err(error)) = program.protection.as_ref().map(Protection::apply) {
-            report(Report::NoProgram(error.raw_os_error().unwrap_or(libc::EINVAL)));
+        if let Some(Err(error)) = program.agent_filter.as_ref().map(AgentFilter::apply) {
+            report(Report::ExecFailed(error.raw_os_error().unwrap_or(libc::EINVAL)));
             libc::_exit(127);
         }
-        // Until here the process inherited the short slice of the agent.
+        // The process inherited the short slice of the agent.
         drop(restore_slice());
         libc::execve(pointers.arguments[0], pointers.arguments.as_ptr(), pointers.environment.as_ptr());
-        report(Report::NoProgram(errno()));
+        report(Report::ExecFailed(errno()));
         libc::_exit(127)
     }
 }
 
 /// Reaps descendants until none is left, and reports the exit of `main`.
 unsafe fn wait_for_all(main: libc::pid_t) -> ! {
-    // SAFETY: the descriptors are this process's own copies, which would keep the command's pipes open.
+    // SAFETY: the descriptors belong to this process; open copies would keep the command's pipes open.
     unsafe {
         for fd in [0, 1, 2, SCRIPT_FD] {
             libc::close(fd);
         }
         loop {
             let mut status = 0;
-            let ended = libc::waitpid(-1, &raw mut status, libc::__WALL);
-            if ended == main {
-                report(Report::Ended(exit_code(status)));
+            let pid = libc::waitpid(-1, &raw mut status, libc::__WALL);
+            if pid == main {
+                report(Report::Exited(exit_code(status)));
                 libc::close(REPORT_FD);
-            } else if ended < 0 && errno() == libc::ECHILD {
+            } else if pid < 0 && errno() == libc::ECHILD {
                 libc::_exit(0);
             }
         }
@@ -292,6 +300,6 @@ fn errno() -> i32 {
 
 fn report(report: Report) {
     let bytes = report.encode();
-    // SAFETY: writes bytes that are there to a descriptor of this process. A pipe takes so few at once.
+    // SAFETY: the buffer is valid for its length. A write to a pipe of so few bytes is atomic.
     unsafe { libc::write(REPORT_FD, bytes.as_ptr().cast(), bytes.len()) };
 }

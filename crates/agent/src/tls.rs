@@ -1,7 +1,7 @@
 //! TLS verification of the server, by the certificates that the agent received at start.
 //!
-//! A server that presents one of them is accepted, whatever its name and dates: the certificate is pinned.
-//! Any other certificate must be valid for the server's name and signed by one of them.
+//! A server that presents one of these certificates is accepted, whatever its name and dates: the certificate
+//! is pinned. Any other certificate must be valid for the server's name and signed by one of them.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertS
 /// Creates a TLS connector that accepts only trusted servers.
 pub(crate) fn connector(trusted: &[Vec<u8>]) -> Result<TlsConnector, Error> {
     let provider = Arc::new(ring::default_provider());
-    let trusted: Vec<_> = trusted.iter().map(|one| CertificateDer::from(one.clone())).collect();
+    let trusted: Vec<_> = trusted.iter().map(|der| CertificateDer::from(der.clone())).collect();
     let mut roots = RootCertStore::empty();
-    for one in &trusted {
-        roots.add(one.clone())?;
+    for certificate in &trusted {
+        roots.add(certificate.clone())?;
     }
     let webpki = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
     let webpki = webpki.map_err(|error| Error::General(error.to_string()))?;
@@ -30,7 +30,7 @@ pub(crate) fn connector(trusted: &[Vec<u8>]) -> Result<TlsConnector, Error> {
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec()];
-    // There are few connections; session resumption would only cost memory.
+    // Connections are rare, so session resumption would only cost memory.
     config.resumption = tokio_rustls::rustls::client::Resumption::disabled();
     Ok(TlsConnector::from(Arc::new(config)))
 }
@@ -45,15 +45,15 @@ impl ServerCertVerifier for PinnedVerifier {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
-        others: &[CertificateDer<'_>],
+        intermediates: &[CertificateDer<'_>],
         name: &ServerName<'_>,
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        if self.trusted.iter().any(|one| one == certificate) {
+        if self.trusted.iter().any(|trusted| trusted == certificate) {
             return Ok(ServerCertVerified::assertion());
         }
-        self.webpki.verify_server_cert(certificate, others, name, ocsp, now)
+        self.webpki.verify_server_cert(certificate, intermediates, name, ocsp, now)
     }
 
     // The signatures that prove possession of the private key are verified as usual.

@@ -10,7 +10,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tonic::transport::Endpoint;
-use workspace_agent_protocol::handover::Handover;
+use workspace_agent_protocol::start_parameters::StartParameters;
 
 use crate::tls;
 
@@ -18,7 +18,7 @@ use crate::tls;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval of HTTP/2 keep-alive pings, since a network can drop a connection silently.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
-/// Longest wait for the response to a keep-alive ping.
+/// Timeout of the response to a keep-alive ping.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Transport to the server.
@@ -65,15 +65,19 @@ impl Transport {
 }
 
 impl Network {
-    pub(crate) fn of(given: &Handover) -> io::Result<Self> {
+    pub(crate) fn from_parameters(parameters: &StartParameters) -> io::Result<Self> {
         let invalid = |error: &dyn std::fmt::Display| {
-            io::Error::new(io::ErrorKind::InvalidInput, format!("no server can be dialled: {error}"))
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("invalid address, name or certificate of the server: {error}"),
+            )
         };
         // Only addresses: resolving a name would start a thread, and forking needs a single-threaded process.
-        let addresses: Result<Vec<SocketAddr>, _> = given.addresses.iter().map(|text| text.parse()).collect();
+        let addresses: Result<Vec<SocketAddr>, _> =
+            parameters.addresses.iter().map(|text| text.parse()).collect();
         let addresses = addresses.map_err(|error| invalid(&error))?;
-        let name = ServerName::try_from(given.name.clone()).map_err(|error| invalid(&error))?;
-        let tls = tls::connector(&given.trusted).map_err(|error| invalid(&error))?;
+        let name = ServerName::try_from(parameters.name.clone()).map_err(|error| invalid(&error))?;
+        let tls = tls::connector(&parameters.trusted).map_err(|error| invalid(&error))?;
         Ok(Self { addresses, name, tls })
     }
 
@@ -81,7 +85,7 @@ impl Network {
         let stream = TcpStream::connect(self.addresses.as_slice()).await?;
         // Disables Nagle's algorithm, since the echo of a keystroke must not wait.
         stream.set_nodelay(true)?;
-        // Nothing is sent before the server is verified.
+        // The handshake verifies the server before anything is sent.
         Ok(Box::new(self.tls.connect(self.name, stream).await?))
     }
 }

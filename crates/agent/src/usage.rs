@@ -1,11 +1,10 @@
-//! Resource usage of all processes. As PID 1 of its namespace the agent sees exactly those of the sandbox.
+//! Resource usage of all processes in the agent's PID namespace, which are those of the sandbox.
 
 use std::fs;
 use std::io;
 
 use workspace_agent_protocol::v1::ResourceUsage;
 
-/// Returns the resource usage of all processes.
 pub(crate) fn read() -> io::Result<ResourceUsage> {
     let page = rustix::param::page_size() as u64;
     let tick = 1_000_000 / rustix::param::clock_ticks_per_second().max(1);
@@ -14,14 +13,15 @@ pub(crate) fn read() -> io::Result<ResourceUsage> {
         if !entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit) {
             continue;
         }
-        // The process may have exited meanwhile.
-        let Some(one) = fs::read_to_string(entry.path().join("stat")).ok().and_then(|text| parse(&text))
+        // The process may have exited.
+        let Some(stat) = fs::read_to_string(entry.path().join("stat")).ok().and_then(|text| parse(&text))
         else {
             continue;
         };
-        usage.processes += one.threads;
-        usage.memory_bytes += one.pages * page;
-        usage.cpu_micros += one.ticks * tick;
+        // The limit on processes counts threads.
+        usage.processes += stat.threads;
+        usage.memory_bytes += stat.pages * page;
+        usage.cpu_micros += stat.ticks * tick;
     }
     Ok(usage)
 }
@@ -34,11 +34,11 @@ struct ProcessStat {
 }
 
 fn parse(stat: &str) -> Option<ProcessStat> {
-    // The name may contain anything, but ends with the last parenthesis.
+    // The name may contain anything, including parentheses.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    let ticks = (11..15).map(number).sum::<Option<u64>>()?;
-    Some(ProcessStat { threads: u32::try_from(number(17)?).ok()?, pages: number(21)?, ticks })
+    let field = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    let ticks = (11..15).map(field).sum::<Option<u64>>()?;
+    Some(ProcessStat { threads: u32::try_from(field(17)?).ok()?, pages: field(21)?, ticks })
 }
 
 #[cfg(test)]
@@ -49,8 +49,8 @@ mod tests {
     fn process_names_with_parentheses_are_parsed() {
         let stat =
             "7 (a) b) (c) S 1 7 7 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 3 0 500 1000 42 18446744073709551615";
-        let one = parse(stat).unwrap();
-        assert_eq!((one.threads, one.pages, one.ticks), (3, 42, 100));
+        let parsed = parse(stat).unwrap();
+        assert_eq!((parsed.threads, parsed.pages, parsed.ticks), (3, 42, 100));
         assert!(parse("7 (a) S 1").is_none());
     }
 

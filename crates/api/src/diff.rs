@@ -9,66 +9,67 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::snapshots::EntryKind;
 
-/// Options of a comparison.
+/// Options of a comparison. `insight` and `patch` are mutually exclusive.
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct DiffQuery {
-    /// Add line counts and risk notes to the differences.
+    /// Adds line counts, totals and risk notes. Default: false.
     #[serde(default)]
     pub insight: bool,
-    /// Return a patch, as `git apply` takes it.
+    /// Returns a unified diff for `git apply` (`text/x-diff`) instead of JSON. Default: false.
     #[serde(default)]
     pub patch: bool,
-    /// Largest number of differences, the first by path. 1,000 by default.
+    /// Maximum number of differences, ordered by path. Default: 1000.
     #[param(minimum = 1, maximum = 10000)]
     pub limit: Option<usize>,
 }
 
-/// Differences between two trees. With `insight=true` it has all fields that `docs/insight.md` describes.
+/// Differences between two trees. With `insight=true` it has the additional fields that `docs/insight.md` describes.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Diff {
-    /// Version of the insight fields, with `insight=true`.
+    /// Version of the insight fields. Absent without `insight=true`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u32>,
     /// Hash of the old tree.
     pub from: String,
     /// Hash of the new tree.
     pub to: String,
-    /// Sums over all differences, with `insight=true`.
+    /// Sums over all differences, including those beyond `limit`. Absent without `insight=true`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub totals: Option<DiffTotals>,
-    /// Risks of the difference as a whole, with `insight=true`.
+    /// Risks of the differences as a whole. Absent without `insight=true`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Object>>)]
     pub notes: Option<Vec<RiskNote>>,
-    /// The differences, by path; with `insight=true` each has more fields.
+    /// Differences, ordered by path, at most `limit`.
     pub entries: Vec<Difference>,
-    /// Number of all differences.
+    /// Number of all differences, including those beyond `limit`.
     pub total: usize,
-    /// True if some are left out here.
+    /// True if `entries` does not contain all differences.
     pub truncated: bool,
 }
 
-/// A difference.
+/// Difference of one entry between two trees. With `insight=true` it has additional fields.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Difference {
-    /// Path; for a rename, the new one. In double quotes with C escapes if it is not plain text.
+    /// Path of the entry; after a rename, the new path. A path that is not plain text is in double quotes with C
+    /// escapes.
     pub path: String,
-    /// Kind: added, removed, modified, type_changed, mode_changed or renamed.
+    /// Kind of the difference: `added`, `removed`, `modified`, `type_changed`, `mode_changed` or `renamed`.
     #[schema(value_type = String, example = "modified")]
     pub change: ChangeKind,
-    /// Old path of a renamed entry.
+    /// Old path. Only present if `change` is `renamed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub renamed_from: Option<String>,
-    /// The old entry; none if there was nothing.
+    /// Entry in the old tree. Absent if it was added.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old: Option<DifferenceSide>,
-    /// The new entry; none if there is nothing.
+    /// Entry in the new tree. Absent if it was removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new: Option<DifferenceSide>,
-    /// Further fields of the same object, with `insight=true`.
+    /// Additional fields of the same object, with `insight=true`.
     #[serde(flatten)]
     #[schema(ignore)]
     pub insight: Option<DifferenceInsight>,
@@ -92,80 +93,82 @@ pub enum ChangeKind {
     Renamed,
 }
 
-/// One side of a difference.
+/// Entry of the old or the new tree.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct DifferenceSide {
-    /// Kind: file, directory or symlink.
+    /// Kind of the entry: `file`, `directory` or `symlink`.
     #[schema(value_type = String, example = "file")]
     pub kind: EntryKind,
     /// Permission bits in octal.
     #[schema(example = "0644")]
     pub mode: String,
-    /// Bytes of a file or of a symlink's target; 0 for a directory.
+    /// Size in bytes of a file or of the target of a symlink; 0 for a directory.
     pub size: u64,
 }
 
-/// Insight into one difference.
+/// Additional fields of a difference with `insight=true`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DifferenceInsight {
-    /// Content of the files: `text` or `binary`; none if neither side is a file.
+    /// Content of the files: `text` or `binary`. Absent if neither side is a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
-    /// Lines that only the new text has; none if lines were not compared.
+    /// Number of lines that only the new text has; null if lines were not compared.
     pub lines_added: Option<u64>,
-    /// Lines that only the old text has; none if lines were not compared.
+    /// Number of lines that only the old text has; null if lines were not compared.
     pub lines_removed: Option<u64>,
-    /// True if a file is too large to compare lines.
+    /// True if a file is too large for a comparison of lines.
     pub too_large: bool,
-    /// Bytes of file content gained, negative if lost.
+    /// Change of the size of the content in bytes; negative if it shrank.
     pub size_change: i64,
-    /// Risks.
+    /// Risks of this difference.
     pub notes: Vec<RiskNote>,
 }
 
-/// A risk, and its location.
+/// Risk, with its location.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RiskNote {
-    /// Code of the risk.
+    /// Code of the risk; `docs/insight.md` lists them.
     pub code: String,
-    /// Line of the new text, from 1.
+    /// Line number in the new text, from 1. Absent if the risk has no line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
-    /// Name of the pattern that a secret matches. The line itself is never part of a note.
+    /// Name of the pattern that a secret matches. A note never contains the secret itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
-    /// Path of the entry below a renamed directory.
+    /// Path of the entry, if it is below a renamed directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
 }
 
+// Repeats `insight::Totals` of the state engine, because this crate must stay light and does not depend on the
+// engine; the server converts.
 /// Sums over all differences.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DiffTotals {
-    /// Entries added, directories included.
+    /// Number of added entries, including directories.
     pub added: u64,
-    /// Entries removed, directories included.
+    /// Number of removed entries, including directories.
     pub removed: u64,
-    /// Files and symlinks modified.
+    /// Number of modified files and symlinks.
     pub modified: u64,
-    /// Entries that changed their kind.
+    /// Number of entries whose kind changed.
     pub type_changed: u64,
-    /// Entries of which only permission bits or attributes changed.
+    /// Number of entries with changes only in permission bits or attributes.
     pub mode_changed: u64,
-    /// Files and directories renamed; a directory counts once.
+    /// Number of renamed files and directories. A directory counts once.
     pub renamed: u64,
-    /// Files removed, directories and symlinks not included.
+    /// Number of removed files, without directories and symlinks.
     pub files_removed: u64,
-    /// Lines added, where lines were compared.
+    /// Number of added lines in the texts that were compared.
     pub lines_added: u64,
-    /// Lines removed, where lines were compared.
+    /// Number of removed lines in the texts that were compared.
     pub lines_removed: u64,
-    /// Entries with binary content.
+    /// Number of differences with binary content.
     pub binary: u64,
-    /// Entries too large to compare lines.
+    /// Number of differences that are too large for a comparison of lines.
     pub too_large: u64,
-    /// Bytes of file content gained, negative if lost.
+    /// Change of the size of all content in bytes; negative if it shrank.
     pub size_change: i64,
-    /// Number of notes by code; codes without notes are absent.
+    /// Number of notes by code. Codes without notes are absent.
     pub notes: BTreeMap<String, u64>,
 }

@@ -4,105 +4,110 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 
-/// Request to add a step to a search, or to begin one.
+/// Request to add a step to a search, or to start a search.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"snapshot": "0190c2f1-a5c0-7cc0-a1b2-c3d4e5f60718", "action": "run the tests", "reward": 0.5}))]
 pub struct CreateEpisode {
-    /// Id of the snapshot that the step led to.
+    /// Id of the snapshot that the step resulted in.
     pub snapshot: String,
-    /// Id of the previous step; none for the first step of a search.
+    /// Id of the previous step. Omit it to start a search.
     pub parent: Option<String>,
-    /// Action taken. With `data`, at most 64 KiB of JSON.
+    /// Action of the step. `action` and `data` have at most 64 KiB of JSON together.
     pub action: String,
-    /// Reward of the step.
+    /// Reward of the step. `GET /api/v1/episodes/{id}/best` finds the highest.
     pub reward: f64,
-    /// Number of visits, 1 by default.
+    /// Number of visits. Default: 1.
     pub visits: Option<u64>,
-    /// Free data of the search. With `action`, at most 64 KiB of JSON.
+    /// Your own data, stored with the step. `action` and `data` have at most 64 KiB of JSON together.
     #[schema(value_type = Option<Object>)]
     pub data: Option<Map<String, Value>>,
-    /// Store the insight diff against the parent's snapshot, too: as many of its entries as fit in 64 KiB.
+    /// Stores the insight diff between the snapshots of the parent and of this step. Entries beyond 64 KiB of JSON
+    /// are omitted. Default: false.
     #[serde(default)]
     pub insight: bool,
 }
 
-/// A step of a search.
+/// Step of a search.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Episode {
-    /// Unique id.
+    /// Id of the step.
     pub id: String,
-    /// Id of the snapshot that the step led to.
+    /// Id of the snapshot that the step resulted in.
     pub snapshot: String,
-    /// Id of the previous step; none for the first step of a search.
+    /// Id of the previous step; null for the first step of a search.
     pub parent: Option<String>,
-    /// Action taken.
+    /// Action of the step.
     pub action: String,
     /// Reward of the step.
     pub reward: f64,
     /// Number of visits.
     pub visits: u64,
-    /// Insight diff against the parent's snapshot; `docs/insight.md` describes it.
+    /// Insight diff between the snapshots of the parent and of this step, as `docs/insight.md` describes it. Absent
+    /// if it was not requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub insight: Option<Value>,
-    /// Free data of the search.
+    /// Data that was stored with the step. Absent if there is none.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub data: Value,
-    /// Time of creation.
+    /// Creation time.
     #[schema(format = DateTime)]
     pub time: String,
 }
 
-/// Steps from the start of a search.
+/// Steps from the start of a search to one of its steps.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct EpisodePath {
-    /// The steps, the first one first.
+    /// Steps, earliest first. Steps whose snapshots were removed are omitted.
     pub items: Vec<Episode>,
-    /// The `cursor` of the steps before these; none if these begin at the start of the search.
+    /// Value of `cursor` for the steps before these. Absent if these begin at the start of the search.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// Page of a path.
+/// Query parameters of the path to a step.
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct EpisodePathQuery {
-    /// `next` of the previous response, for the steps before those.
+    /// `next` of the previous response, to get the steps before those.
     pub cursor: Option<String>,
-    /// Largest number of steps, the last ones of the path. Fewer if they are large.
+    /// Maximum number of steps, counted from the end of the path. Default: 1000. A response that would exceed 1 MiB
+    /// has fewer.
     #[param(minimum = 1, maximum = 1000)]
     pub limit: Option<u32>,
 }
 
-/// A page of steps.
+/// Page of steps.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct EpisodeList {
-    /// The steps, oldest first. Those whose snapshots were removed are left out.
+    /// Steps, oldest first. Steps whose snapshots were removed are omitted.
     pub items: Vec<Episode>,
-    /// Number of all steps, including those left out.
+    /// Number of steps on all pages, including omitted ones.
     pub total: usize,
-    /// Page, from 1.
+    /// Page number, starting at 1.
     pub page: u32,
-    /// Length of a page.
+    /// Maximum number of steps per page.
     pub limit: u32,
-    /// The `cursor` of the next page; none on the last one. A page that would be very large ends early: then only the
-    /// cursor leads to the rest.
+    /// Value of `cursor` for the next page. Absent on the last page. A page that would exceed 1 MiB ends early; use
+    /// the cursor to get the rest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// Page of the steps after one.
+/// Page of the steps after a step.
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct EpisodeChildrenQuery {
-    /// Page, from 1. Pages shift when steps are added or removed meanwhile; `cursor` does not.
+    /// Page number, starting at 1. Default: 1. Entries move between pages when steps are added or removed; use `cursor`
+    /// to avoid that.
     #[param(minimum = 1, value_type = Option<u64>)]
     pub page: Option<u32>,
-    /// `next` of the previous page, instead of `page`.
+    /// `next` of the previous page. Cannot be combined with `page`.
     pub cursor: Option<String>,
-    /// Length of a page.
+    /// Maximum number of steps per page. Default: 100.
     #[param(minimum = 1, maximum = 1000)]
     pub limit: Option<u32>,
 }

@@ -1,7 +1,7 @@
 //! The error codes of the API: number, name and HTTP status. Clients depend on all three, so a row is never changed
-//! or reused, only added; a test of the server holds a copy of them.
+//! or reused, only added; a test of the server has a copy of them.
 
-/// A kind of error.
+/// Error code of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrorCode {
     /// Number, unique and stable; [`RANGES`] groups them.
@@ -14,7 +14,7 @@ pub struct ErrorCode {
     pub meaning: &'static str,
 }
 
-/// Returns the error code with that name, if this version knows it.
+/// Returns the error code with that name; `None` if this version does not know it.
 pub fn find(name: &str) -> Option<ErrorCode> {
     TABLE.iter().copied().find(|code| code.name == name)
 }
@@ -31,7 +31,7 @@ macro_rules! codes {
             };
         )+
 
-        /// Every error code, by number.
+        /// All error codes, ordered by number.
         pub const TABLE: &[ErrorCode] = &[$($name),+];
     };
 }
@@ -44,79 +44,79 @@ codes! {
 
     SANDBOX_NOT_FOUND = 2001, 404, "There is no such sandbox, or it is another owner's.";
     TEMPLATE_NOT_FOUND = 2002, 404, "There is no such template.";
-    SANDBOX_LIMIT_EXCEEDED = 2003, 429, "The owner or the server has as many sandboxes as allowed.";
-    SANDBOX_NOT_RUNNING = 2004, 409, "The sandbox is in a state in which this cannot be done.";
+    SANDBOX_LIMIT_EXCEEDED = 2003, 429, "The owner or the server has the maximum number of sandboxes.";
+    SANDBOX_NOT_RUNNING = 2004, 409, "The state of the sandbox does not allow this.";
     SANDBOX_EXPIRED = 2005, 410, "The sandbox has expired.";
     IDEMPOTENCY_CONFLICT = 2006, 409, "The idempotency key was used for another request.";
-    RUNTIME_UNAVAILABLE = 2007, 503, "The runtime of sandboxes is not available.";
-    QUEUE_FULL = 2008, 503, "Too many sandboxes are waiting to be made.";
+    RUNTIME_UNAVAILABLE = 2007, 503, "The sandbox runtime is not available.";
+    QUEUE_FULL = 2008, 503, "Too many sandbox creations are queued.";
     NETWORK_UNAVAILABLE = 2009, 422, "The requested network is not available on this machine.";
     ISOLATION_UNAVAILABLE = 2010, 503, "The required isolation is not available on this machine.";
-    LIFETIME_EXCEEDED = 2011, 422, "The sandbox would live longer than allowed.";
-    AGENT_UNAVAILABLE = 2012, 503, "The sandbox's guest agent does not answer.";
+    LIFETIME_EXCEEDED = 2011, 422, "The lifetime of the sandbox would exceed `MAX_SANDBOX_LIFETIME`.";
+    AGENT_UNAVAILABLE = 2012, 503, "The guest agent of the sandbox does not respond.";
     RESOURCE_LIMIT_EXCEEDED = 2013, 422, "The requested resources exceed the limits of a sandbox.";
-    TEMPLATE_UNAVAILABLE = 2014, 422, "The template is known but not on this machine.";
+    TEMPLATE_UNAVAILABLE = 2014, 422, "The template is known, but not present on this machine.";
     SANDBOX_CREATION_FAILED = 2015, 500, "The sandbox could not be started.";
     SANDBOX_CONFLICT = 2016, 409, "Another request changed the sandbox at the same time.";
-    TEMPLATE_EXISTS = 2017, 409, "There is a template of that name already.";
+    TEMPLATE_EXISTS = 2017, 409, "A template with that name already exists.";
     TEMPLATE_IN_USE = 2018, 409, "A sandbox uses the template.";
     SANDBOX_ELSEWHERE = 2019, 421, "The sandbox belongs to another server of the same catalog.";
-    SANDBOX_NAME_TAKEN = 2020, 409, "The owner already has a sandbox of that name, and `uniqueName` was set.";
+    SANDBOX_NAME_TAKEN = 2020, 409, "The owner already has a sandbox with that name, and `uniqueName` was set.";
     SANDBOX_OPERATION_FAILED = 2021, 500, "The runtime failed to perform the operation; the sandbox still exists.";
 
     SNAPSHOT_NOT_FOUND = 3001, 404, "There is no such snapshot, or it is another owner's.";
-    SNAPSHOT_IN_USE = 3002, 409, "A reference, a sandbox or an episode uses the snapshot.";
-    PATH_NOT_FOUND = 3003, 404, "The snapshot has nothing at that path.";
+    SNAPSHOT_IN_USE = 3002, 409, "A reference, a sandbox or a mount uses the snapshot.";
+    PATH_NOT_FOUND = 3003, 404, "The snapshot has no entry at that path.";
     NOT_A_FILE = 3004, 422, "The path is a directory, or a symlink, which is not followed.";
-    RANGE_NOT_SATISFIABLE = 3005, 416, "The file has no such bytes; `Content-Range` says how many it has.";
-    ARCHIVE_INVALID = 3006, 400, "The body is not a tar archive, or it is damaged, or a member would be written outside of it.";
+    RANGE_NOT_SATISFIABLE = 3005, 416, "The range is outside the file; `Content-Range` has the size of the file.";
+    ARCHIVE_INVALID = 3006, 400, "The body is not a valid tar archive, or a member has a path outside the archive.";
     UPLOAD_LIMIT_EXCEEDED = 3007, 429, "The limit of concurrent uploads is reached; try again.";
     SNAPSHOT_DAMAGED = 3008, 500, "The stored snapshot is damaged; run `workspace verify`.";
-    UPLOADS_BUSY = 3009, 503, "The server receives as many uploads as it can, of several owners; try again.";
-    SNAPSHOT_LIMIT_EXCEEDED = 3010, 429, "The owner has as many snapshots as allowed; delete some.";
+    UPLOADS_BUSY = 3009, 503, "The server is receiving the maximum number of uploads from all owners; try again.";
+    SNAPSHOT_LIMIT_EXCEEDED = 3010, 429, "The owner has the maximum number or size of snapshots; delete some.";
     TREE_TOO_LARGE = 3011, 422, "The tree has more entries, or longer paths, than the server reads at once.";
 
     EPISODE_NOT_FOUND = 3101, 404, "There is no such episode, or its snapshot is another owner's.";
-    EPISODE_LIMIT_EXCEEDED = 3102, 429, "The owner has as many episodes as allowed; delete some.";
-    EPISODE_SHARED = 3103, 409, "Episodes of another owner follow this one, so it cannot be deleted.";
+    EPISODE_LIMIT_EXCEEDED = 3102, 429, "The owner has the maximum number or size of episodes; delete some.";
+    EPISODE_SHARED = 3103, 409, "Episodes of another owner are descendants of this one, so it cannot be deleted.";
 
-    WORKSPACE_IN_USE = 3201, 409, "Processes of the sandbox use its workspace; `force` ends them.";
+    WORKSPACE_IN_USE = 3201, 409, "Processes of the sandbox use its workspace; `force` kills them.";
     PROVIDER_UNAVAILABLE = 3202, 422, "The requested workspace provider is not available on this machine.";
-    WORKSPACE_UNUSABLE = 3203, 409, "The sandbox's workspace is not there, or cannot be used.";
+    WORKSPACE_UNUSABLE = 3203, 409, "The workspace of the sandbox is missing or cannot be used.";
     WORKSPACE_TOO_DEEP = 3204, 422, "The sandbox's workspace is nested more deeply than a snapshot may be.";
     WORKSPACE_UNREADABLE = 3205, 422, "Files of the sandbox's workspace cannot be read, so a snapshot would lack them.";
-    WORKSPACE_TOO_LARGE = 3206, 422, "The sandbox's workspace has more entries, or longer paths, than a snapshot may have.";
+    WORKSPACE_TOO_LARGE = 3206, 422, "The sandbox's workspace has more entries or longer paths than a snapshot may have.";
 
-    PROCESS_TIMEOUT = 4001, 422, "The command ran longer than allowed and was ended.";
-    COMMAND_FAILED = 4002, 422, "The command could not be started. A nonzero exit code is no error.";
+    PROCESS_TIMEOUT = 4001, 422, "The command exceeded its timeout and was killed.";
+    COMMAND_FAILED = 4002, 422, "The command could not be started. A nonzero exit code is not an error.";
     COMMAND_NOT_FOUND = 4003, 404, "There is no such command in this sandbox.";
     COMMAND_NOT_RUNNING = 4004, 409, "The command has ended.";
-    STDIN_CLOSED = 4005, 409, "The command's input is closed.";
-    OUTPUT_UNAVAILABLE = 4006, 410, "The command's output is no longer kept.";
-    COMMAND_LIMIT_EXCEEDED = 4007, 429, "The sandbox runs as many commands as allowed.";
-    STDIN_FULL = 4008, 429, "The command does not read its input; try again when it has.";
-    STDIN_UNCERTAIN = 4009, 503, "The guest agent went away; some of the input may have arrived.";
+    STDIN_CLOSED = 4005, 409, "The stdin of the command is closed.";
+    OUTPUT_UNAVAILABLE = 4006, 410, "The command's output is no longer available.";
+    COMMAND_LIMIT_EXCEEDED = 4007, 429, "The sandbox runs the maximum number of commands.";
+    STDIN_FULL = 4008, 429, "The command does not read its stdin, and the buffer is full; try again later.";
+    STDIN_UNCERTAIN = 4009, 503, "The guest agent disconnected; a part of the input may have been written.";
 
     PTY_NOT_FOUND = 4101, 404, "There is no such terminal in this sandbox.";
-    PTY_LIMIT_EXCEEDED = 4102, 429, "The sandbox has as many terminals as allowed.";
-    PTY_CLOSED = 4103, 410, "The terminal's shell has ended.";
+    PTY_LIMIT_EXCEEDED = 4102, 429, "The sandbox has the maximum number of terminals.";
+    PTY_CLOSED = 4103, 410, "The shell of the terminal has exited.";
 
-    INTERNAL_ERROR = 9001, 500, "Something failed in the server; its log has the request's id.";
-    RATE_LIMITED = 9002, 429, "The key made too many requests; `Retry-After` says when to try again.";
+    INTERNAL_ERROR = 9001, 500, "Internal error; search the server log for the request id.";
+    RATE_LIMITED = 9002, 429, "The key made too many requests; try again after the seconds in `Retry-After`.";
     INVALID_REQUEST = 9003, 400, "The request is invalid.";
-    PAYLOAD_TOO_LARGE = 9004, 413, "The request's body is larger than allowed.";
+    PAYLOAD_TOO_LARGE = 9004, 413, "The body of the request is too large.";
     NOT_FOUND = 9005, 404, "The API has no such path.";
-    METHOD_NOT_ALLOWED = 9006, 405, "The path does not have that method; `Allow` says which it has.";
+    METHOD_NOT_ALLOWED = 9006, 405, "The path does not support that method; `Allow` lists those that it supports.";
     UNSUPPORTED_MEDIA_TYPE = 9007, 415, "The body must be `application/json`.";
     SHUTTING_DOWN = 9008, 503, "The server is stopping.";
     REQUEST_TIMEOUT = 9009, 408, "The body of the request was not received in time.";
     URI_TOO_LONG = 9010, 414, "The request's path and query are longer than allowed.";
     HEADERS_TOO_LARGE = 9011, 431, "The request's headers are larger than allowed.";
-    CATALOG_UNAVAILABLE = 9012, 503, "The catalog's database does not answer.";
+    CATALOG_UNAVAILABLE = 9012, 503, "The catalog database does not respond.";
     NOT_IMPLEMENTED = 9013, 501, "The server does not implement this yet.";
-    STORAGE_FULL = 9014, 507, "The disk of the server is full.";
-    CONNECTION_LIMIT_EXCEEDED = 9015, 429, "The owner has as many connections as allowed.";
-    ANSWERS_UNREAD = 9016, 429, "Responses that the owner has not read yet exceed the memory limit; read them first.";
+    STORAGE_FULL = 9014, 507, "The server's disk is full.";
+    CONNECTION_LIMIT_EXCEEDED = 9015, 429, "The owner has the maximum number of connections.";
+    ANSWERS_UNREAD = 9016, 429, "The owner's unread responses exceed the memory limit; read them first.";
 }
 
 /// First number, last number and subject of each range of codes.

@@ -6,18 +6,18 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A server-sent event. It is text on the wire; this only describes it.
+/// Server-sent event of a command. The stream is text; this schema describes its fields.
 #[derive(Debug, ToSchema)]
 pub struct ServerSentEvent {
-    /// Kind: stdout, stderr, gap, exit or error.
+    /// Kind of the event: `stdout`, `stderr`, `gap`, `exit` or `error`.
     pub event: String,
-    /// Offset of the byte behind the event, for `Last-Event-ID`.
+    /// Offset of the byte after the event. Send it as `Last-Event-ID` to resume the stream.
     pub id: String,
-    /// A `CommandEvent` in JSON.
+    /// `CommandEvent` as JSON.
     pub data: String,
 }
 
-/// Kind of a command's event.
+/// Kind of an event of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CommandEventKind {
@@ -25,11 +25,11 @@ pub enum CommandEventKind {
     Stdout,
     /// Output on stderr.
     Stderr,
-    /// Output that is no longer kept.
+    /// Output was dropped before it was read.
     Gap,
     /// The command exited.
     Exit,
-    /// The command could not be run.
+    /// The command could not be started.
     Error,
 }
 
@@ -45,48 +45,48 @@ impl fmt::Display for CommandEventKind {
     }
 }
 
-/// An event of a command. Nothing follows `exit` and `error`.
+/// Event of a command. `exit` or `error` is the last event of a stream.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CommandEvent<'a> {
-    /// Kind: stdout, stderr, gap, exit or error.
+    /// Kind of the event: `stdout`, `stderr`, `gap`, `exit` or `error`.
     #[serde(rename = "type")]
     #[schema(value_type = String)]
     pub kind: CommandEventKind,
-    /// Unique id of the command.
+    /// Id of the command.
     #[schema(value_type = String)]
     pub command_id: Cow<'a, str>,
-    /// Output as text, if it is UTF-8.
+    /// Output as text. Absent if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub data: Option<Cow<'a, str>>,
-    /// Output in base64, if it is not UTF-8.
+    /// Output in base64. Only present if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_base64: Option<String>,
-    /// Offset of the first byte of the output.
+    /// Offset of the first byte in the output of the command. Only in `stdout` and `stderr`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
-    /// Offset of the first byte of a gap.
+    /// Offset of the first dropped byte. Only in `gap`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<u64>,
-    /// Offset of the first byte behind a gap.
+    /// Offset of the first byte after the dropped ones. Only in `gap`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<u64>,
-    /// Exit code of `exit` and `error`.
+    /// Exit code; 128 + n if the command was killed by signal n. Only in `exit` and `error`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// True if the command was ended by its timeout.
+    /// True if the command was killed by its timeout. Only in `exit` and `error`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timed_out: Option<bool>,
-    /// Reason of `error`.
+    /// Reason why the command could not be started. Only in `error`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Milliseconds since 1970.
+    /// Milliseconds since 1970-01-01 UTC.
     pub timestamp: i64,
 }
 
 impl<'a> CommandEvent<'a> {
-    /// Creates an event that has nothing but its kind, command and time.
+    /// Creates an event with only its kind, command id and timestamp set.
     pub fn new(kind: CommandEventKind, command_id: &'a str, timestamp: i64) -> Self {
         Self {
             kind,

@@ -7,11 +7,11 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyRole {
-    /// May do everything, also with what belongs to others.
+    /// Full access to the resources of all owners, and to the administration of the server.
     Admin,
-    /// May do everything with what belongs to its owner.
+    /// Full access to the resources of its owner.
     User,
-    /// May read what belongs to its owner.
+    /// Read access to the resources of its owner.
     ReadOnly,
 }
 
@@ -26,84 +26,85 @@ impl KeyRole {
     }
 }
 
-/// Limits of a key that differ from the server's settings. Admin keys have no rate limits but those given here.
+/// Limits of a key. They override the settings of the server. An admin key has only the rate limits that are set here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KeyLimits {
-    /// Largest number of sandboxes of the key's owner.
+    /// Maximum number of sandboxes of the owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub max_sandboxes: Option<u32>,
-    /// Sandboxes created per minute.
+    /// Maximum number of sandboxes created per minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, value_type = Option<u64>)]
     pub create_per_minute: Option<u32>,
-    /// Commands run per minute.
+    /// Maximum number of commands and terminals started per minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, value_type = Option<u64>)]
     pub run_per_minute: Option<u32>,
-    /// Forks per minute.
+    /// Maximum number of fork requests per minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, value_type = Option<u64>)]
     pub fork_per_minute: Option<u32>,
-    /// Other requests per minute.
+    /// Maximum number of other requests per minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, value_type = Option<u64>)]
     pub other_per_minute: Option<u32>,
 }
 
-/// Request for a new key.
+/// Request to create a key.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({"name": "ci", "owner": "acme", "role": "user"}))]
 pub struct CreateKey {
-    /// Name for people.
+    /// Display name. Need not be unique.
     #[schema(max_length = 100, min_length = 1)]
     pub name: String,
-    /// Owner whose sandboxes and snapshots the key gives access to.
+    /// Owner (tenant) whose sandboxes and snapshots the key can access. Keys of the same owner share them.
     #[schema(max_length = 100, min_length = 1)]
     pub owner: String,
     /// Role of the key.
     pub role: KeyRole,
-    /// Limits of the key.
+    /// Limits that override the settings of the server.
     #[serde(default)]
     pub limits: KeyLimits,
 }
 
-/// A key, without its secret.
+/// API key, without its secret.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Key {
-    /// Unique id, for instance to revoke the key.
+    /// Id of the key, for instance to revoke it.
     pub id: String,
-    /// Name for people.
+    /// Display name.
     pub name: String,
-    /// Owner whose sandboxes and snapshots the key gives access to.
+    /// Owner whose sandboxes and snapshots the key can access.
     pub owner: String,
     /// Role of the key.
     pub role: KeyRole,
-    /// Limits of the key.
+    /// Limits that override the settings of the server.
     pub limits: KeyLimits,
-    /// Time of creation.
+    /// Creation time.
     #[schema(format = DateTime)]
     pub created_at: String,
-    /// Time of revocation.
+    /// Revocation time; null if the key is valid.
     #[schema(format = DateTime)]
     pub revoked_at: Option<String>,
 }
 
-/// A new key, with its secret, which is shown only once.
+/// New API key with its secret.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct CreatedKey {
-    /// Unique id.
+pub struct NewKey {
+    /// Id of the key.
     pub id: String,
-    /// The secret.
+    /// Secret to send with requests. The server stores only its hash, so it cannot be read again.
     pub key: String,
 }
 
-/// All keys.
+/// List of all keys.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct KeyList {
-    /// The keys, oldest first, revoked ones included.
+    /// Keys, oldest first, including revoked ones.
     pub items: Vec<Key>,
 }

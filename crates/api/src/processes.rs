@@ -8,35 +8,37 @@ use utoipa::{IntoParams, ToSchema};
 /// Request to run a command with `/bin/sh -c`.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({"command": "echo hello"}))]
 pub struct RunCommand {
-    /// Command line.
+    /// Command line for the shell.
     #[schema(example = "echo hello", min_length = 1)]
     pub command: String,
-    /// Working directory; `/workspace` by default.
+    /// Working directory. Default: `/workspace`.
     pub cwd: Option<String>,
-    /// Environment variables in addition to those of the sandbox.
+    /// Environment variables, in addition to those of the sandbox.
     #[serde(default)]
     pub envs: BTreeMap<String, String>,
-    /// Timeout in milliseconds, after which the command is ended; 0 for none.
+    /// Timeout in milliseconds, after which the command and its processes are killed. 0 for none. Default:
+    /// `DEFAULT_COMMAND_TIMEOUT` of the server (60000).
     #[schema(maximum = 2147483647)]
     pub timeout: Option<u64>,
-    /// Respond with a stream of events instead of the result.
+    /// Responds with a stream of events (`text/event-stream`) instead of a result. Default: false.
     #[serde(default)]
     pub stream: bool,
-    /// Respond at once, with the command's id alone.
+    /// Responds as soon as the command has started, only with its id. Default: false.
     #[serde(default)]
     pub background: bool,
-    /// Largest number of bytes of output in the result; fewer if the responses of one owner that wait to be sent would
-    /// have more than 128 MiB of JSON together. `truncated` says so.
+    /// Maximum size of the output in the result in bytes. Default: 1 MiB. The result is shorter if the
+    /// owner's unsent responses would exceed 128 MiB in total. `truncated` is true if output was cut off.
     #[schema(maximum = 67108864)]
     pub max_output_size: Option<u64>,
-    /// Keep the command's stdin open, to be written by `stdin`.
+    /// Keeps stdin open for requests to `stdin`. Otherwise stdin is empty. Default: false.
     #[serde(default)]
     pub stdin: bool,
-    /// Policy for output that exceeds the buffer before it is read.
+    /// Policy for output that exceeds the buffer before it is read. Default: `drop`.
     #[serde(default)]
     pub overflow: Overflow,
-    /// End the command if the client disconnects before it exits.
+    /// Kills the command if the client disconnects before the command exits. Default: false.
     #[serde(default)]
     pub kill_on_disconnect: bool,
 }
@@ -45,138 +47,140 @@ pub struct RunCommand {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Overflow {
-    /// The oldest output is dropped; readers get a `gap` event.
+    /// Drops the oldest output; readers get a `gap` event.
     #[default]
     Drop,
-    /// The command blocks until output is read.
+    /// Blocks the command until output has been read.
     Block,
 }
 
-/// Result of a command that exited.
+/// Result of a command that has exited.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CommandResult {
-    /// Unique id of the command.
+    /// Id of the command.
     pub command_id: String,
-    /// Exit code; 128 + n for a program that signal n ended.
+    /// Exit code; 128 + n if the command was killed by signal n.
     pub exit_code: i32,
-    /// Stdout as text, in which bytes that are not UTF-8 are replaced.
+    /// Stdout as text. Bytes that are not UTF-8 are replaced by U+FFFD.
     pub stdout: String,
-    /// Stderr as text, in which bytes that are not UTF-8 are replaced.
+    /// Stderr as text. Bytes that are not UTF-8 are replaced by U+FFFD.
     pub stderr: String,
-    /// All of stdout in base64, if it is not UTF-8.
+    /// Stdout in base64. Only present if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stdout_base64: Option<String>,
-    /// All of stderr in base64, if it is not UTF-8.
+    /// Stderr in base64. Only present if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stderr_base64: Option<String>,
-    /// True if there was more output. The rest is in the command's `output`.
+    /// True if output was cut off. `GET …/process/{command}/output` returns all retained output.
     pub truncated: bool,
 }
 
-/// A command that was started in the background.
+/// Command that runs in the background.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct StartedCommand {
-    /// Unique id of the command.
+pub struct BackgroundCommand {
+    /// Id of the command, for `output`, `stdin` and `kill`.
     pub command_id: String,
 }
 
-/// A command.
+/// Command of a sandbox, running or ended.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Command {
-    /// Unique id of the command.
+    /// Id of the command.
     pub command_id: String,
-    /// Command line, at most its first 4096 bytes.
+    /// First 4096 bytes of the command line.
     pub command: String,
-    /// True if the command line is longer.
+    /// True if the command line is longer than `command`.
     pub command_truncated: bool,
-    /// Working directory, if one was given.
+    /// Working directory; null if the request did not set one.
     pub cwd: Option<String>,
-    /// State: running, exited or failed.
+    /// State: `running`, `exited` or `failed` (could not be started, or was lost with its sandbox).
     pub state: String,
-    /// Exit code, once it exited.
+    /// Exit code; null while the command runs.
     pub exit_code: Option<i64>,
-    /// True if it was ended by its timeout.
+    /// True if the command was killed by its timeout.
     pub timed_out: bool,
-    /// Time of start.
+    /// Start time.
     #[schema(format = DateTime)]
     pub started_at: String,
-    /// Time of exit.
+    /// End time; null while the command runs.
     #[schema(format = DateTime)]
     pub ended_at: Option<String>,
 }
 
-/// Commands of a sandbox.
+/// List of commands of a sandbox.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct CommandList {
-    /// The commands, newest first.
+    /// Commands, newest first.
     pub items: Vec<Command>,
 }
 
-/// Length of a list of commands.
+/// Query parameters of the list of commands.
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ListCommandsQuery {
-    /// Largest number of commands, 100 by default.
+    /// Maximum number of commands. Default: 100.
     #[param(minimum = 1, maximum = 1000)]
     pub limit: Option<u32>,
 }
 
-/// Signal to a command.
+/// Request to send a signal to a command.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"signal": 15}))]
 pub struct KillCommand {
-    /// Number of the signal; 15 (SIGTERM) by default.
+    /// Signal number. Default: 15 (SIGTERM).
     #[schema(minimum = 1, maximum = 64)]
     pub signal: Option<i32>,
 }
 
-/// Input for a command's stdin: text or base64, not both.
+/// Input for the stdin of a command. `data` and `dataBase64` are mutually exclusive.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({"data": "hello\n", "close": true}))]
 pub struct CommandInput {
     /// Input as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
-    /// Input in base64.
+    /// Input in base64, for bytes that are not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_base64: Option<String>,
-    /// Close stdin after this.
+    /// Closes stdin after this input. Default: false.
     #[serde(default)]
     pub close: bool,
 }
 
-/// Start of a stream of output.
+/// Query parameters of a command's output.
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct OutputQuery {
-    /// Offset of the first byte, 0 by default.
+    /// Offset of the first byte. Default: 0. The header `Last-Event-ID` overrides it.
     pub from: Option<u64>,
 }
 
-/// A process of a sandbox.
+/// Process of a sandbox.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Process {
     /// PID inside the sandbox.
     pub pid: u32,
-    /// PID of its parent inside the sandbox.
+    /// PID of the parent process inside the sandbox.
     pub parent: u32,
-    /// Id of the command or terminal that started it, directly or not.
+    /// Id of the command or terminal that started the process, directly or indirectly.
     pub command_id: String,
     /// True if that command has exited and left the process behind.
     pub left: bool,
-    /// Its arguments, separated by spaces; long ones are cut off.
+    /// Command line: arguments separated by spaces. Long command lines are truncated.
     pub arguments: String,
 }
 
-/// Processes of a sandbox.
+/// List of processes of a sandbox.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ProcessList {
-    /// The processes, by PID.
+    /// Processes, ordered by PID.
     pub items: Vec<Process>,
 }

@@ -9,9 +9,10 @@ use crate::diff::Diff;
 use crate::sandboxes::Sandbox;
 use crate::snapshots::{SkippedEntry, Snapshot};
 
-/// Request to commit the workspace of a sandbox.
+/// Request to commit the workspace of a sandbox as a snapshot.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"message": "tests pass"}))]
 pub struct CommitSandbox {
     /// Message of the snapshot.
     #[serde(default)]
@@ -20,7 +21,7 @@ pub struct CommitSandbox {
     /// Labels of the snapshot.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Durability of the snapshot when the response is sent.
+    /// Durability of the snapshot when the response is sent. Default: `synced`.
     #[serde(default)]
     pub durability: Durability,
 }
@@ -29,39 +30,39 @@ pub struct CommitSandbox {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// It is on disk.
+    /// Survives a crash of the machine.
     #[default]
     Synced,
-    /// A crash of the machine may lose it.
+    /// Survives a crash of the server. A crash of the machine may lose it.
     Buffered,
 }
 
 /// Freeze of the processes of a sandbox while its workspace was read.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Freeze {
-    /// Method: `cgroup` for the freezer of its control group, `signals` for signals to every process, `none` if
-    /// nothing ran.
+    /// Method: `cgroup` (freezer of the control group), `signals` (SIGSTOP to every process) or `none` (no process
+    /// was running).
     #[schema(example = "cgroup")]
     pub method: String,
-    /// Number of processes, if it is known.
+    /// Number of frozen processes. Absent if it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<usize>,
     /// Duration in milliseconds.
     pub milliseconds: f64,
 }
 
-/// A snapshot of a sandbox.
+/// Snapshot of a sandbox, and entries that it does not contain.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct CommittedSandbox {
-    /// The snapshot.
+pub struct CommitSandboxResult {
+    /// New snapshot.
     pub snapshot: Snapshot,
-    /// Entries that are not in it, the first thousand.
+    /// Entries that a snapshot cannot contain, such as sockets. At most 1000.
     pub skipped: Vec<SkippedEntry>,
-    /// Number of all entries that are not in it.
+    /// Number of all entries that a snapshot cannot contain.
     #[schema(value_type = usize)]
     pub skipped_count: u64,
-    /// Freeze of the sandbox.
+    /// Freeze of the processes during the operation.
     pub frozen: Freeze,
 }
 
@@ -71,8 +72,8 @@ pub struct CommittedSandbox {
 pub struct RestoreSandbox {
     /// Id of the snapshot.
     pub snapshot: String,
-    /// End processes whose working directory is below the workspace, or that have a file of it open or mapped.
-    /// Otherwise such processes make the request fail.
+    /// Kills processes whose working directory is below `/workspace`, or that have a file of it open or mapped. If
+    /// false, such processes make the request fail with `WORKSPACE_IN_USE`. Default: true.
     #[serde(default = "default_force")]
     pub force: bool,
 }
@@ -81,44 +82,47 @@ fn default_force() -> bool {
     true
 }
 
-/// A sandbox that was restored.
+/// Restored sandbox.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct RestoredSandbox {
-    /// The sandbox.
+pub struct RestoreSandboxResult {
+    /// Sandbox after the restore.
     pub sandbox: Sandbox,
-    /// Processes that were ended.
-    pub ended: Vec<WorkspaceUser>,
-    /// Freeze of the sandbox.
+    /// Processes that were killed.
+    pub ended: Vec<WorkspaceProcess>,
+    /// Freeze of the processes during the operation.
     pub frozen: Freeze,
 }
 
-/// A process that used the workspace.
+/// Process that used the workspace.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct WorkspaceUser {
+pub struct WorkspaceProcess {
     /// PID inside the sandbox.
     pub pid: i32,
-    /// Name of the process.
+    /// Name of the program.
     pub command: String,
-    /// Use of the workspace: `cwd`, `root`, `descriptor`, `mapping`, or `hidden` if it could not be inspected.
+    /// Use of the workspace: `cwd`, `root`, `descriptor` (open file), `mapping` (mapped file), or `hidden` (could not
+    /// be inspected).
     pub why: String,
 }
 
 /// Request to fork a sandbox.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({"count": 2}))]
 pub struct ForkSandbox {
-    /// Number of new sandboxes.
+    /// Number of new sandboxes. Default: 1.
     #[serde(default = "default_count")]
     #[schema(minimum = 1, maximum = 1000)]
     pub count: u32,
-    /// Seconds until they expire. Also `timeout_seconds`.
+    /// Lifetime of the new sandboxes in seconds. Default: `DEFAULT_SANDBOX_TIMEOUT` of the server (3600).
+    /// `timeout_seconds` is also accepted.
     #[serde(default, alias = "timeout_seconds", skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub timeout_seconds: Option<u64>,
-    /// Labels in addition to those of the sandbox.
+    /// Labels of the new sandboxes, in addition to those of the forked one.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Message of the snapshot that they are created from.
+    /// Message of the snapshot from which they are created.
     #[serde(default)]
     pub message: String,
 }
@@ -134,31 +138,31 @@ impl Default for ForkSandbox {
     }
 }
 
-/// Sandboxes that were forked from another one.
+/// New sandboxes of a fork.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct ForkedSandbox {
-    /// Snapshot that they were created from.
+pub struct ForkSandboxResult {
+    /// Snapshot from which the sandboxes were created.
     pub snapshot: Snapshot,
-    /// The new sandboxes.
+    /// New sandboxes. All are running.
     pub sandboxes: Vec<Sandbox>,
-    /// Freeze of the sandbox.
+    /// Freeze of the processes during the operation.
     pub frozen: Freeze,
 }
 
-/// Changes in the workspace of a sandbox since it was created or restored.
+/// Changes in the workspace of a sandbox since it was created or last restored.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxChanges {
-    /// Snapshot that the workspace was created from; none if it began empty.
+    /// Id of the snapshot that the workspace is compared with; null if the workspace started empty.
     pub base: Option<String>,
-    /// The changes.
+    /// Differences between the base and the workspace.
     #[serde(flatten)]
     pub diff: Diff,
-    /// Entries that no snapshot can hold, the first thousand.
+    /// Entries that a snapshot cannot contain, such as sockets. At most 1000.
     pub skipped: Vec<SkippedEntry>,
-    /// Number of all entries that no snapshot can hold.
+    /// Number of all entries that a snapshot cannot contain.
     #[schema(value_type = usize)]
     pub skipped_count: u64,
-    /// Freeze of the sandbox.
+    /// Freeze of the processes during the operation.
     pub frozen: Freeze,
 }

@@ -5,50 +5,55 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-/// Request for a new sandbox.
+/// Request to create a sandbox.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({"template": "base", "name": "my-sandbox", "timeoutSeconds": 3600}))]
 pub struct CreateSandbox {
-    /// Template of the root filesystem.
+    /// Name of the template, which is the root filesystem. `GET /api/v1/templates` lists them.
     #[schema(example = "base", min_length = 1, max_length = 255)]
     pub template: String,
-    /// Name for people; need not be unique unless `uniqueName` is set.
+    /// Display name. Need not be unique unless `uniqueName` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 128)]
     pub name: Option<String>,
-    /// Environment variables of every command in the sandbox.
+    /// Environment variables of all commands in the sandbox.
     #[serde(default)]
     pub envs: BTreeMap<String, String>,
-    /// Refuse the request with `SANDBOX_NAME_TAKEN` if the owner has a sandbox of that name. Also `unique_name`.
+    /// Fails with `SANDBOX_NAME_TAKEN` if the owner already has a sandbox with this name. Default:
+    /// false. `unique_name` is also accepted.
     #[serde(default, alias = "unique_name", skip_serializing_if = "std::ops::Not::not")]
     pub unique_name: bool,
-    /// Seconds until the sandbox expires. Also `timeout_seconds`.
+    /// Lifetime in seconds, after which the sandbox is deleted. At most `MAX_SANDBOX_LIFETIME` of the server, else
+    /// `LIFETIME_EXCEEDED`. Default: `DEFAULT_SANDBOX_TIMEOUT` of the server (3600). `timeout_seconds` is also
+    /// accepted.
     #[serde(default, alias = "timeout_seconds", skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub timeout_seconds: Option<u64>,
-    /// Resource limits.
+    /// Resource limits. The defaults of the server apply to fields that are omitted.
     #[serde(default)]
     pub resources: Resources,
-    /// Network access.
+    /// Network access. Default: `none`.
     #[serde(default)]
     pub network: NetworkChoice,
-    /// Allowlist for the network `egress`: host names (`example.com` itself, `*.example.com` for all its subdomains)
-    /// and ranges of IPv4 addresses. Without a list, everything is allowed but the machine itself and what the server
-    /// denies. Also `egress_allow`.
+    /// Allowed destinations of the network `egress`: host names (`example.com`), all subdomains of a name
+    /// (`*.example.com`), and IPv4 ranges (`10.1.0.0/16`). Without a list, all destinations are allowed except the
+    /// machine itself and the ranges in `EGRESS_DENY` of the server. `egress_allow` is also accepted.
     #[serde(default, alias = "egress_allow", skip_serializing_if = "Option::is_none")]
     #[schema(example = json!(["pypi.org", "*.pythonhosted.org", "10.1.0.0/16"]), min_items = 1, max_items = 256)]
     pub egress_allow: Option<Vec<String>>,
-    /// Labels, by which lists can be filtered.
+    /// Labels. Lists can be filtered by them.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Snapshot that `/workspace` starts with; without one it is empty.
+    /// Id of the snapshot that `/workspace` starts with. Without one, `/workspace` is empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
-    /// Workspace provider: `overlay`, `clone` or `copy`. The server chooses by default.
+    /// Provider of the workspace: `overlay`, `clone` or `copy`. Default: chosen by the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// When the files of the snapshot are written to disk: `full` before the sandbox runs, `lazy` never (they are
-    /// loaded as they are read), `auto` one or the other, and in the background.
+    /// Mode of writing the snapshot's files to disk: `full` (before the sandbox runs), `lazy` (never;
+    /// files are loaded when they are read) or `auto` (small trees before, large trees in the background). Default:
+    /// `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub materialize: Option<String>,
 }
@@ -60,90 +65,91 @@ pub enum NetworkChoice {
     /// Loopback only.
     #[default]
     None,
-    /// Everything that the machine can reach, but not the machine itself.
+    /// Outgoing connections to everything that the machine can reach, but not to the machine itself.
     Egress,
 }
 
-/// Requested resource limits. The server's defaults apply to those that are left out.
+/// Requested resource limits. The defaults of the server apply to fields that are omitted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resources {
-    /// Number of processors.
+    /// Number of CPU cores, such as `0.5` or `2`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "0.5")]
     pub cpu: Option<String>,
-    /// Memory, with a unit.
+    /// Memory, such as `512m` or `2g`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "512m")]
     pub memory: Option<String>,
-    /// Size of the workspace, with a unit.
+    /// Disk space of the workspace, such as `10g`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "10g")]
     pub disk: Option<String>,
-    /// Number of processes and threads.
+    /// Maximum number of processes and threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub processes: Option<u32>,
 }
 
-/// A sandbox.
+/// Sandbox: isolated processes around a workspace.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Sandbox {
-    /// Unique id.
+    /// Id of the sandbox.
     #[schema(example = "sbx-0190c2f1a5c07cc0a1b2c3d4e5f60718")]
     pub id: String,
-    /// Name for people.
+    /// Display name. Absent if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Owner, from the key that created it.
+    /// Owner of the key that created the sandbox.
     pub owner: String,
-    /// State: starting, running, stopping, stopped or error.
+    /// State: `starting`, `running`, `stopping`, `stopped` or `error`.
     pub state: String,
-    /// Reason for the state, if there is one to tell.
+    /// Reason for the state, for instance of an error. Absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_reason: Option<String>,
-    /// Template of the root filesystem.
+    /// Name of the template.
     pub template: String,
-    /// Runtime that runs it.
+    /// Runtime: `embedded`, `docker` or `oci`.
     pub runtime: String,
-    /// Network access: none or egress.
+    /// Network access: `none` or `egress`.
     pub network: String,
-    /// Allowlist of the network; everything is allowed if there is no list.
+    /// Allowed destinations of the network `egress`. Absent if there is no list; then all destinations are allowed
+    /// except those that the server denies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub egress_allow: Option<Vec<String>>,
-    /// Labels, by which lists can be filtered.
+    /// Labels. Lists can be filtered by them.
     pub labels: BTreeMap<String, String>,
-    /// Resource limits in force.
+    /// Effective resource limits.
     pub resources: ResourceLimits,
-    /// Snapshot that its workspace was created from, or last restored to.
+    /// Id of the snapshot from which the workspace was created or last restored. Absent if it started empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
-    /// Provider of its workspace.
+    /// Provider of the workspace: `overlay`, `clone` or `copy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// Requested limits that this machine could not apply, each with its reason.
+    /// Requested limits that this machine cannot enforce, each with the reason.
     pub not_applied: Vec<String>,
-    /// True if its guest agent is connected.
+    /// True if the guest agent is connected, so that commands can run.
     pub agent_connected: bool,
-    /// Time of creation.
+    /// Creation time.
     #[schema(format = DateTime)]
     pub created_at: String,
-    /// Time of expiry.
+    /// Time at which the sandbox is deleted.
     #[schema(format = DateTime)]
     pub expires_at: String,
 }
 
-/// Resource limits in force.
+/// Effective resource limits.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ResourceLimits {
-    /// Number of processors.
+    /// Number of CPU cores, as a decimal number.
     pub cpu: String,
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub memory: u64,
-    /// Bytes in its workspace.
+    /// Disk space of the workspace in bytes.
     pub disk: u64,
-    /// Number of processes and threads.
+    /// Maximum number of processes and threads.
     pub processes: u32,
 }
 
@@ -152,44 +158,45 @@ pub struct ResourceLimits {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ListSandboxesQuery {
-    /// Page, from 1. Pages shift when sandboxes are created or deleted meanwhile; `cursor` does not.
+    /// Page number, starting at 1. Default: 1. Entries move between pages when sandboxes are created or deleted; use
+    /// `cursor` to avoid that.
     #[param(minimum = 1, value_type = Option<u64>)]
     pub page: Option<u32>,
-    /// `next` of the previous page, instead of `page`.
+    /// `next` of the previous page. Cannot be combined with `page`.
     pub cursor: Option<String>,
-    /// Length of a page.
+    /// Maximum number of sandboxes per page. Default: 20.
     #[param(minimum = 1, maximum = 100)]
     pub limit: Option<u32>,
-    /// State of the sandboxes.
+    /// Filter by state: `starting`, `running`, `stopping`, `stopped` or `error`.
     pub state: Option<String>,
-    /// Prefix of their names. Also `namePrefix`.
+    /// Filter by the start of the name. `namePrefix` is also accepted.
     #[serde(alias = "namePrefix")]
     pub name_prefix: Option<String>,
-    /// Labels that they have: `name=value,name=value`.
+    /// Filter by labels, all of which must match: `name=value,name=value`.
     pub labels: Option<String>,
 }
 
-/// A page of sandboxes.
+/// Page of sandboxes.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct SandboxList {
-    /// The sandboxes, newest first.
+    /// Sandboxes, newest first.
     pub items: Vec<Sandbox>,
     /// Number of sandboxes on all pages.
     pub total: u64,
-    /// Page, from 1.
+    /// Page number, starting at 1.
     pub page: u32,
-    /// Length of a page.
+    /// Maximum number of sandboxes per page.
     pub limit: u32,
-    /// The `cursor` of the next page; none on the last one.
+    /// Value of `cursor` for the next page. Absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// Change of a sandbox.
+/// Request to change a sandbox.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateSandbox {
-    /// New labels, which replace all present ones.
+    /// New labels. They replace all labels of the sandbox.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -198,84 +205,87 @@ pub struct UpdateSandbox {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct DeleteSandboxQuery {
-    /// Keep the workspace: as a snapshot, or with an admin key as a directory where it is one. Also `keepWorkspace`.
+    /// Keeps the workspace as a snapshot; with an admin key, as a directory on the server if the provider made one.
+    /// Default: false. `keepWorkspace` is also accepted.
     #[serde(default, alias = "keepWorkspace")]
     pub keep_workspace: bool,
 }
 
-/// A deleted sandbox whose workspace is kept.
+/// Kept workspace of a deleted sandbox.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct DeletedSandbox {
+pub struct DeleteSandboxResult {
     /// Id of the sandbox.
     pub id: String,
-    /// Path of its workspace on the server, if it is kept as a directory.
+    /// Path of the directory on the server. Absent if the workspace was kept as a snapshot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace_path: Option<String>,
-    /// Snapshot of its workspace, if it is kept as one.
+    /// Id of the snapshot. Absent if the workspace was kept as a directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
 }
 
-/// Sandboxes to delete.
+/// Request to delete several sandboxes.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({"ids": ["sbx-0190c2f1a5c07cc0a1b2c3d4e5f60718"]}))]
 pub struct BatchDelete {
     /// Ids of the sandboxes.
     #[schema(min_items = 1, max_items = 1000)]
     pub ids: Vec<String>,
-    /// Keep their workspaces. Also `keep_workspace`.
+    /// Keeps the workspaces as snapshots. Default: false. `keep_workspace` is also accepted.
     #[serde(default, alias = "keep_workspace")]
     pub keep_workspace: bool,
 }
 
 /// Result of a batch deletion.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct BatchDeleted {
-    /// Ids of the sandboxes that were deleted.
+pub struct BatchDeleteResult {
+    /// Ids of the deleted sandboxes.
     pub succeeded: Vec<String>,
-    /// Sandboxes that were not deleted.
+    /// Sandboxes that could not be deleted.
     pub failed: Vec<BatchFailure>,
 }
 
-/// A sandbox that was not deleted.
+/// Sandbox that could not be deleted.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct BatchFailure {
     /// Id of the sandbox.
     pub id: String,
-    /// Error message.
+    /// Human-readable error message.
     pub error: String,
 }
 
-/// Extension of a sandbox's lifetime.
+/// Request to extend the lifetime of a sandbox.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"seconds": 600}))]
 pub struct ExtendSandbox {
-    /// Seconds to add.
+    /// Seconds to add. The whole lifetime is at most `MAX_SANDBOX_LIFETIME` of the server, else `LIFETIME_EXCEEDED`.
     #[schema(minimum = 1, maximum = 3600)]
     pub seconds: u64,
 }
 
-/// Range of a sandbox's logs.
+/// Range of the logs of a sandbox.
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct LogsQuery {
-    /// Largest number of lines, 100 by default. The last ones are returned.
+    /// Maximum number of lines, counted from the end. Default: 100.
     #[param(minimum = 1, maximum = 10000)]
     pub tail: Option<usize>,
-    /// Earliest time of a line, RFC 3339.
+    /// Earliest time of a line, in RFC 3339.
     pub since: Option<String>,
-    /// Latest time of a line, RFC 3339.
+    /// Latest time of a line, in RFC 3339.
     pub until: Option<String>,
 }
 
 /// Output of the commands of a sandbox.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Logs {
-    /// The lines.
+    /// Lines of stdout and stderr of all commands, ordered by time.
     pub logs: String,
-    /// True if earlier lines were left out.
+    /// True if earlier lines were omitted.
     pub truncated: bool,
 }
 
@@ -285,13 +295,13 @@ pub struct Logs {
 pub struct SandboxStats {
     /// Id of the sandbox.
     pub sandbox_id: String,
-    /// Processor usage.
+    /// CPU usage.
     pub cpu: CpuStats,
     /// Memory usage.
     pub memory: MemoryStats,
-    /// Disk usage.
+    /// Disk usage of the workspace and of retained output.
     pub disk: DiskStats,
-    /// Network usage.
+    /// Network usage. Not measured yet: always 0.
     pub network: NetworkStats,
     /// Number of processes and threads.
     pub processes: u64,
@@ -300,48 +310,49 @@ pub struct SandboxStats {
     pub updated_at: String,
 }
 
-/// Processor usage.
+/// CPU usage.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct CpuStats {
-    /// Percent of one processor.
+    /// Percent of one core; 200 for two busy cores.
     pub usage: f64,
-    /// Number of processors that it may use.
+    /// Number of cores that the sandbox may use, as a decimal number.
     pub limit: String,
 }
 
 /// Memory usage.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct MemoryStats {
-    /// Bytes in use.
+    /// Used memory in bytes.
     pub usage: u64,
-    /// Largest number of bytes that it may use.
+    /// Maximum memory in bytes.
     pub limit: u64,
-    /// Percent of the limit.
+    /// Used memory in percent of the limit.
     pub percent: f64,
 }
 
-/// Size of the workspace and of the stored output of commands.
+/// Disk usage of the workspace and of the retained output of commands.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DiskStats {
-    /// Bytes in use. Where no project quota counts them, a file or directory counts as 4096 at least.
+    /// Used disk space in bytes. Without project quotas, every file and directory counts as at least 4096 bytes.
     pub usage: u64,
-    /// Time of the last measurement: every few seconds while the sandbox runs, less often the more files it has.
+    /// Time of the last measurement. A running sandbox is measured every few seconds, less often if it has many
+    /// files.
     #[schema(format = DateTime)]
     pub measured_at: String,
-    /// Bytes of output among those.
+    /// Bytes of retained output, included in `usage`.
     pub output: u64,
-    /// Largest number of bytes that it may use.
+    /// Maximum disk space in bytes. Absent if there is no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
 }
 
-/// Network usage.
+/// Network usage. Not measured yet.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkStats {
-    /// Bytes received.
+    /// Always 0.
     pub rx_bytes: u64,
-    /// Bytes sent.
+    /// Always 0.
     pub tx_bytes: u64,
 }

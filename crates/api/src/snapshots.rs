@@ -7,41 +7,41 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-/// A snapshot: a file tree at a moment in time.
+/// Snapshot: an immutable file tree with its metadata.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Snapshot {
-    /// Unique id.
+    /// Id of the snapshot.
     #[schema(example = "0190c2f1-a5c0-7cc0-a1b2-c3d4e5f60718")]
     pub id: String,
-    /// Hash of the tree: equal trees have equal hashes.
+    /// Hash of the tree. Equal trees have equal hashes.
     pub tree: String,
-    /// Ids of the snapshots that it was made from.
+    /// Ids of the snapshots that it was created from.
     pub parents: Vec<String>,
-    /// Author.
+    /// Author; for snapshots created over HTTP, the owner of the key.
     pub author: String,
-    /// Message.
+    /// Message, which may be empty.
     pub message: String,
-    /// Time of creation.
+    /// Creation time.
     #[schema(format = DateTime)]
     pub time: String,
-    /// Labels.
+    /// Labels. Lists can be filtered by them.
     pub labels: BTreeMap<String, String>,
-    /// Names of the references that point to it.
+    /// Names of the references that point to the snapshot.
     pub references: Vec<String>,
 }
 
-/// A page of snapshots.
+/// Page of snapshots.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct SnapshotList {
-    /// The snapshots, newest first.
+    /// Snapshots, newest first.
     pub items: Vec<Snapshot>,
     /// Number of snapshots on all pages.
     pub total: usize,
-    /// Page, from 1.
+    /// Page number, starting at 1.
     pub page: u32,
-    /// Length of a page.
+    /// Maximum number of snapshots per page.
     pub limit: u32,
-    /// The `cursor` of the next page; none on the last one.
+    /// Value of `cursor` for the next page. Absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -50,20 +50,21 @@ pub struct SnapshotList {
 #[derive(Debug, Clone, Default, PartialEq, Eq, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ListSnapshotsQuery {
-    /// Page, from 1. Pages shift when snapshots are created or deleted meanwhile; `cursor` does not.
+    /// Page number, starting at 1. Default: 1. Entries move between pages when snapshots are created or deleted; use
+    /// `cursor` to avoid that.
     #[param(minimum = 1, value_type = Option<u64>)]
     pub page: Option<u32>,
-    /// `next` of the previous page, instead of `page`.
+    /// `next` of the previous page. Cannot be combined with `page`.
     pub cursor: Option<String>,
-    /// Length of a page.
+    /// Maximum number of snapshots per page. Default: 20.
     #[param(minimum = 1, maximum = 100)]
     pub limit: Option<u32>,
-    /// Label that they have, `name=value`; may be given several times.
+    /// Filter by a label: `name=value`. If it is repeated, all must match.
     #[param(value_type = Option<Vec<String>>)]
     pub label: Vec<String>,
-    /// Id of a snapshot that they were made from.
+    /// Filter by the id of a parent.
     pub parent: Option<String>,
-    /// Name of a reference that points to them.
+    /// Filter by the name of a reference that points to the snapshot.
     pub reference: Option<String>,
 }
 
@@ -74,54 +75,54 @@ pub struct UploadSnapshotQuery {
     /// Message of the snapshot.
     #[param(value_type = Option<String>)]
     pub message: String,
-    /// Label, `name=value`; may be given several times.
+    /// Label of the snapshot: `name=value`. May be repeated.
     #[param(value_type = Option<Vec<String>>)]
     pub label: Vec<String>,
 }
 
-/// A snapshot that was made from an archive.
+/// Snapshot that was created from an archive, and a summary of the archive.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct UploadedSnapshot {
-    /// The snapshot.
+pub struct UploadSnapshotResult {
+    /// New snapshot.
     #[serde(flatten)]
     pub snapshot: Snapshot,
-    /// Number of files; each hard link counts.
+    /// Number of files. Each hard link counts.
     pub files: u64,
-    /// Number of directories below the root.
+    /// Number of directories, without the root.
     pub directories: u64,
     /// Number of symlinks.
     pub symlinks: u64,
-    /// Bytes of the files.
+    /// Total size of the files in bytes.
     pub bytes: u64,
-    /// Members that a snapshot cannot hold, the first thousand.
+    /// Members that a snapshot cannot contain, such as devices. At most 1000.
     pub skipped: Vec<SkippedEntry>,
-    /// Number of all members that a snapshot cannot hold.
+    /// Number of all members that a snapshot cannot contain.
     pub skipped_count: u64,
-    /// Paths that were in the archive more than once, at most a thousand; the last one counts.
+    /// Paths that are in the archive more than once; the last member was used. At most 1000.
     pub replaced: Vec<String>,
-    /// Number of all such paths.
+    /// Number of all paths that are in the archive more than once.
     pub replaced_count: u64,
 }
 
-/// An entry that a snapshot does not hold.
+/// Entry that a snapshot cannot contain.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct SkippedEntry {
-    /// Path, in double quotes with C escapes if it is not plain text.
+    /// Path. A path that is not plain text is in double quotes with C escapes.
     pub path: String,
-    /// Reason.
+    /// Human-readable reason.
     pub reason: String,
 }
 
-/// Page of something that does not change.
+/// Page of an immutable list.
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct PageQuery {
-    /// Page, from 1. The content of a snapshot never changes, so pages do not shift.
+    /// Page number, starting at 1. Default: 1.
     #[param(minimum = 1, value_type = Option<u64>)]
     pub page: Option<u32>,
-    /// Length of a page.
+    /// Maximum number of entries per page. Default: 100.
     #[param(minimum = 1, maximum = 1000)]
     pub limit: Option<u32>,
 }
@@ -130,50 +131,50 @@ pub struct PageQuery {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {
-    /// A regular file.
+    /// Regular file.
     File,
-    /// A directory.
+    /// Directory.
     Directory,
-    /// A symbolic link.
+    /// Symbolic link.
     Symlink,
 }
 
-/// An entry of a tree.
+/// Entry of a tree.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct TreeEntry {
-    /// Name, in double quotes with C escapes if it is not plain text; empty for the root.
+    /// Name; empty for the root. A name that is not plain text is in double quotes with C escapes.
     pub name: String,
-    /// Kind: file, directory or symlink.
+    /// Kind of the entry: `file`, `directory` or `symlink`.
     #[schema(value_type = String, example = "file")]
     pub kind: EntryKind,
     /// Permission bits in octal.
     #[schema(example = "0644")]
     pub mode: String,
-    /// Bytes of a file or of a symlink's target; entries of a directory.
+    /// Size in bytes of a file or of the target of a symlink; number of entries of a directory.
     pub size: u64,
-    /// Modification time, if it is known.
+    /// Modification time; null if it is not known.
     #[schema(format = DateTime)]
     pub modified: Option<String>,
-    /// Number that all hard links to one file have in common in this snapshot.
+    /// Number that all hard links to the same file share in this snapshot. Absent for a file with one link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<u64>,
-    /// Target of a symlink.
+    /// Target. Only present for a symlink.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
 }
 
-/// An entry and, if it is a directory, a page of its entries.
+/// Entry of a tree and, for a directory, a page of its entries.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct TreeListing {
-    /// The entry at the path.
+    /// Entry at the path.
     pub entry: TreeEntry,
-    /// Entries of the directory, by name.
+    /// Entries of the directory, ordered by name. Absent if the entry is not a directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub items: Option<Vec<TreeEntry>>,
-    /// Number of entries on all pages.
+    /// Number of entries of the directory.
     pub total: u64,
-    /// Page, from 1.
+    /// Page number, starting at 1.
     pub page: u32,
-    /// Length of a page.
+    /// Maximum number of entries per page.
     pub limit: u32,
 }

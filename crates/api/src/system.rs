@@ -1,7 +1,43 @@
-//! `/health`, `/ready`, `/api/v1/stats` and `/api/v1/gc`: the server as a whole.
+//! `/`, `/health`, `/ready`, `/api/v1/stats` and `/api/v1/gc`: the server as a whole.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+/// The server and its main paths.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ServerInfo {
+    /// Name of the product.
+    #[schema(example = "Elevo Workspace")]
+    pub name: String,
+    /// Version of the server.
+    pub version: String,
+    /// The product in one sentence.
+    pub description: String,
+    /// Main paths.
+    pub links: ServerLinks,
+    /// Instructions for getting a key and sending it.
+    pub key: String,
+}
+
+/// Paths on this server. Only `metrics` requires a key.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ServerLinks {
+    /// API browser (HTML).
+    #[schema(example = "/api/docs")]
+    pub docs: String,
+    /// OpenAPI document.
+    #[schema(example = "/api/v1/openapi.json")]
+    pub openapi: String,
+    /// Liveness.
+    #[schema(example = "/health")]
+    pub health: String,
+    /// Readiness.
+    #[schema(example = "/ready")]
+    pub ready: String,
+    /// Metrics for Prometheus; requires an admin key.
+    #[schema(example = "/metrics")]
+    pub metrics: String,
+}
 
 /// Liveness of the server.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -13,34 +49,34 @@ pub struct Health {
     pub version: String,
 }
 
-/// Readiness of the server.
+/// Readiness of the server, with the results of its checks.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ReadinessReport {
     /// True if every check passed.
     pub ready: bool,
-    /// The checks.
+    /// Results of the checks.
     pub checks: Vec<ReadinessCheck>,
 }
 
-/// Result of a check.
+/// Result of a readiness check.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ReadinessCheck {
-    /// Name of the check.
+    /// Name of the check, such as `catalog`, `runtime` or `disk`.
     pub name: String,
-    /// True if it passed.
+    /// True if the check passed.
     pub ok: bool,
-    /// Details, which anyone may read.
+    /// Human-readable details. Anyone can read them.
     pub message: String,
 }
 
 /// Statistics of the server.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct SystemStats {
-    /// Number of sandboxes.
+    /// Number of sandboxes of this server by state.
     pub sandboxes: SandboxCounts,
-    /// Usage of the machine.
+    /// Resource usage of the machine.
     pub resources: MachineUsage,
-    /// State of NFS.
+    /// State of the NFS server, which does not exist yet.
     pub nfs: NfsStats,
     /// Seconds since the server was started.
     pub uptime: u64,
@@ -49,34 +85,35 @@ pub struct SystemStats {
 /// Number of sandboxes by state.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct SandboxCounts {
-    /// All sandboxes.
+    /// Number of sandboxes in any state.
     pub total: u64,
-    /// Running sandboxes.
+    /// Number of sandboxes in the state `running`.
     pub running: u64,
-    /// Stopped sandboxes.
+    /// Number of sandboxes in the state `stopped`.
     pub stopped: u64,
-    /// Sandboxes in the state `error`.
+    /// Number of sandboxes in the state `error`.
     pub error: u64,
 }
 
-/// Usage of the machine, in percent.
+/// Resource usage of the machine in percent.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineUsage {
-    /// Processors, in the last minute.
+    /// CPU usage over the last minute: load divided by the number of cores.
     pub cpu_usage: f64,
-    /// Memory.
+    /// Memory usage.
     pub memory_usage: f64,
-    /// Disk that holds the server's data.
+    /// Usage of the disk of `DATA_DIR`.
     pub disk_usage: f64,
 }
 
-/// State of NFS, which is not implemented yet.
+/// State of the NFS server, which does not exist yet.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct NfsStats {
-    /// Mode of the setting `NFS_MODE`.
+    /// Always `off`.
+    #[schema(example = "off")]
     pub mode: String,
-    /// Number of connections.
+    /// Always 0.
     pub connections: u64,
 }
 
@@ -84,12 +121,12 @@ pub struct NfsStats {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GcReport {
-    /// Sandboxes removed: expired or orphaned ones.
+    /// Number of removed sandboxes that had expired or were orphaned.
     pub cleaned_sandboxes: u64,
-    /// Orphaned workspaces removed.
+    /// Number of removed orphaned workspaces.
     pub cleaned_workspaces: u64,
-    /// Layers removed that no workspace has needed for a while.
+    /// Number of removed layers that no workspace has used recently.
     pub cleaned_layers: u64,
-    /// Bytes freed.
+    /// Freed disk space in bytes.
     pub freed_space: u64,
 }

@@ -3,25 +3,25 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A template, from which sandboxes are created.
+/// Template: the root filesystem of sandboxes.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Template {
-    /// Unique name.
+    /// Name of the template, unique on the server.
     #[schema(example = "base")]
     pub name: String,
     /// Description in one line.
     pub description: String,
-    /// Words to find it by.
+    /// Keywords.
     pub tags: Vec<String>,
-    /// Bytes on disk; none if it is not present.
+    /// Size on disk in bytes; null if the template is not present.
     pub size: Option<u64>,
-    /// Time of its import.
+    /// Time at which the template was imported or its image was built; null if it is not known.
     #[schema(format = DateTime)]
     pub created_at: Option<String>,
-    /// True if it is on this machine and can be used at once.
+    /// True if the template is on this machine and can be used immediately.
     pub present: bool,
-    /// Command that fetches it, if it is not present.
+    /// Command that fetches the template. Only present if the template is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fetch: Option<String>,
 }

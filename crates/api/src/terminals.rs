@@ -9,6 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 /// Request to open a terminal.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"cols": 80, "rows": 24}))]
 pub struct OpenTerminal {
     /// Width in columns.
     #[schema(minimum = 1, maximum = 1000)]
@@ -16,31 +17,31 @@ pub struct OpenTerminal {
     /// Height in rows.
     #[schema(minimum = 1, maximum = 1000)]
     pub rows: u16,
-    /// Shell; by default `/bin/bash`, or `/bin/sh` where that does not exist.
+    /// Path of the shell. Default: `/bin/bash`, or `/bin/sh` if that does not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shell: Option<String>,
-    /// Command line for `/bin/sh`, or for `shell` if that is given; without one the shell is interactive.
+    /// Command line for `/bin/sh`, or for `shell` if it is given. Without one, the shell is interactive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Working directory; `/workspace` by default.
+    /// Working directory. Default: `/workspace`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
-    /// Environment variables in addition to those of the sandbox.
+    /// Environment variables, in addition to those of the sandbox.
     #[serde(default)]
     pub envs: BTreeMap<String, String>,
 }
 
-/// An open terminal.
+/// Open terminal.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Terminal {
-    /// Unique id.
+    /// Id of the terminal.
     pub id: String,
-    /// URL of its WebSocket, which needs the same key.
+    /// URL of the WebSocket of the terminal. Connecting to it requires a key of the same owner.
     pub websocket_url: String,
 }
 
-/// New size of a terminal.
+/// Request to resize a terminal.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResizeTerminal {
@@ -57,14 +58,14 @@ pub struct ResizeTerminal {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ConnectTerminalQuery {
-    /// Offset of the first byte of output; by default all output that is kept.
+    /// Offset of the first byte of output. Default: the start of the retained output.
     pub from: Option<u64>,
-    /// Send output as binary messages instead of base64 in JSON.
+    /// Sends output as binary messages instead of base64 in JSON. Default: false.
     #[serde(default)]
     pub binary: bool,
 }
 
-/// A text message from the client.
+/// Text message from the client of a terminal.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
 pub enum TerminalRequest {
@@ -73,7 +74,7 @@ pub enum TerminalRequest {
         /// Bytes in base64.
         data: String,
     },
-    /// Change of its size.
+    /// New size of the terminal.
     Resize {
         /// Width in columns.
         cols: u16,
@@ -84,7 +85,7 @@ pub enum TerminalRequest {
     Ping,
 }
 
-/// A text message from the server.
+/// Text message from the server to the client of a terminal.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum TerminalEvent<'a> {
@@ -92,10 +93,10 @@ pub enum TerminalEvent<'a> {
     Output {
         /// Bytes in base64.
         data: String,
-        /// Offset of the first byte.
+        /// Offset of the first byte in the output of the terminal.
         offset: u64,
     },
-    /// The shell exited. Nothing follows.
+    /// The shell exited. This is the last message.
     #[serde(rename_all = "camelCase")]
     Exit {
         /// Exit code of the shell.
@@ -103,9 +104,9 @@ pub enum TerminalEvent<'a> {
     },
     /// Response to a `ping`.
     Pong,
-    /// A request of the client failed.
+    /// A message of the client could not be processed.
     Error {
-        /// Explanation for people.
+        /// Human-readable message.
         message: Cow<'a, str>,
     },
 }

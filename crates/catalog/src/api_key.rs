@@ -33,7 +33,7 @@ pub struct NewApiKey {
     pub owner: String,
     /// Permissions of the key.
     pub role: Role,
-    /// BLAKE3 hash of the key: 64 hexadecimal digits in lower case.
+    /// BLAKE3 hash of the key: 64 lowercase hexadecimal digits.
     pub hash: String,
     /// Quotas of the owner, as JSON.
     pub limits: Value,
@@ -73,10 +73,10 @@ pub struct ApiKeys<'c> {
 }
 
 impl ApiKeys<'_> {
-    /// Inserts a key. Fails if the id or the hash exists, or the hash has the wrong format.
+    /// Inserts a key. Fails if the id or the hash already exists, or the hash is malformed.
     pub async fn insert(&self, key: &NewApiKey) -> Result<()> {
         if !is_hash(&key.hash) {
-            return Err(CatalogError::NotAHash);
+            return Err(CatalogError::InvalidHash);
         }
         let limits = key.limits.to_string();
         let insert = Statement::new(
@@ -85,8 +85,8 @@ impl ApiKeys<'_> {
         );
         let insert = insert.text("id", &key.id).text("name", &key.name).text("owner", &key.owner);
         let insert = insert.text("role", key.role.as_str()).text("hash", &key.hash).text("limits", &limits);
-        let done = insert.number(now()).run(&mut *self.database.connection().await?).await;
-        done.map_err(|error| error.or_exists("API key", &key.id))?;
+        let result = insert.number(now()).run(&mut *self.database.connection().await?).await;
+        result.map_err(|error| error.or_exists("API key", &key.id))?;
         Ok(())
     }
 
@@ -97,7 +97,7 @@ impl ApiKeys<'_> {
             .text("hash", hash)
             .optional(&mut *self.database.connection().await?)
             .await?
-            .map(read)
+            .map(from_row)
             .transpose()
     }
 
@@ -109,7 +109,7 @@ impl ApiKeys<'_> {
             }
             None => Statement::new(select!("ORDER BY created_at, id")),
         };
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(read).collect()
+        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
 
     /// Revokes a key. Returns false if there is no valid key with this id.
@@ -124,7 +124,7 @@ fn is_hash(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-fn read(row: AnyRow) -> Result<ApiKey> {
+fn from_row(row: AnyRow) -> Result<ApiKey> {
     let row = Row(row);
     Ok(ApiKey {
         id: row.text("id")?,

@@ -1,4 +1,4 @@
-//! The tables of a deployment.
+//! Entry point of the catalog: opens the database and gives access to its tables.
 
 use crate::api_key::ApiKeys;
 use crate::command::Commands;
@@ -31,42 +31,42 @@ impl Catalog {
         Ok(Self { database, writer })
     }
 
-    /// Returns the queries on sandboxes.
+    /// Accesses the table `sandboxes`.
     pub fn sandboxes(&self) -> Sandboxes<'_> {
         Sandboxes { database: &self.database }
     }
 
-    /// Returns the queries on events.
+    /// Accesses the table `events`.
     pub fn events(&self) -> Events<'_> {
         Events { database: &self.database }
     }
 
-    /// Returns the queries on API keys.
+    /// Accesses the table `api_keys`.
     pub fn api_keys(&self) -> ApiKeys<'_> {
         ApiKeys { database: &self.database }
     }
 
-    /// Returns the queries on commands.
+    /// Accesses the table `commands`.
     pub fn commands(&self) -> Commands<'_> {
         Commands { database: &self.database, writer: self.writer.as_ref() }
     }
 
-    /// Returns the queries on owners of snapshots.
+    /// Accesses the table `snapshots`.
     pub fn snapshots(&self) -> Snapshots<'_> {
         Snapshots { database: &self.database }
     }
 
-    /// Returns the queries on owners of episodes.
+    /// Accesses the table `episodes`.
     pub fn episodes(&self) -> Episodes<'_> {
         Episodes { database: &self.database }
     }
 
-    /// Returns the queries on idempotency keys of sandboxes.
+    /// Accesses the table `idempotency`.
     pub fn idempotency(&self) -> Idempotency<'_> {
         Idempotency { database: &self.database }
     }
 
-    /// Returns the queries on idempotency keys of commands.
+    /// Accesses the table `command_claims`.
     pub fn command_claims(&self) -> CommandClaims<'_> {
         CommandClaims { database: &self.database }
     }
@@ -76,7 +76,7 @@ impl Catalog {
         self.database.close().await;
     }
 
-    /// Returns whether several servers, each with a store of its own, can use the database.
+    /// Returns whether several servers, each with its own store, can use the database.
     pub fn can_be_shared(&self) -> bool {
         self.database.kind() == Kind::Postgres
     }

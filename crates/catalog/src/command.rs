@@ -10,7 +10,7 @@ use crate::statement::Statement;
 use crate::string_enum::string_enum;
 use crate::writer::{Write, Writer};
 
-/// Limit in bytes for the stored and returned text of a command. Longer texts are cut at a character
+/// Maximum size of the stored and returned text of a command, in bytes. Longer texts are cut at a character
 /// boundary. Lists read the texts over shared connections, and nothing needs the rest.
 pub const COMMAND_SHOWN_MAX: usize = 4 << 10;
 /// Length in bytes of the longest UTF-8 character.
@@ -45,12 +45,12 @@ pub struct NewCommand {
 
 /// Exit status of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct End {
+pub struct CommandEnd {
     /// False if the command could not be started, or was lost with its sandbox.
     pub exited: bool,
     /// Exit code; `None` if the command did not exit.
     pub exit_code: Option<i64>,
-    /// Set if the command was killed by its timeout.
+    /// True if the command was killed by its timeout.
     pub timed_out: bool,
     /// End time in milliseconds since 1970.
     pub ended_at: i64,
@@ -65,7 +65,7 @@ pub struct Command {
     pub sandbox_id: String,
     /// Text of the command, at most its first [`COMMAND_SHOWN_MAX`] bytes.
     pub command: String,
-    /// Set if the text is longer than stored here.
+    /// True if the text is longer than stored here.
     pub command_truncated: bool,
     /// Working directory; `None` for the default.
     pub cwd: Option<String>,
@@ -73,7 +73,7 @@ pub struct Command {
     pub state: CommandState,
     /// Exit code; `None` while the command runs, or if it did not exit.
     pub exit_code: Option<i64>,
-    /// Set if the command was killed by its timeout.
+    /// True if the command was killed by its timeout.
     pub timed_out: bool,
     /// Start time in milliseconds since 1970.
     pub started_at: i64,
@@ -116,7 +116,7 @@ impl Commands<'_> {
 
     /// Stores the exit status of a command of that sandbox. Fails if the command already ended. A command of
     /// another sandbox is not found, since the id may come from a guest.
-    pub async fn finish(&self, sandbox_id: &str, id: &str, end: End) -> Result<()> {
+    pub async fn finish(&self, sandbox_id: &str, id: &str, end: CommandEnd) -> Result<()> {
         let (sandbox_id, id) = (sandbox_id.to_owned(), id.to_owned());
         self.write(Write::Finish { sandbox_id, id, end }).await
     }
@@ -131,11 +131,11 @@ impl Commands<'_> {
         let select =
             Statement::new(select!("WHERE sandbox_id = $1 ORDER BY started_at DESC, id DESC LIMIT $2"));
         let select = select.text("sandbox_id", sandbox_id).number(limit.into());
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(read).collect()
+        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
 
     /// Returns the ids of the newest commands of a sandbox, at most `limit`, newest first.
-    pub async fn newest(&self, sandbox_id: &str, limit: u32) -> Result<Vec<String>> {
+    pub async fn newest_ids(&self, sandbox_id: &str, limit: u32) -> Result<Vec<String>> {
         let select = Statement::new(
             "SELECT id FROM commands WHERE sandbox_id = $1 ORDER BY started_at DESC, id DESC LIMIT $2",
         );
@@ -146,7 +146,7 @@ impl Commands<'_> {
 
     /// Returns the ids of commands of a sandbox that ended, without the newest `keep` of them; newest first,
     /// at most 1000.
-    pub async fn ended_before_newest(&self, sandbox_id: &str, keep: u32) -> Result<Vec<String>> {
+    pub async fn old_ended_ids(&self, sandbox_id: &str, keep: u32) -> Result<Vec<String>> {
         let select = Statement::new(
             "SELECT id FROM commands WHERE sandbox_id = $1 AND state <> 'running'
              ORDER BY started_at DESC, id DESC LIMIT 1000 OFFSET $2",
@@ -157,7 +157,7 @@ impl Commands<'_> {
     }
 
     /// Deletes a command that ended. A running or missing one is ignored.
-    pub async fn forget(&self, id: &str) -> Result<()> {
+    pub async fn delete_ended(&self, id: &str) -> Result<()> {
         let delete = Statement::new("DELETE FROM commands WHERE id = $1 AND state <> 'running'");
         delete.text("id", id).run(&mut *self.database.connection().await?).await?;
         Ok(())
@@ -168,11 +168,11 @@ impl Commands<'_> {
         let select =
             Statement::new(select!("WHERE sandbox_id = $1 AND state = 'running' ORDER BY started_at, id"));
         let select = select.text("sandbox_id", sandbox_id);
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(read).collect()
+        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
 }
 
-pub(crate) async fn insert(on: &mut AnyConnection, command: &NewCommand) -> Result<()> {
+pub(crate) async fn insert(connection: &mut AnyConnection, command: &NewCommand) -> Result<()> {
     let insert = Statement::new(
         "INSERT INTO commands (id, sandbox_id, command, cwd, state, timed_out, started_at)
          VALUES ($1, $2, $3, $4, 'running', 0, $5)",
@@ -180,14 +180,19 @@ pub(crate) async fn insert(on: &mut AnyConnection, command: &NewCommand) -> Resu
     let insert = insert.text("id", &command.id).text("sandbox_id", &command.sandbox_id);
     let insert =
         insert.text("command", stored_text(&command.command)).optional_text("cwd", command.cwd.as_deref());
-    let done = insert.number(command.started_at).run(on).await;
+    let done = insert.number(command.started_at).run(connection).await;
     done.map_err(|error| {
         error.or_exists("command", &command.id).or_not_found("sandbox", &command.sandbox_id)
     })?;
     Ok(())
 }
 
-pub(crate) async fn finish(on: &mut AnyConnection, sandbox_id: &str, id: &str, end: End) -> Result<()> {
+pub(crate) async fn finish(
+    connection: &mut AnyConnection,
+    sandbox_id: &str,
+    id: &str,
+    end: CommandEnd,
+) -> Result<()> {
     let state = if end.exited { CommandState::Exited } else { CommandState::Failed };
     let update = Statement::new(
         "UPDATE commands SET state = $1, exit_code = $2, timed_out = $3, ended_at = $4
@@ -196,18 +201,18 @@ pub(crate) async fn finish(on: &mut AnyConnection, sandbox_id: &str, id: &str, e
     let update = update.text("state", state.as_str()).optional_number(end.exit_code);
     let update = update.number(end.timed_out.into()).number(end.ended_at);
     let update = update.text("id", id).text("sandbox_id", sandbox_id);
-    if update.run(on).await? > 0 {
+    if update.run(connection).await? > 0 {
         return Ok(());
     }
-    Err(match get(on, id).await?.filter(|found| found.sandbox_id == sandbox_id) {
+    Err(match get(connection, id).await?.filter(|found| found.sandbox_id == sandbox_id) {
         Some(_) => CatalogError::Ended { id: id.to_owned() },
         None => CatalogError::NotFound { what: "command", id: id.to_owned() },
     })
 }
 
-async fn get(on: &mut AnyConnection, id: &str) -> Result<Option<Command>> {
+async fn get(connection: &mut AnyConnection, id: &str) -> Result<Option<Command>> {
     let select = Statement::new(select!("WHERE id = $1"));
-    select.text("id", id).optional(on).await?.map(read).transpose()
+    select.text("id", id).optional(connection).await?.map(from_row).transpose()
 }
 
 /// Returns the part of a text that is stored: one character more than is returned, to show that there is
@@ -216,20 +221,20 @@ fn stored_text(command: &str) -> &str {
     truncated(command, COMMAND_SHOWN_MAX + CHARACTER_MAX)
 }
 
-/// Returns the longest prefix of whole characters with at most `most` bytes.
-fn truncated(text: &str, most: usize) -> &str {
-    let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+/// Returns the longest prefix of whole characters with at most `max` bytes.
+fn truncated(text: &str, max: usize) -> &str {
+    let end = (0..=max.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or(0)]
 }
 
-fn read(row: AnyRow) -> Result<Command> {
+fn from_row(row: AnyRow) -> Result<Command> {
     let row = Row(row);
-    let kept = row.text("command")?;
-    let command = truncated(&kept, COMMAND_SHOWN_MAX).to_owned();
+    let stored = row.text("command")?;
+    let command = truncated(&stored, COMMAND_SHOWN_MAX).to_owned();
     Ok(Command {
         id: row.text("id")?,
         sandbox_id: row.text("sandbox_id")?,
-        command_truncated: command.len() < kept.len(),
+        command_truncated: command.len() < stored.len(),
         command,
         cwd: row.optional_text("cwd")?,
         state: row.parsed("state")?,

@@ -12,11 +12,11 @@ use crate::statement::Statement;
 
 /// Result of [`CommandClaims::insert`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum InsertedCommand {
+pub enum CommandInsertion {
     /// First request with this key; the command was inserted.
     New,
     /// Repeated request; nothing was inserted.
-    Repeated {
+    Existing {
         /// Command of the first request. It may have been deleted since.
         command_id: String,
     },
@@ -31,7 +31,7 @@ pub struct CommandClaims<'c> {
 impl CommandClaims<'_> {
     /// Inserts a command and the claim of its idempotency key in one transaction, if the key is new. Exactly
     /// one of several concurrent requests succeeds; a different request with the same key fails.
-    pub async fn insert(&self, claim: &NewClaim, command: &NewCommand) -> Result<InsertedCommand> {
+    pub async fn insert(&self, claim: &NewClaim, command: &NewCommand) -> Result<CommandInsertion> {
         let mut transaction = self.database.begin().await?;
         let insert = Statement::new(
             "INSERT INTO command_claims (sandbox_id, owner, key, request_hash, command_id, created_at)
@@ -42,12 +42,12 @@ impl CommandClaims<'_> {
         let inserted = insert.text("command_id", &command.id).number(now()).run(&mut transaction).await;
         if inserted.map_err(|error| error.or_not_found("sandbox", &command.sandbox_id))? == 0 {
             let found = find(&mut transaction, claim, &command.sandbox_id).await?;
-            let lost = || CatalogError::NotFound { what: "claim", id: claim.key.clone() };
-            return Ok(InsertedCommand::Repeated { command_id: found.ok_or_else(lost)? });
+            let missing = || CatalogError::NotFound { what: "idempotency key", id: claim.key.clone() };
+            return Ok(CommandInsertion::Existing { command_id: found.ok_or_else(missing)? });
         }
         command::insert(&mut transaction, command).await?;
         transaction.commit().await?;
-        Ok(InsertedCommand::New)
+        Ok(CommandInsertion::New)
     }
 
     /// Returns the command that an earlier request with the same key and content started in this sandbox.
@@ -64,21 +64,21 @@ impl CommandClaims<'_> {
         Ok(())
     }
 
-    /// Deletes claims from before `time`, in milliseconds since 1970. Returns their number.
-    pub async fn forget_before(&self, time: i64) -> Result<u64> {
+    /// Deletes claims created before `time`, in milliseconds since 1970. Returns their number.
+    pub async fn delete_before(&self, time: i64) -> Result<u64> {
         let delete = Statement::new("DELETE FROM command_claims WHERE created_at < $1");
         delete.number(time).run(&mut *self.database.connection().await?).await
     }
 }
 
-async fn find(on: &mut AnyConnection, claim: &NewClaim, sandbox_id: &str) -> Result<Option<String>> {
+async fn find(connection: &mut AnyConnection, claim: &NewClaim, sandbox_id: &str) -> Result<Option<String>> {
     let select = Statement::new(
         "SELECT request_hash, command_id FROM command_claims WHERE sandbox_id = $1 AND owner = $2 AND key = $3",
     );
     let select = select.text("sandbox_id", sandbox_id).text("owner", &claim.owner).text("key", &claim.key);
-    let Some(row) = select.optional(on).await?.map(Row) else { return Ok(None) };
+    let Some(row) = select.optional(connection).await?.map(Row) else { return Ok(None) };
     if row.text("request_hash")? != claim.request_hash {
-        return Err(CatalogError::OtherRequest { key: claim.key.clone() });
+        return Err(CatalogError::IdempotencyConflict { key: claim.key.clone() });
     }
     row.text("command_id").map(Some)
 }

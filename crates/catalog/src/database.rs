@@ -19,7 +19,7 @@ use crate::error::{CatalogError, Result};
 const SQLITE_CONNECTIONS: u32 = 1;
 const POSTGRES_CONNECTIONS: u32 = 10;
 
-/// Pragmas of each connection. The busy timeout comes first, since the switch to WAL may have to wait too.
+/// Pragmas of each connection. The busy timeout comes first, since the switch to WAL may have to wait for a lock, too.
 /// `synchronous = FULL` makes a commit durable before it returns.
 const SQLITE_PRAGMAS: &str = "PRAGMA busy_timeout = 30000; PRAGMA journal_mode = WAL; \
      PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON";

@@ -1,4 +1,4 @@
-//! Table `episodes`: owners of episodes. Their content is in the store of a server.
+//! Table `episodes`: owners of episodes. The episodes themselves are in the store of a server.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -9,21 +9,21 @@ use crate::clock::now;
 use crate::database::{Database, Kind};
 use crate::error::Result;
 use crate::row::Row;
-use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
+use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement, owned_ids};
 
-/// Statement that serialises transactions of the same owner on PostgreSQL, so that together they stay within
-/// the quota.
+/// Statement that serialises transactions of the same owner on PostgreSQL, so that concurrent insertions
+/// together stay within the quota.
 const LOCK_SQL: &str = "SELECT 1 FROM pg_advisory_xact_lock(10, hashtext($1))";
 
 /// Episode to insert.
 #[derive(Debug, Clone, Copy)]
 pub struct NewEpisode<'a> {
-    /// Id of the episode.
+    /// Unique id within its owner.
     pub id: &'a str,
     /// Owner of the episode.
     pub owner: &'a str,
     /// Server whose store contains the episode.
-    pub node: &'a str,
+    pub server: &'a str,
     /// Size in that store, in bytes.
     pub bytes: u64,
 }
@@ -37,6 +37,15 @@ pub struct EpisodeUsage {
     pub bytes: u64,
 }
 
+/// Result of [`Episodes::insert`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EpisodeInsertion {
+    /// The episode is in the table.
+    Done,
+    /// The episode would exceed the limit and was not inserted. Contains the owner's current usage.
+    OverLimit(EpisodeUsage),
+}
+
 /// Queries on the table `episodes`.
 #[derive(Debug, Clone, Copy)]
 pub struct Episodes<'c> {
@@ -44,13 +53,12 @@ pub struct Episodes<'c> {
 }
 
 impl Episodes<'_> {
-    /// Inserts an episode; a second time has no effect. If it would exceed `limit`, nothing is inserted, and
-    /// the current usage is returned.
-    pub async fn add(
+    /// Inserts an episode, if its owner stays within `limit`. Inserting it again has no effect.
+    pub async fn insert(
         &self,
         new: &NewEpisode<'_>,
         limit: Option<EpisodeUsage>,
-    ) -> Result<Option<EpisodeUsage>> {
+    ) -> Result<EpisodeInsertion> {
         let mut transaction = self.database.begin().await?;
         if let Some(limit) = limit {
             if self.database.kind() == Kind::Postgres {
@@ -58,7 +66,7 @@ impl Episodes<'_> {
             }
             let usage = usage(&mut transaction, new.owner).await?;
             if usage.count >= limit.count || usage.bytes.saturating_add(new.bytes) > limit.bytes {
-                return Ok(Some(usage));
+                return Ok(EpisodeInsertion::OverLimit(usage));
             }
         }
         let insert = Statement::new(
@@ -67,61 +75,50 @@ impl Episodes<'_> {
         );
         let bytes = i64::try_from(new.bytes).unwrap_or(i64::MAX);
         let insert = insert.text("owner", new.owner).text("id", new.id).number(now()).number(bytes);
-        if insert.text("node", new.node).run(&mut transaction).await? > 0 {
-            let count = Statement::new(
+        if insert.text("server", new.server).run(&mut transaction).await? > 0 {
+            let add_usage = Statement::new(
                 "INSERT INTO episode_usage (owner, episodes, bytes) VALUES ($1, 1, $2) ON CONFLICT (owner) DO UPDATE
                  SET episodes = episode_usage.episodes + 1, bytes = episode_usage.bytes + excluded.bytes",
             );
-            count.text("owner", new.owner).number(bytes).run(&mut transaction).await?;
+            add_usage.text("owner", new.owner).number(bytes).run(&mut transaction).await?;
         }
         transaction.commit().await?;
-        Ok(None)
+        Ok(EpisodeInsertion::Done)
     }
 
-    /// Returns the number and total size of an owner's episodes.
+    /// Returns the usage of an owner; zero for an owner without episodes.
     pub async fn usage(&self, owner: &str) -> Result<EpisodeUsage> {
         usage(&mut *self.database.connection().await?, owner).await
     }
 
-    /// Returns ids of episodes in the store of a server that are greater than `behind`, sorted, at most
-    /// `limit`.
-    pub async fn ids_of_node(&self, node: &str, behind: &str, limit: u32) -> Result<Vec<String>> {
+    /// Returns at most `limit` ids greater than `cursor` of episodes in the store of a server, in ascending
+    /// order.
+    pub async fn ids_of_server(&self, server: &str, cursor: &str, limit: u32) -> Result<Vec<String>> {
         let select =
             Statement::new("SELECT id FROM episodes WHERE node = $1 AND id > $2 ORDER BY id LIMIT $3");
-        let select = select.text("node", node).text("id", behind).number(limit.into());
+        let select = select.text("server", server).text("id", cursor).number(limit.into());
         let rows = select.all(&mut *self.database.connection().await?).await?;
         rows.into_iter().map(|row| Row(row).text("id")).collect()
     }
 
-    /// Returns those of the ids that belong to the owner.
+    /// Returns the subset of `ids` that belongs to the owner.
     pub async fn owned(&self, owner: &str, ids: &[String]) -> Result<HashSet<String>> {
-        let mut owned = HashSet::new();
-        for ids in ids.chunks(IDS_PER_STATEMENT) {
-            let mut parameters = Parameters::default();
-            let owner = parameters.text("owner", owner);
-            let ids = parameters.texts("id", ids);
-            let sql = format!("SELECT id FROM episodes WHERE owner = ${owner} AND id IN ({ids})");
-            let select = Statement::with(&sql, parameters);
-            for row in select.all(&mut *self.database.connection().await?).await? {
-                owned.insert(Row(row).text("id")?);
-            }
-        }
-        Ok(owned)
+        owned_ids(self.database, "episodes", owner, ids).await
     }
 
-    /// Deletes episodes of all owners. With `node`, only those in the store of that server, or of a server
-    /// that was not recorded.
-    pub async fn remove(&self, node: Option<&str>, ids: &[String]) -> Result<()> {
+    /// Deletes episodes of all owners. With `server`, only those in the store of that server, and those
+    /// whose server is unknown.
+    pub async fn remove(&self, server: Option<&str>, ids: &[String]) -> Result<()> {
         for ids in ids.chunks(IDS_PER_STATEMENT) {
             let mut parameters = Parameters::default();
-            let of_node = match node {
-                Some(node) => format!("node IN (${}, '') AND", parameters.text("node", node)),
+            let of_server = match server {
+                Some(server) => format!("node IN (${}, '') AND", parameters.text("server", server)),
                 None => String::new(),
             };
             let ids = parameters.texts("id", ids);
-            let sql = format!("DELETE FROM episodes WHERE {of_node} id IN ({ids}) RETURNING owner, bytes");
+            let sql = format!("DELETE FROM episodes WHERE {of_server} id IN ({ids}) RETURNING owner, bytes");
             let mut transaction = self.database.begin().await?;
-            let removed = Statement::with(&sql, parameters).all(&mut transaction).await?;
+            let removed = Statement::with_parameters(&sql, parameters).all(&mut transaction).await?;
             subtract_usage(&mut transaction, removed).await?;
             transaction.commit().await?;
         }
@@ -129,9 +126,9 @@ impl Episodes<'_> {
     }
 }
 
-async fn usage(on: &mut AnyConnection, owner: &str) -> Result<EpisodeUsage> {
+async fn usage(connection: &mut AnyConnection, owner: &str) -> Result<EpisodeUsage> {
     let select = Statement::new("SELECT episodes, bytes FROM episode_usage WHERE owner = $1");
-    let Some(row) = select.text("owner", owner).optional(on).await? else {
+    let Some(row) = select.text("owner", owner).optional(connection).await? else {
         return Ok(EpisodeUsage { count: 0, bytes: 0 });
     };
     let row = Row(row);
@@ -139,7 +136,7 @@ async fn usage(on: &mut AnyConnection, owner: &str) -> Result<EpisodeUsage> {
 }
 
 /// Subtracts deleted episodes from the usage of their owners.
-async fn subtract_usage(on: &mut AnyConnection, removed: Vec<AnyRow>) -> Result<()> {
+async fn subtract_usage(connection: &mut AnyConnection, removed: Vec<AnyRow>) -> Result<()> {
     // Sorted by owner, so that two transactions that change the same rows cannot deadlock.
     let mut owners = BTreeMap::<String, (i64, i64)>::new();
     for row in removed {
@@ -152,7 +149,7 @@ async fn subtract_usage(on: &mut AnyConnection, removed: Vec<AnyRow>) -> Result<
         let update = Statement::new(
             "UPDATE episode_usage SET episodes = episodes - $1, bytes = bytes - $2 WHERE owner = $3",
         );
-        update.number(count).number(bytes).text("owner", &owner).run(on).await?;
+        update.number(count).number(bytes).text("owner", &owner).run(connection).await?;
     }
     Ok(())
 }

@@ -5,16 +5,17 @@ use std::path::PathBuf;
 
 use crate::state::State;
 
-/// Result of catalog operations.
+/// Result of an operation of the catalog.
 pub type Result<T> = std::result::Result<T, CatalogError>;
 
 /// Error of a catalog operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages explain most fields")]
 pub enum CatalogError {
     /// The URL is not supported. It is not part of the message, since it may contain a password.
     #[error(
-        "the catalog's address is not usable: {reason}\nhint: sqlite:///PATH or postgres://USER@HOST/DATABASE"
+        "the catalog's URL is not supported: {reason}\nhint: sqlite:///PATH or postgres://USER@HOST/DATABASE"
     )]
     Address {
         /// Reason without the URL.
@@ -25,100 +26,62 @@ pub enum CatalogError {
     File {
         /// Failed action, as an infinitive.
         action: &'static str,
-        /// Path of the file.
         path: PathBuf,
-        /// Error of the operating system.
         source: io::Error,
     },
     /// The database was written by a newer version.
-    #[error("the catalog has schema {found}, this version knows up to {known}\nhint: start a newer version")]
+    #[error(
+        "the catalog has schema version {found}, this program supports up to {known}\nhint: start a newer version"
+    )]
     NewerSchema {
-        /// Version of the schema.
         found: i64,
         /// Newest version known to this program.
         known: i64,
     },
-    /// A text contains NUL, which PostgreSQL cannot store. It is rejected on SQLite too.
-    #[error("{field} holds the character NUL, which the catalog cannot keep")]
-    Nul {
-        /// Name of the field.
-        field: &'static str,
-    },
+    /// A string contains NUL, which PostgreSQL cannot store. It is rejected on SQLite too.
+    #[error("{field} contains a NUL character, which the catalog cannot store")]
+    Nul { field: &'static str },
     /// A value does not belong to its enum.
-    #[error("`{word}` is no {what}")]
+    #[error("`{value}` is not a valid {what}")]
     UnknownValue {
         /// Name of the enum.
         what: &'static str,
-        /// Invalid value.
-        word: String,
+        value: String,
     },
-    /// The hash of a key does not have the format of one; it may be the key itself.
-    #[error("the hash of an API key must be 64 hexadecimal digits in lower case")]
-    NotAHash,
+    /// The hash of an API key is malformed; it may be the key itself.
+    #[error("the hash of an API key must be 64 lowercase hexadecimal digits")]
+    InvalidHash,
     /// The row does not exist.
     #[error("there is no {what} `{id}`")]
-    NotFound {
-        /// Kind of the row.
-        what: &'static str,
-        /// Id of the row.
-        id: String,
-    },
-    /// The row exists already.
-    #[error("there is a {what} `{id}` already")]
-    Exists {
-        /// Kind of the row.
-        what: &'static str,
-        /// Id of the row.
-        id: String,
-    },
+    NotFound { what: &'static str, id: String },
+    /// The row already exists.
+    #[error("{what} `{id}` already exists")]
+    Exists { what: &'static str, id: String },
     /// The owner has another sandbox with the same unique name.
-    #[error("there is a sandbox named `{name}` already")]
-    NameTaken {
-        /// Requested name.
-        name: String,
-    },
+    #[error("a sandbox named `{name}` already exists")]
+    NameTaken { name: String },
     /// The sandbox was changed since it was read.
-    #[error("sandbox `{id}` was changed by somebody else: version {expected} was expected")]
+    #[error("sandbox `{id}` was changed by another request: expected version {expected}")]
     Conflict {
-        /// Id of the sandbox.
         id: String,
         /// Version that the caller has read.
         expected: i64,
     },
     /// The state machine of sandboxes does not allow the transition.
     #[error("sandbox `{id}` is {from} and cannot become {to}")]
-    Transition {
-        /// Id of the sandbox.
-        id: String,
-        /// Current state.
-        from: State,
-        /// Requested state.
-        to: State,
-    },
+    Transition { id: String, from: State, to: State },
     /// The command already has an exit status.
-    #[error("command `{id}` has ended already")]
-    Ended {
-        /// Id of the command.
-        id: String,
-    },
+    #[error("command `{id}` has already ended")]
+    Ended { id: String },
     /// The idempotency key was used for a different request.
     #[error("idempotency key `{key}` was used for another request")]
-    OtherRequest {
-        /// Idempotency key.
-        key: String,
-    },
+    IdempotencyConflict { key: String },
     /// A column contains invalid JSON.
-    #[error("column {column} of the catalog holds no valid JSON: {source}")]
-    Json {
-        /// Name of the column.
-        column: &'static str,
-        /// Error of the parser.
-        source: serde_json::Error,
-    },
+    #[error("column {column} of the catalog contains invalid JSON: {source}")]
+    Json { column: &'static str, source: serde_json::Error },
     /// The database reported an error.
-    #[error("the catalog's database failed: {source}")]
+    #[error("the catalog database failed: {source}")]
     Database {
-        /// Error of the database driver.
         #[from]
         source: sqlx::Error,
     },
@@ -141,7 +104,7 @@ impl CatalogError {
         }
     }
 
-    /// Returns whether the disk of the database is full.
+    /// Returns true if the disk of the database is full.
     pub fn is_full(&self) -> bool {
         // SQLITE_FULL, and PostgreSQL's disk_full.
         self.database()

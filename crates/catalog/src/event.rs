@@ -11,12 +11,12 @@ use crate::row::Row;
 use crate::statement::Statement;
 use crate::string_enum::string_enum;
 
-/// Number of newest events kept per sandbox: many times as many as a typical life cycle produces.
+/// Maximum number of events kept per sandbox, far more than a typical sandbox produces.
 const SANDBOX_EVENTS_MAX: i64 = 1_000;
-/// Number of newest events kept in total.
+/// Maximum number of events kept in total.
 const TOTAL_EVENTS_MAX: i64 = 1_000_000;
 /// Old events deleted per statement, so that other statements can run in between.
-const DELETE_BATCH: i64 = 10_000;
+const DELETE_BATCH_SIZE: i64 = 10_000;
 
 string_enum! {
     /// Type of an event.
@@ -73,26 +73,26 @@ pub struct Events<'c> {
 }
 
 impl Events<'_> {
-    /// Inserts an event that belongs to no change of a sandbox. Returns its sequence number.
+    /// Inserts an event that is not part of a change of a sandbox. Returns its sequence number.
     pub async fn insert(&self, sandbox_id: Option<&str>, event: &NewEvent) -> Result<i64> {
         let mut transaction = self.database.begin().await?;
-        let sequence = record(&mut transaction, sandbox_id, event).await?;
+        let sequence = insert(&mut transaction, sandbox_id, event).await?;
         transaction.commit().await?;
         Ok(sequence)
     }
 
-    /// Deletes events from before `time`, in milliseconds since 1970. Returns their number.
-    pub async fn forget_before(&self, time: i64) -> Result<u64> {
-        let mut forgotten = 0;
+    /// Deletes events created before `time`, in milliseconds since 1970. Returns their number.
+    pub async fn delete_before(&self, time: i64) -> Result<u64> {
+        let mut deleted = 0;
         loop {
             let delete = Statement::new(
                 "DELETE FROM events WHERE sequence IN
                  (SELECT sequence FROM events WHERE created_at < $1 ORDER BY created_at LIMIT $2)",
             );
-            let delete = delete.number(time).number(DELETE_BATCH);
+            let delete = delete.number(time).number(DELETE_BATCH_SIZE);
             match delete.run(&mut *self.database.connection().await?).await? {
-                0 => return Ok(forgotten),
-                some => forgotten += some,
+                0 => return Ok(deleted),
+                count => deleted += count,
             }
         }
     }
@@ -105,40 +105,44 @@ impl Events<'_> {
         );
         let rows =
             select.number(sequence).number(limit.into()).all(&mut *self.database.connection().await?).await?;
-        rows.into_iter().map(read).collect()
+        rows.into_iter().map(from_row).collect()
     }
 }
 
 /// Inserts an event as part of a transaction. It has to be the last statement: from here on, other
 /// transactions with an event wait for this one to end.
-pub(crate) async fn record(on: &mut AnyConnection, sandbox: Option<&str>, event: &NewEvent) -> Result<i64> {
+pub(crate) async fn insert(
+    connection: &mut AnyConnection,
+    sandbox: Option<&str>,
+    event: &NewEvent,
+) -> Result<i64> {
     let next = Statement::new("UPDATE event_sequence SET last = last + 1 RETURNING last");
-    let sequence = Row(next.one(on).await?).number("last")?;
+    let sequence = Row(next.one(connection).await?).number("last")?;
     let data = event.data.to_string();
     let insert = Statement::new(
         "INSERT INTO events (sequence, type, sandbox_id, data, created_at) VALUES ($1, $2, $3, $4, $5)",
     );
     let insert = insert.number(sequence).text("type", event.kind.as_str());
-    insert.optional_text("sandbox_id", sandbox).text("data", &data).number(now()).run(on).await?;
-    forget_oldest(on, sandbox, sequence).await?;
+    insert.optional_text("sandbox_id", sandbox).text("data", &data).number(now()).run(connection).await?;
+    delete_oldest(connection, sandbox, sequence).await?;
     Ok(sequence)
 }
 
 /// Deletes all but the newest events of a sandbox, and of all sandboxes.
-async fn forget_oldest(on: &mut AnyConnection, sandbox: Option<&str>, newest: i64) -> Result<()> {
+async fn delete_oldest(connection: &mut AnyConnection, sandbox: Option<&str>, newest: i64) -> Result<()> {
     if let Some(sandbox) = sandbox {
         let delete = Statement::new(
             "DELETE FROM events WHERE sandbox_id = $1 AND sequence <=
              (SELECT sequence FROM events WHERE sandbox_id = $1 ORDER BY sequence DESC LIMIT 1 OFFSET $2)",
         );
-        delete.text("sandbox_id", sandbox).number(SANDBOX_EVENTS_MAX).run(on).await?;
+        delete.text("sandbox_id", sandbox).number(SANDBOX_EVENTS_MAX).run(connection).await?;
     }
     let delete = Statement::new("DELETE FROM events WHERE sequence <= $1").number(newest - TOTAL_EVENTS_MAX);
-    delete.run(on).await?;
+    delete.run(connection).await?;
     Ok(())
 }
 
-fn read(row: AnyRow) -> Result<Event> {
+fn from_row(row: AnyRow) -> Result<Event> {
     let row = Row(row);
     Ok(Event {
         sequence: row.number("sequence")?,

@@ -8,7 +8,7 @@ use crate::error::{CatalogError, Result};
 use crate::row::Row;
 use crate::statement::Statement;
 
-/// Idempotency key of a request.
+/// Idempotency key to claim, and the request that it identifies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewClaim {
     /// Key that the client sends with each attempt. Keys are scoped to an owner.
@@ -19,16 +19,13 @@ pub struct NewClaim {
     pub request_hash: String,
 }
 
-/// Result of a claim.
+/// Result of [`claim`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// First request with this key: create the sandbox.
-    First,
-    /// Repeated request.
-    Repeated {
-        /// Sandbox of the first request, which may still be in creation.
-        sandbox_id: String,
-    },
+    New,
+    /// Repeated request. The sandbox of the first request may not be ready yet.
+    Existing { sandbox_id: String },
 }
 
 /// Queries on the table `idempotency`. [`Sandboxes::insert_once`](crate::Sandboxes::insert_once) inserts the
@@ -39,21 +36,21 @@ pub struct Idempotency<'c> {
 }
 
 impl Idempotency<'_> {
-    /// Returns the sandbox of an earlier request with the same key and content, which may still be in
-    /// creation.
+    /// Returns the sandbox of an earlier request with the same key and content, which may not be
+    /// ready yet.
     pub async fn find(&self, claim: &NewClaim) -> Result<Option<String>> {
-        found(&mut *self.database.connection().await?, claim).await
+        find(&mut *self.database.connection().await?, claim).await
     }
 
-    /// Deletes the claim of a request that failed, so that it can be repeated.
+    /// Deletes the claim of a request that failed, so that the client can retry.
     pub async fn release(&self, sandbox_id: &str) -> Result<()> {
         let delete = Statement::new("DELETE FROM idempotency WHERE sandbox_id = $1");
         delete.text("sandbox_id", sandbox_id).run(&mut *self.database.connection().await?).await?;
         Ok(())
     }
 
-    /// Deletes claims from before `time`, in milliseconds since 1970. Returns their number.
-    pub async fn forget_before(&self, time: i64) -> Result<u64> {
+    /// Deletes claims created before `time`, in milliseconds since 1970. Returns their number.
+    pub async fn delete_before(&self, time: i64) -> Result<u64> {
         let delete = Statement::new("DELETE FROM idempotency WHERE created_at < $1");
         delete.number(time).run(&mut *self.database.connection().await?).await
     }
@@ -61,28 +58,32 @@ impl Idempotency<'_> {
 
 /// Claims a key as part of a transaction. Exactly one of several concurrent requests is the first; a
 /// different request with the same key fails.
-pub(crate) async fn claim(on: &mut AnyConnection, claim: &NewClaim, sandbox_id: &str) -> Result<Claim> {
+pub(crate) async fn claim(
+    connection: &mut AnyConnection,
+    claim: &NewClaim,
+    sandbox_id: &str,
+) -> Result<Claim> {
     let insert = Statement::new(
         "INSERT INTO idempotency (owner, key, request_hash, sandbox_id, created_at)
          VALUES ($1, $2, $3, $4, $5) ON CONFLICT (owner, key) DO NOTHING",
     );
     let insert = insert.text("owner", &claim.owner).text("key", &claim.key);
     let insert = insert.text("request_hash", &claim.request_hash).text("sandbox_id", sandbox_id);
-    if insert.number(now()).run(on).await? > 0 {
-        return Ok(Claim::First);
+    if insert.number(now()).run(connection).await? > 0 {
+        return Ok(Claim::New);
     }
-    let sandbox_id = found(on, claim).await?;
-    let lost = || CatalogError::NotFound { what: "claim", id: claim.key.clone() };
-    Ok(Claim::Repeated { sandbox_id: sandbox_id.ok_or_else(lost)? })
+    let sandbox_id = find(connection, claim).await?;
+    let missing = || CatalogError::NotFound { what: "idempotency key", id: claim.key.clone() };
+    Ok(Claim::Existing { sandbox_id: sandbox_id.ok_or_else(missing)? })
 }
 
-async fn found(on: &mut AnyConnection, claim: &NewClaim) -> Result<Option<String>> {
+async fn find(connection: &mut AnyConnection, claim: &NewClaim) -> Result<Option<String>> {
     let select =
         Statement::new("SELECT request_hash, sandbox_id FROM idempotency WHERE owner = $1 AND key = $2");
     let select = select.text("owner", &claim.owner).text("key", &claim.key);
-    let Some(row) = select.optional(on).await?.map(Row) else { return Ok(None) };
+    let Some(row) = select.optional(connection).await?.map(Row) else { return Ok(None) };
     if row.text("request_hash")? != claim.request_hash {
-        return Err(CatalogError::OtherRequest { key: claim.key.clone() });
+        return Err(CatalogError::IdempotencyConflict { key: claim.key.clone() });
     }
     row.text("sandbox_id").map(Some)
 }

@@ -46,13 +46,14 @@ mod writer;
 
 pub use api_key::{ApiKey, ApiKeys, NewApiKey, Role};
 pub use catalog::Catalog;
-pub use command::{COMMAND_SHOWN_MAX, Command, CommandState, Commands, End, NewCommand};
-pub use command_claim::{CommandClaims, InsertedCommand};
+pub use clock::now;
+pub use command::{COMMAND_SHOWN_MAX, Command, CommandEnd, CommandState, Commands, NewCommand};
+pub use command_claim::{CommandClaims, CommandInsertion};
 pub use database::sqlite_url;
-pub use episode::{EpisodeUsage, Episodes, NewEpisode};
+pub use episode::{EpisodeInsertion, EpisodeUsage, Episodes, NewEpisode};
 pub use error::{CatalogError, Result};
 pub use event::{Event, EventKind, Events, NewEvent};
 pub use idempotency::{Idempotency, NewClaim};
-pub use sandbox::{Change, Filter, Inserted, LIMIT_MAX, NewSandbox, Sandbox, Sandboxes};
+pub use sandbox::{Change, Filter, LIMIT_MAX, NewSandbox, Sandbox, SandboxInsertion, Sandboxes};
 pub use snapshot::{OwnedSnapshot, Snapshots};
 pub use state::State;

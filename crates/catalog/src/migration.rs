@@ -6,9 +6,9 @@ use crate::clock::now;
 use crate::database::{Database, Kind};
 use crate::error::{CatalogError, Result};
 use crate::row::Row;
-use crate::statement::{Statement, script};
+use crate::statement::{Statement, run_script};
 
-/// Migrations in order; the first leads to version 1. A released migration is never changed: append a new
+/// Migrations in order; the first one migrates to version 1. A released migration is never changed: append a new
 /// one.
 const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_first.sql"),
@@ -23,7 +23,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0014_snapshot_sizes.sql"),
 ];
 
-const VERSIONS_TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_versions (
+const CREATE_VERSIONS_TABLE_SQL: &str = "CREATE TABLE IF NOT EXISTS schema_versions (
     version BIGINT PRIMARY KEY,
     applied_at BIGINT NOT NULL
 )";
@@ -38,27 +38,28 @@ pub(crate) async fn migrate(database: &Database) -> Result<()> {
         // Two servers that start at the same time would both create the tables.
         Statement::new(LOCK_SQL).run(&mut transaction).await?;
     }
-    Statement::new(VERSIONS_TABLE).run(&mut transaction).await?;
-    let found = version(&mut transaction).await?;
-    for (version, step) in (1..).zip(MIGRATIONS) {
-        if version > found {
-            apply(&mut transaction, version, step).await?;
+    Statement::new(CREATE_VERSIONS_TABLE_SQL).run(&mut transaction).await?;
+    let current = current_version(&mut transaction).await?;
+    for (version, sql) in (1..).zip(MIGRATIONS) {
+        if version > current {
+            apply(&mut transaction, version, sql).await?;
         }
     }
     transaction.commit().await?;
     Ok(())
 }
 
-async fn version(on: &mut AnyConnection) -> Result<i64> {
+/// Returns the version of the schema. Fails if a newer program has migrated it further than this one can.
+async fn current_version(connection: &mut AnyConnection) -> Result<i64> {
     let newest = Statement::new("SELECT COALESCE(MAX(version), 0) AS version FROM schema_versions");
-    let found = Row(newest.one(on).await?).number("version")?;
+    let found = Row(newest.one(connection).await?).number("version")?;
     let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
     if found > known { Err(CatalogError::NewerSchema { found, known }) } else { Ok(found) }
 }
 
-async fn apply(on: &mut AnyConnection, version: i64, step: &str) -> Result<()> {
-    script(step, on).await?;
+async fn apply(connection: &mut AnyConnection, version: i64, sql: &str) -> Result<()> {
+    run_script(sql, connection).await?;
     let record = Statement::new("INSERT INTO schema_versions (version, applied_at) VALUES ($1, $2)");
-    record.number(version).number(now()).run(on).await?;
+    record.number(version).number(now()).run(connection).await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The table `sandboxes`.
+//! Table `sandboxes`: sandboxes with their state, configuration and labels.
 
 mod filter;
 
@@ -24,8 +24,8 @@ pub use filter::{Filter, LIMIT_MAX};
 pub struct NewSandbox {
     /// Unique id, `sbx-` followed by a UUIDv7.
     pub id: String,
-    /// Name of the server that runs the sandbox.
-    pub node: String,
+    /// Name of the server that runs the sandbox (column `node`).
+    pub server: String,
     /// Initial state.
     pub state: State,
     /// Display name.
@@ -60,14 +60,14 @@ pub struct Sandbox {
     /// Unique id, `sbx-` followed by a UUIDv7.
     pub id: String,
     /// Name of the server that runs the sandbox.
-    pub node: String,
+    pub server: String,
     /// Display name.
     pub name: Option<String>,
     /// Owner of the sandbox.
     pub owner: String,
     /// Current state.
     pub state: State,
-    /// Reason of the current state, for people.
+    /// Human-readable reason of the current state.
     pub state_reason: Option<String>,
     /// Template of the root filesystem.
     pub template: String,
@@ -75,7 +75,7 @@ pub struct Sandbox {
     pub runtime: String,
     /// Network mode.
     pub network: String,
-    /// Handle with which the runtime finds the processes after a restart of the server.
+    /// Handle that the runtime uses to find the processes after a restart of the server.
     pub process: Option<Value>,
     /// Path of the workspace directory.
     pub workspace_path: String,
@@ -97,11 +97,11 @@ pub struct Sandbox {
 
 /// Result of [`Sandboxes::insert_once`].
 #[derive(Debug, Clone, PartialEq)]
-pub enum Inserted {
+pub enum SandboxInsertion {
     /// First request with this key; the sandbox was inserted.
     New(Box<Sandbox>),
     /// Repeated request; nothing was inserted.
-    Repeated {
+    Existing {
         /// Sandbox of the first request, which may be deleted.
         sandbox_id: String,
     },
@@ -114,7 +114,7 @@ pub struct Change {
     pub state: Option<State>,
     /// New reason. A new state without a reason clears the old reason.
     pub state_reason: Option<String>,
-    /// Handle with which the runtime finds the processes after a restart of the server.
+    /// Handle that the runtime uses to find the processes after a restart of the server.
     pub process: Option<Value>,
     /// Path of the workspace directory.
     pub workspace_path: Option<String>,
@@ -161,14 +161,14 @@ impl Sandboxes<'_> {
         new: &NewSandbox,
         claim: &NewClaim,
         events: &[NewEvent],
-    ) -> Result<Inserted> {
+    ) -> Result<SandboxInsertion> {
         let mut transaction = self.database.begin().await?;
         match idempotency::claim(&mut transaction, claim, &new.id).await? {
-            Claim::Repeated { sandbox_id } => Ok(Inserted::Repeated { sandbox_id }),
-            Claim::First => {
+            Claim::Existing { sandbox_id } => Ok(SandboxInsertion::Existing { sandbox_id }),
+            Claim::New => {
                 let sandbox = insert_all(&mut transaction, new, events).await?;
                 transaction.commit().await?;
-                Ok(Inserted::New(Box::new(sandbox)))
+                Ok(SandboxInsertion::New(Box::new(sandbox)))
             }
         }
     }
@@ -179,17 +179,17 @@ impl Sandboxes<'_> {
         get(&mut connection, id).await
     }
 
-    /// Returns a sandbox of an owner; `None` also if it belongs to another.
+    /// Returns a sandbox of an owner; `None` if it does not exist or belongs to another owner.
     pub async fn find(&self, owner: &str, id: &str) -> Result<Option<Sandbox>> {
         let select = Statement::new(select!("WHERE id = $1 AND owner = $2"));
         let select = select.text("id", id).text("owner", owner);
-        select.optional(&mut *self.database.connection().await?).await?.map(read).transpose()
+        select.optional(&mut *self.database.connection().await?).await?.map(from_row).transpose()
     }
 
-    /// Returns the servers of sandboxes by their ids. Ids that do not exist, or belong to another owner than
-    /// `owner`, are left out.
-    pub async fn nodes(&self, owner: Option<&str>, ids: &[String]) -> Result<HashMap<String, String>> {
-        let mut nodes = HashMap::new();
+    /// Returns the server of each sandbox, by id. Ids that do not exist, or belong to another owner than
+    /// `owner`, are omitted.
+    pub async fn servers(&self, owner: Option<&str>, ids: &[String]) -> Result<HashMap<String, String>> {
+        let mut servers = HashMap::new();
         for ids in ids.chunks(IDS_PER_STATEMENT) {
             let mut parameters = Parameters::default();
             let of_owner = match owner {
@@ -198,13 +198,13 @@ impl Sandboxes<'_> {
             };
             let ids = parameters.texts("id", ids);
             let sql = format!("SELECT id, node FROM sandboxes WHERE {of_owner} id IN ({ids})");
-            let select = Statement::with(&sql, parameters);
+            let select = Statement::with_parameters(&sql, parameters);
             for row in select.all(&mut *self.database.connection().await?).await? {
                 let row = Row(row);
-                nodes.insert(row.text("id")?, row.text("node")?);
+                servers.insert(row.text("id")?, row.text("node")?);
             }
         }
-        Ok(nodes)
+        Ok(servers)
     }
 
     /// Returns the id of an owner's sandbox by name, on any server; the newest if there are several.
@@ -222,15 +222,15 @@ impl Sandboxes<'_> {
         let mut connection = self.database.connection().await?;
         let total = filter.count(&mut connection).await?;
         let rows = filter.page(&mut connection).await?;
-        Ok((rows.into_iter().map(read).collect::<Result<_>>()?, total))
+        Ok((rows.into_iter().map(from_row).collect::<Result<_>>()?, total))
     }
 
     /// Counts the sandboxes of a server by state, in the order of [`State::ALL`].
-    pub async fn counts(&self, node: &str) -> Result<Vec<(State, u64)>> {
+    pub async fn count_by_state(&self, server: &str) -> Result<Vec<(State, u64)>> {
         let select =
             Statement::new("SELECT state, COUNT(*) AS total FROM sandboxes WHERE node = $1 GROUP BY state");
         let mut counts: Vec<(State, u64)> = State::ALL.iter().map(|state| (*state, 0)).collect();
-        for row in select.text("node", node).all(&mut *self.database.connection().await?).await? {
+        for row in select.text("server", server).all(&mut *self.database.connection().await?).await? {
             let row = Row(row);
             let (found, total) = (row.parsed("state")?, row.count("total")?);
             for (state, count) in &mut counts {
@@ -243,34 +243,34 @@ impl Sandboxes<'_> {
     }
 
     /// Counts the sandboxes of a server, and those of an owner on all servers.
-    pub async fn total(&self, node: &str, owner: &str) -> Result<(u64, u64)> {
+    pub async fn count_for_quota(&self, server: &str, owner: &str) -> Result<(u64, u64)> {
         let select = Statement::new(
-            "SELECT COUNT(CASE WHEN node = $1 THEN 1 END) AS here,
-             COUNT(CASE WHEN owner = $2 THEN 1 END) AS own FROM sandboxes",
+            "SELECT COUNT(CASE WHEN node = $1 THEN 1 END) AS of_server,
+             COUNT(CASE WHEN owner = $2 THEN 1 END) AS of_owner FROM sandboxes",
         );
-        let select = select.text("node", node).text("owner", owner);
+        let select = select.text("server", server).text("owner", owner);
         let row = Row(select.one(&mut *self.database.connection().await?).await?);
-        Ok((row.count("here")?, row.count("own")?))
+        Ok((row.count("of_server")?, row.count("of_owner")?))
     }
 
     /// Returns all sandboxes of a server, oldest first.
-    pub async fn all(&self, node: &str) -> Result<Vec<Sandbox>> {
+    pub async fn all(&self, server: &str) -> Result<Vec<Sandbox>> {
         let select = Statement::new(select!("WHERE node = $1 ORDER BY created_at, id"));
-        let select = select.text("node", node);
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(read).collect()
+        let select = select.text("server", server);
+        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
 
     /// Returns the sandboxes of a server that have expired at `now`, the earliest expiry first.
-    pub async fn expired(&self, node: &str, now: i64) -> Result<Vec<Sandbox>> {
+    pub async fn expired(&self, server: &str, now: i64) -> Result<Vec<Sandbox>> {
         let select = Statement::new(select!("WHERE node = $1 AND expires_at <= $2 ORDER BY expires_at, id"));
-        let select = select.text("node", node).number(now);
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(read).collect()
+        let select = select.text("server", server).number(now);
+        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
 
     /// Assigns sandboxes without a server, which predate named servers, to this one. Returns their number.
-    pub async fn adopt(&self, node: &str) -> Result<u64> {
+    pub async fn adopt(&self, server: &str) -> Result<u64> {
         let update = Statement::new("UPDATE sandboxes SET node = $1 WHERE node = ''");
-        update.text("node", node).run(&mut *self.database.connection().await?).await
+        update.text("server", server).run(&mut *self.database.connection().await?).await
     }
 
     /// Changes a sandbox that was read at version `expected`, and inserts its events in the same transaction.
@@ -286,15 +286,15 @@ impl Sandboxes<'_> {
         let mut transaction = self.database.begin().await?;
         let found = get(&mut transaction, id).await?;
         let found = found.ok_or_else(|| CatalogError::NotFound { what: "sandbox", id: id.to_owned() })?;
-        let relabelled = change.labels.is_some();
-        let changed = found.changed(expected, change)?;
+        let has_new_labels = change.labels.is_some();
+        let changed = found.with_change(expected, change)?;
         update(&mut transaction, &changed, expected).await?;
-        if relabelled {
+        if has_new_labels {
             let delete = Statement::new("DELETE FROM sandbox_labels WHERE sandbox_id = $1");
             delete.text("id", id).run(&mut transaction).await?;
             insert_labels(&mut transaction, &changed).await?;
         }
-        record(&mut transaction, id, events).await?;
+        insert_events(&mut transaction, id, events).await?;
         transaction.commit().await?;
         Ok(changed)
     }
@@ -307,7 +307,7 @@ impl Sandboxes<'_> {
         if delete.text("id", id).run(&mut transaction).await? == 0 {
             return Ok(false);
         }
-        record(&mut transaction, id, events).await?;
+        insert_events(&mut transaction, id, events).await?;
         transaction.commit().await?;
         Ok(true)
     }
@@ -318,7 +318,7 @@ impl NewSandbox {
         let new = self.clone();
         Sandbox {
             id: new.id,
-            node: new.node,
+            server: new.server,
             name: new.name,
             owner: new.owner,
             state: new.state,
@@ -340,7 +340,8 @@ impl NewSandbox {
 }
 
 impl Sandbox {
-    fn changed(self, expected: i64, change: Change) -> Result<Self> {
+    /// Applies a change to a sandbox at version `expected`.
+    fn with_change(self, expected: i64, change: Change) -> Result<Self> {
         if self.version != expected {
             return Err(CatalogError::Conflict { id: self.id, expected });
         }
@@ -364,24 +365,30 @@ impl Sandbox {
     }
 }
 
-async fn get(on: &mut AnyConnection, id: &str) -> Result<Option<Sandbox>> {
+async fn get(connection: &mut AnyConnection, id: &str) -> Result<Option<Sandbox>> {
     let select = Statement::new(select!("WHERE id = $1"));
-    select.text("id", id).optional(on).await?.map(read).transpose()
+    select.text("id", id).optional(connection).await?.map(from_row).transpose()
 }
 
-async fn insert_all(on: &mut AnyConnection, new: &NewSandbox, events: &[NewEvent]) -> Result<Sandbox> {
+async fn insert_all(
+    connection: &mut AnyConnection,
+    new: &NewSandbox,
+    events: &[NewEvent],
+) -> Result<Sandbox> {
     let sandbox = new.as_sandbox();
     let unique_name = new.name.as_deref().filter(|_| new.unique_name);
-    insert(on, &sandbox, unique_name).await.map_err(|error| error.or_exists("sandbox", &sandbox.id))?;
-    insert_labels(on, &sandbox).await?;
-    record(on, &sandbox.id, events).await?;
+    insert(connection, &sandbox, unique_name)
+        .await
+        .map_err(|error| error.or_exists("sandbox", &sandbox.id))?;
+    insert_labels(connection, &sandbox).await?;
+    insert_events(connection, &sandbox.id, events).await?;
     Ok(sandbox)
 }
 
 /// Inserts the row. If two transactions insert the same unique name, the second waits for the first and
 /// fails.
-async fn insert(on: &mut AnyConnection, sandbox: &Sandbox, unique_name: Option<&str>) -> Result<()> {
-    let (labels, config) = (labels_text(sandbox), sandbox.config.to_string());
+async fn insert(connection: &mut AnyConnection, sandbox: &Sandbox, unique_name: Option<&str>) -> Result<()> {
+    let (labels, config) = (labels_to_json(sandbox), sandbox.config.to_string());
     let insert = Statement::new(
         "INSERT INTO sandboxes (id, node, name, owner, state, template, runtime, network, workspace_path, token_hash,
          labels, config, created_at, expires_at, updated_at, version, unique_name)
@@ -390,7 +397,7 @@ async fn insert(on: &mut AnyConnection, sandbox: &Sandbox, unique_name: Option<&
     );
     let insert = insert
         .text("id", &sandbox.id)
-        .text("node", &sandbox.node)
+        .text("server", &sandbox.server)
         .optional_text("name", sandbox.name.as_deref())
         .text("owner", &sandbox.owner)
         .text("state", sandbox.state.as_str())
@@ -406,27 +413,27 @@ async fn insert(on: &mut AnyConnection, sandbox: &Sandbox, unique_name: Option<&
         .number(sandbox.updated_at)
         .number(sandbox.version)
         .optional_text("name", unique_name);
-    match (insert.run(on).await?, unique_name) {
+    match (insert.run(connection).await?, unique_name) {
         (0, Some(name)) => Err(CatalogError::NameTaken { name: name.to_owned() }),
         _ => Ok(()),
     }
 }
 
-async fn insert_labels(on: &mut AnyConnection, sandbox: &Sandbox) -> Result<()> {
+async fn insert_labels(connection: &mut AnyConnection, sandbox: &Sandbox) -> Result<()> {
     for (name, value) in &sandbox.labels {
         let insert =
             Statement::new("INSERT INTO sandbox_labels (sandbox_id, name, value) VALUES ($1, $2, $3)");
         let insert = insert.text("sandbox_id", &sandbox.id).text("label", name).text("label", value);
-        insert.run(on).await?;
+        insert.run(connection).await?;
     }
     Ok(())
 }
 
 /// Updates the row if its version is still `expected`: on PostgreSQL another change can come between reading
 /// and writing.
-async fn update(on: &mut AnyConnection, sandbox: &Sandbox, expected: i64) -> Result<()> {
+async fn update(connection: &mut AnyConnection, sandbox: &Sandbox, expected: i64) -> Result<()> {
     let (process, config) = (sandbox.process.as_ref().map(Value::to_string), sandbox.config.to_string());
-    let labels = labels_text(sandbox);
+    let labels = labels_to_json(sandbox);
     let update = Statement::new(
         "UPDATE sandboxes SET state = $1, state_reason = $2, process = $3, workspace_path = $4, token_hash = $5,
          config = $6, labels = $7, expires_at = $8, updated_at = $9, version = $10
@@ -445,32 +452,32 @@ async fn update(on: &mut AnyConnection, sandbox: &Sandbox, expected: i64) -> Res
         .number(sandbox.version)
         .text("id", &sandbox.id)
         .number(expected);
-    match update.run(on).await? {
+    match update.run(connection).await? {
         0 => Err(CatalogError::Conflict { id: sandbox.id.clone(), expected }),
         _ => Ok(()),
     }
 }
 
-async fn record(on: &mut AnyConnection, id: &str, events: &[NewEvent]) -> Result<()> {
+async fn insert_events(connection: &mut AnyConnection, id: &str, events: &[NewEvent]) -> Result<()> {
     for event in events {
-        event::record(on, Some(id), event).await?;
+        event::insert(connection, Some(id), event).await?;
     }
     Ok(())
 }
 
-fn labels_text(sandbox: &Sandbox) -> String {
+fn labels_to_json(sandbox: &Sandbox) -> String {
     let value = |text: &String| Value::String(text.clone());
     let labels = sandbox.labels.iter().map(|(name, text)| (name.clone(), value(text)));
     Value::Object(labels.collect()).to_string()
 }
 
-fn read(row: AnyRow) -> Result<Sandbox> {
+fn from_row(row: AnyRow) -> Result<Sandbox> {
     let row = Row(row);
     let labels = row.text("labels")?;
     let not_json = |source| CatalogError::Json { column: "labels", source };
     Ok(Sandbox {
         id: row.text("id")?,
-        node: row.text("node")?,
+        server: row.text("node")?,
         name: row.optional_text("name")?,
         owner: row.text("owner")?,
         state: row.parsed("state")?,

@@ -9,18 +9,18 @@ use crate::clock::now;
 use crate::database::Database;
 use crate::error::Result;
 use crate::row::Row;
-use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
+use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement, owned_ids};
 
 /// Ownership of a snapshot. A snapshot may have several owners.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedSnapshot {
-    /// Id of the snapshot.
+    /// Id of the snapshot in the store.
     pub id: String,
-    /// Owner of the snapshot.
+    /// One of the owners of the snapshot.
     pub owner: String,
-    /// Sandbox in which it was created; `None` if it was not.
+    /// Sandbox in which the snapshot was created; `None` if it was created outside a sandbox.
     pub sandbox: Option<String>,
-    /// Time since which the owner has it, in milliseconds since 1970.
+    /// Time at which the owner was added, in milliseconds since 1970.
     pub created_at: i64,
 }
 
@@ -38,7 +38,7 @@ pub struct Snapshots<'c> {
 
 impl Snapshots<'_> {
     /// Adds an owner to a snapshot, which made the store `bytes` larger. A second time has no effect.
-    pub async fn add(&self, owner: &str, id: &str, sandbox: Option<&str>, bytes: u64) -> Result<()> {
+    pub async fn add_owner(&self, owner: &str, id: &str, sandbox: Option<&str>, bytes: u64) -> Result<()> {
         let insert = Statement::new(
             "INSERT INTO snapshots (owner, id, sandbox, created_at, bytes) VALUES ($1, $2, $3, $4, $5)
              ON CONFLICT (owner, id) DO NOTHING",
@@ -48,8 +48,8 @@ impl Snapshots<'_> {
         Ok(())
     }
 
-    /// Returns the total bytes of an owner's snapshots. Deleted ones count until [`Self::measure`] corrects
-    /// the sum.
+    /// Returns the total bytes of an owner's snapshots. Deleted snapshots count until
+    /// [`Self::set_sizes`] corrects the sum.
     pub async fn bytes(&self, owner: &str) -> Result<u64> {
         // PostgreSQL sums integers to NUMERIC, which the driver does not convert to an integer.
         let sum = Statement::new(
@@ -59,8 +59,9 @@ impl Snapshots<'_> {
         Row(row).count("total")
     }
 
-    /// Stores the sizes of snapshots, as measured by a garbage collection.
-    pub async fn measure(&self, sizes: &[(String, u64)]) -> Result<()> {
+    /// Sets the sizes of snapshots in bytes, as measured by a garbage collection. Ids that do not exist are
+    /// ignored.
+    pub async fn set_sizes(&self, sizes: &[(String, u64)]) -> Result<()> {
         for sizes in sizes.chunks(IDS_PER_STATEMENT) {
             let mut transaction = self.database.begin().await?;
             for (id, bytes) in sizes {
@@ -79,14 +80,14 @@ impl Snapshots<'_> {
         Row(row).count("total")
     }
 
-    /// Returns whether an owner has a snapshot.
+    /// Returns whether the owner is one of the snapshot's.
     pub async fn owns(&self, owner: &str, id: &str) -> Result<bool> {
         let select = Statement::new("SELECT id FROM snapshots WHERE owner = $1 AND id = $2");
         let select = select.text("owner", owner).text("id", id);
         Ok(select.optional(&mut *self.database.connection().await?).await?.is_some())
     }
 
-    /// Returns whether an owner, or anyone if `None`, has a snapshot.
+    /// Returns whether a snapshot has this owner, or any owner if `None`.
     pub async fn is_owned(&self, owner: Option<&str>, id: &str) -> Result<bool> {
         if let Some(owner) = owner {
             return self.owns(owner, id).await;
@@ -97,26 +98,15 @@ impl Snapshots<'_> {
 
     /// Returns those of the ids that belong to an owner.
     pub async fn owned(&self, owner: &str, ids: &[String]) -> Result<HashSet<String>> {
-        let mut owned = HashSet::new();
-        for ids in ids.chunks(IDS_PER_STATEMENT) {
-            let mut parameters = Parameters::default();
-            let owner = parameters.text("owner", owner);
-            let ids = parameters.texts("id", ids);
-            let sql = format!("SELECT id FROM snapshots WHERE owner = ${owner} AND id IN ({ids})");
-            let select = Statement::with(&sql, parameters);
-            for row in select.all(&mut *self.database.connection().await?).await? {
-                owned.insert(Row(row).text("id")?);
-            }
-        }
-        Ok(owned)
+        owned_ids(self.database, "snapshots", owner, ids).await
     }
 
-    /// Returns snapshots of an owner, or of all, after the last one of the previous page. Newest first,
-    /// assuming that later ids sort later.
+    /// Returns a page of the snapshots of an owner, or of all owners. `cursor` is the last snapshot of the
+    /// previous page. Newest first, since later ids sort later.
     pub async fn list(
         &self,
         owner: Option<&str>,
-        behind: Option<&OwnedSnapshot>,
+        cursor: Option<&OwnedSnapshot>,
         limit: u32,
     ) -> Result<Vec<OwnedSnapshot>> {
         let mut parameters = Parameters::default();
@@ -124,7 +114,7 @@ impl Snapshots<'_> {
         if let Some(owner) = owner {
             all.push(format!("owner = ${}", parameters.text("owner", owner)));
         }
-        if let Some(last) = behind {
+        if let Some(last) = cursor {
             let (id, owner) = (parameters.text("id", &last.id), parameters.text("owner", &last.owner));
             all.push(format!("(id < ${id} OR (id = ${id} AND owner > ${owner}))"));
         }
@@ -132,33 +122,34 @@ impl Snapshots<'_> {
         let limit = parameters.number(limit.into());
         let select = select!("");
         let sql = format!("{select} {condition} ORDER BY id DESC, owner LIMIT ${limit}");
-        let select = Statement::with(&sql, parameters);
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(read).collect()
+        let select = Statement::with_parameters(&sql, parameters);
+        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
 
-    /// Returns ids of an owner's snapshots that are less than `behind`, newest first, without the first
+    /// Returns ids of an owner's snapshots that are less than `cursor`, newest first, without the first
     /// `skip`, at most `limit`.
-    pub async fn ids(&self, owner: &str, behind: Option<&str>, skip: u64, limit: u32) -> Result<Vec<String>> {
+    pub async fn ids(&self, owner: &str, cursor: Option<&str>, skip: u64, limit: u32) -> Result<Vec<String>> {
         let mut parameters = Parameters::default();
         let mut condition = format!("owner = ${}", parameters.text("owner", owner));
-        if let Some(behind) = behind {
-            condition.push_str(&format!(" AND id < ${}", parameters.text("id", behind)));
+        if let Some(cursor) = cursor {
+            condition.push_str(&format!(" AND id < ${}", parameters.text("id", cursor)));
         }
         let limit = parameters.number(limit.into());
         let skip = parameters.number(i64::try_from(skip).unwrap_or(i64::MAX));
         let sql = format!(
             "SELECT id FROM snapshots WHERE {condition} ORDER BY id DESC LIMIT ${limit} OFFSET ${skip}"
         );
-        let rows = Statement::with(&sql, parameters).all(&mut *self.database.connection().await?).await?;
+        let rows =
+            Statement::with_parameters(&sql, parameters).all(&mut *self.database.connection().await?).await?;
         rows.into_iter().map(|row| Row(row).text("id")).collect()
     }
 
     /// Removes an owner, or all owners, from a snapshot. Returns whether it still has another owner.
-    pub async fn remove(&self, owner: Option<&str>, id: &str) -> Result<bool> {
+    pub async fn remove_owner(&self, owner: Option<&str>, id: &str) -> Result<bool> {
         let mut transaction = self.database.begin().await?;
-        // Locks the rows: if two owners remove it at the same time, the second has to see that the first did.
-        let claim = Statement::new("UPDATE snapshots SET created_at = created_at WHERE id = $1");
-        claim.text("id", id).run(&mut transaction).await?;
+        // If two owners remove it at the same time, the second has to see that the first did.
+        let lock_rows = Statement::new("UPDATE snapshots SET created_at = created_at WHERE id = $1");
+        lock_rows.text("id", id).run(&mut transaction).await?;
         transfer_bytes(&mut transaction, owner, id).await?;
         let delete = match owner {
             Some(owner) => Statement::new("DELETE FROM snapshots WHERE id = $1 AND owner = $2")
@@ -167,26 +158,26 @@ impl Snapshots<'_> {
             None => Statement::new("DELETE FROM snapshots WHERE id = $1").text("id", id),
         };
         delete.run(&mut transaction).await?;
-        let left = Statement::new("SELECT COUNT(*) AS total FROM snapshots WHERE id = $1");
-        let left = Row(left.text("id", id).one(&mut transaction).await?).count("total")?;
+        let count = Statement::new("SELECT COUNT(*) AS total FROM snapshots WHERE id = $1");
+        let owners = Row(count.text("id", id).one(&mut transaction).await?).count("total")?;
         transaction.commit().await?;
-        Ok(left > 0)
+        Ok(owners > 0)
     }
 }
 
 /// Adds the bytes of a snapshot that is removed to another one of the same owner: they may have content in
 /// common, and only a garbage collection can tell.
-async fn transfer_bytes(on: &mut AnyConnection, owner: Option<&str>, id: &str) -> Result<()> {
+async fn transfer_bytes(connection: &mut AnyConnection, owner: Option<&str>, id: &str) -> Result<()> {
     let select = Statement::new("SELECT owner, bytes FROM snapshots WHERE id = $1 AND bytes > 0");
-    for row in select.text("id", id).all(on).await? {
+    for row in select.text("id", id).all(connection).await? {
         let row = Row(row);
-        let (of, bytes) = (row.text("owner")?, row.number("bytes")?);
-        if owner.is_none_or(|owner| owner == of) {
+        let (row_owner, bytes) = (row.text("owner")?, row.number("bytes")?);
+        if owner.is_none_or(|owner| owner == row_owner) {
             let update = Statement::new(
                 "UPDATE snapshots SET bytes = bytes + $1 WHERE owner = $2
                  AND id = (SELECT MAX(id) FROM snapshots WHERE owner = $2 AND id <> $3)",
             );
-            update.number(bytes).text("owner", &of).text("id", id).run(on).await?;
+            update.number(bytes).text("owner", &row_owner).text("id", id).run(connection).await?;
         }
     }
     Ok(())
@@ -196,7 +187,7 @@ fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-fn read(row: AnyRow) -> Result<OwnedSnapshot> {
+fn from_row(row: AnyRow) -> Result<OwnedSnapshot> {
     let row = Row(row);
     Ok(OwnedSnapshot {
         id: row.text("id")?,

@@ -13,7 +13,7 @@ string_enum! {
         Stopping = "stopping",
         /// All processes have ended. Final.
         Stopped = "stopped",
-        /// Something failed; the reason of the state names it.
+        /// A failure; the state's reason describes it.
         Error = "error",
     }
 }
@@ -44,7 +44,7 @@ mod tests {
             assert_eq!(state.as_str().parse::<State>().unwrap(), *state);
         }
         let error = "Running".parse::<State>().unwrap_err();
-        assert_eq!(error.to_string(), "`Running` is no State");
+        assert_eq!(error.to_string(), "`Running` is not a valid State");
     }
 
     #[test]

@@ -1,25 +1,49 @@
 //! SQL statements with their parameters.
 //!
-//! Every value goes to the database through here, as a parameter and never as part of the statement.
+//! Values are always bound as parameters, never formatted into the SQL text.
 
+use std::collections::HashSet;
 use std::pin::Pin;
 
 use sqlx::any::{AnyArguments, AnyRow};
 use sqlx::{Any, AnyConnection, Arguments as _, Executor as _};
 
+use crate::database::Database;
 use crate::error::{CatalogError, Result};
+use crate::row::Row;
 
-/// Limit for ids in one statement, since databases limit the number of parameters.
+/// Maximum number of ids in one statement, since databases limit the number of parameters.
 pub(crate) const IDS_PER_STATEMENT: usize = 500;
 
 /// Future of a query. Boxed, because the compiler cannot prove that the futures of `sqlx` over a borrowed
 /// connection are `Send`, and then no future that awaits them would be.
 pub(crate) type QueryFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
+/// Returns the subset of `ids` that belongs to an owner, in a table with the columns `owner` and `id`.
+pub(crate) async fn owned_ids(
+    database: &Database,
+    table: &'static str,
+    owner: &str,
+    ids: &[String],
+) -> Result<HashSet<String>> {
+    let mut owned = HashSet::new();
+    for ids in ids.chunks(IDS_PER_STATEMENT) {
+        let mut parameters = Parameters::default();
+        let owner = parameters.text("owner", owner);
+        let ids = parameters.texts("id", ids);
+        let sql = format!("SELECT id FROM {table} WHERE owner = ${owner} AND id IN ({ids})");
+        let select = Statement::with_parameters(&sql, parameters);
+        for row in select.all(&mut *database.connection().await?).await? {
+            owned.insert(Row(row).text("id")?);
+        }
+    }
+    Ok(owned)
+}
+
 /// Runs several statements without parameters.
-pub(crate) fn script<'a>(sql: &'a str, on: &'a mut AnyConnection) -> QueryFuture<'a, ()> {
+pub(crate) fn run_script<'a>(sql: &'a str, connection: &'a mut AnyConnection) -> QueryFuture<'a, ()> {
     Box::pin(async move {
-        on.execute(sql).await?;
+        connection.execute(sql).await?;
         Ok(())
     })
 }
@@ -34,7 +58,7 @@ pub(crate) struct Statement<'q> {
 #[derive(Default)]
 pub(crate) struct Parameters<'q> {
     values: AnyArguments<'q>,
-    refused: Option<CatalogError>,
+    error: Option<CatalogError>,
 }
 
 impl<'q> Parameters<'q> {
@@ -43,20 +67,20 @@ impl<'q> Parameters<'q> {
         T: 'q + sqlx::Encode<'q, Any> + sqlx::Type<Any>,
     {
         if let Err(source) = self.values.add(value) {
-            self.refused.get_or_insert(CatalogError::Database { source: sqlx::Error::Encode(source) });
+            self.error.get_or_insert(CatalogError::Database { source: sqlx::Error::Encode(source) });
         }
     }
 
-    /// Binds a text. Returns its parameter number. `field` names it in the error for a NUL.
+    /// Binds a string. Returns its parameter number. `field` names it in the error for a NUL.
     pub(crate) fn text(&mut self, field: &'static str, value: &'q str) -> usize {
         if value.contains('\0') {
-            self.refused.get_or_insert(CatalogError::Nul { field });
+            self.error.get_or_insert(CatalogError::Nul { field });
         }
         self.add(value);
         self.values.len()
     }
 
-    /// Binds texts. Returns their parameters as a list for `IN`.
+    /// Binds strings. Returns their parameters as a list for `IN`.
     pub(crate) fn texts(&mut self, field: &'static str, values: &'q [String]) -> String {
         let numbers: Vec<_> = values.iter().map(|value| format!("${}", self.text(field, value))).collect();
         numbers.join(", ")
@@ -71,10 +95,10 @@ impl<'q> Parameters<'q> {
 
 impl<'q> Statement<'q> {
     pub(crate) fn new(sql: &'q str) -> Self {
-        Self::with(sql, Parameters::default())
+        Self::with_parameters(sql, Parameters::default())
     }
 
-    pub(crate) fn with(sql: &'q str, parameters: Parameters<'q>) -> Self {
+    pub(crate) fn with_parameters(sql: &'q str, parameters: Parameters<'q>) -> Self {
         Self { sql, parameters }
     }
 
@@ -102,39 +126,39 @@ impl<'q> Statement<'q> {
     }
 
     /// Executes the statement. Returns the number of affected rows.
-    pub(crate) fn run<'a>(self, on: &'a mut AnyConnection) -> QueryFuture<'a, u64>
+    pub(crate) fn run<'a>(self, connection: &'a mut AnyConnection) -> QueryFuture<'a, u64>
     where
         'q: 'a,
     {
-        Box::pin(async move { Ok(self.checked()?.execute(on).await?.rows_affected()) })
+        Box::pin(async move { Ok(self.into_query()?.execute(connection).await?.rows_affected()) })
     }
 
     /// Returns the only row.
-    pub(crate) fn one<'a>(self, on: &'a mut AnyConnection) -> QueryFuture<'a, AnyRow>
+    pub(crate) fn one<'a>(self, connection: &'a mut AnyConnection) -> QueryFuture<'a, AnyRow>
     where
         'q: 'a,
     {
-        Box::pin(async move { Ok(self.checked()?.fetch_one(on).await?) })
+        Box::pin(async move { Ok(self.into_query()?.fetch_one(connection).await?) })
     }
 
     /// Returns the row, if there is one.
-    pub(crate) fn optional<'a>(self, on: &'a mut AnyConnection) -> QueryFuture<'a, Option<AnyRow>>
+    pub(crate) fn optional<'a>(self, connection: &'a mut AnyConnection) -> QueryFuture<'a, Option<AnyRow>>
     where
         'q: 'a,
     {
-        Box::pin(async move { Ok(self.checked()?.fetch_optional(on).await?) })
+        Box::pin(async move { Ok(self.into_query()?.fetch_optional(connection).await?) })
     }
 
     /// Returns all rows.
-    pub(crate) fn all<'a>(self, on: &'a mut AnyConnection) -> QueryFuture<'a, Vec<AnyRow>>
+    pub(crate) fn all<'a>(self, connection: &'a mut AnyConnection) -> QueryFuture<'a, Vec<AnyRow>>
     where
         'q: 'a,
     {
-        Box::pin(async move { Ok(self.checked()?.fetch_all(on).await?) })
+        Box::pin(async move { Ok(self.into_query()?.fetch_all(connection).await?) })
     }
 
-    fn checked(self) -> Result<sqlx::query::Query<'q, Any, AnyArguments<'q>>> {
-        match self.parameters.refused {
+    fn into_query(self) -> Result<sqlx::query::Query<'q, Any, AnyArguments<'q>>> {
+        match self.parameters.error {
             Some(error) => Err(error),
             None => Ok(sqlx::query_with(self.sql, self.parameters.values)),
         }

@@ -4,7 +4,7 @@
 macro_rules! string_enum {
     (
         $(#[$about:meta])*
-        pub enum $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)* }
+        pub enum $name:ident { $($(#[$doc:meta])* $variant:ident = $value:literal,)* }
     ) => {
         $(#[$about])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -16,7 +16,7 @@ macro_rules! string_enum {
 
             /// Returns the string of the variant.
             pub fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $word,)* }
+                match self { $(Self::$variant => $value,)* }
             }
         }
 
@@ -29,11 +29,11 @@ macro_rules! string_enum {
         impl std::str::FromStr for $name {
             type Err = $crate::error::CatalogError;
 
-            fn from_str(word: &str) -> $crate::error::Result<Self> {
-                let found = Self::ALL.iter().copied().find(|it| it.as_str() == word);
+            fn from_str(value: &str) -> $crate::error::Result<Self> {
+                let found = Self::ALL.iter().copied().find(|it| it.as_str() == value);
                 found.ok_or_else(|| $crate::error::CatalogError::UnknownValue {
                     what: stringify!($name),
-                    word: word.to_owned(),
+                    value: value.to_owned(),
                 })
             }
         }

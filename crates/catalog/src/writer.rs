@@ -7,11 +7,11 @@
 use sqlx::AnyConnection;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::command::{self, End, NewCommand};
+use crate::command::{self, CommandEnd, NewCommand};
 use crate::database::Database;
 use crate::error::{CatalogError, Result};
 
-/// Limit for writes in one transaction.
+/// Maximum number of writes in one transaction.
 const BATCH_MAX: usize = 128;
 
 /// Batched write.
@@ -20,14 +20,14 @@ pub(crate) enum Write {
     /// Insertion of a running command.
     Insert(NewCommand),
     /// Exit status of a command.
-    Finish { sandbox_id: String, id: String, end: End },
+    Finish { sandbox_id: String, id: String, end: CommandEnd },
 }
 
 impl Write {
-    pub(crate) async fn run(&self, on: &mut AnyConnection) -> Result<()> {
+    pub(crate) async fn run(&self, connection: &mut AnyConnection) -> Result<()> {
         match self {
-            Self::Insert(command) => command::insert(on, command).await,
-            Self::Finish { sandbox_id, id, end } => command::finish(on, sandbox_id, id, *end).await,
+            Self::Insert(command) => command::insert(connection, command).await,
+            Self::Finish { sandbox_id, id, end } => command::finish(connection, sandbox_id, id, *end).await,
         }
     }
 }
@@ -59,7 +59,7 @@ async fn write_all(database: Database, mut writes: mpsc::Receiver<PendingWrite>)
     let mut batch = Vec::new();
     while writes.recv_many(&mut batch, BATCH_MAX).await > 0 {
         let results = match batch[..] {
-            // A single statement is a transaction of its own; `BEGIN` and `COMMIT` would be two more.
+            // A single statement is its own transaction; `BEGIN` and `COMMIT` would be two more.
             [_] => one_by_one(&database, &batch).await,
             _ => match in_one_transaction(&database, &batch).await {
                 Ok(results) => results,

@@ -32,23 +32,23 @@ pub(crate) use trial::Try;
 pub(crate) use workspace::{SandboxChanges, SandboxCommit, SandboxFork, SandboxRestore};
 
 const EXIT_CODES: &str = "\
-Ids may be shortened as long as they are unambiguous, and a reference's name works wherever an id does. NAME~N is the
-N-th snapshot before it, by first parents.
+You may shorten ids as long as they are unambiguous. Where a command takes the id of a snapshot, it also takes a reference.
+NAME~N is the N-th ancestor of NAME, following first parents.
 
 Exit status:
-  0  done
-  1  failed; stderr says why and what to do
-  2  the command line makes no sense
-  3  done with reservations: left out files that changed or could not be read, or found damage
-  merge-file ends with the number of conflicts, merge-tree with 1 if there are any; both with 128 or more when they failed
-  try, run, exec and shell end as what they ran; 124: its time was up, 125: they failed themselves
+  0  success
+  1  failure; stderr says why, and what to do
+  2  usage error
+  3  success with warnings: files were left out that changed or could not be read, or damage was found
+  merge-file: the number of conflicts; merge-tree: 1 if there are conflicts; both: 128 or more if they failed
+  try, run, exec and shell: the status of the program; 124 if it timed out, 125 if it could not be run
 
 Environment:
-  WORKSPACE_STORE    the store, as with --store
-  WORKSPACE_SERVER   the server, as with --server
-  WORKSPACE_API_KEY  the key for it, as with --api-key
-  XDG_DATA_HOME      has the default store, elevo-workspace/store, and the key of a local server,
-                     workspace-server/api-key; ~/.local/share when not set
+  WORKSPACE_STORE    the store, like --store
+  WORKSPACE_SERVER   the URL of the server, like --server
+  WORKSPACE_API_KEY  the API key, like --api-key
+  XDG_DATA_HOME      directory of the default store (elevo-workspace/store) and of the key of a local server
+                     (workspace-server/api-key); ~/.local/share by default
 
 Examples:
   workspace snapshot project -m \"first version\" --ref main
@@ -61,9 +61,9 @@ Examples:
 
 /// Snapshot, fork, diff, restore and check out file trees, and run programs in sandboxes.
 ///
-/// A snapshot records a whole directory: its tree, named by its hash, and who made it, when and why. Snapshots
-/// share all content they have in common. They are kept in a store: one directory, no server, which any number
-/// of processes may use at once. Sandboxes are on a server, which is this machine's unless another is named.
+/// A snapshot records the files of a directory with author, time and message. Snapshots share the content that they have in
+/// common. They are stored in a directory, the store, which several processes may use at the same time; no server is needed.
+/// Sandboxes run on a server, by default the one on this machine.
 #[derive(Debug, Parser)]
 #[command(name = "workspace", version, after_help = EXIT_CODES, max_term_width = 100)]
 #[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = false)]
@@ -84,10 +84,9 @@ struct OnlyMergeFile {
 }
 
 impl Args {
-    /// Parses the command line. Git starts its merge driver for every file, so that one is parsed without
-    /// building the descriptions of all other commands; what it does not understand is left to the complete
-    /// parser.
-    pub(crate) fn typed() -> Result<Self, clap::Error> {
+    /// Parses the command line. Git starts its merge driver for every file, so `merge-file` has its own parser that
+    /// does not build the help of all other commands. Arguments that it rejects go to the complete parser.
+    pub(crate) fn parse_command_line() -> Result<Self, clap::Error> {
         let mut words = std::env::args_os();
         let program = words.next();
         if words.next().is_some_and(|word| word == "merge-file")
@@ -102,7 +101,7 @@ impl Args {
 /// Options of every command.
 #[derive(Debug, Arguments)]
 pub(crate) struct Global {
-    /// The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]
+    /// Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]
     #[arg(long, global = true, value_name = "DIR", help_heading = "Global options")]
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) store: Option<PathBuf>,
@@ -126,10 +125,10 @@ pub(crate) enum Command {
     Mount(Mount),
     Umount(Umount),
     Rm(Rm),
-    /// List the references and the snapshots they point to
+    /// List references and their target snapshots
     #[command(after_help = "Examples:\n  workspace refs\n  workspace --json refs")]
     Refs,
-    /// Make, move and remove references
+    /// Create, move and remove references
     #[command(subcommand, after_help = reference::EXAMPLES)]
     Ref(RefCommand),
     Branch(Branch),
@@ -139,9 +138,9 @@ pub(crate) enum Command {
     Export(Export),
     Import(Import),
     ImportGit(ImportGit),
-    /// Keep the steps of a search
+    /// Record the steps of a search
     ///
-    /// An episode is one step: the snapshot it led to, the step before it, what was done, and what that was worth.
+    /// An episode is one step: a parent episode, an action, the snapshot that the action led to, and a reward.
     #[command(subcommand, after_help = episode::EXAMPLES)]
     Episode(EpisodeCommand),
     Try(Try),
@@ -151,22 +150,22 @@ pub(crate) enum Command {
     Ps(Ps),
     Logs(Logs),
     Cp(Cp),
-    /// Make, look at and end sandboxes
+    /// Create, inspect and remove sandboxes
     #[command(subcommand, after_help = sandbox::EXAMPLES)]
     Sandbox(SandboxCommand),
-    /// Templates, from which sandboxes are created
+    /// Manage templates, from which sandboxes are created
     #[command(subcommand, after_help = server::TEMPLATE_EXAMPLES)]
     Template(TemplateCommand),
-    /// The keys of a server, for its admins
+    /// Manage the API keys of a server; admins only
     #[command(subcommand, after_help = server::KEY_EXAMPLES)]
     Key(KeyCommand),
     Status(Status),
     Completions(Completions),
     #[command(hide = true)]
     Generate(Generate),
-    /// Serve a lazy view; run by `workspace mount`
+    /// Serve a lazy mount; started by `workspace mount`
     #[command(hide = true)]
-    ServeView(ServeView),
+    ServeLazyMount(ServeLazyMount),
 }
 
 /// Print a completion script for a shell
@@ -177,7 +176,7 @@ Examples:
   workspace completions zsh > ~/.zfunc/_workspace
   workspace completions fish > ~/.config/fish/completions/workspace.fish")]
 pub(crate) struct Completions {
-    /// The shell
+    /// Shell
     pub(crate) shell: clap_complete::Shell,
 }
 
@@ -189,9 +188,9 @@ pub(crate) struct Generate {
     pub(crate) directory: PathBuf,
 }
 
-/// Arguments that the library adds to the command that serves a view.
+/// Arguments that the library adds to the command that serves a lazy mount.
 #[derive(Debug, Arguments)]
-pub(crate) struct ServeView {
+pub(crate) struct ServeLazyMount {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) words: Vec<OsString>,
 }

@@ -1,4 +1,4 @@
-//! One module per command. Each takes what was typed and says how it ended.
+//! One module per command.
 
 mod cat;
 mod checkout;
@@ -42,7 +42,7 @@ use crate::args::{Args, Command};
 use crate::context::Context;
 use crate::error::{Outcome, Result};
 
-/// Runs the command that was typed.
+/// Runs the command of the command line.
 pub(crate) fn run(args: Args) -> Result<Outcome> {
     let mut context = Context::new(args.global);
     let outcome = dispatch(&mut context, args.command)?;
@@ -87,6 +87,6 @@ fn dispatch(context: &mut Context, command: Command) -> Result<Outcome> {
         Command::Status(args) => status::run(context, &args),
         Command::Completions(args) => completions::run(context, &args),
         Command::Generate(args) => generate::run(&args),
-        Command::ServeView(args) => mount::serve(args),
+        Command::ServeLazyMount(args) => mount::serve(args),
     }
 }

@@ -15,7 +15,7 @@ use crate::progress::Bars;
 /// Default path of the store below the XDG data directory.
 const DEFAULT_STORE: &str = "elevo-workspace/store";
 
-/// The surroundings of a command.
+/// Store, output and progress of a command.
 pub(crate) struct Context {
     store: Option<PathBuf>,
     pub(crate) output: Output,
@@ -48,7 +48,8 @@ impl Context {
             return Ok((self.store()?, None));
         }
         let directory = tempfile::tempdir().map_err(|error| {
-            CommandError::failed(format!("cannot make a temporary directory: {error}")).hint(io_hint(&error))
+            CommandError::failed(format!("cannot create a temporary directory: {error}"))
+                .hint(io_hint(&error))
         })?;
         Ok((Store::open_or_create(directory.path().join("store"))?, Some(directory)))
     }
@@ -65,8 +66,8 @@ impl Context {
             return Ok(path);
         }
         Err(CommandError::failed(format!("there is no store at {}", path.display()))
-            .hint("`workspace snapshot DIR` makes it with its first snapshot")
-            .hint("`--store DIR` or WORKSPACE_STORE choose another store"))
+            .hint("`workspace snapshot DIR` creates it with its first snapshot")
+            .hint("`--store DIR` or WORKSPACE_STORE selects another store"))
     }
 
     fn path(&self) -> Result<PathBuf> {
@@ -81,15 +82,15 @@ impl Context {
 fn default_store() -> Result<PathBuf> {
     let absolute =
         |variable: &str| env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
-    // The XDG base directory specification: a relative path is to be ignored.
+    // The XDG base directory specification says that a relative path must be ignored.
     let data = absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/share")));
     data.map(|data| data.join(DEFAULT_STORE)).ok_or_else(|| {
-        CommandError::failed("no place for the store: neither XDG_DATA_HOME nor HOME is an absolute path")
-            .hint("choose a store with `--store DIR` or WORKSPACE_STORE")
+        CommandError::failed("no directory for the store: neither XDG_DATA_HOME nor HOME is an absolute path")
+            .hint("select a store with `--store DIR` or WORKSPACE_STORE")
     })
 }
 
-/// The names that point to each snapshot.
+/// References by target snapshot.
 pub(crate) struct References(BTreeMap<SnapshotId, Vec<String>>);
 
 impl References {

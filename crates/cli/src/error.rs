@@ -12,41 +12,41 @@ use workspace_state::{ArchiveError, DirectoryError, StoreError, TreeError, quote
 use crate::remote::quote;
 use crate::text;
 
-/// Status 0: done.
-const DONE: u8 = 0;
-/// Status 1: not done.
-const FAILED: u8 = 1;
-/// Status 2: the command line makes no sense. The same as that of the argument parser.
-const USAGE: u8 = 2;
-/// Status 3: done, with something to know about.
-const RESERVATIONS: u8 = 3;
+/// Success.
+const EXIT_SUCCESS: u8 = 0;
+/// Failure.
+const EXIT_FAILURE: u8 = 1;
+/// Usage error; the argument parser has the same status.
+const EXIT_USAGE: u8 = 2;
+/// Success with warnings.
+const EXIT_WARNINGS: u8 = 3;
 
-/// Status 125 of `try`, `run`, `exec` and `shell`: not done; every other status is that of what ran inside.
-const NOT_RUN: u8 = 125;
-/// Status 255 of `merge-file` and `merge-tree`, as `git merge-file` has it: less than 128 is a number of conflicts, and 128
-/// would be one to git, whose driver the command may be.
-const NOT_MERGED: u8 = 255;
-/// Status 128 of `merge-file`: what is no text is in conflict for git too, and no reason to give up all files.
-const NOT_TEXT: u8 = 128;
-/// Status 129 of both: the command line makes no sense.
-const MERGE_USAGE: u8 = 129;
-/// Added to the number of the signal that ended it.
-const BY_SIGNAL: u8 = 128;
+/// Failure of `try`, `run`, `exec` and `shell`, whose other statuses are those of the program.
+const EXIT_NOT_RUN: u8 = 125;
+/// Failure of `merge-file` and `merge-tree`, as of `git merge-file`. Statuses below 128 are numbers of conflicts, and git
+/// also treats 128 from a merge driver as a conflict.
+const EXIT_NOT_MERGED: u8 = 255;
+/// Status of `merge-file` for a file that is not text: git treats it as a conflict and continues with other files.
+const EXIT_NOT_TEXT: u8 = 128;
+/// Usage error of `merge-file` and `merge-tree`.
+const EXIT_MERGE_USAGE: u8 = 129;
+/// Added to the signal number for the status of a program that a signal killed.
+const EXIT_SIGNAL_BASE: u8 = 128;
 
 /// Outcome of a command that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// All of it was done.
+    /// Success.
     Done,
-    /// Done, but part of what was asked for is missing or damaged; stderr or the data says what.
-    WithReservations,
+    /// Success, but part of the result is missing or damaged; stderr or the output says what.
+    WithWarnings,
     /// The program in the sandbox exited with this status.
     Exit(u8),
 }
 
 impl Outcome {
-    pub(crate) fn with_reservations_if(reservations: bool) -> Self {
-        if reservations { Self::WithReservations } else { Self::Done }
+    pub(crate) fn with_warnings_if(has_warnings: bool) -> Self {
+        if has_warnings { Self::WithWarnings } else { Self::Done }
     }
 }
 
@@ -57,17 +57,17 @@ pub(crate) enum Kind {
     Failed,
     /// The command line is invalid.
     Usage,
-    /// The reader of the output closed it, as `| head` does: success.
+    /// The reader closed the output pipe, as `| head` does: success.
     OutputClosed,
-    /// The program in the sandbox did not run, or its end is unknown.
+    /// The program in the sandbox did not run, or its exit status is unknown.
     NotRun,
-    /// A merge failed, whose status would tell the number of conflicts.
+    /// A merge failed; its status on success is a number of conflicts.
     NotMerged(u8),
-    /// A signal asked for the end.
-    Asked(u8),
+    /// A signal interrupted this program.
+    Interrupted(u8),
 }
 
-/// An error of a command: what happened, then what to do about it.
+/// Error of a command: what happened, and hints for the user.
 #[derive(Debug)]
 pub(crate) struct CommandError {
     pub(crate) kind: Kind,
@@ -86,10 +86,10 @@ impl CommandError {
         Self { kind: Kind::Usage, ..Self::failed(message) }
     }
 
-    /// Creates the error for the end that a signal asked for.
-    pub(crate) fn asked(signal: i32) -> Self {
+    /// Creates the error for an interruption by a signal.
+    pub(crate) fn interrupted(signal: i32) -> Self {
         let signal = u8::try_from(signal).unwrap_or_default();
-        Self { kind: Kind::Asked(signal), ..Self::failed("interrupted") }
+        Self { kind: Kind::Interrupted(signal), ..Self::failed("interrupted") }
     }
 
     /// Sets the status of a command whose status is otherwise that of the program it runs.
@@ -103,23 +103,23 @@ impl CommandError {
     /// Sets the status of a command whose status is otherwise the number of conflicts.
     pub(crate) fn not_merged(self) -> Self {
         match self.kind {
-            Kind::Failed => Self { kind: Kind::NotMerged(NOT_MERGED), ..self },
-            Kind::Usage => Self { kind: Kind::NotMerged(MERGE_USAGE), ..self },
+            Kind::Failed => Self { kind: Kind::NotMerged(EXIT_NOT_MERGED), ..self },
+            Kind::Usage => Self { kind: Kind::NotMerged(EXIT_MERGE_USAGE), ..self },
             _ => self,
         }
     }
 
     /// Creates the error for a file that cannot be merged because it is not text.
     pub(crate) fn not_text(message: impl Into<String>) -> Self {
-        Self { kind: Kind::NotMerged(NOT_TEXT), ..Self::failed(message) }
+        Self { kind: Kind::NotMerged(EXIT_NOT_TEXT), ..Self::failed(message) }
     }
 
     /// Returns true for the error of a file that is not text.
     pub(crate) fn is_not_text(&self) -> bool {
-        self.kind == Kind::NotMerged(NOT_TEXT)
+        self.kind == Kind::NotMerged(EXIT_NOT_TEXT)
     }
 
-    /// Adds what to do.
+    /// Adds a hint for the user.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hints.push(hint.into());
         self
@@ -140,9 +140,7 @@ impl CommandError {
             text::print_stderr(&format!("hint: {hint}"));
         }
         if self.hints.is_empty() {
-            text::print_stderr(
-                "hint: this was not expected; `workspace verify` tells whether the store is sound",
-            );
+            text::print_stderr("hint: this error is unexpected; `workspace verify` checks the store");
         }
     }
 }
@@ -162,8 +160,9 @@ impl From<TreeError> for CommandError {
     fn from(error: TreeError) -> Self {
         match error {
             TreeError::Store(error) => error.into(),
-            // Only imports make trees from what others give.
-            other => Self::failed(other.to_string()).hint("no directory can hold this; it was not imported"),
+            // Only imports create trees from foreign data.
+            other => Self::failed(other.to_string())
+                .hint("a directory cannot contain this entry; it was not imported"),
         }
     }
 }
@@ -188,19 +187,19 @@ impl From<DirectoryError> for CommandError {
                 listed_paths(&paths)
             )),
             DirectoryError::Unsaved { .. } => {
-                failed.hint("`workspace snapshot` keeps it; `--force` writes over it")
+                failed.hint("`workspace snapshot` keeps it; `--force` overwrites it")
             }
             DirectoryError::NotEmpty { .. } => failed
-                .hint("give a new or empty directory, or one that was checked out or snapshotted before")
-                .hint("`--force` writes into this one: what is in the way is overwritten, other files stay"),
+                .hint("use a new or empty directory, or one that was checked out or snapshotted before")
+                .hint("`--force` writes into this directory: conflicting entries are overwritten, other files stay"),
             DirectoryError::Collision { .. } => {
-                failed.hint("check out on a filesystem that tells upper and lower case apart")
+                failed.hint("check out on a case-sensitive filesystem")
             }
             DirectoryError::TooDeep { .. } => {
-                failed.hint("move it up, or name it in a `.workspaceignore` file to leave it out")
+                failed.hint("move it to a higher directory, or exclude it in a `.workspaceignore` file")
             }
             DirectoryError::Incomplete { .. } => {
-                failed.hint("give yourself the right to read it (`chmod u+r`), or remove it")
+                failed.hint("make it readable (`chmod u+r`), or remove it")
             }
             DirectoryError::Io { source, .. } => failed.hint(io_hint(&source)),
             _ => failed,
@@ -208,13 +207,16 @@ impl From<DirectoryError> for CommandError {
     }
 }
 
-/// Paths one below the other, not too many.
+/// Formats paths as a list of limited length, one per line.
 pub(crate) fn listed_paths(paths: &[PathBuf]) -> String {
-    const LISTED: usize = 10;
-    let mut lines: Vec<String> =
-        paths.iter().take(LISTED).map(|path| quote_path(path.as_os_str().as_bytes()).into_owned()).collect();
-    if paths.len() > LISTED {
-        lines.push(format!("and {} more", paths.len() - LISTED));
+    const PATHS_MAX: usize = 10;
+    let mut lines: Vec<String> = paths
+        .iter()
+        .take(PATHS_MAX)
+        .map(|path| quote_path(path.as_os_str().as_bytes()).into_owned())
+        .collect();
+    if paths.len() > PATHS_MAX {
+        lines.push(format!("and {} more", paths.len() - PATHS_MAX));
     }
     lines.join("\n  ")
 }
@@ -227,14 +229,14 @@ impl From<ArchiveError> for CommandError {
             ArchiveError::Tree(error) => error.into(),
             ArchiveError::Write { source } => Self::output(&source),
             ArchiveError::NotAnArchive { .. } => {
-                failed.hint("what tar writes uncompressed is taken (ustar, GNU, pax): `tar -cf x.tar DIR`")
+                failed.hint("the archive must be an uncompressed tar (ustar, GNU or pax): `tar -cf x.tar DIR`")
             }
             ArchiveError::Malformed { .. } | ArchiveError::Truncated { .. } => {
-                failed.hint("nothing was imported; get or make the archive again")
+                failed.hint("nothing was imported; download or create the archive again")
             }
             ArchiveError::Read { source } => read_hint(failed, &source),
             ArchiveError::Refused { path, .. } if path.starts_with('/') => failed.hint(
-                "nothing was imported; make the archive without `-P`, or with `--transform='s,^/*,,S'` beside it",
+                "nothing was imported; create the archive without `-P`, or with `--transform='s,^/*,,S'` as well",
             ),
             ArchiveError::Refused { .. } => failed.hint("nothing was imported"),
             _ => failed,
@@ -245,7 +247,9 @@ impl From<ArchiveError> for CommandError {
 /// Adds a hint to an error of reading an archive, which may end in the middle of a file.
 fn read_hint(failed: CommandError, source: &io::Error) -> CommandError {
     match source.kind() {
-        io::ErrorKind::UnexpectedEof => failed.hint("nothing was imported; get or make the archive again"),
+        io::ErrorKind::UnexpectedEof => {
+            failed.hint("nothing was imported; download or create the archive again")
+        }
         _ => failed.hint(io_hint(source)),
     }
 }
@@ -257,119 +261,117 @@ impl From<MountError> for CommandError {
             MountError::Store(error) => error.into(),
             error => match hint {
                 Some(hint) => Self::failed(error.to_string()).hint(hint),
-                None => Self::failed(error.to_string()).hint("lazy-view.log in the store may say more"),
+                None => Self::failed(error.to_string()).hint("lazy-mount.log in the store may have details"),
             },
         }
     }
 }
 
-const CHOOSE_STORE: &str = "`--store DIR` or WORKSPACE_STORE choose a store; `workspace snapshot` makes one, in a \
+const CHOOSE_STORE: &str = "`--store DIR` or WORKSPACE_STORE selects a store; `workspace snapshot` creates one, in a \
      directory that is new or empty";
 
-/// Returns true if a file is in the place of the store's directory.
-fn is_no_directory(error: &io::Error) -> bool {
+/// Returns true if the error means that the path of the store is a file.
+fn is_not_a_directory(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists)
 }
 
 fn store_hint(error: &StoreError) -> Option<String> {
     let hint = match error {
         StoreError::NotAStore { .. } => CHOOSE_STORE,
-        StoreError::Io { source, .. } if is_no_directory(source) => CHOOSE_STORE,
-        StoreError::NewerFormat { .. } => "use a newer version of `workspace`",
+        StoreError::Io { source, .. } if is_not_a_directory(source) => CHOOSE_STORE,
+        StoreError::UnsupportedFormat { .. } => "use a version of `workspace` that supports this format",
         StoreError::Busy { .. } => "try again when it is done",
-        StoreError::InUse { .. } => "end the processes that have it open, or use it where they do",
+        StoreError::InUse { .. } => "end the processes that have it open, or use it in their namespace",
         StoreError::UnknownSnapshot(_) => "`workspace log` lists the snapshots of this store",
         StoreError::ReferenceMoved { name, .. } => {
             return Some(format!(
-                "someone else moved it; look at `workspace log --ref {name}` and try again"
+                "another process moved it; check `workspace log --ref {name}` and try again"
             ));
         }
         StoreError::BadReferenceName(_) => "for instance `main`, `release-1.2` or `runs/42`",
         StoreError::Index { .. } => "`workspace verify --repair` rebuilds the index",
-        StoreError::TooLarge(_) => "nothing was stored; give it in smaller parts",
+        StoreError::TooLarge(_) => "nothing was stored; split it into smaller parts",
         StoreError::Poisoned => "run `workspace verify`",
         StoreError::Io { source, .. } if source.kind() == io::ErrorKind::ReadOnlyFilesystem => {
-            "the store can be read here, and not written; what writes needs it on a file system that can be written to"
+            "the store is on a read-only filesystem: commands that write need a writable one"
         }
         StoreError::Io { source, .. } => io_hint(source),
-        error if error.is_corruption() => "`workspace verify` names every damaged path",
+        error if error.is_corruption() => "`workspace verify` lists every damaged path",
         _ => return None,
     };
     Some(hint.to_owned())
 }
 
-/// Returns a hint for an error of the system.
+/// Returns a hint for an I/O error.
 pub(crate) fn io_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "nothing was lost; make room, for instance with `workspace gc`, and try again"
+            "nothing was lost; free disk space, for instance with `workspace gc`, and try again"
         }
-        io::ErrorKind::PermissionDenied => "check who owns it and its permission bits",
-        io::ErrorKind::ReadOnlyFilesystem => "give a place on a filesystem that can be written to",
-        io::ErrorKind::NotFound => "check how it is spelled; a relative path begins in the current directory",
-        io::ErrorKind::NotADirectory => "give a directory",
-        io::ErrorKind::AlreadyExists => {
-            "something else has that name; give a directory, or a name that is free"
-        }
-        io::ErrorKind::IsADirectory => "give a file",
-        _ => "the system says no more here; its log (`dmesg`) may",
+        io::ErrorKind::PermissionDenied => "check its owner and its permission bits",
+        io::ErrorKind::ReadOnlyFilesystem => "use a path on a writable filesystem",
+        io::ErrorKind::NotFound => "check the spelling; a relative path starts in the current directory",
+        io::ErrorKind::NotADirectory => "specify a directory",
+        io::ErrorKind::AlreadyExists => "another entry has that name; specify a directory, or an unused name",
+        io::ErrorKind::IsADirectory => "specify a file",
+        _ => "the system log (`dmesg`) may have details",
     }
 }
 
-/// Reports the end of a command and gives its status.
+/// Prints the error of a command, if it failed, and returns its exit status.
 pub(crate) fn exit_code(result: Result<Outcome>) -> ExitCode {
     ExitCode::from(match result {
-        Ok(Outcome::Done) => DONE,
-        Ok(Outcome::WithReservations) => RESERVATIONS,
+        Ok(Outcome::Done) => EXIT_SUCCESS,
+        Ok(Outcome::WithWarnings) => EXIT_WARNINGS,
         Ok(Outcome::Exit(status)) => status,
         Err(error) => match error.kind {
-            Kind::OutputClosed => DONE,
+            Kind::OutputClosed => EXIT_SUCCESS,
             Kind::Failed => {
                 error.print();
-                FAILED
+                EXIT_FAILURE
             }
             Kind::Usage => {
                 error.print();
-                USAGE
+                EXIT_USAGE
             }
             Kind::NotRun => {
                 error.print();
-                NOT_RUN
+                EXIT_NOT_RUN
             }
             Kind::NotMerged(status) => {
                 error.print();
                 status
             }
-            Kind::Asked(signal) => BY_SIGNAL.saturating_add(signal),
+            Kind::Interrupted(signal) => EXIT_SIGNAL_BASE.saturating_add(signal),
         },
     })
 }
 
-/// Prints what the argument parser has to say: help, the version, or what is wrong.
+/// Prints help, version or usage error of the argument parser, and returns the exit status.
 pub(crate) fn print_usage(error: &clap::Error) -> ExitCode {
-    let words: Vec<String> =
-        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let args: Vec<String> =
+        std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
     let printed = error.print();
-    if let Some(line) = separated(error, &words) {
+    if let Some(line) = with_separator(error, &args) {
         text::print_stderr(&format!("hint: put `--` before the program: `workspace {line}`"));
     }
     match printed {
-        // Help is data, and its reader may leave early too.
-        Err(closed) if closed.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(FAILED),
-        _ if !error.use_stderr() => ExitCode::from(DONE),
-        // Two would be the number of conflicts there.
-        _ if std::env::args_os().any(|word| word == "merge-file" || word == "merge-tree") => {
-            ExitCode::from(MERGE_USAGE)
+        // The reader of help may close the pipe early, like that of other output.
+        Err(closed) if closed.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(EXIT_FAILURE),
+        _ if !error.use_stderr() => ExitCode::from(EXIT_SUCCESS),
+        // Status 2 would be a number of conflicts.
+        _ if std::env::args_os().any(|arg| arg == "merge-file" || arg == "merge-tree") => {
+            ExitCode::from(EXIT_MERGE_USAGE)
         }
-        _ => ExitCode::from(USAGE),
+        _ => ExitCode::from(EXIT_USAGE),
     }
 }
 
-/// Commands that run a program, which stands behind `--`.
-const RUNNING: [&str; 3] = ["run", "exec", "try"];
+/// Commands that take a program after `--`.
+const PROGRAM_COMMANDS: [&str; 3] = ["run", "exec", "try"];
 
-/// Returns the line that was meant when a program was given without `--`.
-fn separated(error: &clap::Error, words: &[String]) -> Option<String> {
+/// Returns the command line with the missing `--` before a program.
+fn with_separator(error: &clap::Error, args: &[String]) -> Option<String> {
     if error.kind() != clap::error::ErrorKind::UnknownArgument {
         return None;
     }
@@ -377,13 +379,13 @@ fn separated(error: &clap::Error, words: &[String]) -> Option<String> {
     else {
         return None;
     };
-    let command = words.iter().position(|word| RUNNING.contains(&word.as_str()))?;
-    if program.starts_with('-') || words.iter().any(|word| word == "--") {
+    let command = args.iter().position(|arg| PROGRAM_COMMANDS.contains(&arg.as_str()))?;
+    if program.starts_with('-') || args.iter().any(|arg| arg == "--") {
         return None;
     }
-    let at = words.iter().skip(command + 1).position(|word| word == program)? + command + 1;
-    let line = words[..at].iter().map(String::as_str).chain(["--"]);
-    Some(quote(line.chain(words[at..].iter().map(String::as_str))))
+    let at = args.iter().skip(command + 1).position(|arg| arg == program)? + command + 1;
+    let line = args[..at].iter().map(String::as_str).chain(["--"]);
+    Some(quote(line.chain(args[at..].iter().map(String::as_str))))
 }
 
 #[cfg(test)]
@@ -391,7 +393,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_read_only_place_is_the_store_only_where_the_store_failed() {
+    fn the_read_only_hint_names_the_store_only_for_store_errors() {
         let (action, path) = ("create", PathBuf::from("there"));
         let source = || io::Error::from(io::ErrorKind::ReadOnlyFilesystem);
         let store = StoreError::Io { action, path: path.clone(), source: source() };

@@ -1,6 +1,6 @@
 //! The records that `--json` prints. Their field names are an interface: `docs/cli.md` lists them.
 //!
-//! Paths are [`TreePath`]s, as in the insight diff: text, quoted where it must be to lose nothing.
+//! Paths are [`TreePath`]s, as in the insight diff: text, quoted if it has special characters.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use workspace_state::{
 
 use crate::time;
 
-/// Bytes that need not be text: as they are when they are UTF-8, in hexadecimal otherwise.
+/// Returns bytes as text if they are UTF-8, otherwise in hexadecimal.
 pub(crate) fn text_or_hex(bytes: &[u8]) -> (Option<String>, Option<String>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => (Some(text.to_owned()), None),

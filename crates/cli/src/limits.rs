@@ -3,6 +3,6 @@
 /// Raises the number of files that may be open to what is allowed: a parallel walk of a directory and the
 /// packs of a large store need more than the customary 1024.
 pub(crate) fn raise_open_files() {
-    // Refused only by unusual security modules; the soft limit then stays, and is enough for most work.
+    // Fails only with unusual security modules; the soft limit is then unchanged, and enough for most work.
     let _ = workspace_host::limits::raise_open_files_limit();
 }

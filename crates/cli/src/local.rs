@@ -1,46 +1,36 @@
-//! A sandbox of this process's own, without a server.
+//! Sandboxes of this process, without a server.
 //!
-//! [`Home`] is the directory with all that one needs, and makes it; `command` and `terminal` run a program in it. When a
-//! home ends, nothing of it is left.
+//! [`Home`] is the directory with all that the sandbox needs; `session` runs a program in it. When a home ends, nothing of
+//! it is left.
 
-mod command;
 mod error_mapping;
 mod home;
 mod leftovers;
-mod terminal;
+mod session;
 
-#[cfg(target_os = "linux")]
-pub(crate) use command::lost;
-pub(crate) use command::{CommandOptions, run};
 pub(crate) use home::Home;
 #[cfg(target_os = "linux")]
 pub(crate) use home::new_directory;
 #[cfg(target_os = "linux")]
-pub(crate) use leftovers::{Claim, find as find_leftovers};
-pub(crate) use terminal::run as run_in_terminal;
+pub(crate) use leftovers::{DirLock, find as find_leftovers};
+#[cfg(target_os = "linux")]
+pub(crate) use session::sandbox_ended;
+pub(crate) use session::{CommandOptions, run, run_in_terminal};
 
-use workspace_sandbox::{End, Scope};
+use workspace_sandbox::Scope;
 
 use crate::error::{CommandError, Result};
 
-/// Owner of the sandbox. There is no other.
+/// Owner of all sandboxes.
 const OWNER: &str = "try";
 const SCOPE: Scope = Scope::All;
 
-/// End of a program's run.
-pub(crate) enum Over {
-    /// The program ended.
-    Ended(End),
-    /// This process was asked to end, by that signal.
-    Asked(i32),
-}
-
-/// Runs work with a sandbox on a runtime with several threads, because it may block on files.
+/// Runs a future that uses a sandbox, on several threads, because file access may block.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| {
-        CommandError::failed(format!("cannot begin: {error}"))
-            .hint("the system may have run out of open files or processes")
+        CommandError::failed(format!("cannot start the runtime: {error}"))
+            .hint("the system may be out of file descriptors or processes")
     })?;
     let done = runtime.block_on(work);
     // Shutting down would wait for the thread that reads stdin until there is input.

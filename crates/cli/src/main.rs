@@ -1,8 +1,8 @@
 //! The command `workspace`: the state engine and the server's sandboxes from a shell.
 //!
-//! `args` is what was typed, `commands` has a module per command, each of which calls the library or, through
-//! `remote`, a server, or runs a sandbox of its own (`local`), and prints through [`output::Output`]. Data goes to stdout,
-//! everything else to stderr.
+//! `args` parses the command line. `commands` has a module per command, which calls the library, a server (`remote`) or a
+//! sandbox of this process (`local`), and prints through [`output::Output`]. `session` connects this program with a command
+//! in a sandbox. Data goes to stdout, everything else to stderr.
 
 mod args;
 mod commands;
@@ -16,6 +16,7 @@ mod output;
 mod progress;
 mod remote;
 mod screen;
+mod session;
 mod signals;
 mod stdin;
 mod text;
@@ -27,15 +28,15 @@ use std::process::ExitCode;
 use crate::args::Args;
 
 fn main() -> ExitCode {
-    // Before any thread: what starts sandboxes is this program started again.
+    // Before any thread is started: this program is also the helper that starts sandboxes.
     if let Some(code) = workspace_host::helper_main() {
         return code;
     }
-    match Args::typed() {
+    match Args::parse_command_line() {
         Ok(args) => {
             workspace_state::set_notice_handler(|notice| text::print_stderr(&format!("warning: {notice}")));
-            // What serves a view does so itself, and tells it from what other programs are to have.
-            if !matches!(args.command, args::Command::ServeView(_)) {
+            // The server of a lazy mount raises the limit itself, and records the former one for its children.
+            if !matches!(args.command, args::Command::ServeLazyMount(_)) {
                 limits::raise_open_files();
             }
             error::exit_code(commands::run(args))

@@ -1,23 +1,23 @@
-//! From what was typed to what it names.
+//! Resolves names of snapshots, episodes and paths.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use workspace_state::{
-    Entry, Episode, EpisodeId, Resolved, Snapshot, Store, StoreError, Tree, quote_path, unquote_path,
+    Entry, Episode, EpisodeId, Resolution, Snapshot, Store, StoreError, Tree, quote_path, unquote_path,
 };
 
 use crate::error::{CommandError, Result};
-use crate::text::counted;
+use crate::text::pluralize;
 
-/// Digits of an id that are enough to look for it.
-const SHORTEST: usize = 4;
-/// Candidates listed for an ambiguous id.
-const LISTED: usize = 8;
+/// Minimum number of digits of a shortened id.
+const ID_DIGITS_MIN: usize = 4;
+/// Maximum number of candidates that are listed for an ambiguous id.
+const CANDIDATES_MAX: usize = 8;
 
-/// Returns the snapshot that `text` names: a reference, an id, or the start of one, and with `~N` behind it
-/// the N-th before that.
+/// Returns the snapshot that `text` names: a reference, an id or the start of one; followed by `~N`, its N-th
+/// ancestor.
 pub(crate) fn snapshot(store: &Store, text: &str) -> Result<Snapshot> {
     find_snapshot(store, text)?.ok_or_else(|| unknown_snapshot(store, text))
 }
@@ -28,33 +28,32 @@ pub(crate) fn find_snapshot(store: &Store, text: &str) -> Result<Option<Snapshot
     find_named(store, name)?.map(|newest| ancestor(store, name, newest, steps)).transpose()
 }
 
-/// Returns the two parts of `NAME~N`; `NAME~` is `NAME~1`. Neither references nor ids have a `~`, so it means
-/// nothing else.
+/// Splits `NAME~N`; `NAME~` is `NAME~1`. References and ids contain no `~`, so this is unambiguous.
 fn steps_back(text: &str) -> Option<(&str, u64)> {
     let (name, steps) = text.split_once('~')?;
     if !steps.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    // A number beyond all numbers is more than any history has, too.
+    // No history is as long as a number that overflows.
     Some((name, if steps.is_empty() { 1 } else { steps.parse().unwrap_or(u64::MAX) }))
 }
 
 /// Follows first parents for a number of steps.
 fn ancestor(store: &Store, name: &str, mut snapshot: Snapshot, steps: u64) -> Result<Snapshot> {
     let ends = |at: u64, why: String| {
-        let steps = counted(at, "step", "steps");
+        let steps = pluralize(at, "step", "steps");
         CommandError::failed(format!("the first parents of `{name}` end after {steps}: {why}"))
     };
     for at in 0..steps {
         let id = snapshot.id;
         let Some(parent) = snapshot.parents.first() else {
             return Err(ends(at, format!("snapshot {id} has no parent"))
-                .hint(format!("`workspace log --ref {name}` lists all that is before it")));
+                .hint(format!("`workspace log --ref {name}` lists its ancestors")));
         };
         let found = store.find_snapshot(parent)?;
         snapshot = found.ok_or_else(|| {
             ends(at, format!("snapshot {parent}, the next, was removed"))
-                .hint("what was before it may still be there: `workspace log` lists every snapshot")
+                .hint("its ancestors may still exist: `workspace log` lists all snapshots")
         })?;
     }
     Ok(snapshot)
@@ -62,9 +61,9 @@ fn ancestor(store: &Store, name: &str, mut snapshot: Snapshot, steps: u64) -> Re
 
 fn find_named(store: &Store, text: &str) -> Result<Option<Snapshot>> {
     match store.resolve(text)? {
-        Resolved::One(id) => Ok(Some(store.snapshot(&id)?)),
-        Resolved::None => Ok(None),
-        Resolved::Ambiguous(ids) => Err(ambiguous("snapshot", text, ids.iter())),
+        Resolution::One(id) => Ok(Some(store.snapshot(&id)?)),
+        Resolution::None => Ok(None),
+        Resolution::Ambiguous(ids) => Err(ambiguous("snapshot", text, ids.iter())),
     }
 }
 
@@ -72,7 +71,7 @@ fn unknown_snapshot(store: &Store, text: &str) -> CommandError {
     let error =
         CommandError::failed(format!("snapshot `{text}` not found in store {}", store.path().display()));
     if is_too_short(text) {
-        return error.hint(format!("the start of an id needs at least {SHORTEST} digits"));
+        return error.hint(format!("the start of an id needs at least {ID_DIGITS_MIN} digits"));
     }
     error.hint("`workspace log` lists the snapshots of this store, `workspace refs` its references")
 }
@@ -83,7 +82,7 @@ pub(crate) fn episode(store: &Store, text: &str) -> Result<Episode> {
         return store.episode(&id)?.ok_or_else(|| unknown_episode(text));
     }
     let digits = digits(text);
-    if digits.len() < SHORTEST || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+    if digits.len() < ID_DIGITS_MIN || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(unknown_episode(text));
     }
     let mut found = store.episode_subtree(None)?;
@@ -98,7 +97,7 @@ pub(crate) fn episode(store: &Store, text: &str) -> Result<Episode> {
 fn unknown_episode(text: &str) -> CommandError {
     let error = CommandError::failed(format!("episode `{text}` not found"));
     if is_too_short(text) {
-        return error.hint(format!("the start of an id needs at least {SHORTEST} digits"));
+        return error.hint(format!("the start of an id needs at least {ID_DIGITS_MIN} digits"));
     }
     error.hint("`workspace episode tree` lists the episodes of this store")
 }
@@ -109,7 +108,7 @@ fn digits(text: &str) -> String {
 
 fn is_too_short(text: &str) -> bool {
     let digits = digits(text);
-    digits.len() < SHORTEST && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+    digits.len() < ID_DIGITS_MIN && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn ambiguous<'a, T: std::fmt::Display + 'a>(
@@ -117,33 +116,36 @@ fn ambiguous<'a, T: std::fmt::Display + 'a>(
     text: &str,
     candidates: impl Iterator<Item = &'a T>,
 ) -> CommandError {
-    let mut candidates: Vec<String> = candidates.take(LISTED + 1).map(ToString::to_string).collect();
-    if candidates.len() > LISTED {
-        candidates[LISTED] = "and more".to_owned();
+    let mut candidates: Vec<String> = candidates.take(CANDIDATES_MAX + 1).map(ToString::to_string).collect();
+    if candidates.len() > CANDIDATES_MAX {
+        candidates[CANDIDATES_MAX] = "and more".to_owned();
     }
     CommandError::failed(format!("`{text}` is the start of more than one {what} id"))
-        .hint(format!("give more digits of one of:\n  {}", candidates.join("\n  ")))
+        .hint(format!("use more digits of one of:\n  {}", candidates.join("\n  ")))
 }
 
-/// Parses a path inside a snapshot: plain, or quoted as it is printed. A path that starts with a double quote
-/// is always quoted, so no name can be taken for another.
+/// Parses a path in a snapshot: plain, or quoted as it is printed. A path that starts with a double quote is
+/// always a quoted one, so no two names are confused.
 pub(crate) fn path(typed: &OsStr) -> Result<Cow<'_, [u8]>> {
     if !typed.as_bytes().starts_with(b"\"") {
         return Ok(Cow::Borrowed(typed.as_bytes()));
     }
-    // A directory is printed with a slash behind its quotes.
+    // A directory is printed with a slash after its quotes.
     let quoted = typed.to_str().map(|text| text.trim_end_matches('/'));
     quoted.and_then(unquote_path).ok_or_else(|| {
-        CommandError::usage(format!("`{}` begins with a quote and is no quoted path", typed.display()))
-            .hint("give it as `workspace ls` prints it, in single quotes for the shell: '\"one\\ntwo\"'")
-            .hint("the whole path goes inside one pair of quotes: '\"one\\ntwo/three\"'")
-            .hint("a name that begins with a double quote is quoted too: '\"\\\"name\"'")
+        CommandError::usage(format!(
+            "`{}` begins with a double quote, but is not a quoted path",
+            typed.display()
+        ))
+        .hint("write it as `workspace ls` prints it, in single quotes for the shell: '\"one\\ntwo\"'")
+        .hint("put the whole path into one pair of double quotes: '\"one\\ntwo/three\"'")
+        .hint("quote a name that begins with a double quote: '\"\\\"name\"'")
     })
 }
 
 /// Returns the entry at a path inside a snapshot.
 pub(crate) fn entry(tree: &Tree, snapshot: &str, path: &[u8]) -> Result<Entry> {
-    let lists = format!("`workspace ls -R {snapshot}` lists what is");
+    let lists = format!("`workspace ls -R {snapshot}` lists its files");
     match tree.entry(path) {
         Ok(Some(entry)) => Ok(entry),
         Ok(None) => {

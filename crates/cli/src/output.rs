@@ -1,4 +1,4 @@
-//! The command's data: lines of text, or with `--json` one JSON object per line.
+//! Output of a command: lines of text, or with `--json` one JSON object per line.
 
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::error::{CommandError, Result};
 
-/// Stdout, or what stands in for it. Written through one buffer, which [`Output::finish`] empties.
+/// Buffered stdout or stderr. [`Output::finish`] flushes the buffer.
 pub(crate) struct Output {
     out: BufWriter<Box<dyn Write>>,
     json: bool,
@@ -43,7 +43,7 @@ impl Output {
         self.out.write_all(bytes).map_err(|error| CommandError::output(&error))
     }
 
-    /// Writes a JSON object on a line of its own.
+    /// Writes a JSON object on one line.
     pub(crate) fn record(&mut self, record: &impl Serialize) -> Result<()> {
         let mut line = serde_json::to_vec(record)
             .map_err(|error| CommandError::failed(format!("cannot write JSON: {error}")))?;

@@ -1,4 +1,4 @@
-//! Progress bars, for work that takes more than a second and a person who watches.
+//! Progress bars on a terminal, for work that takes more than a second.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -10,9 +10,9 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use workspace_state::Progress;
 
-/// Work that is done sooner shows nothing.
+/// Delay before a bar is shown.
 const PROGRESS_DELAY: Duration = Duration::from_secs(1);
-const TICK: Duration = Duration::from_millis(100);
+const TICK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Draws one bar for each step of the work, on stderr when that is a terminal.
 pub(crate) struct Bars {
@@ -50,7 +50,7 @@ impl Bar {
         let shows = thread::spawn(move || {
             if waiting.recv_timeout(PROGRESS_DELAY) == Err(RecvTimeoutError::Timeout) {
                 shown.set_draw_target(ProgressDrawTarget::stderr());
-                shown.enable_steady_tick(TICK);
+                shown.enable_steady_tick(TICK_INTERVAL);
             }
         });
         Self { bar, done: Some(done), shows: Some(shows) }
@@ -61,7 +61,7 @@ impl Drop for Bar {
     fn drop(&mut self) {
         drop(self.done.take());
         if let Some(shows) = self.shows.take() {
-            // It only draws; nothing depends on how it ended.
+            // The thread only draws, so a panic in it is ignored.
             drop(shows.join());
         }
         self.bar.finish_and_clear();
@@ -71,7 +71,7 @@ impl Drop for Bar {
 /// Unit of a bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
-    /// Things, which the message names.
+    /// Items; the message names them.
     Count,
     Bytes,
 }
@@ -95,7 +95,7 @@ fn style(unit: Unit, with_total: bool) -> ProgressStyle {
     let plain = plain.with_key("per_sec", |state: &ProgressState, out: &mut dyn fmt::Write| {
         let rate = state.per_sec();
         let digits = usize::from(rate < 10.0);
-        // Writing into a line in memory does not fail.
+        // Writing to memory does not fail.
         let _ = write!(out, "{rate:.digits$}/s");
     });
     plain.progress_chars("=> ").tick_chars("-\\|/ ")

@@ -1,5 +1,6 @@
 //! The terminal that this program runs in.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 
 use rustix::termios::{self, OptionalActions, Termios};
@@ -7,23 +8,30 @@ use rustix::termios::{self, OptionalActions, Termios};
 use crate::error::{CommandError, Result};
 
 /// Size of a terminal that does not report one.
-const USUAL: (u16, u16) = (80, 24);
+const DEFAULT_SIZE: (u16, u16) = (80, 24);
 
 /// Columns and rows.
 pub(crate) fn size() -> (u16, u16) {
     match termios::tcgetwinsize(std::io::stdout()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.min(1_000), size.ws_row.min(1_000)),
-        _ => USUAL,
+        _ => DEFAULT_SIZE,
     }
 }
 
-/// The terminal without a mind of its own: every key comes as it is pressed. As it was again when this is dropped, also
-/// when the stack unwinds.
-pub(crate) struct Raw {
+/// Sets the variable TERM to the type of this terminal, unless it is set.
+pub(crate) fn set_term(envs: &mut BTreeMap<String, String>) {
+    if let Ok(term) = std::env::var("TERM") {
+        envs.entry("TERM".to_owned()).or_insert(term);
+    }
+}
+
+/// Raw mode of the terminal: every byte of input arrives unchanged and immediately. Dropping it restores the former
+/// mode, also when the stack unwinds.
+pub(crate) struct RawMode {
     before: Termios,
 }
 
-impl Raw {
+impl RawMode {
     pub(crate) fn enter() -> Result<Self> {
         let no_terminal = || {
             CommandError::usage("this needs a terminal for input and output")
@@ -40,9 +48,9 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawMode {
     fn drop(&mut self) {
-        // A terminal that is gone has no state to restore.
+        // A closed terminal has no state to restore.
         let _ = termios::tcsetattr(std::io::stdin(), OptionalActions::Now, &self.before);
     }
 }

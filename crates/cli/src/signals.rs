@@ -4,7 +4,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::{CommandError, Result};
 
-/// Signals that ask this program to end.
+/// SIGINT, SIGTERM and SIGHUP.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -12,13 +12,13 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Catches the signals, which do not end the program from now on.
+    /// Installs handlers, so that the signals no longer terminate the program.
     pub(crate) fn new() -> Result<Self> {
-        let take = |kind| signal(kind).map_err(|error| failed(&error));
+        let install = |kind| signal(kind).map_err(|error| handler_error(&error));
         Ok(Self {
-            interrupt: take(SignalKind::interrupt())?,
-            terminate: take(SignalKind::terminate())?,
-            hangup: take(SignalKind::hangup())?,
+            interrupt: install(SignalKind::interrupt())?,
+            terminate: install(SignalKind::terminate())?,
+            hangup: install(SignalKind::hangup())?,
         })
     }
 
@@ -32,7 +32,8 @@ impl Signals {
     }
 }
 
-pub(crate) fn failed(error: &std::io::Error) -> CommandError {
-    CommandError::failed(format!("cannot take signals: {error}"))
-        .hint("the system may have run out of open files")
+/// Creates the error for a signal handler that could not be installed.
+pub(crate) fn handler_error(error: &std::io::Error) -> CommandError {
+    CommandError::failed(format!("cannot handle signals: {error}"))
+        .hint("the system may be out of file descriptors")
 }

@@ -4,15 +4,16 @@ use std::io::Read as _;
 
 use tokio::sync::mpsc;
 
-/// Buffer size for reading.
-pub(crate) const READ: usize = 64 << 10;
-const WAITING: usize = 16;
+/// Maximum number of bytes per read.
+pub(crate) const READ_MAX: usize = 64 << 10;
+/// Number of reads that wait to be processed.
+const QUEUE_LENGTH: usize = 16;
 
-/// Reads stdin in a thread that ends with the program.
+/// Reads stdin in a thread that ends with the program. The channel closes at the end of stdin.
 pub(crate) fn stdin() -> mpsc::Receiver<Vec<u8>> {
-    let (sender, receiver) = mpsc::channel(WAITING);
+    let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
     std::thread::spawn(move || {
-        let mut buffer = vec![0; READ];
+        let mut buffer = vec![0; READ_MAX];
         loop {
             match std::io::stdin().read(&mut buffer) {
                 Ok(0) => return,

@@ -1,4 +1,4 @@
-//! Times, as they are typed and as they are shown.
+//! Parses and formats times.
 
 use std::sync::LazyLock;
 use std::{env, fs};
@@ -9,24 +9,24 @@ use jiff::{Timestamp as Instant, Zoned};
 use workspace_state::Timestamp;
 
 /// Accepted forms of a time, for messages.
-pub(crate) const FORMS: &str =
+pub(crate) const FORMATS: &str =
     "a date `2026-07-01`, a time `2026-07-01T12:00`, or an age such as `90m`, `36h`, `7d` or `2w`";
 
 /// File with the machine's time zone.
-const LOCAL: &str = "/etc/localtime";
+const LOCALTIME_FILE: &str = "/etc/localtime";
 
-/// The time zone of the user, or of the machine. Asking for it by name, which `TZ` needs, looks through the whole
-/// directory of zones; the file of the machine is read by itself.
+/// Time zone of the user, or of the machine. A lookup by name, for `TZ`, reads the whole directory of zones; the zone of
+/// the machine is one file.
 static ZONE: LazyLock<TimeZone> = LazyLock::new(|| {
     if env::var_os("TZ").is_some() {
         return TimeZone::system();
     }
-    let local = fs::read(LOCAL).ok().and_then(|rules| TimeZone::tzif("local", &rules).ok());
+    let local = fs::read(LOCALTIME_FILE).ok().and_then(|rules| TimeZone::tzif("local", &rules).ok());
     local.unwrap_or(TimeZone::UTC)
 });
 
 /// Formats a time in the user's time zone, to the second.
-pub(crate) fn shown(time: Timestamp) -> String {
+pub(crate) fn format(time: Timestamp) -> String {
     match Instant::from_nanosecond(i128::from(time.0)) {
         Ok(instant) => instant.to_zoned(ZONE.clone()).strftime("%Y-%m-%d %H:%M:%S %:z").to_string(),
         Err(_) => format!("{} ns", time.0),
@@ -41,7 +41,7 @@ pub(crate) fn rfc3339(time: Timestamp) -> String {
     }
 }
 
-/// Reads a time as it was typed. Ages count back from `now`.
+/// Parses a time that a user typed. Ages count back from `now`.
 pub(crate) fn parse(text: &str, now: &Zoned) -> Option<Timestamp> {
     let instant = parse_age(text, now).or_else(|| parse_instant(text, now))?;
     i64::try_from(instant.as_nanosecond()).ok().map(Timestamp)
@@ -73,7 +73,7 @@ fn parse_instant(text: &str, now: &Zoned) -> Option<Instant> {
     Some(civil.to_zoned(now.time_zone().clone()).ok()?.timestamp())
 }
 
-/// Returns the present, in the time zone of the user.
+/// Returns the current time in the time zone of the user.
 pub(crate) fn now() -> Zoned {
     Instant::now().to_zoned(ZONE.clone())
 }
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_before_the_epoch_is_shown_too() {
+    fn a_time_before_the_epoch_is_formatted() {
         assert_eq!(rfc3339(Timestamp(-1)), "1969-12-31T23:59:59.999999999Z");
     }
 }

@@ -2,13 +2,12 @@
 
 use std::{env, fs};
 
-/// Returns the name of the user: what the environment says, else what `/etc/passwd` says, else the user's
-/// number.
+/// Returns the name of the user from the environment or `/etc/passwd`, or else the numeric user id.
 pub(crate) fn name() -> String {
     let from_environment = |variable: &&str| env::var(variable).ok().filter(|name| !name.is_empty());
     ["USER", "LOGNAME"].iter().find_map(from_environment).unwrap_or_else(|| {
         let uid = rustix::process::getuid().as_raw();
-        // Comments of people may be in any encoding; names are not.
+        // Full names may be in any encoding; user names are ASCII.
         let accounts = fs::read("/etc/passwd").unwrap_or_default();
         name_of(uid, &String::from_utf8_lossy(&accounts)).unwrap_or_else(|| uid.to_string())
     })

@@ -1,4 +1,4 @@
-//! Errors of this crate, with a remedy where there is one.
+//! Errors of this crate, with a remedy if there is one.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,10 +19,10 @@ pub enum HostError {
         /// Error of the system call.
         source: io::Error,
     },
-    /// Error of another process, or one that has no variant of its own.
+    /// Error of another process, or one without a variant.
     #[error("{0}")]
     Helper(HelperError),
-    /// The sandbox was thawed, in order to end it, while it was being frozen.
+    /// The sandbox was thawed while it was being frozen, because it is being removed.
     #[error("the sandbox was thawed while it was being frozen")]
     Thawed,
     /// A quota cannot be set on a directory.
@@ -56,13 +56,13 @@ pub enum HostError {
         reason: String,
     },
     /// The operation needs Linux.
-    #[error("{what} needs Linux; on this system sandboxes are for the docker runtime (RUNTIME=docker)")]
+    #[error("{what} needs Linux; on this system use the docker runtime (RUNTIME=docker)")]
     NeedsLinux {
         /// Name of the operation.
         what: &'static str,
     },
     /// Directories cannot be layers of overlays.
-    #[error("{} cannot be under overlays: {reason}", directory.display())]
+    #[error("{} cannot be a layer of an overlay: {reason}", directory.display())]
     NoOverlay {
         /// Path of the directory.
         directory: PathBuf,
@@ -71,31 +71,41 @@ pub enum HostError {
     },
 }
 
+impl From<HostError> for io::Error {
+    /// Returns the error of a failed system call as it is, with its errno.
+    fn from(error: HostError) -> Self {
+        match error {
+            HostError::System { source, .. } => source,
+            other => Self::other(other),
+        }
+    }
+}
+
 fn and(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(" ({reason})") }
 }
 
 impl HostError {
-    /// Returns an error that no caller decides by.
+    /// Returns an error of kind [`HostErrorKind::Other`], for causes that callers need not distinguish.
     pub fn other(message: impl Into<String>) -> Self {
         Self::of_kind(HostErrorKind::Other, message)
     }
 
-    /// Returns an error of a kind that has no variant of its own.
+    /// Returns an error of a kind without a variant.
     pub(crate) fn of_kind(kind: HostErrorKind, message: impl Into<String>) -> Self {
         Self::Helper(HelperError::new(kind, message))
     }
 
-    /// Returns the error of an operation on a sandbox whose first process has ended.
+    /// Returns the error of an operation on a sandbox whose init process has exited.
     #[cfg(target_os = "linux")]
     pub(crate) fn sandbox_ended() -> Self {
         Self::of_kind(HostErrorKind::SandboxEnded, "the sandbox has ended")
     }
 
-    /// Returns the error of an operation in the namespaces of a holder that has ended.
+    /// Returns the error of an operation in the namespaces of a holder that has exited.
     #[cfg(target_os = "linux")]
     pub(crate) fn holder_gone() -> Self {
-        Self::of_kind(HostErrorKind::HolderGone, "the holder is gone")
+        Self::of_kind(HostErrorKind::HolderGone, "the namespace holder has exited")
     }
 
     /// Returns the cause, also of an error of another process.
@@ -113,7 +123,7 @@ impl HostError {
         }
     }
 
-    /// Adds the failure of the attempt to undo what had been done. Kind and errno of the first error stay.
+    /// Appends the error of undoing the operation. Keeps the kind and errno of the first error.
     #[cfg(target_os = "linux")]
     pub(crate) fn followed_by(self, undo: Self) -> Self {
         let message = format!("{self}; then {undo}");
@@ -121,10 +131,10 @@ impl HostError {
         Self::Helper(HelperError { kind: first.kind, errno: first.errno.or(second.errno), message })
     }
 
-    /// Makes it the failure to set up the network of a sandbox.
+    /// Converts this error to kind [`HostErrorKind::Network`].
     #[cfg(target_os = "linux")]
     pub(crate) fn of_network(self) -> Self {
-        let message = format!("the sandbox's network cannot be made: {self}");
+        let message = format!("cannot set up the network of the sandbox: {self}");
         let errno = HelperError::from(self).errno;
         Self::Helper(HelperError { kind: HostErrorKind::Network, errno, message })
     }
@@ -174,8 +184,8 @@ fn errno(error: &io::Error) -> Option<i32> {
     })
 }
 
-/// Remedies where sandboxes cannot be isolated. In a container an ordinary user may be allowed more than its
-/// root, who has the name of the root of the host but not its capabilities.
+/// Remedies where sandboxes cannot be isolated. In a container an ordinary user may be allowed more than
+/// root, which has UID 0 of the host but not its capabilities.
 const REMEDY: &str = "allow it (on the machine: kernel.unprivileged_userns_clone=1, \
     kernel.apparmor_restrict_unprivileged_userns=0; in a container: an ordinary user, --user 1000:1000, with \
     --security-opt seccomp=unconfined --security-opt systempaths=unconfined), or use the docker runtime \

@@ -2,7 +2,7 @@
 //!
 //! A server has many threads and must not fork, and only a process with one thread can enter user and mount
 //! namespaces. So the program starts itself once as the **helper server** (`server.rs`), which forks a
-//! **helper** for each task. That is faster than starting the whole program for each. Tasks are types
+//! **helper** for each task. That is faster than starting the program for each task. Tasks are types
 //! (`protocol.rs`), listed in `tasks.rs`.
 
 pub(crate) mod error;

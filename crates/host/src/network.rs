@@ -4,12 +4,13 @@
 //! two links, one to the sandbox and one to the uplink, and its routing table enforces the egress policy. No
 //! process of the sandbox runs there, so nothing inside can bypass the policy: in its own namespace a program
 //! may bind to a link and ignore all routes, but packets that arrive at the router are routed or rejected.
-//! The namespace of the sandbox has the same routes, so that connections that are not allowed fail at once.
+//! The namespace of the sandbox has the same routes, so that connections that are not allowed fail
+//! immediately.
 //!
 //! The **network daemon**, one process per sandbox with egress, sets this up before any program of the user
 //! runs. It resolves names, allows the addresses of allowed names, and denies addresses that the host gets
-//! later. It outlives the server and ends with the sandbox. If it is killed, the router namespace goes with
-//! it, and nothing can be reached.
+//! later. It outlives the server and exits with the sandbox. If it is killed, the router namespace disappears
+//! with it, and nothing can be reached.
 
 mod allow;
 mod cidr;
@@ -36,8 +37,8 @@ mod routes;
 #[cfg(target_os = "linux")]
 mod uplink;
 
-pub use allow::{Allow, AllowError, Names};
-pub use cidr::{Cidr, CidrError};
+pub use allow::{AllowError, AllowRule, HostPattern};
+pub use cidr::{CidrError, parse_cidr};
 pub use egress::{Egress, RESOLV_CONF, Uplink};
 
 #[cfg(target_os = "linux")]

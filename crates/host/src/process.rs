@@ -1,4 +1,4 @@
-//! Identity of a process that outlives its starter, so that it can be found again.
+//! Identity of a process that outlives the process that started it, so that it can be found again.
 
 use std::fs;
 use std::io;
@@ -48,7 +48,7 @@ impl Process {
         let text = serde_json::to_string(self).map_err(|error| HostError::other(error.to_string()))?;
         let saved = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
         if saved.is_err() {
-            // A partial file is of no use.
+            // Remove an incomplete file.
             let _ = fs::remove_file(&new);
         }
         saved.context(format!("record a process at {}", path.display()))
@@ -71,26 +71,26 @@ impl Process {
         self.pid
     }
 
-    /// Returns whether the process still runs. A zombie does not.
+    /// Returns true if the process still runs. A zombie does not.
     pub fn is_running(&self) -> bool {
         self.pidfd().is_some()
     }
 
-    /// Opens a PID file descriptor, which becomes readable when the process ends. Returns `None` if it has
-    /// ended. While the descriptor is open, the PID is not reused.
+    /// Opens a PID file descriptor, which becomes readable when the process exits. Returns `None` if it has
+    /// exited. While the descriptor is open, the PID is not reused.
     pub fn pidfd(&self) -> Option<OwnedFd> {
         let pid = Pid::from_raw(self.pid)?;
         let fd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         // Checked after opening: if the start time matches now, the descriptor belongs to this process.
         let status = status(pid).ok()?;
-        let same = status.start_time == self.start_time && boot_id().ok()? == self.boot_id;
-        (same && !status.has_ended).then_some(fd)
+        let is_same = status.start_time == self.start_time && boot_id().ok()? == self.boot_id;
+        (is_same && !status.has_exited).then_some(fd)
     }
 
-    /// Kills the process. If it is the first of a PID namespace, all others there are killed, too.
+    /// Kills the process. If it is the init process of a PID namespace, all others there are killed, too.
     pub fn kill(&self) {
         if let Some(fd) = self.pidfd() {
-            // It may have ended meanwhile.
+            // It may have exited.
             let _ = pidfd_send_signal(&fd, Signal::KILL);
         }
     }
@@ -99,7 +99,7 @@ impl Process {
 /// State of a process in `/proc`.
 pub(crate) struct Status {
     /// True for a zombie.
-    pub(crate) has_ended: bool,
+    pub(crate) has_exited: bool,
     pub(crate) parent: i32,
     pub(crate) start_time: u64,
 }
@@ -109,12 +109,12 @@ impl Status {
     pub(crate) fn parse(stat: &str) -> io::Result<Self> {
         let fields = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
         let mut fields = fields.split_ascii_whitespace();
-        let has_ended = matches!(fields.next(), Some("Z" | "X"));
+        let has_exited = matches!(fields.next(), Some("Z" | "X"));
         let parent = fields.next().and_then(|field| field.parse().ok());
         let start_time = fields.nth(17).and_then(|field| field.parse().ok());
-        let both = parent.zip(start_time);
-        let (parent, start_time) = both.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
-        Ok(Self { has_ended, parent, start_time })
+        let fields = parent.zip(start_time);
+        let (parent, start_time) = fields.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+        Ok(Self { has_exited, parent, start_time })
     }
 }
 
@@ -127,8 +127,8 @@ pub(crate) fn stat(directory: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&fs::read(directory.join("stat"))?).into_owned())
 }
 
-/// Has the kernel kill this process when its parent ends. Otherwise a launcher that outlives the server could
-/// start a sandbox that recovery has already missed.
+/// Makes the kernel kill this process when its parent exits. Otherwise a launcher that outlives the server
+/// could start a sandbox that recovery has already missed.
 pub(crate) fn kill_on_parent_exit() {
     // SAFETY: the call takes integers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_process_is_found_until_it_ends() {
+    fn a_recorded_process_is_found_until_it_exits() {
         let (mut child, process) = sleep();
         let (_directory, path) = save(&process);
         assert_eq!(Process::read(&path).unwrap().as_ref(), Some(&process));

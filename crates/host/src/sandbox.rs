@@ -1,21 +1,22 @@
-//! Sandboxes: launching them, their first process, their system calls, and the users of their workspace.
+//! Sandboxes: launching them, their init process, their system calls, and the processes that use their
+//! workspace.
 
 pub(crate) mod layout;
 pub(crate) mod seccomp;
-pub(crate) mod workspace_user;
+pub(crate) mod workspace_process;
 
 #[cfg(target_os = "linux")]
-pub(crate) mod guest;
+pub mod dedicated_uids;
 #[cfg(target_os = "linux")]
 pub mod host_view;
 #[cfg(target_os = "linux")]
 pub mod launch;
 #[cfg(target_os = "linux")]
-pub mod own_users;
-#[cfg(target_os = "linux")]
 pub(crate) mod probe;
 #[cfg(target_os = "linux")]
-pub mod workspace_users;
+pub(crate) mod sandbox_init;
+#[cfg(target_os = "linux")]
+pub mod workspace_processes;
 
 #[cfg(not(target_os = "linux"))]
-pub use crate::unsupported::{launch, workspace_users};
+pub use crate::unsupported::{launch, workspace_processes};

@@ -1,4 +1,4 @@
-//! Replacements on systems other than Linux: what the docker runtime and workspaces of plain files need.
+//! Replacements on systems other than Linux, limited to what the docker runtime and plain workspaces need.
 //! Everything else fails with [`HostError::NeedsLinux`].
 
 use std::path::Path;
@@ -14,33 +14,38 @@ pub fn helper_main() -> Option<ExitCode> {
     None
 }
 
-/// Identity of a process. Containers run in a virtual machine here, so their processes are never seen.
+/// Identity of a process. It has no values: containers run in a virtual machine, so their processes are not
+/// visible.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Process {}
 
 impl Process {
-    /// Returns the process that has this PID now.
+    /// Fails with [`HostError::NeedsLinux`].
     pub fn of(_pid: Pid) -> Result<Self> {
-        Err(HostError::NeedsLinux { what: "looking at the processes of a sandbox" })
+        Err(HostError::NeedsLinux { what: "inspecting the processes of a sandbox" })
     }
 
-    /// Returns whether the process still runs.
+    /// Cannot be called, because no `Process` exists.
     pub fn is_running(&self) -> bool {
         match *self {}
     }
 }
 
-/// Replaces the workspace of a running sandbox.
-pub fn swap_preowned(_holder: &Holder, process: &Process, _workspace: &Path) -> Result<()> {
+/// Cannot be called, because no `Process` exists.
+pub fn swap_without_chown(_holder: &NamespaceHolder, process: &Process, _workspace: &Path) -> Result<()> {
     match *process {}
 }
 
-/// Returns whether a directory is the workspace of a running sandbox.
-pub fn settle_swap_preowned(_holder: &Holder, process: &Process, _workspace: &Path) -> Result<bool> {
+/// Cannot be called, because no `Process` exists.
+pub fn settle_swap_without_chown(
+    _holder: &NamespaceHolder,
+    process: &Process,
+    _workspace: &Path,
+) -> Result<bool> {
     match *process {}
 }
 
-/// Stopping a sandbox; containers are stopped by their daemon.
+/// Result types of freezing. The container daemon freezes containers.
 pub mod freeze {
     pub use crate::resources::frozen::{FreezeMethod, Frozen};
 }
@@ -50,20 +55,20 @@ pub mod launch {
     pub use crate::sandbox::layout::{SOCKETS, WORKSPACE};
 }
 
-/// Namespaces in which mounts and sandboxes are made.
+/// Namespaces in which mounts and sandboxes are created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Holder {
+pub enum NamespaceHolder {
     /// Namespaces of the host.
     Machine,
 }
 
-impl Holder {
-    /// Fails: there is no other one.
+impl NamespaceHolder {
+    /// Fails with [`HostError::NeedsLinux`].
     pub fn find_or_start(_directory: &Path) -> Result<Self> {
-        Err(HostError::NeedsLinux { what: "a namespace to mount in" })
+        Err(HostError::NeedsLinux { what: "a namespace holder" })
     }
 
-    /// Does nothing.
+    /// Does nothing: the namespaces of the host remain.
     pub fn end(&self) {}
 }
 
@@ -72,38 +77,38 @@ pub mod disk_usage {
     use std::os::unix::fs::MetadataExt as _;
     use std::path::Path;
 
-    use super::Holder;
+    use super::NamespaceHolder;
 
-    /// Minimum number of bytes that a file or directory counts for.
+    /// Minimum bytes counted for a file or directory.
     pub const ENTRY_MIN: u64 = 4096;
 
     /// Bounds of a measurement; ignored here.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Bounds {
-        /// Time limit.
+        /// Timeout.
         pub time: std::time::Duration,
-        /// Number of bytes at which it ends.
+        /// Number of bytes at which it stops.
         pub bytes: u64,
     }
 
     /// Disk usage of a tree.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Usage {
-        /// Bytes on disk, for each file and directory [`ENTRY_MIN`] at least.
+        /// Bytes on disk, at least [`ENTRY_MIN`] for each file and directory.
         pub bytes: u64,
         /// Number of files, directories and other entries.
         pub files: u64,
-        /// True if the walk ended at a bound, so that there may be more.
+        /// True if the walk stopped at a bound, so the usage may be higher.
         pub at_least: bool,
     }
 
     /// Measures like [`measure`]; the bounds are ignored.
-    pub fn measure_within(holder: &Holder, path: &Path, _: Bounds) -> Usage {
+    pub fn measure_within(holder: &NamespaceHolder, path: &Path, _: Bounds) -> Usage {
         measure(holder, path)
     }
 
-    /// Measures everything below a directory that is readable. Symlinks are not followed.
-    pub fn measure(_: &Holder, path: &Path) -> Usage {
+    /// Measures everything readable below a directory. Symlinks are not followed.
+    pub fn measure(_: &NamespaceHolder, path: &Path) -> Usage {
         let (mut usage, mut open) = (Usage::default(), vec![path.to_owned()]);
         while let Some(path) = open.pop() {
             let Ok(entries) = std::fs::read_dir(path) else { continue };
@@ -125,12 +130,12 @@ pub(crate) mod network {
     use crate::error::{HostError, Result};
     use crate::network::egress::Egress;
 
-    /// Returns why egress is not available.
+    /// Returns an error message: egress is never available.
     pub fn unavailable_reason() -> Option<String> {
         Some(needs_linux().to_string())
     }
 
-    /// Fails.
+    /// Fails with [`HostError::NeedsLinux`].
     pub fn connect(_pid: i32, _egress: &Egress) -> Result<()> {
         Err(needs_linux())
     }
@@ -141,31 +146,31 @@ pub(crate) mod network {
 }
 
 /// Processes that use the workspace of a sandbox.
-pub mod workspace_users {
+pub mod workspace_processes {
     use std::time::Duration;
 
-    use super::Holder;
+    use super::NamespaceHolder;
     use super::Process;
     use crate::error::Result;
-    pub use crate::sandbox::workspace_user::{User, Users, Why};
+    pub use crate::sandbox::workspace_process::{ProcessScope, WorkspaceProcess, WorkspaceUse};
 
-    /// Lists them.
-    pub fn users(_holder: &Holder, process: &Process) -> Result<Vec<User>> {
+    /// Cannot be called, because no `Process` exists.
+    pub fn list(_holder: &NamespaceHolder, process: &Process) -> Result<Vec<WorkspaceProcess>> {
         match *process {}
     }
 
-    /// Returns the bytes of deleted files that are still open.
-    pub fn deleted(_holder: &Holder, process: &Process) -> Result<u64> {
+    /// Cannot be called, because no `Process` exists.
+    pub fn deleted_bytes(_holder: &NamespaceHolder, process: &Process) -> Result<u64> {
         match *process {}
     }
 
-    /// Ends them.
-    pub fn end_users(
-        _holder: &Holder,
+    /// Cannot be called, because no `Process` exists.
+    pub fn terminate(
+        _holder: &NamespaceHolder,
         process: &Process,
         _grace: Duration,
-        _whose: Users,
-    ) -> Result<Vec<User>> {
+        _scope: ProcessScope,
+    ) -> Result<Vec<WorkspaceProcess>> {
         match *process {}
     }
 }
@@ -178,7 +183,7 @@ pub mod quota {
 
     /// Fails with [`HostError::NoQuota`].
     pub fn limit(directory: &Path, _bytes: u64) -> Result<()> {
-        let reason = "only Linux has quotas of directories".to_owned();
+        let reason = "directory quotas need Linux".to_owned();
         Err(HostError::NoQuota { directory: directory.to_owned(), reason })
     }
 
@@ -202,29 +207,29 @@ pub mod overlay {
     use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, chmodat, openat, statat, unlinkat};
     use rustix::io::Errno;
 
-    use super::Holder;
+    use super::NamespaceHolder;
     use crate::error::{Context as _, HostError};
 
     type Result<T, E = HostError> = std::result::Result<T, E>;
 
     /// Fails with [`HostError::NoOverlay`].
-    pub fn probe(_holder: &Holder, directory: &Path) -> Result<()> {
-        let reason = "only Linux has them".to_owned();
+    pub fn probe(_holder: &NamespaceHolder, directory: &Path) -> Result<()> {
+        let reason = "overlays need Linux".to_owned();
         Err(HostError::NoOverlay { directory: directory.to_owned(), reason })
     }
 
     /// Returns no paths: nothing is mounted.
-    pub fn mounted(_holder: &Holder, _below: &Path) -> Result<Vec<PathBuf>> {
+    pub fn mounted(_holder: &NamespaceHolder, _below: &Path) -> Result<Vec<PathBuf>> {
         Ok(Vec::new())
     }
 
     /// Returns false: nothing is mounted.
-    pub fn unmount(_holder: &Holder, _at: &Path) -> Result<bool> {
+    pub fn unmount(_holder: &NamespaceHolder, _at: &Path) -> Result<bool> {
         Ok(false)
     }
 
-    /// Removes a file or a directory and all below. Symlinks are not followed. Succeeds if there is nothing.
-    pub fn remove_tree(_holder: &Holder, path: &Path) -> Result<()> {
+    /// Removes a file, or a directory with its content, if it exists. Symlinks are not followed.
+    pub fn remove_tree(_holder: &NamespaceHolder, path: &Path) -> Result<()> {
         let removed = match (path.parent(), path.file_name()) {
             (Some(parent), Some(name)) => {
                 let parent = rustix::fs::open(parent, DIRECTORY, Mode::empty());
@@ -250,7 +255,7 @@ pub mod overlay {
             chmodat(parent, name, Mode::RWXU, AtFlags::SYMLINK_NOFOLLOW)?;
         }
         let directory = openat(parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
-        // Read before anything is removed: a listing that changes meanwhile may be incomplete.
+        // Listed before anything is removed: a listing that changes concurrently may be incomplete.
         let entries: Vec<_> = Dir::read_from(&directory)?.collect::<Result<_, _>>()?;
         for entry in entries {
             let name = entry.file_name().to_bytes();

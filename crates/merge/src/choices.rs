@@ -11,10 +11,10 @@ use crate::rule::{FileRule, OnConflict};
 use crate::strategy::Strategy;
 use crate::text_strategy::Text;
 
-/// Limit in bytes for content in a serialised choice. Longer content is represented by its size alone.
+/// Maximum number of bytes of content in a serialised choice. Longer content is represented by its size.
 const INLINE_CONTENT_MAX: usize = 64 << 10;
 
-/// A possible resolution of a conflict, and the rules and strategies that lead to it.
+/// Possible resolution of a conflict, with the rules and strategies that produce it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Choice {
@@ -23,29 +23,29 @@ pub struct Choice {
     /// Other strategies with this result.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub strategies: Vec<&'static str>,
-    /// Content or version that the tree would have.
+    /// Version or content of the file after this choice.
     #[serde(flatten)]
-    pub result: Chosen,
+    pub result: ChoiceResult,
 }
 
-/// Result of a choice.
+/// Version or content of a file after a choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Chosen {
-    /// Version of a side; that side may have removed the entry.
+pub enum ChoiceResult {
+    /// Version of one side, which is a removal if that side removed the entry.
     Version(Side),
-    /// Content in which only the conflicts are resolved: it may be neither version.
+    /// Merged content with the conflicts resolved. It may differ from the versions of both sides.
     Content(Vec<u8>),
 }
 
-impl Serialize for Chosen {
+impl Serialize for ChoiceResult {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("Chosen", 2)?;
+        let mut fields = serializer.serialize_struct("ChoiceResult", 2)?;
         match self {
             Self::Version(side) => fields.serialize_field("version", side)?,
             Self::Content(content) => {
                 fields.serialize_field("size", &content.len())?;
-                let is_shown = content.len() <= INLINE_CONTENT_MAX && !content.contains(&0);
-                if let Some(text) = str::from_utf8(content).ok().filter(|_| is_shown) {
+                let is_inline = content.len() <= INLINE_CONTENT_MAX && !content.contains(&0);
+                if let Some(text) = str::from_utf8(content).ok().filter(|_| is_inline) {
                     fields.serialize_field("content", text)?;
                 }
             }
@@ -64,7 +64,7 @@ pub fn choices(
 ) -> Result<Vec<Choice>, UnknownStrategy> {
     let chosen = strategies.choose(input, rule)?;
     let mut choices =
-        by_rules(&input.ours, &input.theirs, |side| Chosen::Content(chosen.settle(input, rule, side)));
+        by_rules(&input.ours, &input.theirs, |side| ChoiceResult::Content(chosen.resolve(input, rule, side)));
     let versions = &input.versions;
     let is_text = [versions.base.unwrap_or_default(), versions.ours, versions.theirs]
         .iter()
@@ -80,18 +80,18 @@ pub fn choices(
     let own = [Text.name(), file_type::strategy_for(input)];
     let others = strategies.all().filter(|other| other.name() != chosen.name() && !other.requires_review());
     for other in others {
-        // A strategy that falls back to lines because it cannot parse the file adds nothing to the list.
+        // A strategy that cannot parse the file falls back to a line merge, which is listed already.
         let merged = merged_by(other);
-        let says_nothing = !own.contains(&other.name()) && merged == by_lines;
-        if let Some(content) = merged.filter(|_| !says_nothing) {
-            entry(&mut choices, Chosen::Content(content)).strategies.push(other.name());
+        let is_fallback = !own.contains(&other.name()) && merged == by_lines;
+        if let Some(content) = merged.filter(|_| !is_fallback) {
+            entry(&mut choices, ChoiceResult::Content(content)).strategies.push(other.name());
         }
     }
     Ok(choices)
 }
 
-/// Lists the results of the rules for two versions of anything.
-pub(crate) fn by_rules(ours: &Author, theirs: &Author, result: impl Fn(Side) -> Chosen) -> Vec<Choice> {
+/// Lists the results of all rules for conflicts. Rules with the same result share a choice.
+pub(crate) fn by_rules(ours: &Author, theirs: &Author, result: impl Fn(Side) -> ChoiceResult) -> Vec<Choice> {
     let mut choices = Vec::new();
     let results = [Side::Ours, Side::Theirs].map(result);
     for rule in [OnConflict::Ours, OnConflict::Theirs, OnConflict::Lww, OnConflict::Priority] {
@@ -102,7 +102,7 @@ pub(crate) fn by_rules(ours: &Author, theirs: &Author, result: impl Fn(Side) -> 
     choices
 }
 
-fn entry(choices: &mut Vec<Choice>, result: Chosen) -> &mut Choice {
+fn entry(choices: &mut Vec<Choice>, result: ChoiceResult) -> &mut Choice {
     let at = choices.iter().position(|choice| choice.result == result).unwrap_or_else(|| {
         choices.push(Choice { on_conflict: Vec::new(), strategies: Vec::new(), result });
         choices.len() - 1
@@ -123,7 +123,7 @@ mod tests {
     fn shown(input: &Input<'_>) -> Vec<(Vec<OnConflict>, Vec<&'static str>, String)> {
         let choices = choices(&Strategies::default(), &FileRule::default(), input).unwrap();
         let shown = |choice: Choice| {
-            let Chosen::Content(content) = choice.result else { panic!("a file has content") };
+            let ChoiceResult::Content(content) = choice.result else { panic!("a file has content") };
             (choice.on_conflict, choice.strategies, String::from_utf8(content).unwrap())
         };
         choices.into_iter().map(shown).collect()
@@ -145,12 +145,12 @@ mod tests {
 
     #[test]
     fn choices_name_strategies_that_merge_cleanly() {
-        // Nothing but the CRDT merges two values of one field.
+        // Only the CRDT merges two values of one field.
         let input = of("a.json", ["{\"n\": 1}", "{\"n\": 2}", "{\"n\": 3}"]);
         let merged: Vec<_> =
             shown(&input).into_iter().filter(|(_, strategies, _)| !strategies.is_empty()).collect();
         assert!(matches!(&merged[..], [(_, strategies, _)] if strategies == &["crdt"]), "{merged:?}");
-        // Lines that were appended conflict as text, and would not as a log.
+        // Appended lines conflict as text, but not as a log.
         let input = of("a.txt", ["1\n", "1\n2\n", "1\n3\n"]);
         let expected = (vec![], vec!["log"], "1\n2\n3\n".to_owned());
         assert_eq!(shown(&input).last(), Some(&expected));
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn long_or_binary_content_is_serialised_as_size() {
-        let json = |content: &[u8]| serde_json::to_value(Chosen::Content(content.to_vec())).unwrap();
+        let json = |content: &[u8]| serde_json::to_value(ChoiceResult::Content(content.to_vec())).unwrap();
         assert_eq!(json(b"a"), serde_json::json!({"size": 1, "content": "a"}));
         assert_eq!(json(&[0xff]), serde_json::json!({"size": 1}));
         assert_eq!(

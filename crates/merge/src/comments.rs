@@ -1,33 +1,35 @@
-//! Comments of documents, by the value they belong to.
+//! Assignment of comments to values, and the three-way merge of comments.
 //!
 //! A comment belongs to the scalar or empty container that ends before it on the same line, or else to the
-//! next one. Comments of a value are merged like values, and written into the texts of both sides before the
-//! merged document is assembled from them.
+//! next scalar or empty container. The comments of a value are merged like values. They are written into the
+//! texts of both sides before the merged document is assembled from these texts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
 use crate::value::merge::Documents;
-use crate::value::{Document, Node, Value, canonical};
+use crate::value::{Document, SyntaxNode, Value, canonical};
 
 /// Position of a comment relative to a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Anchor {
-    /// Hash of the path of the value; 0 after the last one.
+    /// Hash of the path of the value; 0 for comments after the last value.
     path: u64,
     position: Position,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Position {
+    /// On the lines before the value.
     Above,
-    Behind,
+    /// After the value, on the same line.
+    Trailing,
 }
 
 /// Scalar or empty container.
 #[derive(Debug)]
-struct Leaf {
+struct LeafValue {
     path: u64,
     /// Byte range, including the key.
     item: Range<usize>,
@@ -38,7 +40,7 @@ struct Leaf {
 pub(crate) struct Comments<'a> {
     by_anchor: BTreeMap<Anchor, Vec<&'a str>>,
     /// Scalars and empty containers, in text order.
-    leaves: Vec<Leaf>,
+    leaves: Vec<LeafValue>,
     /// Byte offset of each line. Searching for line starts each time would be quadratic if a large text is a
     /// single line.
     lines: Vec<usize>,
@@ -71,7 +73,7 @@ impl<'a> Comments<'a> {
         let next = self.leaves.partition_point(|leaf| leaf.item.start < at);
         let before = next.checked_sub(1).map(|before| &self.leaves[before]);
         match before.filter(|before| before.item.end > line) {
-            Some(before) => Anchor { path: before.path, position: Position::Behind },
+            Some(before) => Anchor { path: before.path, position: Position::Trailing },
             None => {
                 let path = self.leaves.get(next).map_or(0, |leaf| leaf.path);
                 Anchor { path, position: Position::Above }
@@ -93,12 +95,12 @@ impl<'a> Comments<'a> {
     }
 }
 
-/// Returns the byte offset of `part`, which has to be a slice of `text`.
+/// Returns the byte offset of `part`, which must be a slice of `text`.
 fn offset(text: &str, part: &str) -> usize {
     part.as_ptr() as usize - text.as_ptr() as usize
 }
 
-fn add_leaves(leaves: &mut Vec<Leaf>, node: &Node<'_>, path: u64, keys: &[String]) {
+fn add_leaves(leaves: &mut Vec<LeafValue>, node: &SyntaxNode<'_>, path: u64, keys: &[String]) {
     let step = |step: &dyn Fn(&mut DefaultHasher)| {
         let mut hasher = DefaultHasher::new();
         path.hash(&mut hasher);
@@ -113,7 +115,7 @@ fn add_leaves(leaves: &mut Vec<Leaf>, node: &Node<'_>, path: u64, keys: &[String
         }
         Value::Array(elements) if !elements.is_empty() => {
             for element in *elements {
-                // An element without a name is identified by its content.
+                // An element without a key field is identified by its content.
                 let path = match name(element, keys) {
                     Some(name) => step(&|hasher| (0, name).hash(hasher)),
                     None => step(&|hasher| (1, canonical(element)).hash(hasher)),
@@ -121,11 +123,11 @@ fn add_leaves(leaves: &mut Vec<Leaf>, node: &Node<'_>, path: u64, keys: &[String
                 add_leaves(leaves, element, path, keys);
             }
         }
-        _ => leaves.push(Leaf { path, item: node.item() }),
+        _ => leaves.push(LeafValue { path, item: node.item() }),
     }
 }
 
-fn name<'n>(element: &'n Node<'_>, keys: &[String]) -> Option<&'n str> {
+fn name<'n>(element: &'n SyntaxNode<'_>, keys: &[String]) -> Option<&'n str> {
     let field = |key: &String| element.children().iter().find(|member| member.key == *key);
     match keys.iter().find_map(field)?.value {
         Value::Literal(text) | Value::String(text) => Some(text),
@@ -152,9 +154,9 @@ impl<'a> ThreeComments<'a> {
         Some(Self { base, ours, theirs })
     }
 
-    /// Returns whether a merged document has every comment that a side wrote, where that side wrote it, and
-    /// all comments that both sides kept.
-    pub(crate) fn are_in(&self, found: &Comments<'_>) -> bool {
+    /// Returns true if a merged document has every comment that a side added, at the value to which that side
+    /// added it, and all comments that both sides kept.
+    pub(crate) fn are_preserved_in(&self, found: &Comments<'_>) -> bool {
         let [in_found, in_base, in_ours, in_theirs] =
             [found.totals(), self.base.totals(), self.ours.totals(), self.theirs.totals()];
         let total = |totals: &HashMap<&str, usize>, comment: &str| totals.get(comment).copied().unwrap_or(0);
@@ -168,7 +170,7 @@ impl<'a> ThreeComments<'a> {
             };
             found >= needed
         });
-        let is_where_it_was_written = |side: &Comments<'_>, totals: &HashMap<&str, usize>| {
+        let has_new_comments_of = |side: &Comments<'_>, totals: &HashMap<&str, usize>| {
             side.by_anchor.iter().all(|(anchor, comments)| {
                 comments.iter().all(|comment| {
                     let count = |comments: &[&str]| comments.iter().filter(|other| *other == comment).count();
@@ -179,35 +181,34 @@ impl<'a> ThreeComments<'a> {
                 })
             })
         };
-        are_kept
-            && is_where_it_was_written(&self.ours, &in_ours)
-            && is_where_it_was_written(&self.theirs, &in_theirs)
+        are_kept && has_new_comments_of(&self.ours, &in_ours) && has_new_comments_of(&self.theirs, &in_theirs)
     }
 
-    /// Returns the text of each side with the comment changes of the other; `None` if there are none.
-    pub(crate) fn merged_into(&self, documents: Documents<'a>) -> [Option<String>; 2] {
+    /// Returns the text of each side with the comment changes of the other side; `None` if that side changed
+    /// no comments.
+    pub(crate) fn merge_into(&self, documents: Documents<'a>) -> [Option<String>; 2] {
         [
-            self.taken_over(documents.ours.text, &self.ours, &self.theirs),
-            self.taken_over(documents.theirs.text, &self.theirs, &self.ours),
+            self.with_comments_of(documents.ours.text, &self.ours, &self.theirs),
+            self.with_comments_of(documents.theirs.text, &self.theirs, &self.ours),
         ]
     }
 
-    fn taken_over(&self, text: &str, side: &Comments<'_>, other: &Comments<'_>) -> Option<String> {
+    fn with_comments_of(&self, text: &str, side: &Comments<'_>, other: &Comments<'_>) -> Option<String> {
         let mut edits = Vec::new();
         let paths = |comments: &Comments<'_>| comments.leaves.iter().map(|leaf| leaf.path).collect();
         let [in_base, in_other]: [std::collections::HashSet<u64>; 2] = [paths(&self.base), paths(other)];
-        // A value that is missing in a version, or present more than once, keeps its comments.
+        // A value that is missing in one version, or occurs more than once, keeps its comments.
         let mut seen = HashMap::new();
         side.leaves.iter().for_each(|leaf| *seen.entry(leaf.path).or_insert(0) += 1);
-        let is_everywhere = |leaf: &&Leaf| {
+        let is_in_all_versions = |leaf: &&LeafValue| {
             seen[&leaf.path] == 1 && in_base.contains(&leaf.path) && in_other.contains(&leaf.path)
         };
-        for leaf in side.leaves.iter().filter(is_everywhere) {
-            for position in [Position::Above, Position::Behind] {
+        for leaf in side.leaves.iter().filter(is_in_all_versions) {
+            for position in [Position::Above, Position::Trailing] {
                 let anchor = Anchor { path: leaf.path, position };
-                let (was, is, should_be) = (self.base.at(&anchor), side.at(&anchor), other.at(&anchor));
-                if is == was && should_be != was {
-                    edits.extend(side.edit(text, leaf, position, is, should_be));
+                let (old, current, new) = (self.base.at(&anchor), side.at(&anchor), other.at(&anchor));
+                if current == old && new != old {
+                    edits.extend(side.edit(text, leaf, position, current, new));
                 }
             }
         }
@@ -229,23 +230,23 @@ impl<'a> ThreeComments<'a> {
 type Edit = (Range<usize>, String);
 
 impl Comments<'_> {
-    /// Returns edits that replace or add comments of a value. Empty if their position is unclear, or if the
-    /// other side has none: programs that rewrite a document often drop comments.
+    /// Returns edits that replace the comments `current` of a value by `new`. Empty if their position is
+    /// ambiguous, or if `new` is empty: programs that rewrite a document often drop comments.
     fn edit(
         &self,
         text: &str,
-        leaf: &Leaf,
+        leaf: &LeafValue,
         position: Position,
-        is: &[&str],
-        should_be: &[&str],
+        current: &[&str],
+        new: &[&str],
     ) -> Vec<Edit> {
         let range = |comment: &str| offset(text, comment)..offset(text, comment) + comment.len();
-        if is.len() == should_be.len() {
-            let pairs = is.iter().zip(should_be).filter(|(is, should_be)| is != should_be);
-            return pairs.map(|(is, should_be)| (range(is), (*should_be).to_owned())).collect();
+        if current.len() == new.len() {
+            let pairs = current.iter().zip(new).filter(|(current, new)| current != new);
+            return pairs.map(|(current, new)| (range(current), (*new).to_owned())).collect();
         }
-        match (position, is, should_be) {
-            (Position::Behind, [], [comment]) => {
+        match (position, current, new) {
+            (Position::Trailing, [], [comment]) => {
                 let end = leaf.item.end;
                 let written = text[end..self.line(text, end).end].trim_end();
                 if !written.is_empty() && written != "," {

@@ -2,25 +2,25 @@
 
 use serde::Serialize;
 
-use crate::text::Region;
+use crate::text::LineConflict;
 
-/// Reason why a file could not be merged.
+/// Conflict within one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Conflict {
     /// Name of the strategy that found the conflict.
     pub strategy: &'static str,
-    /// Explanation for people.
+    /// Reason of the conflict, as text for users.
     pub reason: String,
-    /// Conflicting parts of the file; empty if the conflict concerns the file as a whole.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub places: Vec<ConflictLocation>,
+    /// Conflicting parts of the file; empty if the whole file is in conflict.
+    #[serde(rename = "places", skip_serializing_if = "Vec::is_empty")]
+    pub locations: Vec<ConflictLocation>,
 }
 
 impl Conflict {
-    /// Creates a conflict that concerns the file as a whole.
+    /// Creates a conflict of the whole file.
     pub fn whole(strategy: &'static str, reason: impl Into<String>) -> Self {
-        Self { strategy, reason: reason.into(), places: Vec::new() }
+        Self { strategy, reason: reason.into(), locations: Vec::new() }
     }
 }
 
@@ -29,12 +29,12 @@ impl Conflict {
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum ConflictLocation {
     /// Conflicting lines.
-    Lines(Region),
+    Lines(LineConflict),
     /// Conflicting value of a document.
     Value(ValueConflict),
 }
 
-/// A value that both sides changed.
+/// Value that both sides changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ValueConflict {

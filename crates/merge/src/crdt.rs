@@ -1,33 +1,34 @@
-//! Strategy for JSON that never conflicts, with automerge.
+//! Strategy for JSON that never conflicts: a CRDT, implemented with automerge.
 //!
-//! Agents edit plain JSON. Each version has a stored history, an automerge document. The changes of an agent
-//! become operations on a fork of the base's history, which is merged with the history of ours. Actor ids are
-//! hashes of the changes, so that merging the same changes in any order, on any machine, gives the same
-//! bytes. Counters are the exception: equal changes by two sides count twice.
+//! Agents edit plain JSON. The history of a version is an automerge document, which the caller stores. The
+//! differences between the base and theirs become operations on a fork of the history of the base, and that
+//! fork is merged into the history of ours. Actor ids are hashes of the changes, so that merging the same
+//! changes in any order, on any machine, gives the same bytes. Counters are the exception: equal increments
+//! by two sides are both applied.
 //!
-//! All versions have the same format: sorted keys, indented by two spaces.
+//! Merged files have a canonical format: sorted keys, indented by two spaces.
 
-mod counts;
-mod data;
+mod counters;
 mod schema;
 mod update;
+mod value;
 
 use std::collections::BTreeSet;
 
 use automerge::transaction::CommitOptions;
 use automerge::{ActorId, AutoCommit, AutomergeError};
 
-use self::counts::Counts;
-use self::data::Data;
+use self::counters::Counters;
 use self::schema::Schema;
+use self::value::JsonValue;
 use crate::conflict::Conflict;
-use crate::file::{Input, Merged, Outcome};
+use crate::file::{Input, MergedContent, Outcome};
 use crate::rule::FileRule;
 use crate::strategy::Strategy;
 use crate::trivial::trivial;
 
-/// Limit for values of a version, including containers. Their history takes some hundred bytes of memory
-/// each.
+/// Maximum number of values of a version, including containers. The history takes a few hundred bytes of
+/// memory for each value.
 const VALUES_MAX: usize = 500_000;
 
 /// Strategy for `.crdt.json` files.
@@ -44,21 +45,21 @@ impl Strategy for CrdtJson {
             Ok(versions) => versions,
             Err(reason) => return conflict(reason),
         };
-        if let Some(whose) = versions.too_large() {
-            // A version that is taken as it is needs no history.
+        if let Some(version_name) = versions.too_large() {
+            // A version that only one side changed is taken without a history.
             return match trivial(input, self.is_cumulative(rule)) {
-                Some(content) => Outcome::Merged(Merged::new(content)),
-                None => conflict(format!("{whose} has more than {VALUES_MAX} values")),
+                Some(content) => Outcome::Merged(MergedContent::new(content)),
+                None => conflict(format!("{version_name} has more than {VALUES_MAX} values")),
             };
         }
-        match join(input, &versions, &Schema::new(rule)) {
+        match merge_histories(input, &versions, &Schema::new(rule)) {
             Ok(Some(merged)) => Outcome::Merged(merged),
             Ok(None) => conflict("the sum of a counter has too many digits".to_owned()),
-            Err(error) => conflict(format!("the versions could not be joined: {error}")),
+            Err(error) => conflict(format!("the versions could not be merged: {error}")),
         }
     }
 
-    /// Each version needs a history.
+    // Each version needs a history.
     fn is_always_run(&self) -> bool {
         true
     }
@@ -68,82 +69,82 @@ impl Strategy for CrdtJson {
     }
 }
 
-/// Three parsed versions.
 struct ParsedVersions {
-    base: Data,
-    ours: Data,
-    theirs: Data,
+    base: JsonValue,
+    ours: JsonValue,
+    theirs: JsonValue,
 }
 
 impl ParsedVersions {
     fn read(input: &Input<'_>) -> Result<Self, String> {
-        let read = |text: &[u8], whose: &str| {
-            Data::parse(text)
-                .ok_or_else(|| format!("{whose} is no JSON, has a key twice or is nested too deep"))
+        let read = |text: &[u8], version_name: &str| {
+            JsonValue::parse(text).ok_or_else(|| {
+                format!("{version_name} is not valid JSON, has a duplicate key or is nested too deep")
+            })
         };
         let (ours, theirs) = (read(input.versions.ours, "ours")?, read(input.versions.theirs, "theirs")?);
         let base = match input.versions.base {
             Some(base) => read(base, "the base")?,
-            // Both sides added the file: they have at least the type of the root in common.
+            // Both sides added the file. The base is then an empty value of their common type.
             None => ours.common_base(&theirs),
         };
         Ok(Self { base, ours, theirs })
     }
 
-    /// Returns the name of a version that exceeds the limit for values.
+    /// Returns the name of the first version with more than [`VALUES_MAX`] values.
     fn too_large(&self) -> Option<&'static str> {
         let all = [("the base", &self.base), ("ours", &self.ours), ("theirs", &self.theirs)];
-        all.into_iter().find(|(_, data)| data.count() > VALUES_MAX).map(|(whose, _)| whose)
+        all.into_iter().find(|(_, data)| data.count() > VALUES_MAX).map(|(version_name, _)| version_name)
     }
 }
 
-fn join(
+fn merge_histories(
     input: &Input<'_>,
-    plain: &ParsedVersions,
+    versions: &ParsedVersions,
     schema: &Schema,
-) -> Result<Option<Merged>, AutomergeError> {
-    let base = stored_history(input.histories.base, &plain.base, schema);
+) -> Result<Option<MergedContent>, AutomergeError> {
+    let base = stored_history(input.histories.base, &versions.base, schema);
     let mut base = match base {
         Some(base) => base,
-        None => extended_to(AutoCommit::new(), &plain.base, schema, &BTreeSet::new())?,
+        None => extend_to(AutoCommit::new(), &versions.base, schema, &BTreeSet::new())?,
     };
     let ours = input.histories.ours.and_then(|bytes| AutoCommit::load(bytes).ok());
     let ours = ours.and_then(|mut ours| contains_changes_of(&mut ours, &mut base).then_some(ours));
     let ours = ours.unwrap_or_else(|| base.fork());
-    let mut ours = extended_to(ours, &plain.ours, schema, &BTreeSet::new())?;
-    let sides = Counts::of(&mut ours)?.sides().clone();
-    let mut theirs = extended_to(base.fork(), &plain.theirs, schema, &sides)?;
+    let mut ours = extend_to(ours, &versions.ours, schema, &BTreeSet::new())?;
+    let sides = Counters::read_or_create(&mut ours)?.sides().clone();
+    let mut theirs = extend_to(base.fork(), &versions.theirs, schema, &sides)?;
     ours.merge(&mut theirs)?;
     let Some(content) = update::read(&ours, schema) else { return Ok(None) };
-    Ok(Some(Merged { content: content.to_text().into_bytes(), history: Some(ours.save()) }))
+    Ok(Some(MergedContent { content: content.to_text().into_bytes(), history: Some(ours.save()) }))
 }
 
-/// Returns the stored history of a version, if it really ends in that version.
-fn stored_history(history: Option<&[u8]>, version: &Data, schema: &Schema) -> Option<AutoCommit> {
+/// Loads the stored history of a version; `None` if it is invalid or does not end in that version.
+fn stored_history(history: Option<&[u8]>, version: &JsonValue, schema: &Schema) -> Option<AutoCommit> {
     let document = AutoCommit::load(history?).ok()?;
     (update::read(&document, schema).as_ref() == Some(version)).then_some(document)
 }
 
-/// Returns whether a history contains all changes of another.
+/// Returns true if a history contains all changes of another.
 fn contains_changes_of(one: &mut AutoCommit, other: &mut AutoCommit) -> bool {
     other.get_heads().iter().all(|head| one.get_change_by_hash(head).is_some())
 }
 
-/// Extends a history so that it ends in `version`.
+/// Adds operations to a history so that it ends in `version`.
 ///
-/// Actor ids are hashes of the starting point and the new version: two sides with equal changes have made the
-/// same change. Only increments of counters belong to a side. A side gets a number to distinguish it from
-/// others that made the same change.
-fn extended_to(
+/// The actor id is a hash of the heads of the history and the new version, so that equal changes by two sides
+/// are the same change. Only increments of counters belong to one side: its id contains a number that
+/// distinguishes it from `others`, which may have made the same change.
+fn extend_to(
     mut document: AutoCommit,
-    version: &Data,
+    version: &JsonValue,
     schema: &Schema,
-    others: &BTreeSet<counts::Side>,
+    others: &BTreeSet<counters::SideId>,
 ) -> Result<AutoCommit, AutomergeError> {
-    // A value that lost against another one here may win later: a history that already ends in this version
-    // is not changed.
-    let there = update::read(&document, schema);
-    if there.as_ref() == Some(version) {
+    // A history that already ends in this version is not changed: an operation would discard concurrent
+    // values that lost in this merge and may win in a later one.
+    let current = update::read(&document, schema);
+    if current.as_ref() == Some(version) {
         return Ok(document);
     }
     let mut name = blake3::Hasher::new();
@@ -152,7 +153,7 @@ fn extended_to(
     }
     name.update(version.to_text().as_bytes());
     set_actor(&mut document, &name);
-    let (counts, wanted) = update::write(&mut document, there.as_ref(), version, schema)?;
+    let (counters, target) = update::write(&mut document, current.as_ref(), version, schema)?;
     commit(&mut document);
     let mut names = (0_u64..).map(|number| {
         let mut name = name.clone();
@@ -160,20 +161,20 @@ fn extended_to(
         name
     });
     let is_free = |name: &blake3::Hasher| {
-        let side = side(name);
-        !others.contains(&side) && !counts.sides().contains(&side)
+        let id = side_id(name);
+        !others.contains(&id) && !counters.sides().contains(&id)
     };
     if let Some(name) = names.find(is_free) {
         set_actor(&mut document, &name);
-        counts.add(&mut document, &wanted, &side(&name))?;
+        counters.add_increments(&mut document, &target, &side_id(&name))?;
         commit(&mut document);
     }
     Ok(document)
 }
 
-/// Returns the id of a side that changed counters.
-fn side(name: &blake3::Hasher) -> counts::Side {
-    name.finalize().to_hex()[..counts::SIDE_LEN].to_owned()
+/// Returns the id of a side, under which its increments are stored.
+fn side_id(name: &blake3::Hasher) -> counters::SideId {
+    name.finalize().to_hex()[..counters::SIDE_ID_LEN].to_owned()
 }
 
 fn set_actor(document: &mut AutoCommit, name: &blake3::Hasher) {

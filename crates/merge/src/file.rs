@@ -4,14 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::conflict::Conflict;
 
-/// Contents of a file in the three versions. No strategy has to run if two of them are equal.
+/// Contents of a file in the three versions.
 #[derive(Debug, Clone, Copy)]
 pub struct Versions<'a> {
     /// Common ancestor; `None` if both sides added the file.
     pub base: Option<&'a [u8]>,
-    /// Content in the project.
+    /// Content of the current side, as in `git merge`.
     pub ours: &'a [u8],
-    /// Content from the agent.
+    /// Content of the side that is merged into the current one.
     pub theirs: &'a [u8],
 }
 
@@ -35,7 +35,7 @@ pub struct Author {
     pub priority: i64,
 }
 
-/// Versions to merge, with everything that a strategy may need to know about them.
+/// Input of a strategy: the versions of a file, their authors and their stored histories.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
     /// Path of the file in its tree.
@@ -46,7 +46,7 @@ pub struct Input<'a> {
     pub ours: Author,
     /// Author of theirs.
     pub theirs: Author,
-    /// State that strategies stored with earlier versions, such as the history of a CRDT.
+    /// Histories that the strategy stored with earlier versions, such as the operations of a CRDT.
     pub histories: Histories<'a>,
 }
 
@@ -58,12 +58,12 @@ impl<'a> Input<'a> {
     }
 }
 
-/// State that a strategy stored with versions of a file.
+/// Histories that a strategy stored with versions of a file.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Histories<'a> {
-    /// State of the base.
+    /// History of the base.
     pub base: Option<&'a [u8]>,
-    /// State of ours.
+    /// History of ours.
     pub ours: Option<&'a [u8]>,
 }
 
@@ -71,9 +71,9 @@ pub struct Histories<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
-    /// The project's version.
+    /// The current side.
     Ours,
-    /// The agent's version.
+    /// The side that is merged into the current one.
     Theirs,
 }
 
@@ -91,22 +91,22 @@ impl Side {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// Content with the changes of both sides.
-    Merged(Merged),
-    /// Changes that exclude each other.
+    Merged(MergedContent),
+    /// Changes of both sides that cannot be combined.
     Conflict(Conflict),
 }
 
 /// Merged content.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Merged {
+pub struct MergedContent {
     /// Bytes of the file.
     pub content: Vec<u8>,
-    /// State that the strategy wants to have stored with this version.
+    /// History to store with this version and to pass to later merges; `None` if the strategy has none.
     pub history: Option<Vec<u8>>,
 }
 
-impl Merged {
-    /// Creates content without state to store.
+impl MergedContent {
+    /// Creates content without a history.
     pub fn new(content: impl Into<Vec<u8>>) -> Self {
         Self { content: content.into(), history: None }
     }

@@ -2,11 +2,11 @@
 
 use crate::file::Input;
 
-/// Number of leading bytes that are searched for a NUL to detect binary files; the same as git's.
+/// Number of leading bytes that are searched for a NUL to detect binary files, as in git.
 const BINARY_PROBE_LEN: usize = 8000;
 
-/// Default strategies by file extension. The first match counts.
-pub(crate) const BY_EXTENSION: [(&str, &str); 9] = [
+/// Default strategy of each file extension. The first match wins.
+pub(crate) const STRATEGY_BY_EXTENSION: [(&str, &str); 9] = [
     (".crdt.json", "crdt"),
     (".json", "json"),
     (".jsonc", "json"),
@@ -18,9 +18,9 @@ pub(crate) const BY_EXTENSION: [(&str, &str); 9] = [
     (".log", "log"),
 ];
 
-/// Returns the default strategy of a file, by its name or else by its content.
+/// Returns the default strategy of a file, by its extension or else by its content.
 pub(crate) fn strategy_for(input: &Input<'_>) -> &'static str {
-    if let Some(strategy) = by_name(input.path) {
+    if let Some(strategy) = by_extension(input.path) {
         return strategy;
     }
     let versions = &input.versions;
@@ -28,14 +28,17 @@ pub(crate) fn strategy_for(input: &Input<'_>) -> &'static str {
     if all.into_iter().all(is_text) { "text" } else { "binary" }
 }
 
-/// Returns the default strategy for the extension of a path; `None` if the extension is not known.
-pub(crate) fn by_name(path: &str) -> Option<&'static str> {
+/// Returns the default strategy for the extension of a path; `None` if the extension is unknown.
+pub(crate) fn by_extension(path: &str) -> Option<&'static str> {
     let name = path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
-    let is_of = |ending: &str| name.len() > ending.len() && name.ends_with(ending);
-    BY_EXTENSION.iter().find(|(ending, _)| is_of(ending)).map(|(_, strategy)| *strategy)
+    let has_extension = |extension: &str| name.len() > extension.len() && name.ends_with(extension);
+    STRATEGY_BY_EXTENSION
+        .iter()
+        .find(|(extension, _)| has_extension(extension))
+        .map(|(_, strategy)| *strategy)
 }
 
-/// Returns whether content is text. UTF-16 counts if it has a byte order mark.
+/// Returns true if content is text, including UTF-16 with a byte order mark.
 pub(crate) fn is_text(content: &[u8]) -> bool {
     is_utf16(content) || memchr::memchr(0, &content[..content.len().min(BINARY_PROBE_LEN)]).is_none()
 }

@@ -1,11 +1,11 @@
-//! Three-way merge of files and trees, so that changes of many agents become one tree and none is lost.
+//! Three-way merge of files and trees.
 //!
-//! Pure functions over bytes and trees: nothing here opens a file or starts a process.
+//! All functions are pure functions over bytes and trees: they open no file and start no process.
 //!
 //! - [`merge_file`] merges three versions of a file by a [`Strategy`], selected by a rule of a [`Policy`] or
-//!   by the type of the file. Changes that cannot be merged are a [`Conflict`]: data, not markers in a file.
-//!   [`choices`] lists the possible resolutions.
-//! - JSON, YAML and TOML are merged value by value and keep their formatting: a [`ValueConflict`] names a
+//!   by the type of the file. Changes that cannot be merged are returned as a [`Conflict`], not as markers in
+//!   the file. [`choices`] lists the possible resolutions.
+//! - JSON, YAML and TOML are merged value by value and keep their formatting: a [`ValueConflict`] names each
 //!   value that both sides changed.
 //! - [`merge_trees`] merges whole trees and reports conflicts as [`TreeConflict`]s.
 //! - [`TextMerge`] merges lines as git does, and can render conflicts with markers.
@@ -50,15 +50,15 @@ mod trivial;
 mod value;
 mod yaml;
 
-pub use choices::{Choice, Chosen, choices};
+pub use choices::{Choice, ChoiceResult, choices};
 pub use conflict::{Conflict, ConflictLocation, ValueConflict};
-pub use file::{Author, Histories, Input, Merged, Outcome, Side, Versions};
+pub use file::{Author, Histories, Input, MergedContent, Outcome, Side, Versions};
 pub use merge::{Decision, FileMerge, conflict_sides, merge_file};
-pub use policy::{BadPattern, PathRule, Policy};
+pub use policy::{InvalidPattern, PathRule, Policy};
 pub use registry::{Strategies, UnknownStrategy};
-pub use rule::{Crdt, FileRule, OnConflict};
+pub use rule::{CrdtType, FileRule, OnConflict};
 pub use strategy::Strategy;
-pub use text::{DiffLimitExceeded, DiffLimits, Favor, Labels, Region, Style, TextMerge};
+pub use text::{DiffLimitExceeded, DiffLimits, Favor, Labels, LineConflict, Style, TextMerge};
 pub use tree::{
     ConflictClass, HistorySource, MergedFile, RenameOptions, TreeConflict, TreeMerge, TreeMergeError,
     TreeOptions, TreeVersion, merge_trees, tree_choices,

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::conflict::Conflict;
-use crate::file::{Author, Input, Merged, Outcome, Side};
+use crate::file::{Author, Input, MergedContent, Outcome, Side};
 use crate::registry::{Strategies, UnknownStrategy};
 use crate::rule::{FileRule, OnConflict};
 use crate::strategy::Strategy;
@@ -12,13 +12,13 @@ use crate::trivial::trivial;
 /// Result of merging one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileMerge {
-    /// Merged content. Equal to ours if there is a conflict that no rule decided.
-    pub merged: Merged,
+    /// Merged content. Equal to ours if there is a conflict and no rule resolved it.
+    pub merged: MergedContent,
     /// Name of the strategy that ran; `None` if only one side changed the file or both made the same change.
     pub strategy: Option<&'static str>,
-    /// Changes that exclude each other, including those that a rule decided.
+    /// Conflict between the changes, also if a rule resolved it.
     pub conflict: Option<Conflict>,
-    /// Winner of the conflict, if a rule decided it.
+    /// Decision of a rule about the conflict; `None` if it needs a review.
     pub decided: Option<Decision>,
 }
 
@@ -26,15 +26,15 @@ pub struct FileMerge {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Decision {
-    /// Side whose version was taken.
+    /// Side whose changes were taken.
     pub winner: Side,
     /// Rule that decided.
     pub rule: OnConflict,
 }
 
 impl FileMerge {
-    /// Returns whether no conflict is left for a reviewer.
-    pub fn is_settled(&self) -> bool {
+    /// Returns true if there is no conflict, or a rule resolved it.
+    pub fn is_resolved(&self) -> bool {
         self.conflict.is_none() || self.decided.is_some()
     }
 }
@@ -51,7 +51,12 @@ pub fn merge_file(
     if !strategy.is_always_run()
         && let Some(content) = trivial(input, strategy.is_cumulative(rule))
     {
-        return Ok(FileMerge { merged: Merged::new(content), strategy: None, conflict: None, decided: None });
+        return Ok(FileMerge {
+            merged: MergedContent::new(content),
+            strategy: None,
+            conflict: None,
+            decided: None,
+        });
     }
     Ok(match strategy.merge(input, rule) {
         Outcome::Merged(merged) => {
@@ -77,17 +82,18 @@ fn decide(strategy: &dyn Strategy, input: &Input<'_>, rule: &FileRule, conflict:
     let winner = winner(&input.ours, &input.theirs, rule.on_conflict);
     let content = match winner {
         None => input.versions.ours.to_vec(),
-        Some(side) => strategy.settle(input, rule, side),
+        Some(side) => strategy.resolve(input, rule, side),
     };
     FileMerge {
-        merged: Merged::new(content),
+        merged: MergedContent::new(content),
         strategy: Some(strategy.name()),
         conflict: Some(conflict),
         decided: winner.map(|winner| Decision { winner, rule: rule.on_conflict }),
     }
 }
 
-/// Returns the side that a rule prefers; `None` for a review. Theirs wins a tie, as the later one.
+/// Returns the side that a rule prefers; `None` if the rule requires a review. Theirs wins a tie, since it is
+/// merged later.
 pub(crate) fn winner(ours: &Author, theirs: &Author, rule: OnConflict) -> Option<Side> {
     let is_ours = match rule {
         OnConflict::Review => return None,

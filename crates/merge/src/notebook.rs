@@ -1,16 +1,17 @@
-//! Strategy for Jupyter notebooks, which merges cell by cell.
+//! Strategy that merges Jupyter notebooks cell by cell.
 //!
-//! Running a notebook changes it: outputs, execution counts, timestamps, the language version. Two sides that
-//! ran it have changed the same values, and without cell ids every cell that ran looks like a new element.
-//! Therefore
+//! Running a notebook changes its file: outputs, execution counts, timestamps, the language version. If both
+//! sides ran it, they changed the same values, and without cell ids every cell that ran looks like a new
+//! array element. Therefore a merge has three steps:
 //!
-//! 1. cells of both sides are matched with those of the base ([`matching`]) and named ([`names`]),
-//! 2. changes within cells are decided and written into the texts of both sides ([`rewrite`]): sources are
-//!    merged line by line, and results that both sides changed are taken from one side,
-//! 3. everything else is merged as JSON values, with cells identified by their names.
+//! 1. The cells of both sides are matched with the cells of the base ([`matching`]) and get names
+//!    ([`names`]).
+//! 2. Cells that both sides changed are merged, and the result is written into the texts of both sides
+//!    ([`rewrite`]): sources are merged line by line, and results are taken from one side.
+//! 3. All other values are merged as JSON. Cells are identified by their names.
 //!
-//! If there are conflicts, but lines merge cleanly, the merge of lines is taken, unless it gives two cells
-//! the same id.
+//! If this gives conflicts, but lines merge cleanly, the merge of lines is the result, unless two cells have
+//! the same id in it.
 
 mod cells;
 mod matching;
@@ -20,9 +21,9 @@ mod rewrite;
 use bumpalo::Bump;
 
 use self::cells::Notebook;
-use self::rewrite::Rewritten;
+use self::rewrite::RewriteResult;
 use crate::conflict::{Conflict, ConflictLocation};
-use crate::file::{Input, Merged as Content, Outcome, Side};
+use crate::file::{Input, MergedContent, Outcome, Side};
 use crate::json::{self, Json};
 use crate::layout::{self, Syntax};
 use crate::rule::FileRule;
@@ -31,7 +32,7 @@ use crate::structured::{Structured, parses_to};
 use crate::text::{DiffLimits, TextMerge};
 use crate::text_strategy::Text;
 use crate::value::Document;
-use crate::value::merge::{Cells, Documents, ValueMerge, merge_cells};
+use crate::value::merge::{CellNames, Documents, ValueMerge, merge_cells};
 
 /// Strategy for `.ipynb` files.
 pub(crate) struct Notebooks;
@@ -45,54 +46,51 @@ impl Strategy for Notebooks {
 
     fn merge(&self, input: &Input<'_>, rule: &FileRule) -> Outcome {
         let arena = Bump::new();
-        let Some(read) = ParsedVersions::new(input, &arena) else {
+        let Some(parsed) = ParsedVersions::new(input, &arena) else {
             return Structured(Json).merge(input, rule);
         };
-        let Some(prepared) = Prepared::new(&read, &arena, Side::Ours) else {
+        let Some(sides) = RewrittenSides::new(&parsed, &arena, Side::Ours) else {
             return Structured(Json).merge(input, rule);
         };
-        let values = prepared.merge(rule, Side::Ours);
-        let lines = by_lines(input);
-        let is_clean = values.conflicts.is_empty() && prepared.rewritten.conflicts.is_empty();
+        let values = sides.merge(rule, Side::Ours);
+        let lines = merge_lines(input);
+        let is_clean = values.conflicts.is_empty() && sides.rewritten.conflicts.is_empty();
         if is_clean {
             let merged = values.merged.as_ref();
             if let Some(lines) = lines.as_ref().filter(|lines| parses_to::<Json>(lines, merged, &[])) {
-                return Outcome::Merged(Content::new(lines.clone()));
+                return Outcome::Merged(MergedContent::new(lines.clone()));
             }
-            if let Some(written) = prepared.written(rule).filter(|text| read.is_valid(text.as_bytes())) {
-                return Outcome::Merged(Content::new(written));
+            if let Some(written) = sides.write(rule).filter(|text| parsed.is_valid(text.as_bytes())) {
+                return Outcome::Merged(MergedContent::new(written));
             }
         }
-        if let Some(lines) = lines.filter(|lines| read.is_valid(lines)) {
-            return Outcome::Merged(Content::new(lines));
+        if let Some(lines) = lines.filter(|lines| parsed.is_valid(lines)) {
+            return Outcome::Merged(MergedContent::new(lines));
         }
         Outcome::Conflict(if is_clean {
-            Conflict::whole(
-                NAME,
-                "the cells of both sides can be merged, but not written without losing something",
-            )
+            Conflict::whole(NAME, "the cells of both sides can be merged, but the result cannot be written")
         } else {
-            let places = prepared.rewritten.conflicts.iter().cloned().chain(values.conflicts);
+            let locations = sides.rewritten.conflicts.iter().cloned().chain(values.conflicts);
             Conflict {
                 strategy: NAME,
                 reason: "both sides changed the same cells".to_owned(),
-                places: places.map(ConflictLocation::Value).collect(),
+                locations: locations.map(ConflictLocation::Value).collect(),
             }
         })
     }
 
-    fn settle(&self, input: &Input<'_>, rule: &FileRule, side: Side) -> Vec<u8> {
+    fn resolve(&self, input: &Input<'_>, rule: &FileRule, side: Side) -> Vec<u8> {
         let arena = Bump::new();
-        let read = ParsedVersions::new(input, &arena);
-        let prepared = read.as_ref().and_then(|read| Prepared::new(read, &arena, side));
-        let Some(prepared) = prepared else { return Structured(Json).settle(input, rule, side) };
-        let values = prepared.merge(rule, side);
+        let parsed = ParsedVersions::new(input, &arena);
+        let sides = parsed.as_ref().and_then(|parsed| RewrittenSides::new(parsed, &arena, side));
+        let Some(sides) = sides else { return Structured(Json).resolve(input, rule, side) };
+        let values = sides.merge(rule, side);
         let merged = values.merged.as_ref();
-        let lines = Text.settle(input, rule, side);
+        let lines = Text.resolve(input, rule, side);
         if parses_to::<Json>(&lines, merged, &[]) {
             return lines;
         }
-        let written = merged.map(|merged| layout::write(prepared.documents(), merged, Syntax::Json));
+        let written = merged.map(|merged| layout::write(sides.documents(), merged, Syntax::Json));
         match written.filter(|text| parses_to::<Json>(text.as_bytes(), merged, &[])) {
             Some(text) => text.into_bytes(),
             None => input.versions.of(side).to_vec(),
@@ -104,12 +102,12 @@ impl Strategy for Notebooks {
         if ParsedVersions::new(input, &arena).is_none() {
             return Structured(Json).conflict_sides(input, rule);
         }
-        Some([Side::Ours, Side::Theirs].map(|side| self.settle(input, rule, side)))
+        Some([Side::Ours, Side::Theirs].map(|side| self.resolve(input, rule, side)))
     }
 }
 
-/// Returns the merge of lines; `None` if it has conflicts.
-fn by_lines(input: &Input<'_>) -> Option<Vec<u8>> {
+/// Merges lines; `None` if there are conflicts.
+fn merge_lines(input: &Input<'_>) -> Option<Vec<u8>> {
     let versions = &input.versions;
     let base = versions.base.unwrap_or_default();
     TextMerge::new(base, versions.ours, versions.theirs, DiffLimits::default()).ok()?.merged()
@@ -125,26 +123,27 @@ struct ParsedVersions<'a> {
 impl<'a> ParsedVersions<'a> {
     /// Parses all versions; `None` if one of them is not a supported notebook.
     fn new(input: &Input<'a>, arena: &'a Bump) -> Option<Self> {
-        let read = |text: &'a [u8]| Notebook::read(std::str::from_utf8(text).ok()?, arena);
+        let parse = |text: &'a [u8]| Notebook::read(std::str::from_utf8(text).ok()?, arena);
         let base = match input.versions.base {
             None => None,
-            Some(base) => Some(read(base)?),
+            Some(base) => Some(parse(base)?),
         };
-        let mut read = Self { base, ours: read(input.versions.ours)?, theirs: read(input.versions.theirs)? };
-        if read.versions().any(Notebook::has_positional_ids) {
-            read.base.as_mut().map(Notebook::clear_ids);
-            read.ours.clear_ids();
-            read.theirs.clear_ids();
+        let mut parsed =
+            Self { base, ours: parse(input.versions.ours)?, theirs: parse(input.versions.theirs)? };
+        if parsed.versions().any(Notebook::has_positional_ids) {
+            parsed.base.as_mut().map(Notebook::clear_ids);
+            parsed.ours.clear_ids();
+            parsed.theirs.clear_ids();
         }
-        Some(read)
+        Some(parsed)
     }
 
     fn versions(&self) -> impl Iterator<Item = &Notebook<'a>> {
         [self.base.as_ref(), Some(&self.ours), Some(&self.theirs)].into_iter().flatten()
     }
 
-    /// Returns whether a text is a notebook without duplicate cell ids, which appear if both sides moved a
-    /// cell.
+    /// Returns true if a text is a notebook without new duplicates of cell ids. A merge of lines duplicates a
+    /// cell that both sides moved.
     fn is_valid(&self, text: &[u8]) -> bool {
         let arena = Bump::new();
         let notebook = std::str::from_utf8(text).ok().and_then(|text| Notebook::read(text, &arena));
@@ -153,46 +152,46 @@ impl<'a> ParsedVersions<'a> {
     }
 }
 
-/// Both sides after the decisions about cells were written into their texts.
-struct Prepared<'r, 'a> {
-    read: &'r ParsedVersions<'a>,
+/// Both sides after [`rewrite`].
+struct RewrittenSides<'r, 'a> {
+    parsed: &'r ParsedVersions<'a>,
     ours: Document<'a>,
     theirs: Document<'a>,
-    rewritten: Rewritten,
+    rewritten: RewriteResult,
 }
 
-impl<'r, 'a> Prepared<'r, 'a> {
+impl<'r, 'a> RewrittenSides<'r, 'a> {
     /// Rewrites both sides; `None` if a rewritten text cannot be parsed.
-    fn new(read: &'r ParsedVersions<'a>, arena: &'a Bump, settle: Side) -> Option<Self> {
-        let rewritten = rewrite::rewrite(read.base.as_ref(), &read.ours, &read.theirs, settle);
+    fn new(parsed: &'r ParsedVersions<'a>, arena: &'a Bump, favored: Side) -> Option<Self> {
+        let rewritten = rewrite::rewrite(parsed.base.as_ref(), &parsed.ours, &parsed.theirs, favored);
         let [ours, theirs] =
             [&rewritten.ours, &rewritten.theirs].map(|text| json::parse(arena.alloc_str(text), arena));
-        Some(Self { read, ours: ours?, theirs: theirs?, rewritten })
+        Some(Self { parsed, ours: ours?, theirs: theirs?, rewritten })
     }
 
     fn documents(&self) -> Documents<'_> {
-        let base = self.read.base.as_ref().map(|base| &base.document);
+        let base = self.parsed.base.as_ref().map(|base| &base.document);
         Documents { base, ours: &self.ours, theirs: &self.theirs }
     }
 
-    fn cells(&self) -> Cells<'_> {
+    fn cells(&self) -> CellNames<'_> {
         let names = &self.rewritten.names;
-        Cells { base: &names.base, ours: &names.ours, theirs: &names.theirs, labels: &names.labels }
+        CellNames { base: &names.base, ours: &names.ours, theirs: &names.theirs, labels: &names.labels }
     }
 
-    fn merge(&self, rule: &FileRule, settle: Side) -> ValueMerge<'_> {
-        merge_cells(self.documents(), &rule.keys, settle, Some(self.cells()))
+    fn merge(&self, rule: &FileRule, favored: Side) -> ValueMerge<'_> {
+        merge_cells(self.documents(), &rule.keys, favored, Some(self.cells()))
     }
 
-    /// Returns the merged notebook in the text of ours, or of theirs if the first does not parse to the
-    /// merged value.
-    fn written(&self, rule: &FileRule) -> Option<String> {
-        let into = |documents: Documents<'_>, cells: Cells<'_>| {
+    /// Writes the merged notebook into the text of ours, or into the text of theirs if the first text has a
+    /// wrong value.
+    fn write(&self, rule: &FileRule) -> Option<String> {
+        let into = |documents: Documents<'_>, cells: CellNames<'_>| {
             let merged = merge_cells(documents, &rule.keys, Side::Ours, Some(cells)).merged;
             let text = layout::write(documents, merged.as_ref()?, Syntax::Json);
             parses_to::<Json>(text.as_bytes(), merged.as_ref(), &[]).then_some(text)
         };
         into(self.documents(), self.cells())
-            .or_else(|| into(self.documents().mirrored(), self.cells().mirrored()))
+            .or_else(|| into(self.documents().swap_sides(), self.cells().swap_sides()))
     }
 }

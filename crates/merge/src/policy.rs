@@ -1,17 +1,17 @@
-//! Rules that select a strategy and decide conflicts by path.
+//! Rules that select strategies and resolve conflicts, by path.
 
 use std::collections::BTreeMap;
 
 use globset::{Glob, GlobMatcher};
 use serde::{Deserialize, Serialize};
 
-use crate::file_type::BY_EXTENSION;
+use crate::file_type::STRATEGY_BY_EXTENSION;
 use crate::registry::{Strategies, UnknownStrategy};
-use crate::rule::{Crdt, FileRule, OnConflict};
+use crate::rule::{CrdtType, FileRule, OnConflict};
 
 /// Settings for the files that match a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "WrittenRule")]
+#[serde(from = "RawPathRule")]
 pub struct PathRule {
     /// Glob pattern such as `docs/**/*.md`. `*` and `?` do not match `/`.
     pub path: String,
@@ -20,68 +20,70 @@ pub struct PathRule {
     pub rule: FileRule,
 }
 
-/// Input form of [`PathRule`]: `flatten` excludes `deny_unknown_fields`, which catches misspelled fields.
+/// Serialised form of [`PathRule`]. Serde does not support `deny_unknown_fields`, which reports misspelled
+/// fields, together with `flatten`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct WrittenRule {
+struct RawPathRule {
     path: String,
     strategy: Option<String>,
     #[serde(default)]
     on_conflict: OnConflict,
     keys: Option<Vec<String>>,
     #[serde(default)]
-    schema: BTreeMap<String, Crdt>,
+    schema: BTreeMap<String, CrdtType>,
 }
 
-impl From<WrittenRule> for PathRule {
-    fn from(written: WrittenRule) -> Self {
-        let WrittenRule { path, strategy, on_conflict, keys, schema } = written;
+impl From<RawPathRule> for PathRule {
+    fn from(written: RawPathRule) -> Self {
+        let RawPathRule { path, strategy, on_conflict, keys, schema } = written;
         let keys = keys.unwrap_or_else(|| FileRule::default().keys);
         Self { path, rule: FileRule { strategy, on_conflict, keys, schema } }
     }
 }
 
-/// Settings for all files of a tree. The first rule that matches a path counts.
+/// Settings for all files of a tree. The first rule that matches a path applies.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
     rules: Vec<(GlobMatcher, FileRule)>,
-    rest: FileRule,
+    /// Settings for files that no rule matches.
+    default: FileRule,
 }
 
-/// Error of a pattern that is not a valid glob.
+/// Error for a pattern that is not a valid glob or can match no path.
 #[derive(Debug, thiserror::Error)]
-#[error("`{pattern}` is no pattern of paths: {reason}")]
-pub struct BadPattern {
+#[error("`{pattern}` is not a valid path pattern: {reason}")]
+pub struct InvalidPattern {
     pattern: String,
     reason: String,
 }
 
 impl Policy {
     /// Compiles rules, in order of precedence.
-    pub fn new(rules: impl IntoIterator<Item = PathRule>) -> Result<Self, BadPattern> {
+    pub fn new(rules: impl IntoIterator<Item = PathRule>) -> Result<Self, InvalidPattern> {
         let compiled = rules.into_iter().map(|rule| {
             if rule.path.is_empty() || rule.path.starts_with('/') {
-                let reason = "it matches no path: paths of a tree have no `/` before them".to_owned();
-                return Err(BadPattern { pattern: rule.path, reason });
+                let reason = "it matches no path, since paths in a tree do not start with `/`".to_owned();
+                return Err(InvalidPattern { pattern: rule.path, reason });
             }
             let glob = globset::GlobBuilder::new(&rule.path).literal_separator(true).build();
-            let glob =
-                glob.map_err(|error| BadPattern { pattern: rule.path, reason: error.kind().to_string() })?;
+            let glob = glob
+                .map_err(|error| InvalidPattern { pattern: rule.path, reason: error.kind().to_string() })?;
             Ok((Glob::compile_matcher(&glob), rule.rule))
         });
-        Ok(Self { rules: compiled.collect::<Result<_, _>>()?, rest: FileRule::default() })
+        Ok(Self { rules: compiled.collect::<Result<_, _>>()?, default: FileRule::default() })
     }
 
-    /// Returns whether a rule depends on the author or time of a version.
+    /// Returns true if a rule depends on the author or time of a version.
     pub fn depends_on_author(&self) -> bool {
-        let mut all = self.rules.iter().map(|(_, rule)| rule).chain([&self.rest]);
+        let mut all = self.rules.iter().map(|(_, rule)| rule).chain([&self.default]);
         all.any(|rule| matches!(rule.on_conflict, OnConflict::Lww | OnConflict::Priority))
     }
 
-    /// Returns whether some files need a review of every change.
+    /// Returns true if a rule or a file extension selects a strategy that requires a review of every change.
     pub(crate) fn requires_review(&self, strategies: &Strategies) -> bool {
         let named = self.rules.iter().filter_map(|(_, rule)| rule.strategy.as_deref());
-        let mut used = named.chain(BY_EXTENSION.map(|(_, strategy)| strategy));
+        let mut used = named.chain(STRATEGY_BY_EXTENSION.map(|(_, strategy)| strategy));
         used.any(|name| strategies.get(name).is_some_and(|strategy| strategy.requires_review()))
     }
 
@@ -94,7 +96,7 @@ impl Policy {
     /// Returns the settings for a file.
     pub fn rule(&self, path: &str) -> &FileRule {
         let found = self.rules.iter().find(|(glob, _)| glob.is_match(path));
-        found.map_or(&self.rest, |(_, rule)| rule)
+        found.map_or(&self.default, |(_, rule)| rule)
     }
 }
 
@@ -143,6 +145,6 @@ mod tests {
     fn check_reports_unknown_strategies() {
         let rules: Vec<PathRule> = serde_json::from_str(r#"[{"path": "*", "strategy": "guess"}]"#).unwrap();
         let error = Policy::new(rules).unwrap().check(&Strategies::default()).unwrap_err();
-        assert!(error.to_string().contains("`guess`; there are: binary, crdt, critical"), "{error}");
+        assert!(error.to_string().contains("`guess`; known strategies: binary, crdt, critical"), "{error}");
     }
 }

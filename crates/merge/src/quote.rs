@@ -1,8 +1,8 @@
-//! Strings of JSON in quotes.
+//! Quoting of JSON strings.
 
 use std::fmt::Write as _;
 
-/// Returns the number of bytes before the end of a string, an escape or an invalid byte. Works on eight bytes
+/// Returns the number of bytes before the closing quote, an escape or a control character. Checks eight bytes
 /// at a time, since strings make up most of a document.
 pub(crate) fn plain_length(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
@@ -25,7 +25,7 @@ pub(crate) fn plain_length(bytes: &[u8]) -> usize {
     at + rest.iter().position(|byte| !is_plain(*byte)).unwrap_or(rest.len())
 }
 
-/// Returns whether a byte needs no escape in a string.
+/// Returns true if a byte needs no escape in a string.
 fn is_plain(byte: u8) -> bool {
     !matches!(byte, b'"' | b'\\' | 0..0x20)
 }
@@ -50,15 +50,15 @@ pub(crate) fn push_quoted(out: &mut String, text: &str, escaping: Escaping) {
         };
         out.push_str(&rest[..plain]);
         let mut escaped = rest[plain..].chars();
-        let Some(letter) = escaped.next() else { break };
-        match letter {
+        let Some(character) = escaped.next() else { break };
+        match character {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            letter => {
-                for unit in letter.encode_utf16(&mut [0; 2]) {
+            character => {
+                for unit in character.encode_utf16(&mut [0; 2]) {
                     // Writing to a string never fails.
                     let _ = write!(out, "\\u{unit:04x}");
                 }

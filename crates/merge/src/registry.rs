@@ -1,4 +1,4 @@
-//! The registry of merge strategies.
+//! Registry of merge strategies.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -41,7 +41,7 @@ impl Strategies {
         self.0.insert(strategy.name(), strategy);
     }
 
-    /// Returns the strategy of this name.
+    /// Returns the strategy with this name.
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Strategy>> {
         self.0.get(name)
     }
@@ -77,9 +77,9 @@ impl fmt::Debug for Strategies {
     }
 }
 
-/// Error of a rule that names a strategy that is not registered.
+/// Error for a rule that names an unregistered strategy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no strategy `{name}`; there are: {}", known.join(", "))]
+#[error("unknown strategy `{name}`; known strategies: {}", known.join(", "))]
 pub struct UnknownStrategy {
     name: String,
     known: Vec<&'static str>,

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Rule for conflicts.
+/// Resolution of conflicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnConflict {
-    /// Keeps ours until a reviewer decides.
+    /// Keeps ours and reports the conflict for a review.
     #[default]
     Review,
     /// Takes ours.
     Ours,
     /// Takes theirs.
     Theirs,
-    /// Takes the version that was written last.
+    /// Takes the version that was written last (last writer wins).
     Lww,
     /// Takes the version of the author with the higher priority; the later one if priorities are equal.
     Priority,
@@ -24,12 +24,12 @@ pub enum OnConflict {
 /// CRDT type of a value in a `.crdt.json` file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Crdt {
-    /// Number to which the differences of all sides are added.
+pub enum CrdtType {
+    /// Integer that is the sum of the increments of all sides.
     Counter,
-    /// Unordered array without duplicates.
+    /// Array that is merged as an unordered set.
     Set,
-    /// Single value; among concurrent values the same one wins everywhere.
+    /// Single value. All replicas choose the same one of concurrent values.
     Register,
 }
 
@@ -37,14 +37,14 @@ pub enum Crdt {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct FileRule {
-    /// Name of the strategy; if not set, the type of the file decides.
+    /// Name of the strategy; `None` selects it by the type of the file.
     pub strategy: Option<String>,
-    /// Rule for conflicts.
+    /// Resolution of conflicts.
     pub on_conflict: OnConflict,
     /// Fields that identify array elements. The first one that all elements have is used.
     pub keys: Vec<String>,
     /// CRDT types by path: keys joined by dots, `*` for any key or element.
-    pub schema: BTreeMap<String, Crdt>,
+    pub schema: BTreeMap<String, CrdtType>,
 }
 
 impl Default for FileRule {

@@ -1,7 +1,7 @@
 //! Strategies that do not parse the file: binary, critical and log.
 
 use crate::conflict::Conflict;
-use crate::file::{Input, Merged, Outcome, Side};
+use crate::file::{Input, MergedContent, Outcome, Side};
 use crate::rule::FileRule;
 use crate::strategy::Strategy;
 use crate::text_strategy::Text;
@@ -15,11 +15,11 @@ impl Strategy for Binary {
     }
 
     fn merge(&self, _: &Input<'_>, _: &FileRule) -> Outcome {
-        Outcome::Conflict(Conflict::whole(self.name(), "both sides changed a file that is no text"))
+        Outcome::Conflict(Conflict::whole(self.name(), "both sides changed a binary file"))
     }
 }
 
-/// Strategy for files of which every change needs a review.
+/// Strategy for critical files: every change by theirs needs a review.
 pub(crate) struct Critical;
 
 impl Strategy for Critical {
@@ -30,12 +30,9 @@ impl Strategy for Critical {
     fn merge(&self, input: &Input<'_>, _: &FileRule) -> Outcome {
         if input.versions.base == Some(input.versions.theirs) || input.versions.ours == input.versions.theirs
         {
-            return Outcome::Merged(Merged::new(input.versions.ours));
+            return Outcome::Merged(MergedContent::new(input.versions.ours));
         }
-        Outcome::Conflict(Conflict::whole(
-            self.name(),
-            "changes of this file are never taken without a review",
-        ))
+        Outcome::Conflict(Conflict::whole(self.name(), "every change of this file needs a review"))
     }
 
     fn is_always_run(&self) -> bool {
@@ -47,8 +44,7 @@ impl Strategy for Critical {
     }
 }
 
-/// Strategy for append-only files: takes the entries of ours, then those of theirs, so that the entries of
-/// the project keep their positions.
+/// Strategy for append-only files. Entries of ours come first, so that they keep their positions.
 pub(crate) struct Log;
 
 impl Strategy for Log {
@@ -58,13 +54,13 @@ impl Strategy for Log {
 
     fn merge(&self, input: &Input<'_>, rule: &FileRule) -> Outcome {
         match appended(input) {
-            Some(content) => Outcome::Merged(Merged::new(content)),
+            Some(content) => Outcome::Merged(MergedContent::new(content)),
             None => Text.merge(input, rule),
         }
     }
 
-    fn settle(&self, input: &Input<'_>, rule: &FileRule, side: Side) -> Vec<u8> {
-        Text.settle(input, rule, side)
+    fn resolve(&self, input: &Input<'_>, rule: &FileRule, side: Side) -> Vec<u8> {
+        Text.resolve(input, rule, side)
     }
 
     fn is_cumulative(&self, _: &FileRule) -> bool {
@@ -72,14 +68,15 @@ impl Strategy for Log {
     }
 }
 
-/// Returns the base with both sides' new entries; `None` if a side did anything but append whole entries.
+/// Returns the base with the appended entries of both sides; `None` if a side made other changes, or appended
+/// to the last entry of the base.
 fn appended(input: &Input<'_>) -> Option<Vec<u8>> {
     let base = input.versions.base.unwrap_or_default();
     let mut ours = input.versions.ours.strip_prefix(base)?;
     let mut theirs = input.versions.theirs.strip_prefix(base)?;
     let mut content = base.to_vec();
     if !base.is_empty() && !base.ends_with(b"\n") {
-        // The last entry of the base has no line ending: an append has to add one first.
+        // The last entry of the base has no line ending: an append must add one first.
         let end = [&b"\n"[..], b"\r\n"].into_iter().find(|end| ours.starts_with(end))?;
         (ours, theirs) = (ours.strip_prefix(end)?, theirs.strip_prefix(end)?);
         content.extend_from_slice(end);

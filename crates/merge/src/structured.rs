@@ -1,26 +1,27 @@
 //! Strategy for JSON, YAML and TOML: values are merged, not lines.
 //!
-//! 1. All versions are parsed. If one cannot be, the file is merged as text.
-//! 2. Their values are merged. Conflicting values are a conflict, except for adjacent array elements.
-//! 3. Lines are merged. If the result parses to the merged value, it is taken, since it keeps all formatting.
-//!    So arrays merge whenever git can merge them.
-//! 4. Otherwise the merged value is written into the text of ours, or else of theirs, and parsed again. It is
-//!    taken only if it has the right value, and every comment of either side where that side wrote it
+//! 1. All versions are parsed. If parsing fails, the file is merged as text.
+//! 2. The values are merged. A conflict between values is a conflict of the file, except for adjacent array
+//!    elements.
+//! 3. Lines are merged. If the result parses to the merged value, it is the result, since it keeps all
+//!    formatting. Therefore arrays merge whenever git can merge them.
+//! 4. Otherwise the merged value is written into the text of ours, or else of theirs. This text is parsed
+//!    again, and rejected if its value differs from the merged value, or if it lost or moved a comment
 //!    ([`comments`](crate::comments)).
 
 use bumpalo::Bump;
 
 use crate::comments::{Comments, ThreeComments};
 use crate::conflict::{Conflict, ConflictLocation};
-use crate::file::{Input, Merged as Content, Outcome, Side};
+use crate::file::{Input, MergedContent, Outcome, Side};
 use crate::file_type;
 use crate::rule::FileRule;
 use crate::simple::Binary;
 use crate::strategy::Strategy;
 use crate::text::{DiffLimits, Favor, TextMerge};
 use crate::text_strategy::Text;
-use crate::value::merge::{Documents, Merged, ValueMerge, merge};
-use crate::value::{Document, Node};
+use crate::value::merge::{Documents, MergedValue, ValueMerge, merge};
+use crate::value::{Document, SyntaxNode};
 
 /// Parser and writer of a document format.
 pub(crate) trait Format: Send + Sync {
@@ -30,9 +31,9 @@ pub(crate) trait Format: Send + Sync {
     /// Parses a document; `None` if it is invalid or uses unsupported syntax.
     fn parse<'a>(text: &'a str, arena: &'a Bump) -> Option<Document<'a>>;
 
-    /// Returns the template's text with the merged children; `None` if there is no way to write them. The
-    /// result may be wrong: callers parse it again.
-    fn write(documents: Documents<'_>, merged: &Merged<'_>) -> Option<String>;
+    /// Returns the text of the template side with the merged children; `None` if they cannot be written. The
+    /// text may be wrong: callers parse it again.
+    fn write(documents: Documents<'_>, merged: &MergedValue<'_>) -> Option<String>;
 }
 
 /// Strategy for documents of a format.
@@ -62,7 +63,7 @@ impl<F: Format> Strategy for Structured<F> {
         let lines = text.ok().filter(TextMerge::is_clean).map(|text| text.favor(Favor::Ours));
         let merged = values.merged.as_ref();
         if let Some(lines) = lines.filter(|lines| parses_to::<F>(lines, merged, &values.ambiguous)) {
-            return Outcome::Merged(Content::new(lines));
+            return Outcome::Merged(MergedContent::new(lines));
         }
         if !values.conflicts.is_empty() {
             return value_conflict(F::NAME, values);
@@ -71,22 +72,22 @@ impl<F: Format> Strategy for Structured<F> {
         let edited = read.with_comments::<F>(comments.as_ref(), &arena);
         let written = write_merged::<F>(edited.documents(documents), comments.as_ref(), &rule.keys);
         match written {
-            Some(content) => Outcome::Merged(Content::new(content)),
+            Some(content) => Outcome::Merged(MergedContent::new(content)),
             None => unwritable(F::NAME, input, rule),
         }
     }
 
-    fn settle(&self, input: &Input<'_>, rule: &FileRule, side: Side) -> Vec<u8> {
+    fn resolve(&self, input: &Input<'_>, rule: &FileRule, side: Side) -> Vec<u8> {
         let arena = Bump::new();
         let Some(read) = ParsedVersions::new::<F>(input, &arena) else {
-            return fallback(input).settle(input, rule, side);
+            return fallback(input).resolve(input, rule, side);
         };
         let comments = ThreeComments::new(read.documents(), &rule.keys);
         let edited = read.with_comments::<F>(comments.as_ref(), &arena);
         let documents = edited.documents(read.documents());
         let values = merge(documents, &rule.keys, side);
         let merged = values.merged.as_ref();
-        let lines = Text.settle(input, rule, side);
+        let lines = Text.resolve(input, rule, side);
         if parses_to::<F>(&lines, merged, &[]) {
             return lines;
         }
@@ -97,10 +98,10 @@ impl<F: Format> Strategy for Structured<F> {
         }
     }
 
-    /// A merge of lines would report conflicts around values that were merged.
+    // A merge of lines would report conflicts around values that were merged.
     fn conflict_sides(&self, input: &Input<'_>, rule: &FileRule) -> Option<[Vec<u8>; 2]> {
         ParsedVersions::new::<F>(input, &Bump::new())?;
-        Some([Side::Ours, Side::Theirs].map(|side| self.settle(input, rule, side)))
+        Some([Side::Ours, Side::Theirs].map(|side| self.resolve(input, rule, side)))
     }
 }
 
@@ -108,7 +109,7 @@ fn value_conflict(strategy: &'static str, values: ValueMerge<'_>) -> Outcome {
     Outcome::Conflict(Conflict {
         strategy,
         reason: "both sides changed the same values".to_owned(),
-        places: values.conflicts.into_iter().map(ConflictLocation::Value).collect(),
+        locations: values.conflicts.into_iter().map(ConflictLocation::Value).collect(),
     })
 }
 
@@ -119,15 +120,14 @@ fn fallback(input: &Input<'_>) -> &'static dyn Strategy {
     if all.into_iter().all(file_type::is_text) { &Text } else { &Binary }
 }
 
-/// Returns the outcome if values could be merged, but the result cannot be written without losing comments or
-/// formatting. A clean merge of lines is no solution: its values would differ from the merged ones, and
-/// nobody would notice.
+/// Returns the conflict for values that were merged, but cannot be written without losing comments. A clean
+/// merge of lines cannot be used instead: its values differ from the merged values.
 fn unwritable(strategy: &'static str, input: &Input<'_>, rule: &FileRule) -> Outcome {
     match Text.merge(input, rule) {
         Outcome::Conflict(conflict) => Outcome::Conflict(conflict),
         Outcome::Merged(_) => Outcome::Conflict(Conflict::whole(
             strategy,
-            "the values of both sides can be merged, but not written without losing something",
+            "the values of both sides can be merged, but the result cannot be written without losing comments",
         )),
     }
 }
@@ -153,15 +153,15 @@ impl<'a> ParsedVersions<'a> {
         Documents { base: self.base.as_ref(), ours: &self.ours, theirs: &self.theirs }
     }
 
-    /// Returns both sides with comment changes of the other one.
+    /// Returns each side with the comment changes of the other.
     fn with_comments<F: Format>(
         &self,
         comments: Option<&ThreeComments<'_>>,
         arena: &'a Bump,
     ) -> EditedSides<'a> {
-        let texts = comments.map_or([None, None], |comments| comments.merged_into(self.documents()));
+        let texts = comments.map_or([None, None], |comments| comments.merge_into(self.documents()));
         let [ours, theirs] = texts.map(|text| text.and_then(|text| F::parse(arena.alloc_str(&text), arena)));
-        // Comments do not affect values: if the value changed, the edit went wrong.
+        // Comments do not affect values: if the value differs, the edit was wrong.
         EditedSides {
             ours: ours.filter(|edited| edited.root == self.ours.root),
             theirs: theirs.filter(|edited| edited.root == self.theirs.root),
@@ -169,7 +169,7 @@ impl<'a> ParsedVersions<'a> {
     }
 }
 
-/// Sides with changed comments; `None` for a side that did not change.
+/// Sides with merged comments; `None` for a side whose comments did not change.
 struct EditedSides<'a> {
     ours: Option<Document<'a>>,
     theirs: Option<Document<'a>>,
@@ -188,11 +188,11 @@ impl<'a> EditedSides<'a> {
     }
 }
 
-/// Returns whether a text parses to the merged value, except for some arrays.
+/// Returns true if a text parses to the merged value. The content of the arrays `ambiguous` may differ.
 pub(crate) fn parses_to<F: Format>(
     text: &[u8],
-    merged: Option<&Merged<'_>>,
-    ambiguous: &[&Node<'_>],
+    merged: Option<&MergedValue<'_>>,
+    ambiguous: &[&SyntaxNode<'_>],
 ) -> bool {
     let arena = Bump::new();
     let document = std::str::from_utf8(text).ok().and_then(|text| F::parse(text, &arena));
@@ -200,7 +200,8 @@ pub(crate) fn parses_to<F: Format>(
         .is_some_and(|document| merged.is_some_and(|merged| merged.equals_except(&document.root, ambiguous)))
 }
 
-/// Returns the merged value in the text of ours, or of theirs if something of theirs would be lost otherwise.
+/// Writes the merged value into the text of ours, or into the text of theirs if the first text has a wrong
+/// value or lost a comment.
 fn write_merged<F: Format>(
     documents: Documents<'_>,
     comments: Option<&ThreeComments<'_>>,
@@ -212,11 +213,12 @@ fn write_merged<F: Format>(
             let arena = Bump::new();
             let document = F::parse(text, &arena);
             document.is_some_and(|document| {
-                let has_comments =
-                    || comments.is_none_or(|comments| comments.are_in(&Comments::of(&document, keys)));
+                let has_comments = || {
+                    comments.is_none_or(|comments| comments.are_preserved_in(&Comments::of(&document, keys)))
+                };
                 merged.equals(&document.root) && has_comments()
             })
         })
     };
-    into(documents).or_else(|| into(documents.mirrored()))
+    into(documents).or_else(|| into(documents.swap_sides()))
 }

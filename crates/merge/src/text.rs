@@ -1,12 +1,13 @@
 //! Merge of lines, compatible with git.
 //!
 //! Both sides are compared with the base, and the two lists of changes are combined. Changes that neither
-//! overlap nor touch are taken; equal ones are taken once; everything else is a conflict with three line
-//! ranges. The result, including every byte of every conflict style, is that of `git merge-file`, with one
-//! exception: if both sides of a conflict are the same text, git resolves it in the style `merge` and shows
-//! it in the styles with a base; here it is never a conflict.
+//! overlap nor are adjacent are applied, equal changes are applied once, and all others are conflicts with
+//! three line ranges. The output is identical to that of `git merge-file` in every conflict style, with one
+//! exception: if both sides of a conflict have the same text, git resolves it in the style `merge`, but reports
+//! a conflict in the styles `diff3` and `zdiff3`. Here it is never a conflict.
 
 mod changes;
+pub(crate) mod chunk;
 mod eol;
 mod lines;
 mod refine;
@@ -16,35 +17,16 @@ use std::ops::Range;
 
 use serde::Serialize;
 
-use self::changes::{Change, Changes, changes};
+use self::changes::{LineChange, LineChanges, diff_sides};
+use self::chunk::{Chunk, ChunkKind};
 use self::lines::Lines;
 
-pub use self::changes::DiffLimits;
+pub use self::changes::{DiffLimitExceeded, DiffLimits};
 pub use self::render::{Labels, Style};
 
-/// Part of a text merge that differs in at least one version.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Chunk {
-    pub(crate) kind: ChunkKind,
-    pub(crate) base: Range<usize>,
-    pub(crate) ours: Range<usize>,
-    pub(crate) theirs: Range<usize>,
-}
-
-/// Side whose lines a chunk takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ChunkKind {
-    Ours,
-    Theirs,
-    /// Both sides have the same lines, but their diffs against the base differ: among repeated lines, each
-    /// side seems to have added or removed different ones.
-    Both,
-    Conflict,
-}
-
-/// Conflicting lines. Ranges count from 0.
+/// Conflicting lines, as ranges of line numbers that start at 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Region {
+pub struct LineConflict {
     /// Lines in the base.
     pub base: Range<usize>,
     /// Lines in ours.
@@ -60,7 +42,7 @@ pub enum Favor {
     Ours,
     /// Takes the lines of theirs.
     Theirs,
-    /// Takes the lines of ours, then those of theirs.
+    /// Takes the lines of ours, followed by the lines of theirs.
     Union,
 }
 
@@ -73,11 +55,6 @@ pub struct TextMerge<'a> {
     chunks: Vec<Chunk>,
 }
 
-/// Error of a comparison that would exceed its limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the versions differ too much to be compared line by line")]
-pub struct DiffLimitExceeded;
-
 impl<'a> TextMerge<'a> {
     /// Compares three versions. Fails if a side differs from the base in more lines than `limits` allows.
     pub fn new(
@@ -87,17 +64,17 @@ impl<'a> TextMerge<'a> {
         limits: DiffLimits,
     ) -> Result<Self, DiffLimitExceeded> {
         let [base, ours, theirs] = [base, ours, theirs].map(Lines::new);
-        let [by_ours, by_theirs] = changes(&base, [&ours, &theirs], limits)?;
+        let [our_changes, their_changes] = diff_sides(&base, [&ours, &theirs], limits)?;
         let mut text = Self { base, ours, theirs, chunks: Vec::new() };
-        text.chunks = text.combine(&by_ours, &by_theirs);
-        text.resolve_equal();
+        text.chunks = text.combine(&our_changes, &their_changes);
+        text.resolve_equal_sides();
         Ok(text)
     }
 
     /// Resolves conflicts in which both sides have the same lines.
-    fn resolve_equal(&mut self) {
+    fn resolve_equal_sides(&mut self) {
         for chunk in self.chunks.iter_mut().filter(|chunk| chunk.kind == ChunkKind::Conflict) {
-            if self.ours.equal(&chunk.ours, &self.theirs, &chunk.theirs) {
+            if self.ours.range_equals(&chunk.ours, &self.theirs, &chunk.theirs) {
                 chunk.kind = ChunkKind::Both;
             }
         }
@@ -108,8 +85,8 @@ impl<'a> TextMerge<'a> {
         Self::new(ours, ours, theirs, limits).map(Self::with_all_in_conflict)
     }
 
-    /// Combines the changes of both sides, each relative to the base, to chunks.
-    fn combine(&self, ours: &Changes, theirs: &Changes) -> Vec<Chunk> {
+    /// Combines the changes of both sides, each relative to the base, into chunks.
+    fn combine(&self, ours: &LineChanges, theirs: &LineChanges) -> Vec<Chunk> {
         let mut chunks = Chunks::default();
         let (mut left, mut right) = (ours.iter().peekable(), theirs.iter().peekable());
         loop {
@@ -117,21 +94,21 @@ impl<'a> TextMerge<'a> {
             match (a, b) {
                 (None, None) => return chunks.0,
                 (Some(a), b) if b.is_none_or(|b| a.base.end < b.base.start) => {
-                    let there = moved(&a.base, self.offset(&self.theirs, b));
-                    chunks.push(ChunkKind::Ours, a.base.clone(), a.side.clone(), there);
+                    let in_theirs = shift_range(&a.base, self.offset(&self.theirs, b));
+                    chunks.push(ChunkKind::Ours, a.base.clone(), a.side.clone(), in_theirs);
                     left.next();
                 }
                 (a, Some(b)) if a.is_none_or(|a| b.base.end < a.base.start) => {
-                    let here = moved(&b.base, self.offset(&self.ours, a));
-                    chunks.push(ChunkKind::Theirs, b.base.clone(), here, b.side.clone());
+                    let in_ours = shift_range(&b.base, self.offset(&self.ours, a));
+                    chunks.push(ChunkKind::Theirs, b.base.clone(), in_ours, b.side.clone());
                     right.next();
                 }
                 (Some(a), Some(b)) => {
-                    if a.base != b.base || !self.ours.equal(&a.side, &self.theirs, &b.side) {
+                    if a.base != b.base || !self.ours.range_equals(&a.side, &self.theirs, &b.side) {
                         let base = a.base.start.min(b.base.start)..a.base.end.max(b.base.end);
-                        let here = widened(&a.side, &a.base, &base);
-                        let there = widened(&b.side, &b.base, &base);
-                        chunks.push(ChunkKind::Conflict, base, here, there);
+                        let in_ours = widen_range(&a.side, &a.base, &base);
+                        let in_theirs = widen_range(&b.side, &b.base, &base);
+                        chunks.push(ChunkKind::Conflict, base, in_ours, in_theirs);
                     }
                     if a.base.end >= b.base.end {
                         right.next();
@@ -140,16 +117,16 @@ impl<'a> TextMerge<'a> {
                         left.next();
                     }
                 }
-                // Unreachable: with changes left on one side only, one of the first two cases applies.
+                // Unreachable: if only one side has changes left, one of the first two arms matches.
                 (None, Some(_)) | (Some(_), None) => return chunks.0,
             }
         }
     }
 
-    /// Returns the shift of lines between the base and a side before the change `next`, or at the end of the
-    /// text if there is none.
-    fn offset(&self, side: &Lines<'_>, next: Option<&Change>) -> isize {
-        next.map_or(side.len().cast_signed() - self.base.len().cast_signed(), Change::offset)
+    /// Returns the difference between line numbers of a side and of the base before the change `next`, or at
+    /// the end of the text if there is no next change.
+    fn offset(&self, side: &Lines<'_>, next: Option<&LineChange>) -> isize {
+        next.map_or(side.len().cast_signed() - self.base.len().cast_signed(), LineChange::offset)
     }
 
     /// Returns all chunks that differ in at least one version.
@@ -157,12 +134,12 @@ impl<'a> TextMerge<'a> {
         &self.chunks
     }
 
-    /// Returns whether there are no conflicts.
+    /// Returns true if there are no conflicts.
     pub fn is_clean(&self) -> bool {
         self.chunks.iter().all(|chunk| chunk.kind != ChunkKind::Conflict)
     }
 
-    /// Turns every change into a conflict, for a review of all changes.
+    /// Turns every change into a conflict, so that [`TextMerge::render`] shows all of them.
     #[must_use]
     pub fn with_all_in_conflict(mut self) -> Self {
         for chunk in self.chunks.iter_mut().filter(|chunk| chunk.kind != ChunkKind::Both) {
@@ -172,10 +149,10 @@ impl<'a> TextMerge<'a> {
     }
 
     /// Returns the conflicting lines.
-    pub fn conflicts(&self) -> Vec<Region> {
+    pub fn conflicts(&self) -> Vec<LineConflict> {
         let conflicts = self.chunks.iter().filter(|chunk| chunk.kind == ChunkKind::Conflict);
         conflicts
-            .map(|chunk| Region {
+            .map(|chunk| LineConflict {
                 base: chunk.base.clone(),
                 ours: chunk.ours.clone(),
                 theirs: chunk.theirs.clone(),
@@ -190,25 +167,25 @@ impl<'a> TextMerge<'a> {
 
     /// Returns the merged text with conflicts resolved by `favor`.
     pub fn favor(&self, favor: Favor) -> Vec<u8> {
-        render::settled(self, favor)
+        render::resolve(self, favor)
     }
 
-    /// Returns the merged text with conflict markers, and the number of conflicts, which depends on the
-    /// style.
+    /// Returns the merged text with conflict markers, and the number of conflicts. Both depend on the style.
     pub fn render(&self, style: Style, labels: &Labels<'_>) -> (Vec<u8>, usize) {
-        render::with_markers(self, style, labels)
+        render::render_with_markers(self, style, labels)
     }
 }
 
 /// Maps lines of the base to a side that did not change them.
-fn moved(base: &Range<usize>, offset: isize) -> Range<usize> {
+fn shift_range(base: &Range<usize>, offset: isize) -> Range<usize> {
     let at = |line: usize| line.saturating_add_signed(offset);
     at(base.start)..at(base.end)
 }
 
-/// Extends the lines of a side to a larger range of the base. If that range includes an earlier change of the
-/// side, the start is too large; the chunk is merged with the earlier one then, and only the end counts.
-fn widened(side: &Range<usize>, base: &Range<usize>, to: &Range<usize>) -> Range<usize> {
+/// Widens a range of lines of a side when its range of the base grows to `to`. If `to` includes an earlier
+/// change of the side, the start of the result is wrong. It is not used, because the chunk is then merged into
+/// the previous one.
+fn widen_range(side: &Range<usize>, base: &Range<usize>, to: &Range<usize>) -> Range<usize> {
     side.start.saturating_sub(base.start - to.start)..side.end + (to.end - base.end)
 }
 
@@ -216,7 +193,7 @@ fn widened(side: &Range<usize>, base: &Range<usize>, to: &Range<usize>) -> Range
 struct Chunks(Vec<Chunk>);
 
 impl Chunks {
-    /// Adds a chunk, or extends the last one if they touch.
+    /// Adds a chunk, or extends the last chunk if it is adjacent.
     fn push(&mut self, kind: ChunkKind, base: Range<usize>, ours: Range<usize>, theirs: Range<usize>) {
         if let Some(last) = self.0.last_mut()
             && (ours.start <= last.ours.end || theirs.start <= last.theirs.end)

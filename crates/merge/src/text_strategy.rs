@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::conflict::{Conflict, ConflictLocation};
-use crate::file::{Input, Merged, Outcome, Side, Versions};
+use crate::file::{Input, MergedContent, Outcome, Side, Versions};
 use crate::file_type;
 use crate::rule::FileRule;
 use crate::strategy::Strategy;
@@ -18,45 +18,45 @@ impl Strategy for Text {
     }
 
     fn merge(&self, input: &Input<'_>, _: &FileRule) -> Outcome {
-        let merged = Decoded::new(input).and_then(|decoded| {
+        let merged = DecodedVersions::new(input).and_then(|decoded| {
             let text = decoded.compare()?;
             Ok(text.merged().map(|content| decoded.encoding.encode(content)).ok_or_else(|| text.conflicts()))
         });
         match merged {
             Err(reason) => Outcome::Conflict(Conflict::whole("text", reason)),
-            Ok(Ok(content)) => Outcome::Merged(Merged::new(content)),
+            Ok(Ok(content)) => Outcome::Merged(MergedContent::new(content)),
             Ok(Err(conflicts)) => Outcome::Conflict(Conflict {
                 strategy: "text",
                 reason: "both sides changed the same lines".to_owned(),
-                places: conflicts.into_iter().map(ConflictLocation::Lines).collect(),
+                locations: conflicts.into_iter().map(ConflictLocation::Lines).collect(),
             }),
         }
     }
 
-    fn settle(&self, input: &Input<'_>, _: &FileRule, side: Side) -> Vec<u8> {
+    fn resolve(&self, input: &Input<'_>, _: &FileRule, side: Side) -> Vec<u8> {
         let favor = match side {
             Side::Ours => Favor::Ours,
             Side::Theirs => Favor::Theirs,
         };
-        let settled = Decoded::new(input)
+        let resolved = DecodedVersions::new(input)
             .and_then(|decoded| Ok(decoded.encoding.encode(decoded.compare()?.favor(favor))));
-        settled.unwrap_or_else(|_| input.versions.of(side).to_vec())
+        resolved.unwrap_or_else(|_| input.versions.of(side).to_vec())
     }
 }
 
-/// Three versions in an encoding in which LF is a single byte.
-struct Decoded<'a> {
+/// Three versions, converted to an encoding in which LF is a single byte.
+struct DecodedVersions<'a> {
     encoding: Encoding,
     versions: [Cow<'a, [u8]>; 3],
 }
 
-impl<'a> Decoded<'a> {
+impl<'a> DecodedVersions<'a> {
     fn new(input: &Input<'a>) -> Result<Self, String> {
         let Versions { base, ours, theirs } = input.versions;
         let encoding = Encoding::of(ours);
         let decode = |text: &'a [u8]| match encoding {
             _ if Encoding::of(text) != encoding && !text.is_empty() => {
-                Err("the versions are written in different encodings".to_owned())
+                Err("the versions have different encodings".to_owned())
             }
             Encoding::Bytes => Ok(Cow::Borrowed(text)),
             _ => encoding.decode(text).map(Cow::Owned),
@@ -93,8 +93,8 @@ impl Encoding {
             Self::Utf16Big => u16::from_be_bytes([pair[0], pair[1]]),
             _ => u16::from_le_bytes([pair[0], pair[1]]),
         };
-        let letters: Result<String, _> = char::decode_utf16(text.chunks_exact(2).map(unit)).collect();
-        letters.map(String::into_bytes).map_err(|_| "a version is not valid UTF-16".to_owned())
+        let decoded: Result<String, _> = char::decode_utf16(text.chunks_exact(2).map(unit)).collect();
+        decoded.map(String::into_bytes).map_err(|_| "a version is not valid UTF-16".to_owned())
     }
 
     fn encode(self, text: Vec<u8>) -> Vec<u8> {
@@ -102,7 +102,7 @@ impl Encoding {
             return text;
         }
         let bytes = |unit: u16| if self == Self::Utf16Big { unit.to_be_bytes() } else { unit.to_le_bytes() };
-        // The text consists of whole lines of decoded text, so it is valid UTF-8.
+        // The merged text consists of whole lines of decoded text. Therefore it is valid UTF-8.
         String::from_utf8_lossy(&text).encode_utf16().flat_map(bytes).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! TOML format.
 //!
 //! `toml_edit` parses documents and writes tables, which may be scattered over the text. Arrays and inline
-//! tables are written like JSON, which has the same shape.
+//! tables have the same structure as in JSON and are written by [`Layout`].
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -12,8 +12,8 @@ use toml_edit::{ArrayOfTables, DocumentMut, Item, Key, Table, Value as Inline};
 use crate::file::Side;
 use crate::layout::{Layout, Syntax};
 use crate::structured::Format;
-use crate::value::merge::{Documents, Merged, Part};
-use crate::value::{Document, MAX_DEPTH, Node, Value};
+use crate::value::merge::{Documents, MergedValue, Part};
+use crate::value::{Document, MAX_DEPTH, SyntaxNode, Value};
 
 /// TOML format.
 pub(crate) struct Toml;
@@ -25,16 +25,16 @@ impl Format for Toml {
         parse(text, arena)
     }
 
-    fn write(documents: Documents<'_>, merged: &Merged<'_>) -> Option<String> {
-        let Merged::Parts(side, node, parts) = merged else {
+    fn write(documents: Documents<'_>, merged: &MergedValue<'_>) -> Option<String> {
+        let MergedValue::Parts(side, node, parts) = merged else {
             return Some(documents.of(merged.side()).text.to_owned());
         };
         let [ours, theirs] = [documents.ours, documents.theirs].map(|document| document.text.parse().ok());
         let (ours, theirs): (DocumentMut, DocumentMut) = (ours?, theirs?);
-        let mut found = HashMap::new();
-        find_table(&mut found, &documents.ours.root, ours.as_table());
-        find_table(&mut found, &documents.theirs.root, theirs.as_table());
-        let writer = Writer { found, layout: Layout::new(documents, Syntax::Toml) };
+        let mut parts_by_node = HashMap::new();
+        index_table(&mut parts_by_node, &documents.ours.root, ours.as_table());
+        index_table(&mut parts_by_node, &documents.theirs.root, theirs.as_table());
+        let writer = Writer { parts_by_node, layout: Layout::new(documents, Syntax::Toml) };
         let mut written = match side {
             Side::Ours => ours.clone(),
             Side::Theirs => theirs.clone(),
@@ -54,8 +54,8 @@ pub(crate) fn parse<'a>(text: &'a str, arena: &'a Bump) -> Option<Document<'a>> 
     Some(Document { text, root, comments: comments(text) })
 }
 
-fn node<'a>(key: &'a str, start: usize, span: Range<usize>, value: Value<'a>) -> Node<'a> {
-    Node { key, start, span, value }
+fn node<'a>(key: &'a str, start: usize, span: Range<usize>, value: Value<'a>) -> SyntaxNode<'a> {
+    SyntaxNode { key, start, span, value }
 }
 
 struct Reader<'a> {
@@ -64,15 +64,15 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn kept(&self, nodes: impl Iterator<Item = Option<Node<'a>>>) -> Option<&'a [Node<'a>]> {
+    fn allocate(&self, nodes: impl Iterator<Item = Option<SyntaxNode<'a>>>) -> Option<&'a [SyntaxNode<'a>]> {
         Some(self.arena.alloc_slice_fill_iter(nodes.collect::<Option<Vec<_>>>()?))
     }
 
-    fn members(&self, table: &Table, depth: usize) -> Option<&'a [Node<'a>]> {
-        self.kept(table.iter().map(|(key, item)| self.item(key, table.key(key)?, item, depth)))
+    fn members(&self, table: &Table, depth: usize) -> Option<&'a [SyntaxNode<'a>]> {
+        self.allocate(table.iter().map(|(key, item)| self.item(key, table.key(key)?, item, depth)))
     }
 
-    fn item(&self, name: &str, key: &Key, item: &Item, depth: usize) -> Option<Node<'a>> {
+    fn item(&self, name: &str, key: &Key, item: &Item, depth: usize) -> Option<SyntaxNode<'a>> {
         let name = self.arena.alloc_str(name);
         let start = key.span().map_or(0, |span| span.start);
         match item {
@@ -82,14 +82,14 @@ impl<'a> Reader<'a> {
             Item::Table(table) => Some(self.table(name, start, table, depth)?),
             Item::ArrayOfTables(tables) => {
                 let tables = tables.iter().map(|table| self.table("", start, table, depth + 1));
-                let elements = self.kept(tables)?;
+                let elements = self.allocate(tables)?;
                 let span = enclosing_range(elements).unwrap_or(start..start);
                 Some(node(name, span.start, span, Value::Array(elements)))
             }
         }
     }
 
-    fn table(&self, name: &'a str, start: usize, table: &Table, depth: usize) -> Option<Node<'a>> {
+    fn table(&self, name: &'a str, start: usize, table: &Table, depth: usize) -> Option<SyntaxNode<'a>> {
         let members = self.members(table, depth + 1)?;
         let span = table.span().into_iter().chain(enclosing_range(members));
         let span = span.reduce(|one, other| one.start.min(other.start)..one.end.max(other.end));
@@ -97,11 +97,11 @@ impl<'a> Reader<'a> {
         Some(node(name, span.start, span, Value::Object(members)))
     }
 
-    fn value(&self, name: &'a str, start: usize, value: &Inline, depth: usize) -> Option<Node<'a>> {
+    fn value(&self, name: &'a str, start: usize, value: &Inline, depth: usize) -> Option<SyntaxNode<'a>> {
         if depth > MAX_DEPTH {
             return None;
         }
-        let found = match value {
+        let parsed = match value {
             Inline::String(text) => Value::String(self.arena.alloc_str(text.value())),
             Inline::Integer(_) | Inline::Float(_) | Inline::Boolean(_) | Inline::Datetime(_) => {
                 Value::Literal(self.text.get(value.span()?)?)
@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
             Inline::Array(array) => {
                 let elements =
                     array.iter().map(|value| self.value("", value.span()?.start, value, depth + 1));
-                Value::Array(self.kept(elements)?)
+                Value::Array(self.allocate(elements)?)
             }
             Inline::InlineTable(table) if table.is_dotted() => return None,
             Inline::InlineTable(table) => {
@@ -117,15 +117,15 @@ impl<'a> Reader<'a> {
                     let start = table.key(key)?.span()?.start;
                     self.value(self.arena.alloc_str(key), start, value, depth + 1)
                 });
-                Value::Object(self.kept(members)?)
+                Value::Object(self.allocate(members)?)
             }
         };
-        Some(node(name, start, value.span()?, found))
+        Some(node(name, start, value.span()?, parsed))
     }
 }
 
 /// Returns the range that encloses all nodes; `None` if there are none.
-fn enclosing_range(nodes: &[Node<'_>]) -> Option<Range<usize>> {
+fn enclosing_range(nodes: &[SyntaxNode<'_>]) -> Option<Range<usize>> {
     Some(nodes.iter().map(|node| node.start).min()?..nodes.iter().map(|node| node.span.end).max()?)
 }
 
@@ -171,44 +171,44 @@ enum TomlPart<'t> {
     Tables(&'t ArrayOfTables),
 }
 
-/// Parts and keys by the address of the node that was made from them.
+/// Parts of `toml_edit` documents with their keys, by the address of the [`SyntaxNode`] created from them.
 type PartIndex<'t> = HashMap<*const (), (Option<&'t Key>, TomlPart<'t>)>;
 
-fn id(node: &Node<'_>) -> *const () {
+fn id(node: &SyntaxNode<'_>) -> *const () {
     std::ptr::from_ref(node).cast()
 }
 
-fn find_table<'t>(found: &mut PartIndex<'t>, node: &Node<'_>, table: &'t Table) {
+fn index_table<'t>(parts_by_node: &mut PartIndex<'t>, node: &SyntaxNode<'_>, table: &'t Table) {
     for (child, (name, item)) in node.children().iter().zip(table.iter()) {
         let part = match item {
             Item::Value(value) => TomlPart::Value(value),
             Item::Table(table) => {
-                find_table(found, child, table);
+                index_table(parts_by_node, child, table);
                 TomlPart::Table(table)
             }
             Item::ArrayOfTables(tables) => {
                 for (element, table) in child.children().iter().zip(tables.iter()) {
-                    find_table(found, element, table);
-                    found.insert(id(element), (None, TomlPart::Table(table)));
+                    index_table(parts_by_node, element, table);
+                    parts_by_node.insert(id(element), (None, TomlPart::Table(table)));
                 }
                 TomlPart::Tables(tables)
             }
             Item::None => continue,
         };
-        found.insert(id(child), (table.key(name), part));
+        parts_by_node.insert(id(child), (table.key(name), part));
     }
 }
 
 struct Writer<'d, 't> {
-    found: PartIndex<'t>,
+    parts_by_node: PartIndex<'t>,
     layout: Layout<'d>,
 }
 
 impl<'d> Writer<'d, '_> {
-    /// Returns a merged value as an item without a position; `None` if there is no way to write it.
-    fn item(&self, merged: &Merged<'d>) -> Option<Item> {
-        let (_, found) = self.found.get(&id(merged.node()))?;
-        let mut item = match found {
+    /// Returns a merged value as an item without a position; `None` if it cannot be written.
+    fn item(&self, merged: &MergedValue<'d>) -> Option<Item> {
+        let (_, part) = self.parts_by_node.get(&id(merged.node()))?;
+        let mut item = match part {
             TomlPart::Value(value) => Item::Value((*value).clone()),
             TomlPart::Table(table) => Item::Table((*table).clone()),
             TomlPart::Tables(tables) => Item::ArrayOfTables((*tables).clone()),
@@ -218,8 +218,8 @@ impl<'d> Writer<'d, '_> {
     }
 
     /// Changes an item of the template to the merged value.
-    fn change(&self, item: &mut Item, merged: &Merged<'d>) -> Option<()> {
-        let Merged::Parts(side, node, parts) = merged else { return Some(()) };
+    fn change(&self, item: &mut Item, merged: &MergedValue<'d>) -> Option<()> {
+        let MergedValue::Parts(side, node, parts) = merged else { return Some(()) };
         match item {
             Item::None => None,
             Item::Table(table) => self.table(table, *side, node, parts),
@@ -231,14 +231,14 @@ impl<'d> Writer<'d, '_> {
         }
     }
 
-    fn table(&self, table: &mut Table, side: Side, node: &Node<'d>, parts: &[Part<'d>]) -> Option<()> {
-        let staying = parts.iter().filter(|part| self.stays(side, node, part));
-        let staying: HashSet<&str> = staying.map(|part| part.value.node().key).collect();
-        table.retain(|key, _| staying.contains(key));
+    fn table(&self, table: &mut Table, side: Side, node: &SyntaxNode<'d>, parts: &[Part<'d>]) -> Option<()> {
+        let retained = parts.iter().filter(|part| self.keeps_position(side, node, part));
+        let retained: HashSet<&str> = retained.map(|part| part.value.node().key).collect();
+        table.retain(|key, _| retained.contains(key));
         for part in parts {
             let (merged, key) = (&part.value, part.value.node().key);
-            if !staying.contains(key) {
-                let (key, _) = self.found.get(&id(merged.node()))?;
+            if !retained.contains(key) {
+                let (key, _) = self.parts_by_node.get(&id(merged.node()))?;
                 table.insert_formatted((*key)?, without_position(self.item(merged)?));
             } else if merged.side() == side {
                 self.change(table.get_mut(key)?, merged)?;
@@ -247,21 +247,23 @@ impl<'d> Writer<'d, '_> {
                 replace(old, new);
             }
         }
-        if staying.len() < parts.len() {
+        if retained.len() < parts.len() {
             sort_members(table, parts);
         }
         if parts.is_empty() {
-            // Otherwise no line would be left that defines the table.
+            // Without a header, no line would define the empty table.
             table.set_implicit(false);
         }
         Some(())
     }
 
-    /// Returns whether a member keeps its position in the template. A member that changes between value and
-    /// table is inserted again.
-    fn stays(&self, side: Side, node: &Node<'d>, part: &Part<'d>) -> bool {
-        let is_value = |node: &Node<'_>| matches!(self.found.get(&id(node)), Some((_, TomlPart::Value(_))));
-        let old = part.slot.and_then(|at| node.children().get(at));
+    /// Returns true if a member keeps its position in the template. A member that changes from value to table
+    /// or back is removed and inserted.
+    fn keeps_position(&self, side: Side, node: &SyntaxNode<'d>, part: &Part<'d>) -> bool {
+        let is_value = |node: &SyntaxNode<'_>| {
+            matches!(self.parts_by_node.get(&id(node)), Some((_, TomlPart::Value(_))))
+        };
+        let old = part.template_index.and_then(|at| node.children().get(at));
         old.is_some_and(|old| part.value.side() == side || is_value(old) && is_value(part.value.node()))
     }
 
@@ -269,8 +271,8 @@ impl<'d> Writer<'d, '_> {
         let old = std::mem::replace(tables, ArrayOfTables::new());
         let mut old: Vec<Option<Table>> = old.into_iter().map(Some).collect();
         for part in parts {
-            let from_lead = part.slot.filter(|_| part.value.side() == side);
-            let item = match from_lead {
+            let template_index = part.template_index.filter(|_| part.value.side() == side);
+            let item = match template_index {
                 Some(at) => {
                     let mut item = Item::Table(old.get_mut(at)?.take()?);
                     self.change(&mut item, &part.value)?;
@@ -284,10 +286,10 @@ impl<'d> Writer<'d, '_> {
     }
 }
 
-/// Sorts members in the order of the merge. New ones were appended.
+/// Sorts members in the order of the merged parts. New members were appended.
 fn sort_members(table: &mut Table, parts: &[Part<'_>]) {
     let keys: Vec<String> = table.iter().map(|(key, _)| key.to_owned()).collect();
-    // Removing from the end moves no entries.
+    // Removing from the end does not shift other entries.
     let taken = keys.iter().rev().filter_map(|key| table.remove_entry(key));
     let mut taken: HashMap<String, (Key, Item)> =
         taken.map(|(key, item)| (key.get().to_owned(), (key, item))).collect();
@@ -298,7 +300,7 @@ fn sort_members(table: &mut Table, parts: &[Part<'_>]) {
     }
 }
 
-/// Writes an empty array of tables as `[]`: without tables no line would define it.
+/// Writes an empty array of tables as `[]`, since without tables no line would define it.
 fn write_empty(table: &mut Table, key: &str) {
     let Some((mut key, item)) = table.get_key_value_mut(key) else { return };
     if matches!(item, Item::ArrayOfTables(tables) if tables.is_empty()) {

@@ -1,9 +1,9 @@
-//! Merges that need no strategy.
+//! Merges that do not need a strategy.
 
 use crate::file::Input;
 
-/// Returns the result if no strategy has to run: one side changed nothing, or both sides are equal and equal
-/// changes do not add up.
+/// Returns the merged content if one side changed nothing, or both sides are equal. If `is_cumulative`, equal
+/// changes of both sides must be merged by the strategy.
 pub(crate) fn trivial<'a>(input: &Input<'a>, is_cumulative: bool) -> Option<&'a [u8]> {
     let versions = &input.versions;
     let are_equal = versions.ours == versions.theirs && !is_cumulative;

@@ -1,40 +1,40 @@
 //! Syntax tree for JSON, YAML and TOML, in which each value has its span in the source text.
 //!
-//! One merge works for all three formats ([`merge`]). Literals are compared as source text: `1`, `1.0` and
-//! `1.00` differ, and no number is too large.
+//! All three formats share one merge ([`merge`]). Literals are compared as source text: `1` and `1.0` differ,
+//! and numbers of any size are supported.
 
 mod arrays;
-mod keyed;
 pub(crate) mod merge;
+mod named_children;
 
 use std::ops::Range;
 
 pub(crate) use self::arrays::canonical;
-use self::keyed::Keyed;
+use self::named_children::NamedChildren;
 
-/// Limit for nested values. It bounds the recursion of everything that walks the tree.
+/// Maximum depth of nested values. It bounds the recursion of all functions that walk the tree.
 pub(crate) const MAX_DEPTH: usize = 200;
 
-/// Parsed source text.
+/// Parsed document.
 #[derive(Debug)]
 pub(crate) struct Document<'a> {
     pub(crate) text: &'a str,
-    pub(crate) root: Node<'a>,
-    /// All comments, as written.
+    pub(crate) root: SyntaxNode<'a>,
+    /// Source texts of all comments.
     pub(crate) comments: Vec<&'a str>,
 }
 
 impl<'a> Document<'a> {
     /// Returns the source text of a span; empty if the span is out of range.
-    pub(crate) fn written(&self, span: &Range<usize>) -> &'a str {
+    pub(crate) fn source_text(&self, span: &Range<usize>) -> &'a str {
         self.text.get(span.clone()).unwrap_or_default()
     }
 }
 
-/// A value and its position. Children and strings are allocated in an arena, which is faster than one
-/// allocation each.
+/// Value with its position. Children and strings are allocated in an arena, which is faster than separate
+/// allocations.
 #[derive(Debug, Clone)]
-pub(crate) struct Node<'a> {
+pub(crate) struct SyntaxNode<'a> {
     /// Key of an object's member; empty for other values.
     pub(crate) key: &'a str,
     /// Byte offset at which the value begins, including its key or a YAML dash.
@@ -47,17 +47,17 @@ pub(crate) struct Node<'a> {
 /// Kind and content of a value.
 #[derive(Debug, Clone)]
 pub(crate) enum Value<'a> {
-    /// A number, boolean, null or date, as written on a single line.
+    /// Source text of a number, boolean, null or date, on a single line.
     Literal(&'a str),
     String(&'a str),
-    Array(&'a [Node<'a>]),
+    Array(&'a [SyntaxNode<'a>]),
     /// Members in source order, without duplicate keys.
-    Object(&'a [Node<'a>]),
+    Object(&'a [SyntaxNode<'a>]),
 }
 
-impl<'a> Node<'a> {
-    /// Returns elements or members; empty for scalars.
-    pub(crate) fn children(&self) -> &'a [Node<'a>] {
+impl<'a> SyntaxNode<'a> {
+    /// Returns the elements or members; empty for scalars.
+    pub(crate) fn children(&self) -> &'a [SyntaxNode<'a>] {
         match &self.value {
             Value::Array(nodes) | Value::Object(nodes) => nodes,
             Value::Literal(_) | Value::String(_) => &[],
@@ -71,15 +71,15 @@ impl<'a> Node<'a> {
 }
 
 /// Compares values; the order of an object's members is not significant.
-impl PartialEq for Node<'_> {
+impl PartialEq for SyntaxNode<'_> {
     fn eq(&self, other: &Self) -> bool {
         match (&self.value, &other.value) {
             (Value::Literal(one), Value::Literal(other)) => one == other,
             (Value::String(one), Value::String(other)) => one == other,
             (Value::Array(one), Value::Array(other)) => one == other,
             (Value::Object(one), Value::Object(other)) => {
-                let found = Keyed::members(other);
-                let same = |(at, node): (usize, &Node<'_>)| {
+                let found = NamedChildren::by_key(other);
+                let same = |(at, node): (usize, &SyntaxNode<'_>)| {
                     found.find(node.key, at).is_some_and(|at| *node == other[at])
                 };
                 one.len() == other.len() && one.iter().enumerate().all(same)
@@ -89,12 +89,12 @@ impl PartialEq for Node<'_> {
     }
 }
 
-/// Returns whether two members have the same key.
-pub(crate) fn has_duplicate_key(members: &[Node<'_>]) -> bool {
-    if members.len() > keyed::LINEAR_SEARCH_MAX {
-        return Keyed::members(members).has_duplicates();
+/// Returns true if two members have the same key.
+pub(crate) fn has_duplicate_key(members: &[SyntaxNode<'_>]) -> bool {
+    if members.len() > named_children::LINEAR_SEARCH_MAX {
+        return NamedChildren::by_key(members).has_duplicates();
     }
-    let is_before =
-        |(at, node): (usize, &Node<'_>)| members[..at].iter().any(|before| before.key == node.key);
-    members.iter().enumerate().any(is_before)
+    let sorts_before =
+        |(at, node): (usize, &SyntaxNode<'_>)| members[..at].iter().any(|before| before.key == node.key);
+    members.iter().enumerate().any(sorts_before)
 }

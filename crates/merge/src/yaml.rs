@@ -1,9 +1,9 @@
-//! The common subset of YAML: mappings and sequences of strings and numbers.
+//! Parser for the common subset of YAML: mappings and sequences of strings and numbers.
 //!
-//! `saphyr-parser` reports values and their positions. Between them only known syntax is accepted: keys,
-//! colons, dashes, commas, whitespace and comments. Files with anchors, aliases, tags, merge keys,
-//! directives, several documents, keys other than plain strings or anything else are merged as text. No crate
-//! for editing YAML is used: the existing ones are young, and the output is parsed again in any case.
+//! `saphyr-parser` reports values and their positions. Between values, only colons, dashes, commas,
+//! whitespace and comments are accepted. Files with anchors, aliases, tags, merge keys, directives, several
+//! documents, keys that are not plain strings, or other syntax are merged as text. There is no mature crate
+//! for editing YAML.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,8 +13,8 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput};
 
 use crate::layout::{self, Syntax};
 use crate::structured::Format;
-use crate::value::merge::{Documents, Merged};
-use crate::value::{Document, MAX_DEPTH, Node, Value, has_duplicate_key};
+use crate::value::merge::{Documents, MergedValue};
+use crate::value::{Document, MAX_DEPTH, SyntaxNode, Value, has_duplicate_key};
 
 /// YAML format.
 pub(crate) struct Yaml;
@@ -26,7 +26,7 @@ impl Format for Yaml {
         parse(text, arena)
     }
 
-    fn write(documents: Documents<'_>, merged: &Merged<'_>) -> Option<String> {
+    fn write(documents: Documents<'_>, merged: &MergedValue<'_>) -> Option<String> {
         Some(layout::write(documents, merged, Syntax::Yaml))
     }
 }
@@ -42,7 +42,7 @@ pub(crate) fn parse<'a>(text: &'a str, arena: &'a Bump) -> Option<Document<'a>> 
         text,
         events: Parser::new_from_str(body),
         offsets,
-        at: text.len() - body.len(),
+        offset: text.len() - body.len(),
         arena,
         comments: Vec::new(),
     };
@@ -52,6 +52,7 @@ pub(crate) fn parse<'a>(text: &'a str, arena: &'a Bump) -> Option<Document<'a>> 
 
 /// Conversion of character offsets to byte offsets.
 struct ByteOffsets {
+    /// Length of the byte order mark, which the parser does not count.
     before: usize,
     /// Byte offset of each character; empty if the text is ASCII.
     starts: Vec<usize>,
@@ -76,22 +77,22 @@ impl ByteOffsets {
     }
 }
 
-/// Reader of values in order. `at` is the offset after everything read so far: the next value of the parser
-/// has to begin there.
+/// Reader of values in source order. `offset` is the end of the text that was read. The next event of the
+/// parser must begin there.
 struct Reader<'a> {
     text: &'a str,
     events: Parser<'a, StrInput<'a>>,
     offsets: ByteOffsets,
-    at: usize,
+    offset: usize,
     arena: &'a Bump,
     comments: Vec<&'a str>,
 }
 
 /// Style of a container.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Style {
+enum ContainerStyle {
     Block,
-    /// Flow style, in brackets. Everything in it is in flow style too.
+    /// Flow style, in brackets. All nested containers are in flow style as well.
     Flow,
 }
 
@@ -102,38 +103,38 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the only document of a stream.
-    fn document(&mut self) -> Option<Node<'a>> {
+    fn document(&mut self) -> Option<SyntaxNode<'a>> {
         matches!(self.event()?.0, Event::StreamStart).then_some(())?;
         let Event::DocumentStart(is_marked) = self.event()?.0 else { return None };
-        self.skip();
+        self.skip_trivia();
         if is_marked {
-            self.take("---")?;
-            self.skip();
+            self.consume("---")?;
+            self.skip_trivia();
         }
         let (event, span) = self.event()?;
-        let root = self.value("", self.at, event, span, Style::Block, 0)?;
+        let root = self.value("", self.offset, event, span, ContainerStyle::Block, 0)?;
         matches!(self.event()?.0, Event::DocumentEnd).then_some(())?;
         matches!(self.event()?.0, Event::StreamEnd).then_some(())?;
-        self.skip();
-        let _ = self.take("...");
-        self.skip();
-        (self.at == self.text.len()).then_some(root)
+        self.skip_trivia();
+        let _ = self.consume("...");
+        self.skip_trivia();
+        (self.offset == self.text.len()).then_some(root)
     }
 
     fn rest(&self) -> &'a str {
-        &self.text[self.at..]
+        &self.text[self.offset..]
     }
 
-    fn take(&mut self, sign: &str) -> Option<()> {
-        self.rest().starts_with(sign).then(|| self.at += sign.len())
+    fn consume(&mut self, token: &str) -> Option<()> {
+        self.rest().starts_with(token).then(|| self.offset += token.len())
     }
 
     /// Skips whitespace and comments.
-    fn skip(&mut self) {
+    fn skip_trivia(&mut self) {
         loop {
             let rest = self.rest();
             let space = rest.len() - rest.trim_start_matches([' ', '\t', '\r', '\n']).len();
-            self.at += space;
+            self.offset += space;
             if !self.rest().starts_with('#') {
                 return;
             }
@@ -145,28 +146,28 @@ impl<'a> Reader<'a> {
         let rest = self.rest();
         let comment = rest[..rest.find('\n').unwrap_or(rest.len())].trim_end_matches('\r');
         self.comments.push(comment);
-        self.at += comment.len();
+        self.offset += comment.len();
     }
 
-    /// Reads a comment on the last line of a block, which belongs to the block.
+    /// Reads the comment after the last value of a block on the same line, which belongs to the block.
     fn trailing_comment(&mut self) {
         let rest = self.rest();
         let space = rest.len() - rest.trim_start_matches([' ', '\t']).len();
         if space > 0 && rest[space..].starts_with('#') {
-            self.at += space;
+            self.offset += space;
             self.comment();
         }
     }
 
     /// Records the comment after the indicator of a block scalar, without advancing.
     fn header_comment(&mut self) {
-        let start = self.at;
+        let start = self.offset;
         let line = self.rest().lines().next().unwrap_or_default();
         if let Some(comment) = line.find('#') {
-            self.at += comment;
+            self.offset += comment;
             self.comment();
         }
-        self.at = start;
+        self.offset = start;
     }
 
     fn value(
@@ -175,9 +176,9 @@ impl<'a> Reader<'a> {
         start: usize,
         event: Event<'a>,
         span: Range<usize>,
-        style: Style,
+        style: ContainerStyle,
         depth: usize,
-    ) -> Option<Node<'a>> {
+    ) -> Option<SyntaxNode<'a>> {
         if depth > MAX_DEPTH {
             return None;
         }
@@ -192,7 +193,7 @@ impl<'a> Reader<'a> {
             })?,
             _ => return None,
         };
-        Some(Node { key, start, span, value })
+        Some(SyntaxNode { key, start, span, value })
     }
 
     fn scalar(
@@ -204,10 +205,10 @@ impl<'a> Reader<'a> {
         let written = self.text.get(span.clone())?;
         if style == ScalarStyle::Plain && written.is_empty() {
             // The parser reports an empty scalar at an arbitrary position.
-            return Some((self.at..self.at, Value::Literal("")));
+            return Some((self.offset..self.offset, Value::Literal("")));
         }
-        self.skip();
-        let start = self.at;
+        self.skip_trivia();
+        let start = self.offset;
         let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
         // For a block scalar, the parser reports the position of its first line.
         (if is_block { self.rest().starts_with(['|', '>']) } else { start == span.start }).then_some(())?;
@@ -221,48 +222,49 @@ impl<'a> Reader<'a> {
                 span.start + written.trim_end_matches([' ', '\t', '\r', '\n']).len()
             }
         };
-        self.at = end.max(start);
+        self.offset = end.max(start);
         let value = match style {
             ScalarStyle::Plain if is_literal(written) && !written.contains('\n') => Value::Literal(written),
-            _ => Value::String(self.kept(text)),
+            _ => Value::String(self.allocate(text)),
         };
-        Some((start..self.at, value))
+        Some((start..self.offset, value))
     }
 
     fn container(
         &mut self,
         span: Range<usize>,
-        outer: Style,
-        read: impl FnOnce(&mut Self, Style) -> Option<Value<'a>>,
+        outer: ContainerStyle,
+        read: impl FnOnce(&mut Self, ContainerStyle) -> Option<Value<'a>>,
     ) -> Option<(Range<usize>, Value<'a>)> {
-        self.skip();
-        let start = self.at;
-        let style = if span.is_empty() { Style::Block } else { Style::Flow };
+        self.skip_trivia();
+        let start = self.offset;
+        let style = if span.is_empty() { ContainerStyle::Block } else { ContainerStyle::Flow };
         // For a sequence without indentation, the parser reports the position of its first element.
-        let is_here = start == span.start || style == Style::Block && self.rest().starts_with('-');
-        if !is_here || outer == Style::Flow && style == Style::Block {
+        let is_expected =
+            start == span.start || style == ContainerStyle::Block && self.rest().starts_with('-');
+        if !is_expected || outer == ContainerStyle::Flow && style == ContainerStyle::Block {
             return None;
         }
-        if style == Style::Flow {
-            self.at += 1;
+        if style == ContainerStyle::Flow {
+            self.offset += 1;
         }
         let value = read(self, style)?;
-        if style == Style::Block {
+        if style == ContainerStyle::Block {
             self.trailing_comment();
         }
-        Some((start..self.at, value))
+        Some((start..self.offset, value))
     }
 
-    fn members(&mut self, style: Style, depth: usize) -> Option<&'a [Node<'a>]> {
-        let mut members: Vec<Node<'a>> = Vec::new();
+    fn members(&mut self, style: ContainerStyle, depth: usize) -> Option<&'a [SyntaxNode<'a>]> {
+        let mut members: Vec<SyntaxNode<'a>> = Vec::new();
         loop {
             let (event, span) = self.event()?;
             if event == Event::MappingEnd {
                 self.close(style, "}", !members.is_empty())?;
                 return Some(self.arena.alloc_slice_fill_iter(members));
             }
-            self.separate(style, members.is_empty())?;
-            let start = self.at;
+            self.advance_to_child(style, members.is_empty())?;
+            let start = self.offset;
             let key = self.key(event, span)?;
             let (event, span) = self.event()?;
             members.push(self.value(key, start, event, span, style, depth)?);
@@ -271,28 +273,28 @@ impl<'a> Reader<'a> {
 
     fn key(&mut self, event: Event<'a>, span: Range<usize>) -> Option<&'a str> {
         let Event::Scalar(key, style, 0, None) = event else { return None };
-        let is_known = match style {
+        let is_supported = match style {
             ScalarStyle::Plain => key != "<<" && !span.is_empty(),
-            // A quoted literal is a different key from the unquoted one for some parsers.
+            // Some parsers treat a quoted literal and an unquoted one as different keys.
             ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => !is_literal(&key),
             ScalarStyle::Literal | ScalarStyle::Folded => false,
         };
-        (is_known && self.at == span.start).then_some(())?;
-        self.at = span.end;
+        (is_supported && self.offset == span.start).then_some(())?;
+        self.offset = span.end;
         let rest = self.rest();
-        self.at += rest.len() - rest.trim_start_matches(' ').len();
-        self.take(":")?;
-        Some(self.kept(key))
+        self.offset += rest.len() - rest.trim_start_matches(' ').len();
+        self.consume(":")?;
+        Some(self.allocate(key))
     }
 
-    fn kept(&self, text: Cow<'a, str>) -> &'a str {
+    fn allocate(&self, text: Cow<'a, str>) -> &'a str {
         match text {
             Cow::Borrowed(text) => text,
             Cow::Owned(text) => self.arena.alloc_str(&text),
         }
     }
 
-    fn elements(&mut self, style: Style, depth: usize) -> Option<&'a [Node<'a>]> {
+    fn elements(&mut self, style: ContainerStyle, depth: usize) -> Option<&'a [SyntaxNode<'a>]> {
         let mut elements = Vec::new();
         loop {
             let (event, span) = self.event()?;
@@ -300,38 +302,38 @@ impl<'a> Reader<'a> {
                 self.close(style, "]", !elements.is_empty())?;
                 return Some(self.arena.alloc_slice_fill_iter(elements));
             }
-            self.separate(style, elements.is_empty())?;
-            let start = self.at;
-            if style == Style::Block {
-                self.take("-")?;
+            self.advance_to_child(style, elements.is_empty())?;
+            let start = self.offset;
+            if style == ContainerStyle::Block {
+                self.consume("-")?;
             }
             elements.push(self.value("", start, event, span, style, depth)?);
         }
     }
 
     /// Advances to the next child.
-    fn separate(&mut self, style: Style, is_first: bool) -> Option<()> {
-        self.skip();
-        if style == Style::Flow && !is_first {
-            self.take(",")?;
-            self.skip();
+    fn advance_to_child(&mut self, style: ContainerStyle, is_first: bool) -> Option<()> {
+        self.skip_trivia();
+        if style == ContainerStyle::Flow && !is_first {
+            self.consume(",")?;
+            self.skip_trivia();
         }
         Some(())
     }
 
-    fn close(&mut self, style: Style, sign: &str, may_have_comma: bool) -> Option<()> {
-        if style == Style::Block {
+    fn close(&mut self, style: ContainerStyle, token: &str, may_have_comma: bool) -> Option<()> {
+        if style == ContainerStyle::Block {
             return Some(());
         }
-        self.skip();
-        if may_have_comma && self.take(",").is_some() {
-            self.skip();
+        self.skip_trivia();
+        if may_have_comma && self.consume(",").is_some() {
+            self.skip_trivia();
         }
-        self.take(sign)
+        self.consume(token)
     }
 }
 
-/// Returns the length of the single-quoted scalar at the start of a text. A doubled quote is an escaped one.
+/// Returns the length of the single-quoted scalar at the start of a text. Two quotes are an escaped quote.
 fn single_quoted_length(text: &str) -> Option<usize> {
     let mut at = 1;
     loop {
@@ -355,7 +357,7 @@ fn double_quoted_length(text: &str) -> Option<usize> {
     }
 }
 
-/// Returns whether an unquoted scalar may be something other than a string in any version of YAML.
+/// Returns true if a version of YAML may parse an unquoted scalar as something other than a string.
 fn is_literal(text: &str) -> bool {
     const WORDS: [&str; 11] = ["~", "null", "true", "false", "yes", "no", "on", "off", "y", "n", "="];
     text.is_empty()
@@ -363,8 +365,8 @@ fn is_literal(text: &str) -> bool {
         || WORDS.iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
-/// Returns whether a character is not text, or ends a line only in some versions of YAML.
-fn is_unsupported(letter: char) -> bool {
-    matches!(letter, '\u{feff}' | '\u{2028}' | '\u{2029}')
-        || letter.is_control() && !matches!(letter, '\t' | '\n' | '\r')
+/// Returns true for control characters, and for characters that end a line only in some versions of YAML.
+fn is_unsupported(character: char) -> bool {
+    matches!(character, '\u{feff}' | '\u{2028}' | '\u{2029}')
+        || character.is_control() && !matches!(character, '\t' | '\n' | '\r')
 }

@@ -1,7 +1,7 @@
-//! Content of files, through a small cache of chunks and a worker that reads ahead of sequential readers.
+//! Reading of file content through a small cache of chunks, with a read-ahead thread.
 //!
-//! The kernel caches what it has read, so this cache only bridges the difference between chunks and the
-//! kernel's reads: a chunk that two reads share is read once, and the next one is already loaded.
+//! The kernel caches file content. This cache only avoids loading a chunk once for each of the kernel's
+//! smaller reads, and holds the chunks that were read ahead.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::{Deref, Range};
@@ -11,19 +11,19 @@ use std::thread::JoinHandle;
 
 use workspace_state::{ChunkId, DecodeError, Result, Store, StoreError};
 
-use crate::content::{Content, Placed};
+use crate::content::{Content, PieceRange};
 
 /// Size of the cache in bytes.
 const CACHE_BYTES: usize = 32 << 20;
-/// Number of bytes that are fetched ahead of a sequential reader.
+/// Number of bytes that are read ahead of a sequential reader.
 const READ_AHEAD: u64 = 2 << 20;
-/// Most chunks queued for the worker; more are not fetched ahead.
+/// Maximum number of chunks in the queue of the read-ahead thread; further chunks are not read ahead.
 const QUEUE_MAX: usize = 64;
 
-/// Bytes of a file: part of a cached chunk, or assembled.
+/// Bytes of a file: a range of a chunk, or a copy assembled from several chunks.
 pub(crate) enum Bytes {
     Shared(Arc<Vec<u8>>, Range<usize>),
-    Own(Vec<u8>),
+    Owned(Vec<u8>),
 }
 
 impl Deref for Bytes {
@@ -32,7 +32,7 @@ impl Deref for Bytes {
     fn deref(&self) -> &[u8] {
         match self {
             Self::Shared(chunk, range) => &chunk[range.clone()],
-            Self::Own(bytes) => bytes,
+            Self::Owned(bytes) => bytes,
         }
     }
 }
@@ -40,7 +40,7 @@ impl Deref for Bytes {
 /// Reader of content with read-ahead.
 pub(crate) struct Reader {
     cache: Arc<Cache>,
-    /// Dropped when the reader ends, which ends the worker.
+    /// Queue of the read-ahead thread, which ends when this is dropped.
     ahead: Option<SyncSender<ChunkId>>,
     worker: Option<JoinHandle<()>>,
 }
@@ -62,7 +62,7 @@ impl Reader {
     pub(crate) fn read(&self, content: &Content, offset: u64, len: u64) -> Result<Bytes> {
         let end = offset.saturating_add(len).min(content.size());
         if offset >= end {
-            return Ok(Bytes::Own(Vec::new()));
+            return Ok(Bytes::Owned(Vec::new()));
         }
         let sequential = content.record_read(offset, end);
         let bytes = self.read_pieces(content, offset..end)?;
@@ -74,7 +74,7 @@ impl Reader {
 
     fn read_pieces(&self, content: &Content, wanted: Range<u64>) -> Result<Bytes> {
         let mut out = Vec::new();
-        for piece in content.from(wanted.start).take_while(|piece| piece.range.start < wanted.end) {
+        for piece in content.pieces_from(wanted.start).take_while(|piece| piece.range.start < wanted.end) {
             let from = wanted.start.max(piece.range.start) - piece.range.start;
             let to = wanted.end.min(piece.range.end) - piece.range.start;
             let range = from as usize..to as usize;
@@ -89,14 +89,14 @@ impl Reader {
             out.reserve_exact((wanted.end - wanted.start) as usize - out.len());
             out.extend_from_slice(&chunk[range]);
         }
-        Ok(Bytes::Own(out))
+        Ok(Bytes::Owned(out))
     }
 
     /// Reads a chunk and checks its length.
-    fn chunk_of(&self, id: ChunkId, piece: &Placed, wanted: usize) -> Result<Arc<Vec<u8>>> {
+    fn chunk_of(&self, id: ChunkId, piece: &PieceRange, wanted: usize) -> Result<Arc<Vec<u8>>> {
         let len = piece.range.end - piece.range.start;
-        // A chunk that is read as a whole will be in the kernel's cache the next time.
-        let chunk = if wanted as u64 == len { self.cache.take(id)? } else { self.cache.get(id)? };
+        // After a read of the whole chunk, the kernel has it in its cache.
+        let chunk = if wanted as u64 == len { self.cache.get_uncached(id)? } else { self.cache.get(id)? };
         if chunk.len() as u64 != len {
             let source = DecodeError("its length differs from the file's");
             return Err(StoreError::Undecodable { what: format!("chunk {id}"), source });
@@ -106,8 +106,8 @@ impl Reader {
 
     fn fetch_after(&self, content: &Content, end: u64) {
         let Some(ahead) = &self.ahead else { return };
-        let near = content.from(end).take_while(|piece| piece.range.start < end + READ_AHEAD);
-        for id in near.filter_map(|piece| piece.chunk).filter(|id| !self.cache.has(id)) {
+        let near = content.pieces_from(end).take_while(|piece| piece.range.start < end + READ_AHEAD);
+        for id in near.filter_map(|piece| piece.chunk).filter(|id| !self.cache.contains(id)) {
             if ahead.try_send(id).is_err() {
                 return;
             }
@@ -119,12 +119,13 @@ impl Drop for Reader {
     fn drop(&mut self) {
         drop(self.ahead.take());
         if let Some(worker) = self.worker.take() {
-            // A panic of the worker was already printed, and only affects speed.
+            // A panic of the thread was already printed, and only disables read-ahead.
             drop(worker.join());
         }
     }
 }
 
+/// Cache of chunks. Threads that need the same chunk at once load it only once.
 struct Cache {
     store: Store,
     state: Mutex<State>,
@@ -133,10 +134,11 @@ struct Cache {
 
 #[derive(Default)]
 struct State {
-    /// `None` while a thread reads it.
+    /// Cached chunks; `None` while a thread reads the chunk.
     chunks: HashMap<ChunkId, Option<Arc<Vec<u8>>>>,
-    /// In insertion order, oldest first.
+    /// Ids of the cached chunks in insertion order, oldest first.
     order: VecDeque<ChunkId>,
+    /// Size of the cached chunks in bytes.
     bytes: usize,
 }
 
@@ -145,7 +147,7 @@ impl Cache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn has(&self, id: &ChunkId) -> bool {
+    fn contains(&self, id: &ChunkId) -> bool {
         self.lock().chunks.contains_key(id)
     }
 
@@ -164,8 +166,8 @@ impl Cache {
         let read = self.store.read_chunk(&id).map(Arc::new);
         let mut state = self.lock();
         match &read {
-            Ok(chunk) => state.keep(id, Arc::clone(chunk)),
-            // Waiting threads retry on their own.
+            Ok(chunk) => state.insert(id, Arc::clone(chunk)),
+            // Each waiting thread retries.
             Err(_) => drop(state.chunks.remove(&id)),
         }
         drop(state);
@@ -174,8 +176,8 @@ impl Cache {
     }
 
     /// Returns a chunk without caching it: it is not expected to be read again.
-    fn take(&self, id: ChunkId) -> Result<Arc<Vec<u8>>> {
-        if self.has(&id) { self.get(id) } else { self.store.read_chunk(&id).map(Arc::new) }
+    fn get_uncached(&self, id: ChunkId) -> Result<Arc<Vec<u8>>> {
+        if self.contains(&id) { self.get(id) } else { self.store.read_chunk(&id).map(Arc::new) }
     }
 
     fn fetch_ahead(&self, queue: &Receiver<ChunkId>) {
@@ -187,7 +189,7 @@ impl Cache {
 }
 
 impl State {
-    fn keep(&mut self, id: ChunkId, chunk: Arc<Vec<u8>>) {
+    fn insert(&mut self, id: ChunkId, chunk: Arc<Vec<u8>>) {
         self.bytes += chunk.len();
         self.chunks.insert(id, Some(chunk));
         self.order.push_back(id);

@@ -14,9 +14,10 @@ const SEQUENTIAL_GAP: u64 = 1 << 20;
 pub(crate) enum Content {
     Empty,
     One(Piece),
-    Many(Box<Many>),
+    Many(Box<ManyPieces>),
 }
 
+/// A chunk or a hole.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Piece {
     /// End offset in the file.
@@ -25,7 +26,8 @@ pub(crate) struct Piece {
     pub(crate) chunk: Option<ChunkId>,
 }
 
-pub(crate) struct Many {
+/// Content of more than one piece.
+pub(crate) struct ManyPieces {
     pieces: Box<[Piece]>,
     /// Number of bytes that are not in holes.
     data: u64,
@@ -33,9 +35,9 @@ pub(crate) struct Many {
     read_to: AtomicU64,
 }
 
-/// A piece and its range in the file.
+/// Range of a piece in the file, and its chunk.
 #[derive(Debug, Clone)]
-pub(crate) struct Placed {
+pub(crate) struct PieceRange {
     pub(crate) range: Range<u64>,
     pub(crate) chunk: Option<ChunkId>,
 }
@@ -53,7 +55,7 @@ impl Content {
         match extents.len() {
             0 => Self::Empty,
             1 => pieces.next().map_or(Self::Empty, Self::One),
-            _ => Self::Many(Box::new(Many {
+            _ => Self::Many(Box::new(ManyPieces {
                 pieces: pieces.collect(),
                 data: extents
                     .iter()
@@ -87,10 +89,10 @@ impl Content {
     }
 
     /// Iterates over the pieces from the one that holds `offset` to the end.
-    pub(crate) fn from(&self, offset: u64) -> impl Iterator<Item = Placed> {
+    pub(crate) fn pieces_from(&self, offset: u64) -> impl Iterator<Item = PieceRange> {
         let pieces = self.pieces();
         let first = pieces.partition_point(|piece| piece.end <= offset);
-        (first..pieces.len()).map(move |at| Placed {
+        (first..pieces.len()).map(move |at| PieceRange {
             range: at.checked_sub(1).map_or(0, |before| pieces[before].end)..pieces[at].end,
             chunk: pieces[at].chunk,
         })
@@ -98,7 +100,7 @@ impl Content {
 
     /// Returns the offset of the next data, from `offset` on.
     pub(crate) fn seek_data(&self, offset: u64) -> Option<u64> {
-        let found = self.from(offset).find(|piece| piece.chunk.is_some())?;
+        let found = self.pieces_from(offset).find(|piece| piece.chunk.is_some())?;
         Some(found.range.start.max(offset))
     }
 
@@ -107,7 +109,7 @@ impl Content {
         if offset >= self.size() {
             return None;
         }
-        let found = self.from(offset).find(|piece| piece.chunk.is_none());
+        let found = self.pieces_from(offset).find(|piece| piece.chunk.is_none());
         Some(found.map_or(self.size(), |hole| hole.range.start.max(offset)))
     }
 
@@ -159,7 +161,7 @@ mod tests {
     #[test]
     fn pieces_are_found_by_offset() {
         let many = content(&[(10, true), (10, true), (10, true)]);
-        let from = |offset| many.from(offset).map(|piece| piece.range).collect::<Vec<_>>();
+        let from = |offset| many.pieces_from(offset).map(|piece| piece.range).collect::<Vec<_>>();
         assert_eq!(from(0), [0..10, 10..20, 20..30]);
         assert_eq!(from(10), [10..20, 20..30]);
         assert_eq!(from(29), vec![20..30; 1]);

@@ -2,7 +2,7 @@
 //!
 //! The caller runs a program which calls [`daemon_main`] (usually itself, with a hidden command). That
 //! process starts another one like it and exits as soon as the file system is mounted, so the server is
-//! reparented to init; it has its own session, no terminal, and `lazy-view.log` in the store for its
+//! reparented to init; it has its own session, no terminal, and `lazy-mount.log` in the store for its
 //! messages. Errors before the mount are reported back over the standard output of both.
 
 use std::ffi::{OsStr, OsString};
@@ -21,23 +21,28 @@ use crate::open_files;
 use crate::options::MountOptions;
 
 /// Number of arguments that [`spawn_daemon`] adds to the command: stage, store, mountpoint, options.
-const WORDS: usize = 4;
+const ARGUMENTS: usize = 4;
+/// Stage of the process that starts the server and exits.
 const START: &str = "start";
+/// Stage of the server.
 const SERVE: &str = "serve";
-const LOG: &str = "lazy-view.log";
+/// First word of the encoded options, so that they are never empty.
+const OPTIONS_MARK: &str = "lazy-mount";
+/// Name of the log file in the store.
+const LOG: &str = "lazy-mount.log";
 /// Size in bytes above which the log is truncated.
 const LOG_MAX: u64 = 1 << 20;
 
 /// Mounts the store in `store` on `mountpoint`, served by a separate process, and returns when the mount
-/// answers. `command` must call [`daemon_main`] with the arguments that are added to it here.
+/// responds. `command` must call [`daemon_main`] with the arguments that are added to it here.
 pub fn spawn_daemon(
     mut command: Command,
     store: &Path,
     mountpoint: &Path,
     options: &MountOptions,
 ) -> Result<(), MountError> {
-    let failed = |error| MountError::io("start the process that serves the view", error);
-    // Errors with either are detected here, where they have a type.
+    let failed = |error| MountError::io("start the daemon of the lazy mount", error);
+    // Checked here because errors of the daemon are only text.
     let store = Store::open(store)?;
     let mountpoint = mountpoint::prepare(mountpoint)?;
     let output = command
@@ -48,39 +53,39 @@ pub fn spawn_daemon(
         .stderr(Stdio::piped())
         .output()
         .map_err(failed)?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    Report::read(&output.stdout).unwrap_or_else(|| Report::died(&said)).into_result()
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Report::read(&output.stdout).unwrap_or_else(|| Report::died(&stderr)).into_result()
 }
 
-/// Main function of the process that [`spawn_daemon`] starts; `words` are the arguments it added. Returns
+/// Main function of the process that [`spawn_daemon`] starts; `arguments` are those it added. Returns
 /// when the file system is unmounted.
-pub fn daemon_main(words: impl IntoIterator<Item = OsString>) -> Result<(), MountError> {
-    let words: Vec<OsString> = words.into_iter().collect();
-    let [stage, store, mountpoint, options] = words.as_slice() else {
-        return Err(bad_words(&words));
+pub fn daemon_main(arguments: impl IntoIterator<Item = OsString>) -> Result<(), MountError> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let [stage, store, mountpoint, options] = arguments.as_slice() else {
+        return Err(invalid_arguments(&arguments));
     };
-    let options = parse_options(options).ok_or_else(|| bad_words(&words))?;
+    let options = parse_options(options).ok_or_else(|| invalid_arguments(&arguments))?;
     match stage.to_str() {
-        Some(START) => start(Path::new(store), &words),
+        Some(START) => start(Path::new(store), &arguments),
         Some(SERVE) => serve(Path::new(store), Path::new(mountpoint), &options),
-        _ => Err(bad_words(&words)),
+        _ => Err(invalid_arguments(&arguments)),
     }
 }
 
-fn bad_words(words: &[OsString]) -> MountError {
-    let message = format!("not a way to start a view: {words:?}");
-    MountError::Daemon { message, hint: Some("this command is run by others, not by hand".to_owned()) }
+fn invalid_arguments(arguments: &[OsString]) -> MountError {
+    let message = format!("invalid arguments for the daemon of a lazy mount: {arguments:?}");
+    MountError::Daemon { message, hint: Some("`workspace mount` runs this command".to_owned()) }
 }
 
 /// Starts the server and forwards its report.
-fn start(store: &Path, words: &[OsString]) -> Result<(), MountError> {
-    let failed = |error| MountError::io("start the process that serves the view", error);
+fn start(store: &Path, arguments: &[OsString]) -> Result<(), MountError> {
+    let failed = |error| MountError::io("start the daemon of the lazy mount", error);
     let own: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let own = &own[..own.len().saturating_sub(WORDS)];
+    let own = &own[..own.len().saturating_sub(ARGUMENTS)];
     let mut server = Command::new(std::env::current_exe().map_err(failed)?)
         .args(own)
         .arg(SERVE)
-        .args(&words[1..])
+        .args(&arguments[1..])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(open_log(store))
@@ -110,13 +115,13 @@ fn open_log(store: &Path) -> Stdio {
 fn serve(store: &Path, mountpoint: &Path, options: &MountOptions) -> Result<(), MountError> {
     open_files::raise();
     let mounted = rustix::process::setsid()
-        .map_err(|errno| MountError::io("leave the session of the starter", errno))
+        .map_err(|errno| MountError::io("leave the session of the starting process", errno))
         .and_then(|_| LazyMount::mount(store, mountpoint, options));
     match mounted {
         Ok(mount) => {
             Report::Mounted
                 .send()
-                .map_err(|error| MountError::io("report that the view is mounted", error))?;
+                .map_err(|error| MountError::io("report that the lazy mount is ready", error))?;
             mount.serve_until_stopped()
         }
         Err(error) => {
@@ -128,7 +133,7 @@ fn serve(store: &Path, mountpoint: &Path, options: &MountOptions) -> Result<(), 
 }
 
 fn options_word(options: &MountOptions) -> OsString {
-    let mut words = vec!["view".to_owned()];
+    let mut words = vec![OPTIONS_MARK.to_owned()];
     words.extend(options.allow_other.then(|| "allow-other".to_owned()));
     words.extend(options.threads.map(|threads| format!("threads={threads}")));
     words.extend(options.owner.map(|(user, group)| format!("owner={user}:{group}")));
@@ -140,7 +145,7 @@ fn options_word(options: &MountOptions) -> OsString {
 fn parse_options(word: &OsStr) -> Option<MountOptions> {
     let mut words = word.to_str()?.split(',');
     let mut options = MountOptions::default();
-    if words.next() != Some("view") {
+    if words.next() != Some(OPTIONS_MARK) {
         return None;
     }
     for word in words {
@@ -167,18 +172,18 @@ enum Report {
     Failed { message: String, hint: Option<String> },
 }
 
-const MOUNTED: &str = "view mounted";
-const FAILED: &str = "view failed";
+const MOUNTED: &str = "lazy mount ready";
+const FAILED: &str = "lazy mount failed";
 
 impl Report {
     fn of(error: &MountError) -> Self {
         Self::Failed { message: error.to_string(), hint: error.hint() }
     }
 
-    fn died(said: &str) -> Self {
-        let said = said.trim();
-        let message = "the process that serves the view ended before it was mounted";
-        let message = if said.is_empty() { message.to_owned() } else { format!("{message}: {said}") };
+    fn died(stderr: &str) -> Self {
+        let stderr = stderr.trim();
+        let message = "the daemon of the lazy mount ended before it had mounted";
+        let message = if stderr.is_empty() { message.to_owned() } else { format!("{message}: {stderr}") };
         Self::Failed { message, hint: Some(format!("see {LOG} in the directory of the store")) }
     }
 
@@ -236,8 +241,8 @@ mod tests {
         ] {
             assert_eq!(parse_options(&options_word(&options)), Some(options));
         }
-        assert_eq!(parse_options(OsStr::new("view,nonsense")), None);
-        assert_eq!(parse_options(OsStr::new("view,owner=1")), None);
+        assert_eq!(parse_options(OsStr::new("lazy-mount,nonsense")), None);
+        assert_eq!(parse_options(OsStr::new("lazy-mount,owner=1")), None);
         assert_eq!(parse_options(OsStr::new("")), None);
     }
 
@@ -248,7 +253,7 @@ mod tests {
             Report::read(failed.text().as_bytes()),
             Some(Report::Failed { message: "no way".to_owned(), hint: None })
         );
-        assert_eq!(Report::read(b"noise\n\nview mounted\n"), Some(Report::Mounted));
+        assert_eq!(Report::read(b"noise\n\nlazy mount ready\n"), Some(Report::Mounted));
         assert_eq!(Report::read(b"noise"), None);
     }
 }

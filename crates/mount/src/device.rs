@@ -1,5 +1,5 @@
-//! Mounting: by the system call if that is allowed (as root, or as root of a user namespace), else by the
-//! set-user-id helper `fusermount3`, else an error that says what is missing.
+//! Mounting: with `mount(2)` if this is permitted (as root, or as root of a user namespace), or else with the
+//! set-user-id program `fusermount3`. If neither works, the error says what is missing.
 
 use std::ffi::{CString, OsString};
 use std::io::{IoSliceMut, Read};
@@ -15,27 +15,27 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 
 use crate::error::MountError;
 use crate::inode::Owner;
-use crate::mountpoint::{FILESYSTEM, escape_option};
+use crate::mountpoint::{FILESYSTEM_TYPE, escape_option};
 use crate::open_files;
 
-const DEVICE: &str = "/dev/fuse";
-const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
-/// Directories of helpers, in addition to `PATH`.
+const FUSE_DEVICE: &str = "/dev/fuse";
+const HELPER_NAMES: [&str; 2] = ["fusermount3", "fusermount"];
+/// Directories that are searched for the helper after `PATH`.
 const HELPER_DIRS: [&str; 4] = ["/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin"];
 
 /// Parameters of a mount.
-pub(crate) struct Mounting<'a> {
+pub(crate) struct MountRequest<'a> {
     pub(crate) store: &'a Path,
     pub(crate) mountpoint: &'a Path,
     /// Allow access for other users.
     pub(crate) allow_other: bool,
 }
 
-impl Mounting<'_> {
-    /// Mounts, and returns the connection to the kernel.
+impl MountRequest<'_> {
+    /// Mounts the file system. Returns the open FUSE device, over which the kernel sends requests.
     pub(crate) fn mount(&self) -> Result<OwnedFd, MountError> {
-        // The helper opens the device with the permissions of the caller, so without access it does not help
-        // either.
+        // Without access to the device, the helper fails too: it opens the device with the permissions of the
+        // caller.
         let device = open_device().map_err(|errno| match errno {
             Errno::NOENT | Errno::NXIO | Errno::NODEV => MountError::NoDevice,
             Errno::ACCESS | Errno::PERM => MountError::DeviceDenied,
@@ -44,7 +44,7 @@ impl Mounting<'_> {
         match self.mount_directly(&device) {
             Ok(()) => Ok(device),
             Err(Errno::PERM | Errno::ACCESS) => {
-                self.mount_by_helper(&helper().ok_or(MountError::NoPrivilege)?)
+                self.mount_by_helper(&find_helper().ok_or(MountError::NoPrivilege)?)
             }
             Err(errno) => Err(MountError::io("mount", errno)),
         }
@@ -63,7 +63,7 @@ impl Mounting<'_> {
         }
         let options = CString::new(options).map_err(|_| Errno::INVAL)?;
         let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
-        rustix::mount::mount(self.store, self.mountpoint, FILESYSTEM, flags, options.as_c_str())
+        rustix::mount::mount(self.store, self.mountpoint, FILESYSTEM_TYPE, flags, options.as_c_str())
     }
 
     fn mount_by_helper(&self, helper: &Path) -> Result<OwnedFd, MountError> {
@@ -74,7 +74,7 @@ impl Mounting<'_> {
             .arg(self.helper_options())
             .arg("--")
             .arg(self.mountpoint)
-            // The helper sends the descriptor over the socket that this variable names: its standard input.
+            // Number of the socket over which the helper sends the file descriptor: its standard input.
             .env("_FUSE_COMMFD", "0")
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::null())
@@ -89,7 +89,7 @@ impl Mounting<'_> {
         let status = child.wait().map_err(failed)?;
         match received {
             Ok(Some(device)) if status.success() => Ok(device),
-            Err(errno) => Err(MountError::io("receive the mount from fusermount3", errno)),
+            Err(errno) => Err(MountError::io("receive the device from fusermount3", errno)),
             Ok(_) => {
                 Err(MountError::Helper { helper: helper.to_owned(), message: message.trim().to_owned() })
             }
@@ -107,26 +107,27 @@ impl Mounting<'_> {
 }
 
 fn open_device() -> Result<OwnedFd, Errno> {
-    rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+    rustix::fs::open(FUSE_DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Returns true if additional connections to the kernel can be opened.
-pub(crate) fn can_clone() -> bool {
+/// Returns true if the FUSE device can be opened again, for one file descriptor per thread.
+pub(crate) fn can_open_device() -> bool {
     open_device().is_ok()
 }
 
-/// Returns the path of the program that may mount for ordinary users.
-pub(crate) fn helper() -> Option<PathBuf> {
+/// Returns the path of the set-user-id program that mounts for unprivileged users.
+pub(crate) fn find_helper() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let places: Vec<PathBuf> = std::env::split_paths(&path)
+    let directories: Vec<PathBuf> = std::env::split_paths(&path)
         .chain(HELPER_DIRS.map(PathBuf::from))
-        .filter(|p| p.is_absolute())
+        .filter(|directory| directory.is_absolute())
         .collect();
-    let candidates = HELPERS.iter().flat_map(|name| places.iter().map(move |place| place.join(name)));
+    let candidates =
+        HELPER_NAMES.iter().flat_map(|name| directories.iter().map(move |directory| directory.join(name)));
     candidates.into_iter().find(|candidate| candidate.is_file())
 }
 
-/// Receives a descriptor; `None` if the other side closed without sending one.
+/// Receives a file descriptor; `None` if the peer closed the socket without sending one.
 fn receive_descriptor(socket: &UnixStream) -> Result<Option<OwnedFd>, Errno> {
     let mut byte = [0];
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -152,8 +153,9 @@ mod tests {
 
     #[test]
     fn commas_in_helper_options_are_escaped() {
-        let mounting = Mounting { store: Path::new("/a,b"), mountpoint: Path::new("/m"), allow_other: true };
-        let options = mounting.helper_options();
+        let request =
+            MountRequest { store: Path::new("/a,b"), mountpoint: Path::new("/m"), allow_other: true };
+        let options = request.helper_options();
         assert!(options.as_bytes().ends_with(br"fsname=/a\,b,allow_other"), "{options:?}");
     }
 }

@@ -32,8 +32,8 @@ pub enum MountError {
         /// Mountpoint.
         path: PathBuf,
     },
-    /// A live lazy mount is already there.
-    #[error("{path} already shows the store {store}")]
+    /// The mountpoint has a lazy mount that responds.
+    #[error("{path} already has a lazy mount of store {store}")]
     AlreadyMounted {
         /// Mountpoint.
         path: PathBuf,
@@ -41,13 +41,13 @@ pub enum MountError {
         store: PathBuf,
     },
     /// The kernel or the container has no FUSE.
-    #[error("there is no /dev/fuse")]
+    #[error("/dev/fuse does not exist")]
     NoDevice,
-    /// `/dev/fuse` may not be opened.
+    /// The process has no permission to open `/dev/fuse`.
     #[error("no permission to open /dev/fuse")]
     DeviceDenied,
-    /// Mounting needs a privilege, and there is no helper with it.
-    #[error("no privilege to mount, and there is no fusermount3 to do it")]
+    /// The process may not mount, and no helper is installed.
+    #[error("no permission to mount, and fusermount3 is not installed")]
     NoPrivilege,
     /// The helper failed.
     #[error("{helper} failed: {message}")]
@@ -65,8 +65,8 @@ pub enum MountError {
         /// Error from the operating system.
         source: io::Error,
     },
-    /// There is no lazy mount there.
-    #[error("no view is mounted on {path}")]
+    /// The directory has no lazy mount.
+    #[error("there is no lazy mount on {path}")]
     NotMounted {
         /// Mountpoint.
         path: PathBuf,
@@ -78,7 +78,7 @@ pub enum MountError {
         path: PathBuf,
     },
     /// Lazy mounts need Linux.
-    #[error("lazy views need Linux")]
+    #[error("lazy mounts need Linux")]
     NeedsLinux,
     /// The daemon process reported an error.
     #[error("{message}")]
@@ -95,29 +95,29 @@ impl MountError {
         Self::Io { action, source: source.into() }
     }
 
-    /// Returns a hint what the user can do about it.
+    /// Returns a hint for the user on how to solve the problem.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::NoDevice => {
                 "load the kernel module with `modprobe fuse`; in a container add `--device /dev/fuse`"
             }
             Self::DeviceDenied => {
-                "run as root, or let everyone open it as is usual: `chmod 666 /dev/fuse`; in a container its \
-                 device rules may forbid it too"
+                "run as root, or allow all users to open it: `chmod 666 /dev/fuse`; in a container, its device \
+                 rules may deny access too"
             }
             Self::NoPrivilege => {
                 "install the package fuse3, run as root, or run in a user namespace of your own \
                  (`unshare --user --map-root-user --mount`)"
             }
             Self::Helper { message, .. } => return helper_hint(message).map(str::to_owned),
-            Self::NotADirectory { .. } | Self::NotEmpty { .. } => "give an empty directory",
+            Self::NotADirectory { .. } | Self::NotEmpty { .. } => "use an empty directory",
             Self::Mountpoint { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-                "make the directory first"
+                "create the directory first"
             }
             Self::AlreadyMounted { .. } => "use it, or unmount it first",
-            Self::NotMounted { .. } => "give the directory that was given to `workspace mount`",
+            Self::NotMounted { .. } => "use the directory that you passed to `workspace mount`",
             Self::Busy { .. } => {
-                "close what is open below it (`fuser -vm DIR` lists who), or detach it (`workspace umount --lazy`)"
+                "close the files that are open below it (`fuser -vm DIR` lists the processes), or detach it (`workspace umount --lazy`)"
             }
             Self::NeedsLinux => "write the files instead: `workspace checkout SNAPSHOT DIR`",
             Self::Daemon { hint, .. } => return hint.clone(),
@@ -129,11 +129,11 @@ impl MountError {
 
 fn helper_hint(message: &str) -> Option<&'static str> {
     if message.contains("user_allow_other") {
-        Some("add the line `user_allow_other` to /etc/fuse.conf, or do without other users")
+        Some("add the line `user_allow_other` to /etc/fuse.conf, or mount without access for other users")
     } else if message.contains("Operation not permitted") || message.contains("must be root") {
         Some(
-            "fusermount3 must belong to root and have the set-user-id bit, which is void inside a container \
-              with `no_new_privs` and in a user namespace",
+            "fusermount3 must belong to root and have the set-user-id bit, which has no effect in a \
+              container with `no_new_privs` or in a user namespace",
         )
     } else if message.contains("no write access") || message.contains("not owned") {
         Some("mount on a directory that you own and may write to")

@@ -1,4 +1,4 @@
-//! FUSE requests of the kernel; the answers are computed in `server.rs`.
+//! FUSE request handlers. They encode the responses that `server.rs` computes.
 
 use std::ffi::OsStr;
 use std::io;
@@ -14,23 +14,23 @@ use fuser::{
 };
 use workspace_state::Timestamp;
 
-use crate::inode::plain_attributes;
-use crate::server::{FuseResult, FuseServer, Listed, NAME_MAX, ROOT, TTL_FOREVER, TTL_ZERO};
+use crate::inode::attributes_without_content;
+use crate::server::{FuseResult, FuseServer, ListingEntry, NAME_MAX, ROOT, TTL_FOREVER, TTL_ZERO};
 
 const GENERATION: Generation = Generation(0);
 /// Largest request size in bytes; the kernel lowers it to its own limit.
 const REQUEST_MAX: u32 = 1 << 20;
 
-/// Capabilities that are requested if the kernel supports them. `AUTO_INVAL_DATA` makes the kernel compare
-/// the root's time before it uses its cached listing; for everything else the time never changes.
-const WANTED: InitFlags = InitFlags::FUSE_DO_READDIRPLUS
+/// Capabilities that are requested if the kernel supports them. `AUTO_INVAL_DATA` makes the kernel check
+/// the mtime of the root before it uses its cached listing; all other mtimes never change.
+const REQUESTED_CAPABILITIES: InitFlags = InitFlags::FUSE_DO_READDIRPLUS
     .union(InitFlags::FUSE_PARALLEL_DIROPS)
     .union(InitFlags::FUSE_CACHE_SYMLINKS)
     .union(InitFlags::FUSE_AUTO_INVAL_DATA)
     .union(InitFlags::FUSE_NO_OPEN_SUPPORT)
     .union(InitFlags::FUSE_NO_OPENDIR_SUPPORT)
-    // The mount may be idmapped for several users at once. This requires that the kernel checks permissions
-    // by itself (`default_permissions`); requests then do not include the user, which is not needed here.
+    // Allows idmapped mounts. This requires that the kernel checks permissions (`default_permissions`);
+    // requests then do not include the user, which is not needed here.
     .union(InitFlags::FUSE_ALLOW_IDMAP);
 
 fn send_xattr(result: FuseResult<Vec<u8>>, size: u32, reply: ReplyXattr) {
@@ -45,35 +45,37 @@ fn send_xattr(result: FuseResult<Vec<u8>>, size: u32, reply: ReplyXattr) {
 impl Filesystem for FuseServer {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let offered = config.capabilities();
-        let refused = |_| io::Error::other("the kernel takes back what it offered");
-        config.add_capabilities(offered & WANTED).map_err(refused)?;
+        let rejected = |_| io::Error::other("the kernel rejected a capability that it offered");
+        config.add_capabilities(offered & REQUESTED_CAPABILITIES).map_err(rejected)?;
         self.skips_open = offered.contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
         self.skips_opendir = offered.contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
         // The default read-ahead is the largest that the kernel offers; requests may be larger.
-        config.set_max_write(REQUEST_MAX).map_err(|_| io::Error::other("no room for large requests"))?;
+        config
+            .set_max_write(REQUEST_MAX)
+            .map_err(|_| io::Error::other("the kernel rejected the size of requests"))?;
         Ok(())
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.find(parent, name.as_bytes()) {
-            Ok((attributes, keep)) => reply.entry_with_ttls(&TTL_FOREVER, &keep, &attributes, GENERATION),
+            Ok((attributes, ttl)) => reply.entry_with_ttls(&TTL_FOREVER, &ttl, &attributes, GENERATION),
             Err(errno) => reply.error(errno),
         }
     }
 
     fn forget(&self, _request: &Request, number: INodeNo, count: u64) {
-        self.forgotten(number, count);
+        self.forget_lookups(number, count);
     }
 
     fn getattr(&self, _request: &Request, number: INodeNo, _file: Option<FileHandle>, reply: ReplyAttr) {
         match self.attributes(number) {
-            Ok((attributes, keep)) => reply.attr(&keep, &attributes),
+            Ok((attributes, ttl)) => reply.attr(&ttl, &attributes),
             Err(errno) => reply.error(errno),
         }
     }
 
     fn readlink(&self, _request: &Request, number: INodeNo, reply: ReplyData) {
-        match self.target(number) {
+        match self.symlink_target(number) {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(errno),
         }
@@ -125,8 +127,8 @@ impl Filesystem for FuseServer {
         let done = self.for_each_entry(number, offset, |next, name, listed| {
             let name = OsStr::from_bytes(name);
             match listed {
-                Listed::Dots(number) => reply.add(INodeNo(number), next, FileType::Directory, name),
-                Listed::Inode(inode) => {
+                ListingEntry::DotEntry(number) => reply.add(INodeNo(number), next, FileType::Directory, name),
+                ListingEntry::Inode(inode) => {
                     let attributes = inode.attributes(inode.identity.inode_number(), self.owner);
                     reply.add(attributes.ino, next, attributes.kind, name)
                 }
@@ -146,19 +148,24 @@ impl Filesystem for FuseServer {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        // At the root, only lookups are cached: they pin the snapshot, and references move.
-        let keep = if number.0 == ROOT { TTL_ZERO } else { TTL_FOREVER };
+        // Entries of the root must not be cached: only a lookup pins the snapshot, and references change.
+        let ttl = if number.0 == ROOT { TTL_ZERO } else { TTL_FOREVER };
         let done = self.for_each_entry(number, offset, |next, name, listed| {
             let name = OsStr::from_bytes(name);
             match listed {
-                Listed::Dots(number) => {
-                    let attributes =
-                        plain_attributes(number, FileType::Directory, 0o755, Timestamp(0), self.owner);
+                ListingEntry::DotEntry(number) => {
+                    let attributes = attributes_without_content(
+                        number,
+                        FileType::Directory,
+                        0o755,
+                        Timestamp(0),
+                        self.owner,
+                    );
                     reply.add(attributes.ino, next, name, &TTL_ZERO, &attributes, GENERATION)
                 }
-                Listed::Inode(inode) => {
+                ListingEntry::Inode(inode) => {
                     let attributes = self.register(inode);
-                    let full = reply.add(attributes.ino, next, name, &keep, &attributes, GENERATION);
+                    let full = reply.add(attributes.ino, next, name, &ttl, &attributes, GENERATION);
                     if full {
                         self.table.forget(attributes.ino.0, 1);
                     }
@@ -174,7 +181,7 @@ impl Filesystem for FuseServer {
 
     fn statfs(&self, _request: &Request, _number: INodeNo, reply: ReplyStatfs) {
         self.requests.add();
-        // The space is that of the store, and none of it is free for files in the mount.
+        // Reports the size of the file system of the store, with no free space.
         match rustix::fs::statvfs(self.store.path()) {
             Ok(stat) => {
                 let block = u32::try_from(stat.f_frsize).unwrap_or(512);
@@ -207,13 +214,14 @@ impl Filesystem for FuseServer {
         }
     }
 
-    // Nothing is ever written, so there is nothing to flush. After this answer the kernel stops asking.
+    // There is nothing to flush. After `ENOSYS`, the kernel sends no further flush requests.
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         self.requests.add();
         reply.error(Errno::ENOSYS);
     }
 
-    // The mount is read-only, so the kernel refuses these itself; after a remount it gets the same answer.
+    // The kernel rejects these requests because the mount is read-only. They arrive only after a remount as
+    // read-write.
 
     fn setattr(
         &self,

@@ -18,7 +18,7 @@ impl Identity {
     }
 
     /// Returns the identity of a symlink at the root; a reference that moves becomes another symlink.
-    pub(crate) fn of_alias(name: &[u8], target: &SnapshotId) -> Self {
+    pub(crate) fn of_symlink(name: &[u8], target: &SnapshotId) -> Self {
         Self::hash(b"alias", &[target.as_bytes(), name])
     }
 

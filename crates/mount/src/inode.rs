@@ -1,5 +1,5 @@
-//! In-memory inode: only what is needed to answer requests, because there is one for every file that the
-//! kernel remembers.
+//! Inodes in memory. They hold only the data that is needed to answer requests, because there is one for
+//! every file that the kernel remembers.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,6 +16,7 @@ const BLOCK_SIZE: u32 = 4096;
 const MODE_BITS: u16 = 0o1777;
 const SET_ID: u16 = 0o6000;
 
+/// A file, directory or symlink that the kernel may refer to.
 pub(crate) struct Inode {
     pub(crate) identity: Identity,
     pub(crate) body: Body,
@@ -34,7 +35,7 @@ pub(crate) enum Body {
     },
     Symlink(Box<[u8]>),
     /// A snapshot that the kernel has seen in a listing but not used yet, so that it is not pinned.
-    Listed,
+    UnusedSnapshot,
 }
 
 pub(crate) struct Directory {
@@ -61,7 +62,7 @@ impl Owner {
         Self::new((rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()))
     }
 
-    pub(crate) fn keep_set_id(self, keep: bool) -> Self {
+    pub(crate) fn with_set_id_bits(self, keep: bool) -> Self {
         Self { mode_bits: if keep { MODE_BITS | SET_ID } else { MODE_BITS }, ..self }
     }
 }
@@ -89,11 +90,11 @@ impl Inode {
         (Body::Directory(Box::new(directory)), node.xattrs)
     }
 
-    /// Creates the inode of a snapshot in the listing of the root.
-    pub(crate) fn listed(snapshot: &Snapshot) -> Self {
+    /// Creates the inode of a snapshot that is only listed at the root.
+    pub(crate) fn of_unused_snapshot(snapshot: &Snapshot) -> Self {
         Self {
             identity: Identity::of_snapshot(&snapshot.id),
-            body: Body::Listed,
+            body: Body::UnusedSnapshot,
             mode: 0o755,
             linked: false,
             modified: snapshot.time,
@@ -101,10 +102,10 @@ impl Inode {
         }
     }
 
-    /// Creates the inode of a name at the root that points to a snapshot.
-    pub(crate) fn alias(name: &[u8], target: &SnapshotId) -> Self {
+    /// Creates the inode of a symlink at the root that points to a snapshot.
+    pub(crate) fn root_symlink(name: &[u8], target: &SnapshotId) -> Self {
         Self {
-            identity: Identity::of_alias(name, target),
+            identity: Identity::of_symlink(name, target),
             body: Body::Symlink(target.to_string().into_bytes().into()),
             mode: 0o777,
             linked: false,
@@ -120,7 +121,7 @@ impl Inode {
     pub(crate) fn attributes(&self, number: u64, owner: Owner) -> FileAttr {
         let (kind, size, stored) = match &self.body {
             Body::Directory(directory) => (FileType::Directory, directory.entries, 0),
-            Body::Listed => (FileType::Directory, 0, 0),
+            Body::UnusedSnapshot => (FileType::Directory, 0, 0),
             Body::File { content, .. } => (FileType::RegularFile, content.size(), content.data_size()),
             Body::Symlink(target) => (FileType::Symlink, target.len() as u64, 0),
         };
@@ -128,13 +129,13 @@ impl Inode {
             blocks: stored.div_ceil(512),
             nlink: if self.linked { 2 } else { 1 },
             size,
-            ..plain_attributes(number, kind, self.mode & owner.mode_bits, self.modified, owner)
+            ..attributes_without_content(number, kind, self.mode & owner.mode_bits, self.modified, owner)
         }
     }
 }
 
 /// Returns the attributes of a file without content.
-pub(crate) fn plain_attributes(
+pub(crate) fn attributes_without_content(
     number: u64,
     kind: FileType,
     mode: u16,

@@ -1,4 +1,4 @@
-//! Mounting and serving.
+//! A lazy mount in this process: mounting, serving and unmounting.
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use workspace_state::Store;
 
-use crate::device::{self, Mounting};
+use crate::device::{self, MountRequest};
 use crate::error::MountError;
 use crate::mountpoint::{self, MountState};
 use crate::options::MountOptions;
 use crate::requests::Requests;
 use crate::server::FuseServer;
 
-/// Most threads by default. More of them only wait for each other.
+/// Maximum number of threads by default. More would only wait for each other.
 const THREADS_MAX: usize = 8;
 
 /// A lazy mount. Requests of the kernel wait until it is served; it is unmounted if it is dropped before
@@ -39,15 +39,16 @@ impl LazyMount {
         let path = mountpoint::prepare(mountpoint.as_ref())?;
         let requests = Requests::default();
         let notifier = Arc::new(OnceLock::new());
-        let owner = format!("lazy view on {}", path.display());
+        let owner = format!("lazy mount on {}", path.display());
         let server = FuseServer::new(store.clone(), owner, options, requests.clone(), Arc::clone(&notifier))
             .map_err(|error| MountError::io("start a thread", error))?;
-        let mounting = Mounting { store: store.path(), mountpoint: &path, allow_other: options.allow_other };
-        let connection = mounting.mount()?;
+        let request =
+            MountRequest { store: store.path(), mountpoint: &path, allow_other: options.allow_other };
+        let connection = request.mount()?;
         let guard = MountGuard { path, mounted: true };
         // The kernel checks access (`allow_other`), so the session allows everyone.
         let session = Session::from_fd(server, connection, SessionACL::All, session_config(options))
-            .map_err(|error| MountError::io("talk to the kernel", error))?;
+            .map_err(|error| MountError::io("open the FUSE session", error))?;
         // The cell is new, so this cannot fail.
         drop(notifier.set(session.notifier()));
         Ok(Self { session, guard, requests })
@@ -66,14 +67,14 @@ impl LazyMount {
     /// Serves until the file system is unmounted.
     pub fn serve(self) -> Result<(), MountError> {
         let Self { session, mut guard, requests: _ } = self;
-        session.run().map_err(|error| MountError::io("serve the view", error))?;
+        session.run().map_err(|error| MountError::io("serve the lazy mount", error))?;
         // The kernel ended the session because it is unmounted; a mount there now is not ours.
         guard.mounted = false;
         Ok(())
     }
 
-    /// Serves like [`LazyMount::serve`], and unmounts lazily on SIGTERM and SIGINT. Existing users are served
-    /// until they are done.
+    /// Serves like [`LazyMount::serve`], and unmounts lazily on SIGTERM and SIGINT. Open files are served
+    /// until they are closed.
     pub fn serve_until_stopped(self) -> Result<(), MountError> {
         let mut signals =
             Signals::new([SIGTERM, SIGINT]).map_err(|error| MountError::io("wait for signals", error))?;
@@ -82,13 +83,13 @@ impl LazyMount {
         let waiter = std::thread::spawn(move || {
             for _ in &mut signals {
                 if let Err(error) = mountpoint::detach(&path) {
-                    eprintln!("lazy view: {error}");
+                    eprintln!("lazy mount: {error}");
                 }
             }
         });
         let served = self.serve();
         stop.close();
-        // It only waits for signals, and does not wait any longer.
+        // The thread only waited for signals, and ends now.
         drop(waiter.join());
         served
     }
@@ -99,7 +100,7 @@ fn session_config(options: &MountOptions) -> Config {
     let threads = options.threads.map_or(processors.clamp(2, THREADS_MAX), NonZero::get);
     let mut config = Config::default();
     config.n_threads = Some(threads);
-    config.clone_fd = device::can_clone();
+    config.clone_fd = device::can_open_device();
     config
 }
 
@@ -114,11 +115,11 @@ impl Drop for MountGuard {
         if !self.mounted {
             return;
         }
-        // By now the mount is dead, unless it was unmounted and another one mounted.
+        // The mount is dead, unless it was unmounted and another one was mounted.
         if matches!(mountpoint::mount_state(&self.path), Ok(MountState::Dead { .. }))
             && let Err(error) = mountpoint::detach(&self.path)
         {
-            eprintln!("lazy view: {error}");
+            eprintln!("lazy mount: {error}");
         }
     }
 }

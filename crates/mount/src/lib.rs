@@ -1,5 +1,5 @@
-//! Lazy mount: any number of snapshots of a store, served read-only over one FUSE mount. Content is loaded on
-//! first read.
+//! Lazy mount: any number of snapshots of a store, served read-only by one FUSE file system. Content is
+//! loaded on first read.
 //!
 //! ```text
 //! <mountpoint>/<snapshot id>/…   the tree of a snapshot; appears when it is first used
@@ -8,24 +8,23 @@
 //! ```
 //!
 //! Everything below a snapshot is immutable, so the kernel may cache it forever: names, missing names,
-//! attributes, listings, symlinks and content. `open` and `opendir` are answered with "not implemented",
-//! after which the kernel opens files without a request. A second pass over files that fit into memory does not
-//! reach this program at all.
+//! attributes, listings, symlinks and content. `open` and `opendir` fail with `ENOSYS`, after which
+//! the kernel opens files without a request. A second read of files that fit into memory sends no request.
 //!
 //! Attributes that a snapshot does not have are synthesised: the user who mounted it, or
 //! [`MountOptions::owner`], owns all files, set-id bits are dropped unless [`MountOptions::keep_set_id`] is
 //! set, a directory has one link and a hard-linked file has two (the real number is known only after a walk
 //! over the whole tree; such names do share an inode number).
 //!
-//! Further reading: [`LazyMount`] for serving, [`spawn_daemon`] for the process that outlives its starter,
-//! `device.rs` for mounting with and without privilege, and `filesystem.rs` for the requests of the kernel.
+//! See [`LazyMount`] for serving, [`spawn_daemon`] for the daemon process, `device.rs` for mounting with and
+//! without privileges, and `filesystem.rs` for the requests of the kernel.
 //!
 //! On systems other than Linux there is no such mount (`unsupported.rs`).
 
-#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "what only Linux does fails here, too"))]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "on other systems, most errors never occur"))]
 mod error;
 mod options;
-#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux asks"))]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "on other systems, there are no requests"))]
 mod requests;
 
 #[cfg(target_os = "linux")]

@@ -13,22 +13,22 @@ use crate::device;
 use crate::error::MountError;
 use crate::open_files;
 
-/// File system type of a lazy mount in the kernel's list of mounts.
-pub(crate) const FILESYSTEM: &str = "fuse.workspace";
-const MOUNTS: &str = "/proc/self/mountinfo";
+/// File system type of a lazy mount in `mountinfo`.
+pub(crate) const FILESYSTEM_TYPE: &str = "fuse.workspace";
+const MOUNTINFO: &str = "/proc/self/mountinfo";
 
 /// State of a mountpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MountState {
     /// There is no lazy mount.
     NotMounted,
-    /// A lazy mount that answers.
+    /// A lazy mount that responds.
     Alive {
         /// Store that it serves.
         store: PathBuf,
     },
-    /// A lazy mount whose process has died. Content cached by the kernel may still be readable; anything else
-    /// gives "transport endpoint is not connected". [`unmount`] cleans it up, and so does mounting again.
+    /// A lazy mount whose process has died. Content cached by the kernel may still be readable; all other
+    /// operations fail with `ENOTCONN`. Call [`unmount`] or mount again to replace it.
     Dead {
         /// Store that it served.
         store: PathBuf,
@@ -42,16 +42,16 @@ pub fn mount_state(mountpoint: &Path) -> Result<MountState, MountError> {
     else {
         return Ok(MountState::NotMounted);
     };
-    // The one request that the kernel never answers from its cache.
+    // The kernel never answers `statfs` from its cache.
     match rustix::fs::statfs(&path) {
         Err(Errno::NOTCONN | Errno::CONNABORTED) => Ok(MountState::Dead { store }),
-        // The mount of another user may not be accessed, but the kernel reports that only while it is alive.
+        // The kernel denies access to the mount of another user only while its process is alive.
         Ok(_) | Err(Errno::ACCESS) => Ok(MountState::Alive { store }),
         Err(errno) => Err(MountError::Mountpoint { path, source: errno.into() }),
     }
 }
 
-/// Unmounts; the serving process then ends. Fails while the mount is in use, unless its process has died.
+/// Unmounts, which ends the serving process. Fails while the mount is in use, unless its process has died.
 pub fn unmount(mountpoint: &Path) -> Result<(), MountError> {
     match mount_state(mountpoint)? {
         MountState::NotMounted => Err(MountError::NotMounted { path: mountpoint.to_owned() }),
@@ -60,8 +60,8 @@ pub fn unmount(mountpoint: &Path) -> Result<(), MountError> {
     }
 }
 
-/// Unmounts lazily, even while the mount is in use. Existing users can continue; the serving process ends
-/// with the last of them.
+/// Unmounts lazily (`MNT_DETACH`), even while the mount is in use. Open files stay usable; the serving
+/// process ends when the last one is closed.
 pub fn detach(mountpoint: &Path) -> Result<(), MountError> {
     match mount_state(mountpoint)? {
         MountState::NotMounted => Err(MountError::NotMounted { path: mountpoint.to_owned() }),
@@ -103,12 +103,12 @@ fn unmount_path(path: &Path, flags: UnmountFlags) -> Result<(), MountError> {
     }
 }
 
-fn unmount_by_helper(path: &Path, lazily: bool) -> Result<(), MountError> {
-    let helper = device::helper().ok_or(MountError::NoPrivilege)?;
+fn unmount_by_helper(path: &Path, is_lazy: bool) -> Result<(), MountError> {
+    let helper = device::find_helper().ok_or(MountError::NoPrivilege)?;
     let mut command = Command::new(&helper);
     open_files::with_original_limit(&mut command);
     command.arg("-u");
-    if lazily {
+    if is_lazy {
         command.arg("-z");
     }
     let output = command.arg("--").arg(path).stdin(Stdio::null()).output();
@@ -121,7 +121,7 @@ fn unmount_by_helper(path: &Path, lazily: bool) -> Result<(), MountError> {
     }
 }
 
-/// Returns the absolute path of a mountpoint without accessing it: a dead mount does not answer.
+/// Returns the canonical path of a mountpoint, even if its mount is dead and cannot be accessed.
 fn resolve(mountpoint: &Path) -> Result<PathBuf, MountError> {
     let failed = |source| MountError::Mountpoint { path: mountpoint.to_owned(), source };
     match fs::canonicalize(mountpoint) {
@@ -136,7 +136,7 @@ fn resolve(mountpoint: &Path) -> Result<PathBuf, MountError> {
     }
 }
 
-/// One line of the kernel's list of mounts.
+/// One line of `mountinfo`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mount {
     path: PathBuf,
@@ -154,20 +154,19 @@ impl Mount {
         Some(Self { path, filesystem, source: unescape(fields.next()?) })
     }
 
-    /// Returns the store, if it is a lazy mount.
+    /// Returns the store of a lazy mount; `None` for other mounts.
     fn store(self) -> Option<PathBuf> {
-        (self.filesystem == FILESYSTEM).then_some(self.source)
+        (self.filesystem == FILESYSTEM_TYPE).then_some(self.source)
     }
 }
 
-/// Returns the mounts that this process sees; of several on one path the last is on top.
+/// Returns the mounts in the mount namespace of this process. Of several on one path, the last one is on top.
 fn mounts() -> Result<Vec<Mount>, MountError> {
-    let text = fs::read(MOUNTS).map_err(|error| MountError::io("read /proc/self/mountinfo", error))?;
+    let text = fs::read(MOUNTINFO).map_err(|error| MountError::io("read /proc/self/mountinfo", error))?;
     Ok(text.split(|byte| *byte == b'\n').filter_map(Mount::parse).collect())
 }
 
-/// Unescapes a field: blanks, tabs, newlines and backslashes are written as a backslash and three octal
-/// digits.
+/// Unescapes a field of `mountinfo`: spaces, tabs, newlines and backslashes are octal escapes such as `\040`.
 fn unescape(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -190,7 +189,7 @@ fn octal(digits: &[u8; 3]) -> Option<u8> {
     u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
 }
 
-/// Escapes a path for a mount option of the helper, where a comma would start the next option.
+/// Escapes commas and backslashes of a path for a mount option of the helper.
 pub(crate) fn escape_option(path: &Path) -> OsString {
     let bytes = path.as_os_str().as_bytes();
     let escaped = bytes.iter().flat_map(|byte| match byte {
@@ -233,6 +232,6 @@ mod tests {
         assert!(matches!(prepare(directory.path()), Err(MountError::NotEmpty { .. })));
         assert!(matches!(prepare(&directory.path().join("x")), Err(MountError::NotADirectory { .. })));
         let missing = prepare(&directory.path().join("y")).unwrap_err();
-        assert_eq!(missing.hint().as_deref(), Some("make the directory first"));
+        assert_eq!(missing.hint().as_deref(), Some("create the directory first"));
     }
 }

@@ -1,4 +1,4 @@
-//! Limits of open files: as high as possible here, and the original limit for child processes.
+//! Limit of open files: raised for this process, and restored for its child processes.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -9,11 +9,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Soft limit of open files before this process raised it.
 static ORIGINAL: OnceLock<Option<u64>> = OnceLock::new();
 
-/// Raises the limit of open files to the maximum: a large store has more packs than the customary 1,024.
+/// Raises the soft limit of open files to the hard limit: a large store has more packs than the usual 1,024.
 pub(crate) fn raise() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     ORIGINAL.get_or_init(|| current);
-    // Refused only by unusual security modules; the limit is then still enough for most stores.
+    // Fails only with unusual security modules. The old limit is enough for most stores.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 

@@ -5,7 +5,8 @@ use std::num::NonZero;
 /// Options of a lazy mount.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MountOptions {
-    /// Allow access for other users; an ordinary user needs `user_allow_other` in `/etc/fuse.conf` for this.
+    /// Allow access for other users; an unprivileged user needs `user_allow_other` in `/etc/fuse.conf` for
+    /// this.
     pub allow_other: bool,
     /// Number of threads that serve requests; by default one per processor, from two to eight.
     pub threads: Option<NonZero<usize>>,

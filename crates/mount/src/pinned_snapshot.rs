@@ -1,4 +1,4 @@
-//! Snapshots in use: pinned while the kernel references an inode in them.
+//! Snapshots in use: pinned while the kernel refers to an inode of them.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use workspace_state::{ProcessPin, Result, Snapshot, SnapshotId, Store, Timestamp
 use crate::identity::Identity;
 use crate::inode::Inode;
 
-/// A pinned snapshot. Every inode of its tree holds one of these; the pin ends with the last of them, or with
-/// the process.
+/// A pinned snapshot, shared by all its inodes. It is unpinned when the last inode is dropped or the process
+/// ends.
 ///
-/// Only the pin is held, not a [`Tree`]: a tree would keep garbage collections from deleting anything as long
-/// as the mount lives, a pin protects only its own objects.
+/// It holds a pin instead of a [`Tree`], because the guard of an open tree stops garbage collection from
+/// deleting any object, while a pin protects only the objects of its snapshot.
 pub(crate) struct PinnedSnapshot {
     pub(crate) identity: Identity,
-    /// Replaces times that are unknown in the snapshot.
+    /// Modification time of entries whose time is unknown.
     pub(crate) time: Timestamp,
     _pin: ProcessPin,
 }
@@ -24,8 +24,8 @@ impl PinnedSnapshot {
     pub(crate) fn open(store: &Store, id: &SnapshotId, owner: &str) -> Result<Option<Inode>> {
         let Some(snapshot) = store.find_snapshot(id)? else { return Ok(None) };
         let pin = store.pin_for_process(&snapshot, owner)?;
-        // It may have been removed and collected before the pin was made. If it still exists now, every
-        // garbage collection sees the snapshot or the pin.
+        // The snapshot may have been removed and its objects deleted before it was pinned. If it still exists
+        // now, every later garbage collection sees the snapshot or the pin.
         if store.find_snapshot(id)?.is_none() {
             return Ok(None);
         }
@@ -35,7 +35,7 @@ impl PinnedSnapshot {
     fn root(store: &Store, snapshot: &Snapshot, pin: ProcessPin) -> Result<Inode> {
         let root = Tree::of_snapshot(store, snapshot)?.root();
         let identity = Identity::of_snapshot(&snapshot.id);
-        let in_use = Arc::new(Self { identity, time: snapshot.time, _pin: pin });
-        Ok(Inode::of_entry(identity, &in_use, root))
+        let snapshot = Arc::new(Self { identity, time: snapshot.time, _pin: pin });
+        Ok(Inode::of_entry(identity, &snapshot, root))
     }
 }

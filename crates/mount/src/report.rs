@@ -1,4 +1,4 @@
-//! Error reporting: each distinct error is printed once, to the standard error of the serving process.
+//! Error reporting: prints each distinct error once, to the standard error of the serving process.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -6,23 +6,23 @@ use std::sync::{Mutex, PoisonError};
 use fuser::Errno;
 use workspace_state::StoreError;
 
-/// Most distinct errors that are remembered; further ones are not printed.
+/// Maximum number of distinct errors that are printed.
 const REPORTED_MAX: usize = 1000;
 
-/// Converts store errors to FUSE errors, and prints each of them once.
+/// Converts store errors to errnos, and prints each distinct error once.
 #[derive(Default)]
 pub(crate) struct Reporter {
     reported: Mutex<HashSet<String>>,
 }
 
 impl Reporter {
-    /// Returns the FUSE error for a failed operation, after printing it.
-    pub(crate) fn failed(&self, error: &StoreError) -> Errno {
+    /// Prints an error, unless it was printed before, and returns the errno for the kernel.
+    pub(crate) fn report(&self, error: &StoreError) -> Errno {
         let message = error.to_string();
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         if reported.len() < REPORTED_MAX && reported.insert(message.clone()) {
             drop(reported);
-            eprintln!("lazy view [{}]: {message}", std::process::id());
+            eprintln!("lazy mount [{}]: {message}", std::process::id());
         }
         Errno::EIO
     }

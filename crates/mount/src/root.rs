@@ -1,11 +1,11 @@
-//! Root directory of the mount: snapshots by id, and names that point to them.
+//! Root directory of the mount: snapshots by id, and symlinks to them for references and prefixes of ids.
 //!
-//! It is the only directory that changes. A snapshot that was looked up stays valid, because it is pinned;
-//! missing names may appear and references may move, so the kernel must not cache these.
+//! It is the only directory that changes. The kernel may cache a lookup of a snapshot, because the lookup
+//! pins it. It must not cache missing names and references, which may appear or change.
 
 use std::sync::Arc;
 
-use workspace_state::{Resolved, Result, SnapshotId, Store};
+use workspace_state::{Resolution, Result, SnapshotId, Store};
 
 use crate::inode::Inode;
 use crate::listing::Listing;
@@ -17,10 +17,10 @@ pub(crate) struct Root {
     owner: String,
 }
 
-/// Result of a lookup at the root.
-pub(crate) enum Found {
+/// Entry of the root directory.
+pub(crate) enum RootEntry {
     Snapshot(Inode),
-    Alias(Inode),
+    Symlink(Inode),
 }
 
 impl Root {
@@ -33,34 +33,35 @@ impl Root {
         std::str::from_utf8(name).ok().and_then(canonical_id)
     }
 
-    pub(crate) fn find(&self, name: &[u8]) -> Result<Option<Found>> {
+    pub(crate) fn find(&self, name: &[u8]) -> Result<Option<RootEntry>> {
         if let Some(id) = Self::snapshot_id(name) {
-            return Ok(PinnedSnapshot::open(&self.store, &id, &self.owner)?.map(Found::Snapshot));
+            return Ok(PinnedSnapshot::open(&self.store, &id, &self.owner)?.map(RootEntry::Snapshot));
         }
         let Ok(text) = std::str::from_utf8(name) else { return Ok(None) };
         match self.store.resolve(text)? {
-            Resolved::One(id) => Ok(Some(Found::Alias(Inode::alias(name, &id)))),
-            Resolved::None | Resolved::Ambiguous(_) => Ok(None),
+            Resolution::One(id) => Ok(Some(RootEntry::Symlink(Inode::root_symlink(name, &id)))),
+            Resolution::None | Resolution::Ambiguous(_) => Ok(None),
         }
     }
 
-    /// Lists the root. References come first: new snapshots are then appended and do not shift the entries
-    /// that a reader has yet to see.
+    /// Lists the root. References come first, so that a new snapshot is appended and does not shift the
+    /// offsets of a listing in progress.
     pub(crate) fn list(&self) -> Result<Listing> {
         let references = self.store.references()?;
-        let aliases = references
+        let symlinks = references
             .iter()
             .filter(|(name, _)| !name.contains('/') && canonical_id(name).is_none())
-            .map(|(name, id)| (name.as_bytes().into(), Arc::new(Inode::alias(name.as_bytes(), id))));
+            .map(|(name, id)| (name.as_bytes().into(), Arc::new(Inode::root_symlink(name.as_bytes(), id))));
         let snapshots = self.store.snapshots()?;
-        let snapshots = snapshots
-            .iter()
-            .map(|snapshot| (snapshot.id.to_string().into_bytes().into(), Arc::new(Inode::listed(snapshot))));
-        Ok(Listing { entries: aliases.chain(snapshots).collect() })
+        let snapshots = snapshots.iter().map(|snapshot| {
+            (snapshot.id.to_string().into_bytes().into(), Arc::new(Inode::of_unused_snapshot(snapshot)))
+        });
+        Ok(Listing { entries: symlinks.chain(snapshots).collect() })
     }
 }
 
-/// Parses an id in its canonical form: other spellings are not names of the directory.
+/// Parses an id in its canonical form. Other spellings are rejected, because they are not entries of the
+/// root.
 fn canonical_id(text: &str) -> Option<SnapshotId> {
     text.parse().ok().filter(|id: &SnapshotId| id.to_string() == text)
 }

@@ -1,4 +1,4 @@
-//! Answers to FUSE requests, independent of the protocol (`filesystem.rs`).
+//! Responses to FUSE requests, independent of the protocol (`filesystem.rs`).
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -9,17 +9,18 @@ use workspace_state::{Node, Store, StoreError, Timestamp, Tree};
 
 use crate::chunks::{Bytes, Reader};
 use crate::identity::Identity;
-use crate::inode::{Body, Directory, Inode, Owner, plain_attributes};
+use crate::inode::{Body, Directory, Inode, Owner, attributes_without_content};
 use crate::listing::{Listing, Listings};
 use crate::options::MountOptions;
 use crate::report::Reporter;
 use crate::requests::Requests;
-use crate::root::{Found, Root};
-use crate::table::Table;
+use crate::root::{Root, RootEntry};
+use crate::table::InodeTable;
 use crate::xattrs::XattrNames;
 
+/// Inode number of the root.
 pub(crate) const ROOT: u64 = 1;
-/// Inode number for an unknown inode in FUSE.
+/// Inode number that FUSE reserves for an unknown inode.
 const UNKNOWN: u64 = 0xffff_ffff;
 /// Cache lifetime of immutable data: longer than any uptime, within the range of the kernel's clock.
 pub(crate) const TTL_FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
@@ -36,7 +37,7 @@ pub(crate) type FuseResult<T> = Result<T, Errno>;
 pub(crate) struct FuseServer {
     pub(crate) store: Store,
     root: Root,
-    pub(crate) table: Table,
+    pub(crate) table: InodeTable,
     listings: Listings,
     reader: Reader,
     reporter: Reporter,
@@ -62,11 +63,14 @@ impl FuseServer {
             root: Root::new(store.clone(), pin_owner),
             reader: Reader::new(store.clone())?,
             store,
-            table: Table::default(),
+            table: InodeTable::default(),
             listings: Listings::default(),
             reporter: Reporter::default(),
             requests,
-            owner: options.owner.map_or_else(Owner::of_process, Owner::new).keep_set_id(options.keep_set_id),
+            owner: options
+                .owner
+                .map_or_else(Owner::of_process, Owner::new)
+                .with_set_id_bits(options.keep_set_id),
             xattrs: XattrNames { escaped: options.escape },
             notifier,
             skips_open: false,
@@ -74,8 +78,8 @@ impl FuseServer {
         })
     }
 
-    fn failed(&self, error: &StoreError) -> Errno {
-        self.reporter.failed(error)
+    fn report(&self, error: &StoreError) -> Errno {
+        self.reporter.report(error)
     }
 
     fn inode(&self, number: INodeNo) -> FuseResult<Arc<Inode>> {
@@ -85,13 +89,13 @@ impl FuseServer {
 
     /// Registers a lookup of an inode and returns its attributes; they must be sent to the kernel.
     pub(crate) fn register(&self, inode: &Arc<Inode>) -> FileAttr {
-        let number = self.table.remember(inode);
+        let number = self.table.add_lookup(inode);
         inode.attributes(number, self.owner)
     }
 
-    pub(crate) fn forgotten(&self, number: INodeNo, count: u64) {
+    pub(crate) fn forget_lookups(&self, number: INodeNo, count: u64) {
         if self.table.forget(number.0, count) {
-            self.listings.done(number.0);
+            self.listings.remove(number.0);
         }
     }
 
@@ -105,7 +109,7 @@ impl FuseServer {
         }
         let parent = self.inode(parent)?;
         let Body::Directory(directory) = &parent.body else { return Err(Errno::ENOTDIR) };
-        match self.find_in(&parent, directory, name).map_err(|error| self.failed(&error))? {
+        match self.find_in(&parent, directory, name).map_err(|error| self.report(&error))? {
             Some(inode) => Ok((self.register(&inode), TTL_FOREVER)),
             None => Ok((negative_entry(self.owner), TTL_FOREVER)),
         }
@@ -113,12 +117,12 @@ impl FuseServer {
 
     fn find_at_root(&self, name: &[u8]) -> FuseResult<(FileAttr, Duration)> {
         let known = Root::snapshot_id(name).map(|id| Identity::of_snapshot(&id));
-        if let Some(inode) = known.and_then(|identity| self.table.in_use(identity)) {
+        if let Some(inode) = known.and_then(|identity| self.table.snapshot_root(identity)) {
             return Ok((self.register(&inode), TTL_FOREVER));
         }
-        match self.root.find(name).map_err(|error| self.failed(&error))? {
-            Some(Found::Snapshot(inode)) => Ok((self.register(&Arc::new(inode)), TTL_FOREVER)),
-            Some(Found::Alias(inode)) => Ok((self.register(&Arc::new(inode)), TTL_ZERO)),
+        match self.root.find(name).map_err(|error| self.report(&error))? {
+            Some(RootEntry::Snapshot(inode)) => Ok((self.register(&Arc::new(inode)), TTL_FOREVER)),
+            Some(RootEntry::Symlink(inode)) => Ok((self.register(&Arc::new(inode)), TTL_ZERO)),
             None => Err(Errno::ENOENT),
         }
     }
@@ -139,12 +143,13 @@ impl FuseServer {
         if number.0 == ROOT {
             self.requests.add();
             // The time changes with every request, so that a cached listing is not used again.
-            let attributes = plain_attributes(ROOT, FileType::Directory, 0o755, Timestamp::now(), self.owner);
+            let attributes =
+                attributes_without_content(ROOT, FileType::Directory, 0o755, Timestamp::now(), self.owner);
             return Ok((attributes, TTL_FOREVER));
         }
         let inode = self.inode(number)?;
-        let keep = if matches!(inode.body, Body::Listed) { TTL_ZERO } else { TTL_FOREVER };
-        Ok((inode.attributes(number.0, self.owner), keep))
+        let ttl = if matches!(inode.body, Body::UnusedSnapshot) { TTL_ZERO } else { TTL_FOREVER };
+        Ok((inode.attributes(number.0, self.owner), ttl))
     }
 
     fn listing(&self, number: INodeNo, offset: u64) -> FuseResult<Arc<Listing>> {
@@ -157,9 +162,9 @@ impl FuseServer {
             return Ok(listing);
         }
         let Body::Directory(directory) = &inode.body else { return Err(Errno::ENOTDIR) };
-        let listing = self.list(&inode, directory).map_err(|error| self.failed(&error))?;
+        let listing = self.list(&inode, directory).map_err(|error| self.report(&error))?;
         let listing = Arc::new(listing);
-        self.listings.keep(number.0, &listing);
+        self.listings.insert(number.0, &listing);
         Ok(listing)
     }
 
@@ -169,14 +174,14 @@ impl FuseServer {
         {
             return Ok(listing);
         }
-        let listing = Arc::new(self.root.list().map_err(|error| self.failed(&error))?);
-        self.listings.keep(ROOT, &listing);
+        let listing = Arc::new(self.root.list().map_err(|error| self.report(&error))?);
+        self.listings.insert(ROOT, &listing);
         // The kernel keeps listings as long as the directory's time is unchanged. Invalidating the attributes
         // makes it request the time, which is then another one, so that the next listing is requested again.
         if let Some(notifier) = self.notifier.get()
             && let Err(error) = notifier.inval_inode(INodeNo::ROOT, -1, 0)
         {
-            eprintln!("lazy view: the listing of snapshots may be out of date: {error}");
+            eprintln!("lazy mount: the listing of snapshots may be out of date: {error}");
         }
         Ok(listing)
     }
@@ -194,30 +199,30 @@ impl FuseServer {
         Ok(Listing { entries: entries.collect() })
     }
 
-    /// Passes the entries of a directory from `offset` on to `add`, until it returns true because the buffer
+    /// Calls `add` with the entries of a directory from `offset` on, until it returns true because the buffer
     /// is full.
     pub(crate) fn for_each_entry(
         &self,
         number: INodeNo,
         offset: u64,
-        mut add: impl FnMut(u64, &[u8], Listed<'_>) -> bool,
+        mut add: impl FnMut(u64, &[u8], ListingEntry<'_>) -> bool,
     ) -> FuseResult<()> {
         let listing = self.listing(number, offset)?;
         let dots = [(&b"."[..], number.0), (b"..", if number.0 == ROOT { ROOT } else { UNKNOWN })];
         for (at, (name, number)) in (0u64..).zip(dots).skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
-            if add(at + 1, name, Listed::Dots(number)) {
+            if add(at + 1, name, ListingEntry::DotEntry(number)) {
                 return Ok(());
             }
         }
         let first = usize::try_from(offset).unwrap_or(usize::MAX).saturating_sub(dots.len());
         let entries = listing.entries.get(first..).unwrap_or_default();
         for (at, (name, inode)) in (offset.max(dots.len() as u64)..).zip(entries) {
-            if add(at + 1, name, Listed::Inode(inode)) {
+            if add(at + 1, name, ListingEntry::Inode(inode)) {
                 return Ok(());
             }
         }
         if entries.is_empty() {
-            self.listings.done(number.0);
+            self.listings.remove(number.0);
         }
         Ok(())
     }
@@ -226,14 +231,14 @@ impl FuseServer {
         let inode = self.inode(number)?;
         match &inode.body {
             Body::File { content, .. } => {
-                self.reader.read(content, offset, u64::from(len)).map_err(|error| self.failed(&error))
+                self.reader.read(content, offset, u64::from(len)).map_err(|error| self.report(&error))
             }
-            Body::Directory(_) | Body::Listed => Err(Errno::EISDIR),
+            Body::Directory(_) | Body::UnusedSnapshot => Err(Errno::EISDIR),
             Body::Symlink(_) => Err(Errno::EINVAL),
         }
     }
 
-    pub(crate) fn target(&self, number: INodeNo) -> FuseResult<Box<[u8]>> {
+    pub(crate) fn symlink_target(&self, number: INodeNo) -> FuseResult<Box<[u8]>> {
         match &self.inode(number)?.body {
             Body::Symlink(target) => Ok(target.clone()),
             _ => Err(Errno::EINVAL),
@@ -280,13 +285,13 @@ impl FuseServer {
 
 /// Entry of a listing.
 #[derive(Clone, Copy)]
-pub(crate) enum Listed<'a> {
+pub(crate) enum ListingEntry<'a> {
     /// The directory or its parent, by inode number; the kernel does not count these as lookups.
-    Dots(u64),
+    DotEntry(u64),
     Inode(&'a Arc<Inode>),
 }
 
 /// Returns the attributes of a negative entry, which the kernel caches.
 fn negative_entry(owner: Owner) -> FileAttr {
-    plain_attributes(0, FileType::RegularFile, 0, Timestamp(0), owner)
+    attributes_without_content(0, FileType::RegularFile, 0, Timestamp(0), owner)
 }

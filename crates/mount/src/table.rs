@@ -1,4 +1,4 @@
-//! Inodes that the kernel references, each as long as it does.
+//! Table of the inodes that the kernel refers to.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::identity::Identity;
 use crate::inode::{Body, Inode};
 
+/// Inodes by number. An inode stays in the table until the kernel has forgotten all its lookups.
 #[derive(Default)]
-pub(crate) struct Table {
+pub(crate) struct InodeTable {
     slots: Mutex<HashMap<u64, Slot>>,
 }
 
@@ -17,7 +18,7 @@ struct Slot {
     lookups: u64,
 }
 
-impl Table {
+impl InodeTable {
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Slot>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -26,21 +27,21 @@ impl Table {
         self.lock().get(&number).map(|slot| Arc::clone(&slot.inode))
     }
 
-    /// Returns the root of a snapshot that is in use.
-    pub(crate) fn in_use(&self, snapshot: Identity) -> Option<Arc<Inode>> {
+    /// Returns the root inode of a snapshot; `None` if the snapshot is not in use.
+    pub(crate) fn snapshot_root(&self, snapshot: Identity) -> Option<Arc<Inode>> {
         let slots = self.lock();
         let slot = slots.get(&number_of(&slots, snapshot))?;
         matches!(slot.inode.body, Body::Directory(_)).then(|| Arc::clone(&slot.inode))
     }
 
     /// Counts a lookup of an inode and returns its number.
-    pub(crate) fn remember(&self, inode: &Arc<Inode>) -> u64 {
+    pub(crate) fn add_lookup(&self, inode: &Arc<Inode>) -> u64 {
         let mut slots = self.lock();
         let number = number_of(&slots, inode.identity);
         let slot = slots.entry(number).or_insert_with(|| Slot { inode: Arc::clone(inode), lookups: 0 });
         slot.lookups += 1;
         // First use of a snapshot that was only listed so far.
-        if matches!(slot.inode.body, Body::Listed) {
+        if matches!(slot.inode.body, Body::UnusedSnapshot) {
             slot.inode = Arc::clone(inode);
         }
         number
@@ -54,10 +55,10 @@ impl Table {
         if slot.lookups > 0 {
             return false;
         }
-        let gone = slots.remove(&number);
+        let removed = slots.remove(&number);
         drop(slots);
-        // May be the last of its snapshot, which is unpinned then: only after the lock is released.
-        drop(gone);
+        // Dropping the last inode of a snapshot unpins it, which must not happen under the lock.
+        drop(removed);
         true
     }
 
@@ -67,7 +68,8 @@ impl Table {
     }
 }
 
-/// Returns the number of an inode, or the one it should get: the first free one from its preferred number on.
+/// Returns the inode number of an identity: the assigned one, or else the first free number from its
+/// preferred number on.
 fn number_of(slots: &HashMap<u64, Slot>, identity: Identity) -> u64 {
     let mut number = identity.inode_number();
     while slots.get(&number).is_some_and(|slot| slot.inode.identity != identity) {
@@ -82,31 +84,31 @@ mod tests {
     use workspace_state::SnapshotId;
 
     fn inode(name: &str) -> Arc<Inode> {
-        Arc::new(Inode::alias(name.as_bytes(), &SnapshotId::from_bytes([7; 16])))
+        Arc::new(Inode::root_symlink(name.as_bytes(), &SnapshotId::from_bytes([7; 16])))
     }
 
     #[test]
     fn an_inode_keeps_its_number_until_it_is_forgotten() {
-        let table = Table::default();
-        let number = table.remember(&inode("a"));
-        assert_eq!(table.remember(&inode("a")), number);
-        assert_ne!(table.remember(&inode("b")), number);
+        let table = InodeTable::default();
+        let number = table.add_lookup(&inode("a"));
+        assert_eq!(table.add_lookup(&inode("a")), number);
+        assert_ne!(table.add_lookup(&inode("b")), number);
         assert!(!table.forget(number, 1));
         assert!(table.get(number).is_some());
         assert!(table.forget(number, 1));
         assert!(table.get(number).is_none());
-        assert_eq!(table.remember(&inode("a")), number, "the number follows from what it is");
+        assert_eq!(table.add_lookup(&inode("a")), number, "the number is derived from the identity");
         assert_eq!(table.len(), 2);
     }
 
     #[test]
     fn another_inode_with_the_same_number_gets_the_next_one() {
-        let table = Table::default();
+        let table = InodeTable::default();
         let (a, b) = (inode("a"), inode("b"));
         let taken = b.identity.inode_number();
         table.lock().insert(taken, Slot { inode: a, lookups: 1 });
-        let number = table.remember(&b);
+        let number = table.add_lookup(&b);
         assert_eq!(number, taken + 1);
-        assert_eq!(table.remember(&b), number);
+        assert_eq!(table.add_lookup(&b), number);
     }
 }

@@ -1,4 +1,4 @@
-//! Stand-ins for systems other than Linux, where there is no lazy mount.
+//! Stubs for systems other than Linux, where there is no lazy mount.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::error::MountError;
 use crate::options::MountOptions;
 use crate::requests::Requests;
 
-/// A lazy mount; there is none.
+/// A lazy mount, which cannot be created on this platform.
 pub enum LazyMount {}
 
 impl LazyMount {
@@ -53,7 +53,7 @@ pub fn spawn_daemon(
 }
 
 /// Always fails.
-pub fn daemon_main(_words: impl IntoIterator<Item = OsString>) -> Result<(), MountError> {
+pub fn daemon_main(_arguments: impl IntoIterator<Item = OsString>) -> Result<(), MountError> {
     Err(MountError::NeedsLinux)
 }
 

@@ -1,31 +1,35 @@
-//! Names under which the attributes of a snapshot are served.
+//! Mapping between the names of extended attributes in a snapshot and in the mount.
 
 use std::borrow::Cow;
 
-/// Prefix of the attributes of an overlay with `userxattr`.
-const OVERLAY: &[u8] = b"user.overlay.";
-/// Part that an overlay inserts after the prefix to escape attributes that are data.
-const ESCAPE: &[u8] = b"overlay.";
+/// Prefix of the attributes that an overlay with `userxattr` uses itself.
+const OVERLAY_PREFIX: &[u8] = b"user.overlay.";
+/// Infix after [`OVERLAY_PREFIX`] that escapes attributes that are data.
+const ESCAPE_INFIX: &[u8] = b"overlay.";
 
-/// Mapping of attribute names.
+/// Mapping of the names of extended attributes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct XattrNames {
+    /// Set if names with the prefix of overlay attributes are escaped.
     pub(crate) escaped: bool,
 }
 
 impl XattrNames {
-    /// Returns the served name of a stored attribute.
+    /// Returns the name in the mount of an attribute of the snapshot.
     pub(crate) fn served(self, stored: &[u8]) -> Cow<'_, [u8]> {
-        match stored.strip_prefix(OVERLAY).filter(|_| self.escaped) {
-            Some(rest) => Cow::Owned([OVERLAY, ESCAPE, rest].concat()),
+        match stored.strip_prefix(OVERLAY_PREFIX).filter(|_| self.escaped) {
+            Some(rest) => Cow::Owned([OVERLAY_PREFIX, ESCAPE_INFIX, rest].concat()),
             None => Cow::Borrowed(stored),
         }
     }
 
-    /// Returns the stored name of a served attribute; `None` if there is none.
+    /// Returns the name in the snapshot of an attribute of the mount; `None` for an attribute of the overlay
+    /// itself.
     pub(crate) fn stored(self, served: &[u8]) -> Option<Cow<'_, [u8]>> {
-        match served.strip_prefix(OVERLAY).filter(|_| self.escaped) {
-            Some(rest) => rest.strip_prefix(ESCAPE).map(|rest| Cow::Owned([OVERLAY, rest].concat())),
+        match served.strip_prefix(OVERLAY_PREFIX).filter(|_| self.escaped) {
+            Some(rest) => {
+                rest.strip_prefix(ESCAPE_INFIX).map(|rest| Cow::Owned([OVERLAY_PREFIX, rest].concat()))
+            }
             None => Some(Cow::Borrowed(served)),
         }
     }
@@ -57,8 +61,8 @@ mod tests {
     #[test]
     fn overlay_attributes_are_never_served() {
         let escaped = XattrNames { escaped: true };
-        for note in ["opaque", "whiteout", "redirect", "metacopy", "origin", "overlay", ""] {
-            assert_eq!(escaped.stored(format!("user.overlay.{note}").as_bytes()), None);
+        for name in ["opaque", "whiteout", "redirect", "metacopy", "origin", "overlay", ""] {
+            assert_eq!(escaped.stored(format!("user.overlay.{name}").as_bytes()), None);
         }
     }
 }

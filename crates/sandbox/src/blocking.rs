@@ -4,10 +4,7 @@ use tokio::task::spawn_blocking;
 
 use crate::error::{Result, SandboxError};
 
-/// Runs blocking work on a thread of its own, so that no other task waits for it.
+/// Runs blocking work on its own thread, so that no other task waits for it.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-    spawn_blocking(work).await.map_err(|error| SandboxError::Io {
-        action: "run a blocking task".to_owned(),
-        source: std::io::Error::other(error),
-    })
+    spawn_blocking(work).await.map_err(|error| SandboxError::task_failed("run a blocking task", error))
 }

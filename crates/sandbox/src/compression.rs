@@ -2,8 +2,9 @@
 
 use std::io::{self, Read};
 
-/// Largest window of an archive, as a power of two. A decoder holds the window in memory, and an archive may ask for gigabytes.
-/// 8 MiB are what RFC 8878 wants every decoder to have, and what every level of `zstd` but those of `--ultra` makes do with.
+/// Maximum window of an archive, as a power of two. A decoder holds the window in memory, and an archive may
+/// ask for gigabytes. RFC 8878 requires 8 MiB of every decoder, and every level of `zstd` except those of
+/// `--ultra` needs no more.
 const WINDOW_LOG_MAX: u32 = 23;
 /// Error of zstd for an archive with a larger window.
 const TOO_MUCH_MEMORY: &str = "Frame requires too much memory for decoding";
@@ -12,13 +13,13 @@ const TOO_MUCH_MEMORY: &str = "Frame requires too much memory for decoding";
 pub fn zstd_reader<'a>(from: impl Read + 'a) -> io::Result<impl Read + 'a> {
     let mut decoder = zstd::Decoder::new(from)?;
     decoder.window_log_max(WINDOW_LOG_MAX)?;
-    Ok(Explained(decoder))
+    Ok(HintReader(decoder))
 }
 
-/// A reader that says how to compress an archive that it cannot read.
-struct Explained<R>(R);
+/// Reader whose error for a too large window says how to compress the archive.
+struct HintReader<R>(R);
 
-impl<R: Read> Read for Explained<R> {
+impl<R: Read> Read for HintReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.read(buffer).map_err(|error| {
             if error.to_string().contains(TOO_MUCH_MEMORY) { too_much_memory() } else { error }
@@ -29,7 +30,7 @@ impl<R: Read> Read for Explained<R> {
 fn too_much_memory() -> io::Error {
     let window = (1 << WINDOW_LOG_MAX) >> 20;
     io::Error::other(format!(
-        "decompressing it takes a window of more than {window} MiB; compress it without `--long` and `--ultra`"
+        "decompressing it needs a window of more than {window} MiB; compress it without `--long` and `--ultra`"
     ))
 }
 
@@ -42,7 +43,7 @@ mod tests {
     fn compressed(window_log: u32) -> Vec<u8> {
         let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
         encoder.window_log(window_log).unwrap();
-        // Without its length beforehand the window is as large as it is asked for.
+        // Without a known length, the window is as large as requested.
         encoder.write_all(b"the content").unwrap();
         encoder.flush().unwrap();
         encoder.finish().unwrap()

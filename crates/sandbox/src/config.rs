@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use workspace_state::SnapshotId;
-use workspace_workspace::{Kind, Materialize};
+use workspace_workspace::{Materialize, ProviderKind};
 
 use crate::error::{Result, SandboxError};
-use crate::runtime::{Allow, Limits, Network};
+use crate::runtime::{AllowRule, Limits, Network};
 use crate::settings::{Resources, Settings};
 
 const NAME_MAX: usize = 128;
@@ -17,7 +17,7 @@ const LABEL_MAX: usize = 256;
 const ALLOWED_MAX: usize = 256;
 const ENVS_MAX: usize = 1_024;
 const ENVS_BYTES: usize = 128 << 10;
-/// Smallest limits with which anything runs.
+/// Minimum limits with which a sandbox can run.
 const MEMORY_MIN: u64 = 8 << 20;
 const DISK_MIN: u64 = 1 << 20;
 const PROCESSES_MIN: u32 = 4;
@@ -27,9 +27,9 @@ const PROCESSES_MIN: u32 = 4;
 pub struct NewSandbox {
     /// Name of the template of its root filesystem.
     pub template: String,
-    /// Name for people.
+    /// Name chosen by the user.
     pub name: Option<String>,
-    /// Refuses the request if its owner has a sandbox of that name.
+    /// Rejects the request if the owner has a sandbox with this name.
     pub unique_name: bool,
     /// Environment variables of every command in it.
     pub envs: BTreeMap<String, String>,
@@ -41,10 +41,10 @@ pub struct NewSandbox {
     pub network: Network,
     /// Labels, by which lists can be filtered.
     pub labels: BTreeMap<String, String>,
-    /// Snapshot of its workspace; an empty workspace if there is none.
+    /// Snapshot of its workspace; `None` for an empty workspace.
     pub snapshot: Option<SnapshotId>,
     /// Provider of its workspace; `None` for the one of the settings.
-    pub provider: Option<Kind>,
+    pub provider: Option<ProviderKind>,
     /// Time at which the files of the snapshot are written.
     pub materialize: Materialize,
 }
@@ -76,16 +76,16 @@ pub struct Config {
     pub disk: Option<u64>,
     /// Allowed destinations of egress; `None` for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub egress_allow: Option<Vec<Allow>>,
-    /// Requested limits that could not be applied, with reasons.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub missing: Vec<String>,
-    /// Snapshot that its workspace was made from, or restored to last.
+    pub egress_allow: Option<Vec<AllowRule>>,
+    /// Requested limits and isolation that could not be applied, with reasons.
+    #[serde(default, rename = "missing", skip_serializing_if = "Vec::is_empty")]
+    pub not_applied: Vec<String>,
+    /// Snapshot from which its workspace was created, or to which it was last restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotId>,
     /// Provider of its workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub provider: Option<Kind>,
+    pub provider: Option<ProviderKind>,
 }
 
 fn invalid(field: &'static str, message: impl Into<String>) -> SandboxError {
@@ -106,10 +106,12 @@ impl NewSandbox {
         check_labels(&self.labels)?;
         check_envs(&self.envs)?;
         let timeout = self.timeout.unwrap_or(settings.timeout.min(settings.lifetime));
-        if timeout.is_zero() || timeout > settings.lifetime {
-            let most = settings.lifetime.as_secs();
-            let message = format!("1 to {most} seconds are allowed; MAX_SANDBOX_LIFETIME raises the limit");
-            return Err(invalid("timeout_seconds", message));
+        if timeout.is_zero() {
+            return Err(invalid("timeout_seconds", "must be at least 1 second"));
+        }
+        if timeout > settings.lifetime {
+            let limit = settings.lifetime.as_secs();
+            return Err(SandboxError::Lifetime { limit, left: limit });
         }
         let resources = self.resources.check(&settings.default_resources, &settings.max_resources)?;
         let limits = Limits {
@@ -122,7 +124,7 @@ impl NewSandbox {
             limits,
             disk: Some(resources.disk),
             egress_allow: check_network(&self.network)?,
-            missing: Vec::new(),
+            not_applied: Vec::new(),
             snapshot: self.snapshot,
             provider: None,
         };
@@ -138,43 +140,43 @@ impl ResourceRequest {
             disk: self.disk.unwrap_or(default.disk),
             processes: self.processes.unwrap_or(default.processes),
         };
-        let within = |field, value: u64, (least, most): (u64, u64), unit: &str, setting: &str| {
-            if (least..=most).contains(&value) {
+        let within = |field, value: u64, (min, max): (u64, u64), unit: &str, setting: &str| {
+            if (min..=max).contains(&value) {
                 return Ok(());
             }
-            let raise = if value > most { format!("; {setting} raises the limit") } else { String::new() };
-            Err(invalid(field, format!("{least} to {most}{unit} are allowed{raise}")))
+            let raise = if value > max { format!("; {setting} raises the limit") } else { String::new() };
+            Err(invalid(field, format!("{min} to {max}{unit} are allowed{raise}")))
         };
-        let (cpu, most) = (u64::from(resources.cpu_millis), u64::from(max.cpu_millis));
-        within("resources.cpu", cpu, (10, most), " thousandths of a processor", "MAX_CPU")?;
+        let (cpu, max_cpu) = (u64::from(resources.cpu_millis), u64::from(max.cpu_millis));
+        within("resources.cpu", cpu, (10, max_cpu), " thousandths of a processor", "MAX_CPU")?;
         within("resources.memory", resources.memory, (MEMORY_MIN, max.memory), " bytes", "MAX_MEMORY")?;
         within("resources.disk", resources.disk, (DISK_MIN, max.disk), " bytes", "MAX_DISK")?;
-        let (processes, most) = (u64::from(resources.processes), u64::from(max.processes));
-        within("resources.processes", processes, (PROCESSES_MIN.into(), most), "", "MAX_PROCESSES")?;
+        let (processes, max_processes) = (u64::from(resources.processes), u64::from(max.processes));
+        within("resources.processes", processes, (PROCESSES_MIN.into(), max_processes), "", "MAX_PROCESSES")?;
         Ok(resources)
     }
 }
 
 /// Validates the allow list of a network, and returns it.
-fn check_network(network: &Network) -> Result<Option<Vec<Allow>>> {
+fn check_network(network: &Network) -> Result<Option<Vec<AllowRule>>> {
     let Network::Egress { allow: Some(allow) } = network else { return Ok(None) };
     if allow.is_empty() || allow.len() > ALLOWED_MAX {
-        let message = format!("1 to {ALLOWED_MAX} entries are allowed; without the list everything is");
+        let message = format!("1 to {ALLOWED_MAX} entries are allowed; without the list, everything is");
         return Err(invalid("egress_allow", message));
     }
     Ok(Some(allow.clone()))
 }
 
-fn check_text(field: &'static str, text: &str, longest: usize) -> Result<()> {
-    if text.is_empty() || text.len() > longest || text.chars().any(char::is_control) {
-        return Err(invalid(field, format!("1 to {longest} bytes without control characters are allowed")));
+fn check_text(field: &'static str, text: &str, max: usize) -> Result<()> {
+    if text.is_empty() || text.len() > max || text.chars().any(char::is_control) {
+        return Err(invalid(field, format!("1 to {max} bytes without control characters are allowed")));
     }
     Ok(())
 }
 
 pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
     if labels.len() > LABELS_MAX {
-        return Err(invalid("labels", format!("{LABELS_MAX} are allowed")));
+        return Err(invalid("labels", format!("at most {LABELS_MAX} are allowed")));
     }
     for (name, value) in labels {
         check_text("labels", name, LABEL_MAX)?;
@@ -191,12 +193,13 @@ pub(crate) fn check_envs(envs: &BTreeMap<String, String>) -> Result<()> {
     if envs.len() > ENVS_MAX || size > ENVS_BYTES {
         return Err(invalid(
             "envs",
-            format!("{ENVS_MAX} variables of {ENVS_BYTES} bytes in all are allowed"),
+            format!("at most {ENVS_MAX} variables of {ENVS_BYTES} bytes in total are allowed"),
         ));
     }
     for (name, value) in envs {
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-            return Err(invalid("envs", "a variable has a name without `=`, and neither has a NUL"));
+            let message = "names must be non-empty and without `=`, names and values without NUL";
+            return Err(invalid("envs", message));
         }
     }
     Ok(())
@@ -205,7 +208,7 @@ pub(crate) fn check_envs(envs: &BTreeMap<String, String>) -> Result<()> {
 /// Validates a working directory inside the sandbox.
 pub(crate) fn check_cwd(cwd: &str) -> Result<()> {
     if !cwd.starts_with('/') || cwd.contains('\0') || cwd.len() > 4_095 {
-        return Err(invalid("cwd", "an absolute path of at most 4095 bytes is allowed"));
+        return Err(invalid("cwd", "must be an absolute path of at most 4095 bytes"));
     }
     Ok(())
 }

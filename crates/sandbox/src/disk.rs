@@ -1,8 +1,8 @@
-//! Disk space of workspaces: making, measuring and limiting them, and freeing space on a full disk.
+//! Disk space of workspaces: creating, measuring and limiting them, and freeing space on a full disk.
 
 pub(crate) mod full_disk;
 pub(crate) mod fullness;
-pub(crate) mod measured;
 pub(crate) mod open;
 pub(crate) mod scan;
 pub(crate) mod usage;
+pub(crate) mod workspace_usage;

@@ -4,24 +4,24 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use workspace_agent_protocol::fuzzing::messages;
+use workspace_agent_protocol::fuzzing::decode_messages;
 use workspace_agent_protocol::output::{Item, Reader, Writer};
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat};
 
 use crate::command::remote_output::{KEPT_MIN, Piece};
 use crate::guest::handle::SandboxHandle;
-use crate::guest::listener::check_generation;
+use crate::guest::listener::check_protocol_version;
 use crate::id;
 use crate::sandbox_dir::SandboxDir;
 
-/// Largest number of items of a command's output that are read.
+/// Maximum number of items of a command's output that are read.
 const ITEMS_MAX: usize = 10_000;
 
 /// Handles messages, each behind its length, like those of a guest agent. Output is written to a directory.
 pub fn handle_messages(bytes: &[u8], directory: &Path) -> io::Result<()> {
     let handle = SandboxHandle::new("sbx-1", SandboxDir::new(directory.to_owned()), id::NO_TOKEN_HASH);
-    for message in messages(bytes) {
+    for message in decode_messages(bytes) {
         let Some(payload) = message.payload else { return Ok(()) };
         match payload {
             AgentPayload::Register(request) => {
@@ -29,8 +29,8 @@ pub fn handle_messages(bytes: &[u8], directory: &Path) -> io::Result<()> {
                     !id::is_token_of(&request.token, &handle.token_hash),
                     "a token was accepted for no sandbox"
                 );
-                // Refused or not, it is handled here.
-                drop(check_generation(request.generation));
+                // Rejected or not, it is handled here.
+                drop(check_protocol_version(request.generation));
                 for progress in request.commands {
                     let running = handle.commands.get_or_add(&progress.command_id);
                     running.input.reconnected(progress.input_received, 1);
@@ -57,7 +57,7 @@ fn record_progress(handle: &SandboxHandle, progress: CommandProgress) {
     handle.output.add(written.saturating_sub(running.written()));
     running.advance(written, end.as_ref());
     assert!(running.written() >= written, "what was written became less");
-    // Input is sent, whatever the agent reported before.
+    // Input is sent independent of earlier reports of the agent.
     let _ = running.input.try_reserve(1);
 }
 
@@ -65,12 +65,12 @@ fn record_progress(handle: &SandboxHandle, progress: CommandProgress) {
 fn store(piece: Option<Piece>, directory: &Path) -> io::Result<()> {
     let Some(piece) = piece else { return Ok(()) };
     let id = piece.id.clone();
-    // An id that is no file name has no output.
+    // An id that is not a valid file name has no output.
     let Ok(mut writer) = Writer::resume(File::open(directory)?.into(), &id, KEPT_MIN) else {
         return Ok(());
     };
     let before = writer.written();
-    // A piece that is too long is refused.
+    // A piece that is too long is rejected.
     drop(piece.write(&mut writer));
     assert!(writer.written() >= before, "what was written became less");
     read_output(directory, &id)
@@ -91,11 +91,11 @@ fn read_output(directory: &Path, id: &str) -> io::Result<()> {
     let mut reader = Reader::open(File::open(directory)?, id, 0)?;
     let mut end = 0;
     for _ in 0..ITEMS_MAX {
-        // A damaged file is an error.
+        // A corrupt file is an error.
         let Ok(Some(item)) = reader.next_item() else { return Ok(()) };
         let (from, to) = match item {
             Item::Gap { from, to } => (from, to),
-            Item::Frame(frame) if frame.end().is_some() => continue,
+            Item::Frame(frame) if frame.exit_status().is_some() => continue,
             Item::Frame(frame) => (frame.offset, frame.offset + frame.data.len() as u64),
         };
         assert!(end <= from && from <= to, "output goes back: {end}, {from}..{to}");

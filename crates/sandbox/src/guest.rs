@@ -1,7 +1,8 @@
-//! Guest agents: how they connect and prove who they are, and the state the server keeps for each of them.
+//! Guest agents: connections, authentication, and the state that the server keeps for each agent.
 
 pub(crate) mod connection;
 pub(crate) mod connection_limit;
+pub(crate) mod endpoint;
 pub(crate) mod handle;
 pub(crate) mod handover;
 pub(crate) mod identity;

@@ -14,7 +14,7 @@ pub(crate) struct Token([u8; 32]);
 impl Token {
     pub(crate) fn new() -> std::io::Result<Self> {
         let mut bytes = [0; 32];
-        fill(&mut bytes)?;
+        fill_random(&mut bytes)?;
         Ok(Self(bytes))
     }
 
@@ -22,14 +22,13 @@ impl Token {
         &self.0
     }
 
-    /// Hash of the token, as the catalog keeps it.
     pub(crate) fn hash(&self) -> String {
         hash(&self.0).to_hex().to_string()
     }
 }
 
 #[cfg(target_os = "linux")]
-fn fill(bytes: &mut [u8]) -> std::io::Result<()> {
+fn fill_random(bytes: &mut [u8]) -> std::io::Result<()> {
     use rustix::rand::{GetRandomFlags, getrandom};
     let mut filled = 0;
     while filled < bytes.len() {
@@ -39,7 +38,7 @@ fn fill(bytes: &mut [u8]) -> std::io::Result<()> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn fill(bytes: &mut [u8]) -> std::io::Result<()> {
+fn fill_random(bytes: &mut [u8]) -> std::io::Result<()> {
     use std::io::Read as _;
     std::fs::File::open("/dev/urandom")?.read_exact(bytes)
 }

@@ -5,12 +5,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A mutex that no thread holds while taking another one, so that no two threads can wait for each other.
 ///
-/// Debug builds panic where that rule is broken. A panic elsewhere while it was held does not poison it: what it guards
-/// is replaced in one step or counted.
+/// Debug builds panic where that rule is broken. A panic while it was held does not poison it: its values are
+/// counters, or are replaced in one step.
 #[derive(Debug, Default)]
 pub(crate) struct LeafMutex<T>(Mutex<T>);
 
-/// The right to use what a [`LeafMutex`] guards. It cannot be held across an await: it stays on its thread.
+/// Guard of a [`LeafMutex`]. It is not `Send`, so that it cannot be held across an await.
 #[derive(Debug)]
 pub(crate) struct LeafGuard<'a, T> {
     guard: MutexGuard<'a, T>,

@@ -3,7 +3,8 @@
 //! A [`Service`] creates them, runs commands and terminals in them, and removes them. State that must outlive
 //! the server is in the catalog, in files, or with the [`Runtime`]; the service recovers it when it starts.
 //!
-//! - `lifecycle`: creating, watching, expiring, removing and recovering sandboxes, and which operations exclude each other.
+//! - `lifecycle`: creation, monitoring, expiry, removal and recovery of sandboxes, and the locks between these
+//!   operations.
 //! - `guest`: connections of guest agents, over a Unix socket or TCP.
 //! - `command`: commands and terminals, their input and output.
 //! - `snapshot`: commit, fork and restore of a sandbox's workspace.
@@ -38,25 +39,28 @@ pub mod template;
 
 pub use command::logs::Logs;
 pub use command::output::{Output, Piece, Stream};
-pub use command::run::{CommandHandle, Run, RunRequest};
+pub use command::run::{AfterInput, CommandHandle, CommandStart, RunRequest};
 pub use command::running::{End, Progress};
 pub use command::terminal::{Size, TerminalRequest};
 pub use compression::zstd_reader;
 pub use config::{Config, NewSandbox, ResourceRequest};
 pub use error::{Result, SandboxError, without_host_paths};
+pub use guest::endpoint::ServerEndpoint;
 pub use guest::identity::{Identity, IdentityError};
 pub use guest::processes::Process;
-pub use guest::tcp::{GuestPort, ServerEndpoint};
+pub use guest::tcp::GuestPort;
 pub use lifecycle::create::Creator;
-pub use lifecycle::recover::Collected;
-pub use lifecycle::remove::Kept;
+pub use lifecycle::recover::CollectionReport;
+pub use lifecycle::remove::{KeptWorkspace, ReclaimPolicy};
 pub use runtime::Runtime;
 pub use sandbox_dir::SandboxDir;
 pub use scope::Scope;
 pub use service::{Service, View};
 pub use settings::{Resources, Settings};
-pub use snapshot::operations::{FORKS_MAX, Fork, Forked, NewCommit, Pause, Restored, Taken};
+pub use snapshot::operations::{
+    FORKS_MAX, Fork, ForkResult, IfInUse, NewCommit, Pause, RestoreResult, SandboxCommit,
+};
 pub use stats::Stats;
 pub use workspace_workspace::{
-    Choice, Committed, Kind, LazyCommand, Materialize, WorkspaceError, Workspaces,
+    CommitResult, LazyCommand, Materialize, ProviderKind, ProviderPreference, WorkspaceError, Workspaces,
 };

@@ -1,15 +1,16 @@
 //! Runtimes, which run sandboxes.
 //!
-//! A runtime starts the guest agent of a sandbox in isolation, finds it again after a restart of the server,
-//! and ends it with everything that it started. Sandboxes are identified by their id: state of a runtime is
-//! kept where it outlives the server. All runtimes pass the same tests.
+//! A runtime starts the guest agent of a sandbox in isolation, finds it after a restart of the server, and
+//! kills it with all its descendants. It identifies sandboxes by id and stores its state where it outlives
+//! the server. All runtimes pass the same tests.
 
-mod built_in;
+mod actions;
+mod built_in_templates;
+mod container_access;
 mod docker;
 mod egress;
 mod guest;
-mod outside;
-mod paused;
+mod pause_note;
 mod unavailable;
 
 #[cfg(target_os = "linux")]
@@ -17,10 +18,10 @@ mod embedded;
 #[cfg(target_os = "linux")]
 mod oci;
 #[cfg(target_os = "linux")]
-mod watched;
+mod process_end;
 
 #[cfg(not(target_os = "linux"))]
-mod elsewhere;
+mod unsupported;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,20 +31,20 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 pub use docker::Docker;
-#[cfg(not(target_os = "linux"))]
-pub use elsewhere::{Embedded, Oci};
 #[cfg(target_os = "linux")]
 pub use embedded::Embedded;
 #[cfg(target_os = "linux")]
 pub use oci::Oci;
 pub use unavailable::Unavailable;
-pub use workspace_host::Holder;
+#[cfg(not(target_os = "linux"))]
+pub use unsupported::{Embedded, Oci};
+pub use workspace_host::NamespaceHolder;
 pub use workspace_host::freeze::{self, Frozen};
 pub use workspace_host::limits::{Limits, Usage};
-pub use workspace_host::network::{Allow, AllowError, Cidr, Egress, Uplink};
-pub use workspace_host::workspace_users::{User as WorkspaceUser, Users as WorkspaceUsers, Why};
+pub use workspace_host::network::{AllowError, AllowRule, Egress, Uplink, parse_cidr};
+pub use workspace_host::workspace_processes::{ProcessScope, WorkspaceProcess, WorkspaceUse};
 
-use crate::guest::tcp::ServerEndpoint;
+use crate::guest::endpoint::ServerEndpoint;
 use crate::sandbox_dir::SandboxDir;
 use crate::template::Templates;
 
@@ -62,12 +63,12 @@ pub struct Start<'a> {
     pub token: &'a [u8],
     /// Resource limits.
     pub limits: &'a Limits,
-    /// Receives messages on progress, where a start takes long.
+    /// Receives progress messages if the start is slow.
     pub progress: &'a watch::Sender<String>,
     /// Egress policy; `None` for no network.
     pub egress: Option<&'a Egress>,
-    /// Address of the server for an agent that connects over a network; without it the agent connects to the
-    /// socket in `dir`.
+    /// Address of the server for an agent that connects over a network; if it is `None`, the agent connects
+    /// to the socket in `dir`.
     pub endpoint: Option<&'a ServerEndpoint>,
 }
 
@@ -77,18 +78,27 @@ pub enum Network {
     /// No network.
     #[default]
     None,
-    /// Access to everything that the machine can reach, except the machine itself.
+    /// Access to everything that the host can reach, except the host itself.
     Egress {
         /// Allowed destinations; `None` for all.
-        allow: Option<Vec<Allow>>,
+        allow: Option<Vec<AllowRule>>,
     },
 }
 
-/// Outcome of a start.
+/// Use of the lazy mount, a filesystem that serves files of snapshots on demand, by workspaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LazyMount {
+    /// Some workspaces have the lazy mount as their lowest layer.
+    Used,
+    /// No workspace uses it.
+    Unused,
+}
+
+/// Result of [`Runtime::start`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Started {
-    /// Requested limits that could not be applied, with reasons.
-    pub missing: Vec<String>,
+pub struct StartResult {
+    /// Requested limits and isolation that could not be applied, with reasons.
+    pub not_applied: Vec<String>,
 }
 
 /// Template of a root filesystem.
@@ -98,11 +108,11 @@ pub struct Template {
     pub name: String,
     /// Description for people.
     pub description: String,
-    /// Bytes on disk, if it is there.
+    /// Bytes on disk, if it is present.
     pub size: Option<u64>,
     /// Time of its import, in milliseconds since 1970.
     pub created_at: Option<i64>,
-    /// True if it can be used at once.
+    /// True if it can be used without fetching it.
     pub present: bool,
     /// Command that fetches it, if it is not present.
     pub fetch: Option<String>,
@@ -111,13 +121,13 @@ pub struct Template {
 /// Error of a runtime.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages explain most fields")]
 pub enum RuntimeError {
-    /// The runtime cannot be used on this machine.
+    /// The runtime cannot be used on this host.
     #[error("the {runtime} runtime is not usable here: {reason}")]
     Unavailable {
-        /// Name of the runtime.
         runtime: &'static str,
-        /// Reason, and how to solve it.
+        /// Reason and remedy.
         reason: String,
     },
     /// A sandbox cannot be isolated or limited as requested.
@@ -129,15 +139,13 @@ pub enum RuntimeError {
     /// There is no such template.
     #[error("there is no template `{name}`{hint}")]
     NoTemplate {
-        /// Its name.
         name: String,
         /// Hint how to get it, or empty.
         hint: String,
     },
-    /// A built-in template is not on this machine.
+    /// A built-in template has not been fetched.
     #[error("template `{name}` is not on this machine{reason}; to get it: {fetch}")]
-    TemplateAway {
-        /// Its name.
+    TemplateNotPresent {
         name: String,
         /// Reason of a failed attempt to fetch it, or empty.
         reason: String,
@@ -147,11 +155,9 @@ pub enum RuntimeError {
     /// Something else failed.
     #[error("the {runtime} runtime cannot {action}: {reason}")]
     Failed {
-        /// Name of the runtime.
         runtime: &'static str,
         /// Action that failed, as an infinitive.
         action: &'static str,
-        /// Reason of the failure.
         reason: String,
     },
 }
@@ -159,23 +165,23 @@ pub enum RuntimeError {
 /// A program or daemon that runs sandboxes.
 #[async_trait]
 pub trait Runtime: Send + Sync + std::fmt::Debug {
-    /// Name in settings and responses.
+    /// Returns the name in settings and responses.
     fn name(&self) -> &'static str;
 
-    /// Lists features that are missing on this machine, with reasons; empty if nothing is missing.
-    async fn lacks(&self) -> Result<Vec<String>, RuntimeError>;
+    /// Lists features that are missing on this host, with reasons.
+    async fn missing_features(&self) -> Result<Vec<String>, RuntimeError>;
 
-    /// Lists limits and isolation that every sandbox would miss here, with reasons: a strict server refuses
-    /// to run without them.
-    async fn unmet(&self) -> Result<Vec<String>, RuntimeError> {
-        self.lacks().await
+    /// Lists limits and isolation features that no sandbox can have on this host, with reasons. A server with
+    /// strict isolation does not run without them.
+    async fn unmet_requirements(&self) -> Result<Vec<String>, RuntimeError> {
+        self.missing_features().await
     }
 
-    /// Starts a sandbox. If the server is killed meanwhile, [`Runtime::known_ids`] lists the sandbox, or nothing
-    /// is left of it.
-    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError>;
+    /// Starts a sandbox. If the server is killed during this, either [`Runtime::known_ids`] lists the sandbox
+    /// or nothing is left of it.
+    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError>;
 
-    /// Returns true if a sandbox can be started without a workspace, which [`Runtime::attach`] adds later.
+    /// Returns whether a sandbox can be started without a workspace, to be attached by [`Runtime::attach`].
     fn supports_warm_pool(&self) -> bool {
         false
     }
@@ -187,128 +193,127 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         Err(RuntimeError::Failed { runtime: self.name(), action: "attach a workspace", reason })
     }
 
-    /// Returns the holder of the namespaces in which overlays are mounted that this runtime can give to
-    /// sandboxes; an error with the reason if it cannot see such mounts.
-    async fn mounts(&self) -> Result<Holder, String> {
-        Err(format!("the {} runtime cannot see mounts of this server's own", self.name()))
+    /// Returns the holder of the namespaces in which overlays must be mounted so that this runtime sees them.
+    /// The error is the reason why it cannot see any.
+    async fn mount_holder(&self) -> Result<NamespaceHolder, String> {
+        Err(format!("the {} runtime cannot see mounts of this server", self.name()))
     }
 
-    /// User and group of files in a workspace; `None` for those of the server.
+    /// Returns the user and group of files in a workspace; `None` for those of the server.
     fn owner(&self) -> Option<(u32, u32)> {
         None
     }
 
-    /// Finds out whether each sandbox can have a user id of its own, over workspaces in `workspaces`, with a
-    /// `lazy` view under some. Called before anything is started; `sandboxes` holds the directories of
-    /// running ones.
-    async fn find_own_users(
+    /// Checks whether sandboxes with workspaces in `workspaces` can have dedicated UIDs, and finds those in
+    /// use. Called before anything is started; `sandboxes` contains the directories of running sandboxes.
+    async fn find_dedicated_uids(
         &self,
         workspaces: &Path,
         sandboxes: &Path,
-        lazy: bool,
+        lazy: LazyMount,
     ) -> Result<(), RuntimeError> {
         let _ = (workspaces, sandboxes, lazy);
         Ok(())
     }
 
-    /// User id that a sandbox has, or will have, for itself, and that its workspace is shown to; `None` where
-    /// sandboxes share one.
-    async fn user(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
+    /// Returns the dedicated UID that a sandbox has or will have, to which its workspace is id-mapped; `None`
+    /// if sandboxes share a UID.
+    async fn dedicated_uid(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
         let _ = (id, dir);
         Ok(None)
     }
 
-    /// Returns true if a quota of the workspace applies to all users inside. It does not apply to a process
-    /// that owns files outside a user namespace.
+    /// Returns whether a quota of the workspace applies to all users in the sandbox.
     fn supports_quotas(&self) -> bool {
         false
     }
 
-    /// Returns true if the first process of a sandbox runs.
+    /// Returns whether the first process of a sandbox is running.
     async fn is_running(&self, id: &str, dir: &SandboxDir) -> Result<bool, RuntimeError>;
 
-    /// Lists requested limits that are not applied to a running sandbox, also if another server started it.
-    async fn missing(&self, id: &str, dir: &SandboxDir) -> Result<Vec<String>, RuntimeError> {
+    /// Lists requested limits and isolation features that are not applied to a running sandbox, even if an
+    /// earlier server started it.
+    async fn not_applied(&self, id: &str, dir: &SandboxDir) -> Result<Vec<String>, RuntimeError> {
         let _ = (id, dir);
         Ok(Vec::new())
     }
 
-    /// Waits until the first process has ended, or there is none.
-    async fn ended(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError>;
+    /// Waits until the first process has exited. Returns immediately if there is none.
+    async fn wait_for_end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError>;
 
-    /// Ends everything in a sandbox and removes its state. A sandbox that does not exist is no error.
+    /// Kills all processes of a sandbox and removes its state. Succeeds if the sandbox does not exist.
     async fn end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError>;
 
-    /// Freezes everything in a sandbox, so that its files do not change until [`Runtime::thaw`]. Before that
-    /// it is noted in its directory ([`SandboxDir::frozen`]). If it fails, everything keeps running. A caller
-    /// that drops the future has to thaw.
+    /// Freezes all processes of a sandbox, so that its files do not change until [`Runtime::thaw`]. This is
+    /// first recorded in its directory ([`SandboxDir::frozen`]). On failure, all processes keep running. A
+    /// caller that drops the future must thaw the sandbox.
     ///
-    /// The guest agent may be frozen as well, or not: no requests are sent to it meanwhile.
+    /// The guest agent may be frozen as well, so no requests are sent to it.
     async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
         let _ = (id, dir);
-        let reason = "it has no way to".to_owned();
+        let reason = "not supported".to_owned();
         Err(RuntimeError::Failed { runtime: self.name(), action: "freeze a sandbox", reason })
     }
 
-    /// Thaws everything that is noted as frozen: called for every sandbox with a note, also if a server was
-    /// killed before everything was frozen. Does nothing without a note.
+    /// Thaws a sandbox with a freeze record, even if the server was killed before all processes were frozen.
+    /// Does nothing without a record.
     async fn thaw(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
         let _ = (id, dir);
         Ok(())
     }
 
-    /// Returns true if a process holds the namespaces in which sandboxes are made.
+    /// Returns whether a namespace holder is running.
     fn has_holder(&self) -> bool {
         false
     }
 
-    /// Ends that process, and waits until it is gone. The next start creates another one.
+    /// Kills the namespace holder, and waits until it has exited. The next start creates another one.
     async fn release_holder(&self) -> Result<(), RuntimeError> {
         Ok(())
     }
 
-    /// Returns true if the workspace of a running sandbox can be replaced.
+    /// Returns whether the workspace of a running sandbox can be replaced.
     fn can_swap_workspace(&self) -> bool {
         false
     }
 
-    /// Lists the processes inside that have their working directory below the workspace, or something open or
-    /// mapped in it. With `end`, they (or all processes in the workspace) get SIGTERM, and SIGKILL after that
-    /// time, and so do processes that appear meanwhile; those that were ended are returned. Frozen processes
-    /// do not end, so a frozen sandbox is an error.
-    async fn workspace_users(
+    /// Lists the processes that have their working directory below the workspace, or a file open or mapped in
+    /// it. With `end`, terminates the processes in this scope, including new ones: with SIGTERM, and after
+    /// this time with SIGKILL. Returns the terminated processes. Frozen processes do not exit, so a frozen
+    /// sandbox is an error.
+    async fn workspace_processes(
         &self,
         id: &str,
         dir: &SandboxDir,
-        end: Option<(WorkspaceUsers, Duration)>,
-    ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
+        end: Option<(ProcessScope, Duration)>,
+    ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
         let _ = (id, dir, end);
-        let reason = outside::CANNOT.to_owned();
-        Err(RuntimeError::Failed { runtime: self.name(), action: outside::USERS, reason })
+        let reason = actions::NO_MOUNT_ACCESS.to_owned();
+        Err(RuntimeError::Failed { runtime: self.name(), action: actions::FIND_PROCESSES, reason })
     }
 
-    /// Bytes of a sandbox's workspace in deleted files that are still open. Zero where the sandbox's
-    /// processes cannot be inspected.
+    /// Returns the disk usage, in bytes, of deleted files of the workspace that are still open; 0 if the
+    /// processes of the sandbox cannot be inspected.
     async fn deleted_bytes(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
         let _ = (id, dir);
         Ok(0)
     }
 
-    /// Replaces the workspace of a running sandbox by another directory, which is given to its user.
-    /// Processes whose working directory is the workspace itself move to the new one; other users of the old
-    /// one keep it.
+    /// Replaces the workspace of a running sandbox with another directory, and makes the sandbox user its
+    /// owner. Processes whose working directory is the root of the workspace are moved to the new one; other
+    /// processes that use the old one keep it.
     async fn swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
         let _ = (id, dir, workspace);
-        let reason = outside::CANNOT.to_owned();
-        Err(RuntimeError::Failed { runtime: self.name(), action: outside::SWAP, reason })
+        let reason = actions::NO_MOUNT_ACCESS.to_owned();
+        Err(RuntimeError::Failed { runtime: self.name(), action: actions::SWAP, reason })
     }
 
-    /// Returns true if `workspace` is the workspace of a running sandbox, after a swap with an unknown
-    /// outcome: the process that did it may have died, or not have answered.
+    /// Finishes or reverts a swap with an unknown outcome: its helper may have died or timed out. Returns
+    /// whether `workspace` is now the workspace of the sandbox.
     async fn settle_swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<bool, RuntimeError> {
         let _ = (id, dir, workspace);
-        let reason = outside::CANNOT.to_owned();
-        Err(RuntimeError::Failed { runtime: self.name(), action: outside::SWAP, reason })
+        let reason = actions::NO_MOUNT_ACCESS.to_owned();
+        Err(RuntimeError::Failed { runtime: self.name(), action: actions::SWAP, reason })
     }
 
     /// Returns the end of the guest agent's log, for an error message.
@@ -320,20 +325,35 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// Measures the resource usage of a sandbox.
     async fn usage(&self, id: &str) -> Result<Usage, RuntimeError>;
 
-    /// Ids of sandboxes that this runtime has state of outside their directories.
+    /// Returns the ids of sandboxes for which this runtime has state outside their directories.
     async fn known_ids(&self) -> Result<Vec<String>, RuntimeError>;
 
-    /// Lists the templates that sandboxes can be made from.
+    /// Lists the templates from which sandboxes can be created.
     async fn templates(&self) -> Result<Vec<Template>, RuntimeError>;
 
-    /// Environment variables of a template, if the runtime does not set them itself.
+    /// Returns the environment variables of a template, if the runtime does not set them itself.
     async fn variables(&self, template: &str) -> Result<BTreeMap<String, String>, RuntimeError> {
         let _ = template;
         Ok(BTreeMap::new())
     }
 
-    /// Templates that can be imported and removed; `None` if the runtime takes no imports.
-    fn imported(&self) -> Option<&Templates> {
+    /// Returns the imported templates; `None` if the runtime does not support imports.
+    fn imported_templates(&self) -> Option<&Templates> {
         None
+    }
+}
+
+/// Runs blocking work of a runtime. `failed` wraps an error of the work, or of its thread.
+async fn blocking<T, E>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+    failed: impl Fn(&dyn std::fmt::Display) -> RuntimeError,
+) -> Result<T, RuntimeError>
+where
+    T: Send + 'static,
+    E: std::fmt::Display + Send + 'static,
+{
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result.map_err(|error| failed(&error)),
+        Err(error) => Err(failed(&error)),
     }
 }

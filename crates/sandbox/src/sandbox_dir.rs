@@ -8,8 +8,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use workspace_host::Holder;
-use workspace_host::{HostError, overlay};
+use workspace_host::{NamespaceHolder, overlay};
 
 /// Name of the socket that the guest agent connects to.
 const AGENT_SOCKET: &str = "agent.sock";
@@ -28,32 +27,32 @@ impl SandboxDir {
         Self { root }
     }
 
-    /// Path of the directory.
+    /// Returns the path of the directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Directory of the socket that the guest agent connects to, `agent.sock`.
+    /// Returns the directory of the socket that the guest agent connects to, `agent.sock`.
     pub fn sockets(&self) -> PathBuf {
         self.root.join("sockets")
     }
 
-    /// Directory of the output of commands.
+    /// Returns the directory of the output of commands.
     pub fn output(&self) -> PathBuf {
         self.root.join("output")
     }
 
-    /// Log of the guest agent.
+    /// Returns the log of the guest agent.
     pub fn log(&self) -> PathBuf {
         self.root.join("agent.log")
     }
 
-    /// File in which a runtime records the sandbox's first process.
+    /// Returns the file in which a runtime records the sandbox's first process.
     pub fn process(&self) -> PathBuf {
         self.root.join("process")
     }
 
-    /// File that exists while the sandbox is frozen, or about to be, and records how to thaw it.
+    /// Returns the file that exists while the sandbox is frozen, or about to be, and records how to thaw it.
     pub fn frozen(&self) -> PathBuf {
         self.root.join("frozen")
     }
@@ -86,7 +85,7 @@ impl SandboxDir {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let directory = Short::of(&sockets)?;
+        let directory = ShortPath::of(&sockets)?;
         let short = directory.path().join(name);
         let listener = tokio::net::UnixListener::bind(&short)?;
         // A client is identified by a token, or by being the first, not by a user.
@@ -97,10 +96,10 @@ impl SandboxDir {
 
 /// A directory with a short path, for as long as this lives.
 #[cfg(target_os = "linux")]
-struct Short(std::os::fd::OwnedFd);
+struct ShortPath(std::os::fd::OwnedFd);
 
 #[cfg(target_os = "linux")]
-impl Short {
+impl ShortPath {
     fn of(directory: &Path) -> io::Result<Self> {
         use rustix::fs::{Mode, OFlags};
         Ok(Self(rustix::fs::open(directory, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?))
@@ -114,10 +113,10 @@ impl Short {
 
 /// A directory by its own path: a path that is too long for a socket fails when it is bound.
 #[cfg(not(target_os = "linux"))]
-struct Short(PathBuf);
+struct ShortPath(PathBuf);
 
 #[cfg(not(target_os = "linux"))]
-impl Short {
+impl ShortPath {
     fn of(directory: &Path) -> io::Result<Self> {
         Ok(Self(directory.to_owned()))
     }
@@ -129,10 +128,7 @@ impl Short {
 
 /// Removes a directory and all in it, also directories without permissions. A missing directory is no error.
 pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
-    overlay::remove_tree(&Holder::Machine, path).map_err(|error| match error {
-        HostError::System { source, .. } => source,
-        other => io::Error::other(other),
-    })
+    Ok(overlay::remove_tree(&NamespaceHolder::Machine, path)?)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// The owner whose sandboxes it covers; `None` for all.
+    /// Returns the owner whose sandboxes it covers; `None` for all.
     pub fn owner(&self) -> Option<&str> {
         match self {
             Self::Owner(name) => Some(name),

@@ -1,7 +1,7 @@
 //! All sandboxes of a server.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -19,8 +19,9 @@ use crate::disk::open::open;
 use crate::disk::scan::{DiskScans, SCANS_AT_ONCE};
 use crate::error::{Context as _, Result, SandboxError};
 use crate::fair_semaphore::FairSemaphore;
+use crate::guest::endpoint::ServerEndpoint;
 use crate::guest::handle::SandboxHandle;
-use crate::guest::tcp::{GuestPort, ServerEndpoint};
+use crate::guest::tcp::GuestPort;
 use crate::leaf_mutex::LeafMutex;
 use crate::lifecycle::cleanup_queue::CleanupQueue;
 use crate::lifecycle::operation_count::OperationCount;
@@ -33,11 +34,13 @@ use crate::scope::Scope;
 use crate::settings::Settings;
 use crate::template::{ImportOptions, ImportedTemplate, TemplateError, Templates};
 
-/// Longest time that closing waits for operations that were cancelled, and for the files of deleted sandboxes.
+/// Maximum time that closing waits for operations that were cancelled, and for the files of deleted
+/// sandboxes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Sandboxes that are removed at the same time for requests that name several; half of them for one owner.
+/// Maximum number of sandboxes that are removed at the same time for requests that name several; half of them
+/// for one owner.
 const BATCH_REMOVALS_AT_ONCE: u32 = 16;
-/// Scans of workspaces at the same time for requests.
+/// Maximum number of concurrent scans of workspaces for requests.
 const REQUESTED_SCANS_AT_ONCE: u32 = 4;
 
 /// Creates sandboxes, runs commands in them, and removes them. Clones share one service.
@@ -50,17 +53,17 @@ pub(crate) struct Inner {
     pub(crate) catalog: Catalog,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) workspaces: Arc<Workspaces>,
-    handles: RwLock<HashMap<String, Arc<SandboxHandle>>>,
+    handles: LeafMutex<HashMap<String, Arc<SandboxHandle>>>,
     /// Stops long operations: the settings', or that of [`Service::close`].
     pub(crate) cancel: Cancel,
-    /// Operations under way.
+    /// Operations in progress.
     pub(crate) operation_count: OperationCount,
     /// At most one operation on a sandbox at a time.
     pub(crate) operation_locks: OperationLocks,
     /// Limits sandboxes that start at the same time.
     pub(crate) start_permits: FairSemaphore,
-    /// Limits workspaces that are filled from a snapshot at the same time.
-    pub(crate) fill_permits: FairSemaphore,
+    /// Limits workspaces that are created from a snapshot at the same time.
+    pub(crate) workspace_permits: FairSemaphore,
     /// Limits requests for sandboxes that wait or are being worked on.
     pub(crate) queue_permits: FairSemaphore,
     /// Held for reading while a sandbox is created, for writing while resources are released that only
@@ -74,7 +77,7 @@ pub(crate) struct Inner {
     pub(crate) cleanup_queue: CleanupQueue,
     /// Reservations for sandboxes that are being created and are not in the catalog yet.
     pub(crate) reservations: Reservations,
-    /// Sandboxes that were started before anybody requested one.
+    /// Sandboxes that were started before a request needed one.
     pub(crate) pool: Pool,
     /// Number of sandboxes in each state at the last count.
     counts: LeafMutex<Vec<(State, u64)>>,
@@ -95,7 +98,7 @@ pub(crate) struct Inner {
     port_task: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A sandbox as it is now.
+/// Sandbox with its present state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct View {
     /// Row of the catalog.
@@ -121,11 +124,11 @@ impl Service {
         port: Option<GuestPort>,
     ) -> Result<Self> {
         for directory in [&settings.sandboxes, &settings.workspaces] {
-            private_directory(directory).context(|| format!("make {}", directory.display()))?;
+            private_directory(directory).context(|| format!("create {}", directory.display()))?;
         }
         let workspaces = Arc::new(open(&settings, &runtime).await?);
         let permits = || FairSemaphore::new(settings.creations_at_once);
-        let (start_permits, fill_permits) = (permits(), permits());
+        let (start_permits, workspace_permits) = (permits(), permits());
         let queue_permits =
             FairSemaphore::new(settings.creations_waiting.saturating_add(settings.creations_at_once));
         let service = Self(Arc::new(Inner {
@@ -135,10 +138,10 @@ impl Service {
             catalog,
             runtime,
             workspaces,
-            handles: RwLock::default(),
+            handles: LeafMutex::default(),
             operation_locks: OperationLocks::default(),
             start_permits,
-            fill_permits,
+            workspace_permits,
             queue_permits,
             creation_lock: tokio::sync::RwLock::default(),
             idle_since: LeafMutex::default(),
@@ -156,29 +159,29 @@ impl Service {
             endpoint: port.as_ref().map(GuestPort::endpoint),
             port_task: Mutex::default(),
         }));
-        service.0.catalog.sandboxes().adopt(&service.0.settings.node).await?;
+        service.0.catalog.sandboxes().adopt(&service.0.settings.server).await?;
         service.recover().await?;
-        // Agents that dialled meanwhile wait: before recovery they would have been refused.
+        // Agents that connected before this wait: before recovery they would have been rejected.
         *service.0.port_task.lock().await = port.map(|port| port.open(Arc::new(service.clone())));
         service.start_periodic_tasks();
         service.fill_pool();
         Ok(service)
     }
 
-    /// Closes the connections to all guest agents, and cancels operations that are under way. The sandboxes
+    /// Closes the connections to all guest agents, and cancels operations in progress. The sandboxes
     /// keep running; the next service recovers them.
     pub async fn close(&self) {
         self.0.cancel.cancel();
         self.0.start_permits.close();
-        self.0.fill_permits.close();
+        self.0.workspace_permits.close();
         let deadline = Instant::now() + CLOSE_TIMEOUT;
-        if !self.0.operation_count.idle(CLOSE_TIMEOUT).await {
-            tracing::warn!("operations did not end in time and may have left partial work behind");
+        if !self.0.operation_count.wait_until_idle(CLOSE_TIMEOUT).await {
+            tracing::warn!("operations did not finish in time and may have left partial work behind");
         }
         self.close_pool().await;
         // The next start removes the rest.
-        self.files_removed(deadline.saturating_duration_since(Instant::now())).await;
-        let handles = std::mem::take(&mut *self.0.handles.write().unwrap_or_else(PoisonError::into_inner));
+        self.wait_for_removed_files(deadline.saturating_duration_since(Instant::now())).await;
+        let handles = std::mem::take(&mut *self.0.handles.lock());
         for handle in handles.values() {
             handle.close();
         }
@@ -197,28 +200,28 @@ impl Service {
         self.0.endpoint.as_ref()
     }
 
-    /// Number of sandboxes in each state, as of the last count a moment ago.
-    pub fn counts(&self) -> Vec<(State, u64)> {
+    /// Returns the number of sandboxes in each state, as of the last count a moment ago.
+    pub fn state_counts(&self) -> Vec<(State, u64)> {
         self.0.counts.lock().clone()
     }
 
     pub(crate) async fn update_counts(&self) -> Result<()> {
-        let counts = self.0.catalog.sandboxes().counts(&self.0.settings.node).await?;
+        let counts = self.0.catalog.sandboxes().count_by_state(&self.0.settings.server).await?;
         *self.0.counts.lock() = counts;
         Ok(())
     }
 
-    /// Settings that it was started with.
+    /// Returns the settings that the service was started with.
     pub fn settings(&self) -> &Settings {
         &self.0.settings
     }
 
-    /// The workspaces of the sandboxes.
+    /// Returns the workspaces of the sandboxes.
     pub fn workspaces(&self) -> &Arc<Workspaces> {
         &self.0.workspaces
     }
 
-    /// Runtime that runs the sandboxes.
+    /// Returns the runtime that runs the sandboxes.
     pub fn runtime(&self) -> &Arc<dyn Runtime> {
         &self.0.runtime
     }
@@ -230,7 +233,7 @@ impl Service {
 
     /// Opens an unnamed file for an archive that is to be imported.
     pub fn receive_template(&self) -> Result<std::fs::File> {
-        self.imported()?.receive().context(|| "make room for a template".to_owned())
+        self.imported()?.receive().context(|| "prepare the import of a template".to_owned())
     }
 
     /// Imports a template from an archive that was received. The import is cancelled when the future is
@@ -252,12 +255,12 @@ impl Service {
     /// Removes a template over which no sandbox runs.
     pub async fn remove_template(&self, name: &str) -> Result<()> {
         let templates = self.imported()?.clone();
-        // No sandbox may be created from it meanwhile.
+        // No sandbox may be created from it during this.
         let _quota_lock = self.0.quota_lock.lock().await;
-        let used = self.0.catalog.sandboxes().all(&self.0.settings.node).await?;
+        let used = self.0.catalog.sandboxes().all(&self.0.settings.server).await?;
         let user = used.into_iter().find(|sandbox| sandbox.template == name).map(|sandbox| sandbox.id);
-        let coming = || self.0.reservations.uses(name).then(|| "one that is being made".to_owned());
-        if let Some(sandbox) = user.or_else(coming) {
+        let in_creation = || self.0.reservations.uses(name).then(|| "one that is being created".to_owned());
+        if let Some(sandbox) = user.or_else(in_creation) {
             return Err(SandboxError::TemplateUsed { name: name.to_owned(), sandbox });
         }
         self.end_pooled_of(name).await;
@@ -270,7 +273,10 @@ impl Service {
     }
 
     fn imported(&self) -> Result<&Templates> {
-        self.0.runtime.imported().ok_or_else(|| SandboxError::NoImports { runtime: self.0.runtime.name() })
+        self.0
+            .runtime
+            .imported_templates()
+            .ok_or_else(|| SandboxError::NoImports { runtime: self.0.runtime.name() })
     }
 
     /// Returns the sandbox with this id.
@@ -306,9 +312,9 @@ impl Service {
     /// Extends the lifetime of a sandbox.
     pub async fn extend(&self, scope: &Scope, id: &str, seconds: u64) -> Result<View> {
         let settings = &self.0.settings;
-        let most = settings.extension.as_secs();
-        if seconds == 0 || seconds > most {
-            let message = format!("1 to {most} seconds are allowed");
+        let max = settings.extension.as_secs();
+        if seconds == 0 || seconds > max {
+            let message = format!("1 to {max} seconds are allowed");
             return Err(SandboxError::Invalid { field: "seconds", message });
         }
         let sandbox = self.find_here(scope, id).await?;
@@ -357,10 +363,10 @@ impl Service {
     /// Finds a sandbox that this server runs.
     pub(crate) async fn find_here(&self, scope: &Scope, id: &str) -> Result<Sandbox> {
         let sandbox = self.find(scope, id).await?;
-        if sandbox.node == self.0.settings.node {
+        if sandbox.server == self.0.settings.server {
             return Ok(sandbox);
         }
-        Err(SandboxError::Elsewhere { id: sandbox.id, node: sandbox.node })
+        Err(SandboxError::Elsewhere { id: sandbox.id, server: sandbox.server })
     }
 
     pub(crate) fn view(&self, sandbox: Sandbox) -> Result<View> {
@@ -394,25 +400,24 @@ impl Service {
     }
 
     pub(crate) fn handle(&self, id: &str) -> Option<Arc<SandboxHandle>> {
-        self.0.handles.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+        self.0.handles.lock().get(id).cloned()
     }
 
     pub(crate) fn handles(&self) -> Vec<Arc<SandboxHandle>> {
-        self.0.handles.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.0.handles.lock().values().cloned().collect()
     }
 
     pub(crate) fn add_handle(&self, handle: &Arc<SandboxHandle>) {
-        let mut handles = self.0.handles.write().unwrap_or_else(PoisonError::into_inner);
-        handles.insert(handle.id.clone(), handle.clone());
+        self.0.handles.lock().insert(handle.id.clone(), handle.clone());
     }
 
     pub(crate) fn remove_handle(&self, id: &str) -> Option<Arc<SandboxHandle>> {
-        self.0.handles.write().unwrap_or_else(PoisonError::into_inner).remove(id)
+        self.0.handles.lock().remove(id)
     }
 
     /// Finds a sandbox in which a command can be run now. Does not query the catalog while the guest agent is
     /// connected.
-    pub(crate) async fn running(&self, scope: &Scope, id: &str) -> Result<Arc<SandboxHandle>> {
+    pub(crate) async fn find_running(&self, scope: &Scope, id: &str) -> Result<Arc<SandboxHandle>> {
         let handle = self.handle(id).filter(|handle| scope.covers(handle.owner()));
         if handle.as_ref().is_some_and(|handle| handle.has_expired(now())) {
             return Err(SandboxError::Expired { id: id.to_owned() });
@@ -438,7 +443,19 @@ pub(crate) fn config_of(sandbox: &Sandbox) -> Result<Config> {
         .map_err(|source| CatalogError::Json { column: "config", source }.into())
 }
 
-/// Makes an event about a sandbox after a change.
+/// Returns a change to `state` with a reason, for [`Service::change`]. It leaves a sandbox alone whose state
+/// does not allow the transition.
+pub(crate) fn transition(state: State, reason: &str) -> impl Fn(&Sandbox) -> Option<Change> + '_ {
+    move |sandbox| {
+        sandbox.state.can_become(state).then(|| Change {
+            state: Some(state),
+            state_reason: Some(reason.to_owned()),
+            ..Change::default()
+        })
+    }
+}
+
+/// Returns an event about a sandbox after a change.
 pub(crate) fn event(kind: EventKind, sandbox: &Sandbox, change: &Change) -> NewEvent {
     let data = json!({
         "sandboxId": sandbox.id,

@@ -4,16 +4,15 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::Ipv4Net;
 use workspace_state::{Cancel, WalkLimits};
-use workspace_workspace::{Choice, LazyCommand};
-
-use crate::runtime::Cidr;
+use workspace_workspace::{LazyCommand, ProviderPreference};
 
 /// Settings of the sandbox service. The defaults are those in the documents.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Name of this server in the catalog; it must stay the same across restarts.
-    pub node: String,
+    pub server: String,
     /// Directory of the sockets, output and state files of sandboxes.
     pub sandboxes: PathBuf,
     /// Directory of workspaces.
@@ -25,20 +24,20 @@ pub struct Settings {
     /// Memory limits of one walk through a workspace, or of a comparison.
     pub walk_limits: WalkLimits,
     /// Provider of workspaces.
-    pub provider: Choice,
+    pub provider: ProviderPreference,
     /// Program that serves the files of snapshots before they are written; without it they are written first.
     pub lazy: Option<LazyCommand>,
     /// Default lifetime of a sandbox.
     pub timeout: Duration,
-    /// Longest lifetime of a sandbox, extensions included.
+    /// Maximum lifetime of a sandbox, extensions included.
     pub lifetime: Duration,
-    /// Longest single extension.
+    /// Maximum for a single extension.
     pub extension: Duration,
-    /// Largest number of sandboxes on this server.
+    /// Maximum number of sandboxes on this server.
     pub sandboxes_max: u32,
-    /// Largest number of sandboxes of each owner.
+    /// Maximum number of sandboxes of each owner.
     pub sandboxes_per_owner: u32,
-    /// Largest number of snapshots of each owner; 0 for no limit.
+    /// Maximum number of snapshots of each owner; 0 for no limit.
     pub snapshots_per_owner: u32,
     /// Bytes of the store that the snapshots of each owner may use together.
     pub snapshot_bytes_per_owner: u64,
@@ -49,7 +48,7 @@ pub struct Settings {
     pub creations_waiting: u32,
     /// Default resource limits of a sandbox.
     pub default_resources: Resources,
-    /// Largest resource limits of a sandbox.
+    /// Maximum for the resource limits of a sandbox.
     pub max_resources: Resources,
     /// Default time limit of a command.
     pub command_timeout: Duration,
@@ -61,13 +60,13 @@ pub struct Settings {
     pub sandbox_output_kept: u64,
     /// Number of ended commands that are kept in each sandbox.
     pub commands_kept: u32,
-    /// Largest number of running commands in each sandbox, without terminals.
+    /// Maximum number of running commands in each sandbox, without terminals.
     pub commands: u32,
-    /// Largest number of open terminals in each sandbox.
+    /// Maximum number of open terminals in each sandbox.
     pub terminals: u32,
     /// Time for which a sandbox with a disconnected guest agent still counts as running.
     pub agent_grace: Duration,
-    /// Time limit for a guest agent to connect for the first time.
+    /// Timeout for a guest agent to connect for the first time.
     pub start_timeout: Duration,
     /// Interval at which expired sandboxes are removed.
     pub expiry_interval: Duration,
@@ -76,22 +75,22 @@ pub struct Settings {
     /// Bytes of the workspaces' filesystem that stay free: if a sandbox keeps writing then, a sandbox of the
     /// owner with the largest usage is stopped.
     pub disk_reserve: u64,
-    /// Shortest time for which the workspace of a sandbox is kept that was stopped because of the disk.
+    /// Minimum time for which the workspace of a sandbox is kept that was stopped because of the disk.
     pub stopped_kept: Duration,
     /// Interval at which unused layers are removed.
     pub layers_interval: Duration,
     /// Interval at which unreachable objects of the store are removed.
     pub gc_interval: Duration,
-    /// Time without a sandbox after which the lazy view and an unprivileged user's namespaces are released.
+    /// Time without a sandbox after which the lazy mount and an unprivileged user's namespaces are released.
     pub idle_release_after: Duration,
     /// Retention of events.
     pub events_kept: Duration,
-    /// Largest size of the warm pool.
+    /// Maximum size of the warm pool.
     pub pool: u32,
     /// Fails a creation if a limit or isolation cannot be applied as requested.
     pub strict: bool,
     /// Networks that sandboxes with egress cannot reach, unless a more specific one is allowed.
-    pub egress_deny: Vec<Cidr>,
+    pub egress_deny: Vec<Ipv4Net>,
     /// Resolver for sandboxes with egress; `None` for the one of the machine.
     pub egress_dns: Option<SocketAddr>,
     /// Cancels long operations, shortly before the program ends.
@@ -113,7 +112,7 @@ pub struct Resources {
 
 const GIB: u64 = 1 << 30;
 /// Link-local network, where clouds serve credentials to their machines.
-const METADATA: Cidr = Cidr::new(Ipv4Addr::new(169, 254, 0, 0), 16);
+const METADATA: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(169, 254, 0, 0), 16);
 
 impl Settings {
     /// Returns the defaults, with everything below `directory`.
@@ -121,13 +120,13 @@ impl Settings {
         let directory = directory.into();
         let resources = Resources { cpu_millis: 2_000, memory: 2 * GIB, disk: 10 * GIB, processes: 1_024 };
         Self {
-            node: "this".to_owned(),
+            server: "this".to_owned(),
             sandboxes: directory.join("sandboxes"),
             workspaces: directory.join("workspaces"),
             layers: directory.join("layers"),
             store: directory.join("store"),
             walk_limits: WalkLimits::default(),
-            provider: Choice::Auto,
+            provider: ProviderPreference::Auto,
             lazy: None,
             timeout: Duration::from_secs(3_600),
             lifetime: Duration::from_secs(86_400),

@@ -63,7 +63,7 @@ impl Service {
         Ok((after, used.as_secs_f64() * 100.0 / took.as_secs_f64()))
     }
 
-    /// Usage as the runtime reports it, completed by the guest agent.
+    /// Measures the usage with the runtime, and with the guest agent where the runtime does not know.
     async fn usage(&self, handle: &SandboxHandle) -> Result<Usage> {
         let usage = self.0.runtime.usage(&handle.id).await?;
         if usage.cpu.is_some() && usage.memory_bytes.is_some() && usage.processes.is_some() {

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -17,6 +16,7 @@ use workspace_state::{
     ArchiveError, ArchiveLimits, Cancel, Cancelled, ExtractOptions, ExtractProfile, Extractor,
 };
 
+use crate::clock::now;
 use crate::compression::zstd_reader;
 use crate::sandbox_dir::remove_tree;
 
@@ -25,9 +25,9 @@ const ROOT: &str = "root";
 /// Prefix of temporary directories; no template has such a name.
 const TEMPORARY_PREFIX: &str = ".unfinished-";
 const NAME_MAX: usize = 128;
-/// Largest number of files, links and directories of a template.
+/// Maximum number of files, links and directories of a template.
 const ENTRIES_MAX: u64 = 4_000_000;
-/// Largest number of bytes of names in one archive, which are kept in memory while it is read.
+/// Maximum number of bytes of names in one archive, which are kept in memory while it is read.
 const METADATA_MAX: u64 = 512 << 20;
 
 /// Reason why a template cannot be imported or removed.
@@ -39,22 +39,22 @@ pub enum TemplateError {
          allowed, and it begins with a letter or digit"
     )]
     Name { name: String },
-    #[error("there is a template `{name}` already; remove it first")]
+    #[error("template `{name}` already exists; remove it first")]
     Exists { name: String },
-    #[error("the archive is not usable: {0}")]
+    #[error("the archive cannot be imported: {0}")]
     Archive(String),
     #[error("the archive is too large: it has more than {limit} {what}")]
     TooLarge { what: String, limit: u64 },
     #[error("the import was cancelled")]
     Cancelled,
-    #[error("there is no room for the template on the server's disk; make some, and import it again")]
+    #[error("the server's disk has no space for the template; free some, and import it again")]
     Full,
-    #[error("cannot keep the template: {0}")]
+    #[error("cannot store the template: {0}")]
     Io(io::Error),
 }
 
 impl TemplateError {
-    /// Error of a task that panicked or was aborted.
+    /// Returns the error of a task that panicked or was aborted.
     pub(crate) fn lost(error: tokio::task::JoinError) -> Self {
         Self::Io(io::Error::other(error))
     }
@@ -216,11 +216,10 @@ impl Templates {
         if !root.join("bin/sh").exists() && fs::symlink_metadata(root.join("bin/sh")).is_err() {
             return Err(TemplateError::Archive("it has no /bin/sh".to_owned()));
         }
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let known = ImportedTemplate {
             name: name.to_owned(),
             size: extractor.report().bytes,
-            created_at: i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
+            created_at: now(),
             envs,
             left_out: extractor.report().skipped_count,
         };

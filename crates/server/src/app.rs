@@ -1,4 +1,4 @@
-//! The shared state of the routes.
+//! Shared state of the routes.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use crate::caller_cache::CallerCache;
 use crate::metrics::Metrics;
 use crate::owner_memory::OwnerMemory;
 use crate::per_owner::PerOwner;
-use crate::private::PrivateError;
+use crate::private_file::PrivateFileError;
 use crate::rate::Limiter;
 use crate::readiness::{self, Readiness};
 use crate::sandboxes::creations::{self, Creations};
@@ -21,33 +21,33 @@ use crate::shutdown::Shutdown;
 use crate::snapshots::owners::Snapshots;
 use crate::snapshots::work_limits::WorkLimits;
 
-/// Largest number of connections to one terminal.
+/// Maximum number of connections to one terminal.
 pub(crate) const TERMINAL_CONNECTIONS_MAX: usize = 16;
 
 /// Shared state of the routes. Clones share it.
 #[derive(Clone)]
 pub struct App {
-    /// The settings.
+    /// Settings of the server.
     pub settings: Arc<Settings>,
     /// Database of sandboxes, keys and owners.
     pub catalog: Catalog,
-    /// The sandboxes.
+    /// Service that manages the sandboxes of this server.
     pub sandboxes: Service,
-    /// Snapshots and episodes of all owners. [`App::snapshots`] knows the owners. Its calls block.
+    /// Store of the snapshots and episodes of all owners; [`App::snapshots`] adds their owners. Its methods block.
     pub store: Store,
     pub(crate) work_limits: Arc<WorkLimits>,
-    pub(crate) answer_memory: Arc<OwnerMemory>,
+    pub(crate) response_memory: Arc<OwnerMemory>,
     pub(crate) upload_memory: Arc<OwnerMemory>,
     /// Connections to each terminal.
     pub(crate) terminal_connections: Arc<PerOwner>,
     pub(crate) creations: Arc<Creations>,
     /// Start time of the server.
     pub since: Instant,
-    /// The audit log.
+    /// Audit log.
     pub audit: Audit,
     /// Metrics for Prometheus.
     pub metrics: Metrics,
-    /// The checks of `/ready`.
+    /// Checks of `/ready`.
     pub readiness: Readiness,
     /// Shutdown flag and the count of requests in progress.
     pub shutdown: Shutdown,
@@ -62,29 +62,29 @@ impl App {
         catalog: Catalog,
         sandboxes: Service,
         store: &Store,
-    ) -> Result<Self, PrivateError> {
+    ) -> Result<Self, PrivateFileError> {
         let retention = Retention { max_bytes: settings.audit_max.0, kept: settings.audit_kept };
         let audit = Audit::open(&settings.audit_log, retention, settings.audit_redact.0.clone())?;
         let (metrics, readiness) = (Metrics::default(), Readiness::default());
-        let counted = audit.clone();
-        metrics.add(move |text| counted.render(text));
-        let asked = catalog.clone();
-        readiness.add("catalog", move || answers(asked.clone()));
+        let metrics_audit = audit.clone();
+        metrics.add_collector(move |text| metrics_audit.render(text));
+        let checked_catalog = catalog.clone();
+        readiness.add("catalog", move || check_catalog(checked_catalog.clone()));
         let (service, creations) = (sandboxes.clone(), Arc::<Creations>::default());
         readiness::add_checks(&readiness, &settings, &sandboxes, &creations);
-        let counted = creations.clone();
-        metrics.add(move |text| creations::render(&service, &counted, text));
-        let shutdown = Shutdown::with_work(sandboxes.settings().cancel.clone());
+        let metrics_creations = creations.clone();
+        metrics.add_collector(move |text| creations::render(&service, &metrics_creations, text));
+        let shutdown = Shutdown::with_cancel(sandboxes.settings().cancel.clone());
         Ok(Self {
             work_limits: Arc::new(WorkLimits::new(&settings)),
-            answer_memory: Arc::new(OwnerMemory::of_answers()),
-            upload_memory: Arc::new(OwnerMemory::of_uploads()),
+            response_memory: Arc::new(OwnerMemory::for_responses()),
+            upload_memory: Arc::new(OwnerMemory::for_uploads()),
             terminal_connections: Arc::new(PerOwner::new(TERMINAL_CONNECTIONS_MAX)),
             limiter: Arc::new(Limiter::new(&settings)),
             settings: Arc::new(settings),
             catalog,
             sandboxes,
-            store: store.with_cancel(shutdown.work().clone()),
+            store: store.with_cancel(shutdown.cancel().clone()),
             creations,
             since: Instant::now(),
             audit,
@@ -107,12 +107,12 @@ impl std::fmt::Debug for App {
     }
 }
 
-async fn answers(catalog: Catalog) -> Result<String, String> {
+async fn check_catalog(catalog: Catalog) -> Result<String, String> {
     match catalog.api_keys().find_by_hash("").await {
-        Ok(_) => Ok("the database answers".to_owned()),
+        Ok(_) => Ok("the database responds".to_owned()),
         Err(error) => {
             tracing::error!(%error, "catalog database did not respond");
-            Err("the database does not answer".to_owned())
+            Err("the database does not respond".to_owned())
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The audit log: who did what, as lines of JSON.
+//! Audit log of operations and refused requests, as lines of JSON.
 //!
-//! Recording never waits: entries go through a bounded channel to a thread that writes. What does not fit and
-//! what cannot be written is counted (`audit_lost_total`) and said in the server's log. Files have a largest size, and
-//! only so many are kept (`audit/file.rs`).
+//! Recording never blocks: entries go through a bounded channel to a writer thread. Entries that do not fit in the channel
+//! or cannot be written are counted (`audit_lost_total`) and reported in the server log. `audit/file.rs` rotates
+//! the files.
 
 mod file;
 
@@ -18,53 +18,55 @@ use serde_json::{Map, Value, json};
 
 use crate::caller::Caller;
 use crate::metrics;
-use crate::private::PrivateError;
+use crate::private_file::PrivateFileError;
 use crate::request_id::RequestId;
 
 pub use file::Retention;
-use file::{LogFile, Lost};
+use file::{LogFile, WriteFailure};
 
-const WAITING_MAX: usize = 10_000;
+/// Maximum number of entries in the channel.
+const QUEUE_MAX: usize = 10_000;
 const REDACTED: &str = "[redacted]";
-/// Longest text in an entry, in bytes. Of a longer one the entry has this much, its length and its hash: entries of one client
-/// must not push those of others out of the files that are kept.
+/// Maximum size of a text in an entry in bytes. A longer text is cut, and its length and hash are added: long entries of
+/// one client must not push the entries of others out of the files.
 const TEXT_MAX: usize = 4 << 10;
-/// Bytes of a text that are searched for secrets before it is cut, so that one that goes beyond the cut is still found.
-const SEARCHED_MAX: usize = 64 << 10;
+/// Number of bytes of a text that are searched for secrets before it is cut to [`TEXT_MAX`], so that a secret across the cut
+/// is found.
+const REDACTED_MAX: usize = 64 << 10;
 
 /// Severity of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Level {
-    /// A successful operation.
+    /// Successful operation.
     #[default]
     Info,
-    /// Something was refused.
+    /// Refused request.
     Warn,
-    /// Something failed.
+    /// Failed operation.
     Error,
 }
 
-/// An entry of the audit log.
+/// Entry of the audit log.
 #[derive(Debug, Clone, Default)]
 pub struct Entry {
-    /// Severity of an entry.
+    /// Severity.
     pub level: Level,
     /// Name of the event, such as `sandbox.created`.
     pub event: &'static str,
-    /// Id of the sandbox, if there is one.
+    /// Id of the sandbox; `None` if the event is not about one.
     pub sandbox_id: Option<String>,
-    /// By whose key: the beginning of its hash.
+    /// Key of the caller: the first 16 digits of its hash. `None` without a key.
     pub user: Option<String>,
-    /// Id of the request, if there is one.
+    /// Id of the request; `None` if the server itself caused the event.
     pub request_id: Option<String>,
-    /// Duration in milliseconds.
+    /// Duration of the operation in milliseconds.
     pub duration_ms: Option<u64>,
     /// Further fields; `AUDIT_REDACT` applies to these.
     pub details: Map<String, Value>,
 }
 
 impl Entry {
-    /// Creates an entry for an operation of a caller, with `details` if that is an object.
+    /// Creates an entry for an operation of a caller. `details` must be an object; other values are ignored.
     pub fn by(event: &'static str, caller: &Caller, request: &RequestId, details: Value) -> Self {
         let details = match details {
             Value::Object(details) => details,
@@ -75,7 +77,7 @@ impl Entry {
     }
 }
 
-/// The audit log. Clones write to the same file.
+/// Handle of the audit log. Clones write to the same file.
 #[derive(Debug, Clone)]
 pub struct Audit {
     shared: Arc<Shared>,
@@ -96,25 +98,25 @@ enum Message {
 }
 
 impl Audit {
-    /// Opens the log, made for its owner alone.
-    pub fn open(path: &Path, retention: Retention, patterns: Vec<Regex>) -> Result<Self, PrivateError> {
+    /// Opens the log or creates it with mode 0600, and starts the writer thread.
+    pub fn open(path: &Path, retention: Retention, patterns: Vec<Regex>) -> Result<Self, PrivateFileError> {
         let file = LogFile::open(path, retention)?;
-        let (sender, receiver) = sync_channel(WAITING_MAX);
+        let (sender, receiver) = sync_channel(QUEUE_MAX);
         let lost = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&lost);
+        let writer_lost = Arc::clone(&lost);
         let writer = std::thread::Builder::new().name("audit".to_owned());
-        let writer = writer.spawn(move || write(file, &receiver, &counted));
-        let writer = Mutex::new(Some(writer.map_err(PrivateError::of("start a thread for", path))?));
+        let writer = writer.spawn(move || run_writer(file, &receiver, &writer_lost));
+        let writer = Mutex::new(Some(writer.map_err(PrivateFileError::of("start a thread for", path))?));
         Ok(Self { shared: Arc::new(Shared { sender, writer, patterns, lost }) })
     }
 
-    /// Writes an entry down, without waiting for it.
+    /// Queues an entry to be written. Does not block.
     pub fn record(&self, entry: Entry) {
         let line = line(entry, &self.shared.patterns, Timestamp::now());
         match self.shared.sender.try_send(Message::Line(line)) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                lose(&self.shared.lost, 1, "no room");
+                count_lost(&self.shared.lost, 1, "the queue is full");
             }
         }
     }
@@ -126,13 +128,18 @@ impl Audit {
 
     /// Renders the metrics of the audit log.
     pub(crate) fn render(&self, text: &mut String) {
-        metrics::head(text, "audit_lost_total", "counter", "Audit entries that were not written.");
+        metrics::write_metric_header(
+            text,
+            "audit_lost_total",
+            "counter",
+            "Audit entries that were not written.",
+        );
         text.push_str(&format!("audit_lost_total {}\n", self.lost()));
     }
 
-    /// Waits until everything recorded so far is written. Later entries are lost, and counted.
+    /// Waits until all queued entries are written, and ends the writer. Later entries are lost and counted.
     pub fn close(&self) {
-        // An error says that the writer is gone already.
+        // An error means that the writer has already ended.
         let _ = self.shared.sender.send(Message::Close);
         let writer = self.shared.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         if writer.is_some_and(|writer| writer.join().is_err()) {
@@ -141,24 +148,24 @@ impl Audit {
     }
 }
 
-fn lose(lost: &AtomicU64, entries: u64, reason: &str) {
+fn count_lost(lost: &AtomicU64, entries: u64, reason: &str) {
     let before = lost.fetch_add(entries, Ordering::Relaxed);
-    // The first, and then whenever there are twice as many: a full disk must not fill the other log.
+    // Only the first loss and every doubling are logged: a full disk must not flood the server log.
     if before == 0 || before.ilog2() < (before + entries).ilog2() {
         tracing::error!(entries, total = before + entries, reason, "audit entries were lost");
     }
 }
 
-fn write(mut file: LogFile, receiver: &Receiver<Message>, lost: &AtomicU64) {
-    let count = |written: Result<(), Lost>| {
-        if let Err(Lost { lines, error }) = written {
-            lose(lost, lines, &error.to_string());
+fn run_writer(mut file: LogFile, receiver: &Receiver<Message>, lost: &AtomicU64) {
+    let count = |written: Result<(), WriteFailure>| {
+        if let Err(WriteFailure { lines, error }) = written {
+            count_lost(lost, lines, &error.to_string());
         }
     };
     while let Ok(first) = receiver.recv() {
         let mut closing = false;
-        // Whatever waits goes out with one system call.
-        for message in std::iter::once(first).chain(receiver.try_iter().take(WAITING_MAX)) {
+        // All queued entries are written with one system call.
+        for message in std::iter::once(first).chain(receiver.try_iter().take(QUEUE_MAX)) {
             match message {
                 Message::Line(line) => count(file.add(&line)),
                 Message::Close => closing = true,
@@ -208,7 +215,7 @@ fn line(entry: Entry, patterns: &[Regex], now: Timestamp) -> String {
 fn redact(value: &mut Value, patterns: &[Regex]) {
     match value {
         Value::String(text) => {
-            cut(text, SEARCHED_MAX);
+            cut(text, REDACTED_MAX);
             for pattern in patterns {
                 *text = redact_text(text, pattern);
             }
@@ -220,9 +227,9 @@ fn redact(value: &mut Value, patterns: &[Regex]) {
     }
 }
 
-/// Cuts a text to at most `most` bytes and whole characters.
-fn cut(text: &mut String, most: usize) {
-    let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+/// Cuts a text to at most `max` bytes, between characters.
+fn cut(text: &mut String, max: usize) {
+    let end = (0..=max.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     text.truncate(end.unwrap_or(0));
 }
 
@@ -245,7 +252,7 @@ mod tests {
     const RETENTION: Retention = Retention { max_bytes: 1 << 20, kept: 8 };
 
     #[test]
-    fn an_entry_is_a_line_of_json_without_what_is_redacted() {
+    fn an_entry_is_a_line_of_json_without_redacted_text() {
         let patterns = [Regex::new(r"password=(\S+)").unwrap(), Regex::new("hush+").unwrap()];
         let details =
             json!({"command": "login password=abc hushhh", "args": ["password=x"], "template": "base"});
@@ -269,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_text_an_entry_has_the_beginning_the_length_and_the_hash() {
+    fn a_long_text_is_cut_and_its_length_and_hash_are_added() {
         let patterns = [Regex::new("(?s)BEGIN KEY(.*)END KEY").unwrap()];
         let secret = "s".repeat(TEXT_MAX);
         let command = format!("echo BEGIN KEY{secret}END KEY {}", "\u{20ac}".repeat(300_000));
@@ -307,8 +314,8 @@ mod tests {
         let path = place.path().join("audit.log");
         let retention = Retention { max_bytes: 4_096, kept: 1_000 };
         let audit = Audit::open(&path, retention, Vec::new()).unwrap();
-        // No more than may wait, so that none is lost however slow the disk is.
-        let (threads, each) = (8, WAITING_MAX / 8);
+        // All entries fit in the queue, so that none is lost on a slow disk.
+        let (threads, each) = (8, QUEUE_MAX / 8);
         std::thread::scope(|scope| {
             for thread in 0..threads {
                 let audit = &audit;

@@ -1,4 +1,4 @@
-//! A cache of callers by the hash of their key.
+//! Cache of callers by the hash of their key.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,11 +10,11 @@ use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::key_hash::short;
 
-/// Time for which a key is cached. Another node that shares the catalog may revoke it meanwhile.
+/// Time to live of a cached caller. During it, a key that another server of the same catalog revokes is still accepted.
 const CACHE_LIFETIME: Duration = Duration::from_secs(5);
 const CACHE_ENTRIES_MAX: usize = 10_000;
 
-/// Callers whose keys were seen lately.
+/// Cache of callers by the hash of their key.
 #[derive(Debug, Default)]
 pub(crate) struct CallerCache {
     inner: Mutex<CachedCallers>,
@@ -23,14 +23,14 @@ pub(crate) struct CallerCache {
 #[derive(Debug, Default)]
 struct CachedCallers {
     callers: HashMap<String, (Caller, Instant)>,
-    /// Grows with every revocation, so that a lookup that began before it leaves nothing here.
+    /// Number of revocations. A lookup that began before the last one is not cached.
     revocations: u64,
 }
 
 impl CallerCache {
-    /// Finds the caller by the hash of the key.
+    /// Finds a caller in the cache or in the catalog. `None` if no valid key has that hash.
     pub(crate) async fn find(&self, catalog: &Catalog, hash: &str) -> Result<Option<Caller>, ApiError> {
-        let began = {
+        let revocations = {
             let cached = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((caller, at)) = cached.callers.get(hash)
                 && at.elapsed() < CACHE_LIFETIME
@@ -41,13 +41,13 @@ impl CallerCache {
         };
         let Some(key) = catalog.api_keys().find_by_hash(hash).await? else { return Ok(None) };
         let caller = caller(key)?;
-        self.keep(hash, &caller, began);
+        self.insert(hash, &caller, revocations);
         Ok(Some(caller))
     }
 
-    fn keep(&self, hash: &str, caller: &Caller, began: u64) {
+    fn insert(&self, hash: &str, caller: &Caller, revocations: u64) {
         let mut cached = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        if cached.revocations != began {
+        if cached.revocations != revocations {
             return;
         }
         if cached.callers.len() >= CACHE_ENTRIES_MAX {
@@ -56,8 +56,8 @@ impl CallerCache {
         cached.callers.insert(hash.to_owned(), (caller.clone(), Instant::now()));
     }
 
-    /// Forgets a key that was revoked.
-    pub(crate) fn forget(&self, key_id: &str) {
+    /// Removes a key that was revoked.
+    pub(crate) fn remove(&self, key_id: &str) {
         let mut cached = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         cached.revocations += 1;
         cached.callers.retain(|_, (caller, _)| caller.key_id != key_id);
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lookup_that_began_before_a_revocation_is_not_believed() {
+    fn a_lookup_that_began_before_a_revocation_is_not_cached() {
         let caller = Caller {
             key_id: "key-1".into(),
             owner: "a".into(),
@@ -87,11 +87,11 @@ mod tests {
         };
         let cache = CallerCache::default();
         let count = || cache.inner.lock().unwrap().callers.len();
-        cache.keep("0", &caller, 0);
+        cache.insert("0", &caller, 0);
         assert_eq!(count(), 1);
-        cache.forget("key-1");
+        cache.remove("key-1");
         assert_eq!(count(), 0);
-        cache.keep("0", &caller, 0);
+        cache.insert("0", &caller, 0);
         assert_eq!(count(), 0);
     }
 }

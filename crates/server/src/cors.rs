@@ -1,4 +1,4 @@
-//! Calls from pages of other origins: refused by browsers unless the settings name the origin.
+//! Cross-origin requests (CORS). Browsers refuse them unless `CORS_ORIGINS` contains the origin.
 
 use axum::extract::Request;
 use axum::http::header::{
@@ -14,17 +14,17 @@ const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
 const HEADERS: &str = "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-API-Key, X-Request-Id";
 const EXPOSED: &str = "RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Retry-After, X-Request-Id";
 
-/// Returns the request's origin, if the settings allow it.
+/// Returns the origin of the request if the settings allow it.
 pub(crate) fn allowed(origins: &Origins, headers: &HeaderMap) -> Option<HeaderValue> {
     let origin = headers.get(ORIGIN)?;
     origins.0.iter().any(|it| it.as_bytes() == origin.as_bytes()).then(|| origin.clone())
 }
 
-/// Responds to a preflight request, which has no key.
+/// Returns the response to a preflight request, which has no key. `None` for other requests and origins.
 pub(crate) fn preflight(origins: &Origins, request: &Request) -> Option<Response> {
-    let asks =
+    let is_preflight =
         request.method() == Method::OPTIONS && request.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD);
-    allowed(origins, request.headers()).filter(|_| asks)?;
+    allowed(origins, request.headers()).filter(|_| is_preflight)?;
     let headers = [
         (ACCESS_CONTROL_ALLOW_METHODS, METHODS),
         (ACCESS_CONTROL_ALLOW_HEADERS, HEADERS),
@@ -33,7 +33,7 @@ pub(crate) fn preflight(origins: &Origins, request: &Request) -> Option<Response
     Some((StatusCode::NO_CONTENT, headers).into_response())
 }
 
-/// Lets a page of that origin read the answer.
+/// Adds the headers that allow pages of that origin to read the response.
 pub(crate) fn allow(headers: &mut HeaderMap, origin: Option<HeaderValue>) {
     if let Some(origin) = origin {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);

@@ -1,4 +1,4 @@
-//! Episodes in the catalog that the store does not have.
+//! Removal of catalog records of episodes that are no longer in the store.
 
 use tokio::task::spawn_blocking;
 use workspace_catalog::Catalog;
@@ -6,25 +6,29 @@ use workspace_state::{EpisodeId, Store};
 
 use crate::start::StartError;
 
-/// Number of steps looked up at once when the server starts.
-const STEPS_AT_START: u32 = 10_000;
+/// Number of steps per batch.
+const BATCH_SIZE: u32 = 10_000;
 
-/// Removes the owner records of steps that are no longer in the store, so that they do not count: the command
-/// line removed them, or the server ended between two writes. Runs only at startup, because a step is
-/// recorded before it is stored. An empty store removes nothing: its volume may not be mounted.
-pub(crate) async fn forget_lost(catalog: &Catalog, node: &str, store: &Store) -> Result<(), StartError> {
-    let mut behind = String::new();
+/// Removes the catalog records of steps that are no longer in the store, so that they do not count against quotas: the
+/// command line removed the steps, or the server crashed before it stored them. Run it only at startup, because a step is
+/// recorded before it is stored. If the store is empty, no record is removed: its volume may not be mounted.
+pub(crate) async fn remove_stale_records(
+    catalog: &Catalog,
+    node: &str,
+    store: &Store,
+) -> Result<(), StartError> {
+    let mut after = String::new();
     loop {
-        let names = catalog.episodes().ids_of_node(node, &behind, STEPS_AT_START).await?;
+        let names = catalog.episodes().ids_of_server(node, &after, BATCH_SIZE).await?;
         let Some(last) = names.last() else { return Ok(()) };
-        if behind.is_empty() && is_empty(store).await? {
+        if after.is_empty() && is_empty(store).await? {
             let path = store.path().display();
             tracing::error!(
                 "store {path} is empty, but the catalog has episodes in it: is its volume mounted? Their records are kept"
             );
             return Ok(());
         }
-        behind.clone_from(last);
+        after.clone_from(last);
         let ids: Vec<EpisodeId> = names.iter().filter_map(|name| name.parse().ok()).collect();
         let store = store.clone();
         let lost = spawn_blocking(move || store.missing_episodes(&ids)).await;
@@ -47,19 +51,19 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn steps_are_not_forgotten_for_a_store_that_is_empty() {
+    async fn records_are_kept_if_the_store_is_empty() {
         let home = tempfile::tempdir().unwrap();
         let catalog =
             Catalog::open(&workspace_catalog::sqlite_url(&home.path().join("catalog"))).await.unwrap();
         let id = EpisodeId::generate().to_string();
-        let new = NewEpisode { id: &id, owner: "alice", node: "here", bytes: 1 };
-        catalog.episodes().add(&new, None).await.unwrap();
+        let new = NewEpisode { id: &id, owner: "alice", server: "here", bytes: 1 };
+        catalog.episodes().insert(&new, None).await.unwrap();
         let store = Store::open_or_create(home.path().join("store")).unwrap();
-        let left = async || catalog.episodes().ids_of_node("here", "", 10).await.unwrap();
-        forget_lost(&catalog, "here", &store).await.unwrap();
-        assert_eq!(left().await, [id]);
+        let recorded = async || catalog.episodes().ids_of_server("here", "", 10).await.unwrap();
+        remove_stale_records(&catalog, "here", &store).await.unwrap();
+        assert_eq!(recorded().await, [id]);
         store.empty_tree().unwrap().commit(workspace_state::NewSnapshot::default()).unwrap();
-        forget_lost(&catalog, "here", &store).await.unwrap();
-        assert_eq!(left().await, [] as [String; 0]);
+        remove_stale_records(&catalog, "here", &store).await.unwrap();
+        assert_eq!(recorded().await, [] as [String; 0]);
     }
 }

@@ -1,4 +1,4 @@
-//! `/api/v1/episodes`: the steps of a search. A step is visible to callers who see its snapshot.
+//! `/api/v1/episodes`: steps of a search. A caller sees a step if it sees the snapshot of the step.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -16,7 +16,7 @@ use workspace_api::episodes::{
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::snapshots::PageQuery;
-use workspace_catalog::{EpisodeUsage, NewEpisode};
+use workspace_catalog::{EpisodeInsertion, EpisodeUsage, NewEpisode};
 use workspace_sandbox::Scope;
 use workspace_state::{
     Durability, Episode as Record, EpisodeId, EpisodeSummary, Snapshot, SnapshotId, Store,
@@ -24,35 +24,33 @@ use workspace_state::{
 
 use crate::app::App;
 use crate::audit::Entry;
-use crate::caller::Caller;
-use crate::error::ApiError;
+use crate::caller::{Caller, scope};
+use crate::error::{ApiError, invalid_cursor};
 use crate::extract::{Json, Path, Query};
-use crate::part::Part;
 use crate::request_id::RequestId;
-use crate::sandboxes::{scope, wrong_cursor};
-use crate::snapshots::{self, DIFF_LIMIT, WorkPermit, check_page, insight_diff, skipped};
+use crate::route_group::RouteGroup;
+use crate::snapshots::{self, DIFF_LIMIT, WorkPermit, check_page, insight_diff, page_offset};
 use crate::store::{blocking, with_store};
-use crate::time::moment;
+use crate::time::format_store_time;
 
-/// Largest size of a step's action and data together, in bytes of JSON, so that they fit in the store's
-/// index.
+/// Maximum size of a step's action and data together, in bytes of JSON. They must fit in the index of the store.
 const TEXT_MAX: usize = 64 << 10;
-/// Largest size of a step's insight diff in bytes of JSON. Entries beyond it are left out.
+/// Maximum size of a step's insight diff in bytes of JSON. Entries beyond it are omitted.
 const INSIGHT_MAX: usize = 64 << 10;
 /// Size in bytes at which a page of steps ends early.
 const PAGE_BYTES: usize = 1 << 20;
-/// Largest number of steps of a path in one response.
+/// Maximum number of steps of a path in one response.
 const PATH_MAX: u32 = 1_000;
 
 fn check_size(request: &CreateEpisode) -> Result<(), ApiError> {
-    // Of both the larger is named, which is the one to shorten.
+    // The error names the larger field, which is the one to shorten.
     let (action, data) = (json_len(&request.action), request.data.as_ref().map_or(0, json_len));
     let (field, len) = (if action > data { "action" } else { "data" }, action.saturating_add(data));
     if len <= TEXT_MAX {
         return Ok(());
     }
     let message = format!(
-        "{field}: action and data have {len} bytes of JSON together, {TEXT_MAX} are allowed; keep more in the snapshot"
+        "{field}: action and data have {len} bytes of JSON together, {TEXT_MAX} are allowed; put larger data into the snapshot"
     );
     let error = ApiError::new(error_codes::PAYLOAD_TOO_LARGE, message);
     Err(error.detail("field", field).detail("limit", TEXT_MAX))
@@ -72,7 +70,7 @@ fn episode_to_api(record: Record) -> Result<Episode, ApiError> {
         visits: record.visits,
         insight: record.insight,
         data: record.data,
-        time: moment(record.time)?,
+        time: format_store_time(record.time)?,
     })
 }
 
@@ -80,72 +78,74 @@ fn episodes_to_api(records: impl IntoIterator<Item = Record>) -> Result<Vec<Epis
     records.into_iter().map(episode_to_api).collect()
 }
 
-/// Returns the last step of the path, unless it is the one that is asked for, and the largest number of steps.
+/// Returns the end of the requested part of the path (`None` for the requested step itself), and the maximum number of
+/// steps.
 fn check_path(query: &EpisodePathQuery) -> Result<(Option<EpisodeId>, u32), ApiError> {
     let limit = Some(query.limit.unwrap_or(PATH_MAX));
     let (_, limit) = check_page(&PageQuery { page: None, limit })?;
     Ok((parse_cursor(query.cursor.as_deref())?, limit))
 }
 
-/// Returns the step behind which the page begins, the page and its length.
+/// Returns the last step before the page, the page number, and the maximum number of steps.
 fn check_children(query: &EpisodeChildrenQuery) -> Result<(Option<EpisodeId>, u32, u32), ApiError> {
     let (page, limit) = check_page(&PageQuery { page: query.page, limit: query.limit })?;
     let last = parse_cursor(query.cursor.as_deref())?;
     if last.is_some() && query.page.is_some() {
-        return Err(wrong_cursor());
+        return Err(invalid_cursor());
     }
     Ok((last, page, limit))
 }
 
-/// Parses `next` of a page: the id of a step.
+/// Parses a cursor, which is the id of a step.
 fn parse_cursor(cursor: Option<&str>) -> Result<Option<EpisodeId>, ApiError> {
-    cursor.map(|text| text.parse().map_err(|_| wrong_cursor())).transpose()
+    cursor.map(|text| text.parse().map_err(|_| invalid_cursor())).transpose()
 }
 
 #[derive(OpenApi)]
 #[openapi(paths(create, fetch, remove, path, children, best))]
 struct Document;
 
-/// Returns the routes of this file.
-pub(crate) fn part() -> Part {
+pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
         .route("/api/v1/episodes", post(create))
         .route("/api/v1/episodes/{id}", get(fetch).delete(remove))
         .route("/api/v1/episodes/{id}/path", get(path))
         .route("/api/v1/episodes/{id}/children", get(children))
         .route("/api/v1/episodes/{id}/best", get(best));
-    Part { open: Router::new(), closed: routes, document: Document::openapi() }
+    RouteGroup::authenticated(routes, Document::openapi())
 }
 
-/// Add a step to a search, or begin one.
+/// Add a step to a search, or start a search.
+///
+/// A search is a tree of steps. Each step names the snapshot that it resulted in, and its parent.
 #[utoipa::path(post, path = "/api/v1/episodes", tag = "episodes", operation_id = "create_episode", request_body = CreateEpisode, responses(
-    (status = 201, description = "The step", body = Episode),
-    (status = "default", description = "An error", body = ErrorBody),
+    (status = 201, description = "New step", body = Episode),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn create(
     State(app): State<App>,
     caller: Caller,
     request: RequestId,
-    Json(order): Json<CreateEpisode>,
+    Json(body): Json<CreateEpisode>,
 ) -> Result<(StatusCode, Json<Episode>), ApiError> {
-    check_size(&order)?;
+    check_size(&body)?;
     let scope = scope(&caller);
-    must_have_room(&app, &scope).await?;
-    let snapshot = app.snapshots().find(&scope, &order.snapshot).await?;
-    let parent = match &order.parent {
+    check_quota(&app, &scope).await?;
+    let snapshot = app.snapshots().find(&scope, &body.snapshot).await?;
+    let parent = match &body.parent {
         Some(id) => Some(find(&app, &scope, id).await?),
         None => None,
     };
     let mut record =
-        Record::new(snapshot.id, parent.as_ref().map(|parent| parent.id), order.action, order.reward);
-    record.visits = order.visits.unwrap_or(1);
-    record.data = order.data.map_or(Value::Null, Value::Object);
-    if order.insight {
-        record.insight = Some(judge(&app, &caller, parent.as_ref(), snapshot).await?);
+        Record::new(snapshot.id, parent.as_ref().map(|parent| parent.id), body.action, body.reward);
+    record.visits = body.visits.unwrap_or(1);
+    record.data = body.data.map_or(Value::Null, Value::Object);
+    if body.insight {
+        record.insight = Some(insight_to_parent(&app, &caller, parent.as_ref(), snapshot).await?);
     }
-    // On its own: a step that was kept is counted, also when the client leaves at that moment.
-    let kept = tokio::spawn(keep(app.clone(), limit(&app, &scope), caller.owner.clone(), record));
-    let record = kept.await.map_err(ApiError::internal)??;
+    // In a separate task, so that a stored step is recorded even if the client disconnects.
+    let stored = tokio::spawn(store_step(app.clone(), limit(&app, &scope), caller.owner.clone(), record));
+    let record = stored.await.map_err(ApiError::internal)??;
     let details = json!({ "episode": record.id.to_string(), "snapshot": record.snapshot.to_string() });
     app.audit.record(Entry::by("episode.created", &caller, &request, details));
     Ok((StatusCode::CREATED, Json(episode_to_api(record)?)))
@@ -161,8 +161,8 @@ fn limit(app: &App, scope: &Scope) -> Option<EpisodeUsage> {
     Some(EpisodeUsage { count, bytes: app.settings.max_episode_bytes_per_owner.0 })
 }
 
-/// Fails with `EPISODE_LIMIT_EXCEEDED` if the owner may not have another episode.
-async fn must_have_room(app: &App, scope: &Scope) -> Result<(), ApiError> {
+/// Fails with `EPISODE_LIMIT_EXCEEDED` if the quota of the owner is used up.
+async fn check_quota(app: &App, scope: &Scope) -> Result<(), ApiError> {
     let (Some(owner), Some(limit)) = (scope.owner(), limit(app, scope)) else { return Ok(()) };
     let usage = app.catalog.episodes().usage(owner).await?;
     if usage.count >= limit.count || usage.bytes >= limit.bytes {
@@ -177,25 +177,25 @@ fn limit_exceeded(owner: &str, usage: EpisodeUsage, limit: EpisodeUsage) -> ApiE
     } else {
         (limit.bytes, "bytes of episodes", "MAX_EPISODE_BYTES_PER_OWNER")
     };
-    let message = format!("`{owner}` may have {limit} {what} at most; delete some, or raise {setting}");
+    let message = format!("`{owner}` may have at most {limit} {what}; delete some, or raise {setting}");
     ApiError::new(error_codes::EPISODE_LIMIT_EXCEEDED, message)
         .detail("limit", limit)
         .detail("setting", setting)
 }
 
-/// Records the owner of a step and stores it. A step that is recorded but was never stored counts until the
-/// next start.
-async fn keep(
+/// Records the owner of a step and stores it. If the server crashes in between, the record counts against the quota
+/// until the next start.
+async fn store_step(
     app: App,
     limit: Option<EpisodeUsage>,
     owner: String,
     record: Record,
 ) -> Result<Record, ApiError> {
     let (id, bytes) = (record.id.to_string(), json_len(&record) as u64);
-    let node = &app.sandboxes.settings().node;
-    let new = NewEpisode { id: &id, owner: &owner, node, bytes };
-    let refused = app.catalog.episodes().add(&new, limit).await?;
-    if let (Some(usage), Some(limit)) = (refused, limit) {
+    let server = &app.sandboxes.settings().server;
+    let new = NewEpisode { id: &id, owner: &owner, server, bytes };
+    let insertion = app.catalog.episodes().insert(&new, limit).await?;
+    if let (EpisodeInsertion::OverLimit(usage), Some(limit)) = (insertion, limit) {
         return Err(limit_exceeded(&owner, usage, limit));
     }
     let store = app.store.clone();
@@ -205,17 +205,22 @@ async fn keep(
     });
     let put = put.await;
     if put.is_err()
-        && let Err(error) = app.catalog.episodes().remove(Some(node), std::slice::from_ref(&id)).await
+        && let Err(error) = app.catalog.episodes().remove(Some(server), std::slice::from_ref(&id)).await
     {
         tracing::warn!(episode = id, %error, "failed to remove the record of an episode that was not stored");
     }
     put
 }
 
-/// Returns the insight diff from the parent's snapshot to another.
-async fn judge(app: &App, caller: &Caller, parent: Option<&Record>, to: Snapshot) -> Result<Value, ApiError> {
+/// Returns the insight diff from the snapshot of `parent` to `to`, at most [`INSIGHT_MAX`] bytes of JSON.
+async fn insight_to_parent(
+    app: &App,
+    caller: &Caller,
+    parent: Option<&Record>,
+    to: Snapshot,
+) -> Result<Value, ApiError> {
     let Some(parent) = parent else {
-        let message = "insight: there is nothing to compare with at the start of a search";
+        let message = "insight: the first step of a search has no parent to compare with";
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "insight"));
     };
     let from = app.snapshots().find(&scope(caller), &parent.snapshot.to_string()).await?;
@@ -223,15 +228,15 @@ async fn judge(app: &App, caller: &Caller, parent: Option<&Record>, to: Snapshot
     with_store(&app.store, move |store| {
         let _permit = permit;
         let (from, to) = (snapshots::open(store, &from)?, snapshots::open(store, &to)?);
-        let judged =
+        let insight =
             serde_json::to_value(insight_diff(&from, &to, DIFF_LIMIT)?).map_err(ApiError::internal)?;
-        Ok(shortened(judged, INSIGHT_MAX))
+        Ok(truncate_diff(insight, INSIGHT_MAX))
     })
     .await
 }
 
 /// Drops entries from the end of a diff until it has at most `max` bytes.
-fn shortened(mut diff: Value, max: usize) -> Value {
+fn truncate_diff(mut diff: Value, max: usize) -> Value {
     let mut len = json_len(&diff);
     if len <= max {
         return diff;
@@ -240,7 +245,7 @@ fn shortened(mut diff: Value, max: usize) -> Value {
         while len > max
             && let Some(last) = entries.pop()
         {
-            // With the comma before it.
+            // Also the comma before it.
             len -= json_len(&last) + 1;
         }
     }
@@ -248,10 +253,10 @@ fn shortened(mut diff: Value, max: usize) -> Value {
     diff
 }
 
-/// Get a step.
-#[utoipa::path(get, path = "/api/v1/episodes/{id}", tag = "episodes", operation_id = "get_episode", params(("id" = String, Path)), responses(
-    (status = 200, description = "The step", body = Episode),
-    (status = "default", description = "An error", body = ErrorBody),
+/// Get a step of a search.
+#[utoipa::path(get, path = "/api/v1/episodes/{id}", tag = "episodes", operation_id = "get_episode", params(("id" = String, Path, description = "Id of the step")), responses(
+    (status = 200, description = "Step", body = Episode),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn fetch(
     State(app): State<App>,
@@ -263,10 +268,10 @@ async fn fetch(
 
 /// Delete a step and all steps after it.
 ///
-/// Their snapshots stay.
-#[utoipa::path(delete, path = "/api/v1/episodes/{id}", tag = "episodes", operation_id = "delete_episode", params(("id" = String, Path)), responses(
+/// Their snapshots are kept. If later steps belong to another owner, the request fails with `EPISODE_SHARED`.
+#[utoipa::path(delete, path = "/api/v1/episodes/{id}", tag = "episodes", operation_id = "delete_episode", params(("id" = String, Path, description = "Id of the step")), responses(
     (status = 204, description = "Deleted"),
-    (status = "default", description = "An error", body = ErrorBody),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn remove(
     State(app): State<App>,
@@ -274,10 +279,10 @@ async fn remove(
     request: RequestId,
     Path(text): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    let id: EpisodeId = text.parse().map_err(|_| no_episode(&text))?;
+    let id: EpisodeId = text.parse().map_err(|_| episode_not_found(&text))?;
     let scope = scope(&caller);
     if foreign(&app, &scope, vec![id]).await?.is_some() {
-        return Err(no_episode(&text));
+        return Err(episode_not_found(&text));
     }
     let permit = app.work_limits.read(&caller.owner).await;
     let links = with_store(&app.store, move |store| match store.episode(&id)? {
@@ -285,24 +290,24 @@ async fn remove(
         None => Ok(None),
     });
     let Some(links) = links.await? else {
-        // A step that is not in the store does not count. It may be in the store of another server.
-        app.catalog.episodes().remove(Some(&app.sandboxes.settings().node), &[id.to_string()]).await?;
-        return Err(no_episode(&text));
+        // A step that is not in the store must not count against the quota. It may be in the store of another server.
+        app.catalog.episodes().remove(Some(&app.sandboxes.settings().server), &[id.to_string()]).await?;
+        return Err(episode_not_found(&text));
     };
     let ids: Vec<EpisodeId> = links.iter().map(|link| link.0).collect();
     if foreign(&app, &scope, ids.clone()).await?.is_some() {
         let message =
-            format!("steps of another owner follow episode {id}; ask an administrator to delete it");
+            format!("later steps of episode {id} belong to another owner; ask an administrator to delete it");
         return Err(ApiError::new(error_codes::EPISODE_SHARED, message).detail("episodeId", text));
     }
-    // On its own: what was deleted is not counted any more, also when the client leaves at that moment.
+    // In a separate task, so that the records of removed steps are removed even if the client disconnects.
     let task_app = app.clone();
     let deleted = tokio::spawn(async move {
         let _permit = permit;
         let store = task_app.store.clone();
         blocking(move || Ok(store.remove_episode_links(&links)?)).await?;
         let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
-        // They were in this store, whatever this server was called when they were made.
+        // They were in this store, so their records are removed even if the server had another node name at the time.
         task_app.catalog.episodes().remove(None, &names).await?;
         Ok::<_, ApiError>(names.len())
     });
@@ -312,8 +317,8 @@ async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Returns a step that the owner may not delete: one that they neither created nor that leads to a snapshot
-/// of theirs. A step whose snapshot was removed still belongs to its creator.
+/// Returns the first step that the owner may not delete: the owner neither created it nor owns its snapshot. A step whose
+/// snapshot was removed still belongs to its creator.
 async fn foreign(app: &App, scope: &Scope, ids: Vec<EpisodeId>) -> Result<Option<EpisodeId>, ApiError> {
     let Some(owner) = scope.owner() else { return Ok(None) };
     let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
@@ -321,22 +326,22 @@ async fn foreign(app: &App, scope: &Scope, ids: Vec<EpisodeId>) -> Result<Option
     let others = ids.into_iter().zip(names).filter(|(_, name)| !owned.contains(name));
     for (id, _) in others.collect::<Vec<_>>() {
         let store = app.store.clone();
-        // Made before owners were noted, perhaps.
+        // Steps from before owners were recorded belong to the owner of their snapshot.
         let found = blocking(move || Ok(store.episode(&id)?)).await?;
-        if seen(app, scope, found.into_iter().collect()).await?.is_empty() {
+        if filter_visible(app, scope, found.into_iter().collect()).await?.is_empty() {
             return Ok(Some(id));
         }
     }
     Ok(None)
 }
 
-/// Get the steps from the start of a search to this one.
+/// Get the steps from the start of a search to a step.
 ///
-/// Those whose snapshots were removed are left out.
+/// Steps whose snapshots were removed are omitted.
 #[utoipa::path(get, path = "/api/v1/episodes/{id}/path", tag = "episodes", operation_id = "get_episode_path",
-    params(("id" = String, Path), EpisodePathQuery), responses(
-    (status = 200, description = "The steps, the last ones if there are more than the limit", body = EpisodePath),
-    (status = "default", description = "An error", body = ErrorBody),
+    params(("id" = String, Path, description = "Id of the step"), EpisodePathQuery), responses(
+    (status = 200, description = "Steps; the last ones if there are more than `limit`", body = EpisodePath),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn path(
     State(app): State<App>,
@@ -351,20 +356,20 @@ async fn path(
         let last = last.unwrap_or(*id);
         // The cursor must be a step of this search.
         if !store.episode_leads_to(&last, id)? {
-            return Err(wrong_cursor());
+            return Err(invalid_cursor());
         }
         Ok(store.episode_path_end(&last, limit as usize, PAGE_BYTES)?)
     });
     let (found, _permit) = found.await?;
     let next = found.first().and_then(|first| first.parent).map(|id| id.to_string());
-    Ok(Json(EpisodePath { items: episodes_to_api(seen(&app, &scope, found).await?)?, next }))
+    Ok(Json(EpisodePath { items: episodes_to_api(filter_visible(&app, &scope, found).await?)?, next }))
 }
 
-/// List the steps right after this one.
+/// List the steps that directly follow a step.
 #[utoipa::path(get, path = "/api/v1/episodes/{id}/children", tag = "episodes", operation_id = "list_episode_children",
-    params(("id" = String, Path), EpisodeChildrenQuery), responses(
-    (status = 200, description = "A page", body = EpisodeList),
-    (status = "default", description = "An error", body = ErrorBody),
+    params(("id" = String, Path, description = "Id of the step"), EpisodeChildrenQuery), responses(
+    (status = 200, description = "Page of steps", body = EpisodeList),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn children(
     State(app): State<App>,
@@ -377,24 +382,27 @@ async fn children(
     let permit = app.work_limits.read(&caller.owner).await;
     let found = related(&app, permit, &scope, &id, move |store, id| {
         let ids = store.episode_children_ids(Some(id))?;
-        // Oldest first, which is the order of ids.
+        // Ids sort by creation time: the oldest is first.
         let before = ids.partition_point(|id| last.is_some_and(|last| *id <= last));
-        let rest = ids.get(before.saturating_add(skipped(page, limit))..).unwrap_or_default();
+        let rest = ids.get(before.saturating_add(page_offset(page, limit))..).unwrap_or_default();
         let wanted = &rest[..rest.len().min(limit as usize)];
         let items = store.episodes_within(wanted, PAGE_BYTES)?;
         let end = items.last().map(|last| last.id);
         Ok((ids.len(), end.filter(|end| rest.last() != Some(end)), items))
     });
     let ((total, next, items), _permit) = found.await?;
-    let items = episodes_to_api(seen(&app, &scope, items).await?)?;
+    let items = episodes_to_api(filter_visible(&app, &scope, items).await?)?;
     let next = next.map(|id| id.to_string());
     Ok(Json(EpisodeList { items, total, page, limit, next }))
 }
 
-/// Get the last step with the highest reward after this one, or this one if none follows.
-#[utoipa::path(get, path = "/api/v1/episodes/{id}/best", tag = "episodes", operation_id = "get_best_episode", params(("id" = String, Path)), responses(
-    (status = 200, description = "The step", body = Episode),
-    (status = "default", description = "An error", body = ErrorBody),
+/// Get the best final step after a step.
+///
+/// That is the step with the highest reward among those that no step follows; the step itself if none follows it. If
+/// rewards are equal, the one with more visits is returned, then the newer one.
+#[utoipa::path(get, path = "/api/v1/episodes/{id}/best", tag = "episodes", operation_id = "get_best_episode", params(("id" = String, Path, description = "Id of the step")), responses(
+    (status = 200, description = "Step", body = Episode),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn best(
     State(app): State<App>,
@@ -402,13 +410,13 @@ async fn best(
     Path(id): Path<String>,
 ) -> Result<Json<Episode>, ApiError> {
     let scope = scope(&caller);
-    // It reads all of a search, which may be long.
+    // It reads a whole search, so it needs the permit of a costly operation.
     let permit = app.work_limits.comparison(&caller.owner).await;
     let found = related(&app, permit, &scope, &id, |store, id| Ok(store.episode_summaries(id)?));
     let (found, _permit) = found.await?;
     let visible = visible(&app, &scope, found.iter().map(|one| one.snapshot)).await?;
-    let seen = found.into_iter().filter(|one| visible.contains(&one.snapshot)).collect();
-    let best = best_of(seen).ok_or_else(|| no_episode(&id))?;
+    let candidates = found.into_iter().filter(|one| visible.contains(&one.snapshot)).collect();
+    let best = best_of(candidates).ok_or_else(|| episode_not_found(&id))?;
     Ok(Json(episode_to_api(find(&app, &scope, &best.id.to_string()).await?)?))
 }
 
@@ -423,29 +431,29 @@ fn best_of(episodes: Vec<EpisodeSummary>) -> Option<EpisodeSummary> {
 
 /// Returns a step that is visible in the scope. The id must be complete.
 async fn find(app: &App, scope: &Scope, text: &str) -> Result<Record, ApiError> {
-    let id: EpisodeId = text.parse().map_err(|_| no_episode(text))?;
+    let id: EpisodeId = text.parse().map_err(|_| episode_not_found(text))?;
     let store = app.store.clone();
     let found = blocking(move || Ok(store.episode(&id)?)).await?;
-    let found = found.ok_or_else(|| no_episode(text))?;
-    let seen = seen(app, scope, vec![found]).await?;
-    seen.into_iter().next().ok_or_else(|| no_episode(text))
+    let found = found.ok_or_else(|| episode_not_found(text))?;
+    let visible = filter_visible(app, scope, vec![found]).await?;
+    visible.into_iter().next().ok_or_else(|| episode_not_found(text))
 }
 
-/// Reads steps related to a visible one while holding the caller's permit, which is returned for further
-/// work. Cancelled when the client disconnects.
+/// Calls `read` with the id of a visible step under the caller's permit, and returns the permit for further work.
+/// Cancelled when the client disconnects.
 async fn related<T: Send + 'static>(
     app: &App,
     permit: WorkPermit,
     scope: &Scope,
     text: &str,
-    look: impl FnOnce(&Store, &EpisodeId) -> Result<T, ApiError> + Send + 'static,
+    read: impl FnOnce(&Store, &EpisodeId) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<(T, WorkPermit), ApiError> {
     let id = find(app, scope, text).await?.id;
-    with_store(&app.store, move |store| Ok((look(store, &id)?, permit))).await
+    with_store(&app.store, move |store| Ok((read(store, &id)?, permit))).await
 }
 
 /// Filters steps to those whose snapshots are visible in the scope.
-async fn seen(app: &App, scope: &Scope, episodes: Vec<Record>) -> Result<Vec<Record>, ApiError> {
+async fn filter_visible(app: &App, scope: &Scope, episodes: Vec<Record>) -> Result<Vec<Record>, ApiError> {
     let visible = visible(app, scope, episodes.iter().map(|episode| episode.snapshot)).await?;
     Ok(episodes.into_iter().filter(|episode| visible.contains(&episode.snapshot)).collect())
 }
@@ -461,7 +469,7 @@ async fn visible(
     app.snapshots().visible(scope, &ids).await
 }
 
-fn no_episode(id: &str) -> ApiError {
+fn episode_not_found(id: &str) -> ApiError {
     ApiError::new(error_codes::EPISODE_NOT_FOUND, format!("there is no episode `{id}`"))
         .detail("episodeId", id)
 }
@@ -491,8 +499,8 @@ mod tests {
         let entries: Vec<Value> =
             (0..1000).map(|number| json!({"path": format!("file {number:04}")})).collect();
         let diff = json!({"entries": entries, "truncated": false});
-        assert_eq!(shortened(diff.clone(), 1 << 20), diff);
-        let short = shortened(diff, 4096);
+        assert_eq!(truncate_diff(diff.clone(), 1 << 20), diff);
+        let short = truncate_diff(diff, 4096);
         assert!((4000..=4096).contains(&json_len(&short)), "{}", json_len(&short));
         assert_eq!((&short["entries"][0]["path"], &short["truncated"]), (&"file 0000".into(), &true.into()));
     }

@@ -1,7 +1,7 @@
 //! Errors of the API.
 //!
-//! An [`ApiError`] becomes an answer without a body that carries the error with it; `request.rs`, around every
-//! route, knows the request's id, writes the body, and logs what the caller is not told.
+//! A handler's [`ApiError`] becomes a response without a body, with the error as an extension. The middleware in
+//! `request.rs` adds the body, because it knows the request id, and logs the cause, which the caller does not get.
 
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -10,7 +10,7 @@ use workspace_api::error::{ErrorBody, ErrorFields};
 use workspace_api::error_codes::{self, ErrorCode};
 use workspace_catalog::CatalogError;
 
-/// An error of the API.
+/// Error response of the API.
 #[derive(Debug, Clone)]
 pub struct ApiError(Box<Inner>);
 
@@ -24,26 +24,26 @@ struct Inner {
 }
 
 impl ApiError {
-    /// Creates an error with a message for the caller.
+    /// Creates an error. The caller gets the message.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         let message = message.into();
         Self(Box::new(Inner { code, message, details: Map::new(), cause: None, headers: Vec::new() }))
     }
 
-    /// Creates an internal error. The caller gets a general message, the log the cause.
+    /// Creates an internal error. The caller gets a general message; the cause is logged.
     pub fn internal(cause: impl std::fmt::Display) -> Self {
-        let message = "something failed in the server; its log has the request's id";
+        let message = "internal error; search the server log for the request id";
         Self::new(error_codes::INTERNAL_ERROR, message).because(cause)
     }
 
-    /// Adds a detail for the caller.
+    /// Adds a field to `details`.
     #[must_use]
     pub fn detail(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.0.details.insert(name.to_owned(), value.into());
         self
     }
 
-    /// Adds a cause, which only the log contains.
+    /// Adds a cause, which is logged and not sent.
     #[must_use]
     pub fn because(mut self, cause: impl std::fmt::Display) -> Self {
         self.0.cause = Some(cause.to_string());
@@ -57,7 +57,7 @@ impl ApiError {
         self
     }
 
-    /// Returns the error code.
+    /// Returns number, name and status of the error.
     pub fn code(&self) -> ErrorCode {
         self.0.code
     }
@@ -67,7 +67,7 @@ impl ApiError {
         &self.0.message
     }
 
-    /// Returns the cause, which only the log contains.
+    /// Returns the cause, which is logged and not sent.
     pub(crate) fn cause(&self) -> Option<&str> {
         self.0.cause.as_deref()
     }
@@ -87,9 +87,15 @@ impl ApiError {
     }
 }
 
+/// Creates the error for a cursor that is invalid, or given together with a page.
+pub(crate) fn invalid_cursor() -> ApiError {
+    let message = "cursor: send `next` of a previous page, and no `page`";
+    ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "cursor")
+}
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        // Every status of the table is one.
+        // All statuses in the table are valid.
         let status = StatusCode::from_u16(self.0.code.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = status.into_response();
         response.headers_mut().extend(self.0.headers.iter().cloned());
@@ -102,14 +108,14 @@ impl From<CatalogError> for ApiError {
     fn from(error: CatalogError) -> Self {
         match error {
             CatalogError::Nul { field } => {
-                Self::new(error_codes::INVALID_REQUEST, format!("{field} must not hold the character NUL"))
+                Self::new(error_codes::INVALID_REQUEST, format!("{field} must not contain NUL characters"))
             }
             error if error.is_full() => {
-                let message = "the catalog's disk is full; delete sandboxes, or make room otherwise";
+                let message = "the catalog's disk is full; delete sandboxes, or free disk space";
                 Self::new(error_codes::STORAGE_FULL, message).because(error)
             }
             CatalogError::Database { .. } => {
-                Self::new(error_codes::CATALOG_UNAVAILABLE, "the catalog's database does not answer")
+                Self::new(error_codes::CATALOG_UNAVAILABLE, "the catalog database does not respond")
                     .because(error)
             }
             other => Self::internal(other),

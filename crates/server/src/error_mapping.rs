@@ -1,17 +1,17 @@
-//! Maps errors of the sandbox service to errors of the API.
+//! Conversion of errors of the sandbox service into errors of the API.
 
 use serde_json::json;
-use workspace_api::error::WRITTEN;
+use workspace_api::error::WRITTEN_DETAIL;
 use workspace_api::error_codes;
 use workspace_sandbox::runtime::RuntimeError;
 use workspace_sandbox::template::TemplateError;
-use workspace_sandbox::{Kind, SandboxError, WorkspaceError, without_host_paths};
+use workspace_sandbox::{ProviderKind, SandboxError, WorkspaceError, without_host_paths};
 use workspace_state::DirectoryError;
 
 use crate::error::ApiError;
 use crate::store::cancelled;
 
-/// Largest number of paths in the details of an error.
+/// Maximum number of paths in the details of an error.
 const PATHS_MAX: usize = 100;
 
 impl From<SandboxError> for ApiError {
@@ -20,7 +20,7 @@ impl From<SandboxError> for ApiError {
         match error {
             SandboxError::Catalog(error) => error.into(),
             SandboxError::Template(TemplateError::Full) => Self::new(error_codes::STORAGE_FULL, message),
-            error if error.is_full() => no_room().because(message),
+            error if error.is_full() => disk_full().because(message),
             SandboxError::Cancelled => cancelled(),
             SandboxError::NotFound { id } => {
                 Self::new(error_codes::SANDBOX_NOT_FOUND, message).detail("sandboxId", id)
@@ -37,7 +37,8 @@ impl From<SandboxError> for ApiError {
                 Self::new(error_codes::SANDBOX_CONFLICT, message).detail("sandboxId", id)
             }
             SandboxError::Operation { id, source } => {
-                let message = format!("the runtime failed with sandbox `{id}`; the server's log says how");
+                let message =
+                    format!("the runtime failed to operate sandbox `{id}`; the server log has the cause");
                 Self::new(error_codes::SANDBOX_OPERATION_FAILED, message)
                     .because(source)
                     .detail("sandboxId", id)
@@ -48,9 +49,9 @@ impl From<SandboxError> for ApiError {
             SandboxError::AgentAway { id } => {
                 Self::new(error_codes::AGENT_UNAVAILABLE, message).detail("sandboxId", id)
             }
-            SandboxError::Elsewhere { id, node } => Self::new(error_codes::SANDBOX_ELSEWHERE, message)
+            SandboxError::Elsewhere { id, server } => Self::new(error_codes::SANDBOX_ELSEWHERE, message)
                 .detail("sandboxId", id)
-                .detail("node", node),
+                .detail("node", server),
             SandboxError::TooMany { limit, setting, .. } => {
                 Self::new(error_codes::SANDBOX_LIMIT_EXCEEDED, message)
                     .detail("limit", limit)
@@ -72,7 +73,7 @@ impl From<SandboxError> for ApiError {
             SandboxError::NameTaken { name, sandbox } => Self::new(error_codes::SANDBOX_NAME_TAKEN, message)
                 .detail("name", name)
                 .detail("sandboxId", sandbox),
-            SandboxError::OtherRequest { .. } => Self::new(error_codes::IDEMPOTENCY_CONFLICT, message),
+            SandboxError::IdempotencyConflict { .. } => Self::new(error_codes::IDEMPOTENCY_CONFLICT, message),
             SandboxError::Invalid { field, .. } => {
                 let code = match field {
                     "resources.cpu" | "resources.memory" | "resources.disk" | "resources.processes" => {
@@ -82,7 +83,7 @@ impl From<SandboxError> for ApiError {
                 };
                 Self::new(code, message).detail("field", field)
             }
-            SandboxError::NoTemplate { name, .. } => no_template(message, name),
+            SandboxError::NoTemplate { name, .. } => template_not_found(message, name),
             SandboxError::TemplateUsed { name, sandbox } => Self::new(error_codes::TEMPLATE_IN_USE, message)
                 .detail("template", name)
                 .detail("sandboxId", sandbox),
@@ -102,7 +103,8 @@ impl From<SandboxError> for ApiError {
             },
             SandboxError::Lifetime { limit, left } => Self::new(error_codes::LIFETIME_EXCEEDED, message)
                 .detail("limitSeconds", limit)
-                .detail("leftSeconds", left),
+                .detail("leftSeconds", left)
+                .detail("setting", "MAX_SANDBOX_LIFETIME"),
             SandboxError::NoCommand { id } => {
                 Self::new(error_codes::COMMAND_NOT_FOUND, message).detail("commandId", id)
             }
@@ -115,9 +117,9 @@ impl From<SandboxError> for ApiError {
             SandboxError::InputLost { id } => {
                 Self::new(error_codes::STDIN_UNCERTAIN, message).detail("commandId", id)
             }
-            SandboxError::InputFull { id, written } => {
-                Self::new(error_codes::STDIN_FULL, message).detail("commandId", id).detail(WRITTEN, written)
-            }
+            SandboxError::InputFull { id, written } => Self::new(error_codes::STDIN_FULL, message)
+                .detail("commandId", id)
+                .detail(WRITTEN_DETAIL, written),
             SandboxError::NoTerminal { id } => {
                 Self::new(error_codes::PTY_NOT_FOUND, message).detail("ptyId", id)
             }
@@ -133,11 +135,11 @@ impl From<SandboxError> for ApiError {
                 Self::new(error_codes::OUTPUT_UNAVAILABLE, message).detail("commandId", id)
             }
             SandboxError::Refused { .. } => Self::new(error_codes::SANDBOX_CREATION_FAILED, message),
-            SandboxError::Runtime(error) => of_runtime(error, message),
+            SandboxError::Runtime(error) => from_runtime_error(error, message),
             SandboxError::WorkspaceUsed { id, users } => Self::new(error_codes::WORKSPACE_IN_USE, message)
                 .detail("sandboxId", id)
                 .detail("processes", json!(users)),
-            SandboxError::Workspace(error) => of_workspace(error, &message),
+            SandboxError::Workspace(error) => from_workspace_error(error, &message),
             other => Self::internal(other),
         }
     }
@@ -148,22 +150,21 @@ pub(crate) fn is_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
-/// Creates the error for a full disk.
-pub(crate) fn no_room() -> ApiError {
-    ApiError::new(error_codes::STORAGE_FULL, "the server's disk is full; make room, and try again")
+pub(crate) fn disk_full() -> ApiError {
+    ApiError::new(error_codes::STORAGE_FULL, "the server's disk is full; free disk space, and try again")
 }
 
-fn of_runtime(error: RuntimeError, message: String) -> ApiError {
-    // The log has the paths that these may name.
-    let told = |code| ApiError::new(code, without_host_paths(&message)).because(&message);
+fn from_runtime_error(error: RuntimeError, message: String) -> ApiError {
+    // The message may contain paths of the host, which only the log may have.
+    let error_with = |code| ApiError::new(code, without_host_paths(&message)).because(&message);
     match error {
         RuntimeError::Unavailable { runtime, .. } => {
-            told(error_codes::RUNTIME_UNAVAILABLE).detail("runtime", runtime)
+            error_with(error_codes::RUNTIME_UNAVAILABLE).detail("runtime", runtime)
         }
-        RuntimeError::Isolation(_) => told(error_codes::ISOLATION_UNAVAILABLE),
-        RuntimeError::Network(_) => told(error_codes::NETWORK_UNAVAILABLE),
-        RuntimeError::NoTemplate { name, .. } => no_template(message, name),
-        RuntimeError::TemplateAway { name, fetch, .. } => {
+        RuntimeError::Isolation(_) => error_with(error_codes::ISOLATION_UNAVAILABLE),
+        RuntimeError::Network(_) => error_with(error_codes::NETWORK_UNAVAILABLE),
+        RuntimeError::NoTemplate { name, .. } => template_not_found(message, name),
+        RuntimeError::TemplateNotPresent { name, fetch, .. } => {
             ApiError::new(error_codes::TEMPLATE_UNAVAILABLE, message)
                 .detail("template", name)
                 .detail("fetch", fetch)
@@ -172,7 +173,7 @@ fn of_runtime(error: RuntimeError, message: String) -> ApiError {
     }
 }
 
-fn of_workspace(error: WorkspaceError, message: &str) -> ApiError {
+fn from_workspace_error(error: WorkspaceError, message: &str) -> ApiError {
     let message = without_host_paths(message);
     match error {
         WorkspaceError::UnknownSnapshot(id) => {
@@ -184,9 +185,9 @@ fn of_workspace(error: WorkspaceError, message: &str) -> ApiError {
         WorkspaceError::NotFound { .. } | WorkspaceError::Unusable { .. } => {
             ApiError::new(error_codes::WORKSPACE_UNUSABLE, message)
         }
-        // Where files are loaded as they are read is the overlay's; it falls back to others unless that was asked for.
+        // Only the overlay provider can load files lazily. It falls back to others unless `lazy` was requested.
         WorkspaceError::Lazy(_) => ApiError::new(error_codes::PROVIDER_UNAVAILABLE, message)
-            .detail("provider", Kind::Overlay.to_string())
+            .detail("provider", ProviderKind::Overlay.to_string())
             .detail("materialize", "lazy"),
         WorkspaceError::Directory(DirectoryError::Incomplete { skipped, .. }) => {
             let paths: Vec<_> =
@@ -204,7 +205,7 @@ fn of_workspace(error: WorkspaceError, message: &str) -> ApiError {
     }
 }
 
-fn no_template(message: String, name: String) -> ApiError {
+fn template_not_found(message: String, name: String) -> ApiError {
     ApiError::new(error_codes::TEMPLATE_NOT_FOUND, message).detail("template", name)
 }
 
@@ -214,15 +215,18 @@ mod tests {
 
     #[test]
     fn errors_of_the_runtime_name_no_paths_of_the_host() {
-        let reason = "the guest agent /srv/data/workspace-agent is not there".to_owned();
+        let reason = "the guest agent /srv/data/workspace-agent does not exist".to_owned();
         for error in [
             RuntimeError::Unavailable { runtime: "embedded", reason: reason.clone() },
             RuntimeError::Isolation(reason.clone()),
             RuntimeError::Network(reason.clone()),
         ] {
-            let told = ApiError::from(SandboxError::Runtime(error));
-            assert!(!told.message().contains("/srv") && told.message().contains("guest agent"), "{told:?}");
-            assert!(told.cause().is_some_and(|cause| cause.contains("/srv/data")), "{told:?}");
+            let mapped = ApiError::from(SandboxError::Runtime(error));
+            assert!(
+                !mapped.message().contains("/srv") && mapped.message().contains("guest agent"),
+                "{mapped:?}"
+            );
+            assert!(mapped.cause().is_some_and(|cause| cause.contains("/srv/data")), "{mapped:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `docs/errors.md`: the table of error codes.
+//! Generator of `docs/errors.md`.
 
 use workspace_api::error_codes::{ErrorCode, RANGES, TABLE};
 
@@ -20,7 +20,7 @@ An error response is
 }
 ```
 
-Numbers, names and statuses never change. `requestId` is also in the header `X-Request-Id` and in the server's log.
+Numbers, names and statuses never change. `requestId` is also in the header `X-Request-Id` and in the server log.
 ";
 
 /// Returns the text of `docs/errors.md`.
@@ -33,6 +33,6 @@ pub(crate) fn page() -> String {
     };
     let rows: String = TABLE.iter().map(row).collect();
     format!(
-        "{HEAD}\n| numbers | of |\n|---|---|\n{ranges}\n| code | name | HTTP | meaning |\n|---|---|---|---|\n{rows}"
+        "{HEAD}\n| numbers | subject |\n|---|---|\n{ranges}\n| code | name | HTTP | meaning |\n|---|---|---|---|\n{rows}"
     )
 }

@@ -1,4 +1,4 @@
-//! Extractors like those of axum, whose rejections are [`ApiError`]s.
+//! Extractors like those of axum, with [`ApiError`] as rejection.
 
 use std::time::Duration;
 
@@ -26,12 +26,12 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
         let is_json = is_json(request.headers());
-        let body = if is_json { read(request, state).await? } else { return Err(no_json()) };
+        let body = if is_json { read(request, state).await? } else { return Err(not_json()) };
         parse(&body).map(Self)
     }
 }
 
-/// JSON body that may be left out, for requests without required fields.
+/// JSON body that may be missing; then it is the default value.
 #[derive(Debug, Clone, Copy)]
 pub struct Optional<T>(pub T);
 
@@ -44,19 +44,19 @@ impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for Optional<
         match (body.is_empty(), is_json) {
             (true, _) => Ok(Self(T::default())),
             (false, true) => parse(&body).map(Self),
-            (false, false) => Err(no_json()),
+            (false, false) => Err(not_json()),
         }
     }
 }
 
-fn no_json() -> ApiError {
+fn not_json() -> ApiError {
     ApiError::new(error_codes::UNSUPPORTED_MEDIA_TYPE, "the body must be `application/json`")
 }
 
 async fn read<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, ApiError> {
     let body = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, state)).await;
     let body =
-        body.map_err(|_| ApiError::new(error_codes::REQUEST_TIMEOUT, "the body did not come in time"))?;
+        body.map_err(|_| ApiError::new(error_codes::REQUEST_TIMEOUT, "the body was not received in time"))?;
     body.map_err(|rejection| match rejection.status() {
         StatusCode::PAYLOAD_TOO_LARGE => {
             ApiError::new(error_codes::PAYLOAD_TOO_LARGE, "the body is larger than allowed")
@@ -66,9 +66,9 @@ async fn read<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, ApiE
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
-    // Serde would accept a list of fields by position, even an empty one where no field is required.
+    // serde would also accept a list with the fields in order, even an empty one if no field is required.
     if body.trim_ascii_start().first() == Some(&b'[') {
-        let message = "the body is not what this request takes: an object is, not a list";
+        let message = "the body must be a JSON object, not a list";
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message)
             .detail("line", 1)
             .detail("column", 0));
@@ -89,7 +89,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 fn malformed(error: &serde_json::Error) -> ApiError {
-    ApiError::new(error_codes::INVALID_REQUEST, format!("the body is not what this request takes: {error}"))
+    ApiError::new(error_codes::INVALID_REQUEST, format!("the body is not valid for this request: {error}"))
         .detail("line", error.line())
         .detail("column", error.column())
 }

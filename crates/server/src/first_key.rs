@@ -1,4 +1,4 @@
-//! The first admin key: `API_KEY`, or one that is made and kept in `DATA_DIR/api-key`. There is never a default.
+//! First admin key: `API_KEY`, or a random key in `DATA_DIR/api-key`. There is no default key.
 
 use std::path::PathBuf;
 
@@ -6,79 +6,80 @@ use serde_json::json;
 use workspace_catalog::{ApiKey, Catalog, CatalogError, NewApiKey, Role};
 
 use crate::key_hash;
-use crate::private::{self, PrivateError};
+use crate::private_file::{self, PrivateFileError};
 use crate::settings::Settings;
 
-/// Begins the ids of first keys; no other key's does.
+/// Prefix of the ids of first keys. Other keys have other prefixes.
 const PREFIX: &str = "first-";
 
-/// Begins the ids of a server's own, so that the former one is found when it changes.
+/// Returns the prefix of the ids of a server's first keys, by which the previous first key is found when it changes.
 fn prefix(node: &str) -> String {
     format!("{PREFIX}{node}-")
 }
 
 /// Origin of the first key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
-    /// The setting.
+pub enum KeyOrigin {
+    /// Setting `API_KEY`.
     Setting,
-    /// A file, which was there.
+    /// File that existed at the start.
     Kept(PathBuf),
-    /// A file, made just now.
-    Made(PathBuf),
+    /// File that was created at this start.
+    Created(PathBuf),
 }
 
-/// Why there is no first key.
+/// Error of finding or creating the first key.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum FirstKeyError {
     #[error(transparent)]
-    File(#[from] PrivateError),
+    File(#[from] PrivateFileError),
     #[error(transparent)]
     Catalog(#[from] CatalogError),
-    #[error("the system gives no random bytes: {0}")]
+    #[error("cannot get random bytes from the system: {0}")]
     Random(getrandom::Error),
-    #[error("{path} does not hold a key\nhint: remove it, and a new key is made")]
+    #[error("{path} does not contain a key\nhint: remove it, and the next start creates a new key")]
     Unusable { path: PathBuf },
     #[error("the first key was revoked, and there is no other admin key\nhint: {hint}")]
     Revoked { hint: String },
 }
 
-/// Finds or makes the first key and enters it in the catalog; the former first key ends.
-pub async fn ensure(settings: &Settings, node: &str, catalog: &Catalog) -> Result<Origin, FirstKeyError> {
+/// Finds or creates the first key and adds it to the catalog. Revokes the previous first key of this server.
+pub async fn ensure(settings: &Settings, node: &str, catalog: &Catalog) -> Result<KeyOrigin, FirstKeyError> {
     let (key, origin) = find(settings)?;
     let hash = key_hash::hash(&key);
     let keys = catalog.api_keys().list(None).await?;
     match keys.iter().find(|key| key.hash == hash) {
         None => insert(catalog, node, hash.clone()).await?,
-        Some(known) if known.revoked_at.is_some() => without_it(&keys, &hash, &origin)?,
+        Some(known) if known.revoked_at.is_some() => check_other_admin(&keys, &hash, &origin)?,
         Some(_) => {}
     }
     let own = prefix(node);
-    let former = |key: &&ApiKey| key.id.starts_with(&own) && key.hash != hash && key.revoked_at.is_none();
-    for key in keys.iter().filter(former) {
+    let is_previous =
+        |key: &&ApiKey| key.id.starts_with(&own) && key.hash != hash && key.revoked_at.is_none();
+    for key in keys.iter().filter(is_previous) {
         catalog.api_keys().revoke(&key.id).await?;
         tracing::info!(key_id = key.id, "first key changed; the previous one was revoked");
     }
     Ok(origin)
 }
 
-fn find(settings: &Settings) -> Result<(String, Origin), FirstKeyError> {
+fn find(settings: &Settings) -> Result<(String, KeyOrigin), FirstKeyError> {
     if let Some(key) = &settings.api_key {
-        return Ok((key.reveal().to_owned(), Origin::Setting));
+        return Ok((key.reveal().to_owned(), KeyOrigin::Setting));
     }
     let path = settings.data_dir.join("api-key");
-    if let Some(text) = private::read(&path)? {
+    if let Some(text) = private_file::read(&path)? {
         let key = text.trim().to_owned();
         return if key.len() < 16 {
             Err(FirstKeyError::Unusable { path })
         } else {
-            Ok((key, Origin::Kept(path)))
+            Ok((key, KeyOrigin::Kept(path)))
         };
     }
     let key = random_key().map_err(FirstKeyError::Random)?;
-    private::create(&path, &format!("{key}\n"))?;
-    Ok((key, Origin::Made(path)))
+    private_file::create(&path, &format!("{key}\n"))?;
+    Ok((key, KeyOrigin::Created(path)))
 }
 
 async fn insert(catalog: &Catalog, node: &str, hash: String) -> Result<(), FirstKeyError> {
@@ -88,8 +89,8 @@ async fn insert(catalog: &Catalog, node: &str, hash: String) -> Result<(), First
     Ok(catalog.api_keys().insert(&key).await?)
 }
 
-/// Handles a first key that was revoked. It stays revoked; fails if there is no other admin key.
-fn without_it(keys: &[ApiKey], hash: &str, origin: &Origin) -> Result<(), FirstKeyError> {
+/// Fails if the first key is revoked and there is no other admin key. A revoked key stays revoked.
+fn check_other_admin(keys: &[ApiKey], hash: &str, origin: &KeyOrigin) -> Result<(), FirstKeyError> {
     let other = |key: &ApiKey| {
         key.role == Role::Admin && key.revoked_at.is_none() && key.hash != hash && !key.id.starts_with(PREFIX)
     };
@@ -98,9 +99,9 @@ fn without_it(keys: &[ApiKey], hash: &str, origin: &Origin) -> Result<(), FirstK
         return Ok(());
     }
     let hint = match origin {
-        Origin::Setting => "give another API_KEY".to_owned(),
-        Origin::Kept(path) | Origin::Made(path) => {
-            format!("remove {}, and a new key is made", path.display())
+        KeyOrigin::Setting => "set another API_KEY".to_owned(),
+        KeyOrigin::Kept(path) | KeyOrigin::Created(path) => {
+            format!("remove {}, and the next start creates a new key", path.display())
         }
     };
     Err(FirstKeyError::Revoked { hint })

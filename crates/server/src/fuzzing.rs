@@ -6,28 +6,27 @@ use axum::http::{HeaderMap, HeaderValue, Uri};
 use workspace_api::processes::OutputQuery;
 
 use crate::process::last_event_id;
-use crate::pty::socket::{Request, understand};
+use crate::pty::socket::{Request, parse_message};
 use crate::settings::{HostEnvironment, Settings, SettingsSource};
 
-/// Understands a message to a terminal; of text if the bytes are, and as binary.
+/// Parses a message to a terminal: as text if the bytes are UTF-8, and as binary.
 pub fn terminal_message(bytes: &[u8]) {
     if let Ok(text) = std::str::from_utf8(bytes) {
-        // What is not understood is told in words.
-        match understand(&Message::text(text)) {
-            Ok(Request::Type(data)) => assert!(data.len() <= bytes.len(), "more is typed than was sent"),
-            Ok(Request::Resize(_) | Request::Ping | Request::Nothing) => {}
-            Err(reason) => assert!(!reason.is_empty(), "no reason is given"),
+        match parse_message(&Message::text(text)) {
+            Ok(Request::Input(data)) => assert!(data.len() <= bytes.len(), "more input than bytes"),
+            Ok(Request::Resize(_) | Request::Ping | Request::Control) => {}
+            Err(reason) => assert!(!reason.is_empty(), "an error without a message"),
         }
     }
     let binary = Message::binary(bytes.to_vec());
     assert_eq!(
-        understand(&binary),
-        Ok(Request::Type(bytes.to_vec())),
-        "binary messages are typed as they are"
+        parse_message(&binary),
+        Ok(Request::Input(bytes.to_vec())),
+        "binary messages are input as they are"
     );
 }
 
-/// Reads where a stream of events goes on, from a header and from a query.
+/// Parses the start of a stream of events, from a header and from a query.
 pub fn event_stream_request(bytes: &[u8]) {
     if let Ok(value) = HeaderValue::from_bytes(bytes) {
         let headers = HeaderMap::from_iter([(axum::http::HeaderName::from_static("last-event-id"), value)]);
@@ -38,13 +37,13 @@ pub fn event_stream_request(bytes: &[u8]) {
         }
     }
     if let Ok(uri) = Uri::try_from([&b"/output?"[..], bytes].concat()) {
-        // Refused or not, it is read.
+        // It must not panic.
         drop(Query::<OutputQuery>::try_from_uri(&uri));
     }
 }
 
-/// Reads settings: lines `NAME=value` of an environment and, behind a line `---`, a settings file. Those in force, as they are
-/// shown, can be read again.
+/// Parses settings: lines `NAME=value` of an environment and, after a line `---`, a settings file. The output of
+/// `--print-config` must be valid settings again.
 pub fn settings(text: &str) {
     let (environment, file) = match text.split_once("\n---\n") {
         Some((environment, file)) => (environment, Some(file)),
@@ -60,14 +59,14 @@ pub fn settings(text: &str) {
     };
     let source = SettingsSource::new(host.clone(), variables, file);
     let read = Settings::from_source(&source);
-    let shown = source.shown();
+    let printed = source.to_toml();
     if let Err(error) = &read {
-        assert!(!error.0.is_empty(), "settings are refused without a reason");
-        assert!(!error.to_string().is_empty(), "settings are refused without a word");
+        assert!(!error.0.is_empty(), "an error without a cause");
+        assert!(!error.to_string().is_empty(), "an error without a message");
         return;
     }
-    let again = SettingsSource::new(host, [], Some(&shown));
+    let again = SettingsSource::new(host, [], Some(&printed));
     if let Err(error) = Settings::from_source(&again) {
-        panic!("settings that are in force cannot be read again: {error}\n{shown}");
+        panic!("printed settings are invalid: {error}\n{printed}");
     }
 }

@@ -1,9 +1,9 @@
-//! The files in `docs/` that come from the source.
+//! Generated files in `docs/`.
 
 use std::io;
 use std::path::Path;
 
-/// Writes them into a directory.
+/// Writes `settings.md`, `errors.md` and `openapi.json` into a directory.
 pub fn generate(directory: &Path) -> io::Result<()> {
     std::fs::write(directory.join("settings.md"), crate::settings::page())?;
     std::fs::write(directory.join("errors.md"), crate::error_page::page())?;

@@ -14,40 +14,39 @@ use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::Json;
 use crate::metrics::Metrics;
-use crate::part::Part;
+use crate::route_group::RouteGroup;
 
 #[derive(OpenApi)]
 #[openapi(paths(health, ready, metrics))]
 struct Document;
 
-/// Returns the routes of this file.
-pub(crate) fn part() -> Part {
-    Part {
-        open: Router::new().route("/health", get(health)).route("/ready", get(ready)),
-        closed: Router::new().route("/metrics", get(metrics)),
+pub(crate) fn route_group() -> RouteGroup {
+    RouteGroup {
+        public: Router::new().route("/health", get(health)).route("/ready", get(ready)),
+        authenticated: Router::new().route("/metrics", get(metrics)),
         document: Document::openapi(),
     }
 }
 
-/// Returns the router of `METRICS_PORT`, which needs no key.
+/// Creates the router of `METRICS_PORT`, which needs no key.
 pub(crate) fn metrics_router(metrics: Metrics) -> Router {
     Router::new().route("/metrics", get(move || async move { text(&metrics) }))
 }
 
-/// Report that the server is alive.
+/// Check that the server is alive.
 #[utoipa::path(get, path = "/health", tag = "system", security(()), responses(
     (status = 200, description = "The server is alive", body = Health),
-    (status = "default", description = "An error", body = ErrorBody),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn health() -> Json<Health> {
     Json(Health { status: "ok".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() })
 }
 
-/// Report whether the server is ready, with the results of its checks.
+/// Check that the server is ready to create sandboxes.
 #[utoipa::path(get, path = "/ready", tag = "system", security(()), responses(
     (status = 200, description = "The server is ready", body = ReadinessReport),
-    (status = 503, description = "The server is not ready; `Retry-After` says when to retry", body = ReadinessReport),
-    (status = "default", description = "An error", body = ErrorBody),
+    (status = 503, description = "The server is not ready; retry after the seconds in `Retry-After`", body = ReadinessReport),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn ready(State(app): State<App>) -> (StatusCode, Json<ReadinessReport>) {
     let report = app.readiness.report().await;
@@ -55,12 +54,12 @@ async fn ready(State(app): State<App>) -> (StatusCode, Json<ReadinessReport>) {
     (status, Json(report))
 }
 
-/// Numbers for Prometheus.
+/// Get the metrics of the server, in the text format of Prometheus.
 ///
-/// Admins only; `METRICS_PORT` serves them without a key on 127.0.0.1.
+/// Admins only. If `METRICS_PORT` is set, that port of 127.0.0.1 serves them without a key.
 #[utoipa::path(get, path = "/metrics", tag = "system", responses(
-    (status = 200, description = "The metrics", body = String, content_type = "text/plain"),
-    (status = "default", description = "An error", body = ErrorBody),
+    (status = 200, description = "Metrics", body = String, content_type = "text/plain"),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn metrics(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
     caller.require_admin()?;

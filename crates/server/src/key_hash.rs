@@ -1,11 +1,11 @@
 //! Hashes of API keys.
 
-/// Returns the hash under which a key is stored.
+/// Returns the BLAKE3 hash under which a key is stored, in hexadecimal.
 pub fn hash(key: &str) -> String {
     blake3::hash(key.as_bytes()).to_hex().to_string()
 }
 
-/// Returns the part of a key's hash that is logged.
+/// Returns the first 16 digits of a hash, which may be logged.
 pub(crate) fn short(hash: &str) -> String {
     hash.chars().take(16).collect()
 }

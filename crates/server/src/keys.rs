@@ -1,4 +1,4 @@
-//! `/api/v1/keys`: the keys of a deployment, for admins.
+//! `/api/v1/keys`: API keys, for admins.
 
 use axum::Router;
 use axum::extract::State;
@@ -9,7 +9,7 @@ use utoipa::OpenApi;
 use uuid::Uuid;
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
-use workspace_api::keys::{CreateKey, CreatedKey, Key, KeyLimits, KeyList, KeyRole};
+use workspace_api::keys::{CreateKey, Key, KeyLimits, KeyList, KeyRole, NewKey};
 use workspace_catalog::{ApiKey, NewApiKey, Role};
 
 use crate::app::App;
@@ -19,9 +19,9 @@ use crate::error::ApiError;
 use crate::extract::{Json, Path};
 use crate::first_key::random_key;
 use crate::key_hash;
-use crate::part::Part;
 use crate::request_id::RequestId;
-use crate::time::time;
+use crate::route_group::RouteGroup;
+use crate::time::format_millis;
 
 const NAME_MAX: usize = 100;
 
@@ -54,53 +54,52 @@ fn role_to_api(role: Role) -> KeyRole {
 #[openapi(paths(create, list, revoke))]
 struct Document;
 
-/// Returns the routes of this file.
-pub(crate) fn part() -> Part {
+pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
         .route("/api/v1/keys", get(list).post(create))
         .route("/api/v1/keys/{id}", delete(revoke));
-    Part { open: Router::new(), closed: routes, document: Document::openapi() }
+    RouteGroup::authenticated(routes, Document::openapi())
 }
 
 /// Create a key.
 ///
-/// Admins only; the key is shown only once.
+/// Admins only. The response contains the secret, which cannot be read again.
 #[utoipa::path(post, path = "/api/v1/keys", tag = "keys", operation_id = "create_key", request_body = CreateKey, responses(
-    (status = 201, description = "The key", body = CreatedKey),
-    (status = "default", description = "An error", body = ErrorBody),
+    (status = 201, description = "New key with its secret", body = NewKey),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn create(
     State(app): State<App>,
     caller: Caller,
     request: RequestId,
-    Json(order): Json<CreateKey>,
-) -> Result<(StatusCode, Json<CreatedKey>), ApiError> {
+    Json(body): Json<CreateKey>,
+) -> Result<(StatusCode, Json<NewKey>), ApiError> {
     caller.require_admin()?;
-    check_name("name", &order.name)?;
-    check_name("owner", &order.owner)?;
-    check_limits(&order.limits)?;
+    check_name("name", &body.name)?;
+    check_name("owner", &body.owner)?;
+    check_limits(&body.limits)?;
     let key = random_key().map_err(ApiError::internal)?;
     let id = format!("key-{}", Uuid::now_v7().simple());
     let row = NewApiKey {
         id: id.clone(),
-        name: order.name,
-        owner: order.owner,
-        role: role_from_api(order.role),
+        name: body.name,
+        owner: body.owner,
+        role: role_from_api(body.role),
         hash: key_hash::hash(&key),
-        limits: serde_json::to_value(order.limits).map_err(ApiError::internal)?,
+        limits: serde_json::to_value(body.limits).map_err(ApiError::internal)?,
     };
     app.catalog.api_keys().insert(&row).await?;
     let details = json!({"key_id": id, "owner": row.owner, "role": row.role.as_str()});
     app.audit.record(Entry::by("key.created", &caller, &request, details));
-    Ok((StatusCode::CREATED, Json(CreatedKey { id, key })))
+    Ok((StatusCode::CREATED, Json(NewKey { id, key })))
 }
 
 /// List all keys.
 ///
 /// Admins only.
 #[utoipa::path(get, path = "/api/v1/keys", tag = "keys", operation_id = "list_keys", responses(
-    (status = 200, description = "The keys", body = KeyList),
-    (status = "default", description = "An error", body = ErrorBody),
+    (status = 200, description = "Keys", body = KeyList),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn list(State(app): State<App>, caller: Caller) -> Result<Json<KeyList>, ApiError> {
     caller.require_admin()?;
@@ -110,10 +109,10 @@ async fn list(State(app): State<App>, caller: Caller) -> Result<Json<KeyList>, A
 
 /// Revoke a key.
 ///
-/// Admins only; it takes effect at once.
-#[utoipa::path(delete, path = "/api/v1/keys/{id}", tag = "keys", operation_id = "revoke_key", params(("id" = String, Path, description = "The key's id")), responses(
+/// Admins only. The server rejects the key immediately; other servers of the same catalog within 5 seconds.
+#[utoipa::path(delete, path = "/api/v1/keys/{id}", tag = "keys", operation_id = "revoke_key", params(("id" = String, Path, description = "Id of the key")), responses(
     (status = 204, description = "Revoked"),
-    (status = "default", description = "An error", body = ErrorBody),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn revoke(
     State(app): State<App>,
@@ -127,17 +126,17 @@ async fn revoke(
             .detail("keyId", id.as_str())
     };
     let keys = app.catalog.api_keys().list(None).await?;
-    let lives = |key: &&ApiKey| key.revoked_at.is_none();
-    let key = keys.iter().filter(lives).find(|key| key.id == id).ok_or_else(missing)?;
-    let admins = keys.iter().filter(lives).filter(|key| key.role == Role::Admin).count();
+    let is_valid = |key: &&ApiKey| key.revoked_at.is_none();
+    let key = keys.iter().filter(is_valid).find(|key| key.id == id).ok_or_else(missing)?;
+    let admins = keys.iter().filter(is_valid).filter(|key| key.role == Role::Admin).count();
     if key.role == Role::Admin && admins == 1 {
         return Err(ApiError::new(
             error_codes::LAST_ADMIN_KEY,
-            "this is the last admin key: make another one first",
+            "this is the last admin key: create another one first",
         ));
     }
     let revoked = app.catalog.api_keys().revoke(&id).await?;
-    app.cache.forget(&id);
+    app.cache.remove(&id);
     if !revoked {
         return Err(missing());
     }
@@ -162,7 +161,7 @@ fn key_to_api(key: ApiKey) -> Result<Key, ApiError> {
         owner: key.owner,
         role: role_to_api(key.role),
         limits,
-        created_at: time(key.created_at)?,
-        revoked_at: key.revoked_at.map(time).transpose()?,
+        created_at: format_millis(key.created_at)?,
+        revoked_at: key.revoked_at.map(format_millis).transpose()?,
     })
 }

@@ -1,11 +1,12 @@
-//! The HTTP server of a deployment.
+//! The HTTP server of the REST API.
 //!
-//! [`settings`] says how it runs, [`App`] is what its routes share, [`router`] puts them together from [`Part`]s,
-//! [`start`] opens everything, and a [`Server`] answers until it is told to stop. Around every route: a request id, limits, errors of one form
-//! ([`ApiError`], numbered in [`workspace_api::error_codes`]), a key ([`auth`]), the audit log ([`audit`]) and numbers ([`Metrics`]).
+//! [`settings`] configures it, [`App`] is the shared state of its routes, [`router`] combines the [`RouteGroup`]s,
+//! [`start`] opens the store and the catalog, and a [`Server`] serves requests until its [`Shutdown`] begins. Middleware
+//! around every route adds a request id, size limits, error bodies ([`ApiError`], with codes of
+//! [`workspace_api::error_codes`]), authentication ([`auth`]), the audit log ([`audit`]) and metrics ([`Metrics`]).
 //!
-//! A handler takes [`extract::Json`], [`extract::Query`] and [`extract::Path`], asks for its
-//! [`Caller`](caller::Caller), and answers with `Result<_, ApiError>`. A long stream watches [`Shutdown::begun`].
+//! A handler extracts [`extract::Json`], [`extract::Query`], [`extract::Path`] and its [`Caller`](caller::Caller), and
+//! returns `Result<_, ApiError>`. A long-lived stream ends at [`Shutdown::begun`].
 
 mod app;
 pub mod audit;
@@ -24,18 +25,19 @@ pub mod first_key;
 #[doc(hidden)]
 pub mod fuzzing;
 mod generate;
-mod guests;
+mod guarded_body;
+mod guest_port;
 mod health;
 pub mod key_hash;
 mod keys;
 mod log;
 mod metrics;
-mod node;
+mod node_name;
 pub mod openapi;
 mod owner_memory;
-mod part;
+mod pages;
 mod per_owner;
-mod private;
+mod private_file;
 mod process;
 mod processes;
 mod pty;
@@ -43,6 +45,7 @@ pub mod rate;
 mod readiness;
 mod request;
 mod request_id;
+mod route_group;
 mod router;
 mod runtime;
 mod sandboxes;
@@ -57,24 +60,23 @@ mod system;
 mod templates;
 mod time;
 mod tls;
-mod tracked;
 mod write_timeout;
 
 pub use app::App;
 pub use connections::raise_open_files;
 pub use error::ApiError;
 pub use generate::generate;
-pub use guests::GuestsError;
+pub use guest_port::GuestPortError;
 pub use log::init as init_log;
-pub use metrics::{Metrics, head as metric_head};
-pub use part::Part;
-pub use private::PrivateError;
+pub use metrics::{Metrics, write_metric_header};
+pub use private_file::PrivateFileError;
 pub use readiness::Readiness;
 pub use request_id::{Peer, RequestId};
-pub use router::{openapi_json, parts, router};
-pub use runtime::VIEW;
+pub use route_group::RouteGroup;
+pub use router::{openapi_json, route_groups, router};
+pub use runtime::LAZY_MOUNT_ARG;
 pub use serve::{Address, ServeError, Server};
 pub use settings::Settings;
-pub use shutdown::{Running, Shutdown};
-pub use start::{StartError, Started, start};
+pub use shutdown::{RunningGuard, Shutdown};
+pub use start::{StartError, StartedServer, start};
 pub use tls::TlsError;

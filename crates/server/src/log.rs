@@ -1,11 +1,11 @@
-//! The server's log: lines on the error stream.
+//! Log of the server, on stderr.
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 
 use crate::settings::{LogFormat, Settings};
 
-/// Begins to write log lines as the settings say. Once in a process.
+/// Installs the log subscriber of the settings. Panics if it is called twice in a process.
 pub fn init(settings: &Settings) -> Result<(), ParseError> {
     let filter = EnvFilter::try_new(&settings.rust_log.0)?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);

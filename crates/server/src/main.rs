@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use workspace_agent_protocol::scheduling::shorten_slice;
-use workspace_server::first_key::Origin;
+use workspace_server::first_key::KeyOrigin;
 use workspace_server::settings::{ProviderChoice, Settings, SettingsSource};
-use workspace_server::{Shutdown, Started, VIEW, init_log, parts, raise_open_files, start};
+use workspace_server::{
+    LAZY_MOUNT_ARG, Shutdown, StartedServer, init_log, raise_open_files, route_groups, start,
+};
 
 const USAGE: &str = "\
 The server of Elevo Workspace: sandboxes over HTTP.
@@ -18,19 +20,19 @@ The server of Elevo Workspace: sandboxes over HTTP.
 usage: workspace-server [--config FILE] [--print-config]
 
   --config FILE    read settings from this TOML file (or set WORKSPACE_CONFIG)
-  --print-config   print the settings in force, without secrets, and end
+  --print-config   print the settings in effect, without secrets, and exit
   --help           print this
   --version        print the version
 
 Every setting is also an environment variable; docs/settings.md lists them.";
 
 /// Default server URL of the command line.
-const USUAL_ADDRESS: &str = "http://127.0.0.1:8080";
+const DEFAULT_ADDRESS: &str = "http://127.0.0.1:8080";
 
 /// Time for threads to end at shutdown.
 const THREADS_TIMEOUT: Duration = Duration::from_secs(1);
 
-enum Task {
+enum Command {
     Help,
     Version,
     Generate(PathBuf),
@@ -39,13 +41,13 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    // Before any thread: a launcher of sandboxes is this program started again.
+    // Helpers of sandboxes are this program started again. They must run before any thread exists.
     if let Some(code) = workspace_host::helper_main() {
         return code;
     }
-    let mut words = std::env::args_os().skip(1);
-    if words.next().is_some_and(|word| word == VIEW) {
-        return match workspace_mount::daemon_main(words) {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|argument| argument == LAZY_MOUNT_ARG) {
+        return match workspace_mount::daemon_main(arguments) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("error: {error}");
@@ -53,14 +55,14 @@ fn main() -> ExitCode {
             }
         };
     }
-    let outcome = match task(std::env::args_os().skip(1)) {
-        Ok(task) => perform(task),
-        Err(word) => {
-            eprintln!("error: {word} is not understood\nhint: workspace-server --help");
+    let result = match parse_arguments(std::env::args_os().skip(1)) {
+        Ok(command) => run(command),
+        Err(argument) => {
+            eprintln!("error: unknown argument {argument}\nhint: workspace-server --help");
             return ExitCode::from(2);
         }
     };
-    match outcome {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -69,61 +71,64 @@ fn main() -> ExitCode {
     }
 }
 
-fn task(mut words: impl Iterator<Item = OsString>) -> Result<Task, String> {
+fn parse_arguments(mut arguments: impl Iterator<Item = OsString>) -> Result<Command, String> {
     let (mut config, mut print) = (None, false);
-    while let Some(word) = words.next() {
-        match word.to_str() {
-            Some("--help" | "-h") => return Ok(Task::Help),
-            Some("--version" | "-V") => return Ok(Task::Version),
+    while let Some(argument) = arguments.next() {
+        match argument.to_str() {
+            Some("--help" | "-h") => return Ok(Command::Help),
+            Some("--version" | "-V") => return Ok(Command::Version),
             Some("--print-config") => print = true,
             Some("--config") => {
-                config = Some(words.next().map(PathBuf::from).ok_or("--config without a file")?);
+                config = Some(arguments.next().map(PathBuf::from).ok_or("--config without a file")?);
             }
             // Writes the generated documents; not in the help, because only `make generate` needs it.
             Some("generate") => {
-                return words.next().map(|it| Task::Generate(it.into())).ok_or_else(|| "generate".to_owned());
+                return arguments
+                    .next()
+                    .map(|it| Command::Generate(it.into()))
+                    .ok_or_else(|| "generate".to_owned());
             }
-            _ => return Err(format!("`{}`", word.to_string_lossy())),
+            _ => return Err(format!("`{}`", argument.to_string_lossy())),
         }
     }
-    Ok(if print { Task::Print { config } } else { Task::Serve { config } })
+    Ok(if print { Command::Print { config } } else { Command::Serve { config } })
 }
 
-type Outcome = Result<(), Box<dyn std::error::Error>>;
+type RunResult = Result<(), Box<dyn std::error::Error>>;
 
-fn perform(task: Task) -> Outcome {
-    match task {
-        Task::Help => println!("{USAGE}"),
-        Task::Version => println!("workspace-server {}", env!("CARGO_PKG_VERSION")),
-        Task::Generate(directory) => workspace_server::generate(&directory)?,
-        Task::Print { config } => {
-            let given = SettingsSource::from_process(config.as_deref())?;
-            Settings::from_source(&given)?;
-            print!("{}", given.shown());
+fn run(command: Command) -> RunResult {
+    match command {
+        Command::Help => println!("{USAGE}"),
+        Command::Version => println!("workspace-server {}", env!("CARGO_PKG_VERSION")),
+        Command::Generate(directory) => workspace_server::generate(&directory)?,
+        Command::Print { config } => {
+            let source = SettingsSource::from_process(config.as_deref())?;
+            Settings::from_source(&source)?;
+            print!("{}", source.to_toml());
         }
-        Task::Serve { config } => serve(config.as_deref())?,
+        Command::Serve { config } => serve(config.as_deref())?,
     }
     Ok(())
 }
 
-fn serve(config: Option<&Path>) -> Outcome {
+fn serve(config: Option<&Path>) -> RunResult {
     let settings = Settings::from_source(&SettingsSource::from_process(config)?)?;
     init_log(&settings)?;
     raise_open_files();
-    // Before the threads, which inherit it. Without it, requests wait while sandboxes keep the processors busy.
+    // Threads inherit it, so it is set before they start. Without it, requests wait while sandboxes keep the CPUs busy.
     if let Err(error) = shorten_slice() {
         tracing::warn!(%error, "failed to request a short scheduler slice");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served: Result<_, Box<dyn std::error::Error>> = runtime.block_on(async {
-        let started = start(settings, |_| parts()).await?;
+        let started = start(settings, |_| route_groups()).await?;
         stop_on_signals(&started.app.shutdown)?;
         announce(&started).await;
-        let Started { server, lock, .. } = started;
+        let StartedServer { server, lock, .. } = started;
         server.run().await;
         Ok(lock)
     });
-    // A thread that does not end would keep the process for ever; what it leaves is what a kill leaves.
+    // A thread that does not end would keep the process alive. Stopping it is as safe as killing the process.
     runtime.shutdown_timeout(THREADS_TIMEOUT);
     served.map(drop)
 }
@@ -141,53 +146,55 @@ fn stop_on_signals(shutdown: &Shutdown) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Prints where everything is. A closed stdout is no error.
-async fn announce(started: &Started) {
+/// Prints addresses and paths. A closed stdout is not an error.
+async fn announce(started: &StartedServer) {
     let text = announcement(started, &runtime(started).await);
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 /// Describes the runtime: its name, the reason for the choice, and missing features.
-async fn runtime(started: &Started) -> String {
+async fn runtime(started: &StartedServer) -> String {
     let runtime = started.app.sandboxes.runtime();
     let name = runtime.name();
-    match runtime.lacks().await {
-        Ok(lacks) if lacks.is_empty() => format!("{name}, as RUNTIME says; nothing is missing here"),
-        Ok(lacks) => format!("{name}, as RUNTIME says; {}", lacks.join("; ")),
-        Err(error) => format!("{name}, as RUNTIME says, but it cannot be used: {error}"),
+    match runtime.missing_features().await {
+        Ok(lacks) if lacks.is_empty() => format!("{name} (RUNTIME); nothing is missing"),
+        Ok(lacks) => format!("{name} (RUNTIME); {}", lacks.join("; ")),
+        Err(error) => format!("{name} (RUNTIME), which is not available: {error}"),
     }
 }
 
 /// Describes the workspace provider and the reason for the choice.
-fn workspaces(started: &Started) -> String {
-    let chosen = started.app.sandboxes.workspaces().chosen();
+fn workspaces(started: &StartedServer) -> String {
+    let selection = started.app.sandboxes.workspaces().provider_selection();
     let cannot = |kind, reason: &str| format!("; {kind} cannot be used: {reason}");
-    // What was wanted may not have been better.
-    if chosen.is_fallback {
-        let lacks: String = chosen.lacks.iter().map(|(kind, reason)| cannot(*kind, reason)).collect();
-        return format!("{}, not as WORKSPACE_PROVIDER says{lacks}", chosen.kind);
+    // A fallback is not the provider of the settings, so the reason is printed for each one that was tried.
+    if selection.is_fallback {
+        let unavailable = selection.unavailable.iter().map(|(kind, reason)| cannot(*kind, reason));
+        let unavailable: String = unavailable.collect();
+        return format!("{}, not as set by WORKSPACE_PROVIDER{unavailable}", selection.kind);
     }
-    let why = match started.app.settings.workspace_provider {
+    let setting = match started.app.settings.workspace_provider {
         ProviderChoice::Auto => "",
-        _ => ", as WORKSPACE_PROVIDER says",
+        _ => ", as set by WORKSPACE_PROVIDER",
     };
-    let lacks: String = chosen.better().map(|(kind, reason)| cannot(kind, reason)).collect();
-    format!("{}{why}{lacks}", chosen.kind)
+    let unavailable: String =
+        selection.unavailable_faster().map(|(kind, reason)| cannot(kind, reason)).collect();
+    format!("{}{setting}{unavailable}", selection.kind)
 }
 
-fn announcement(started: &Started, runtime: &str) -> String {
+fn announcement(started: &StartedServer, runtime: &str) -> String {
     let settings = &started.app.settings;
     let key = match &started.key {
-        Origin::Setting => "as API_KEY says".to_owned(),
-        Origin::Kept(path) => format!("in {}", path.display()),
-        Origin::Made(path) => format!("made just now, in {}", path.display()),
+        KeyOrigin::Setting => "from API_KEY".to_owned(),
+        KeyOrigin::Kept(path) => format!("in {}", path.display()),
+        KeyOrigin::Created(path) => format!("created just now, in {}", path.display()),
     };
     let metrics = started.metrics.map(|address| format!("metrics    http://{address}/metrics\n"));
     let guests = started.guests.map(|address| format!("guests     over TLS on {address}\n"));
     format!(
         "API        {address}\ndocs       {address}/api/docs\nkey        {key}\ncatalog    {catalog}\ndata       {data}\nstore      {store}\n\
          {metrics}{guests}workspace  {workspaces}\nruntime    {runtime}\n\n\
-         Try it:    {invitation}workspace run -- echo hello\n",
+         Try it:    {variables}workspace run -- echo hello\n",
         address = started.address,
         catalog = settings.database_url.kind(),
         data = settings.data_dir.display(),
@@ -195,28 +202,28 @@ fn announcement(started: &Started, runtime: &str) -> String {
         metrics = metrics.unwrap_or_default(),
         guests = guests.unwrap_or_default(),
         workspaces = workspaces(started),
-        invitation = invitation(started),
+        variables = client_variables(started),
     )
 }
 
-/// Returns the environment variables that the command line needs to find this server and its key; empty if
-/// the defaults are right.
-fn invitation(started: &Started) -> String {
+/// Returns the environment variables that the command line needs to find this server and its key; empty if the defaults
+/// are right.
+fn client_variables(started: &StartedServer) -> String {
     let (address, data) = (started.address.to_string(), &started.app.settings.data_dir);
     let mut text = String::new();
-    if address != USUAL_ADDRESS {
+    if address != DEFAULT_ADDRESS {
         text.push_str(&format!("WORKSPACE_SERVER={address} "));
     }
-    if started.key == Origin::Setting {
+    if started.key == KeyOrigin::Setting {
         text.push_str("WORKSPACE_API_KEY=… ");
-    } else if Some(data) != usual_data().as_ref() {
+    } else if Some(data) != default_data_dir().as_ref() {
         text.push_str(&format!("DATA_DIR='{}' ", data.display().to_string().replace('\'', "'\\''")));
     }
     text
 }
 
 /// Returns the default data directory.
-fn usual_data() -> Option<PathBuf> {
+fn default_data_dir() -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let user = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));
     user.map(|data| data.join("workspace-server"))

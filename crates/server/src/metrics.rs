@@ -1,22 +1,22 @@
 //! Metrics for Prometheus, in its text format.
 //!
-//! Requests, errors and durations are counted here; other parts of the server register functions that add text.
+//! Requests, errors and durations are counted here; other modules register collectors.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The upper ends of the histogram's buckets, in seconds.
+/// Upper bounds of the buckets of a histogram in seconds.
 const BUCKETS: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 
-type Source = Box<dyn Fn(&mut String) + Send + Sync>;
+type Collector = Box<dyn Fn(&mut String) + Send + Sync>;
 
 /// Registry of metrics. Clones share it.
 #[derive(Clone, Default)]
 pub struct Metrics {
     requests: Arc<Mutex<Requests>>,
-    sources: Arc<Mutex<Vec<Source>>>,
+    collectors: Arc<Mutex<Vec<Collector>>>,
 }
 
 #[derive(Default)]
@@ -35,30 +35,30 @@ pub(crate) struct Histogram {
 }
 
 impl Metrics {
-    /// Counts a request. `endpoint` is the route's pattern: raw paths would make a series each.
-    pub fn request(&self, endpoint: &str, status: u16, duration: Duration) {
+    /// Counts a request. `endpoint` must be the pattern of a route: each raw path would create a time series.
+    pub fn record_request(&self, endpoint: &str, status: u16, duration: Duration) {
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         *requests.total.entry((endpoint.to_owned(), status)).or_default() += 1;
         requests.durations.entry(endpoint.to_owned()).or_default().observe(duration.as_secs_f64());
     }
 
-    /// Counts an error that was answered, by the name of its code.
-    pub fn error(&self, code: &'static str) {
+    /// Counts an error response by the name of its code.
+    pub fn record_error(&self, code: &'static str) {
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         *requests.errors.entry(code).or_default() += 1;
     }
 
-    /// Adds a collector of another part of the server, which is called for each scrape.
-    pub fn add(&self, source: impl Fn(&mut String) + Send + Sync + 'static) {
-        self.sources.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(source));
+    /// Adds a function that appends metrics. It is called for each scrape.
+    pub fn add_collector(&self, collector: impl Fn(&mut String) + Send + Sync + 'static) {
+        self.collectors.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(collector));
     }
 
     /// Renders all metrics in the text format.
     pub fn render(&self) -> String {
         let mut text = String::new();
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).render(&mut text);
-        for source in self.sources.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            source(&mut text);
+        for collector in self.collectors.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            collector(&mut text);
         }
         text
     }
@@ -72,8 +72,8 @@ impl std::fmt::Debug for Metrics {
 
 impl Histogram {
     pub(crate) fn observe(&mut self, seconds: f64) {
-        for (bucket, end) in self.buckets.iter_mut().zip(BUCKETS) {
-            *bucket += u64::from(seconds <= end);
+        for (bucket, bound) in self.buckets.iter_mut().zip(BUCKETS) {
+            *bucket += u64::from(seconds <= bound);
         }
         self.count += 1;
         self.sum += seconds;
@@ -82,8 +82,8 @@ impl Histogram {
     /// Renders the histogram with these labels.
     pub(crate) fn render(&self, text: &mut String, name: &str, labels: &str) {
         let comma = if labels.is_empty() { "" } else { "," };
-        for (end, count) in BUCKETS.iter().zip(self.buckets) {
-            let _ = writeln!(text, "{name}_bucket{{{labels}{comma}le=\"{end}\"}} {count}");
+        for (bound, count) in BUCKETS.iter().zip(self.buckets) {
+            let _ = writeln!(text, "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {count}");
         }
         let Self { count, sum, .. } = self;
         let _ = writeln!(text, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}");
@@ -95,23 +95,23 @@ impl Histogram {
 // Writing into a `String` does not fail.
 impl Requests {
     fn render(&self, text: &mut String) {
-        head(text, "api_request_total", "counter", "Requests of the API.");
+        write_metric_header(text, "api_request_total", "counter", "API requests.");
         for ((endpoint, status), count) in &self.total {
             let endpoint = escape(endpoint);
             let _ =
                 writeln!(text, "api_request_total{{endpoint=\"{endpoint}\",status=\"{status}\"}} {count}");
         }
-        head(
+        write_metric_header(
             text,
             "api_error_total",
             "counter",
-            "Errors of the API by code, including rate limits and quotas.",
+            "API errors by code, including rate limits and quotas.",
         );
         for (code, count) in &self.errors {
             let _ = writeln!(text, "api_error_total{{code=\"{code}\"}} {count}");
         }
         let name = "api_request_duration_seconds";
-        head(text, name, "histogram", "Time until the response headers were ready.");
+        write_metric_header(text, name, "histogram", "Time until the response headers were ready.");
         for (endpoint, histogram) in &self.durations {
             histogram.render(text, name, &format!("endpoint=\"{}\"", escape(endpoint)));
         }
@@ -119,7 +119,7 @@ impl Requests {
 }
 
 /// Writes the `HELP` and `TYPE` lines of a metric.
-pub fn head(text: &mut String, name: &str, kind: &str, help: &str) {
+pub fn write_metric_header(text: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
 
@@ -134,9 +134,9 @@ mod tests {
     #[test]
     fn a_histogram_counts_into_every_bucket_that_is_large_enough() {
         let metrics = Metrics::default();
-        metrics.request("GET /x", 200, Duration::from_millis(30));
-        metrics.error("RATE_LIMITED");
-        metrics.add(|text| text.push_str("other 1\n"));
+        metrics.record_request("GET /x", 200, Duration::from_millis(30));
+        metrics.record_error("RATE_LIMITED");
+        metrics.add_collector(|text| text.push_str("other 1\n"));
         let text = metrics.render();
         for line in [
             "api_request_total{endpoint=\"GET /x\",status=\"200\"} 1",

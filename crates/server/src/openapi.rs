@@ -1,88 +1,66 @@
-//! The description of the API, OpenAPI 3.1: collected from the parts, checked in at `docs/openapi.json`, served with
-//! a page to read it.
+//! The OpenAPI 3.1 document of the API: merged from the route groups, checked in as `docs/openapi.json`, and served.
+//! `pages/api_docs.rs` serves a browser for it.
 
 use axum::Router;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use utoipa::OpenApi;
-use utoipa::openapi::OpenApi as Description;
+use utoipa::openapi::OpenApi as ApiDocument;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
 use workspace_api::error::ErrorBody;
 
 use crate::app::App;
-use crate::part::Part;
-
-const PAGE: &str = include_str!("openapi/page.html");
-const SCRIPT: &str = include_str!("openapi/page.js");
-const STYLE: &str = include_str!("openapi/page.css");
-/// The page loads its own script, style and the description, and nothing from elsewhere.
-const PAGE_POLICY: &str =
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-ancestors 'none'";
+use crate::route_group::RouteGroup;
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "Elevo Workspace", description = "Sandboxes for agents: isolated processes and terminals; snapshots of file trees, and searches over them. Every request but those for health and this \
-description has a key, `Authorization: Bearer KEY` or `X-API-Key: KEY`; the first one is in `DATA_DIR/api-key`."),
-    paths(openapi, page),
+    info(title = "Elevo Workspace", description = "Sandboxes for AI agents: isolated processes and terminals around a workspace, snapshots of file trees, and searches \
+over snapshots.\n\nRequests need an API key, sent as `Authorization: Bearer KEY` or `X-API-Key: KEY`. Only `/`, `/health`, `/ready`, `/api/docs` and `/api/v1/openapi.json` need none. \
+The file `api-key` in the server's `DATA_DIR` contains the first key.\n\nTimes are RFC 3339 in UTC. Ids are opaque strings. Responses may gain fields. An error response is an `ErrorBody`; \
+its `name` is stable."),
+    paths(openapi),
     components(schemas(ErrorBody)),
     security(("bearer" = []), ("apiKey" = [])),
     tags(
-        (name = "sandboxes", description = "Isolated processes around a workspace"),
-        (name = "process", description = "Commands in a sandbox"),
+        (name = "sandboxes", description = "Isolated processes around a workspace, and the snapshots of that workspace"),
+        (name = "process", description = "Commands and processes in a sandbox"),
         (name = "pty", description = "Terminals in a sandbox"),
-        (name = "templates", description = "Templates of root filesystems"),
-        (name = "snapshots", description = "File trees at moments in time"),
-        (name = "episodes", description = "The steps of a search over snapshots"),
-        (name = "system", description = "The server itself"),
-        (name = "keys", description = "API keys; for admins"),
+        (name = "templates", description = "Root filesystems of sandboxes"),
+        (name = "snapshots", description = "Immutable file trees, with their files and differences"),
+        (name = "episodes", description = "Steps of a search over snapshots, which form a tree"),
+        (name = "system", description = "Health, metrics, statistics and documentation of the server"),
+        (name = "keys", description = "API keys; admins only"),
     )
 )]
 struct Document;
 
-/// Merges the descriptions of the parts.
-pub(crate) fn describe<'p>(parts: impl IntoIterator<Item = &'p Part>) -> Description {
-    let mut whole = Document::openapi();
-    for part in parts {
-        whole.merge(part.document.clone());
+/// Merges the documents of the route groups, and adds the security schemes.
+pub(crate) fn merge<'g>(groups: impl IntoIterator<Item = &'g RouteGroup>) -> ApiDocument {
+    let mut document = Document::openapi();
+    for group in groups {
+        document.merge(group.document.clone());
     }
-    let components = whole.components.get_or_insert_default();
-    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
+    let components = document.components.get_or_insert_default();
+    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer);
+    let bearer = bearer.description(Some("API key, sent as `Authorization: Bearer KEY`.")).build();
     components.add_security_scheme("bearer", SecurityScheme::Http(bearer));
-    let header = SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::new("X-API-Key")));
-    components.add_security_scheme("apiKey", header);
-    whole
+    let header = ApiKeyValue::with_description("X-API-Key", "The same key, sent as `X-API-Key: KEY`.");
+    components.add_security_scheme("apiKey", SecurityScheme::ApiKey(ApiKey::Header(header)));
+    document
 }
 
-/// Returns the routes of this file.
-pub(crate) fn routes(description: &Description) -> Result<Router<App>, serde_json::Error> {
-    let text = serde_json::to_string(description)?;
-    Ok(Router::new()
-        .route("/api/v1/openapi.json", get(move || openapi(text.clone())))
-        .route("/api/docs", get(page))
-        .route("/api/docs/page.js", get(|| file("text/javascript; charset=utf-8", SCRIPT)))
-        .route("/api/docs/page.css", get(|| file("text/css; charset=utf-8", STYLE))))
+/// Returns the public route that serves the document.
+pub(crate) fn routes(document: &ApiDocument) -> Result<Router<App>, serde_json::Error> {
+    let text = serde_json::to_string(document)?;
+    Ok(Router::new().route("/api/v1/openapi.json", get(move || openapi(text.clone()))))
 }
 
-/// Get this description.
+/// Get this OpenAPI document.
 #[utoipa::path(get, path = "/api/v1/openapi.json", tag = "system", security(()), responses(
-    (status = 200, description = "OpenAPI 3.1", body = Object, content_type = "application/json"),
-    (status = "default", description = "An error", body = ErrorBody),
+    (status = 200, description = "The document, in OpenAPI 3.1", body = Object, content_type = "application/json"),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn openapi(text: String) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
-}
-
-/// Get a page that shows this description.
-#[utoipa::path(get, path = "/api/docs", tag = "system", security(()), responses(
-    (status = 200, description = "A page", body = String, content_type = "text/html"),
-    (status = "default", description = "An error", body = ErrorBody),
-))]
-async fn page() -> Response {
-    file("text/html; charset=utf-8", PAGE).await
-}
-
-async fn file(kind: &'static str, text: &'static str) -> Response {
-    let headers = [(header::CONTENT_TYPE, kind), (header::CONTENT_SECURITY_POLICY, PAGE_POLICY)];
-    (headers, text).into_response()
 }

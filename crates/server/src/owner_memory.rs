@@ -1,5 +1,5 @@
-//! Memory that is bounded for each owner: of answers that are held as a whole, from the first byte until the last was sent, and of
-//! archives until they are snapshots.
+//! Memory budgets per owner: for responses that are complete in memory until they have been sent, and for uploads until
+//! they are snapshots.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,10 +8,10 @@ use workspace_state::MemoryBudget;
 
 use crate::per_owner::PerOwner;
 
-/// Bytes that the answers of one owner may have together.
-const ANSWERS: usize = 128 << 20;
-/// Bytes of names, attributes and the places of content that the archives of one owner may have together while they come.
-/// Enough for one with as many files as an archive may have.
+/// Budget for the responses of one owner in bytes.
+const RESPONSES: usize = 128 << 20;
+/// Budget for the uploads of one owner in bytes: names, attributes and extents of files. Enough for one archive with the
+/// maximum number of files.
 pub(crate) const UPLOADS: usize = 768 << 20;
 /// Bytes per permit.
 const UNIT: usize = 4 << 10;
@@ -21,13 +21,13 @@ const UNIT: usize = 4 << 10;
 pub(crate) struct OwnerMemory(PerOwner);
 
 impl OwnerMemory {
-    /// Creates the budget of responses.
-    pub(crate) fn of_answers() -> Self {
-        Self::new(ANSWERS)
+    /// Creates the budgets for responses.
+    pub(crate) fn for_responses() -> Self {
+        Self::new(RESPONSES)
     }
 
-    /// Creates the budget of uploads.
-    pub(crate) fn of_uploads() -> Self {
+    /// Creates the budgets for uploads.
+    pub(crate) fn for_uploads() -> Self {
         Self::new(UPLOADS)
     }
 
@@ -36,33 +36,33 @@ impl OwnerMemory {
         Self(PerOwner::new(bytes / UNIT))
     }
 
-    /// Starts to account a response or an upload.
-    pub(crate) fn begin(&self, owner: &str) -> Held {
-        Held { left: self.0.of(owner), permit: None, bytes: 0 }
+    /// Creates an empty reservation for a response or an upload.
+    pub(crate) fn reserve(&self, owner: &str) -> MemoryReservation {
+        MemoryReservation { budget: self.0.of(owner), permit: None, bytes: 0 }
     }
 }
 
-/// Memory that one answer or archive holds.
+/// Memory of one response or upload. It is released on drop.
 #[derive(Debug)]
-pub(crate) struct Held {
-    left: Arc<Semaphore>,
+pub(crate) struct MemoryReservation {
+    budget: Arc<Semaphore>,
     permit: Option<OwnedSemaphorePermit>,
     bytes: usize,
 }
 
-impl Held {
-    /// Takes the memory that these bytes need in JSON. `false` when the owner has taken all there is.
+impl MemoryReservation {
+    /// Adds the size of these bytes in JSON. Returns false if the budget of the owner is used up.
     pub(crate) fn grow(&mut self, data: &[u8]) -> bool {
         self.grow_by(json_size(data))
     }
 
-    /// Reserves `bytes`. Returns false if the owner's budget is used up.
+    /// Adds `bytes`. Returns false if the budget of the owner is used up.
     pub(crate) fn grow_by(&mut self, bytes: usize) -> bool {
         self.bytes += bytes;
         let has = self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let more = self.bytes.div_ceil(UNIT).saturating_sub(has);
         let Ok(permit) =
-            Arc::clone(&self.left).try_acquire_many_owned(u32::try_from(more).unwrap_or(u32::MAX))
+            Arc::clone(&self.budget).try_acquire_many_owned(u32::try_from(more).unwrap_or(u32::MAX))
         else {
             return false;
         };
@@ -74,25 +74,25 @@ impl Held {
     }
 }
 
-/// The memory of an archive, as an import takes it.
+/// Memory reservation of an upload, shared by the threads of the import.
 #[derive(Debug)]
-pub(crate) struct HeldByImport(Mutex<Held>);
+pub(crate) struct ImportMemory(Mutex<MemoryReservation>);
 
-impl From<Held> for HeldByImport {
-    fn from(held: Held) -> Self {
-        Self(Mutex::new(held))
+impl From<MemoryReservation> for ImportMemory {
+    fn from(reservation: MemoryReservation) -> Self {
+        Self(Mutex::new(reservation))
     }
 }
 
-impl MemoryBudget for HeldByImport {
+impl MemoryBudget for ImportMemory {
     fn take(&self, bytes: u64) -> bool {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        usize::try_from(bytes).is_ok_and(|bytes| held.grow_by(bytes))
+        let mut reservation = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        usize::try_from(bytes).is_ok_and(|bytes| reservation.grow_by(bytes))
     }
 }
 
-/// Estimates the size of these bytes in JSON. A byte that is not UTF-8 takes three as replacement character,
-/// and one and a third in base64.
+/// Estimates the size of these bytes in JSON. A byte that is not UTF-8 needs three bytes as a replacement character, and
+/// one and a third in base64.
 fn json_size(data: &[u8]) -> usize {
     let of = |byte: &u8| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,
@@ -109,14 +109,14 @@ mod tests {
 
     #[test]
     fn memory_of_one_owners_responses_is_bounded_and_released() {
-        let memory = OwnerMemory::of_answers();
-        let (mut first, mut second) = (memory.begin("a"), memory.begin("a"));
+        let memory = OwnerMemory::for_responses();
+        let (mut first, mut second) = (memory.reserve("a"), memory.reserve("a"));
         let piece = vec![0; 1 << 20];
         let taken = (0..1000).take_while(|_| first.grow(&piece)).count();
-        assert_eq!(taken, ANSWERS / (6 << 20), "a NUL has six bytes in JSON");
+        assert_eq!(taken, RESPONSES / (6 << 20), "a NUL has six bytes in JSON");
         assert!(!second.grow(&[b'x'; 8 << 20]), "there is little left");
-        assert!(memory.begin("b").grow(&piece), "another owner has its own");
+        assert!(memory.reserve("b").grow(&piece), "another owner has its own");
         drop(first);
-        assert!(memory.begin("a").grow(&[b'x'; 8 << 20]));
+        assert!(memory.reserve("a").grow(&[b'x'; 8 << 20]));
     }
 }

@@ -1,35 +1,36 @@
-//! A number of permits for each owner, kept only for owners that hold some.
+//! Semaphores per owner, which exist only while they are in use.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Semaphore;
 
-/// Semaphores with the same number of permits, one per owner or other name.
+/// Semaphores with the same number of permits, one per owner or other key.
 #[derive(Debug)]
 pub(crate) struct PerOwner {
-    each: usize,
-    /// Owners that have a permit or wait for one.
+    permits: usize,
+    /// Semaphores of owners that hold a permit or wait for one.
     owners: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
 impl PerOwner {
-    pub(crate) fn new(each: usize) -> Self {
-        Self { each, owners: Mutex::default() }
+    pub(crate) fn new(permits: usize) -> Self {
+        Self { permits, owners: Mutex::default() }
     }
 
     /// Returns the number of permits of each owner.
-    pub(crate) fn each(&self) -> usize {
-        self.each
+    pub(crate) fn permits(&self) -> usize {
+        self.permits
     }
 
     /// Returns the semaphore of an owner.
     pub(crate) fn of(&self, owner: &str) -> Arc<Semaphore> {
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
-        // Permits and those that wait hold on to theirs.
-        owners.retain(|_, own| Arc::strong_count(own) > 1);
-        let own = owners.entry(owner.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.each)));
-        Arc::clone(own)
+        // Permits and waiting tasks hold a reference to their semaphore.
+        owners.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
+        let semaphore =
+            owners.entry(owner.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.permits)));
+        Arc::clone(semaphore)
     }
 }
 

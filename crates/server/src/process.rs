@@ -16,24 +16,23 @@ use workspace_api::error::ErrorBody;
 use workspace_api::error_codes::{self, ErrorCode};
 use workspace_api::events::{CommandEvent, ServerSentEvent};
 use workspace_api::processes::{
-    Command, CommandInput, CommandList, CommandResult, KillCommand, ListCommandsQuery, OutputQuery, Overflow,
-    RunCommand, StartedCommand,
+    BackgroundCommand, Command, CommandInput, CommandList, CommandResult, KillCommand, ListCommandsQuery,
+    OutputQuery, Overflow, RunCommand,
 };
 use workspace_catalog::NewClaim;
-use workspace_sandbox::Run as Begun;
-use workspace_sandbox::{CommandHandle, Piece, RunRequest, Scope, Service, Stream};
+use workspace_sandbox::{AfterInput, CommandHandle, CommandStart, Piece, RunRequest, Scope, Service, Stream};
 
 use crate::app::App;
 use crate::audit::Entry;
-use crate::caller::Caller;
+use crate::caller::{Caller, scope};
 use crate::error::ApiError;
 use crate::extract::{Json, Optional, Path, Query};
-use crate::owner_memory::Held;
-use crate::part::Part;
+use crate::owner_memory::MemoryReservation;
 use crate::request_id::RequestId;
-use crate::sandboxes::{idempotency_key, scope};
+use crate::route_group::RouteGroup;
+use crate::sandboxes::idempotency_key;
 use crate::stream;
-use crate::time::time;
+use crate::time::format_millis;
 
 const OUTPUT_DEFAULT: u64 = 1 << 20;
 const OUTPUT_MAX: u64 = 64 << 20;
@@ -46,31 +45,30 @@ const SIGKILL: i32 = 9;
 #[openapi(paths(run, list, output, kill, input), components(schemas(CommandResult, CommandEvent)))]
 struct Document;
 
-/// Returns the routes of this file.
-pub(crate) fn part() -> Part {
+pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
         .route("/api/v1/sandboxes/{id}/process", get(list))
         .route("/api/v1/sandboxes/{id}/process/run", post(run))
         .route("/api/v1/sandboxes/{id}/process/{command}/output", get(output))
         .route("/api/v1/sandboxes/{id}/process/{command}/kill", post(kill))
         .route("/api/v1/sandboxes/{id}/process/{command}/stdin", post(input));
-    Part { open: Router::new(), closed: routes, document: Document::openapi() }
+    RouteGroup::authenticated(routes, Document::openapi())
 }
 
 /// Run a command.
 ///
-/// Responds with its result, or with a stream of events. The command has ended when its shell has; processes
-/// that it leaves in the background keep running until the sandbox ends, and are listed by `processes`. The
-/// same request with the same `Idempotency-Key` runs nothing again: it gets the command of the first
-/// request, while it runs and after.
+/// The response is the result of the command, a stream of events (`stream`), or only its id (`background`). A command
+/// ends when its shell exits. Processes that it leaves in the background keep running until the sandbox is deleted;
+/// `GET …/processes` lists them. A repeated request with the same `Idempotency-Key` does not run the command again, but
+/// returns the command of the first request.
 #[utoipa::path(post, path = "/api/v1/sandboxes/{id}/process/run", tag = "process", operation_id = "run_command",
-    params(("id" = String, Path),
-        ("Idempotency-Key" = Option<String>, Header, description = "Key that a retried request repeats")),
+    params(("id" = String, Path, description = "Id of the sandbox"),
+        ("Idempotency-Key" = Option<String>, Header, description = "Unique text of your choice, 1 to 255 visible ASCII characters. A retry with the same key and body does not repeat the operation")),
     request_body = RunCommand, responses(
-    (status = 200, description = "Its result; with `stream`, events", content(
+    (status = 200, description = "Result of the command; with `stream`, its events", content(
         (CommandResult = "application/json"), (ServerSentEvent = "text/event-stream"))),
-    (status = 202, description = "With `background`, its id", body = StartedCommand),
-    (status = "default", description = "An error", body = ErrorBody),
+    (status = 202, description = "Id of the command, with `background`", body = BackgroundCommand),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn run(
     State(app): State<App>,
@@ -78,102 +76,118 @@ async fn run(
     request: RequestId,
     headers: HeaderMap,
     Path(id): Path<String>,
-    Json(order): Json<RunCommand>,
+    Json(body): Json<RunCommand>,
 ) -> Result<Response, ApiError> {
-    let claim = idempotency_key(&headers)?.map(|key| claim(key, &caller, &order)).transpose()?;
-    let most = order.max_output_size.unwrap_or(OUTPUT_DEFAULT);
-    if most > OUTPUT_MAX {
-        let message = format!("maxOutputSize: {OUTPUT_MAX} bytes are allowed; `stream` has no limit");
+    let claim = idempotency_key(&headers)?.map(|key| claim(key, &caller, &body)).transpose()?;
+    let max_output = body.max_output_size.unwrap_or(OUTPUT_DEFAULT);
+    if max_output > OUTPUT_MAX {
+        let message = format!("maxOutputSize: at most {OUTPUT_MAX} bytes are allowed; `stream` has no limit");
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "maxOutputSize"));
     }
-    if order.timeout.is_some_and(|timeout| timeout > TIMEOUT_MAX) {
-        let message = format!("timeout: {TIMEOUT_MAX} ms are allowed; 0 is for as long as the sandbox lives");
+    if body.timeout.is_some_and(|timeout| timeout > TIMEOUT_MAX) {
+        let message = format!("timeout: at most {TIMEOUT_MAX} ms are allowed; 0 means no timeout");
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "timeout"));
     }
-    let (scope, details) = (scope(&caller), json!({ "command": order.command }));
-    let wanted = RunRequest {
-        command: order.command,
-        cwd: order.cwd,
-        envs: order.envs,
-        timeout: order.timeout.map(Duration::from_millis),
-        stdin: order.stdin,
-        block: order.overflow == Overflow::Block,
+    let (scope, details) = (scope(&caller), json!({ "command": body.command }));
+    let run = RunRequest {
+        command: body.command,
+        cwd: body.cwd,
+        envs: body.envs,
+        timeout: body.timeout.map(Duration::from_millis),
+        stdin: body.stdin,
+        block: body.overflow == Overflow::Block,
     };
-    let command = match app.sandboxes.run_once(&scope, &id, wanted, claim).await? {
-        Begun::Started(command) => {
+    let command = match app.sandboxes.run_once(&scope, &id, run, claim).await? {
+        CommandStart::New(command) => {
             let sandbox_id = Some(id.clone());
             app.audit.record(Entry { sandbox_id, ..Entry::by("command.run", &caller, &request, details) });
             command
         }
-        // What was begun once is told of once.
-        Begun::Repeated(command) => command,
+        // The audit log has the first request.
+        CommandStart::Existing(command) => command,
     };
-    if order.background {
-        return Ok((StatusCode::ACCEPTED, Json(StartedCommand { command_id: command.id })).into_response());
+    if body.background {
+        return Ok((StatusCode::ACCEPTED, Json(BackgroundCommand { command_id: command.id })).into_response());
     }
-    let mut killer = Killer::new(&app.sandboxes, scope, id, &command, order.kill_on_disconnect);
-    if order.stream {
+    let mut kill_guard =
+        body.kill_on_disconnect.then(|| KillOnDrop::new(&app.sandboxes, scope, id, &command));
+    if body.stream {
         let output = command.output(0).await?;
-        let gone = async move { drop(killer) };
-        return Ok(stream::events(output, command.id.clone(), 0, gone));
+        let on_disconnect = async move { drop(kill_guard) };
+        return Ok(stream::events(output, command.id.clone(), 0, on_disconnect));
     }
-    let mut memory = app.answer_memory.begin(&caller.owner);
-    let result = result(&command, most, &mut memory).await;
-    killer.rest();
+    let mut memory = app.response_memory.reserve(&caller.owner);
+    let result = result(&command, max_output, &mut memory).await;
+    if let Some(guard) = kill_guard.as_mut() {
+        guard.disarm();
+    }
     let mut response = result.map(Json).into_response();
-    // Until it was sent.
+    // The memory counts until the response has been sent.
     response.extensions_mut().insert(Arc::new(memory));
     Ok(response)
 }
 
 /// Creates the claim of an idempotency key for a request.
-fn claim(key: String, caller: &Caller, order: &RunCommand) -> Result<NewClaim, ApiError> {
-    let bytes = serde_json::to_vec(order).map_err(ApiError::internal)?;
+fn claim(key: String, caller: &Caller, body: &RunCommand) -> Result<NewClaim, ApiError> {
+    let bytes = serde_json::to_vec(body).map_err(ApiError::internal)?;
     let request_hash = blake3::hash(&bytes).to_hex().to_string();
     Ok(NewClaim { key, owner: caller.owner.clone(), request_hash })
 }
 
-/// Kills a command when it is dropped, which happens when the client disconnects.
-struct Killer(Option<(Service, Scope, String, String)>);
+/// Guard that kills a command when it is dropped, which happens when the client disconnects.
+struct KillOnDrop {
+    service: Service,
+    scope: Scope,
+    sandbox: String,
+    command: String,
+    armed: bool,
+}
 
-impl Killer {
-    fn new(service: &Service, scope: Scope, sandbox: String, command: &CommandHandle, armed: bool) -> Self {
-        Self(armed.then(|| (service.clone(), scope, sandbox, command.id.clone())))
+impl KillOnDrop {
+    fn new(service: &Service, scope: Scope, sandbox: String, command: &CommandHandle) -> Self {
+        Self { service: service.clone(), scope, sandbox, command: command.id.clone(), armed: true }
     }
 
-    fn rest(&mut self) {
-        self.0 = None;
+    fn disarm(&mut self) {
+        self.armed = false;
     }
 }
 
-impl Drop for Killer {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        if let Some((service, scope, sandbox, command)) = self.0.take() {
-            tokio::spawn(async move {
-                // It may have ended by itself.
-                drop(service.kill(&scope, &sandbox, &command, SIGKILL).await);
-            });
+        if !self.armed {
+            return;
         }
+        let (service, scope) = (self.service.clone(), self.scope.clone());
+        let (sandbox, command) = (std::mem::take(&mut self.sandbox), std::mem::take(&mut self.command));
+        tokio::spawn(async move {
+            // An error means that the command has already ended.
+            drop(service.kill(&scope, &sandbox, &command, SIGKILL).await);
+        });
     }
 }
 
-/// Waits for a command and collects up to `most` bytes of its output, fewer if the owner's responses use too
-/// much memory.
-async fn result(command: &CommandHandle, most: u64, memory: &mut Held) -> Result<CommandResult, ApiError> {
-    let (mut out, mut err, mut truncated, mut left) = (Vec::new(), Vec::new(), false, most);
+/// Waits for a command and collects at most `max_output` bytes of its output, fewer if the responses of the owner use
+/// too much memory.
+async fn result(
+    command: &CommandHandle,
+    max_output: u64,
+    memory: &mut MemoryReservation,
+) -> Result<CommandResult, ApiError> {
+    let (mut out, mut err, mut truncated, mut remaining) = (Vec::new(), Vec::new(), false, max_output);
     let mut output = command.output(0).await?;
     while let Some(pieces) = output.next().await? {
         for piece in pieces {
             match piece {
                 Piece::Data { stream, data, .. } => {
-                    let mut taken = whole_characters(&data, usize::try_from(left).unwrap_or(usize::MAX));
+                    let mut taken = whole_characters(&data, usize::try_from(remaining).unwrap_or(usize::MAX));
                     if !memory.grow(&data[..taken]) {
                         taken = 0;
                     }
                     let to = if stream == Stream::Stderr { &mut err } else { &mut out };
                     to.extend_from_slice(&data[..taken]);
-                    // Nothing follows what was cut off.
-                    left = if taken < data.len() { 0 } else { left - taken as u64 };
+                    // After a cut, no later output is taken.
+                    remaining = if taken < data.len() { 0 } else { remaining - taken as u64 };
                     if taken < data.len() {
                         truncated = true;
                         output.skip_to_end();
@@ -185,7 +199,7 @@ async fn result(command: &CommandHandle, most: u64, memory: &mut Held) -> Result
                     return match end.failed {
                         Some(why) => Err(failed(error_codes::COMMAND_FAILED, why, result)),
                         None if end.timed_out => {
-                            let message = "the command ran longer than allowed and was ended".to_owned();
+                            let message = "the command exceeded its timeout and was killed".to_owned();
                             Err(failed(error_codes::PROCESS_TIMEOUT, message, result))
                         }
                         None => Ok(result),
@@ -194,22 +208,22 @@ async fn result(command: &CommandHandle, most: u64, memory: &mut Held) -> Result
             }
         }
     }
-    Err(ApiError::new(error_codes::SHUTTING_DOWN, "the server is stopping; the command goes on")
+    Err(ApiError::new(error_codes::SHUTTING_DOWN, "the server is stopping; the command keeps running")
         .detail("commandId", command.id.clone()))
 }
 
-/// Returns how many of the first `most` bytes to take without cutting a UTF-8 character.
-pub(crate) fn whole_characters(data: &[u8], most: usize) -> usize {
-    if data.len() <= most {
+/// Returns the length of the longest prefix of at most `max` bytes that does not cut a UTF-8 character.
+pub(crate) fn whole_characters(data: &[u8], max: usize) -> usize {
+    if data.len() <= max {
         return data.len();
     }
-    match std::str::from_utf8(&data[..most]) {
+    match std::str::from_utf8(&data[..max]) {
         Err(error) if error.error_len().is_none() => error.valid_up_to(),
-        _ => most,
+        _ => max,
     }
 }
 
-/// Creates an error that carries the command's output.
+/// Creates an error whose details are the result of the command.
 fn failed(code: ErrorCode, message: String, result: CommandResult) -> ApiError {
     ApiError::new(code, message)
         .detail("commandId", result.command_id)
@@ -236,11 +250,11 @@ fn text(bytes: Vec<u8>) -> (String, Option<String>) {
     }
 }
 
-/// List commands, newest first.
+/// List the commands of a sandbox, the newest first.
 #[utoipa::path(get, path = "/api/v1/sandboxes/{id}/process", tag = "process", operation_id = "list_commands",
-    params(("id" = String, Path), ListCommandsQuery), responses(
-    (status = 200, description = "The commands", body = CommandList),
-    (status = "default", description = "An error", body = ErrorBody),
+    params(("id" = String, Path, description = "Id of the sandbox"), ListCommandsQuery), responses(
+    (status = 200, description = "Commands", body = CommandList),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn list(
     State(app): State<App>,
@@ -267,20 +281,21 @@ fn command_to_api(command: workspace_catalog::Command) -> Result<Command, ApiErr
         state: command.state.as_str().to_owned(),
         exit_code: command.exit_code,
         timed_out: command.timed_out,
-        started_at: time(command.started_at)?,
-        ended_at: command.ended_at.map(time).transpose()?,
+        started_at: format_millis(command.started_at)?,
+        ended_at: command.ended_at.map(format_millis).transpose()?,
     })
 }
 
 /// Stream the output of a command as events.
 ///
-/// `Last-Event-ID` resumes a lost stream.
+/// The stream starts with the retained output, and ends after the command. To resume a lost stream, send the id of
+/// the last event as `Last-Event-ID`.
 #[utoipa::path(get, path = "/api/v1/sandboxes/{id}/process/{command}/output", tag = "process", operation_id = "command_output",
-    params(("id" = String, Path), ("command" = String, Path), OutputQuery,
-        ("Last-Event-ID" = Option<String>, Header, description = "Id of the last event that was received")),
+    params(("id" = String, Path, description = "Id of the sandbox"), ("command" = String, Path, description = "Id of the command"), OutputQuery,
+        ("Last-Event-ID" = Option<String>, Header, description = "Id of the last received event, to resume a stream")),
     responses(
-        (status = 200, description = "Events", body = ServerSentEvent, content_type = "text/event-stream"),
-        (status = "default", description = "An error", body = ErrorBody),
+        (status = 200, description = "Stream of events", body = ServerSentEvent, content_type = "text/event-stream"),
+        (status = "default", description = "Error", body = ErrorBody),
     ))]
 async fn output(
     State(app): State<App>,
@@ -292,7 +307,7 @@ async fn output(
     let from = last_event_id(&headers)?.or(query.from).unwrap_or(0);
     let handle = app.sandboxes.command(&scope(&caller), &id, &command).await?;
     let output = handle.output(from).await?;
-    // The handle keeps the command's progress updates coming while a client reads.
+    // Until the handle is dropped, the guest agent reports the progress of the command.
     Ok(stream::events(output, command, from, async move { drop(handle) }))
 }
 
@@ -301,27 +316,28 @@ pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, ApiError
     let Some(value) = headers.get("last-event-id") else { return Ok(None) };
     let id = value.to_str().ok().and_then(|text| text.parse().ok());
     id.map(Some).ok_or_else(|| {
-        let message = "Last-Event-ID is the id of an event of this stream: a number";
+        let message = "Last-Event-ID must be the id of an event of this stream, a number";
         ApiError::new(error_codes::INVALID_REQUEST, message).detail("header", "Last-Event-ID")
     })
 }
 
-/// Send a signal to a command and all processes that it started, also to those that it left behind.
+/// Send a signal to a command and all its processes.
 ///
-/// Without a body, 15 (SIGTERM). A command that exited and left nothing behind gets `COMMAND_NOT_RUNNING`.
+/// The signal also reaches processes that the command left behind when it exited. Without a body, the signal is 15
+/// (SIGTERM). Fails with `COMMAND_NOT_RUNNING` if the command has exited and left no process behind.
 #[utoipa::path(post, path = "/api/v1/sandboxes/{id}/process/{command}/kill", tag = "process", operation_id = "kill_command",
-    params(("id" = String, Path), ("command" = String, Path)), request_body = Option<KillCommand>, responses(
-    (status = 204, description = "Sent"),
-    (status = "default", description = "An error", body = ErrorBody),
+    params(("id" = String, Path, description = "Id of the sandbox"), ("command" = String, Path, description = "Id of the command")), request_body = Option<KillCommand>, responses(
+    (status = 204, description = "The signal was sent"),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn kill(
     State(app): State<App>,
     caller: Caller,
     request: RequestId,
     Path((id, command)): Path<(String, String)>,
-    Optional(order): Optional<KillCommand>,
+    Optional(body): Optional<KillCommand>,
 ) -> Result<StatusCode, ApiError> {
-    let signal = order.signal.unwrap_or(SIGTERM);
+    let signal = body.signal.unwrap_or(SIGTERM);
     app.sandboxes.kill(&scope(&caller), &id, &command, signal).await?;
     let details = json!({ "command_id": command, "signal": signal });
     app.audit
@@ -330,19 +346,21 @@ async fn kill(
 }
 
 /// Write to the stdin of a command.
+///
+/// The command must have been started with `stdin: true`.
 #[utoipa::path(post, path = "/api/v1/sandboxes/{id}/process/{command}/stdin", tag = "process", operation_id = "write_stdin",
-    params(("id" = String, Path), ("command" = String, Path)), request_body = CommandInput, responses(
-    (status = 204, description = "Accepted"),
-    (status = "default", description = "An error", body = ErrorBody),
+    params(("id" = String, Path, description = "Id of the sandbox"), ("command" = String, Path, description = "Id of the command")), request_body = CommandInput, responses(
+    (status = 204, description = "The input was accepted"),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn input(
     State(app): State<App>,
     caller: Caller,
     request: RequestId,
     Path((id, command)): Path<(String, String)>,
-    Json(order): Json<CommandInput>,
+    Json(body): Json<CommandInput>,
 ) -> Result<StatusCode, ApiError> {
-    let data = match (order.data, order.data_base64) {
+    let data = match (body.data, body.data_base64) {
         (Some(_), Some(_)) => {
             let message = "either `data` or `dataBase64`, not both";
             return Err(ApiError::new(error_codes::INVALID_REQUEST, message));
@@ -354,9 +372,10 @@ async fn input(
         })?,
         (None, None) => Vec::new(),
     };
-    // What was written may be secret; how much is not.
-    let details = json!({ "command_id": command, "bytes": data.len(), "close": order.close });
-    app.sandboxes.input(&scope(&caller), &id, &command, data, order.close).await?;
+    // The input may be secret, so only its length is logged.
+    let details = json!({ "command_id": command, "bytes": data.len(), "close": body.close });
+    let after = if body.close { AfterInput::Close } else { AfterInput::KeepOpen };
+    app.sandboxes.input(&scope(&caller), &id, &command, data, after).await?;
     app.audit
         .record(Entry { sandbox_id: Some(id), ..Entry::by("command.input", &caller, &request, details) });
     Ok(StatusCode::NO_CONTENT)

@@ -1,4 +1,4 @@
-//! `/api/v1/sandboxes/{id}/processes`: what runs in a sandbox, and which commands it came of.
+//! `/api/v1/sandboxes/{id}/processes`: running processes of a sandbox, with the commands that started them.
 
 use axum::Router;
 use axum::extract::State;
@@ -8,30 +8,28 @@ use workspace_api::error::ErrorBody;
 use workspace_api::processes::{Process, ProcessList};
 
 use crate::app::App;
-use crate::caller::Caller;
+use crate::caller::{Caller, scope};
 use crate::error::ApiError;
 use crate::extract::{Json, Path};
-use crate::part::Part;
-use crate::sandboxes::scope;
+use crate::route_group::RouteGroup;
 
 #[derive(OpenApi)]
 #[openapi(paths(list))]
 struct Document;
 
-/// Returns the routes of this file.
-pub(crate) fn part() -> Part {
+pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new().route("/api/v1/sandboxes/{id}/processes", get(list));
-    Part { open: Router::new(), closed: routes, document: Document::openapi() }
+    RouteGroup::authenticated(routes, Document::openapi())
 }
 
-/// List the running processes that commands and terminals started.
+/// List the running processes of a sandbox.
 ///
-/// Processes that a command leaves behind when it exits keep running until the sandbox ends; to end them
-/// earlier, send a signal to that command (`kill`).
+/// The list has all processes that commands and terminals started. Processes that a command leaves behind when it exits
+/// keep running until the sandbox is deleted; to end them earlier, send a signal to that command (`kill`).
 #[utoipa::path(get, path = "/api/v1/sandboxes/{id}/processes", tag = "process", operation_id = "list_processes",
-    params(("id" = String, Path)), responses(
-    (status = 200, description = "The processes", body = ProcessList),
-    (status = "default", description = "An error", body = ErrorBody),
+    params(("id" = String, Path, description = "Id of the sandbox")), responses(
+    (status = 200, description = "Processes", body = ProcessList),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn list(
     State(app): State<App>,

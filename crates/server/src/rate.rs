@@ -1,7 +1,7 @@
 //! Rate limits: a token bucket per key and class that refills over a minute.
 //!
-//! A request that the server refuses as invalid costs its class nothing. It is counted in a bucket of its own
-//! ([`Class::Refused`]), so that invalid requests cannot come without a limit either.
+//! A request that fails with a client error takes no token of its class. It takes one from a separate bucket
+//! ([`Class::ClientError`]), so that invalid requests are limited, too.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -14,24 +14,24 @@ use workspace_api::error_codes;
 use crate::error::ApiError;
 use crate::settings::Settings;
 
-const MINUTE: f64 = 60.0;
+const SECONDS_PER_MINUTE: f64 = 60.0;
 
-/// More buckets than this are never kept. A full bucket says nothing and is the first to go.
+/// Maximum number of buckets. Full buckets are removed first: they contain no information.
 const BUCKETS_MAX: usize = 10_000;
 
-/// Class of a request, which has a limit of its own.
+/// Class of requests with a common limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// Making a sandbox.
+    /// Creation of a sandbox.
     Create,
-    /// Running a command, in a terminal or without one.
+    /// Start of a command or a terminal.
     Run,
-    /// Making sandboxes from another one's state.
+    /// Fork of a sandbox.
     Fork,
     /// All other requests.
     Other,
-    /// A request of any class that was refused as invalid.
-    Refused,
+    /// Request of any class that failed with a client error.
+    ClientError,
 }
 
 impl Class {
@@ -49,13 +49,13 @@ impl Class {
         }
     }
 
-    /// Returns the setting that limits it. A key may have limits of its own instead.
+    /// Returns the setting with the limit of the class. A key may override it.
     pub fn setting(self) -> &'static str {
         match self {
             Self::Create => "RATE_LIMIT_CREATE",
             Self::Run => "RATE_LIMIT_RUN",
             Self::Fork => "RATE_LIMIT_FORK",
-            Self::Other | Self::Refused => "RATE_LIMIT_OTHER",
+            Self::Other | Self::ClientError => "RATE_LIMIT_OTHER",
         }
     }
 }
@@ -63,11 +63,11 @@ impl Class {
 /// Requests per minute by class; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rates {
-    /// Sandboxes made.
+    /// Creations of sandboxes.
     pub create: Option<u32>,
-    /// Commands run.
+    /// Starts of commands and terminals.
     pub run: Option<u32>,
-    /// Times that a sandbox is forked.
+    /// Forks of sandboxes.
     pub fork: Option<u32>,
     /// All other requests.
     pub other: Option<u32>,
@@ -82,24 +82,24 @@ impl Rates {
             Class::Create => self.create,
             Class::Run => self.run,
             Class::Fork => self.fork,
-            Class::Other | Class::Refused => self.other,
+            Class::Other | Class::ClientError => self.other,
         }
     }
 }
 
-/// Reports whether the request behind this answer was refused as it stood. Commands that ran out of time or could not
-/// be started were valid requests.
-pub(crate) fn was_refused(response: &Response) -> bool {
+/// Returns true if a response is a client error that takes a token of [`Class::ClientError`]. Commands that timed out or
+/// could not be started were valid requests.
+pub(crate) fn is_counted_client_error(response: &Response) -> bool {
     let code = response.extensions().get::<ApiError>().map(ApiError::code);
     let ran =
         code.is_some_and(|code| code == error_codes::PROCESS_TIMEOUT || code == error_codes::COMMAND_FAILED);
     response.status().is_client_error() && !ran
 }
 
-/// The buckets of all keys.
+/// Rate limiter with the buckets of all keys.
 #[derive(Debug)]
 pub struct Limiter {
-    on: bool,
+    enabled: bool,
     rates: Rates,
     buckets: Mutex<HashMap<(String, Class), Bucket>>,
 }
@@ -107,20 +107,20 @@ pub struct Limiter {
 #[derive(Debug, Clone, Copy)]
 struct Bucket {
     tokens: f64,
-    at: Instant,
+    updated_at: Instant,
     limit: u32,
 }
 
-/// Decision about a request.
+/// Decision about a request, and the state of its bucket.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Verdict {
+pub struct Decision {
     /// Requests allowed per minute.
     pub limit: u32,
     /// Requests left now.
     pub remaining: u32,
-    /// When all of them are there again.
+    /// Time until the bucket is full again.
     pub reset: Duration,
-    /// When it may be tried again, if it was refused.
+    /// Time until a retry can succeed; `None` if the request is allowed.
     pub retry_after: Option<Duration>,
 }
 
@@ -133,58 +133,59 @@ impl Limiter {
             fork: Some(settings.rate_limit_fork),
             other: Some(settings.rate_limit_other),
         };
-        Self { on: settings.rate_limit.0, rates, buckets: Mutex::default() }
+        Self { enabled: settings.rate_limit.0, rates, buckets: Mutex::default() }
     }
 
-    /// Returns the limits of keys without limits of their own.
+    /// Returns the limits of keys that do not override them.
     pub fn rates(&self) -> Rates {
         self.rates
     }
 
-    /// Counts a request of `who`. `None` when requests are not limited.
-    pub fn take(&self, who: &str, class: Class, rates: Rates) -> Option<Verdict> {
-        let limit = rates.of(class).filter(|_| self.on)?;
-        Some(self.with_bucket(who, class, limit, Instant::now(), Bucket::take))
+    /// Takes a token for a request of `client`, a key or an IP address. Returns `None` if the class has no limit.
+    pub fn take(&self, client: &str, class: Class, rates: Rates) -> Option<Decision> {
+        let limit = rates.of(class).filter(|_| self.enabled)?;
+        Some(self.with_bucket(client, class, limit, Instant::now(), Bucket::take))
     }
 
-    /// Gives back what a request took that was refused as invalid, and counts it as refused instead. The answer is
-    /// what is left of its class.
-    pub fn give_back(&self, who: &str, class: Class, rates: Rates) -> Option<Verdict> {
-        self.take(who, Class::Refused, rates);
-        let limit = rates.of(class).filter(|_| self.on)?;
-        Some(self.with_bucket(who, class, limit, Instant::now(), Bucket::give_back))
+    /// Returns the token of a request that failed with a client error, and counts it in [`Class::ClientError`] instead.
+    pub fn refund(&self, client: &str, class: Class, rates: Rates) -> Option<Decision> {
+        self.take(client, Class::ClientError, rates);
+        let limit = rates.of(class).filter(|_| self.enabled)?;
+        Some(self.with_bucket(client, class, limit, Instant::now(), Bucket::refund))
     }
 
-    /// Returns the verdict on another invalid request of `who`, without counting one.
-    pub fn refusals(&self, who: &str, rates: Rates) -> Option<Verdict> {
-        let limit = rates.of(Class::Refused).filter(|_| self.on)?;
-        let look = |bucket: &mut Bucket| bucket.verdict(bucket.tokens >= 1.0);
-        Some(self.with_bucket(who, Class::Refused, limit, Instant::now(), look))
+    /// Returns the state of the bucket [`Class::ClientError`] of `client`, without taking a token.
+    pub fn client_errors(&self, client: &str, rates: Rates) -> Option<Decision> {
+        let limit = rates.of(Class::ClientError).filter(|_| self.enabled)?;
+        let inspect = |bucket: &mut Bucket| bucket.decision(bucket.tokens >= 1.0);
+        Some(self.with_bucket(client, Class::ClientError, limit, Instant::now(), inspect))
     }
 
     fn with_bucket(
         &self,
-        who: &str,
+        client: &str,
         class: Class,
         limit: u32,
         now: Instant,
-        act: impl FnOnce(&mut Bucket) -> Verdict,
-    ) -> Verdict {
+        action: impl FnOnce(&mut Bucket) -> Decision,
+    ) -> Decision {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (who.to_owned(), class);
+        let key = (client.to_owned(), class);
         if buckets.len() >= BUCKETS_MAX && !buckets.contains_key(&key) {
-            make_room(&mut buckets, now);
+            evict(&mut buckets, now);
         }
-        let bucket = buckets.entry(key).or_insert(Bucket { tokens: f64::from(limit), at: now, limit });
-        bucket.fill(limit, now);
-        act(bucket)
+        let bucket =
+            buckets.entry(key).or_insert(Bucket { tokens: f64::from(limit), updated_at: now, limit });
+        bucket.refill(limit, now);
+        action(bucket)
     }
 }
 
-fn make_room(buckets: &mut HashMap<(String, Class), Bucket>, now: Instant) {
+/// Removes full buckets, or the least recently used one if none is full.
+fn evict(buckets: &mut HashMap<(String, Class), Bucket>, now: Instant) {
     buckets.retain(|_, bucket| !bucket.is_full(now));
     if buckets.len() >= BUCKETS_MAX {
-        let oldest = buckets.iter().min_by_key(|(_, bucket)| bucket.at).map(|(key, _)| key.clone());
+        let oldest = buckets.iter().min_by_key(|(_, bucket)| bucket.updated_at).map(|(key, _)| key.clone());
         oldest.map(|key| buckets.remove(&key));
     }
 }
@@ -192,36 +193,38 @@ fn make_room(buckets: &mut HashMap<(String, Class), Bucket>, now: Instant) {
 impl Bucket {
     fn tokens_at(&self, now: Instant) -> f64 {
         let limit = f64::from(self.limit);
-        (self.tokens + now.saturating_duration_since(self.at).as_secs_f64() * limit / MINUTE).min(limit)
+        (self.tokens
+            + now.saturating_duration_since(self.updated_at).as_secs_f64() * limit / SECONDS_PER_MINUTE)
+            .min(limit)
     }
 
     fn is_full(&self, now: Instant) -> bool {
         self.tokens_at(now) >= f64::from(self.limit)
     }
 
-    fn fill(&mut self, limit: u32, now: Instant) {
+    fn refill(&mut self, limit: u32, now: Instant) {
         self.limit = limit;
         self.tokens = self.tokens_at(now);
-        self.at = now;
+        self.updated_at = now;
     }
 
-    fn take(&mut self) -> Verdict {
+    fn take(&mut self) -> Decision {
         let allowed = self.tokens >= 1.0;
         if allowed {
             self.tokens -= 1.0;
         }
-        self.verdict(allowed)
+        self.decision(allowed)
     }
 
-    fn give_back(&mut self) -> Verdict {
+    fn refund(&mut self) -> Decision {
         self.tokens = (self.tokens + 1.0).min(f64::from(self.limit));
-        self.verdict(true)
+        self.decision(true)
     }
 
-    fn verdict(&self, allowed: bool) -> Verdict {
-        let a_token = MINUTE / f64::from(self.limit);
-        let wait = |tokens: f64| Duration::from_secs_f64((tokens * a_token).max(0.0));
-        Verdict {
+    fn decision(&self, allowed: bool) -> Decision {
+        let token_interval = SECONDS_PER_MINUTE / f64::from(self.limit);
+        let wait = |tokens: f64| Duration::from_secs_f64((tokens * token_interval).max(0.0));
+        Decision {
             limit: self.limit,
             remaining: self.tokens as u32,
             reset: wait(f64::from(self.limit) - self.tokens),
@@ -230,7 +233,7 @@ impl Bucket {
     }
 }
 
-impl Verdict {
+impl Decision {
     /// Returns the rate limit headers.
     pub fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
         let named = |name, value: u64| (HeaderName::from_static(name), HeaderValue::from(value));
@@ -254,25 +257,25 @@ mod tests {
 
     fn limiter() -> Limiter {
         Limiter {
-            on: true,
+            enabled: true,
             rates: Rates { create: Some(10), run: Some(100), fork: Some(600), other: Some(1000) },
             buckets: Mutex::default(),
         }
     }
 
     impl Limiter {
-        fn take_at(&self, who: &str, class: Class, limit: u32, now: Instant) -> Verdict {
-            self.with_bucket(who, class, limit, now, Bucket::take)
+        fn take_at(&self, client: &str, class: Class, limit: u32, now: Instant) -> Decision {
+            self.with_bucket(client, class, limit, now, Bucket::take)
         }
     }
 
     #[test]
-    fn a_bucket_refuses_when_it_is_empty_and_fills_again() {
+    fn an_empty_bucket_rejects_requests_until_it_refills() {
         let (limiter, start) = (limiter(), Instant::now());
         let take = |after: u64| limiter.take_at("a", Class::Create, 10, start + Duration::from_secs(after));
         for left in (0..10).rev() {
-            let verdict = take(0);
-            assert_eq!((verdict.remaining, verdict.retry_after), (left, None));
+            let decision = take(0);
+            assert_eq!((decision.remaining, decision.retry_after), (left, None));
         }
         assert_eq!(take(0).retry_after, Some(Duration::from_secs(6)));
         assert_eq!(limiter.take_at("b", Class::Create, 10, start).retry_after, None);
@@ -281,15 +284,15 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_was_refused_costs_its_class_nothing_but_is_counted() {
+    fn a_client_error_is_counted_in_a_separate_bucket() {
         let limiter = limiter();
         let rates = Rates { create: Some(2), other: Some(3), ..limiter.rates() };
         for _ in 0..3 {
-            assert!(limiter.refusals("a", rates).unwrap().retry_after.is_none());
+            assert!(limiter.client_errors("a", rates).unwrap().retry_after.is_none());
             assert_eq!(limiter.take("a", Class::Create, rates).unwrap().retry_after, None);
-            assert_eq!(limiter.give_back("a", Class::Create, rates).unwrap().remaining, 2);
+            assert_eq!(limiter.refund("a", Class::Create, rates).unwrap().remaining, 2);
         }
-        assert!(limiter.refusals("a", rates).unwrap().retry_after.is_some());
+        assert!(limiter.client_errors("a", rates).unwrap().retry_after.is_some());
         assert_eq!(limiter.take("a", Class::Other, rates).unwrap().remaining, 2);
         assert_eq!(limiter.take("a", Class::Create, Rates::UNLIMITED), None);
     }
@@ -306,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn only_making_and_running_have_classes_of_their_own() {
+    fn create_run_and_fork_requests_have_separate_classes() {
         let class = |method, route| Class::of(&method, Some(route));
         assert_eq!(class(Method::POST, "/api/v1/sandboxes"), Class::Create);
         assert_eq!(class(Method::GET, "/api/v1/sandboxes"), Class::Other);

@@ -1,4 +1,4 @@
-//! Readiness of the server: a list of named checks that parts of the server add to.
+//! Readiness of the server: named checks that other modules register.
 
 mod sandboxes;
 
@@ -16,24 +16,24 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Cache lifetime of a report. Anyone may request it.
 const CACHE_LIFETIME: Duration = Duration::from_secs(1);
 
-type Answer = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
-type Ask = Arc<dyn Fn() -> Answer + Send + Sync>;
+type CheckResult = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
+type Check = Arc<dyn Fn() -> CheckResult + Send + Sync>;
 
 /// Readiness checks. Clones share them.
 #[derive(Clone, Default)]
 pub struct Readiness {
-    checks: Arc<SyncMutex<Vec<(&'static str, Ask)>>>,
+    checks: Arc<SyncMutex<Vec<(&'static str, Check)>>>,
     last: Arc<Mutex<Option<(Instant, ReadinessReport)>>>,
 }
 
 impl Readiness {
-    /// Adds a check. It returns a message, or an error message; anyone may read either.
+    /// Adds a check. It returns a message, or an error message. Anyone can read them.
     pub fn add<F>(&self, name: &'static str, check: impl Fn() -> F + Send + Sync + 'static)
     where
         F: Future<Output = Result<String, String>> + Send + 'static,
     {
-        let ask: Ask = Arc::new(move || Box::pin(check()));
-        self.checks.lock().unwrap_or_else(PoisonError::into_inner).push((name, ask));
+        let check: Check = Arc::new(move || Box::pin(check()));
+        self.checks.lock().unwrap_or_else(PoisonError::into_inner).push((name, check));
     }
 
     /// Runs the checks, or returns the cached report.
@@ -44,18 +44,18 @@ impl Readiness {
         {
             return report.clone();
         }
-        let report = self.ask().await;
+        let report = self.run_checks().await;
         *last = Some((Instant::now(), report.clone()));
         report
     }
 
-    async fn ask(&self) -> ReadinessReport {
+    async fn run_checks(&self) -> ReadinessReport {
         let list = self.checks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut checks = Vec::new();
-        for (name, ask) in list {
-            let answer = tokio::time::timeout(TIMEOUT, ask()).await;
-            let answer = answer.unwrap_or_else(|_| Err("no answer in time".to_owned()));
-            let (ok, message) = answer.map_or_else(|wrong| (false, wrong), |fine| (true, fine));
+        for (name, check) in list {
+            let result = tokio::time::timeout(TIMEOUT, check()).await;
+            let result = result.unwrap_or_else(|_| Err("the check timed out".to_owned()));
+            let (ok, message) = result.map_or_else(|error| (false, error), |message| (true, message));
             checks.push(ReadinessCheck { name: name.to_owned(), ok, message });
         }
         ReadinessReport { ready: checks.iter().all(|check| check.ok), checks }

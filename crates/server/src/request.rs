@@ -23,16 +23,16 @@ use crate::connections::Connection;
 use crate::cors;
 use crate::error::ApiError;
 use crate::extract::Json;
-use crate::owner_memory::Held;
+use crate::guarded_body::GuardedBody;
+use crate::owner_memory::MemoryReservation;
 use crate::request_id::RequestId;
-use crate::tracked::Tracked;
 
 const PATH_MAX: usize = 4096;
 const HEADERS_MAX: usize = 16 << 10;
 const ID_MAX: usize = 100;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Security headers for browsers. A page that needs other values sets them itself.
+/// Default security headers. A handler can set others.
 const SECURITY: [(HeaderName, &str); 5] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
@@ -41,46 +41,46 @@ const SECURITY: [(HeaderName, &str); 5] = [
     (header::CACHE_CONTROL, "no-store"),
 ];
 
-/// Wraps every route and the fallback for unknown paths.
+/// Middleware around every route and the fallback for unknown paths.
 pub(crate) async fn around(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let running = app.shutdown.enter();
     let connection = request.extensions().get::<Connection>().cloned();
-    let busy = connection.as_ref().map(Connection::begin);
+    let request_guard = connection.as_ref().map(Connection::begin_request);
     let id = request_id(request.headers());
     let endpoint = endpoint(&request);
     let allowed = cors::allowed(&app.settings.cors_origins, request.headers());
     request.extensions_mut().insert(RequestId(id.clone()));
 
     let span = tracing::info_span!("request", request_id = id, owner = tracing::field::Empty);
-    let mut response = answer(&app, request, next).instrument(span.clone()).await;
+    let mut response = handle(&app, request, next).instrument(span.clone()).await;
     let _entered = span.enter();
-    response = render(response, &id);
+    response = render_error(response, &id);
     add_retry_after(&mut response);
-    finish(&app, response.headers_mut(), &id);
+    add_headers(&app, response.headers_mut(), &id);
     cors::allow(response.headers_mut(), allowed);
-    tell(&app, &endpoint, &response, began.elapsed());
-    // A stranger's connection can be closed for others as soon as it has its answer.
-    let busy = busy.filter(|_| connection.is_some_and(|connection| connection.is_known()));
-    let memory = response.extensions_mut().remove::<Arc<Held>>();
-    response.map(|body| Body::new(Tracked::new(body, (running, busy, memory))))
+    record(&app, &endpoint, &response, began.elapsed());
+    // An unauthenticated connection counts as idle as soon as it has its response, even while the client reads it.
+    let request_guard = request_guard.filter(|_| connection.is_some_and(|it| it.is_authenticated()));
+    let memory = response.extensions_mut().remove::<Arc<MemoryReservation>>();
+    response.map(|body| Body::new(GuardedBody::new(body, (running, request_guard, memory))))
 }
 
-async fn answer(app: &App, request: Request, next: Next) -> Response {
+async fn handle(app: &App, request: Request, next: Next) -> Response {
     if app.shutdown.has_begun() {
         let error = ApiError::new(error_codes::SHUTTING_DOWN, "the server is stopping");
         return error.header(CONNECTION, HeaderValue::from_static("close")).into_response();
     }
-    if let Err(error) = within_limits(&request) {
+    if let Err(error) = check_limits(&request) {
         return error.into_response();
     }
     if let Some(response) = cors::preflight(&app.settings.cors_origins, &request) {
         return response;
     }
-    caught(next.run(request)).await
+    catch_panic(next.run(request)).await
 }
 
-fn within_limits(request: &Request) -> Result<(), ApiError> {
+fn check_limits(request: &Request) -> Result<(), ApiError> {
     if request.uri().path_and_query().is_some_and(|path| path.as_str().len() > PATH_MAX) {
         let message = format!("path and query have more than {PATH_MAX} bytes");
         return Err(ApiError::new(error_codes::URI_TOO_LONG, message));
@@ -95,7 +95,7 @@ fn within_limits(request: &Request) -> Result<(), ApiError> {
 }
 
 /// Turns a panic of a handler into an internal error, so that the connection survives.
-async fn caught(handler: impl Future<Output = Response>) -> Response {
+async fn catch_panic(handler: impl Future<Output = Response>) -> Response {
     let mut handler = pin!(handler);
     poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(context))) {
         Ok(poll) => poll,
@@ -104,7 +104,7 @@ async fn caught(handler: impl Future<Output = Response>) -> Response {
     .await
 }
 
-/// Returns the caller's request id if it is plain text, else a new one.
+/// Returns the id in the header `X-Request-Id` if it has at most [`ID_MAX`] letters, digits and `-_.`, else a new one.
 fn request_id(headers: &HeaderMap) -> String {
     let plain = |id: &&str| {
         let letters = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -114,8 +114,8 @@ fn request_id(headers: &HeaderMap) -> String {
     given.map_or_else(|| format!("req-{}", Uuid::now_v7().simple()), str::to_owned)
 }
 
-/// Returns method and pattern of the request's route. Raw paths and unknown methods would each create a
-/// metric series.
+/// Returns the method and the pattern of the route, as a label of metrics. Raw paths and unknown methods would make an
+/// unlimited number of series.
 fn endpoint(request: &Request) -> String {
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let known = [
@@ -132,7 +132,7 @@ fn endpoint(request: &Request) -> String {
 }
 
 /// Writes the body of an error, now that the request id is known, and logs its cause.
-fn render(response: Response, id: &str) -> Response {
+fn render_error(response: Response, id: &str) -> Response {
     let Some(error) = response.extensions().get::<ApiError>().cloned() else { return response };
     if let Some(cause) = error.cause() {
         tracing::error!(code = error.code().number, name = error.code().name, cause, "request failed");
@@ -166,7 +166,7 @@ fn add_retry_after(response: &mut Response) {
     response.headers_mut().entry(header::RETRY_AFTER).or_insert(HeaderValue::from(seconds));
 }
 
-fn finish(app: &App, headers: &mut HeaderMap, id: &str) {
+fn add_headers(app: &App, headers: &mut HeaderMap, id: &str) {
     for (name, value) in SECURITY {
         headers.entry(name).or_insert(HeaderValue::from_static(value));
     }
@@ -179,12 +179,13 @@ fn finish(app: &App, headers: &mut HeaderMap, id: &str) {
     }
 }
 
-fn tell(app: &App, endpoint: &str, response: &Response, duration: Duration) {
+/// Counts a request in the metrics and logs it.
+fn record(app: &App, endpoint: &str, response: &Response, duration: Duration) {
     let status = response.status().as_u16();
     let code = response.extensions().get::<ApiError>().map(|error| error.code().name);
-    app.metrics.request(endpoint, status, duration);
+    app.metrics.record_request(endpoint, status, duration);
     if let Some(code) = code {
-        app.metrics.error(code);
+        app.metrics.record_error(code);
     }
     tracing::info!(
         endpoint,
@@ -200,19 +201,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_error_that_may_pass_says_when_to_try_again() {
+    fn every_temporary_error_has_retry_after() {
         let mut seen = 0;
         for code in error_codes::TABLE {
             let mut response = ApiError::new(*code, "a test").into_response();
             add_retry_after(&mut response);
-            let needs_room =
+            let needs_deletion =
                 [error_codes::SNAPSHOT_LIMIT_EXCEEDED, error_codes::EPISODE_LIMIT_EXCEEDED].contains(code);
-            let passes = matches!(code.status, 429 | 503) && !needs_room;
-            assert_eq!(response.headers().contains_key(header::RETRY_AFTER), passes, "{}", code.name);
-            seen += usize::from(passes);
+            let is_temporary = matches!(code.status, 429 | 503) && !needs_deletion;
+            assert_eq!(response.headers().contains_key(header::RETRY_AFTER), is_temporary, "{}", code.name);
+            seen += usize::from(is_temporary);
         }
         assert!(seen > 10, "{seen}");
-        // What is known better stays.
+        // An existing value is not overwritten.
         let own = ApiError::new(error_codes::RATE_LIMITED, "a test")
             .header(header::RETRY_AFTER, HeaderValue::from(7));
         let mut response = own.into_response();

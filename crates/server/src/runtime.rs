@@ -1,37 +1,40 @@
-//! The sandboxes of this server, as the settings say.
+//! Start of the sandbox service with the runtime of the settings.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use workspace_catalog::Catalog;
 use workspace_sandbox::runtime::{Docker, Embedded, Oci, RuntimeError, Unavailable};
-use workspace_sandbox::{Choice, GuestPort, Kind, LazyCommand, Resources, Runtime, SandboxError, Service};
+use workspace_sandbox::{
+    GuestPort, LazyCommand, ProviderKind, ProviderPreference, Resources, Runtime, SandboxError, Service,
+};
 
 use crate::settings::{Isolation, ProviderChoice, RuntimeKind, Settings};
 use crate::store::WALK_LIMITS;
 
-/// The first word of this program when it serves a lazy view.
-pub const VIEW: &str = "internal-view";
+/// First argument of this program when it serves a lazy mount for sandboxes.
+pub const LAZY_MOUNT_ARG: &str = "internal-lazy-mount";
 
-/// Takes up the sandboxes that are there.
+/// Starts the service, which recovers existing sandboxes. If the runtime is not available, the service starts without it,
+/// and requests for sandboxes fail.
 pub(crate) async fn service(
     settings: &Settings,
     node: String,
     catalog: Catalog,
     port: Option<GuestPort>,
 ) -> Result<Service, SandboxError> {
-    let runtime = match choose(settings).await {
+    let runtime = match start_runtime(settings).await {
         Ok(runtime) => runtime,
-        // The rest of the server is of use without sandboxes; who asks for one is told why there is none.
         Err(error) => {
             tracing::warn!(%error, "sandbox runtime unavailable");
             Arc::new(unavailable(settings, &error)?)
         }
     };
-    let settings = workspace_sandbox::Settings { node, ..of(settings) };
+    let settings = workspace_sandbox::Settings { server: node, ..sandbox_settings(settings) };
     Service::start_with(settings, catalog, runtime, port).await
 }
 
+/// Creates a runtime that refuses sandboxes with the error. Templates of the embedded runtime can still be managed.
 fn unavailable(settings: &Settings, error: &RuntimeError) -> Result<Unavailable, RuntimeError> {
     let none = Unavailable::new(settings.runtime.as_str(), error.to_string());
     match settings.runtime {
@@ -40,14 +43,14 @@ fn unavailable(settings: &Settings, error: &RuntimeError) -> Result<Unavailable,
     }
 }
 
-async fn choose(settings: &Settings) -> Result<Arc<dyn Runtime>, RuntimeError> {
+async fn start_runtime(settings: &Settings) -> Result<Arc<dyn Runtime>, RuntimeError> {
     match settings.runtime {
         RuntimeKind::Embedded => {
             Ok(Arc::new(Embedded::start(&settings.data_dir, &settings.agent_program).await?))
         }
         RuntimeKind::Docker => {
             let (host, network) = (&settings.docker_host.0, Some(settings.docker_network.0.as_str()));
-            let sandboxes = of(settings).sandboxes;
+            let sandboxes = sandbox_settings(settings).sandboxes;
             Ok(Arc::new(Docker::connect(host, network, &settings.agent_program, &sandboxes).await?))
         }
         RuntimeKind::Oci => {
@@ -58,26 +61,28 @@ async fn choose(settings: &Settings) -> Result<Arc<dyn Runtime>, RuntimeError> {
     }
 }
 
-/// Returns the directory of the files that workspaces share, which must be on the same filesystem.
-fn beside(workspaces: &Path) -> PathBuf {
+/// Returns the directory of layers. It is beside the workspaces, because it must be on the same filesystem.
+fn layers_directory(workspaces: &Path) -> PathBuf {
     let mut name = workspaces.file_name().map(ToOwned::to_owned).unwrap_or_default();
     name.push("-layers");
     workspaces.with_file_name(name)
 }
 
-fn of(settings: &Settings) -> workspace_sandbox::Settings {
+fn sandbox_settings(settings: &Settings) -> workspace_sandbox::Settings {
     workspace_sandbox::Settings {
         workspaces: settings.workspace_root.clone(),
-        layers: beside(&settings.workspace_root),
+        layers: layers_directory(&settings.workspace_root),
         store: settings.store_dir.clone(),
         walk_limits: WALK_LIMITS,
         provider: match settings.workspace_provider {
-            ProviderChoice::Auto => Choice::Auto,
-            ProviderChoice::Overlay => Choice::Prefer(Kind::Overlay),
-            ProviderChoice::Clone => Choice::Prefer(Kind::Clone),
-            ProviderChoice::Copy => Choice::Prefer(Kind::Copy),
+            ProviderChoice::Auto => ProviderPreference::Auto,
+            ProviderChoice::Overlay => ProviderPreference::Prefer(ProviderKind::Overlay),
+            ProviderChoice::Clone => ProviderPreference::Prefer(ProviderKind::Clone),
+            ProviderChoice::Copy => ProviderPreference::Prefer(ProviderKind::Copy),
         },
-        lazy: std::env::current_exe().ok().map(|program| LazyCommand { program, words: vec![VIEW.into()] }),
+        lazy: std::env::current_exe()
+            .ok()
+            .map(|program| LazyCommand { program, args: vec![LAZY_MOUNT_ARG.into()] }),
         timeout: settings.default_sandbox_timeout,
         lifetime: settings.max_sandbox_lifetime,
         sandboxes_max: settings.max_sandboxes,

@@ -1,4 +1,4 @@
-//! `/api/v1/sandboxes`: from the wish for a sandbox to its end.
+//! `/api/v1/sandboxes`: life cycle of sandboxes, their logs and statistics.
 
 mod conversion;
 pub(crate) mod creations;
@@ -17,21 +17,21 @@ use utoipa::OpenApi;
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::sandboxes::{
-    BatchDelete, BatchDeleted, BatchFailure, CreateSandbox, DeleteSandboxQuery, DeletedSandbox,
+    BatchDelete, BatchDeleteResult, BatchFailure, CreateSandbox, DeleteSandboxQuery, DeleteSandboxResult,
     ExtendSandbox, ListSandboxesQuery, Logs, LogsQuery, Sandbox, SandboxList, SandboxStats, UpdateSandbox,
 };
 use workspace_catalog::{Filter, State as SandboxState};
-use workspace_sandbox::{Creator, FORKS_MAX, Kept, Scope};
+use workspace_sandbox::{Creator, FORKS_MAX, KeptWorkspace, ReclaimPolicy};
 
-use conversion::{Choices, check_logs, new_sandbox, sandbox_to_api, stats_to_api};
+use conversion::{ParameterOrigin, check_logs, new_sandbox, sandbox_to_api, stats_to_api};
 
 use crate::app::App;
 use crate::audit::Entry;
-use crate::caller::Caller;
-use crate::error::ApiError;
+use crate::caller::{Caller, scope};
+use crate::error::{ApiError, invalid_cursor};
 use crate::extract::{Json, Path, Query};
-use crate::part::Part;
 use crate::request_id::RequestId;
+use crate::route_group::RouteGroup;
 
 const BATCH_MAX: usize = FORKS_MAX as usize;
 const KEY_MAX: usize = 255;
@@ -54,8 +54,7 @@ const KEY_MAX: usize = 255;
 ))]
 struct Document;
 
-/// Returns the routes of this file.
-pub(crate) fn part() -> Part {
+pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
         .route("/api/v1/sandboxes", get(list).post(create))
         .route("/api/v1/sandboxes/batch-delete", post(remove_many))
@@ -67,34 +66,29 @@ pub(crate) fn part() -> Part {
         .route("/api/v1/sandboxes/{id}/restore", post(snapshots::restore))
         .route("/api/v1/sandboxes/{id}/logs", get(logs))
         .route("/api/v1/sandboxes/{id}/stats", get(stats));
-    Part { open: Router::new(), closed: routes, document: Document::openapi() }
-}
-
-/// Returns the sandboxes that a caller sees: all for admins, else their own.
-pub(crate) fn scope(caller: &Caller) -> Scope {
-    if caller.is_admin() { Scope::All } else { Scope::Owner(caller.owner.clone()) }
+    RouteGroup::authenticated(routes, Document::openapi())
 }
 
 /// Create a sandbox.
 ///
-/// It is running when the response is sent. The same request with the same `Idempotency-Key` creates no
-/// second one.
+/// The sandbox is running when the response is sent. A repeated request with the same `Idempotency-Key` returns the
+/// sandbox of the first request.
 #[utoipa::path(post, path = "/api/v1/sandboxes", tag = "sandboxes", operation_id = "create_sandbox", request_body = CreateSandbox,
-    params(("Idempotency-Key" = Option<String>, Header, description = "Key that a retried request repeats")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "Unique text of your choice, 1 to 255 visible ASCII characters. A retry with the same key and body does not repeat the operation")),
     responses(
-        (status = 201, description = "The sandbox", body = Sandbox),
-        (status = "default", description = "An error", body = ErrorBody),
+        (status = 201, description = "New sandbox", body = Sandbox),
+        (status = "default", description = "Error", body = ErrorBody),
     ))]
 async fn create(
     State(app): State<App>,
     caller: Caller,
     request: RequestId,
     headers: HeaderMap,
-    Json(order): Json<CreateSandbox>,
+    Json(body): Json<CreateSandbox>,
 ) -> Result<(StatusCode, Json<Sandbox>), ApiError> {
     let began = Instant::now();
     let key = idempotency_key(&headers)?;
-    let hash = || serde_json::to_vec(&order).map(|bytes| blake3::hash(&bytes).to_hex().to_string());
+    let hash = || serde_json::to_vec(&body).map(|bytes| blake3::hash(&bytes).to_hex().to_string());
     let key = match key {
         Some(key) => Some((key, hash().map_err(ApiError::internal)?)),
         None => None,
@@ -105,14 +99,14 @@ async fn create(
         max_sandboxes: caller.limits.max_sandboxes,
         idempotency_key: key,
     };
-    let (template, choices) = (order.template.clone(), Choices::of(&order));
-    if let Some(snapshot) = &order.snapshot {
+    let (template, origin) = (body.template.clone(), ParameterOrigin::of(&body));
+    if let Some(snapshot) = &body.snapshot {
         // A snapshot of another owner does not exist for the caller.
         app.snapshots().find(&scope(&caller), snapshot).await?;
     }
-    let new = new_sandbox(order)?;
+    let new = new_sandbox(body)?;
     let created = app.sandboxes.create(creator, new).await.map_err(ApiError::from);
-    app.creations.observe(choices, began.elapsed(), created.as_ref().err());
+    app.creations.observe(origin, began.elapsed(), created.as_ref().err());
     let view = created?;
     app.audit.record(Entry {
         sandbox_id: Some(view.sandbox.id.clone()),
@@ -125,17 +119,17 @@ async fn create(
 pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
     let wrong = || {
-        let message = format!("an idempotency key has 1 to {KEY_MAX} visible characters of ASCII");
+        let message = format!("an idempotency key has 1 to {KEY_MAX} visible ASCII characters");
         ApiError::new(error_codes::INVALID_REQUEST, message).detail("header", "Idempotency-Key")
     };
     let text = value.to_str().ok().filter(|text| !text.is_empty() && text.len() <= KEY_MAX);
     text.map(|text| Some(text.to_owned())).ok_or_else(wrong)
 }
 
-/// List sandboxes, newest first.
+/// List sandboxes, the newest first.
 #[utoipa::path(get, path = "/api/v1/sandboxes", tag = "sandboxes", operation_id = "list_sandboxes", params(ListSandboxesQuery), responses(
-    (status = 200, description = "A page", body = SandboxList),
-    (status = "default", description = "An error", body = ErrorBody),
+    (status = 200, description = "Page of sandboxes", body = SandboxList),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn list(
     State(app): State<App>,
@@ -143,17 +137,17 @@ async fn list(
     Query(query): Query<ListSandboxesQuery>,
 ) -> Result<Json<SandboxList>, ApiError> {
     let (page, limit) = (query.page.unwrap_or(1), query.limit.unwrap_or(20));
-    let behind = query.cursor.as_deref().map(|cursor| parse_cursor(cursor, query.page)).transpose()?;
+    let cursor = query.cursor.as_deref().map(|cursor| parse_cursor(cursor, query.page)).transpose()?;
     if page == 0 || !(1..=workspace_catalog::LIMIT_MAX).contains(&limit) {
-        let message = "pages begin with 1, and have 1 to 100 sandboxes";
+        let message = "page must be at least 1, and limit from 1 to 100";
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message));
     }
     let state = match query.state.as_deref() {
-        Some(word) => Some(word.parse::<SandboxState>().map_err(|_| wrong_state(word))?),
+        Some(word) => Some(word.parse::<SandboxState>().map_err(|_| invalid_state(word))?),
         None => None,
     };
     let labels = query.labels.as_deref().map(parse_labels).transpose()?.unwrap_or_default();
-    let filter = Filter { owner: None, state, name_prefix: query.name_prefix, labels, behind, page, limit };
+    let filter = Filter { owner: None, state, name_prefix: query.name_prefix, labels, cursor, page, limit };
     let (views, total) = app.sandboxes.list(&scope(&caller), filter).await?;
     let next = views.last().filter(|_| views.len() == limit as usize);
     let next = next.map(|last| format!("{}.{}", last.sandbox.created_at, last.sandbox.id));
@@ -161,34 +155,28 @@ async fn list(
     Ok(Json(SandboxList { items, total, page, limit, next }))
 }
 
-/// Parses `next` of a page: creation time and id of the last sandbox on it.
+/// Parses a cursor: creation time and id of the last sandbox of a page.
 fn parse_cursor(cursor: &str, page: Option<u32>) -> Result<(i64, String), ApiError> {
     let parsed = cursor.split_once('.').and_then(|(time, id)| Some((time.parse().ok()?, id.to_owned())));
-    parsed.filter(|_| page.is_none()).ok_or_else(wrong_cursor)
+    parsed.filter(|_| page.is_none()).ok_or_else(invalid_cursor)
 }
 
-/// Creates the error for a cursor that is invalid, or given together with a page.
-pub(crate) fn wrong_cursor() -> ApiError {
-    let message = "cursor: what `next` of a page says is allowed, without `page`";
-    ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "cursor")
-}
-
-fn wrong_state(word: &str) -> ApiError {
+fn invalid_state(word: &str) -> ApiError {
     let words: Vec<_> = SandboxState::ALL.iter().map(|state| state.as_str()).collect();
-    let message = format!("`{word}` is no state; there are {}", words.join(", "));
+    let message = format!("`{word}` is not a state; the states are {}", words.join(", "));
     ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "state")
 }
 
 fn parse_labels(text: &str) -> Result<BTreeMap<String, String>, ApiError> {
-    let wrong = || ApiError::new(error_codes::INVALID_REQUEST, "labels are given as `name=value,name=value`");
+    let wrong = || ApiError::new(error_codes::INVALID_REQUEST, "labels: the form is `name=value,name=value`");
     let pairs = text.split(',').map(|pair| pair.split_once('=').ok_or_else(wrong));
     pairs.map(|pair| pair.map(|(name, value)| (name.to_owned(), value.to_owned()))).collect()
 }
 
 /// Get a sandbox.
-#[utoipa::path(get, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "get_sandbox", params(("id" = String, Path)), responses(
-    (status = 200, description = "The sandbox", body = Sandbox),
-    (status = "default", description = "An error", body = ErrorBody),
+#[utoipa::path(get, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "get_sandbox", params(("id" = String, Path, description = "Id of the sandbox")), responses(
+    (status = 200, description = "Sandbox", body = Sandbox),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn fetch(
     State(app): State<App>,
@@ -199,31 +187,31 @@ async fn fetch(
 }
 
 /// Replace the labels of a sandbox.
-#[utoipa::path(patch, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "label_sandbox", params(("id" = String, Path)), request_body = UpdateSandbox, responses(
-    (status = 200, description = "The sandbox", body = Sandbox),
-    (status = "default", description = "An error", body = ErrorBody),
+#[utoipa::path(patch, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "label_sandbox", params(("id" = String, Path, description = "Id of the sandbox")), request_body = UpdateSandbox, responses(
+    (status = 200, description = "Sandbox", body = Sandbox),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn patch(
     State(app): State<App>,
     caller: Caller,
     request: RequestId,
     Path(id): Path<String>,
-    Json(order): Json<UpdateSandbox>,
+    Json(body): Json<UpdateSandbox>,
 ) -> Result<Json<Sandbox>, ApiError> {
-    let details = json!({ "labels": order.labels });
-    let view = app.sandboxes.relabel(&scope(&caller), &id, order.labels).await?;
+    let details = json!({ "labels": body.labels });
+    let view = app.sandboxes.relabel(&scope(&caller), &id, body.labels).await?;
     let sandbox_id = Some(id);
     app.audit.record(Entry { sandbox_id, ..Entry::by("sandbox.labelled", &caller, &request, details) });
     Ok(Json(sandbox_to_api(view)?))
 }
 
-/// Delete a sandbox and end all its processes.
+/// Delete a sandbox and kill all its processes.
 ///
-/// Its workspace is deleted, too, unless it is to be kept.
-#[utoipa::path(delete, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "delete_sandbox", params(("id" = String, Path), DeleteSandboxQuery), responses(
-    (status = 200, description = "Deleted; the workspace is kept", body = DeletedSandbox),
-    (status = 204, description = "Deleted"),
-    (status = "default", description = "An error", body = ErrorBody),
+/// Its workspace is deleted, too, unless `keep_workspace` is set.
+#[utoipa::path(delete, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "delete_sandbox", params(("id" = String, Path, description = "Id of the sandbox"), DeleteSandboxQuery), responses(
+    (status = 200, description = "The sandbox was deleted, and its workspace was kept", body = DeleteSandboxResult),
+    (status = 204, description = "The sandbox was deleted"),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn remove(
     State(app): State<App>,
@@ -232,80 +220,90 @@ async fn remove(
     Path(id): Path<String>,
     Query(query): Query<DeleteSandboxQuery>,
 ) -> Result<Response, ApiError> {
-    let kept = app.sandboxes.remove(&scope(&caller), &id, query.keep_workspace).await?;
-    deleted(&app, &caller, &request, &id);
+    let kept = app.sandboxes.remove(&scope(&caller), &id, reclaim_policy(query.keep_workspace)).await?;
+    record_deletion(&app, &caller, &request, &id);
     Ok(match kept {
-        Kept::Nothing => StatusCode::NO_CONTENT.into_response(),
-        Kept::Directory(path) => {
+        KeptWorkspace::None => StatusCode::NO_CONTENT.into_response(),
+        KeptWorkspace::Directory(path) => {
             let workspace_path = Some(path.to_string_lossy().into_owned());
-            Json(DeletedSandbox { id, workspace_path, snapshot: None }).into_response()
+            Json(DeleteSandboxResult { id, workspace_path, snapshot: None }).into_response()
         }
-        Kept::Snapshot(snapshot) => {
-            Json(DeletedSandbox { id, workspace_path: None, snapshot: Some(snapshot.to_string()) })
+        KeptWorkspace::Snapshot(snapshot) => {
+            Json(DeleteSandboxResult { id, workspace_path: None, snapshot: Some(snapshot.to_string()) })
                 .into_response()
         }
     })
 }
 
-fn deleted(app: &App, caller: &Caller, request: &RequestId, id: &str) {
+fn reclaim_policy(keep_workspace: bool) -> ReclaimPolicy {
+    if keep_workspace { ReclaimPolicy::Keep } else { ReclaimPolicy::Delete }
+}
+
+fn record_deletion(app: &App, caller: &Caller, request: &RequestId, id: &str) {
     let sandbox_id = Some(id.to_owned());
     app.audit.record(Entry { sandbox_id, ..Entry::by("sandbox.deleted", caller, request, json!({})) });
 }
 
-/// Delete several sandboxes, at most 1,000: as many as one fork creates.
+/// Delete several sandboxes.
+///
+/// The response is 200 even if some could not be deleted; `failed` lists them.
 #[utoipa::path(post, path = "/api/v1/sandboxes/batch-delete", tag = "sandboxes", operation_id = "delete_sandboxes", request_body = BatchDelete, responses(
-    (status = 200, description = "Results", body = BatchDeleted),
-    (status = "default", description = "An error", body = ErrorBody),
+    (status = 200, description = "Result for each sandbox", body = BatchDeleteResult),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn remove_many(
     State(app): State<App>,
     caller: Caller,
     request: RequestId,
-    Json(order): Json<BatchDelete>,
-) -> Result<Json<BatchDeleted>, ApiError> {
-    if order.ids.is_empty() || order.ids.len() > BATCH_MAX {
+    Json(body): Json<BatchDelete>,
+) -> Result<Json<BatchDeleteResult>, ApiError> {
+    if body.ids.is_empty() || body.ids.len() > BATCH_MAX {
         let message = format!("1 to {BATCH_MAX} ids are allowed");
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "ids"));
     }
     let scope = scope(&caller);
     let permit = app.work_limits.read(&caller.owner).await;
-    let found = app.sandboxes.find_many(&scope, order.ids).await?;
+    let found = app.sandboxes.find_many(&scope, body.ids).await?;
     drop(permit);
     let (mut succeeded, mut failed) = (Vec::new(), Vec::new());
-    for (id, removed) in app.sandboxes.remove_many(&scope, found, order.keep_workspace).await {
+    for (id, removed) in app.sandboxes.remove_many(&scope, found, reclaim_policy(body.keep_workspace)).await {
         match removed {
             Ok(_) => {
-                deleted(&app, &caller, &request, &id);
+                record_deletion(&app, &caller, &request, &id);
                 succeeded.push(id);
             }
             Err(error) => failed.push(BatchFailure { id, error: ApiError::from(error).message().to_owned() }),
         }
     }
-    Ok(Json(BatchDeleted { succeeded, failed }))
+    Ok(Json(BatchDeleteResult { succeeded, failed }))
 }
 
 /// Extend the lifetime of a sandbox.
-#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/extend", tag = "sandboxes", operation_id = "extend_sandbox", params(("id" = String, Path)), request_body = ExtendSandbox, responses(
-    (status = 200, description = "The sandbox", body = Sandbox),
-    (status = "default", description = "An error", body = ErrorBody),
+///
+/// Fails with `LIFETIME_EXCEEDED` if the whole lifetime would exceed `MAX_SANDBOX_LIFETIME` of the server.
+#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/extend", tag = "sandboxes", operation_id = "extend_sandbox", params(("id" = String, Path, description = "Id of the sandbox")), request_body = ExtendSandbox, responses(
+    (status = 200, description = "Sandbox", body = Sandbox),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn extend(
     State(app): State<App>,
     caller: Caller,
     request: RequestId,
     Path(id): Path<String>,
-    Json(order): Json<ExtendSandbox>,
+    Json(body): Json<ExtendSandbox>,
 ) -> Result<Json<Sandbox>, ApiError> {
-    let view = app.sandboxes.extend(&scope(&caller), &id, order.seconds).await?;
-    let (sandbox_id, details) = (Some(id), json!({ "seconds": order.seconds }));
+    let view = app.sandboxes.extend(&scope(&caller), &id, body.seconds).await?;
+    let (sandbox_id, details) = (Some(id), json!({ "seconds": body.seconds }));
     app.audit.record(Entry { sandbox_id, ..Entry::by("sandbox.extended", &caller, &request, details) });
     Ok(Json(sandbox_to_api(view)?))
 }
 
-/// Get the last lines of output of all commands of a sandbox, in the order of time.
-#[utoipa::path(get, path = "/api/v1/sandboxes/{id}/logs", tag = "sandboxes", operation_id = "sandbox_logs", params(("id" = String, Path), LogsQuery), responses(
-    (status = 200, description = "The lines", body = Logs),
-    (status = "default", description = "An error", body = ErrorBody),
+/// Get the logs of a sandbox.
+///
+/// The logs are the last lines of output of all its commands, ordered by time.
+#[utoipa::path(get, path = "/api/v1/sandboxes/{id}/logs", tag = "sandboxes", operation_id = "sandbox_logs", params(("id" = String, Path, description = "Id of the sandbox"), LogsQuery), responses(
+    (status = 200, description = "Lines of output", body = Logs),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn logs(
     State(app): State<App>,
@@ -320,9 +318,9 @@ async fn logs(
 }
 
 /// Get the resource usage of a sandbox.
-#[utoipa::path(get, path = "/api/v1/sandboxes/{id}/stats", tag = "sandboxes", operation_id = "sandbox_stats", params(("id" = String, Path)), responses(
-    (status = 200, description = "The resource usage", body = SandboxStats),
-    (status = "default", description = "An error", body = ErrorBody),
+#[utoipa::path(get, path = "/api/v1/sandboxes/{id}/stats", tag = "sandboxes", operation_id = "sandbox_stats", params(("id" = String, Path, description = "Id of the sandbox")), responses(
+    (status = 200, description = "Resource usage", body = SandboxStats),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn stats(
     State(app): State<App>,

@@ -1,8 +1,7 @@
-//! Listening, and stopping.
+//! Listeners, connections and graceful shutdown.
 //!
-//! Told to stop, the server goes on listening to say so: new requests are refused with `SHUTTING_DOWN` while those
-//! under way may end, for `SHUTDOWN_TIMEOUT` at most. Shortly before that, long work is cancelled, so that its clients
-//! still hear of it.
+//! During a shutdown the server keeps listening and refuses new requests with `SHUTTING_DOWN`. Requests in progress have
+//! `SHUTDOWN_TIMEOUT` to finish. Shortly before it, long-running work is cancelled, so that clients still get an error.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -22,36 +21,36 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
 use crate::app::App;
-use crate::connections::{Connection, Connections, Limits, Spare};
+use crate::connections::{Connection, Connections, Limits, ReservedDescriptor};
 use crate::health::metrics_router;
-use crate::part::Part;
 use crate::request_id::Peer;
+use crate::route_group::RouteGroup;
 use crate::router::router;
 use crate::shutdown::Shutdown;
 use crate::tls::{self, TlsError};
 use crate::write_timeout::WriteTimeout;
 
-/// Longest wait for a TLS handshake.
+/// Timeout of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for the headers of the next request on an authenticated connection. Others are closed earlier: see
 /// `connections.rs`.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout for a client to read more of its response.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Unsent bytes that the kernel buffers for a connection (`TCP_NOTSENT_LOWAT`). Half of them must be sent within
 /// [`WRITE_TIMEOUT`].
 #[cfg(target_os = "linux")]
-const UNSENT_MAX: u32 = 128 << 10;
+const UNSENT_BYTES_MAX: u32 = 128 << 10;
 /// Timeout for sending responses that are complete when the server stops.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time before the end of `SHUTDOWN_TIMEOUT` at which long work is cancelled; at most half of it.
+/// Time before `SHUTDOWN_TIMEOUT` at which long-running work is cancelled; at most half of the timeout.
 const CANCEL_BEFORE: Duration = Duration::from_secs(2);
 /// Timeout for detaching from sandboxes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause between two attempts to accept when the process has no file descriptors left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Consecutive failures to accept after which waiting connections are refused instead of left waiting.
-const ACCEPT_ATTEMPTS: u32 = 20;
+/// Interval between attempts to accept when the process is out of file descriptors.
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(50);
+/// Number of consecutive failures to accept after which pending connections are refused.
+const ACCEPT_FAILURES_MAX: u32 = 20;
 /// Response on a connection above the connection limit.
 const CONNECTION_LIMIT_RESPONSE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
@@ -60,20 +59,20 @@ const CONNECTION_LIMIT_RESPONSE: &[u8] =
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum ServeError {
-    #[error("cannot listen on {address}: {source}\nhint: {setting} chooses another port")]
+    #[error("cannot listen on {address}: {source}\nhint: {setting} sets another port")]
     Listen { address: SocketAddr, setting: &'static str, source: io::Error },
     #[error(transparent)]
     Tls(#[from] TlsError),
-    #[error("the API's description cannot be written: {0}")]
-    Description(#[from] serde_json::Error),
+    #[error("cannot generate the OpenAPI document: {0}")]
+    Document(#[from] serde_json::Error),
 }
 
-/// Address on which a server listens.
+/// Address of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
     /// Address and port.
     pub socket: SocketAddr,
-    /// True if it uses TLS.
+    /// True if the scheme is `https`.
     pub tls: bool,
 }
 
@@ -83,7 +82,7 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// A server that listens, and answers once it runs.
+/// Server that is bound to its ports and serves requests once [`Server::run`] is called.
 pub struct Server {
     app: App,
     api: Listener,
@@ -98,12 +97,12 @@ struct Listener {
 }
 
 impl Server {
-    /// Listens where the settings say.
-    pub async fn bind(app: App, parts: Vec<Part>) -> Result<Self, ServeError> {
+    /// Listens on the ports of the settings.
+    pub async fn bind(app: App, groups: Vec<RouteGroup>) -> Result<Self, ServeError> {
         let settings = &app.settings;
         let tls = settings.tls_cert.as_ref().zip(settings.tls_key.as_ref());
         let tls = tls.map(|(certificate, key)| tls::acceptor(certificate, key)).transpose()?;
-        let connections = Connections::new(Limits::of(settings));
+        let connections = Connections::new(Limits::from_settings(settings));
         let listener = listen(settings.api_host, settings.api_port, "API_PORT").await?;
         let metrics = match settings.metrics_port {
             Some(port) => {
@@ -113,7 +112,7 @@ impl Server {
             }
             None => None,
         };
-        let api = Listener { listener, tls, router: router(app.clone(), parts)?, connections };
+        let api = Listener { listener, tls, router: router(app.clone(), groups)?, connections };
         Ok(Self { app, api, metrics })
     }
 
@@ -122,24 +121,24 @@ impl Server {
         Ok(Address { socket: self.api.listener.local_addr()?, tls: self.api.tls.is_some() })
     }
 
-    /// Returns the address of the metrics that need no key, if there is one.
+    /// Returns the address of `METRICS_PORT`; `None` if that is not set.
     pub fn metrics_address(&self) -> io::Result<Option<SocketAddr>> {
         self.metrics.as_ref().map(|metrics| metrics.listener.local_addr()).transpose()
     }
 
-    /// Answers until the app's [`Shutdown`](crate::Shutdown) begins and what was under way has ended.
+    /// Serves requests until the [`Shutdown`](crate::Shutdown) of the app begins and running requests have finished.
     pub async fn run(self) {
-        // Begins later than the app's: first requests end, then connections.
-        let connections = Shutdown::new();
+        // Begins after the shutdown of the app: first requests finish, then connections close.
+        let connection_shutdown = Shutdown::new();
         let Self { app, api, metrics } = self;
         tokio::select! {
-            () = accept(&api, &connections) => {}
-            () = accept_optional(metrics.as_ref(), &connections) => {}
+            () = accept(&api, &connection_shutdown) => {}
+            () = accept_optional(metrics.as_ref(), &connection_shutdown) => {}
             () = drain(&app) => {}
         }
         drop((api, metrics));
-        connections.begin();
-        if tokio::time::timeout(FLUSH_TIMEOUT, connections.idle()).await.is_err() {
+        connection_shutdown.begin();
+        if tokio::time::timeout(FLUSH_TIMEOUT, connection_shutdown.idle()).await.is_err() {
             tracing::warn!("open connections closed at shutdown");
         }
         let close = async {
@@ -156,7 +155,7 @@ impl Server {
     }
 }
 
-/// Listens on a port that a setting chose.
+/// Listens on a port. Errors name `setting`.
 pub(crate) async fn listen(
     host: IpAddr,
     port: u16,
@@ -166,40 +165,40 @@ pub(crate) async fn listen(
     TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, setting, source })
 }
 
-/// Waits until the server is told to stop, and then for what is under way.
+/// Waits until the shutdown begins and requests in progress have finished, at most for `SHUTDOWN_TIMEOUT`.
 async fn drain(app: &App) {
     app.shutdown.begun().await;
-    tracing::info!("stopping");
+    tracing::info!("shutdown started");
     let timeout = app.settings.shutdown_timeout;
     let before = CANCEL_BEFORE.min(timeout / 2);
     if tokio::time::timeout(timeout - before, app.shutdown.idle()).await.is_ok() {
-        app.shutdown.work().cancel();
+        app.shutdown.cancel().cancel();
         return;
     }
-    app.shutdown.work().cancel();
+    app.shutdown.cancel().cancel();
     if tokio::time::timeout(before, app.shutdown.idle()).await.is_err() {
         tracing::warn!("requests in progress aborted at shutdown");
     }
 }
 
-async fn accept_optional(listener: Option<&Listener>, connections: &Shutdown) {
+async fn accept_optional(listener: Option<&Listener>, shutdown: &Shutdown) {
     match listener {
-        Some(listener) => accept(listener, connections).await,
+        Some(listener) => accept(listener, shutdown).await,
         None => std::future::pending().await,
     }
 }
 
 async fn accept(listener: &Listener, shutdown: &Shutdown) {
-    let (mut spare, mut failures) = (Spare::new(), 0);
+    let (mut reserved, mut failures) = (ReservedDescriptor::new(), 0);
     loop {
         listener.connections.wait_for_closing().await;
         match listener.listener.accept().await {
             Ok((stream, peer)) => {
                 failures = 0;
-                let Some(connection) = listener.connections.enter(peer.ip()) else {
+                let Some(connection) = listener.connections.register(peer.ip()) else {
                     tracing::debug!(%peer, "connection refused: connection limit reached");
                     if listener.tls.is_none() {
-                        // A new connection has room for so few bytes; otherwise the client just sees it closed.
+                        // The send buffer of a new connection has room for this. If not, the client only sees the close.
                         let _ = rustix::io::write(&stream, CONNECTION_LIMIT_RESPONSE);
                     }
                     continue;
@@ -211,18 +210,18 @@ async fn accept(listener: &Listener, shutdown: &Shutdown) {
                 tracing::warn!(%error, "failed to accept a connection");
                 listener.connections.close_idle_unauthenticated();
                 failures += 1;
-                if failures > ACCEPT_ATTEMPTS {
-                    refuse_one(&listener.listener, &mut spare);
+                if failures > ACCEPT_FAILURES_MAX {
+                    refuse_one(&listener.listener, &mut reserved);
                 }
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
             }
         }
     }
 }
 
-/// Accepts the connection that waits longest and closes it. Uses the spare descriptor, because no other is left.
-fn refuse_one(listener: &TcpListener, spare: &mut Spare) {
-    spare.lend(|| drop(listener.poll_accept(&mut Context::from_waker(Waker::noop()))));
+/// Accepts and closes the oldest pending connection. Uses the reserved descriptor, because no other is available.
+fn refuse_one(listener: &TcpListener, reserved: &mut ReservedDescriptor) {
+    reserved.release_during(|| drop(listener.poll_accept(&mut Context::from_waker(Waker::noop()))));
 }
 
 async fn handle_connection(
@@ -233,7 +232,7 @@ async fn handle_connection(
     connection: Connection,
     shutdown: Shutdown,
 ) {
-    // A keystroke's echo must not wait for more to send. A failure means that the connection is gone already.
+    // The echo of a keystroke must not wait for more data. An error means that the connection is already closed.
     let _ = stream.set_nodelay(true);
     limit_unsent(&stream);
     let Some(tls) = tls else { return serve_http(stream, peer, router, connection, &shutdown).await };
@@ -248,45 +247,45 @@ async fn handle_connection(
     }
 }
 
-/// Limits the unsent bytes that the kernel buffers, so that the write timeout notices a slow client. Without the limit the
-/// kernel takes megabytes at once, and then nothing for minutes.
+/// Limits the unsent bytes that the kernel buffers, so that the write timeout detects a slow client. Without the limit, the
+/// kernel accepts megabytes at once, and then nothing for minutes.
 fn limit_unsent(stream: &TcpStream) {
     #[cfg(target_os = "linux")]
-    // A failure means that the connection is gone already.
-    let _ = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_MAX);
+    // An error means that the connection is already closed.
+    let _ = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
     #[cfg(not(target_os = "linux"))]
     let _ = stream;
 }
 
-async fn serve_http<S>(stream: S, peer: IpAddr, router: Router, place: Connection, shutdown: &Shutdown)
+async fn serve_http<S>(stream: S, peer: IpAddr, router: Router, connection: Connection, shutdown: &Shutdown)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let of_request = place.clone();
+    let request_connection = connection.clone();
     let service = router.map_request(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(Peer(peer));
-        request.extensions_mut().insert(of_request.clone());
+        request.extensions_mut().insert(request_connection.clone());
         request.map(Body::new)
     });
     let _running = shutdown.enter();
-    let connection = http1::Builder::new()
+    let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
+        .header_read_timeout(HEADER_TIMEOUT)
         .serve_connection(
             TokioIo::new(WriteTimeout::new(stream, WRITE_TIMEOUT)),
             TowerToHyperService::new(service),
         )
         .with_upgrades();
-    let mut connection = pin!(connection);
+    let mut served = pin!(served);
     let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
+        ended = served.as_mut() => ended,
         () = shutdown.begun() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+            served.as_mut().graceful_shutdown();
+            served.await
         }
-        () = place.closed() => return tracing::debug!(%peer, "idle connection closed"),
+        () = connection.closed() => return tracing::debug!(%peer, "idle connection closed"),
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, %peer, "connection ended early");
+        tracing::debug!(%error, %peer, "connection failed");
     }
 }

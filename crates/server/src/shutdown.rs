@@ -1,36 +1,36 @@
-//! Stopping: everybody is told, and what is under way may end.
+//! Graceful shutdown: notification of tasks, and the count of work in progress.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 use workspace_state::Cancel;
 
-/// Tells that the server is stopping, and counts what is under way. Clones are the same.
+/// Shutdown flag and count of work in progress. Clones share both.
 #[derive(Debug, Clone)]
 pub struct Shutdown {
     begun: Arc<watch::Sender<bool>>,
     running: Arc<watch::Sender<usize>>,
-    work: Cancel,
+    cancel: Cancel,
 }
 
 impl Shutdown {
     /// Creates a shutdown that has not begun.
     pub fn new() -> Self {
-        Self::with_work(Cancel::new())
+        Self::with_cancel(Cancel::new())
     }
 
     /// Creates a shutdown whose cancellation flag is shared with others.
-    pub(crate) fn with_work(work: Cancel) -> Self {
-        Self { begun: Arc::new(watch::Sender::new(false)), running: Arc::new(watch::Sender::new(0)), work }
+    pub(crate) fn with_cancel(cancel: Cancel) -> Self {
+        Self { begun: Arc::new(watch::Sender::new(false)), running: Arc::new(watch::Sender::new(0)), cancel }
     }
 
-    /// Returns the flag that stops long work in threads, whose requests would not end in time. What works for
-    /// one request has a child of it.
-    pub fn work(&self) -> &Cancel {
-        &self.work
+    /// Returns the flag that cancels long work in threads shortly before `SHUTDOWN_TIMEOUT` ends. Work of one request uses a
+    /// child of it.
+    pub fn cancel(&self) -> &Cancel {
+        &self.cancel
     }
 
-    /// Begins to stop.
+    /// Begins the shutdown.
     pub fn begin(&self) {
         self.begun.send_replace(true);
     }
@@ -40,24 +40,24 @@ impl Shutdown {
         *self.begun.borrow()
     }
 
-    /// Waits until it begins. Streams watch this, to say goodbye.
+    /// Waits until the shutdown begins. Streams wait for it to end with a message.
     pub async fn begun(&self) {
-        // It fails only when the sender is gone, and that is `self`.
+        // It fails only if the sender was dropped, and `self` has it.
         let _ = self.begun.subscribe().wait_for(|begun| *begun).await;
     }
 
-    /// Counts something as under way for as long as the guard lives.
-    pub fn enter(&self) -> Running {
+    /// Counts a request or a connection as in progress until the guard is dropped.
+    pub fn enter(&self) -> RunningGuard {
         self.running.send_modify(|count| *count += 1);
-        Running(Arc::clone(&self.running))
+        RunningGuard(Arc::clone(&self.running))
     }
 
-    /// Returns the number of requests in progress.
-    pub fn under_way(&self) -> usize {
+    /// Returns the number of living guards.
+    pub fn in_progress(&self) -> usize {
         *self.running.borrow()
     }
 
-    /// Waits until nothing is under way.
+    /// Waits until all guards are dropped.
     pub async fn idle(&self) {
         let _ = self.running.subscribe().wait_for(|count| *count == 0).await;
     }
@@ -69,11 +69,11 @@ impl Default for Shutdown {
     }
 }
 
-/// Something that is under way: a request until its answer was sent, a terminal until it is closed.
+/// Guard of work in progress: a request until its response has been sent, a terminal until it is closed.
 #[derive(Debug)]
-pub struct Running(Arc<watch::Sender<usize>>);
+pub struct RunningGuard(Arc<watch::Sender<usize>>);
 
-impl Drop for Running {
+impl Drop for RunningGuard {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count = count.saturating_sub(1));
     }

@@ -1,4 +1,4 @@
-//! `/api/v1/snapshots`: file trees at moments in time, each for those whose it is.
+//! `/api/v1/snapshots`: snapshots with their trees, files and differences, by owner.
 
 mod body;
 mod content;
@@ -22,13 +22,13 @@ use serde_json::json;
 use utoipa::OpenApi;
 use workspace_api::error::ErrorBody;
 use workspace_api::snapshots::{
-    ListSnapshotsQuery, Snapshot, SnapshotList, UploadSnapshotQuery, UploadedSnapshot,
+    ListSnapshotsQuery, Snapshot, SnapshotList, UploadSnapshotQuery, UploadSnapshotResult,
 };
 use workspace_state::NewSnapshot;
 
 use conversion::{ListOptions, Pairs, UploadOptions, upload_to_api};
-pub(crate) use conversion::{check_diff, check_page, skipped, snapshot_to_api};
-pub(crate) use diff::{LIMIT as DIFF_LIMIT, insight_diff, plain_diff};
+pub(crate) use conversion::{check_diff, check_page, page_offset, snapshot_to_api};
+pub(crate) use diff::{LIMIT_DEFAULT as DIFF_LIMIT, insight_diff, plain_diff};
 pub use owners::Snapshots;
 pub(crate) use patches::Patches;
 pub(crate) use tree::open;
@@ -36,25 +36,23 @@ pub(crate) use work_limits::WorkPermit;
 
 use crate::app::App;
 use crate::audit::Entry;
-use crate::caller::Caller;
+use crate::caller::{Caller, scope};
 use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
-use crate::part::Part;
 use crate::request_id::RequestId;
-use crate::sandboxes::scope;
+use crate::route_group::RouteGroup;
 use crate::store::blocking;
 
 #[derive(OpenApi)]
 #[openapi(paths(list, upload, fetch, remove, diff::compare, tree::root, tree::list, files::content))]
 struct Document;
 
-/// Timeout for the removal of a snapshot to wait for the files of deleted sandboxes.
+/// Timeout for waiting until the files of deleted sandboxes are removed, before a snapshot is removed.
 const DELETED_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Returns the routes of this file and those below it.
-pub(crate) fn part() -> Part {
+pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
-        // An archive is as large as `MAX_UPLOAD` allows; it goes to the store as it comes.
+        // `MAX_UPLOAD` limits the archive instead; it is written to the store as it arrives.
         .route("/api/v1/snapshots", get(list).post(upload).layer(DefaultBodyLimit::disable()))
         .route("/api/v1/snapshots/{id}", get(fetch).delete(remove))
         .route("/api/v1/snapshots/{a}/diff/{b}", get(diff::compare))
@@ -63,13 +61,13 @@ pub(crate) fn part() -> Part {
         .route("/api/v1/snapshots/{id}/tree/{*path}", get(tree::list))
         .route("/api/v1/snapshots/{id}/files/", get(files::content))
         .route("/api/v1/snapshots/{id}/files/{*path}", get(files::content));
-    Part { open: Router::new(), closed: routes, document: Document::openapi() }
+    RouteGroup::authenticated(routes, Document::openapi())
 }
 
-/// List snapshots, newest first.
+/// List snapshots, the newest first.
 #[utoipa::path(get, path = "/api/v1/snapshots", tag = "snapshots", operation_id = "list_snapshots", params(ListSnapshotsQuery), responses(
-    (status = 200, description = "A page", body = SnapshotList),
-    (status = "default", description = "An error", body = ErrorBody),
+    (status = 200, description = "Page of snapshots", body = SnapshotList),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn list(
     State(app): State<App>,
@@ -81,13 +79,13 @@ async fn list(
     Ok(Json(app.snapshots().page(&scope(&caller), query).await?))
 }
 
-/// Create a snapshot from a tar archive, plain or compressed with gzip or zstd.
+/// Upload a snapshot.
 ///
-/// Set-id bits are dropped.
+/// The body is a tar archive, which may be compressed with gzip or zstd. Set-user-id and set-group-id bits are dropped.
 #[utoipa::path(post, path = "/api/v1/snapshots", tag = "snapshots", operation_id = "upload_snapshot", params(UploadSnapshotQuery),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses(
-    (status = 201, description = "The snapshot", body = UploadedSnapshot),
-    (status = "default", description = "An error", body = ErrorBody),
+    (status = 201, description = "New snapshot", body = UploadSnapshotResult),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn upload(
     State(app): State<App>,
@@ -95,7 +93,7 @@ async fn upload(
     request: RequestId,
     Query(pairs): Query<Pairs>,
     body: Body,
-) -> Result<(StatusCode, Json<UploadedSnapshot>), ApiError> {
+) -> Result<(StatusCode, Json<UploadSnapshotResult>), ApiError> {
     let UploadOptions { message, labels } = UploadOptions::parse(pairs)?;
     app.sandboxes.check_snapshot_quota(&scope(&caller), 1).await?;
     let author = caller.owner.clone();
@@ -107,11 +105,9 @@ async fn upload(
 }
 
 /// Get a snapshot.
-///
-/// Its id must be complete.
-#[utoipa::path(get, path = "/api/v1/snapshots/{id}", tag = "snapshots", operation_id = "get_snapshot", params(("id" = String, Path)), responses(
-    (status = 200, description = "The snapshot", body = Snapshot),
-    (status = "default", description = "An error", body = ErrorBody),
+#[utoipa::path(get, path = "/api/v1/snapshots/{id}", tag = "snapshots", operation_id = "get_snapshot", params(("id" = String, Path, description = "Full id of the snapshot")), responses(
+    (status = 200, description = "Snapshot", body = Snapshot),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn fetch(
     State(app): State<App>,
@@ -123,12 +119,13 @@ async fn fetch(
     Ok(Json(blocking(move || snapshot_to_api(snapshot, &store.references()?)).await?))
 }
 
-/// Delete a snapshot that no reference points to and nothing uses.
+/// Delete a snapshot.
 ///
-/// The next garbage collection frees its content.
-#[utoipa::path(delete, path = "/api/v1/snapshots/{id}", tag = "snapshots", operation_id = "delete_snapshot", params(("id" = String, Path)), responses(
-    (status = 204, description = "Deleted"),
-    (status = "default", description = "An error", body = ErrorBody),
+/// Fails with `SNAPSHOT_IN_USE` while a reference, a sandbox or a mount uses it. The next garbage collection frees its
+/// disk space.
+#[utoipa::path(delete, path = "/api/v1/snapshots/{id}", tag = "snapshots", operation_id = "delete_snapshot", params(("id" = String, Path, description = "Full id of the snapshot")), responses(
+    (status = 204, description = "The snapshot was deleted"),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn remove(
     State(app): State<App>,
@@ -136,10 +133,10 @@ async fn remove(
     request: RequestId,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    // The workspace of a sandbox that was just deleted may still be there, and hold on to the snapshot. Nobody waits for the
-    // sandboxes of other owners.
+    // The workspace of a sandbox that was just deleted may still exist and pin the snapshot. Only sandboxes of the caller's
+    // scope are waited for.
     let scope = scope(&caller);
-    app.sandboxes.files_removed_of(&scope, DELETED_TIMEOUT).await;
+    app.sandboxes.wait_for_removed_files_of(&scope, DELETED_TIMEOUT).await;
     let id = app.snapshots().remove(&scope, &id).await?;
     let details = json!({ "snapshot": id.to_string() });
     app.audit.record(Entry::by("snapshot.deleted", &caller, &request, details));

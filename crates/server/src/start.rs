@@ -1,4 +1,4 @@
-//! From settings to a server that listens.
+//! Startup: from settings to a server that listens.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -11,77 +11,80 @@ use workspace_state::{Store, StoreError, set_notice_handler};
 
 use crate::app::App;
 use crate::episode_recovery;
-use crate::first_key::{self, FirstKeyError, Origin};
-use crate::guests::{self, GuestsError};
-use crate::node;
-use crate::part::Part;
-use crate::private::{self, PrivateError};
+use crate::first_key::{self, FirstKeyError, KeyOrigin};
+use crate::guest_port::{self, GuestPortError};
+use crate::node_name;
+use crate::private_file::{self, PrivateFileError};
+use crate::route_group::RouteGroup;
 use crate::runtime;
 use crate::serve::{Address, ServeError, Server};
 use crate::settings::Settings;
 use crate::store::WALK_LIMITS;
 
-/// Why the server does not start.
+/// Error of starting the server.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum StartError {
     #[error(transparent)]
-    Private(#[from] PrivateError),
+    Private(#[from] PrivateFileError),
     #[error(transparent)]
     Catalog(#[from] CatalogError),
-    #[error("cannot use the store of snapshots: {0}")]
+    #[error("cannot use the snapshot store: {0}")]
     Store(#[from] StoreError),
     #[error(transparent)]
     FirstKey(#[from] FirstKeyError),
     #[error(transparent)]
-    Guests(#[from] GuestsError),
+    Guests(#[from] GuestPortError),
     #[error(transparent)]
     Sandboxes(#[from] SandboxError),
     #[error(transparent)]
     Serve(#[from] ServeError),
-    #[error("cannot tell the address: {0}")]
+    #[error("cannot read the address of a listener: {0}")]
     Address(#[from] std::io::Error),
 }
 
-/// A server that listens.
-pub struct Started {
+/// Server that listens but does not respond yet.
+pub struct StartedServer {
     /// Shared state of its routes.
     pub app: App,
-    /// The server, to be run.
+    /// Server to run with [`Server::run`].
     pub server: Server,
-    /// Address of its API.
+    /// Address of the API.
     pub address: Address,
-    /// Address of the metrics that need no key.
+    /// Address of `METRICS_PORT`, if it is set.
     pub metrics: Option<SocketAddr>,
-    /// Address at which guest agents connect over TCP.
+    /// Address for guest agents, with `GUEST_TRANSPORT=tcp`.
     pub guests: Option<SocketAddr>,
     /// Origin of the first key.
-    pub key: Origin,
-    /// Keeps a second server from the same data.
+    pub key: KeyOrigin,
+    /// Lock on `DATA_DIR`. Keep it until the server has stopped: it excludes other servers from the same data.
     pub lock: File,
 }
 
-/// Opens everything and listens. `parts` makes the API, once what it shares is there.
-pub async fn start(settings: Settings, parts: impl FnOnce(&App) -> Vec<Part>) -> Result<Started, StartError> {
-    private::directory(&settings.data_dir)?;
-    private::directory(&settings.workspace_root)?;
-    let lock = private::lock(&settings.data_dir)?;
+/// Opens catalog, store and sandboxes, and listens. `route_groups` is called once the shared state exists.
+pub async fn start(
+    settings: Settings,
+    route_groups: impl FnOnce(&App) -> Vec<RouteGroup>,
+) -> Result<StartedServer, StartError> {
+    private_file::create_directory(&settings.data_dir)?;
+    private_file::create_directory(&settings.workspace_root)?;
+    let lock = private_file::lock(&settings.data_dir)?;
     let catalog = Catalog::open(settings.database_url.0.reveal()).await?;
     let store = open_store(&settings.store_dir).await?;
-    let node = node::name(&settings.data_dir)?;
-    episode_recovery::forget_lost(&catalog, &node, &store).await?;
+    let node = node_name::read_or_create(&settings.data_dir)?;
+    episode_recovery::remove_stale_records(&catalog, &node, &store).await?;
     let key = first_key::ensure(&settings, &node, &catalog).await?;
-    let port = guests::port(&settings).await?;
+    let port = guest_port::listen(&settings).await?;
     let guests = port.as_ref().map(GuestPort::address).transpose()?;
     let sandboxes = runtime::service(&settings, node, catalog.clone(), port).await?;
-    let bound = bind(settings, catalog, sandboxes.clone(), store, parts).await;
+    let bound = bind(settings, catalog, sandboxes.clone(), store, route_groups).await;
     if bound.is_err() {
-        // Sandboxes of the warm pool would outlive it.
+        // Otherwise the sandboxes of the warm pool would outlive this process.
         sandboxes.close().await;
     }
     let (app, server) = bound?;
     let (address, metrics) = (server.address()?, server.metrics_address()?);
-    Ok(Started { app, server, address, metrics, guests, key, lock })
+    Ok(StartedServer { app, server, address, metrics, guests, key, lock })
 }
 
 async fn bind(
@@ -89,18 +92,18 @@ async fn bind(
     catalog: Catalog,
     sandboxes: Service,
     store: Store,
-    parts: impl FnOnce(&App) -> Vec<Part>,
+    route_groups: impl FnOnce(&App) -> Vec<RouteGroup>,
 ) -> Result<(App, Server), StartError> {
     let app = App::new(settings, catalog, sandboxes, &store)?;
-    let parts = parts(&app);
-    let server = Server::bind(app.clone(), parts).await?;
+    let groups = route_groups(&app);
+    let server = Server::bind(app.clone(), groups).await?;
     Ok((app, server))
 }
 
-/// Opens the store, or creates it with access for its owner alone. Other processes may have it open, too.
+/// Opens the store, or creates it with mode 0700. Other processes may have it open, too.
 async fn open_store(path: &Path) -> Result<Store, StartError> {
     set_notice_handler(|notice| tracing::warn!("{notice}"));
-    private::directory(path)?;
+    private_file::create_directory(path)?;
     let path = path.to_owned();
     let opened = spawn_blocking(move || Store::open_or_create(path)).await;
     Ok(opened.map_err(std::io::Error::other)??.with_walk_limits(WALK_LIMITS))

@@ -1,7 +1,7 @@
-//! Streams the output of a command as server-sent events.
+//! Output of a command as a stream of server-sent events.
 //!
-//! Each event has the offset of the byte behind it as its id, so whoever lost the connection goes on from there. A
-//! client that reads slowly slows its own stream: what it has not taken stays in the command's files.
+//! The id of an event is the offset of the byte after it, so that a client can resume a lost stream. A slow client only
+//! slows its own stream: unread output stays in the files of the command.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -21,19 +21,20 @@ use workspace_sandbox::{Output, Piece, Stream};
 
 use crate::process::whole_characters;
 
-/// Chunks that wait for the client.
-const QUEUE: usize = 1;
-/// A chunk is sent when it has so many bytes, or when nothing more is there.
-const CHUNK: usize = 64 << 10;
-/// Bytes that are read at once. One owner may have a thousand streams that are not read.
-const BATCH: usize = 128 << 10;
-/// Bytes of output in one event. JSON may need six for one.
-const EVENT: usize = 16 << 10;
+/// Maximum number of chunks in the queue to the client.
+const QUEUE_MAX: usize = 1;
+/// Size in bytes from which a chunk is sent. A smaller chunk is sent if there is no more output.
+const CHUNK_SIZE: usize = 64 << 10;
+/// Maximum number of bytes per read. It is small, because one owner may have a thousand unread streams.
+const BATCH_SIZE: usize = 128 << 10;
+/// Maximum number of bytes of output in one event. JSON needs up to six bytes for one.
+const EVENT_SIZE: usize = 16 << 10;
 /// Interval of keepalive comments. Proxies close idle connections.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Returns a piece of output as an event, and the offset of the byte behind it.
-fn event<'a>(piece: &'a Piece, id: &'a str, behind: u64) -> (CommandEvent<'a>, u64) {
+/// Converts a piece of output into an event. Returns it with the offset of the byte after it; `end` is the offset after the
+/// previous piece.
+fn event<'a>(piece: &'a Piece, id: &'a str, end: u64) -> (CommandEvent<'a>, u64) {
     match piece {
         Piece::Data { stream, time, offset, data } => {
             let kind = match stream {
@@ -53,15 +54,15 @@ fn event<'a>(piece: &'a Piece, id: &'a str, behind: u64) -> (CommandEvent<'a>, u
             let event = CommandEvent::new(CommandEventKind::Gap, id, now());
             (CommandEvent { from: Some(*from), to: Some(*to), ..event }, *to)
         }
-        Piece::End(end) => {
-            let kind = if end.failed.is_some() { CommandEventKind::Error } else { CommandEventKind::Exit };
+        Piece::End(status) => {
+            let kind = if status.failed.is_some() { CommandEventKind::Error } else { CommandEventKind::Exit };
             let event = CommandEvent {
-                message: end.failed.clone(),
-                exit_code: Some(end.exit_code),
-                timed_out: Some(end.timed_out),
+                message: status.failed.clone(),
+                exit_code: Some(status.exit_code),
+                timed_out: Some(status.timed_out),
                 ..CommandEvent::new(kind, id, now())
             };
-            (event, behind)
+            (event, end)
         }
     }
 }
@@ -70,31 +71,31 @@ fn now() -> i64 {
     jiff::Timestamp::now().as_millisecond()
 }
 
-/// Streams what a command prints. `gone` is done when the client is gone before the end.
+/// Creates a response that streams the output of a command. `on_disconnect` runs if the client disconnects before the end.
 pub(crate) fn events(
     mut output: Output,
     id: String,
     from: u64,
-    gone: impl Future<Output = ()> + Send + 'static,
+    on_disconnect: impl Future<Output = ()> + Send + 'static,
 ) -> Response {
-    let (sender, receiver) = mpsc::channel::<Bytes>(QUEUE);
-    output.set_batch_size(BATCH);
+    let (sender, receiver) = mpsc::channel::<Bytes>(QUEUE_MAX);
+    output.set_batch_size(BATCH_SIZE);
     tokio::spawn(async move {
-        // The first line is there at once, so that the client knows the command's id.
-        let mut behind = from;
-        let hello = Bytes::from(format!(": {id}\n\n"));
-        if sender.send(hello).await.is_err() {
-            return gone.await;
+        // A comment is sent immediately, so that the client knows the id of the command.
+        let mut end = from;
+        let comment = Bytes::from(format!(": {id}\n\n"));
+        if sender.send(comment).await.is_err() {
+            return on_disconnect.await;
         }
         loop {
             let next = tokio::select! {
                 next = timeout(KEEPALIVE_INTERVAL, output.next()) => next,
-                () = sender.closed() => return gone.await,
+                () = sender.closed() => return on_disconnect.await,
             };
             let pieces = match next {
                 Err(_) => {
                     if sender.send(Bytes::from_static(b": waiting\n\n")).await.is_err() {
-                        return gone.await;
+                        return on_disconnect.await;
                     }
                     continue;
                 }
@@ -105,10 +106,10 @@ pub(crate) fn events(
                     return;
                 }
             };
-            let mut pieces = pieces.into_iter().flat_map(parts);
-            while let Some(chunk) = encode(&mut pieces, &id, &mut behind) {
+            let mut pieces = pieces.into_iter().flat_map(split);
+            while let Some(chunk) = encode(&mut pieces, &id, &mut end) {
                 if sender.send(chunk).await.is_err() {
-                    return gone.await;
+                    return on_disconnect.await;
                 }
             }
         }
@@ -117,25 +118,25 @@ pub(crate) fn events(
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-store"),
-        // Proxies that gather answers would hold it up.
+        // Proxies must not buffer the stream.
         (header::HeaderName::from_static("x-accel-buffering"), "no"),
     ];
     (headers, body).into_response()
 }
 
-/// Splits a piece into small events, between characters.
-fn parts(piece: Piece) -> impl Iterator<Item = Piece> {
+/// Splits a piece into pieces of at most [`EVENT_SIZE`] bytes, between characters.
+fn split(piece: Piece) -> impl Iterator<Item = Piece> {
     let mut rest = Some(piece);
     std::iter::from_fn(move || match rest.take()? {
         Piece::Data { stream, time, offset, mut data } => {
-            let taken = match whole_characters(&data, EVENT) {
-                // One that is longer than characters are.
-                0 => data.len().min(EVENT),
+            let taken = match whole_characters(&data, EVENT_SIZE) {
+                // The data is not UTF-8.
+                0 => data.len().min(EVENT_SIZE),
                 taken => taken,
             };
-            let behind = data.split_off(taken);
-            if !behind.is_empty() {
-                rest = Some(Piece::Data { stream, time, offset: offset + taken as u64, data: behind });
+            let tail = data.split_off(taken);
+            if !tail.is_empty() {
+                rest = Some(Piece::Data { stream, time, offset: offset + taken as u64, data: tail });
             }
             Some(Piece::Data { stream, time, offset, data })
         }
@@ -144,19 +145,19 @@ fn parts(piece: Piece) -> impl Iterator<Item = Piece> {
 }
 
 /// Encodes the next chunk of events; `None` if no pieces are left.
-fn encode(pieces: &mut impl Iterator<Item = Piece>, id: &str, behind: &mut u64) -> Option<Bytes> {
+fn encode(pieces: &mut impl Iterator<Item = Piece>, id: &str, end: &mut u64) -> Option<Bytes> {
     let mut text = Vec::new();
-    while text.len() < CHUNK
+    while text.len() < CHUNK_SIZE
         && let Some(piece) = pieces.next()
     {
-        let (event, next) = event(&piece, id, *behind);
-        *behind = next;
+        let (event, next) = event(&piece, id, *end);
+        *end = next;
         text.extend_from_slice(format!("event: {}\nid: {next}\ndata: ", event.kind).as_bytes());
-        // JSON in one line; writing into memory does not fail.
+        // JSON has no line breaks; writing into memory does not fail.
         let _ = serde_json::to_writer(&mut text, &event);
         text.extend_from_slice(b"\n\n");
     }
-    // It may wait for long.
+    // It may be queued for a long time.
     text.shrink_to_fit();
     (!text.is_empty()).then(|| Bytes::from(text))
 }
@@ -167,7 +168,7 @@ mod tests {
     use workspace_sandbox::End;
 
     #[test]
-    fn events_carry_what_was_printed_and_where_to_go_on() {
+    fn events_have_output_and_resume_offsets() {
         let data = |offset, data: &[u8]| Piece::Data {
             stream: Stream::Stdout,
             time: 5,
@@ -176,8 +177,8 @@ mod tests {
         };
         let end = End { exit_code: 3, timed_out: false, failed: None };
         let pieces = [data(10, b"a\nb"), Piece::Gap { from: 13, to: 20 }, data(20, &[0xff]), Piece::End(end)];
-        let mut behind = 10;
-        let text = encode(&mut pieces.into_iter(), "cmd-1", &mut behind).unwrap();
+        let mut end = 10;
+        let text = encode(&mut pieces.into_iter(), "cmd-1", &mut end).unwrap();
         let text = std::str::from_utf8(&text).unwrap();
         let events: Vec<&str> = text.trim_end().split("\n\n").collect();
         assert_eq!(
@@ -198,26 +199,26 @@ mod tests {
             offset: (index * size) as u64,
             data: vec![0; size],
         };
-        let (mut left, mut behind) = ((0..10).map(data).flat_map(parts), 0);
-        let chunks: Vec<Bytes> = std::iter::from_fn(|| encode(&mut left, "cmd-1", &mut behind)).collect();
-        assert!(chunks.iter().all(|chunk| chunk.len() < CHUNK + 6 * EVENT + 1024));
-        assert_eq!(behind, 10 * size as u64);
+        let (mut left, mut end) = ((0..10).map(data).flat_map(split), 0);
+        let chunks: Vec<Bytes> = std::iter::from_fn(|| encode(&mut left, "cmd-1", &mut end)).collect();
+        assert!(chunks.iter().all(|chunk| chunk.len() < CHUNK_SIZE + 6 * EVENT_SIZE + 1024));
+        assert_eq!(end, 10 * size as u64);
         let events = chunks.iter().map(|chunk| String::from_utf8_lossy(chunk).matches("event: ").count());
-        assert_eq!(events.sum::<usize>(), 10 * size / EVENT);
+        assert_eq!(events.sum::<usize>(), 10 * size / EVENT_SIZE);
     }
 
     #[test]
     fn parts_are_cut_between_characters_and_bytes_anywhere() {
         let piece = |data: Vec<u8>| Piece::Data { stream: Stream::Stderr, time: 5, offset: 7, data };
-        let text = "€".repeat(EVENT).into_bytes();
-        for data in [text.clone(), vec![0x80; 3 * EVENT], vec![0xe2; EVENT + 1], Vec::new()] {
+        let text = "€".repeat(EVENT_SIZE).into_bytes();
+        for data in [text.clone(), vec![0x80; 3 * EVENT_SIZE], vec![0xe2; EVENT_SIZE + 1], Vec::new()] {
             let (mut all, mut next) = (Vec::new(), 7);
-            for part in parts(piece(data.clone())) {
+            for part in split(piece(data.clone())) {
                 let Piece::Data { stream: Stream::Stderr, time: 5, offset, data: part } = part else {
                     panic!("a part is of the same stream and time");
                 };
                 assert_eq!(offset, next);
-                assert!(part.len() <= EVENT && (data != text || std::str::from_utf8(&part).is_ok()));
+                assert!(part.len() <= EVENT_SIZE && (data != text || std::str::from_utf8(&part).is_ok()));
                 next += part.len() as u64;
                 all.extend(part);
             }

@@ -1,4 +1,4 @@
-//! `/api/v1/stats` and `/api/v1/gc`: the server as a whole, for admins.
+//! `/api/v1/stats` and `/api/v1/gc`: statistics and garbage collection, for admins.
 
 use axum::Router;
 use axum::extract::State;
@@ -14,29 +14,28 @@ use crate::audit::Entry;
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::Json;
-use crate::part::Part;
 use crate::request_id::RequestId;
+use crate::route_group::RouteGroup;
 
 #[derive(OpenApi)]
 #[openapi(paths(stats, collect))]
 struct Document;
 
-/// Returns the routes of this file.
-pub(crate) fn part() -> Part {
+pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new().route("/api/v1/stats", get(stats)).route("/api/v1/gc", post(collect));
-    Part { open: Router::new(), closed: routes, document: Document::openapi() }
+    RouteGroup::authenticated(routes, Document::openapi())
 }
 
 /// Get statistics of the server.
 ///
 /// Admins only.
 #[utoipa::path(get, path = "/api/v1/stats", tag = "system", operation_id = "system_stats", responses(
-    (status = 200, description = "The statistics", body = SystemStats),
-    (status = "default", description = "An error", body = ErrorBody),
+    (status = 200, description = "Statistics", body = SystemStats),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn stats(State(app): State<App>, caller: Caller) -> Result<Json<SystemStats>, ApiError> {
     caller.require_admin()?;
-    let counts = app.catalog.sandboxes().counts(&app.sandboxes.settings().node).await?;
+    let counts = app.catalog.sandboxes().count_by_state(&app.sandboxes.settings().server).await?;
     let of = |wanted| counts.iter().filter(|(state, _)| *state == wanted).map(|(_, count)| count).sum();
     Ok(Json(SystemStats {
         sandboxes: SandboxCounts {
@@ -46,7 +45,7 @@ async fn stats(State(app): State<App>, caller: Caller) -> Result<Json<SystemStat
             error: of(SandboxState::Error),
         },
         resources: machine(&app.settings.data_dir).map_err(ApiError::internal)?,
-        nfs: NfsStats { mode: app.settings.nfs_mode.as_str().to_owned(), connections: 0 },
+        nfs: NfsStats { mode: "off".to_owned(), connections: 0 },
         uptime: app.since.elapsed().as_secs(),
     }))
 }
@@ -65,12 +64,12 @@ fn machine(data: &std::path::Path) -> std::io::Result<MachineUsage> {
     })
 }
 
-/// Collect garbage: remove expired and orphaned sandboxes, orphaned workspaces, and unused layers.
+/// Run a garbage collection.
 ///
-/// Admins only.
+/// Removes expired and orphaned sandboxes, orphaned workspaces, and unused layers. Admins only.
 #[utoipa::path(post, path = "/api/v1/gc", tag = "system", responses(
     (status = 200, description = "Result of the collection", body = GcReport),
-    (status = "default", description = "An error", body = ErrorBody),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn collect(
     State(app): State<App>,

@@ -1,4 +1,4 @@
-//! `/api/v1/templates`: what sandboxes can be made from.
+//! `/api/v1/templates`: root filesystems of sandboxes.
 
 use std::time::Duration;
 
@@ -22,32 +22,33 @@ use crate::app::App;
 use crate::audit::Entry;
 use crate::caller::Caller;
 use crate::error::ApiError;
-use crate::error_mapping::{is_full, no_room};
+use crate::error_mapping::{disk_full, is_full};
 use crate::extract::{Json, Path};
-use crate::part::Part;
 use crate::request_id::RequestId;
-use crate::time::time;
+use crate::route_group::RouteGroup;
+use crate::time::format_millis;
 
-/// Idle timeout of an import.
+/// Timeout for receiving the next piece of an archive.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(OpenApi)]
 #[openapi(paths(list, import, remove))]
 struct Document;
 
-/// Returns the routes of this file.
-pub(crate) fn part() -> Part {
+pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
         .route("/api/v1/templates", get(list))
-        // An archive is as large as it is; it goes to disk as it comes.
+        // `MAX_TEMPLATE` limits the archive instead; it is written to disk as it arrives.
         .route("/api/v1/templates/{name}", put(import).delete(remove).layer(DefaultBodyLimit::disable()));
-    Part { open: Router::new(), closed: routes, document: Document::openapi() }
+    RouteGroup::authenticated(routes, Document::openapi())
 }
 
-/// List templates, present ones and others that are known.
+/// List templates.
+///
+/// The list includes templates that are known but not on this machine (`present` is false).
 #[utoipa::path(get, path = "/api/v1/templates", tag = "templates", operation_id = "list_templates", responses(
-    (status = 200, description = "The templates", body = Vec<Template>),
-    (status = "default", description = "An error", body = ErrorBody),
+    (status = 200, description = "Templates", body = Vec<Template>),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn list(State(app): State<App>, _: Caller) -> Result<Json<Vec<Template>>, ApiError> {
     let templates = app.sandboxes.templates().await?;
@@ -60,7 +61,7 @@ fn template_to_api(template: runtime::Template) -> Result<Template, ApiError> {
         name: template.name,
         description: template.description,
         size: template.size,
-        created_at: template.created_at.map(time).transpose()?,
+        created_at: template.created_at.map(format_millis).transpose()?,
         present: template.present,
         fetch: template.fetch,
     })
@@ -68,13 +69,13 @@ fn template_to_api(template: runtime::Template) -> Result<Template, ApiError> {
 
 /// Import a template.
 ///
-/// The body is a tar archive, plain or compressed: of a root filesystem, the output of `docker save`, or an OCI
-/// layout. Admins only.
+/// The body is a tar archive, which may be compressed with gzip or zstd: a root filesystem, the output of `docker save`,
+/// or an OCI image layout. Admins only.
 #[utoipa::path(put, path = "/api/v1/templates/{name}", tag = "templates", operation_id = "import_template",
-    params(("name" = String, Path)),
+    params(("name" = String, Path, description = "Name of the template")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses(
-    (status = 201, description = "The template", body = Template),
-    (status = "default", description = "An error", body = ErrorBody),
+    (status = 201, description = "New template", body = Template),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn import(
     State(app): State<App>,
@@ -90,7 +91,7 @@ async fn import(
     }
     let _permit = app.work_limits.template(&caller.owner).await?;
     let archive = receive(&app, body, max_bytes).await?;
-    let options = ImportOptions { max_bytes, cancel: app.shutdown.work().child() };
+    let options = ImportOptions { max_bytes, cancel: app.shutdown.cancel().child() };
     let known = app.sandboxes.import_template(&name, archive, options).await?;
     app.audit.record(Entry::by("template.imported", &caller, &request, json!({ "template": name })));
     let template = runtime::Template {
@@ -109,26 +110,27 @@ async fn import(
 async fn receive(app: &App, body: Body, max_bytes: u64) -> Result<std::fs::File, ApiError> {
     let mut file = tokio::fs::File::from_std(app.sandboxes.receive_template()?);
     let mut pieces = body.into_data_stream();
-    let (mut kept, mut length) = (Ok(()), 0);
+    let (mut written, mut length) = (Ok(()), 0);
     loop {
         let next = tokio::time::timeout(IDLE_TIMEOUT, pieces.next()).await;
-        let next = next
-            .map_err(|_| ApiError::new(error_codes::REQUEST_TIMEOUT, "the archive did not come in time"))?;
+        let next = next.map_err(|_| {
+            ApiError::new(error_codes::REQUEST_TIMEOUT, "the archive was not received in time")
+        })?;
         let Some(piece) = next else { break };
-        let broken = |_| ApiError::new(error_codes::INVALID_REQUEST, "the archive did not come whole");
+        let broken = |_| ApiError::new(error_codes::INVALID_REQUEST, "the archive is incomplete");
         let piece = piece.map_err(broken)?;
         length += piece.len() as u64;
         if length > max_bytes {
             return Err(too_large(max_bytes));
         }
-        if kept.is_ok() {
-            kept = file.write_all(&piece).await;
+        if written.is_ok() {
+            written = file.write_all(&piece).await;
         }
     }
-    if kept.is_ok() {
-        kept = file.flush().await;
+    if written.is_ok() {
+        written = file.flush().await;
     }
-    kept.map_err(|error| if is_full(&error) { no_room() } else { ApiError::internal(error) })?;
+    written.map_err(|error| if is_full(&error) { disk_full() } else { ApiError::internal(error) })?;
     Ok(file.into_std().await)
 }
 
@@ -139,13 +141,13 @@ fn too_large(max: u64) -> ApiError {
         .detail("setting", "MAX_TEMPLATE")
 }
 
-/// Remove a template that no sandbox uses.
+/// Delete a template.
 ///
-/// Admins only.
+/// Admins only. Fails with `TEMPLATE_IN_USE` while a sandbox uses it.
 #[utoipa::path(delete, path = "/api/v1/templates/{name}", tag = "templates", operation_id = "remove_template",
-    params(("name" = String, Path)), responses(
+    params(("name" = String, Path, description = "Name of the template")), responses(
     (status = 204, description = "Deleted"),
-    (status = "default", description = "An error", body = ErrorBody),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn remove(
     State(app): State<App>,

@@ -8,19 +8,19 @@ use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
-/// Why the certificate cannot be used.
+/// Error of loading certificate and key.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum TlsError {
     #[error("{setting} {path}: {source}\nhint: it must be a PEM file")]
     File { setting: &'static str, path: PathBuf, source: pem::Error },
-    #[error("TLS_CERT {path} holds no certificate")]
+    #[error("TLS_CERT {path} contains no certificate")]
     Empty { path: PathBuf },
     #[error("certificate and key cannot be used: {0}")]
     Unusable(rustls::Error),
 }
 
-/// Creates the acceptor for TLS connections with that certificate chain and key.
+/// Creates the acceptor of TLS connections from PEM files.
 pub(crate) fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, TlsError> {
     let failed = |setting, path: &Path| {
         let path = path.to_owned();

@@ -1,4 +1,4 @@
-//! A stream that gives up on a peer which takes nothing of what is written.
+//! Stream with a write timeout.
 
 use std::io;
 use std::pin::Pin;
@@ -8,13 +8,13 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// A stream whose writes fail when the peer has taken no byte for `limit`, so that an answer which nobody reads does
-/// not stay in memory for as long as its client likes.
+/// Stream whose writes fail if the peer accepts no byte for `limit`, so that a client that does not read cannot keep its
+/// response in memory.
 #[derive(Debug)]
 pub(crate) struct WriteTimeout<S> {
     stream: S,
     limit: Duration,
-    /// Runs while a write waits for the peer.
+    /// Deadline of a write that waits for the peer; `None` if no write waits.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
@@ -25,7 +25,8 @@ impl<S> WriteTimeout<S> {
 }
 
 impl<S: AsyncWrite + Unpin> WriteTimeout<S> {
-    fn limited<T>(
+    /// Polls a write, and fails once it has been pending for `limit`.
+    fn poll_with_deadline<T>(
         &mut self,
         context: &mut Context<'_>,
         write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
@@ -56,7 +57,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.limited(context, |stream, context| stream.poll_write(context, bytes))
+        self.poll_with_deadline(context, |stream, context| stream.poll_write(context, bytes))
     }
 
     fn poll_write_vectored(
@@ -64,7 +65,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
         context: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.limited(context, |stream, context| stream.poll_write_vectored(context, pieces))
+        self.poll_with_deadline(context, |stream, context| stream.poll_write_vectored(context, pieces))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -72,11 +73,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.limited(context, AsyncWrite::poll_flush)
+        self.poll_with_deadline(context, AsyncWrite::poll_flush)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.limited(context, AsyncWrite::poll_shutdown)
+        self.poll_with_deadline(context, AsyncWrite::poll_shutdown)
     }
 }
 
@@ -89,7 +90,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(60);
 
     #[tokio::test(start_paused = true)]
-    async fn a_peer_that_takes_nothing_is_given_up_and_one_that_is_slow_is_not() {
+    async fn writes_fail_if_the_peer_reads_nothing_but_not_if_it_is_slow() {
         let (near, mut far) = duplex(8);
         let mut near = WriteTimeout::new(near, LIMIT);
         let reader = tokio::spawn(async move {
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn silence_between_writes_is_no_timeout() {
+    async fn a_pause_between_writes_is_no_timeout() {
         let (near, mut far) = duplex(8);
         let mut near = WriteTimeout::new(near, LIMIT);
         near.write_all(&[1; 8]).await.unwrap();

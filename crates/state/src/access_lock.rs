@@ -1,4 +1,4 @@
-//! Separation of processes with read-only access from those that write.
+//! Locks that prevent a store from being open for reading only and for writing at the same time.
 //!
 //! A process that opens the index on a read-only file system cannot register in LMDB's reader table, so a
 //! writer could overwrite pages that it reads. Both kinds of processes lock a byte of the store's lock file

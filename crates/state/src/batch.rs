@@ -5,42 +5,49 @@
 //! one spills into its own bulk packs while it grows. Nothing of a batch is visible before its commit.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
 use crate::id::{ById, ChunkId, NodeId};
+use crate::new_objects::{BulkPack, NewObjects, PackedObject};
 use crate::node::Extent;
-use crate::pack::{Location, PACK_HEADER, Role};
+use crate::pack::Role;
 use crate::page::{NodeSink, Page};
 use crate::record::{self, Compression, Kind};
 use crate::session::Guard;
-use crate::store::Store;
+use crate::store::{Inner, Store};
 
 /// Buffer size in bytes above which a batch spills into a bulk pack.
-const SPILL_AT: usize = 4 << 20;
-/// Largest chunk, in bytes, that a search step stores uncompressed: compressing it takes longer than writing
-/// it. Garbage collection compresses chunks when it moves them.
+const SPILL_SIZE: usize = 4 << 20;
+/// Largest chunk, in bytes, that a low-latency batch stores uncompressed: compressing it takes longer than
+/// writing it. Garbage collection compresses chunks when it moves them.
 const UNCOMPRESSED_MAX: usize = 16 << 10;
-/// Initial capacity of the buffer in bytes, about the size of a typical search step.
-const STEP_CAPACITY: usize = 32 << 10;
-/// Most objects of a search step that are looked up together at commit.
+/// Initial capacity of the buffer of a low-latency batch in bytes, about the size of a typical commit of a
+/// virtual tree.
+const LOW_LATENCY_CAPACITY: usize = 32 << 10;
+/// Maximum number of objects of a low-latency batch that are looked up together at commit.
 const UNCHECKED_MAX: usize = 64;
-/// Size in bytes above which a bulk pack is closed.
-const BULK_MAX: u64 = 128 << 20;
 
+/// Trade-off of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BatchMode {
+    /// Compresses well and looks up every object before it is added. For large amounts of content.
+    Throughput,
+    /// Compresses little, looks up small objects only at commit, and adds the written pages to the page
+    /// cache. For a virtual tree that is committed at every step of a search.
+    LowLatency,
+    /// Only computes ids: nothing is looked up or collected.
+    IdsOnly,
+}
 pub(crate) struct Batch {
     store: Store,
     /// Protects stored objects that the batch relies on from garbage collection until it commits.
     _guard: Arc<Guard>,
-    /// Optimise for latency: skip expensive compression and cache the written pages for the next step.
-    interactive: bool,
-    /// Only compute ids: nothing is looked up or collected.
-    ids_only: bool,
+    mode: BatchMode,
     state: Mutex<State>,
-    spilled: Condvar,
+    spill_finished: Condvar,
 }
 
 #[derive(Default)]
@@ -49,88 +56,42 @@ struct State {
     known: HashSet<(Kind, [u8; 32]), ById>,
     buffer: Vec<u8>,
     /// Objects in `buffer`; offsets count from its start.
-    objects: Vec<Placed>,
+    objects: Vec<PackedObject>,
     /// Number of leading entries of `objects` that may already be in the store.
     unchecked: usize,
     bulk: Vec<BulkPack>,
     /// Number of writes into bulk packs that are in progress.
-    spilling: usize,
-    /// Contents of a commit that is in progress, see [`Batch::start_commit`].
-    in_flight: Option<Contents>,
-}
-
-/// An object and its position in the buffer or pack.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Placed {
-    pub(crate) kind: Kind,
-    pub(crate) id: [u8; 32],
-    pub(crate) offset: u32,
-    pub(crate) len: u32,
-}
-
-/// A pack that belongs to this batch until it commits. The open file is locked: garbage collection skips
-/// packs that are being written.
-#[derive(Clone)]
-pub(crate) struct BulkPack {
-    pub(crate) number: u32,
-    pub(crate) file: Arc<File>,
-    end: u64,
-    pub(crate) objects: Vec<Placed>,
-}
-
-/// Objects that a batch hands to its commit.
-#[derive(Default, Clone)]
-pub(crate) struct Contents {
-    pub(crate) buffer: Vec<u8>,
-    pub(crate) objects: Vec<Placed>,
-    pub(crate) bulk: Vec<BulkPack>,
-}
-
-impl Contents {
-    /// Returns the size of these objects on disk, in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.buffer.len() as u64 + self.bulk.iter().map(|pack| pack.end).sum::<u64>()
-    }
+    running_spills: usize,
+    /// Objects of a commit that is in progress, see [`Batch::start_commit`].
+    in_flight: Option<NewObjects>,
 }
 
 impl Batch {
+    /// Creates a batch for large amounts of content.
     pub(crate) fn new(store: Store) -> Result<Self> {
         let guard = Arc::new(store.guard()?);
-        Ok(Self {
-            store,
-            _guard: guard,
-            interactive: false,
-            ids_only: false,
-            state: Mutex::default(),
-            spilled: Condvar::new(),
-        })
+        Ok(Self::with_mode(store, guard, BatchMode::Throughput))
     }
 
-    /// Creates a batch for a search step: quick to write, and its directories stay in the page cache. The
-    /// caller has taken the guard.
-    pub(crate) fn interactive(store: Store, guard: Arc<Guard>) -> Self {
-        Self {
-            store,
-            _guard: guard,
-            interactive: true,
-            ids_only: false,
-            state: Mutex::default(),
-            spilled: Condvar::new(),
-        }
+    /// Creates a batch that is quick to commit. Its directories stay in the page cache.
+    pub(crate) fn low_latency(store: Store, guard: Arc<Guard>) -> Self {
+        Self::with_mode(store, guard, BatchMode::LowLatency)
     }
 
     /// Creates a batch that only computes the ids that objects would have.
-    pub(crate) fn computing_ids(store: Store, guard: Arc<Guard>) -> Self {
-        let mut batch = Self::interactive(store, guard);
-        batch.ids_only = true;
-        batch
+    pub(crate) fn ids_only(store: Store, guard: Arc<Guard>) -> Self {
+        Self::with_mode(store, guard, BatchMode::IdsOnly)
+    }
+
+    fn with_mode(store: Store, guard: Arc<Guard>, mode: BatchMode) -> Self {
+        Self { store, _guard: guard, mode, state: Mutex::default(), spill_finished: Condvar::new() }
     }
 
     fn compression(&self, kind: Kind, len: usize) -> Compression {
-        match (self.interactive, kind) {
-            (false, _) => Compression::Thorough,
-            (true, Kind::Chunk) if len > UNCOMPRESSED_MAX => Compression::Fast,
-            (true, _) => Compression::None,
+        match (self.mode, kind) {
+            (BatchMode::Throughput, _) => Compression::Thorough,
+            (_, Kind::Chunk) if len > UNCOMPRESSED_MAX => Compression::Fast,
+            _ => Compression::None,
         }
     }
 
@@ -145,7 +106,7 @@ impl Batch {
     /// reference to it.
     fn put(&self, kind: Kind, id: &[u8; 32], content: &[u8]) -> Result<()> {
         self.store.cancel().check()?;
-        if self.ids_only || self.lock().known.contains(&(kind, *id)) {
+        if self.mode == BatchMode::IdsOnly || self.lock().known.contains(&(kind, *id)) {
             return Ok(());
         }
         self.put_unknown(kind, id, content)
@@ -160,11 +121,11 @@ impl Batch {
                     return Ok(());
                 }
                 if state.buffer.is_empty() {
-                    state.buffer.reserve(STEP_CAPACITY);
+                    state.buffer.reserve(LOW_LATENCY_CAPACITY);
                 }
                 let offset = state.buffer.len() as u32;
                 let len = record::append(&mut state.buffer, kind, id, content, compression)?;
-                state.objects.push(Placed { kind, id: *id, offset, len });
+                state.objects.push(PackedObject { kind, id: *id, offset, len });
                 state.unchecked += 1;
                 return Ok(());
             }
@@ -175,7 +136,7 @@ impl Batch {
         let mut encoded = Vec::new();
         let len = record::append(&mut encoded, kind, id, content, compression)?;
         let mut state = self.lock();
-        if state.buffer.len() + encoded.len() > SPILL_AT && !state.buffer.is_empty() {
+        if state.buffer.len() + encoded.len() > SPILL_SIZE && !state.buffer.is_empty() {
             state = self.spill(state)?;
         }
         if !state.known.insert((kind, *id)) {
@@ -183,18 +144,18 @@ impl Batch {
         }
         let offset = state.buffer.len() as u32;
         state.buffer.extend_from_slice(&encoded);
-        state.objects.push(Placed { kind, id: *id, offset, len });
+        state.objects.push(PackedObject { kind, id: *id, offset, len });
         Ok(())
     }
 
     fn is_stored(&self, kind: Kind, id: &[u8; 32]) -> Result<bool> {
         let index = &self.store.inner.index;
         let txn = index.read()?;
-        Ok(index.live(&txn, kind, id)?.is_some())
+        Ok(index.find_live(&txn, kind, id)?.is_some())
     }
 
-    /// Removes chunks that are already in the store. Nodes are not looked up: a step rarely reproduces an
-    /// earlier state, and then writes its directories a second time.
+    /// Removes chunks that are already in the store. Nodes are not looked up: a commit rarely reproduces an
+    /// earlier directory, and if it does, writing it a second time is cheaper than all the lookups.
     fn drop_stored(&self, state: &mut State) -> Result<()> {
         let index = &self.store.inner.index;
         let mut stored = HashSet::new();
@@ -202,7 +163,7 @@ impl Batch {
             let txn = index.read()?;
             let unchecked = &state.objects[..state.unchecked];
             for object in unchecked.iter().filter(|object| object.kind == Kind::Chunk) {
-                if index.live(&txn, object.kind, &object.id)?.is_some() {
+                if index.find_live(&txn, object.kind, &object.id)?.is_some() {
                     stored.insert((object.kind, object.id));
                 }
             }
@@ -212,35 +173,36 @@ impl Batch {
             let (buffer, objects) = (std::mem::take(&mut state.buffer), std::mem::take(&mut state.objects));
             for object in objects.iter().filter(|object| !stored.contains(&(object.kind, object.id))) {
                 let at = object.offset as usize;
-                state.append(&buffer[at..at + object.len as usize], &[Placed { offset: 0, ..*object }]);
+                state.append(&buffer[at..at + object.len as usize], &[PackedObject { offset: 0, ..*object }]);
             }
         }
         Ok(())
     }
 
-    /// Moves the buffer into a bulk pack. The write happens outside the lock, so other threads can add
-    /// objects meanwhile.
+    /// Moves the buffer into a bulk pack. The lock is not held during the write, so other threads
+    /// can add objects.
     fn spill<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
         self.drop_stored(&mut state)?;
         let len = state.buffer.len() as u64;
-        if state.bulk.last().is_none_or(|pack| pack.end + len > BULK_MAX) {
+        if state.bulk.last().is_none_or(|pack| !pack.has_room(len)) {
             let pack = self.store.inner.create_bulk()?;
             state.bulk.push(pack);
         }
         let buffer = std::mem::take(&mut state.buffer);
         let objects = std::mem::take(&mut state.objects);
-        let Some(pack) = state.bulk.last_mut() else { unreachable!("a pack was just made") };
+        let Some(pack) = state.bulk.last_mut() else { unreachable!("a pack was just created") };
         let start = pack.end;
         pack.end += buffer.len() as u64;
-        pack.objects
-            .extend(objects.iter().map(|object| Placed { offset: object.offset + start as u32, ..*object }));
+        pack.objects.extend(
+            objects.iter().map(|object| PackedObject { offset: object.offset + start as u32, ..*object }),
+        );
         let (file, number) = (Arc::clone(&pack.file), pack.number);
-        state.spilling += 1;
+        state.running_spills += 1;
         drop(state);
         let written = failpoint::hit("bulk-write").and_then(|()| file.write_all_at(&buffer, start));
         let mut state = self.lock();
-        state.spilling -= 1;
-        self.spilled.notify_all();
+        state.running_spills -= 1;
+        self.spill_finished.notify_all();
         if let Err(error) = written {
             state.undo_spill(number, start, &buffer, &objects);
             return Err(error).context("write", &self.store.inner.packs.path(number));
@@ -248,42 +210,42 @@ impl Batch {
         Ok(state)
     }
 
-    /// Ends collecting and takes the contents. A batch that has spilled writes its last part into its pack as
-    /// well.
-    pub(crate) fn finish(&self) -> Result<Contents> {
-        Ok(self.end_collecting()?.take_contents())
+    /// Takes the collected objects. A batch that has spilled before also spills the rest.
+    pub(crate) fn finish(&self) -> Result<NewObjects> {
+        Ok(self.finish_spills()?.take_objects())
     }
 
-    /// Ends collecting as [`Batch::finish`] does, but keeps the contents readable while their commit is in
-    /// progress. Call [`Batch::commit_failed`] or [`Batch::commit_done`] afterwards.
-    pub(crate) fn start_commit(&self) -> Result<Contents> {
-        let mut state = self.end_collecting()?;
-        let contents = state.take_contents();
-        state.in_flight = Some(contents.clone());
-        Ok(contents)
+    /// Takes the collected objects as [`Batch::finish`] does, but keeps them readable while their commit is in
+    /// progress. Call [`Batch::finish_commit`] or [`Batch::abort_commit`] afterwards.
+    pub(crate) fn start_commit(&self) -> Result<NewObjects> {
+        let mut state = self.finish_spills()?;
+        let objects = state.take_objects();
+        state.in_flight = Some(objects.clone());
+        Ok(objects)
     }
 
-    /// Puts the contents of the failed commit back, for the next one.
-    pub(crate) fn commit_failed(&self) {
+    /// Puts the objects of a failed commit back, for the next commit.
+    pub(crate) fn abort_commit(&self) {
         let mut state = self.lock();
-        if let Some(contents) = state.in_flight.take() {
-            state.append(&contents.buffer, &contents.objects);
-            state.bulk.splice(0..0, contents.bulk);
+        if let Some(objects) = state.in_flight.take() {
+            state.append(&objects.buffer, &objects.objects);
+            state.bulk.splice(0..0, objects.bulk);
         }
     }
 
-    /// Drops the contents of the finished commit: they are in the store now.
-    pub(crate) fn commit_done(&self) {
+    /// Drops the objects of a finished commit: they are in the store now.
+    pub(crate) fn finish_commit(&self) {
         self.lock().in_flight = None;
     }
 
-    fn end_collecting(&self) -> Result<MutexGuard<'_, State>> {
+    /// Waits for running spills, after spilling the rest of a batch that has spilled before.
+    fn finish_spills(&self) -> Result<MutexGuard<'_, State>> {
         let mut state = self.lock();
         if !state.bulk.is_empty() && !state.buffer.is_empty() {
             state = self.spill(state)?;
         }
-        while state.spilling > 0 {
-            state = self.spilled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        while state.running_spills > 0 {
+            state = self.spill_finished.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         self.drop_stored(&mut state)?;
         Ok(state)
@@ -292,14 +254,15 @@ impl Batch {
     /// Reads content whose chunks may be in the store or still in this batch.
     pub(crate) fn read_extents(&self, extents: &[Extent], offset: u64, len: u64) -> Result<Vec<u8>> {
         crate::tree::read_extents(extents, offset, len, |chunk| {
-            match self.read_own(Kind::Chunk, chunk.as_bytes())? {
+            match self.read_object(Kind::Chunk, chunk.as_bytes())? {
                 Some(content) => Ok(content),
                 None => self.store.read_chunk(chunk),
             }
         })
     }
 
-    pub(crate) fn read_own(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
+    /// Returns the content of an object of this batch; `None` if it is not in the batch.
+    pub(crate) fn read_object(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
         let state = self.lock();
         let in_flight = state
             .in_flight
@@ -330,15 +293,14 @@ impl Batch {
     }
 }
 
-fn find<'a>(objects: &'a [Placed], kind: Kind, id: &[u8; 32]) -> Option<&'a Placed> {
+fn find<'a>(objects: &'a [PackedObject], kind: Kind, id: &[u8; 32]) -> Option<&'a PackedObject> {
     objects.iter().find(|object| object.kind == kind && object.id == *id)
 }
 
 impl State {
-    /// Takes everything collected and clears `known`.
-    fn take_contents(&mut self) -> Contents {
+    fn take_objects(&mut self) -> NewObjects {
         self.known.clear();
-        Contents {
+        NewObjects {
             buffer: std::mem::take(&mut self.buffer),
             objects: std::mem::take(&mut self.objects),
             bulk: std::mem::take(&mut self.bulk),
@@ -346,14 +308,15 @@ impl State {
     }
 
     /// Appends encoded records to the buffer.
-    fn append(&mut self, buffer: &[u8], objects: &[Placed]) {
+    fn append(&mut self, buffer: &[u8], objects: &[PackedObject]) {
         let base = self.buffer.len() as u32;
         self.buffer.extend_from_slice(buffer);
-        self.objects.extend(objects.iter().map(|object| Placed { offset: object.offset + base, ..*object }));
+        self.objects
+            .extend(objects.iter().map(|object| PackedObject { offset: object.offset + base, ..*object }));
     }
 
     /// Undoes a failed write into a bulk pack: its records are back in the buffer.
-    fn undo_spill(&mut self, number: u32, start: u64, buffer: &[u8], objects: &[Placed]) {
+    fn undo_spill(&mut self, number: u32, start: u64, buffer: &[u8], objects: &[PackedObject]) {
         let end = start + buffer.len() as u64;
         if let Some(pack) = self.bulk.iter_mut().find(|pack| pack.number == number) {
             pack.objects.retain(|object| !(start..end).contains(&u64::from(object.offset)));
@@ -385,41 +348,33 @@ impl NodeSink for Batch {
 
     fn put_page(&self, page: Page) -> Result<NodeId> {
         let id = self.put_node(page.bytes())?;
-        if self.interactive && !self.ids_only {
-            self.store.remember_page(id, page);
+        if self.mode == BatchMode::LowLatency {
+            self.store.cache_page(id, page);
         }
         Ok(id)
     }
 
     fn put_times(&self, times: Page) -> Result<NodeId> {
         // The tree id does not depend on times.
-        if self.ids_only { Ok(NodeId::from_bytes([0; 32])) } else { self.put_page(times) }
+        match self.mode {
+            BatchMode::IdsOnly => Ok(NodeId::from_bytes([0; 32])),
+            BatchMode::Throughput | BatchMode::LowLatency => self.put_page(times),
+        }
     }
 }
 
-impl BulkPack {
-    pub(crate) fn location(&self, object: &Placed) -> Location {
-        Location { pack: self.number, offset: object.offset, len: object.len }
-    }
-
-    /// Appends an encoded record and returns its offset. For a single writer.
-    pub(crate) fn append(&mut self, encoded: &[u8], path: &std::path::Path) -> Result<u32> {
-        let offset = self.end as u32;
-        self.file.write_all_at(encoded, self.end).context("write", path)?;
-        self.end += encoded.len() as u64;
-        Ok(offset)
-    }
-
-    pub(crate) fn is_full(&self) -> bool {
-        self.end > BULK_MAX
+impl Store {
+    /// Starts a batch: objects that become part of the store together.
+    pub(crate) fn batch(&self) -> Result<Batch> {
+        Batch::new(self.clone())
     }
 }
 
-impl crate::store::Inner {
+impl Inner {
     /// Creates a bulk pack with a new number, locked by this process.
     pub(crate) fn create_bulk(&self) -> Result<BulkPack> {
         let number = self.allocate_pack()?;
         let file = self.packs.create(number, Role::Bulk)?;
-        Ok(BulkPack { number, file: Arc::new(file), end: PACK_HEADER, objects: Vec::new() })
+        Ok(BulkPack::new(number, file))
     }
 }

@@ -1,4 +1,4 @@
-//! Cancellation of long work.
+//! Cancellation of long operations.
 
 use std::error::Error;
 use std::io::{self, Read};
@@ -18,7 +18,7 @@ struct Flag {
 
 /// Error of a cancelled operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the work was cancelled")]
+#[error("the operation was cancelled")]
 pub struct Cancelled;
 
 impl Cancel {

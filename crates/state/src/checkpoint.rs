@@ -1,6 +1,6 @@
 //! Checkpoints: the whole state of the records, at the start of a new log.
 //!
-//! Commit records before a checkpoint are not needed any more: a rebuild of the index starts at the last
+//! Commit records before a checkpoint are no longer needed: a rebuild of the index starts at the last
 //! complete checkpoint, and garbage collection can delete older packs.
 
 use std::os::unix::fs::FileExt;
@@ -8,38 +8,40 @@ use std::os::unix::fs::FileExt;
 use heed::RwTxn;
 
 use crate::codec::DecodeError;
+use crate::commit_options::Expect;
 use crate::episode;
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
 use crate::id::{PinId, SnapshotId};
-use crate::index::{Index, LogState};
-use crate::log::{LogAppend, create_log};
-use crate::log_record::{Change, CheckpointRecord, Expect};
+use crate::index::Index;
+use crate::log::{LogAppend, create_log_pack};
+use crate::log_record::{Change, CheckpointOrigin, CheckpointRecord};
+use crate::log_state::LogState;
 use crate::pack::Packs;
 use crate::record::Kind;
 
 /// Sizes at which a checkpoint is split. It may be as large as all records of the store together, so it is
-/// written in parts: records and packs stay addressable by 32 bits, and only one part is in memory.
+/// written in parts: lengths and offsets stay within 32 bits, and only one part is in memory.
 #[derive(Clone, Copy)]
 struct Limits {
-    /// Size in bytes from which on a record is ended.
+    /// Size in bytes at which a record is ended.
     record: usize,
-    /// Size in bytes from which on a log is ended.
+    /// Size in bytes at which a log is ended.
     log: u64,
 }
 
 const LIMITS: Limits = Limits { record: 16 << 20, log: 1 << 30 };
 
 /// Starts a new log with a checkpoint of the state in `txn`. It is on disk when this returns. The old log
-/// must be closed. `cut` marks a rebuilt state: commits that it does not include are dropped for good.
+/// must be closed.
 pub(crate) fn write(
     packs: &Packs,
     index: &Index,
     txn: &mut RwTxn<'_>,
     state: LogState,
-    cut: bool,
+    origin: CheckpointOrigin,
 ) -> Result<LogState> {
-    write_within(LIMITS, packs, index, txn, state, cut)
+    write_within(LIMITS, packs, index, txn, state, origin)
 }
 
 fn write_within(
@@ -48,15 +50,15 @@ fn write_within(
     index: &Index,
     txn: &mut RwTxn<'_>,
     state: LogState,
-    cut: bool,
+    origin: CheckpointOrigin,
 ) -> Result<LogState> {
-    let unused = state.next_pack;
-    // Parts left by a killed process must not follow those of this checkpoint.
-    remove_from(packs, unused)?;
-    let written = write_parts(limits, packs, index, txn, state, cut);
+    let first_unused = state.next_pack;
+    // Parts left by a killed process must not be mistaken for parts of this checkpoint.
+    remove_from(packs, first_unused)?;
+    let written = write_parts(limits, packs, index, txn, state, origin);
     if written.is_err() {
-        // They may be large, and the disk full.
-        drop(remove_from(packs, unused));
+        // The parts may be large, and the disk full.
+        drop(remove_from(packs, first_unused));
     }
     let (state, logs) = written?;
     for log in logs {
@@ -81,14 +83,14 @@ fn write_parts(
     index: &Index,
     txn: &RwTxn<'_>,
     mut state: LogState,
-    cut: bool,
+    origin: CheckpointOrigin,
 ) -> Result<(LogState, Vec<u32>)> {
-    create_log(packs, &mut state)?;
+    create_log_pack(packs, &mut state)?;
     let logs = vec![state.pack];
     let mut parts =
-        CheckpointWriter { limits, packs, state, logs, cut, number: 0, changes: Vec::new(), bytes: 0 };
+        CheckpointWriter { limits, packs, state, logs, origin, number: 0, changes: Vec::new(), bytes: 0 };
     add_state(index, txn, &mut parts)?;
-    parts.write(true)?;
+    parts.write_part(true)?;
     parts.sync()?;
     Ok((parts.state, parts.logs))
 }
@@ -99,7 +101,7 @@ struct CheckpointWriter<'a> {
     packs: &'a Packs,
     state: LogState,
     logs: Vec<u32>,
-    cut: bool,
+    origin: CheckpointOrigin,
     /// Number of the next part.
     number: u64,
     /// Changes of the part that is not written yet, and its approximate size in bytes.
@@ -112,28 +114,28 @@ impl CheckpointWriter<'_> {
         let len = change.encoded_len();
         // A large change may fill a record alone.
         if !self.changes.is_empty() && self.bytes + len > self.limits.record {
-            self.write(false)?;
+            self.write_part(false)?;
         }
         self.bytes += len;
         self.changes.push(change);
-        if self.bytes < self.limits.record { Ok(()) } else { self.write(false) }
+        if self.bytes < self.limits.record { Ok(()) } else { self.write_part(false) }
     }
 
-    fn write(&mut self, last: bool) -> Result<()> {
+    fn write_part(&mut self, is_last: bool) -> Result<()> {
         if self.state.end >= self.limits.log {
             self.sync()?;
-            create_log(self.packs, &mut self.state)?;
+            create_log_pack(self.packs, &mut self.state)?;
             self.logs.push(self.state.pack);
         }
-        let first = self.number == 0;
+        let is_first = self.number == 0;
         let record = CheckpointRecord {
             sequence: self.state.sequence,
             previous: self.state.previous,
-            first,
-            last,
-            cut: self.cut,
+            is_first,
+            is_last,
+            origin: self.origin,
             // Earlier versions can read a checkpoint of one part.
-            number: (!first || !last).then_some(self.number),
+            number: (!is_first || !is_last).then_some(self.number),
             changes: std::mem::take(&mut self.changes),
         };
         self.number += 1;
@@ -235,7 +237,8 @@ mod tests {
         fn write(&self, limits: Limits, sequence: u64) -> LogState {
             let mut txn = self.index.write().unwrap();
             let state = LogState { sequence, next_pack: 1, ..LogState::default() };
-            let state = write_within(limits, &self.packs, &self.index, &mut txn, state, false).unwrap();
+            let origin = CheckpointOrigin::GarbageCollection;
+            let state = write_within(limits, &self.packs, &self.index, &mut txn, state, origin).unwrap();
             self.index.commit(txn).unwrap();
             state
         }
@@ -353,7 +356,7 @@ mod tests {
     fn is_incomplete(packs: &Packs, state: &LogState) -> bool {
         let log = LogRecords::read_back(packs, LogEnd { pack: state.pack, end: state.end }).unwrap();
         let tail = log.tail();
-        tail.incomplete == Some(state.sequence) && tail.lossy
+        tail.incomplete_checkpoint == Some(state.sequence) && tail.is_lossy
     }
 
     #[test]

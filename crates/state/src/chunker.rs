@@ -1,7 +1,7 @@
 //! Cuts file content into data chunks and holes.
 //!
-//! The cut is a function of the content alone, and part of the format: the same bytes always give the
-//! same extents, whether the file was sparse on disk or not.
+//! The cut points are a function of the content alone, and part of the format: the same bytes always give the
+//! same extents, whether or not the file was sparse on disk.
 //!
 //! - Content of at most [`WHOLE_MAX`] bytes is one chunk.
 //! - Otherwise every maximal run of aligned all-zero blocks of [`BLOCK`] bytes is a hole (a shorter last
@@ -27,12 +27,13 @@ pub(crate) enum Piece {
     Hole(u64),
 }
 
-/// Cuts content that arrives in parts of any size. Finished pieces are collected in `pieces`.
+/// Cutter of content that arrives in parts of any size.
 #[derive(Default)]
 pub(crate) struct Chunker {
-    /// Content that may still fit in one chunk.
+    /// Content so far, while it fits in one chunk.
     start: Option<Vec<u8>>,
-    started: bool,
+    /// Set once the content is too large for one chunk.
+    is_cut: bool,
     /// Bytes of an incomplete block.
     block: Vec<u8>,
     /// Remaining bytes of a block known to hold data.
@@ -40,7 +41,7 @@ pub(crate) struct Chunker {
     /// Data since the last cut.
     segment: Vec<u8>,
     hole: u64,
-    /// Finished pieces; at most a few chunks more than one push brought.
+    /// Finished pieces. A push adds at most a few more chunks than it brings.
     pub(crate) pieces: Vec<Piece>,
 }
 
@@ -54,7 +55,7 @@ impl Chunker {
     pub(crate) fn resume(offset: u64) -> Self {
         let into_block = (offset % BLOCK as u64) as usize;
         let rest_of_block = if into_block == 0 { 0 } else { BLOCK - into_block };
-        Self { started: true, rest_of_block, ..Self::default() }
+        Self { is_cut: true, rest_of_block, ..Self::default() }
     }
 
     /// Adds the next part of the content.
@@ -65,7 +66,7 @@ impl Chunker {
                 return;
             }
             let start = self.start.take().unwrap_or_default();
-            self.started = true;
+            self.is_cut = true;
             self.push_blocks(&start);
         }
         self.push_blocks(data);
@@ -76,7 +77,7 @@ impl Chunker {
         const ZEROS: [u8; BLOCK] = [0; BLOCK];
         while len > 0 {
             let aligned = self.block.is_empty() && self.rest_of_block == 0;
-            if self.started && aligned && len >= BLOCK as u64 {
+            if self.is_cut && aligned && len >= BLOCK as u64 {
                 let run = len - len % BLOCK as u64;
                 self.end_segment();
                 self.hole += run;
@@ -249,12 +250,12 @@ mod tests {
             let mut content = noise(before);
             content.extend(std::iter::repeat_n(0, zeros));
             content.extend(noise(after));
-            let mut told = Chunker::new();
-            told.push(&content[..before]);
-            told.push_zeros(zeros as u64);
-            told.push(&content[before + zeros..]);
-            told.finish();
-            assert_eq!(told.pieces, cut_in_parts(&content, 1 << 20), "{before} {zeros} {after}");
+            let mut chunker = Chunker::new();
+            chunker.push(&content[..before]);
+            chunker.push_zeros(zeros as u64);
+            chunker.push(&content[before + zeros..]);
+            chunker.finish();
+            assert_eq!(chunker.pieces, cut_in_parts(&content, 1 << 20), "{before} {zeros} {after}");
         }
     }
 

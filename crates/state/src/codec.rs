@@ -1,9 +1,9 @@
-//! Primitive pieces of every stored format: bounded reading, minimal varints.
+//! Primitives of all stored formats: bounded reading, varints in their shortest form.
 //!
-//! Decoding is strict: a value has exactly one encoding, so two different byte strings never decode
-//! to the same object and a hash names one meaning.
+//! Decoding is strict: a value has exactly one encoding, so two different byte strings never decode to the
+//! same object, and equal objects have equal hashes.
 
-/// Reason why stored bytes do not decode. Always corruption or a foreign format, never a user's error.
+/// Error of decoding stored bytes, caused by corruption or an unknown format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("malformed data: {0}")]
 pub struct DecodeError(pub &'static str);

@@ -1,4 +1,4 @@
-//! Commits: batches and changes become part of the store, all or nothing.
+//! Commits: new objects and changes become part of the store, all or nothing.
 //!
 //! One thread at a time leads: it takes all queued requests, takes the index's write lock (which also
 //! excludes other processes), appends everything to the log in one write and updates the index in one
@@ -18,97 +18,29 @@ mod check;
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use heed::RwTxn;
 
-use crate::batch::{Contents, Placed};
+use crate::commit_options::Durability;
+use crate::commit_queue::{CommitRequest, CommitWaiter};
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
 use crate::id::{ChunkId, NodeId};
-use crate::index::LogState;
 use crate::log::LogAppend;
-use crate::log_record::{Change, CommitRecord, Durability, LogEnd};
+use crate::log_record::{Change, CommitRecord, LogEnd};
+use crate::log_state::LogState;
+use crate::new_objects::{NewObjects, PackedObject};
 use crate::pack::Location;
 use crate::record::Kind;
 use crate::store::Inner;
-use crate::unsettled_rows::Row;
-
-#[derive(Default)]
-pub(crate) struct Committer {
-    queue: Mutex<Queue>,
-}
-
-#[derive(Default)]
-struct Queue {
-    waiting: Vec<Request>,
-    has_leader: bool,
-}
-
-pub(crate) struct Request {
-    contents: Contents,
-    changes: Vec<Change>,
-    durability: Durability,
-    waiter: Arc<CommitWaiter>,
-}
-
-/// Slot in which a committing thread waits for its result, or for its turn to lead.
-#[derive(Default)]
-struct CommitWaiter {
-    state: Mutex<WaiterState>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct WaiterState {
-    status: WaiterStatus,
-    /// Set while the thread sleeps: notifying takes a system call, so threads that are awake are not
-    /// notified.
-    is_sleeping: bool,
-}
-
-#[derive(Default)]
-enum WaiterStatus {
-    #[default]
-    Waiting,
-    Lead,
-    Done(Result<()>),
-}
-
-impl CommitWaiter {
-    fn set(&self, status: WaiterStatus) {
-        let mut state = lock(&self.state);
-        state.status = status;
-        if state.is_sleeping {
-            self.changed.notify_one();
-        }
-    }
-
-    /// Returns the result, or `None` if this thread must lead.
-    fn wait(&self) -> Option<Result<()>> {
-        let mut state = lock(&self.state);
-        loop {
-            match std::mem::take(&mut state.status) {
-                WaiterStatus::Waiting => {
-                    state.is_sleeping = true;
-                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-                }
-                WaiterStatus::Lead => return None,
-                WaiterStatus::Done(result) => return Some(result),
-            }
-        }
-    }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use crate::unsettled_cache::Row;
 
 impl Inner {
-    /// Commits a batch and changes. They are acknowledged when this returns `Ok`.
+    /// Commits objects and changes. They are acknowledged when this returns `Ok`.
     pub(crate) fn commit(
         &self,
-        contents: Contents,
+        objects: NewObjects,
         changes: Vec<Change>,
         durability: Durability,
     ) -> Result<()> {
@@ -117,48 +49,44 @@ impl Inner {
         }
         self.mark_written()?;
         if durability == Durability::Synced {
-            self.sync_bulk(&contents)?;
+            self.sync_bulk(&objects)?;
         }
         failpoint::hit("before-commit").context("commit to", &self.path)?;
-        self.enqueue(contents, changes, durability)
+        self.enqueue(objects, changes, durability)
     }
 
-    fn sync_bulk(&self, contents: &Contents) -> Result<()> {
-        for pack in &contents.bulk {
+    fn sync_bulk(&self, objects: &NewObjects) -> Result<()> {
+        for pack in &objects.bulk {
             let synced = failpoint::hit("bulk-sync").and_then(|()| pack.file.sync_data());
             self.log.poison_on_error(synced).context("sync", &self.packs.path(pack.number))?;
         }
-        if contents.bulk.is_empty() { Ok(()) } else { self.packs.sync_directory() }
+        if objects.bulk.is_empty() { Ok(()) } else { self.packs.sync_directory() }
     }
 
     /// Queues the request and waits until another thread has committed it, or leads.
-    fn enqueue(&self, contents: Contents, changes: Vec<Change>, durability: Durability) -> Result<()> {
+    fn enqueue(&self, objects: NewObjects, changes: Vec<Change>, durability: Durability) -> Result<()> {
         let waiter = Arc::new(CommitWaiter::default());
-        let is_leader = {
-            let mut queue = lock(&self.committer.queue);
-            queue.waiting.push(Request { contents, changes, durability, waiter: Arc::clone(&waiter) });
-            !std::mem::replace(&mut queue.has_leader, true)
-        };
+        let request = CommitRequest { objects, changes, durability, waiter: Arc::clone(&waiter) };
+        let is_leader = self.commit_queue.push(request);
         if !is_leader && let Some(result) = waiter.wait() {
             return result;
         }
-        let group = std::mem::take(&mut lock(&self.committer.queue).waiting);
-        self.lead(group);
+        self.lead(self.commit_queue.take_group());
         // The leader's own request is in its group.
         waiter.wait().unwrap_or(Err(StoreError::Poisoned))
     }
 
     /// Commits a group, passes the lead on, and syncs once for all synced requests.
-    fn lead(&self, mut group: Vec<Request>) {
+    fn lead(&self, mut group: Vec<CommitRequest>) {
         let results = match catch_unwind(AssertUnwindSafe(|| self.commit_all(&mut group))) {
             Ok(results) => results,
             Err(panic) => {
                 self.fail_all(group.iter().map(|request| &request.waiter));
-                self.pass_lead();
+                self.commit_queue.pass_lead();
                 resume_unwind(panic);
             }
         };
-        self.pass_lead();
+        self.commit_queue.pass_lead();
         let mut target = None;
         let mut waiting = Vec::new();
         for (request, result) in group.into_iter().zip(results) {
@@ -167,7 +95,7 @@ impl Inner {
                     target = target.max(Some(end));
                     waiting.push(request.waiter);
                 }
-                other => request.waiter.set(WaiterStatus::Done(other.map(drop))),
+                other => request.waiter.finish(other.map(drop)),
             }
         }
         let Some(target) = target else { return };
@@ -184,7 +112,7 @@ impl Inner {
             if result.is_err() {
                 synced = Err(StoreError::Poisoned);
             }
-            waiter.set(WaiterStatus::Done(result));
+            waiter.finish(result);
         }
     }
 
@@ -193,11 +121,11 @@ impl Inner {
     fn fail_all<'s>(&self, waiters: impl Iterator<Item = &'s Arc<CommitWaiter>>) {
         self.log.poison();
         for waiter in waiters {
-            waiter.set(WaiterStatus::Done(Err(StoreError::Poisoned)));
+            waiter.finish(Err(StoreError::Poisoned));
         }
     }
 
-    fn commit_all(&self, group: &mut [Request]) -> Vec<Result<LogEnd>> {
+    fn commit_all(&self, group: &mut [CommitRequest]) -> Vec<Result<LogEnd>> {
         if self.log.has_failed() {
             return group.iter().map(|_| Err(StoreError::Poisoned)).collect();
         }
@@ -215,16 +143,8 @@ impl Inner {
         }
     }
 
-    /// Passes the lead to the first request in the queue, if there is one.
-    fn pass_lead(&self) {
-        let mut queue = lock(&self.committer.queue);
-        match queue.waiting.first() {
-            Some(next) => next.waiter.set(WaiterStatus::Lead),
-            None => queue.has_leader = false,
-        }
-    }
-
-    fn commit_group(&self, group: &mut [Request]) -> Result<Vec<Result<LogEnd>>> {
+    /// Commits a group in one write to the log and one transaction. Returns the result of each request.
+    fn commit_group(&self, group: &mut [CommitRequest]) -> Result<Vec<Result<LogEnd>>> {
         let mut txn = self.index.write()?;
         self.settle_before(&mut txn, group)?;
         let mut state = self.log_for_writing(&mut txn)?;
@@ -232,18 +152,18 @@ impl Inner {
         if synced {
             self.sync_unsynced_packs(&mut txn, group)?;
         }
-        let (alone, pack) = (group.len() == 1, state.pack);
+        let (is_only_request, pack) = (group.len() == 1, state.pack);
         let mut append = LogAppend { start: state.end, bytes: Vec::new() };
         let mut results = Vec::with_capacity(group.len());
         let mut bases = Vec::with_capacity(group.len());
         for request in &mut *group {
-            if let Err(refused) = self.check(&txn, &request.changes) {
-                results.push(Err(refused));
+            if let Err(error) = self.check(&txn, &request.changes) {
+                results.push(Err(error));
                 bases.push(None);
                 continue;
             }
             let base = append.end();
-            append.take(&mut request.contents.buffer, alone);
+            append.append_encoded(&mut request.objects.buffer, is_only_request);
             results.push(Ok(self.record(&mut txn, &mut state, &mut append, request)?));
             bases.push(Some((base, state.sequence)));
         }
@@ -268,7 +188,7 @@ impl Inner {
         mut txn: RwTxn<'_>,
         mut state: LogState,
         append: &LogAppend,
-        group: &[Request],
+        group: &[CommitRequest],
         bases: &[Option<(u64, u64)>],
     ) -> Result<()> {
         for (request, base) in group.iter().zip(bases) {
@@ -284,7 +204,7 @@ impl Inner {
     }
 
     /// Settles unsettled rows if there are many, or if a snapshot is removed from the tables.
-    fn settle_before(&self, txn: &mut RwTxn<'_>, group: &[Request]) -> Result<()> {
+    fn settle_before(&self, txn: &mut RwTxn<'_>, group: &[CommitRequest]) -> Result<()> {
         let removes = |change: &Change| matches!(change, Change::RemoveSnapshot(_));
         if group.iter().any(|request| request.changes.iter().any(removes)) {
             return self.index.settle(txn);
@@ -294,16 +214,16 @@ impl Inner {
 
     /// Syncs the packs of earlier buffered commits, and of those in the same group, before a synced commit is
     /// written.
-    pub(crate) fn sync_unsynced_packs(&self, txn: &mut RwTxn<'_>, group: &[Request]) -> Result<()> {
+    pub(crate) fn sync_unsynced_packs(&self, txn: &mut RwTxn<'_>, group: &[CommitRequest]) -> Result<()> {
         let index = &self.index;
         for request in group.iter().filter(|request| request.durability == Durability::Buffered) {
-            self.sync_bulk(&request.contents)?;
+            self.sync_bulk(&request.objects)?;
         }
         if index.unsynced.is_empty(txn)? {
             return Ok(());
         }
         let own: HashSet<u32> =
-            group.iter().flat_map(|request| &request.contents.bulk).map(|pack| pack.number).collect();
+            group.iter().flat_map(|request| &request.objects.bulk).map(|pack| pack.number).collect();
         let mut packs = Vec::new();
         for entry in index.unsynced.iter(txn)? {
             let (key, ()) = entry.map(|(key, _)| (key, ()))?;
@@ -324,15 +244,15 @@ impl Inner {
         txn: &mut RwTxn<'_>,
         state: &mut LogState,
         append: &mut LogAppend,
-        request: &mut Request,
+        request: &mut CommitRequest,
     ) -> Result<LogEnd> {
         state.sequence += 1;
         let record = CommitRecord {
             sequence: state.sequence,
             previous: state.previous,
             synced: request.durability == Durability::Synced,
-            durable: self.log.durable(),
-            packs: request.contents.bulk.iter().map(|pack| pack.number).collect(),
+            durable: self.log.durable_end(),
+            packs: request.objects.bulk.iter().map(|pack| pack.number).collect(),
             changes: std::mem::take(&mut request.changes),
         };
         let appended = append.append_record(Kind::Commit, &record.encode());
@@ -353,10 +273,10 @@ impl Inner {
         log: u32,
         base: u64,
         sequence: u64,
-        request: &Request,
+        request: &CommitRequest,
     ) -> Result<u32> {
-        let contents = &request.contents;
-        let in_log = |object: &Placed| {
+        let new = &request.objects;
+        let in_log = |object: &PackedObject| {
             let offset = (base + u64::from(object.offset)) as u32;
             ((object.kind, object.id), Location { pack: log, offset, len: object.len })
         };
@@ -364,20 +284,19 @@ impl Inner {
             Change::PutSnapshot(snapshot) => Some(snapshot.clone()),
             _ => None,
         });
-        let row =
-            Row { objects: contents.objects.iter().map(in_log).collect(), snapshots: snapshots.collect() };
-        if contents.bulk.is_empty()
+        let row = Row { objects: new.objects.iter().map(in_log).collect(), snapshots: snapshots.collect() };
+        if new.bulk.is_empty()
             && let Some(encoded) = row.encode_if_small()
         {
             self.index.put_unsettled(txn, sequence, &encoded)?;
             return Ok(row.len() as u32);
         }
         let mut objects = row.objects;
-        for pack in &contents.bulk {
+        for pack in &new.bulk {
             objects
                 .extend(pack.objects.iter().map(|object| ((object.kind, object.id), pack.location(object))));
         }
-        // In key order LMDB fills its pages one after the other, completely.
+        // In key order, LMDB fills each page before it starts the next.
         objects.sort_unstable_by_key(|(object, _)| *object);
         for (object, location) in objects {
             self.index.put_object(txn, &object, location)?;
@@ -385,7 +304,7 @@ impl Inner {
         for snapshot in row.snapshots {
             self.index.apply(txn, &Change::PutSnapshot(snapshot))?;
         }
-        for pack in &contents.bulk {
+        for pack in &new.bulk {
             self.index.packs.put(txn, &pack.number.to_be_bytes(), &[])?;
             if request.durability == Durability::Buffered {
                 self.index.unsynced.put(txn, &pack.number.to_be_bytes(), &[])?;

@@ -39,7 +39,7 @@ impl<'b> ContentWriter<'b> {
         if self.chunker.pieces.len() >= PARALLEL_PIECES { self.store() } else { Ok(()) }
     }
 
-    /// Returns the number of extents in memory, without those of the last few pieces.
+    /// Returns the number of extents so far, without those of the last few pieces.
     pub(crate) fn extents(&self) -> usize {
         self.extents.len()
     }

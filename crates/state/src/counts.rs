@@ -1,14 +1,6 @@
 //! Number of records in a store's index.
 
-use std::collections::HashSet;
-
-use heed::RoTxn;
 use serde::Serialize;
-
-use crate::error::Result;
-use crate::index::Index;
-use crate::references_of::ObjectId;
-use crate::store::Store;
 
 /// Number of records in the index of a store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -23,40 +15,9 @@ pub struct IndexCounts {
     pub episodes: u64,
 }
 
-impl Store {
-    /// Counts the records in the index, whether or not the packs still have them.
-    pub fn index_counts(&self) -> Result<IndexCounts> {
-        let txn = self.inner.index.read()?;
-        IndexCounts::of(&self.inner.index, &txn)
-    }
-}
-
-impl IndexCounts {
-    pub(crate) fn of(index: &Index, txn: &RoTxn<'_>) -> Result<Self> {
-        let mut snapshots = 0;
-        index.for_each_snapshot(txn, |_| snapshots += 1)?;
-        let mut unsettled: HashSet<ObjectId> = HashSet::new();
-        index.for_each_unsettled(txn, |object, _| {
-            unsettled.insert(object);
-        })?;
-        let mut objects = index.chunks.len(txn)? + index.nodes.len(txn)?;
-        for (kind, id) in unsettled {
-            // A second copy may have been written before the first one settled.
-            objects += u64::from(index.objects(kind).get(txn, &id)?.is_none());
-        }
-        Ok(Self {
-            objects,
-            snapshots,
-            references: index.references.len(txn)?,
-            episodes: index.episodes.len(txn)?,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::snapshot::NewSnapshot;
+    use crate::{NewSnapshot, Store};
 
     #[test]
     fn unsettled_objects_are_counted_once() {

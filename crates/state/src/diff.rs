@@ -1,8 +1,8 @@
 //! Differences between two trees.
 //!
-//! Nodes are named by their content, so two directories or pages with one id are equal and are never read.
-//! The rest is merged by name, comparing encoded references; only entries that differ are decoded. The cost
-//! is that of the directories on the paths to the changes.
+//! Nodes are named by their content, so two directories or pages with the same id are equal and are not read.
+//! Other directories are merged by name, comparing encoded references; only entries that differ are decoded.
+//! The cost is that of the directories on the paths to the changes.
 //!
 //! Times are not a difference: they are not part of a tree's identity.
 
@@ -10,13 +10,15 @@ mod cursor;
 mod renames;
 mod three_way;
 
+use crate::entry::{Entry, Node};
 use crate::error::Result;
 use crate::id::NodeId;
 use crate::node::NodeRef;
 use crate::store::Store;
-use crate::tree::{Entry, Node, Tree, join};
+use crate::tree::Tree;
+use crate::tree_path::join;
 use crate::walk_limits::{WalkUsage, entry_size};
-use cursor::{Cursor, Leaf, Next};
+use cursor::{Cursor, Next, PagePosition};
 
 pub use three_way::{SideDiff, Subtree, ThreeWayDiff, diff_both};
 
@@ -38,7 +40,7 @@ pub struct Difference {
 pub enum DifferenceKind {
     /// The entry is new.
     Added,
-    /// The entry is gone.
+    /// The entry no longer exists.
     Removed,
     /// A file with other content (mode and attributes may differ too), or a symlink to another target.
     Modified,
@@ -82,13 +84,13 @@ struct Directory {
     times: Option<NodeId>,
 }
 
-/// An entry that only one of the two trees has.
-struct Found {
+/// An entry that only one of the two trees has. It may be one side of a rename.
+struct UnpairedEntry {
     path: Vec<u8>,
     entry: Entry,
 }
 
-impl Found {
+impl UnpairedEntry {
     fn new(parent: &[u8], entry: Entry, usage: &WalkUsage) -> Result<Self> {
         let path = join(parent, &entry.name);
         usage.add(path.len() + entry_size(&entry))?;
@@ -96,15 +98,16 @@ impl Found {
     }
 }
 
-/// Walks two trees in parallel. Directories are queued instead of recursing: trees may be too deep for the
+/// Parallel walk over two trees. Directories are queued instead of recursing: trees may be too deep for the
 /// stack.
 struct Comparison<'s> {
     old: &'s Store,
     new: &'s Store,
-    waiting: Vec<(Vec<u8>, Directory, Directory)>,
+    /// Queue of directories that differ, by path.
+    queue: Vec<(Vec<u8>, Directory, Directory)>,
     differences: Vec<Difference>,
-    removed: Vec<Found>,
-    added: Vec<Found>,
+    removed: Vec<UnpairedEntry>,
+    added: Vec<UnpairedEntry>,
     usage: WalkUsage,
 }
 
@@ -113,7 +116,7 @@ impl<'s> Comparison<'s> {
         Self {
             old,
             new,
-            waiting: Vec::new(),
+            queue: Vec::new(),
             differences: Vec::new(),
             removed: Vec::new(),
             added: Vec::new(),
@@ -124,13 +127,13 @@ impl<'s> Comparison<'s> {
     fn push(&mut self, path: Vec<u8>, old: Directory, new: Directory) -> Result<()> {
         if old.id != new.id {
             self.usage.add(path.len())?;
-            self.waiting.push((path, old, new));
+            self.queue.push((path, old, new));
         }
         Ok(())
     }
 
     fn run(&mut self) -> Result<()> {
-        while let Some((path, old, new)) = self.waiting.pop() {
+        while let Some((path, old, new)) = self.queue.pop() {
             self.compare_directories(&path, old, new)?;
         }
         Ok(())
@@ -139,7 +142,7 @@ impl<'s> Comparison<'s> {
     fn finish(self) -> Result<Vec<Difference>> {
         let mut differences = self.differences;
         let (removed, added) = ((self.old, self.removed), (self.new, self.added));
-        renames::settle(removed, added, &mut differences, &self.usage)?;
+        renames::pair(removed, added, &mut differences, &self.usage)?;
         differences.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         Ok(differences)
     }
@@ -183,7 +186,7 @@ impl<'s> Comparison<'s> {
     }
 
     /// Merges two lists of entries until one of them ends.
-    fn compare_entries(&mut self, path: &[u8], a: &mut Leaf, b: &mut Leaf) -> Result<()> {
+    fn compare_entries(&mut self, path: &[u8], a: &mut PagePosition, b: &mut PagePosition) -> Result<()> {
         loop {
             a.skip_same(b);
             if !a.has_more() || !b.has_more() {
@@ -203,7 +206,7 @@ impl<'s> Comparison<'s> {
         }
     }
 
-    fn entry_changed(&mut self, parent: &[u8], a: &mut Leaf, b: &mut Leaf) -> Result<()> {
+    fn entry_changed(&mut self, parent: &[u8], a: &mut PagePosition, b: &mut PagePosition) -> Result<()> {
         let path = join(parent, a.name());
         if let (NodeRef::Directory(old), NodeRef::Directory(new)) = (a.node_ref()?, b.node_ref()?) {
             let old = Directory { id: old, times: a.directory_times(self.old)? };
@@ -247,11 +250,11 @@ fn directory_entry(store: &Store, name: &[u8], directory: Directory) -> Result<E
 fn take(
     store: &Store,
     parent: &[u8],
-    leaf: &mut Leaf,
-    into: &mut Vec<Found>,
+    leaf: &mut PagePosition,
+    into: &mut Vec<UnpairedEntry>,
     usage: &WalkUsage,
 ) -> Result<()> {
-    into.push(Found::new(parent, leaf.entry(store)?, usage)?);
+    into.push(UnpairedEntry::new(parent, leaf.entry(store)?, usage)?);
     leaf.skip();
     Ok(())
 }
@@ -261,12 +264,12 @@ fn list_below(
     store: &Store,
     path: &[u8],
     entry: &Entry,
-    into: &mut Vec<Found>,
+    into: &mut Vec<UnpairedEntry>,
     usage: &WalkUsage,
 ) -> Result<()> {
     let Node::Directory(directory) = &entry.node else { return Ok(()) };
     store.for_each_entry(directory, &mut |entry| {
-        into.push(Found::new(path, entry, usage)?);
+        into.push(UnpairedEntry::new(path, entry, usage)?);
         Ok(())
     })
 }

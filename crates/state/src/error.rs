@@ -8,7 +8,7 @@ use crate::codec::DecodeError;
 use crate::id::{ChunkId, NodeId, SnapshotId};
 use crate::limit::LimitExceeded;
 
-/// An error of the store underneath every operation.
+/// Error of a store operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -22,7 +22,7 @@ pub enum StoreError {
         /// Error from the operating system.
         source: io::Error,
     },
-    /// The index answered with an error.
+    /// LMDB returned an error.
     #[error("the index of the store failed: {source}")]
     Index {
         /// Error from LMDB.
@@ -35,14 +35,14 @@ pub enum StoreError {
         /// The directory.
         path: PathBuf,
     },
-    /// The store was written by a newer version.
-    #[error("store {path} has format {found}, this version reads up to {supported}")]
-    NewerFormat {
+    /// The store has a format that this version does not support.
+    #[error("store {path} has format {found}; this version supports format {supported}")]
+    UnsupportedFormat {
         /// The store.
         path: PathBuf,
-        /// Its format.
+        /// Format of the store.
         found: u32,
-        /// Newest format that this version reads.
+        /// Format that this version supports.
         supported: u32,
     },
     /// Another process is rebuilding the index.
@@ -54,7 +54,7 @@ pub enum StoreError {
     /// The store is open in another process with incompatible access: a store on a read-only file system can
     /// be opened only while no process has it open for writing.
     #[error(
-        "store {path} is in use: where it cannot be written it can be read only while no process that can write has it open"
+        "store {path} is in use: a store on a read-only file system can be opened only while no other process has it open for writing"
     )]
     InUse {
         /// The store.
@@ -66,7 +66,7 @@ pub enum StoreError {
     /// A referenced node is not in the store.
     #[error("node {0} is missing from the store")]
     MissingNode(NodeId),
-    /// Stored bytes do not match their name or checksum.
+    /// Stored bytes do not match their id or checksum.
     #[error("{what} in pack {pack} at offset {offset} is damaged: {reason}")]
     Damaged {
         /// The object.
@@ -78,7 +78,7 @@ pub enum StoreError {
         /// Failed check.
         reason: &'static str,
     },
-    /// Bytes match their hash but do not decode.
+    /// An object is intact but cannot be decoded.
     #[error("{what} cannot be decoded: {source}")]
     Undecodable {
         /// The object.
@@ -114,19 +114,19 @@ pub enum StoreError {
     /// A record is larger than the format can hold.
     #[error("an object of {0} bytes is larger than the store can hold")]
     TooLarge(usize),
-    /// Reading or comparing trees would exceed the [`WalkLimits`](crate::WalkLimits) of the store's handle.
-    #[error("too much to go through at once: {0}; remove files, or compare trees that differ less")]
+    /// The operation would exceed the [`WalkLimits`](crate::WalkLimits) of the store's handle.
+    #[error("the walk exceeds its limits: {0}; remove files, or compare trees that differ less")]
     WalkTooLarge(#[from] LimitExceeded),
-    /// The work was asked to stop.
+    /// The operation was cancelled.
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
-    /// The request contradicts what is stored.
+    /// The request conflicts with the content or state of the store.
     #[error("{0}")]
     Refused(String),
 }
 
 impl StoreError {
-    /// Returns true if stored data is damaged or missing, as opposed to a failing machine or a wrong request.
+    /// Returns true if stored data is damaged or missing, as opposed to an I/O error or an invalid request.
     pub fn is_corruption(&self) -> bool {
         matches!(
             self,
@@ -138,7 +138,7 @@ impl StoreError {
         )
     }
 
-    /// Returns true if the disk or the index is full, or a quota is used up.
+    /// Returns true if the disk or the index is full, or a quota is exceeded.
     pub fn is_full(&self) -> bool {
         match self {
             Self::Index { source: heed::Error::Mdb(heed::MdbError::MapFull) } => true,
@@ -150,7 +150,7 @@ impl StoreError {
         }
     }
 
-    /// Returns true if the same call may succeed later without a repair.
+    /// Returns true if the same call may succeed when it is retried later.
     pub fn may_retry(&self) -> bool {
         match self {
             Self::Busy { .. } | Self::InUse { .. } | Self::ReferenceMoved { .. } => true,

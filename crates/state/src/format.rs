@@ -7,30 +7,31 @@ use std::fs;
 use std::path::Path;
 
 use crate::error::{IoContext, Result, StoreError};
+use crate::file_ops::replace_file;
 use crate::pack::{Packs, sync_directory};
-use crate::store::replace_file;
 
 /// Version of the on-disk format.
 pub const FORMAT: u32 = 1;
-const LINE: &str = "elevo-workspace store ";
-const NAME: &str = "format";
-pub(crate) const COPY: &str = "format.copy";
+/// Text of a format file before the version.
+const LINE_PREFIX: &str = "elevo-workspace store ";
+const FILE_NAME: &str = "format";
+pub(crate) const COPY_FILE_NAME: &str = "format.copy";
 
 /// Returns true if `path` has a format file.
 pub(crate) fn exists(path: &Path) -> bool {
-    path.join(NAME).exists()
+    path.join(FILE_NAME).exists()
 }
 
 /// Writes both files, `format` last: a directory that has it is a complete store.
 pub(crate) fn write(path: &Path) -> Result<()> {
-    replace_file(&path.join(COPY), copy_line(FORMAT).as_bytes())?;
-    replace_file(&path.join(NAME), line(FORMAT).as_bytes())?;
+    replace_file(&path.join(COPY_FILE_NAME), copy_line(FORMAT).as_bytes())?;
+    replace_file(&path.join(FILE_NAME), line(FORMAT).as_bytes())?;
     sync_directory(path)
 }
 
-/// Fails unless `path` is a store in a known version of the format.
+/// Fails unless `path` is a store in a supported version of the format.
 pub(crate) fn check(path: &Path) -> Result<()> {
-    let file = path.join(NAME);
+    let file = path.join(FILE_NAME);
     let text = match fs::read(&file) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Err(StoreError::NotAStore { path: path.to_owned() });
@@ -41,7 +42,7 @@ pub(crate) fn check(path: &Path) -> Result<()> {
     let found = read_copy(path).or_else(|| version_of(&text)).or_else(|| version_of_packs(path));
     match found {
         Some(FORMAT) => Ok(()),
-        Some(found) => Err(StoreError::NewerFormat { path: path.to_owned(), found, supported: FORMAT }),
+        Some(found) => Err(StoreError::UnsupportedFormat { path: path.to_owned(), found, supported: FORMAT }),
         None => Err(StoreError::NotAStore { path: path.to_owned() }),
     }
 }
@@ -49,12 +50,12 @@ pub(crate) fn check(path: &Path) -> Result<()> {
 /// Describes damage of the format files of a store that was opened.
 pub(crate) fn problems(path: &Path) -> Vec<String> {
     let differs = |name: &str, expected: &str| match fs::read(path.join(name)) {
-        // Stores made before there was a copy get one when they are opened for writing.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && name == COPY => false,
+        // A store that was created without a copy gets one when it is opened for writing.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && name == COPY_FILE_NAME => false,
         Err(_) => true,
         Ok(text) => text != expected.as_bytes(),
     };
-    [(NAME, line(FORMAT)), (COPY, copy_line(FORMAT))]
+    [(FILE_NAME, line(FORMAT)), (COPY_FILE_NAME, copy_line(FORMAT))]
         .into_iter()
         .filter(|(name, expected)| differs(name, expected))
         .map(|(name, _)| format!("the file `{name}` of the store is damaged"))
@@ -63,19 +64,18 @@ pub(crate) fn problems(path: &Path) -> Vec<String> {
 
 /// Rewrites the files if one of them is damaged or missing. The version must be checked before.
 pub(crate) fn repair(path: &Path) -> Result<()> {
-    if path.join(COPY).exists() && problems(path).is_empty() { Ok(()) } else { write(path) }
+    if path.join(COPY_FILE_NAME).exists() && problems(path).is_empty() { Ok(()) } else { write(path) }
 }
 
-/// Adds the copy to a store that was made before there was one. Failures are ignored: the store works without
-/// it.
+/// Adds the copy to a store that was created without one. Failures are ignored: the store works without it.
 pub(crate) fn add_missing_copy(path: &Path) {
-    if !path.join(COPY).exists() {
-        drop(replace_file(&path.join(COPY), copy_line(FORMAT).as_bytes()));
+    if !path.join(COPY_FILE_NAME).exists() {
+        drop(replace_file(&path.join(COPY_FILE_NAME), copy_line(FORMAT).as_bytes()));
     }
 }
 
 fn line(version: u32) -> String {
-    format!("{LINE}{version}\n")
+    format!("{LINE_PREFIX}{version}\n")
 }
 
 fn copy_line(version: u32) -> String {
@@ -84,18 +84,18 @@ fn copy_line(version: u32) -> String {
 }
 
 fn version_of(text: &[u8]) -> Option<u32> {
-    std::str::from_utf8(text).ok()?.strip_prefix(LINE)?.trim_end().parse().ok()
+    std::str::from_utf8(text).ok()?.strip_prefix(LINE_PREFIX)?.trim_end().parse().ok()
 }
 
 /// Returns the version in the copy, if it is intact.
 fn read_copy(path: &Path) -> Option<u32> {
-    let text = fs::read_to_string(path.join(COPY)).ok()?;
+    let text = fs::read_to_string(path.join(COPY_FILE_NAME)).ok()?;
     let version = version_of(text.trim_end().rsplit_once(' ')?.0.as_bytes())?;
     (text == copy_line(version)).then_some(version)
 }
 
-/// Derives the version from the headers of packs, which have a version of their own: so far there has been
-/// one of each.
+/// Derives the version from the headers of packs, which have a version of their own. So far, each has had one
+/// version.
 fn version_of_packs(path: &Path) -> Option<u32> {
     let packs = Packs::new(path.join("packs"));
     let is_pack = |pack: &u32| packs.role(*pack).is_ok_and(|role| role.is_some());

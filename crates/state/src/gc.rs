@@ -1,19 +1,19 @@
 //! Garbage collection: deletes unreachable objects, concurrently with other operations.
 //!
-//! 1. **Mark** everything reachable from snapshots and pins, as of one moment.
-//! 2. **Condemn** the rest, one batch per transaction, after marking what was committed meanwhile. Nodes are
+//! 1. **Mark** everything reachable from snapshots and pins in one read transaction.
+//! 2. **Condemn** the rest, one batch per transaction, after marking objects committed since. Nodes are
 //!    condemned before the objects that they refer to, so that live objects refer only to live objects after
 //!    each batch. Commits do not reuse a condemned object. Operations that already rely on it can still read
 //!    it, and a commit that refers to it revives it (`commit.rs`, `keep_alive`).
-//! 3. **Delete** condemned objects once every batch and virtual tree that existed before has ended. A
-//!    collection does not wait for that: the next one deletes the rest.
-//! 4. **Rewrite** packs that are mostly dead, and remove them once the new ones are on disk and in use.
+//! 3. **Delete** condemned objects that no batch or virtual tree from before the condemnation can use. The
+//!    next collection deletes the others.
+//! 4. **Rewrite** packs that are mostly dead, and delete them after the new packs are synced and indexed.
 //!
 //! A transaction blocks all commits and keeps its changes in memory, so it handles at most one batch of
 //! objects.
 //!
-//! An interruption at any point loses nothing live: the index is consistent after each transaction, and files
-//! are deleted last. The same holds if the store's [`Cancel`] is set.
+//! A crash or a cancellation at any point loses no live object: the index is consistent after each
+//! transaction, and files are deleted last.
 
 mod condemn;
 
@@ -28,15 +28,17 @@ use rayon::prelude::*;
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
-use crate::batch::BulkPack;
 use crate::cancel::Cancel;
 use crate::checkpoint;
 use crate::commit::missing;
+use crate::commit_options::Durability;
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
+use crate::file_ops::remove_if_exists;
 use crate::id::{ById, SnapshotId};
 use crate::index::condemned_key;
-use crate::log_record::{Change, Durability};
+use crate::log_record::{Change, CheckpointOrigin};
+use crate::new_objects::BulkPack;
 use crate::pack::Location;
 use crate::pin;
 use crate::progress::Progress;
@@ -44,19 +46,19 @@ use crate::record::Kind;
 use crate::references_of::{ObjectId, references_of};
 use crate::store::{Inner, Store};
 
-/// Dead part of a pack, in percent, above which it is rewritten.
+/// Percentage of dead bytes above which a pack is rewritten.
 const REWRITE_PERCENT: u64 = 50;
 /// Size in bytes below which a log is not rewritten.
 const LOG_REWRITE_MIN: u64 = 4 << 20;
-/// Most objects that one transaction moves or deletes.
-const BATCH: usize = 4096;
+/// Maximum number of objects that one transaction moves or deletes.
+const BATCH_SIZE: usize = 4096;
 /// Minimum age of an unused file before it is deleted: its creator may be about to lock it.
 const ORPHAN_MIN_AGE: Duration = Duration::from_secs(60);
 
 /// Options of a garbage collection.
 #[derive(Debug, Clone, Default)]
 pub struct GcOptions {
-    /// Only report what would be deleted.
+    /// Report the objects that would be deleted, without deleting them.
     pub dry_run: bool,
 }
 
@@ -65,30 +67,30 @@ pub struct GcOptions {
 pub struct GcReport {
     /// Number of reachable objects.
     pub live_objects: u64,
-    /// Their size in packs, in bytes.
+    /// Size of reachable objects in packs, in bytes.
     pub live_bytes: u64,
     /// Number of unreachable objects.
     pub dead_objects: u64,
-    /// Their size in packs, in bytes.
+    /// Size of unreachable objects in packs, in bytes.
     pub dead_bytes: u64,
     /// Bytes of dead objects that running operations may rely on; a later collection deletes them.
     pub condemned_bytes: u64,
-    /// Bytes by which the packs on disk shrank.
+    /// Number of bytes by which the packs on disk shrank.
     pub freed_bytes: u64,
-    /// Packs removed.
+    /// Number of packs deleted.
     pub packs_removed: u64,
-    /// Packs among them whose live part moved to a new pack.
+    /// Number of deleted packs whose live objects were moved to a new pack.
     pub packs_rewritten: u64,
-    /// All snapshots with the bytes that they reach in packs. Shared objects count for one of them.
+    /// All snapshots with the size of their objects in bytes. A shared object counts for one snapshot.
     #[serde(skip)]
     pub snapshots: Vec<(SnapshotId, u64)>,
 }
 
 impl Store {
-    /// Deletes objects that no snapshot and no pin reaches. Commits continue meanwhile, here and in other
-    /// processes.
+    /// Deletes objects that are not reachable from a snapshot or a pin. Does not block commits in this or
+    /// other processes for long.
     pub fn collect_garbage(&self, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
-        let report = self.with_reserve(|| self.collect(options, progress))?;
+        let report = self.retry_with_reserve(|| self.collect(options, progress))?;
         if !options.dry_run {
             self.inner.reserve.fill();
         }
@@ -103,12 +105,12 @@ impl Store {
         }
         cancel.check()?;
         if !options.dry_run {
-            // Objects missing from a wrong row would be deleted, and the checkpoint would make the row
-            // permanent.
+            // Objects that only a damaged row refers to would be deleted, and the checkpoint would make the
+            // damage permanent.
             inner.check_against_log()?;
-            self.drop_dead_pins()?;
+            self.remove_dead_pins()?;
             inner.delete_condemned(cancel)?;
-            // Settled objects are found in the tables, which is cheaper for a long marking.
+            // Marking is faster if most objects are in the tables.
             inner.settle_rows()?;
         }
         let mut report = GcReport::default();
@@ -132,7 +134,7 @@ impl Store {
     }
 }
 
-/// First half of a hash, enough to tell objects apart; a collision would only keep an object too long.
+/// First half of a hash, to save memory. A collision only keeps a dead object alive.
 type ShortId = (Kind, [u8; 16]);
 
 fn short_id((kind, id): &ObjectId) -> ShortId {
@@ -142,19 +144,20 @@ fn short_id((kind, id): &ObjectId) -> ShortId {
 }
 
 /// Reachable objects, each with the number of the snapshot that reached it first.
-type Live = HashMap<ShortId, u32>;
+type LiveObjects = HashMap<ShortId, u32>;
 
-/// Number for objects reached by a pin, or by a snapshot that was made while marking.
-const UNNUMBERED: u32 = u32::MAX;
+/// Snapshot number of objects reached from a pin, or from a snapshot that was committed during the
+/// collection.
+const NO_SNAPSHOT_NUMBER: u32 = u32::MAX;
 
-/// An object to mark from, and the number of its snapshot.
+/// Object from which marking starts or continues, and the number of its snapshot.
 type Root = (ObjectId, u32);
 
 /// Unreachable objects and their locations.
-type Dead = Vec<(ObjectId, Location)>;
+type DeadObjects = Vec<(ObjectId, Location)>;
 
 /// Marks an object as reachable. Returns true the first time.
-fn reach(live: &mut Live, (object, number): &Root) -> bool {
+fn mark_object(live: &mut LiveObjects, (object, number): &Root) -> bool {
     match live.entry(short_id(object)) {
         Entry::Vacant(new) => {
             new.insert(*number);
@@ -164,13 +167,13 @@ fn reach(live: &mut Live, (object, number): &Root) -> bool {
     }
 }
 
-/// Lock held while a collection runs. It is released explicitly: a process that another thread is forking
-/// inherits the open file until it calls `exec`, so closing it here might not unlock it.
+/// Lock of a running collection. It is released explicitly: a child process that another thread is forking
+/// inherits the file until it calls `exec`, so closing the file might not release the lock.
 struct CollectionLock(File);
 
 impl Drop for CollectionLock {
     fn drop(&mut self) {
-        // On failure, closing the file unlocks it a moment later.
+        // On failure, the lock is released when the file is closed.
         flock(&self.0, FlockOperation::Unlock).unwrap_or(());
     }
 }
@@ -180,23 +183,24 @@ impl Drop for CollectionLock {
 enum Marking<'a> {
     /// On all cores.
     Parallel(&'a dyn Progress),
-    /// On the calling thread. A thread that holds the index's write lock must not wait for other threads: all
-    /// of them may be committing, and so waiting for that lock.
+    /// On the calling thread. A thread that holds the write lock of the index must not wait for pool threads,
+    /// which may be waiting for that lock themselves.
     SingleThreaded,
 }
 
 /// Objects in unsettled rows.
-type Unsettled = HashMap<ObjectId, Location, ById>;
+type UnsettledObjects = HashMap<ObjectId, Location, ById>;
 
 /// Ids of the marked snapshots and pins.
-type Seen = HashSet<Vec<u8>>;
+type MarkedRoots = HashSet<Vec<u8>>;
 
 impl Inner {
     fn lock_collection(&self) -> Result<CollectionLock> {
         let path = self.path.join("gc.lock");
         let lock = File::create(&path).context("open", &path)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| StoreError::Refused("another collection is running on this store".to_owned()))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+            StoreError::Refused("another garbage collection of this store is running".to_owned())
+        })?;
         Ok(CollectionLock(lock))
     }
 
@@ -212,10 +216,10 @@ impl Inner {
         report: &mut GcReport,
         cancel: &Cancel,
         progress: &dyn Progress,
-    ) -> Result<(Dead, Live, Seen)> {
+    ) -> Result<(DeadObjects, LiveObjects, MarkedRoots)> {
         let txn = self.index.read()?;
-        let mut live = Live::new();
-        let mut seen = Seen::new();
+        let mut live = LiveObjects::new();
+        let mut seen = MarkedRoots::new();
         let roots = self.roots(&txn, &mut seen, &mut report.snapshots)?;
         let unsettled = self.unsettled(&txn)?;
         self.mark((&txn, &unsettled), roots, &mut live, Marking::Parallel(progress), cancel)?;
@@ -239,8 +243,8 @@ impl Inner {
     /// Returns the objects in unsettled rows as of `txn`. The shared cache is not used, because it follows
     /// commits, which may settle rows at any time. The older of two copies wins, as it does when rows are
     /// settled.
-    fn unsettled(&self, txn: &RoTxn<'_>) -> Result<Unsettled> {
-        let mut unsettled = Unsettled::default();
+    fn unsettled(&self, txn: &RoTxn<'_>) -> Result<UnsettledObjects> {
+        let mut unsettled = UnsettledObjects::default();
         self.index.for_each_unsettled(txn, |object, location| {
             unsettled.entry(object).or_insert(location);
         })?;
@@ -252,13 +256,13 @@ impl Inner {
     fn roots(
         &self,
         txn: &RoTxn<'_>,
-        seen: &mut Seen,
+        seen: &mut MarkedRoots,
         numbered: &mut Vec<(SnapshotId, u64)>,
     ) -> Result<Vec<Root>> {
         let mut roots = Vec::new();
         self.index.for_each_snapshot(txn, |snapshot| {
             if seen.insert(snapshot.id.as_bytes().to_vec()) {
-                let number = u32::try_from(numbered.len()).unwrap_or(UNNUMBERED);
+                let number = u32::try_from(numbered.len()).unwrap_or(NO_SNAPSHOT_NUMBER);
                 roots.push(((Kind::Node, *snapshot.tree.as_bytes()), number));
                 roots.push(((Kind::Node, *snapshot.times.as_bytes()), number));
                 numbered.push((snapshot.id, 0));
@@ -267,29 +271,29 @@ impl Inner {
         for row in self.index.pins.iter(txn)? {
             let (id, record) = row?;
             if seen.insert(id.to_vec()) {
-                roots.extend(pin::roots(record).into_iter().map(|root| (root, UNNUMBERED)));
+                roots.extend(pin::roots(record).into_iter().map(|root| (root, NO_SNAPSHOT_NUMBER)));
             }
         }
         Ok(roots)
     }
 
-    /// Adds everything reachable from `roots` to `live`. Damage stops the collection: objects behind it
-    /// cannot be told from garbage.
+    /// Adds everything reachable from `roots` to `live`. Fails on a damaged node: objects that only
+    /// this node refers to cannot be distinguished from garbage.
     fn mark(
         &self,
-        (txn, unsettled): (&RoTxn<'_>, &Unsettled),
+        (txn, unsettled): (&RoTxn<'_>, &UnsettledObjects),
         roots: Vec<Root>,
-        live: &mut Live,
+        live: &mut LiveObjects,
         marking: Marking<'_>,
         cancel: &Cancel,
     ) -> Result<()> {
-        let mut wave: Vec<Root> = roots.into_iter().filter(|root| reach(live, root)).collect();
-        while !wave.is_empty() {
+        let mut frontier: Vec<Root> = roots.into_iter().filter(|root| mark_object(live, root)).collect();
+        while !frontier.is_empty() {
             if let Marking::Parallel(progress) = marking {
-                progress.advance(wave.len() as u64);
+                progress.advance(frontier.len() as u64);
             }
-            let mut located = Vec::with_capacity(wave.len());
-            for ((kind, id), number) in &wave {
+            let mut located = Vec::with_capacity(frontier.len());
+            for ((kind, id), number) in &frontier {
                 cancel.check()?;
                 let settled = self.index.objects(*kind).get(txn, id)?.and_then(Location::decode);
                 let location = settled.or_else(|| unsettled.get(&(*kind, *id)).copied());
@@ -304,10 +308,10 @@ impl Inner {
                 Marking::Parallel(_) => located.par_iter().map(read).collect::<Result<_>>()?,
                 Marking::SingleThreaded => located.iter().map(read).collect::<Result<_>>()?,
             };
-            wave = found
+            frontier = found
                 .into_iter()
                 .flatten()
-                .filter(|root| reach(live, root) && root.0.0 == Kind::Node)
+                .filter(|root| mark_object(live, root) && root.0.0 == Kind::Node)
                 .collect();
         }
         Ok(())
@@ -333,14 +337,14 @@ impl Inner {
         match self.replace_packs(&plan, report, cancel, progress) {
             // A failed sync is not retried.
             Err(error) if error.is_full() && !self.log.has_failed() => {
-                // No space for moved objects. Removing packs without live objects frees some.
+                // There is no space for moved objects. Deleting packs without live objects frees some.
                 let (dead, rest) = plan.split();
                 if dead.packs.is_empty() {
                     return Err(error);
                 }
                 self.replace_packs(&dead, report, cancel, progress)?;
                 match self.replace_packs(&rest, report, cancel, progress) {
-                    // The rest is left to the next collection.
+                    // The next collection does the rest.
                     Err(error) if error.is_full() && !self.log.has_failed() => Ok(()),
                     other => other,
                 }
@@ -365,13 +369,13 @@ impl Inner {
         let mut in_use = false;
         let moved = self.copy_objects(plan, &mut new, cancel, progress).and_then(|moved| {
             failpoint::hit("gc-rewritten").context("collect", &self.path)?;
-            self.switch_to_packs(&new, &moved, &mut in_use)?;
-            self.unlist_packs(plan)?;
+            self.relocate_objects(&new, &moved, &mut in_use)?;
+            self.remove_packs_from_index(plan)?;
             Ok(moved)
         });
         progress.end();
         if moved.is_err() && !in_use {
-            // On a full disk they are in the way. A later collection removes those that could not be deleted.
+            // Free their space. A later collection deletes packs that cannot be deleted here.
             new.iter().for_each(|pack| drop(self.packs.remove(pack.number)));
         }
         let moved = moved?;
@@ -389,7 +393,7 @@ impl Inner {
     }
 
     /// Starts a new log if most of the current one is dead, so that it can be rewritten like any other pack.
-    /// The log of a store with only small commits holds nearly everything.
+    /// The log of a store with only small commits holds nearly all objects.
     fn close_sparse_log(&self) -> Result<()> {
         self.mark_written()?;
         let mut txn = self.index.write()?;
@@ -406,7 +410,7 @@ impl Inner {
         }
         self.sync_unsynced_packs(&mut txn, &[])?;
         self.close_log(&state)?;
-        checkpoint::write(&self.packs, &self.index, &mut txn, state, false)?;
+        checkpoint::write(&self.packs, &self.index, &mut txn, state, CheckpointOrigin::GarbageCollection)?;
         self.index.commit(txn)
     }
 
@@ -443,15 +447,15 @@ impl Inner {
                 moves.push((object, location));
             }
         })?;
-        // In the order of their location on disk.
+        // Sorted by location on disk, for sequential reads.
         moves.sort_unstable_by_key(|(_, location)| *location);
-        // An object may exist twice, condemned and written again: each copy is moved.
+        // An object that was condemned and written again exists twice: both copies are moved.
         moves.dedup();
         plan.moves = moves;
         Ok(plan)
     }
 
-    /// Calls `found` for all objects that are not condemned, each once: a second copy is unused.
+    /// Calls `found` once for each object that is not condemned. Second copies are skipped.
     fn for_each_live(&self, txn: &RoTxn<'_>, mut found: impl FnMut(ObjectId, Location)) -> Result<()> {
         for kind in [Kind::Chunk, Kind::Node] {
             for row in self.index.objects(kind).iter(txn)? {
@@ -469,7 +473,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Calls `found` for all objects in the packs that can still be read, condemned or not.
+    /// Calls `found` for all readable objects in the packs, including condemned ones.
     fn for_each_object(&self, txn: &RoTxn<'_>, mut found: impl FnMut(ObjectId, Location)) -> Result<()> {
         self.for_each_live(txn, &mut found)?;
         for row in self.index.condemned.iter(txn)? {
@@ -494,8 +498,7 @@ impl Inner {
         for ((kind, id), from) in &plan.moves {
             cancel.check()?;
             progress.advance(1);
-            // A damaged record is not moved: the collection fails and its pack stays, so that `verify` finds
-            // it.
+            // A damaged record fails the collection and keeps its pack, so that `verify` reports it.
             let content = self.packs.read(*from, *kind, id)?.ok_or_else(|| missing(*kind, *id))?;
             let mut encoded = Vec::new();
             let len = crate::record::append(
@@ -520,16 +523,15 @@ impl Inner {
         Ok(moved)
     }
 
-    /// Points the index to the new packs. From the first batch on they are in use, which is recorded in
-    /// `in_use`: after an interruption the old packs are left to the next collection, which finds them to be
-    /// more dead.
-    fn switch_to_packs(
+    /// Updates the locations of moved objects in the index. Sets `in_use` once the first batch is committed:
+    /// from then on, the new packs must not be deleted on failure.
+    fn relocate_objects(
         &self,
         new: &[BulkPack],
         moved: &[(ObjectId, Location, Location)],
         in_use: &mut bool,
     ) -> Result<()> {
-        for batch in moved.chunks(BATCH) {
+        for batch in moved.chunks(BATCH_SIZE) {
             self.mark_written()?;
             let mut txn = self.index.write()?;
             self.index.settle(&mut txn)?;
@@ -549,7 +551,7 @@ impl Inner {
     /// Updates the location of an object in the index, live or condemned.
     fn relocate(&self, txn: &mut RwTxn<'_>, object: &ObjectId, from: Location, to: Location) -> Result<()> {
         let (kind, id) = object;
-        if self.index.live(txn, *kind, id)? == Some(from) {
+        if self.index.find_live(txn, *kind, id)? == Some(from) {
             return Ok(self.index.objects(*kind).put(txn, id, &to.encode())?);
         }
         let key = condemned_key(*kind, id);
@@ -561,9 +563,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Removes packs without objects from the index. The log restarts with a checkpoint, so that commit
-    /// records in those packs are no longer needed.
-    fn unlist_packs(&self, plan: &RewritePlan) -> Result<()> {
+    /// Removes the packs of a plan from the index. Starts a new log with a checkpoint, so that commit records
+    /// in these packs are no longer needed.
+    fn remove_packs_from_index(&self, plan: &RewritePlan) -> Result<()> {
         self.mark_written()?;
         let mut txn = self.index.write()?;
         self.sync_unsynced_packs(&mut txn, &[])?;
@@ -573,12 +575,18 @@ impl Inner {
         }
         if let Some(state) = self.index.log_state(&txn)? {
             self.close_log(&state)?;
-            checkpoint::write(&self.packs, &self.index, &mut txn, state, false)?;
+            checkpoint::write(
+                &self.packs,
+                &self.index,
+                &mut txn,
+                state,
+                CheckpointOrigin::GarbageCollection,
+            )?;
         }
         self.index.commit(txn)
     }
 
-    /// Removes files that killed processes left in the packs' directory.
+    /// Deletes files that killed processes left in the directory of the packs.
     fn remove_orphans(&self, report: &mut GcReport) -> Result<()> {
         let known: HashSet<u32> = {
             let txn = self.index.read()?;
@@ -590,7 +598,7 @@ impl Inner {
             if known.contains(&pack) || !is_abandoned(&path) {
                 continue;
             }
-            // It may have been committed meanwhile.
+            // It may have been committed in the meantime.
             let txn = self.index.read()?;
             if self.index.packs.get(&txn, &pack.to_be_bytes())?.is_none() {
                 report.freed_bytes += fs::metadata(&path).map_or(0, |meta| meta.len());
@@ -602,32 +610,34 @@ impl Inner {
     }
 }
 
+/// Packs to remove, and the live objects to move out of them first.
 #[derive(Default)]
 struct RewritePlan {
     /// Packs to remove, with their sizes in bytes.
     packs: HashMap<u32, u64>,
     moves: Vec<(ObjectId, Location)>,
+    /// Number of packs in the plan that have live objects.
     rewritten: u64,
 }
 
 impl RewritePlan {
     /// Splits the plan into packs without live objects and the others.
     fn split(mut self) -> (Self, Self) {
-        let alive: HashSet<u32> = self.moves.iter().map(|(_, location)| location.pack).collect();
-        let (rest, dead) = self.packs.into_iter().partition(|(pack, _)| alive.contains(pack));
+        let with_live: HashSet<u32> = self.moves.iter().map(|(_, location)| location.pack).collect();
+        let (rest, dead) = self.packs.into_iter().partition(|(pack, _)| with_live.contains(pack));
         self.packs = rest;
         (Self { packs: dead, ..Self::default() }, self)
     }
 }
 
-/// Returns true if no process is writing the file, and none has for a while.
+/// Returns true if no process is writing the file, and none has written to it for [`ORPHAN_MIN_AGE`].
 fn is_abandoned(path: &Path) -> bool {
-    let old = fs::metadata(path)
+    let is_old = fs::metadata(path)
         .and_then(|meta| meta.modified())
         .is_ok_and(|time| time.elapsed().is_ok_and(|age| age > ORPHAN_MIN_AGE));
-    let unlocked =
+    let is_unlocked =
         || File::open(path).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok());
-    old && unlocked()
+    is_old && is_unlocked()
 }
 
 /// Removes unfinished files that their creator abandoned.
@@ -635,14 +645,14 @@ fn remove_abandoned(directory: &Path, is_unfinished: impl Fn(&Path) -> bool) -> 
     for entry in fs::read_dir(directory).context("list", directory)? {
         let path = entry.context("list", directory)?.path();
         if is_unfinished(&path) && is_abandoned(&path) {
-            crate::store::remove_if_there(&path)?;
+            remove_if_exists(&path)?;
         }
     }
     Ok(())
 }
 
 impl Store {
-    /// Makes everything committed so far durable, by an empty synced commit.
+    /// Makes all previous commits durable, by an empty synced commit.
     pub fn sync(&self) -> Result<()> {
         self.commit_changes(Vec::<Change>::new(), Durability::Synced)
     }

@@ -2,15 +2,16 @@
 
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
+use crate::commit_options::Durability;
 use crate::error::{Result, StoreError};
 use crate::id::{SnapshotId, TreeId};
-use crate::log_record::{Change, Durability};
+use crate::log_record::Change;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
 
 /// Result of resolving a text to a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Resolved {
+pub enum Resolution {
     /// Exactly one snapshot.
     One(SnapshotId),
     /// Nothing.
@@ -51,18 +52,18 @@ impl Store {
     pub fn remove_snapshots(&self, ids: &[SnapshotId]) -> Result<()> {
         let unique: HashSet<&SnapshotId> = ids.iter().collect();
         let changes: Vec<Change> = unique.into_iter().map(|id| Change::RemoveSnapshot(*id)).collect();
-        self.with_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))
+        self.retry_with_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))
     }
 
     /// Resolves a reference, a snapshot id, or an unambiguous prefix of an id.
-    pub fn resolve(&self, text: &str) -> Result<Resolved> {
+    pub fn resolve(&self, text: &str) -> Result<Resolution> {
         if let Some(id) = self.reference(text)? {
-            return Ok(Resolved::One(id));
+            return Ok(Resolution::One(id));
         }
         if let Ok(id) = text.parse::<SnapshotId>() {
-            return Ok(self.find_snapshot(&id)?.map_or(Resolved::None, |found| Resolved::One(found.id)));
+            return Ok(self.find_snapshot(&id)?.map_or(Resolution::None, |found| Resolution::One(found.id)));
         }
-        let Some(prefix) = IdPrefix::parse(text) else { return Ok(Resolved::None) };
+        let Some(prefix) = IdPrefix::parse(text) else { return Ok(Resolution::None) };
         let txn = self.inner.index.read()?;
         let mut found = Vec::new();
         self.inner.index.snapshots_from(&txn, &prefix.bytes, |id| {
@@ -70,15 +71,15 @@ impl Store {
             found.len() <= 8
         })?;
         Ok(match found.as_slice() {
-            [] => Resolved::None,
-            [one] => Resolved::One(*one),
-            _ => Resolved::Ambiguous(found),
+            [] => Resolution::None,
+            [one] => Resolution::One(*one),
+            _ => Resolution::Ambiguous(found),
         })
     }
 
     /// Returns the snapshot and its ancestors, newest first. Removed ancestors are skipped.
     pub fn history(&self, from: &SnapshotId) -> Result<History> {
-        let mut history = History { store: self.clone(), open: BinaryHeap::new(), seen: HashSet::new() };
+        let mut history = History { store: self.clone(), queue: BinaryHeap::new(), seen: HashSet::new() };
         history.add(*from)?;
         Ok(history)
     }
@@ -117,7 +118,7 @@ const BELOW_COMMON: u8 = 4;
 /// A walk along two histories at once, newest first.
 #[derive(Default)]
 struct Walk {
-    open: BinaryHeap<Newest>,
+    queue: BinaryHeap<ByTime>,
     marks: HashMap<SnapshotId, u8>,
 }
 
@@ -127,16 +128,16 @@ impl Walk {
         let known = self.marks.entry(snapshot.id).or_insert(0);
         if *known | marks != *known {
             *known |= marks;
-            self.open.push(Newest(snapshot));
+            self.queue.push(ByTime(snapshot));
         }
     }
 
     /// Returns the next snapshot with its marks; `None` once only ancestors of a common snapshot are left.
     fn next(&mut self) -> Option<(Snapshot, u8)> {
-        if self.open.iter().all(|Newest(snapshot)| self.marks[&snapshot.id] & BELOW_COMMON != 0) {
+        if self.queue.iter().all(|ByTime(snapshot)| self.marks[&snapshot.id] & BELOW_COMMON != 0) {
             return None;
         }
-        let Newest(snapshot) = self.open.pop()?;
+        let ByTime(snapshot) = self.queue.pop()?;
         let marks = self.marks[&snapshot.id];
         Some((snapshot, marks))
     }
@@ -169,14 +170,14 @@ impl IdPrefix {
 /// Iterator over a snapshot and its ancestors, newest first.
 pub struct History {
     store: Store,
-    open: BinaryHeap<Newest>,
+    queue: BinaryHeap<ByTime>,
     seen: HashSet<SnapshotId>,
 }
 
 impl History {
     fn add(&mut self, id: SnapshotId) -> Result<()> {
         if self.seen.insert(id) {
-            self.open.extend(self.store.find_snapshot(&id)?.map(Newest));
+            self.queue.extend(self.store.find_snapshot(&id)?.map(ByTime));
         }
         Ok(())
     }
@@ -186,7 +187,7 @@ impl Iterator for History {
     type Item = Result<Snapshot>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let Newest(snapshot) = self.open.pop()?;
+        let ByTime(snapshot) = self.queue.pop()?;
         for parent in &snapshot.parents {
             if let Err(error) = self.add(*parent) {
                 return Some(Err(error));
@@ -196,23 +197,24 @@ impl Iterator for History {
     }
 }
 
-struct Newest(Snapshot);
+/// A snapshot that is ordered by its time, then by its id.
+struct ByTime(Snapshot);
 
-impl PartialEq for Newest {
+impl PartialEq for ByTime {
     fn eq(&self, other: &Self) -> bool {
         self.0.id == other.0.id
     }
 }
 
-impl Eq for Newest {}
+impl Eq for ByTime {}
 
-impl PartialOrd for Newest {
+impl PartialOrd for ByTime {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Newest {
+impl Ord for ByTime {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.0.time, self.0.id).cmp(&(other.0.time, other.0.id))
     }

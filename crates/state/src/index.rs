@@ -12,35 +12,35 @@ use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, RwTxn, WithoutTls};
 use rustix::io::Errno;
 
-use crate::codec::{Decoded, Reader};
 use crate::error::{IoContext, Result, StoreError};
 use crate::id::EpisodeId;
 use crate::lock_wait::WriteWaits;
 use crate::log_record::Change;
+use crate::log_state::LogState;
 use crate::pack::Location;
 use crate::platform;
 use crate::record::Kind;
-use crate::unsettled_rows::UnsettledCache;
+use crate::unsettled_cache::UnsettledCache;
 
-/// Address space of the index in bytes, not memory or disk. Every process uses the same size, whatever the
-/// index holds: a process that maps less than another one has written could not read until it reopens the
-/// store.
+/// Address space of the index in bytes, not memory or disk. Every process uses the same size: a process that
+/// maps less than another one has written cannot read the rest until it reopens the store.
 const MAP_SIZE: usize = 1 << 40;
 /// Smallest address space to try, in bytes.
 const MAP_SIZE_MIN: usize = 1 << 30;
+/// Maximum number of concurrent read transactions of all processes.
 const READERS_MAX: u32 = 1024;
 /// Size of LMDB's lock file in bytes: a header and the reader table with 64 bytes per reader.
 const LOCK_FILE_LEN: u64 = 72 << 10;
 /// Free disk space in bytes below which a write error counts as a full disk.
-const FULL_BELOW: u64 = 1 << 20;
+const DISK_FULL_FREE_MAX: u64 = 1 << 20;
 
 pub(crate) type Table = Database<Bytes, Bytes>;
 pub(crate) type ReadTxn<'a> = RoTxn<'a, WithoutTls>;
 
-/// The tables. Keys are raw ids unless said otherwise.
+/// The tables of the index. Keys are raw ids unless documented otherwise.
 pub(crate) struct Index {
     pub(crate) env: Env<WithoutTls>,
-    data: Data,
+    data: DataFile,
     write_waits: WriteWaits,
     /// chunk id → location
     pub(crate) chunks: Table,
@@ -72,57 +72,6 @@ pub(crate) struct Index {
     /// the one key `log` → [`LogState`]; in LMDB's unnamed root database, a page of which every commit writes
     /// anyway
     pub(crate) meta: Table,
-}
-
-/// Current state of the log. Read and written only under the write lock.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct LogState {
-    /// Number of the last commit.
-    pub(crate) sequence: u64,
-    /// Id of the last commit record. Each record names the one before, so leftovers of failed writes never
-    /// pass for commits.
-    pub(crate) previous: [u8; 32],
-    pub(crate) pack: u32,
-    pub(crate) end: u64,
-    pub(crate) next_pack: u32,
-    /// Grows with every garbage collection.
-    pub(crate) epoch: u64,
-    /// Objects of commits up to this number are in their tables; those of later ones may be in unsettled
-    /// rows.
-    pub(crate) settled: u64,
-    /// Number of objects and snapshots in unsettled rows.
-    pub(crate) unsettled_count: u32,
-}
-
-impl LogState {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(80);
-        out.extend_from_slice(&self.sequence.to_le_bytes());
-        out.extend_from_slice(&self.previous);
-        out.extend_from_slice(&self.pack.to_le_bytes());
-        out.extend_from_slice(&self.end.to_le_bytes());
-        out.extend_from_slice(&self.next_pack.to_le_bytes());
-        out.extend_from_slice(&self.epoch.to_le_bytes());
-        out.extend_from_slice(&self.settled.to_le_bytes());
-        out.extend_from_slice(&self.unsettled_count.to_le_bytes());
-        out
-    }
-
-    pub(crate) fn decode(bytes: &[u8]) -> Decoded<Self> {
-        let mut reader = Reader::new(bytes);
-        let state = Self {
-            sequence: reader.u64()?,
-            previous: reader.array()?,
-            pack: reader.u32()?,
-            end: reader.u64()?,
-            next_pack: reader.u32()?,
-            epoch: reader.u64()?,
-            settled: reader.u64()?,
-            unsettled_count: reader.u32()?,
-        };
-        reader.end()?;
-        Ok(state)
-    }
 }
 
 /// Names of the tables, in the order in which [`Index::new`] takes them.
@@ -158,21 +107,21 @@ impl Index {
         reserve_lock_file(directory)?;
         let env = open_environment(directory, Access::Shared)?;
         env.clear_stale_readers()?;
-        match Self::with_tables(&env, Access::Shared)? {
+        match Self::open_tables(&env, Access::Shared)? {
             Some(index) => Ok(index),
-            None => Self::make_tables(&env),
+            None => Self::create_tables(&env),
         }
     }
 
     /// Opens the index in `directory` for [`Access::ReadOnly`].
-    pub(crate) fn open_to_read(directory: &Path) -> Result<Self> {
+    pub(crate) fn open_read_only(directory: &Path) -> Result<Self> {
         let env = open_environment(directory, Access::ReadOnly)?;
-        Self::with_tables(&env, Access::ReadOnly)?.ok_or_else(|| heed::Error::Mdb(MdbError::Invalid).into())
+        Self::open_tables(&env, Access::ReadOnly)?.ok_or_else(|| heed::Error::Mdb(MdbError::Invalid).into())
     }
 
     /// Opens the tables. Returns `None` if some of them do not exist yet.
-    fn with_tables(env: &Env<WithoutTls>, access: Access) -> Result<Option<Self>> {
-        let data = Data::open(env, access)?;
+    fn open_tables(env: &Env<WithoutTls>, access: Access) -> Result<Option<Self>> {
+        let data = DataFile::open(env, access)?;
         data.check()?;
         let txn = env.read_txn()?;
         let mut tables = Vec::with_capacity(TABLES.len());
@@ -188,7 +137,7 @@ impl Index {
         })
     }
 
-    fn make_tables(env: &Env<WithoutTls>) -> Result<Self> {
+    fn create_tables(env: &Env<WithoutTls>) -> Result<Self> {
         let mut txn = env.write_txn()?;
         let mut table = |name| env.create_database(&mut txn, name);
         let meta = table(None)?;
@@ -196,12 +145,12 @@ impl Index {
         for (made, name) in tables.iter_mut().zip(TABLES) {
             *made = table(Some(name))?;
         }
-        let index = Self::new(env, Data::open(env, Access::Shared)?, tables, meta);
+        let index = Self::new(env, DataFile::open(env, Access::Shared)?, tables, meta);
         index.commit(txn)?;
         Ok(index)
     }
 
-    fn new(env: &Env<WithoutTls>, data: Data, tables: [Table; TABLES.len()], meta: Table) -> Self {
+    fn new(env: &Env<WithoutTls>, data: DataFile, tables: [Table; TABLES.len()], meta: Table) -> Self {
         let [
             chunks,
             nodes,
@@ -279,12 +228,12 @@ impl Index {
         match change {
             Change::PutSnapshot(snapshot) => {
                 self.snapshots.put(txn, snapshot.id.as_bytes(), &snapshot.encode())?;
-                self.trees.put(txn, &joined(snapshot.tree.as_bytes(), snapshot.id.as_bytes()), &[])?;
+                self.trees.put(txn, &concat_ids(snapshot.tree.as_bytes(), snapshot.id.as_bytes()), &[])?;
             }
             Change::RemoveSnapshot(id) => {
                 if let Some(snapshot) = self.snapshot(txn, id)? {
                     self.snapshots.delete(txn, id.as_bytes())?;
-                    self.trees.delete(txn, &joined(snapshot.tree.as_bytes(), id.as_bytes()))?;
+                    self.trees.delete(txn, &concat_ids(snapshot.tree.as_bytes(), id.as_bytes()))?;
                 }
             }
             Change::SetReference { name, to, .. } => {
@@ -311,7 +260,7 @@ impl Index {
         Ok(())
     }
 
-    /// Reads all rows of a table; for tables that are small or needed whole.
+    /// Reads all rows of a table into memory.
     pub(crate) fn rows(&self, txn: &RoTxn<'_>, table: &Table) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut rows = Vec::new();
         for entry in table.iter(txn)? {
@@ -327,7 +276,7 @@ impl Index {
     }
 
     /// Returns the location of a live object: one that a commit may rely on.
-    pub(crate) fn live(&self, txn: &RoTxn<'_>, kind: Kind, id: &[u8; 32]) -> Result<Option<Location>> {
+    pub(crate) fn find_live(&self, txn: &RoTxn<'_>, kind: Kind, id: &[u8; 32]) -> Result<Option<Location>> {
         match self.objects(kind).get(txn, id)? {
             Some(location) => Ok(Location::decode(location)),
             None => self.unsettled_location(txn, &(kind, *id)),
@@ -336,7 +285,7 @@ impl Index {
 
     /// Returns the location of an object, live or condemned.
     pub(crate) fn find(&self, txn: &RoTxn<'_>, kind: Kind, id: &[u8; 32]) -> Result<Option<Location>> {
-        if let Some(location) = self.live(txn, kind, id)? {
+        if let Some(location) = self.find_live(txn, kind, id)? {
             return Ok(Some(location));
         }
         Ok(self.condemned.get(txn, &condemned_key(kind, id))?.and_then(Location::decode))
@@ -348,14 +297,14 @@ fn open_environment(directory: &Path, access: Access) -> Result<Env<WithoutTls>>
     if access == Access::ReadOnly {
         flags |= EnvFlags::READ_ONLY | EnvFlags::NO_LOCK;
     }
-    let opened = with_most_address_space(|map_size| {
+    let opened = with_largest_map(|map_size| {
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(map_size).max_dbs(16).max_readers(READERS_MAX);
         // SAFETY: without sync a machine crash can leave the file inconsistent; the trust marker makes the
-        // next start rebuild it instead of reading it. `NO_READ_AHEAD` only advises. Without locks nobody may
-        // write, which `Access::ReadOnly` requires of its caller.
+        // next start rebuild it instead of reading it. `NO_READ_AHEAD` only advises. Without locks, no process
+        // may write, which `Access::ReadOnly` requires of its caller.
         unsafe { options.flags(flags) };
-        // SAFETY: the directory belongs to the store; nobody but LMDB writes or truncates the file while the store's
+        // SAFETY: the directory belongs to the store; only LMDB writes or truncates the file while the store's
         // lock is held.
         unsafe { options.open(directory) }
     });
@@ -364,7 +313,7 @@ fn open_environment(directory: &Path, access: Access) -> Result<Env<WithoutTls>>
 
 /// Opens with [`MAP_SIZE`], or with less if a limit of the process (`RLIMIT_AS`) or of the machine requires
 /// it.
-fn with_most_address_space<T>(mut open: impl FnMut(usize) -> heed::Result<T>) -> heed::Result<T> {
+fn with_largest_map<T>(mut open: impl FnMut(usize) -> heed::Result<T>) -> heed::Result<T> {
     let mut map_size = MAP_SIZE;
     loop {
         match open(map_size) {
@@ -388,7 +337,7 @@ fn reserve_lock_file(directory: &Path) -> Result<()> {
     if meta.blocks() * 512 >= LOCK_FILE_LEN {
         return Ok(());
     }
-    match platform::reserve(&file, 0, LOCK_FILE_LEN) {
+    match platform::preallocate(&file, 0, LOCK_FILE_LEN) {
         // The file is empty, so nothing is overwritten.
         Err(Errno::OPNOTSUPP) if meta.len() == 0 => {
             file.write_all_at(&[0; LOCK_FILE_LEN as usize], 0).context("write", &path)
@@ -401,13 +350,13 @@ fn reserve_lock_file(directory: &Path) -> Result<()> {
 /// The data file of the index. LMDB reads it through a memory map, so a missing page in use kills the
 /// process. LMDB does not write trailing pages that were freed before they were written, so a short file may
 /// be valid. To detect a truncated one, every commit extends the file to the pages it counts.
-struct Data {
+struct DataFile {
     env: Env<WithoutTls>,
     file: File,
     page_size: u64,
 }
 
-impl Data {
+impl DataFile {
     fn open(env: &Env<WithoutTls>, access: Access) -> Result<Self> {
         let path = env.path().join("data.mdb");
         let file =
@@ -428,7 +377,7 @@ impl Data {
             return Ok(());
         }
         // Never shrinks the file, even if other processes extend it at the same time.
-        match platform::reserve(&self.file, is, should - is) {
+        match platform::preallocate(&self.file, is, should - is) {
             Err(Errno::OPNOTSUPP) => {
                 let _alone = self.env.write_txn()?;
                 let (is, should) = self.lengths().context("stat", path)?;
@@ -452,7 +401,7 @@ impl Data {
     }
 }
 
-/// Reports a full disk as such: LMDB turns a short write into a plain I/O error.
+/// Converts an I/O error of LMDB to a full disk if little space is free: LMDB reports a short write as `EIO`.
 fn report_full_disk(error: heed::Error, directory: &Path) -> StoreError {
     match &error {
         heed::Error::Io(source) if is_disk_full(source, directory) => StoreError::Io {
@@ -465,9 +414,10 @@ fn report_full_disk(error: heed::Error, directory: &Path) -> StoreError {
 }
 
 fn is_disk_full(error: &io::Error, path: &Path) -> bool {
-    let full = || rustix::fs::statvfs(path).is_ok_and(|stat| stat.f_bavail * stat.f_frsize < FULL_BELOW);
-    let cut_short = error.raw_os_error() == Some(Errno::IO.raw_os_error());
-    error.kind() == io::ErrorKind::StorageFull || (cut_short && full())
+    let full =
+        || rustix::fs::statvfs(path).is_ok_and(|stat| stat.f_bavail * stat.f_frsize < DISK_FULL_FREE_MAX);
+    let is_short_write = error.raw_os_error() == Some(Errno::IO.raw_os_error());
+    error.kind() == io::ErrorKind::StorageFull || (is_short_write && full())
 }
 
 pub(crate) fn condemned_key(kind: Kind, id: &[u8; 32]) -> [u8; 33] {
@@ -477,13 +427,13 @@ pub(crate) fn condemned_key(kind: Kind, id: &[u8; 32]) -> [u8; 33] {
 }
 
 /// Concatenates two ids into a key.
-pub(crate) fn joined(first: &[u8], second: &[u8]) -> Vec<u8> {
+pub(crate) fn concat_ids(first: &[u8], second: &[u8]) -> Vec<u8> {
     [first, second].concat()
 }
 
 /// Returns the key of an episode among its siblings. The parent of a root is sixteen zero bytes.
 pub(crate) fn episode_key(parent: Option<&[u8; 16]>, id: &[u8; 16]) -> Vec<u8> {
-    joined(parent.unwrap_or(&[0; 16]), id)
+    concat_ids(parent.unwrap_or(&[0; 16]), id)
 }
 
 #[cfg(test)]
@@ -502,18 +452,18 @@ mod tests {
 
     #[test]
     fn a_smaller_map_is_used_if_address_space_is_limited() {
-        let tried = |most: usize| {
+        let tried = |map_size_max: usize| {
             let mut tried = Vec::new();
-            let opened = with_most_address_space(|map_size| {
+            let opened = with_largest_map(|map_size| {
                 tried.push(map_size);
-                if map_size > most { Err(heed::Error::Io(Errno::NOMEM.into())) } else { Ok(map_size) }
+                if map_size > map_size_max { Err(heed::Error::Io(Errno::NOMEM.into())) } else { Ok(map_size) }
             });
             (opened.ok(), tried)
         };
         assert_eq!(tried(MAP_SIZE), (Some(MAP_SIZE), vec![MAP_SIZE]));
         assert_eq!(tried(64 << 30), (Some(64 << 30), vec![MAP_SIZE, 256 << 30, 64 << 30]));
         assert_eq!(tried(0).0, None);
-        let other = with_most_address_space(|_| Err::<(), _>(heed::Error::Io(Errno::ACCESS.into())));
+        let other = with_largest_map(|_| Err::<(), _>(heed::Error::Io(Errno::ACCESS.into())));
         assert!(
             matches!(other, Err(heed::Error::Io(error)) if error.kind() == io::ErrorKind::PermissionDenied)
         );
@@ -524,7 +474,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(64 << 10).max_dbs(1);
-        // SAFETY: nobody else has this directory.
+        // SAFETY: no other process uses this directory.
         let env = unsafe { options.open(directory.path()) }.unwrap();
         let mut txn = env.write_txn().unwrap();
         let table: Table = env.create_database(&mut txn, None).unwrap();

@@ -1,4 +1,4 @@
-//! Trust marker of the index: tells whether the index on disk can be read after a reboot.
+//! Trust marker of the index: records whether the index on disk can be used after a reboot.
 //!
 //! One small file, overwritten in place so that a change costs one cheap sync. It holds `clean` while the
 //! index is known to be complete on disk, else the boot id of the machine that is writing the index. After
@@ -13,15 +13,15 @@ use crate::error::{IoContext, Result};
 use crate::pack::sync_directory;
 use crate::platform;
 
-const NAME: &str = "boot";
+const FILE_NAME: &str = "boot";
 const CLEAN: &str = "clean";
 /// Length of the file in bytes. The text is padded with spaces, so that a shorter one fully replaces a longer
 /// one.
-const LENGTH: usize = 64;
+const FILE_LEN: usize = 64;
 
 /// Returns the text of the marker; `None` for an index that was never written.
 pub(crate) fn read(store: &Path) -> Option<String> {
-    fs::read_to_string(store.join(NAME)).ok().map(|text| text.trim_end().to_owned())
+    fs::read_to_string(store.join(FILE_NAME)).ok().map(|text| text.trim_end().to_owned())
 }
 
 /// Records that the index on disk is complete.
@@ -35,13 +35,13 @@ pub(crate) fn is_clean(mark: &str) -> bool {
 
 /// Replaces the text of the marker durably.
 pub(crate) fn set(store: &Path, text: &str) -> Result<()> {
-    let path = store.join(NAME);
-    let there = path.exists();
+    let path = store.join(FILE_NAME);
+    let is_new = !path.exists();
     let file =
         OpenOptions::new().write(true).create(true).truncate(false).open(&path).context("open", &path)?;
-    let padded = format!("{text:<LENGTH$}");
+    let padded = format!("{text:<FILE_LEN$}");
     file.write_all_at(padded.as_bytes(), 0).and_then(|()| file.sync_data()).context("write", &path)?;
-    if there { Ok(()) } else { sync_directory(store) }
+    if is_new { sync_directory(store) } else { Ok(()) }
 }
 
 /// Returns the boot id of the machine.

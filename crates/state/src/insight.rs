@@ -1,7 +1,7 @@
 //! Insight diff: the differences between two trees with line counts and risk notes.
 //!
-//! For a search that rewards or punishes steps, and for a person who reviews an agent's work. It is plain
-//! data with stable codes (`report.rs`).
+//! It is input for the reward function of a search, and for users who review the work of an agent. It is
+//! plain data with stable codes (`report.rs`).
 
 mod lines;
 mod report;
@@ -11,9 +11,11 @@ mod secrets;
 use rayon::prelude::*;
 
 use crate::diff::{Difference, DifferenceKind, diff};
+use crate::entry::{Entry, Node};
 use crate::error::Result;
 use crate::node::NodeKind;
-use crate::tree::{Entry, Node, Tree, join};
+use crate::tree::Tree;
+use crate::tree_path::join;
 use crate::walk_limits::{WalkUsage, queued_size};
 pub use lines::LINE_DIFF_MAX;
 pub(crate) use lines::{Content, LineDiff};
@@ -23,15 +25,15 @@ pub use report::{
 };
 pub use secrets::SecretPattern;
 
-/// A file that loses more lines than this, and more than half of what it had, is a large deletion.
-const LARGE_LINES: u64 = 200;
-/// Losing more files than this is a large deletion.
-const LARGE_FILES: u64 = 100;
-/// Most notes of one kind about one entry.
-const NOTES_MAX: usize = 100;
+/// Number of deleted lines above which a deletion counts as large, if they are more than half of the file.
+const LARGE_DELETION_LINES: u64 = 200;
+/// Number of removed files above which a deletion counts as large.
+const LARGE_DELETION_FILES: u64 = 100;
+/// Maximum number of risk notes of one kind about one entry.
+const NOTES_PER_ENTRY_MAX: usize = 100;
 
-/// Compares two trees and assesses the differences. Reads the content of files that differ, up to
-/// [`LINE_DIFF_MAX`] bytes each.
+/// Compares two trees and looks for risks in the differences. Reads the content of differing files of up to
+/// [`LINE_DIFF_MAX`] bytes.
 pub fn insight(from: &Tree, to: &Tree) -> Result<InsightDiff> {
     let differences = diff(from, to)?;
     let usage = &WalkUsage::new(to.store().walk_limits());
@@ -41,7 +43,7 @@ pub fn insight(from: &Tree, to: &Tree) -> Result<InsightDiff> {
         .collect::<Result<_>>()?;
     let mut totals = Totals::default();
     entries.iter().for_each(|entry| totals.count(entry));
-    let notes = if totals.files_removed > LARGE_FILES {
+    let notes = if totals.files_removed > LARGE_DELETION_FILES {
         vec![RiskNote::from(RiskCode::LargeDeletion)]
     } else {
         Vec::new()
@@ -50,12 +52,12 @@ pub fn insight(from: &Tree, to: &Tree) -> Result<InsightDiff> {
     Ok(InsightDiff { version: INSIGHT_VERSION, from: from.id(), to: to.id(), totals, notes, entries })
 }
 
-/// One difference that is being assessed.
+/// Assessment of one difference.
 struct Inspection<'a> {
     from: &'a Tree,
     to: &'a Tree,
     difference: &'a Difference,
-    /// Shared by all inspections that run at the same time.
+    /// Memory usage, shared by all concurrent inspections.
     usage: &'a WalkUsage,
 }
 
@@ -81,13 +83,13 @@ impl Inspection<'_> {
             lines_removed: None,
             too_large: false,
             size_change: file_size(new.as_ref()).saturating_sub(file_size(old.as_ref())),
-            notes: self.notes_of_names_and_modes()?,
+            notes: self.name_and_mode_notes()?,
         };
-        self.look_into_content(&mut insight)?;
+        self.assess_content(&mut insight)?;
         Ok(insight)
     }
 
-    fn notes_of_names_and_modes(&self) -> Result<Vec<RiskNote>> {
+    fn name_and_mode_notes(&self) -> Result<Vec<RiskNote>> {
         let Difference { path, kind, old, new } = self.difference;
         let mut codes = match new {
             Some(new) => risk::entry_risks(path, old.as_ref(), new),
@@ -111,19 +113,19 @@ impl Inspection<'_> {
         Ok(notes)
     }
 
-    /// Adds notes about the entries of a renamed directory. The files are the same, but the risk of a name
-    /// depends on its path, and that of a relative link on its depth.
+    /// Adds notes about the entries of a renamed directory. Their content is the same, but the risk of a file
+    /// depends on its path, and that of a relative symlink on its depth.
     fn notes_below(&self, from: &[u8], directory: &Entry, notes: &mut Vec<RiskNote>) -> Result<()> {
         let Node::Directory(directory) = &directory.node else { return Ok(()) };
         self.usage.add(queued_size(b"", directory))?;
-        let mut open = vec![(Vec::new(), directory.clone())];
-        while let Some((below, directory)) = open.pop() {
+        let mut queue = vec![(Vec::new(), directory.clone())];
+        while let Some((below, directory)) = queue.pop() {
             self.usage.remove(queued_size(&below, &directory));
-            if notes.len() >= NOTES_MAX {
+            if notes.len() >= NOTES_PER_ENTRY_MAX {
                 continue;
             }
             self.to.store().for_each_entry(&directory, &mut |entry| {
-                if notes.len() >= NOTES_MAX {
+                if notes.len() >= NOTES_PER_ENTRY_MAX {
                     return Ok(());
                 }
                 let below = join(&below, &entry.name);
@@ -134,7 +136,7 @@ impl Inspection<'_> {
                 }
                 if let Node::Directory(directory) = entry.node {
                     self.usage.add(queued_size(&below, &directory))?;
-                    open.push((below, directory));
+                    queue.push((below, directory));
                 }
                 Ok(())
             })?;
@@ -142,7 +144,7 @@ impl Inspection<'_> {
         Ok(())
     }
 
-    fn look_into_content(&self, insight: &mut EntryInsight) -> Result<()> {
+    fn assess_content(&self, insight: &mut EntryInsight) -> Result<()> {
         let Difference { kind, old, new, .. } = self.difference;
         let is_file =
             |entry: &Option<Entry>| entry.as_ref().is_some_and(|entry| entry.node.kind() == NodeKind::File);
@@ -175,9 +177,9 @@ fn compare_lines(old: &[u8], new: &[u8], insight: &mut EntryInsight) {
     let (added, removed) = (diff.added(), diff.removed());
     insight.lines_added = Some(added);
     insight.lines_removed = Some(removed);
-    // Replaced lines are not lost.
-    let lost = removed.saturating_sub(added);
-    if lost > LARGE_LINES && lost * 2 > diff.old_lines() as u64 {
+    // Replaced lines do not count as deleted.
+    let deleted = removed.saturating_sub(added);
+    if deleted > LARGE_DELETION_LINES && deleted * 2 > diff.old_lines() as u64 {
         insight.notes.push(RiskCode::LargeDeletion.into());
     }
     let secrets = diff.added_lines().flat_map(|(line, text)| {
@@ -187,7 +189,7 @@ fn compare_lines(old: &[u8], new: &[u8], insight: &mut EntryInsight) {
             ..RiskNote::from(RiskCode::SecretLikeContent)
         })
     });
-    insight.notes.extend(secrets.take(NOTES_MAX));
+    insight.notes.extend(secrets.take(NOTES_PER_ENTRY_MAX));
 }
 
 fn file_size(entry: Option<&Entry>) -> i64 {

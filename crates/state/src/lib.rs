@@ -56,13 +56,19 @@ mod checkpoint;
 mod chunker;
 mod codec;
 mod commit;
+mod commit_options;
+mod commit_queue;
 mod content;
 mod counts;
+mod damage;
 mod diff;
 mod directory;
+mod entry;
 mod episode;
+mod episode_store;
 mod error;
 mod failpoint;
+mod file_ops;
 mod format;
 mod gc;
 mod history;
@@ -76,17 +82,22 @@ mod lock_wait;
 mod log;
 mod log_record;
 mod log_scan;
-mod loss;
+mod log_state;
+mod mutex;
+mod new_objects;
 mod node;
 mod notice;
+mod old_index;
 mod pack;
 mod page;
 mod patch;
 mod pin;
+mod pin_store;
 pub mod platform;
 mod pool;
 mod progress;
 mod quote;
+mod rebuild_report;
 mod record;
 mod records;
 mod recovery;
@@ -102,7 +113,9 @@ mod store;
 #[doc(hidden)]
 pub mod testing;
 mod tree;
+mod tree_path;
 mod uncommitted_objects;
+mod unsettled_cache;
 mod unsettled_rows;
 mod verify;
 mod virtual_tree;
@@ -114,39 +127,43 @@ pub use archive::{
 };
 pub use cancel::{Cancel, CancelOnDrop, CancelReader, Cancelled};
 pub use codec::DecodeError;
+pub use commit_options::{Durability, Expect, NewSnapshot};
 pub use counts::IndexCounts;
+pub use damage::Damage;
 pub use diff::{Difference, DifferenceKind, SideDiff, Subtree, ThreeWayDiff, diff, diff_both};
 pub use directory::{
     CheckoutOptions, CheckoutReport, DirectoryError, DirectoryPreview, DirectoryReader, SkipReason, Skipped,
     SkippedEntries, SnapshotOptions, SnapshotReport, StatFingerprint, WriteLimit, apply_changes, checkout,
-    escape_attributes, ignored_paths, materialize, open_plain, preview_directory, preview_directory_with,
-    snapshot_directory, snapshot_directory_with, track_snapshot, unescape_attributes, user_attributes,
+    escape_xattrs, ignored_paths, materialize, open_plain, preview_directory, preview_directory_with,
+    snapshot_directory, snapshot_directory_with, track_snapshot, unescape_xattrs, user_xattrs,
 };
+pub use entry::{DirectoryNode, Entry, Node};
 pub use episode::{Episode, EpisodeLink, EpisodeSummary};
 pub use error::{Result, StoreError};
 pub use format::FORMAT;
 pub use gc::{GcOptions, GcReport};
-pub use history::{History, Resolved};
+pub use history::{History, Resolution};
 pub use id::{ChunkId, EpisodeId, NodeId, ParseIdError, PinId, SnapshotId, TreeId};
 pub use insight::{
     ChangeCode, ContentCode, EntryCode, EntryInsight, EntrySummary, INSIGHT_VERSION, InsightDiff,
     LINE_DIFF_MAX, RiskCode, RiskNote, SecretPattern, Totals, TreePath, insight,
 };
 pub use limit::{LimitExceeded, WalkLimits};
-pub use log_record::{Durability, Expect};
-pub use loss::{Loss, LostReference, LostSnapshot, RebuildReport};
 pub use node::{Extent, FileNode, NodeKind, SymlinkNode, Xattrs};
 pub use notice::{Notice, set_notice_handler};
 pub use patch::{Patch, PatchBody, PatchSection, PatchSections, unified_diff};
-pub use pin::{Pin, ProcessPin};
+pub use pin::Pin;
+pub use pin_store::ProcessPin;
 pub use progress::{Progress, Quiet};
 pub use quote::{quote_path, shorten_path, unquote_path};
+pub use rebuild_report::{Loss, LostReference, LostSnapshot, RebuildReport};
 pub use reference::check_reference_name;
 pub use retention::{Retention, RetentionPlan};
-pub use snapshot::{NewSnapshot, Snapshot, Timestamp};
+pub use snapshot::{Snapshot, Timestamp};
 pub use store::Store;
-pub use tree::{BadPath, DEPTH_MAX, DirectoryNode, Entry, Node, Tree};
-pub use verify::{Damage, VerifyReport};
+pub use tree::Tree;
+pub use tree_path::{BadPath, DEPTH_MAX};
+pub use verify::VerifyReport;
 pub use virtual_tree::{
     AddOutcome, Attributes, FileToAdd, LinkedFile, Stat, TreeError, VirtualEntry, VirtualTree,
 };

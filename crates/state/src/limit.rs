@@ -1,15 +1,15 @@
-//! Limits on content that is not trusted.
+//! Limits on untrusted content.
 
 use std::fmt;
 
 /// Quantity limited by [`ArchiveLimits`](crate::ArchiveLimits) or [`WalkLimits`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitKind {
-    /// Bytes of files.
+    /// Number of bytes of file content.
     Bytes,
-    /// Files, links, directories and skipped members.
+    /// Number of files, links, directories and skipped members.
     Entries,
-    /// Bytes of paths, link targets and extended attributes.
+    /// Number of bytes of paths, link targets and extended attributes.
     Metadata,
 }
 
@@ -24,12 +24,12 @@ impl fmt::Display for LimitKind {
 }
 
 /// Memory limits of one walk through a directory, or one comparison of trees. Unlimited by default; set them
-/// with [`Store::with_walk_limits`](crate::Store::with_walk_limits) for content that is not trusted.
+/// with [`Store::with_walk_limits`](crate::Store::with_walk_limits) for untrusted content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WalkLimits {
-    /// Files, links and directories.
+    /// Maximum number of files, links and directories.
     pub entries: u64,
-    /// Bytes of paths, link targets, extended attributes and lists of extents.
+    /// Maximum number of bytes of paths, link targets, extended attributes and extent lists.
     pub metadata: u64,
 }
 
@@ -39,12 +39,12 @@ impl Default for WalkLimits {
     }
 }
 
-/// Limit that a walk has exceeded.
+/// Error of a walk that exceeds a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("more than {limit} {kind}")]
 pub struct LimitExceeded {
-    /// The quantity that is limited.
+    /// Limited quantity.
     pub kind: LimitKind,
-    /// The limit.
+    /// Value of the limit.
     pub limit: u64,
 }

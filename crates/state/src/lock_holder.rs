@@ -1,7 +1,7 @@
-//! PIDs of lock holders, for notices to people who wait for a lock.
+//! PIDs of lock holders, for notices about long waits.
 //!
-//! A PID is reported only if it is certain: PIDs are reused, and those of another PID namespace have no
-//! meaning here.
+//! A PID is reported only if it is certain: PIDs are reused, and a PID of another PID namespace is
+//! meaningless in this one.
 
 use std::fs::File;
 use std::path::Path;
@@ -41,7 +41,7 @@ pub(crate) fn of_exclusive_lock(file: &File, path: &Path) -> Option<u32> {
     locks.lines().find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         match fields.as_slice() {
-            [_, "FLOCK", _, "WRITE", pid, place, ..] if place.ends_with(&inode) => {
+            [_, "FLOCK", _, "WRITE", pid, device_and_inode, ..] if device_and_inode.ends_with(&inode) => {
                 pid.parse().ok().filter(|pid| has_open(*pid, path))
             }
             _ => None,
@@ -54,10 +54,10 @@ pub(crate) fn of_exclusive_lock(_file: &File, _path: &Path) -> Option<u32> {
     None
 }
 
-/// Returns true if a process has the file open, false also if its descriptors may not be read.
+/// Returns true if a process has the file open; false as well if its descriptors cannot be read.
 #[cfg(target_os = "linux")]
 fn has_open(pid: u32, path: &Path) -> bool {
     let Ok(path) = std::fs::canonicalize(path) else { return false };
-    let Ok(open) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-    open.flatten().any(|entry| std::fs::read_link(entry.path()).is_ok_and(|target| target == path))
+    let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    descriptors.flatten().any(|entry| std::fs::read_link(entry.path()).is_ok_and(|target| target == path))
 }

@@ -1,4 +1,4 @@
-//! Lock waits with notices: a wait that takes longer than a second is reported.
+//! Waits for locks. A wait that takes longer than a second is reported by a notice.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

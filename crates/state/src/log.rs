@@ -1,35 +1,28 @@
-//! The log: appending commits, and syncing them in groups.
+//! The log: its state in this process, and the bytes that a commit appends to it.
+
+mod writer;
 
 use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Condvar, Mutex};
 
 use heed::RwTxn;
 
-use crate::commit::lock;
-use crate::error::{IoContext, Result, StoreError};
+use crate::error::{IoContext, Result};
 use crate::failpoint;
-use crate::index::{Index, LogState};
+use crate::index::Index;
 use crate::log_record::LogEnd;
+use crate::log_state::LogState;
+use crate::mutex::lock;
 use crate::pack::{PACK_HEADER, Packs, Role};
-use crate::platform::start_writeback;
-use crate::record::{self, Compression, HEADER, Kind};
-use crate::store::Inner;
-
-/// Size in bytes above which a log pack is closed.
-const LOG_MAX: u64 = 64 << 20;
-/// Number of zero bytes preallocated after the end of the log. Overwriting existing blocks needs no journal
-/// commit of the file system: a sync takes about half the time.
-const PREALLOCATED: u64 = 1 << 20;
-/// Number of synced commits of a process before it preallocates.
-const PREALLOCATE_AFTER: u32 = 4;
+use crate::record::{self, Compression, Kind};
 
 /// State of the log in this process.
 #[derive(Default)]
 pub(crate) struct Log {
+    /// The open log pack and its number.
     file: Mutex<Option<(u32, Arc<File>)>>,
-    /// Number of written groups that included a synced commit.
+    /// Number of group commits that were synced.
     synced_writes: AtomicU32,
     sync: Mutex<SyncState>,
     synced: Condvar,
@@ -37,28 +30,30 @@ pub(crate) struct Log {
 
 #[derive(Default)]
 struct SyncState {
-    done: LogEnd,
+    /// End of the log that is known to be on disk.
+    synced_to: LogEnd,
+    /// Number of threads that wait for a sync.
     waiting: usize,
-    running: bool,
-    failed: bool,
+    is_running: bool,
+    has_failed: bool,
 }
 
 impl Log {
     /// Returns the end of the log that is known to be on disk.
-    pub(crate) fn durable(&self) -> LogEnd {
-        lock(&self.sync).done
+    pub(crate) fn durable_end(&self) -> LogEnd {
+        lock(&self.sync).synced_to
     }
 
-    /// Returns true after a failed sync: the content of the disk is unknown from then on.
+    /// Returns true if a sync has failed. The content of the disk is unknown since then.
     pub(crate) fn has_failed(&self) -> bool {
-        lock(&self.sync).failed
+        lock(&self.sync).has_failed
     }
 
-    /// Stops all further writes of this process.
+    /// Makes all later writes of this process fail.
     pub(crate) fn poison(&self) {
         let mut sync = lock(&self.sync);
-        sync.failed = true;
-        sync.running = false;
+        sync.has_failed = true;
+        sync.is_running = false;
         self.synced.notify_all();
     }
 
@@ -72,206 +67,20 @@ impl Log {
     }
 }
 
-impl Inner {
-    /// Returns the state of the log, after starting a new pack if the current one is full.
-    pub(crate) fn log_for_writing(&self, txn: &mut RwTxn<'_>) -> Result<LogState> {
-        match self.index.log_state(txn)? {
-            Some(state) if state.end < LOG_MAX => Ok(state),
-            Some(state) => {
-                self.close_log(&state)?;
-                next_log(&self.packs, &self.index, txn, state)
-            }
-            None => next_log(&self.packs, &self.index, txn, LogState::default()),
-        }
-    }
-
-    /// Truncates and syncs the log before the next one is started, so that the logs together always hold a
-    /// prefix of the commits.
-    pub(crate) fn close_log(&self, state: &LogState) -> Result<()> {
-        let (file, path) = (self.log_file(state.pack)?, self.packs.path(state.pack));
-        file.set_len(state.end).context("shorten", &path)?;
-        let synced = failpoint::hit("old-log-sync").and_then(|()| file.sync_all());
-        self.log.poison_on_error(synced).context("sync", &path)
-    }
-
-    /// Allocates a pack number that was never used.
-    pub(crate) fn allocate_pack(&self) -> Result<u32> {
-        self.mark_written()?;
-        let mut txn = self.index.write()?;
-        let mut state = self.log_for_writing(&mut txn)?;
-        let number = state.next_pack;
-        state.next_pack += 1;
-        self.index.put_log_state(&mut txn, &state)?;
-        self.index.commit(txn)?;
-        Ok(number)
-    }
-
-    pub(crate) fn log_file(&self, pack: u32) -> Result<Arc<File>> {
-        let mut log = lock(&self.log.file);
-        match &*log {
-            Some((number, file)) if *number == pack && has_name(file) => Ok(Arc::clone(file)),
-            _ => {
-                let file = Arc::new(self.packs.open_for_writing(pack)?);
-                *log = Some((pack, Arc::clone(&file)));
-                Ok(file)
-            }
-        }
-    }
-
-    pub(crate) fn write_log(&self, append: &mut LogAppend, state: &mut LogState, synced: bool) -> Result<()> {
-        let file = self.log_file(state.pack)?;
-        let path = self.packs.path(state.pack);
-        let length = file.metadata().context("stat", &path)?.len();
-        let end = append.end();
-        // A header of zeros after the last record cuts off leftovers of a killed writer.
-        let terminator = HEADER.min(length.saturating_sub(end) as usize);
-        append.bytes.resize(append.bytes.len() + terminator, 0);
-        failpoint::hit("log-write")
-            .and_then(|()| file.write_all_at(&append.bytes, append.start))
-            .context("write", &path)?;
-        append.bytes.truncate((end - append.start) as usize);
-        if synced {
-            let writes = self.log.synced_writes.fetch_add(1, Ordering::Relaxed);
-            if writes >= PREALLOCATE_AFTER && end + PREALLOCATED / 16 > length {
-                let zeros = vec![0; PREALLOCATED as usize];
-                // Only an optimisation; on a full disk the log simply ends here.
-                drop(file.write_all_at(&zeros, end.max(length)));
-            }
-            start_writeback(&file, append.start, end - append.start);
-        }
-        state.end = end;
-        Ok(())
-    }
-
-    /// Syncs the log at least up to `target`, together with all other waiting threads.
-    pub(crate) fn sync_log(&self, target: LogEnd) -> Result<()> {
-        let log = &self.log;
-        let mut sync = lock(&log.sync);
-        while sync.done < target {
-            if sync.failed {
-                return Err(StoreError::Poisoned);
-            }
-            if sync.running {
-                sync.waiting += 1;
-                sync = log.synced.wait(sync).unwrap_or_else(PoisonError::into_inner);
-                sync.waiting -= 1;
-                continue;
-            }
-            sync.running = true;
-            drop(sync);
-            let reached = self.sync_log_now(target);
-            sync = lock(&log.sync);
-            sync.running = false;
-            if let Ok(reached) = reached {
-                sync.done = sync.done.max(reached);
-            }
-            if sync.waiting > 0 {
-                log.synced.notify_all();
-            }
-            reached?;
-        }
-        Ok(())
-    }
-
-    /// Returns the current end of the log, at least `target`, and its file. Everything committed so far is
-    /// synced along.
-    fn current_log(&self, target: LogEnd) -> Result<(LogEnd, Arc<File>)> {
-        loop {
-            let reached = {
-                let txn = self.index.read()?;
-                let state = self.index.log_state(&txn)?;
-                state.map_or(target, |state| LogEnd { pack: state.pack, end: state.end })
-            };
-            match self.log_file(reached.pack) {
-                // A garbage collection has closed and removed it since. It was synced before the next one was
-                // started.
-                Err(StoreError::Io { source, .. })
-                    if source.kind() == std::io::ErrorKind::NotFound && self.has_newer_log(reached)? => {}
-                other => return Ok((reached, other?)),
-            }
-        }
-    }
-
-    fn has_newer_log(&self, from: LogEnd) -> Result<bool> {
-        let txn = self.index.read()?;
-        Ok(self.index.log_state(&txn)?.is_some_and(|state| state.pack > from.pack))
-    }
-
-    fn sync_log_now(&self, target: LogEnd) -> Result<LogEnd> {
-        let (reached, file) = self.current_log(target)?;
-        let synced = failpoint::hit("log-sync")
-            .and_then(|()| file.sync_data())
-            .and_then(|()| failpoint::hit("after-sync"));
-        self.log.poison_on_error(synced).context("sync", &self.packs.path(reached.pack))?;
-        Ok(reached)
-    }
-
-    /// Discards bytes of a failed commit from the log. The next commit would overwrite them; without one, a
-    /// rebuild would find commits that were reported as failed.
-    pub(crate) fn discard_log_tail(&self, pack: u32, start: u64) -> Result<()> {
-        // The write lock was released with the failed transaction: another process may have written there
-        // since.
-        let txn = self.index.write()?;
-        let state = self.index.log_state(&txn)?;
-        if state.as_ref().is_none_or(|state| state.next_pack <= pack) {
-            // This commit started the log: no other process knows its number.
-            *lock(&self.log.file) = None;
-            self.packs.remove(pack)?;
-            return self.packs.sync_directory();
-        }
-        if state.is_some_and(|state| state.pack == pack && state.end == start) {
-            let file = self.log_file(pack)?;
-            // Overwrites bytes that were already written, so it needs no free space.
-            file.write_all_at(&[0; HEADER], start).context("write", &self.packs.path(pack))?;
-            self.log.poison_on_error(file.sync_data()).context("sync", &self.packs.path(pack))?;
-        }
-        Ok(())
-    }
-
-    /// Truncates the preallocated zeros. Only for the last process that has the store open.
-    pub(crate) fn trim_log(&self) -> Result<()> {
-        let txn = self.index.read()?;
-        let Some(state) = self.index.log_state(&txn)? else { return Ok(()) };
-        let file = self.log_file(state.pack)?;
-        let path = self.packs.path(state.pack);
-        if file.metadata().context("stat", &path)?.len() > state.end {
-            failpoint::hit("trim-log").and_then(|()| file.set_len(state.end)).context("shorten", &path)?;
-        }
-        Ok(())
-    }
-
-    /// Makes everything committed so far durable, buffered commits included.
-    pub(crate) fn sync_packs(&self) -> Result<()> {
-        let mut txn = self.index.write()?;
-        self.sync_unsynced_packs(&mut txn, &[])?;
-        if let Some(state) = self.index.log_state(&txn)? {
-            let synced = self.log_file(state.pack)?.sync_data();
-            self.log.poison_on_error(synced).context("sync", &self.packs.path(state.pack))?;
-        }
-        self.index.commit(txn)
-    }
-}
-
-/// Returns false if the file was deleted. A commit that failed right after it started a log deletes the pack,
-/// and the next one reuses its number.
-fn has_name(file: &File) -> bool {
-    file.metadata().is_ok_and(|meta| meta.nlink() > 0)
-}
-
-/// Starts a new log. The old one must be closed.
-pub(crate) fn next_log(
+/// Starts a new log pack and adds it to the index. The old one must be closed.
+pub(crate) fn start_log(
     packs: &Packs,
     index: &Index,
     txn: &mut RwTxn<'_>,
     mut state: LogState,
 ) -> Result<LogState> {
-    create_log(packs, &mut state)?;
+    create_log_pack(packs, &mut state)?;
     index.packs.put(txn, &state.pack.to_be_bytes(), &[])?;
     Ok(state)
 }
 
-/// Creates the pack of a new log, without adding it to the index.
-pub(crate) fn create_log(packs: &Packs, state: &mut LogState) -> Result<()> {
+/// Creates a new log pack without adding it to the index.
+pub(crate) fn create_log_pack(packs: &Packs, state: &mut LogState) -> Result<()> {
     failpoint::hit("next-log").context("extend the log in", packs.directory())?;
     state.pack = state.next_pack.max(1);
     state.next_pack = state.pack + 1;
@@ -283,6 +92,7 @@ pub(crate) fn create_log(packs: &Packs, state: &mut LogState) -> Result<()> {
 
 /// Bytes that are about to be appended to the log.
 pub(crate) struct LogAppend {
+    /// Offset in the log pack.
     pub(crate) start: u64,
     pub(crate) bytes: Vec<u8>,
 }
@@ -292,9 +102,10 @@ impl LogAppend {
         self.start + self.bytes.len() as u64
     }
 
-    /// Appends encoded records. Moves the buffer if the request is alone in its group.
-    pub(crate) fn take(&mut self, records: &mut Vec<u8>, alone: bool) {
-        if alone && self.bytes.is_empty() {
+    /// Appends the encoded records of a request. If it is the only request of its group, its buffer is moved
+    /// instead of copied.
+    pub(crate) fn append_encoded(&mut self, records: &mut Vec<u8>, is_only_request: bool) {
+        if is_only_request && self.bytes.is_empty() {
             self.bytes = std::mem::take(records);
         } else {
             self.bytes.extend_from_slice(records);

@@ -1,34 +1,13 @@
 //! Commit and checkpoint records of the log, and the changes they hold.
 //!
-//! A commit record holds its sequence number, the id of the commit before it, the numbers of its bulk packs,
-//! whether it was synced, and its changes. Checkpoint records repeat the whole state as changes, so that
-//! older logs can be deleted.
+//! Both begin with a sequence number, the id of a commit record and flags. Commit records form a chain: each
+//! holds the id of the one before it, then its bulk packs and its changes. Checkpoint records repeat the whole
+//! state as changes, so that older logs can be deleted.
 
 use crate::codec::{DecodeError, Decoded, Reader, Write};
+use crate::commit_options::Expect;
 use crate::id::{EpisodeId, PinId, SnapshotId};
 use crate::snapshot::Snapshot;
-
-/// Required state of a reference for a change to it to succeed (compare-and-set).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Expect {
-    /// Any state. For a reference that only one party moves.
-    #[default]
-    Anything,
-    /// Not there yet.
-    Absent,
-    /// At this snapshot.
-    At(SnapshotId),
-}
-
-/// Data that must be on disk before a commit is acknowledged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub enum Durability {
-    /// Everything up to and including this commit survives a crash of the machine.
-    #[default]
-    Synced,
-    /// Survives a killed process; a crash of the machine may undo it and what came after it.
-    Buffered,
-}
 
 /// One change to the records of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +23,7 @@ pub(crate) enum Change {
         name: String,
         expect: Expect,
     },
-    /// The episode's record and its parent.
+    /// Adds or replaces an episode; `record` is its JSON.
     PutEpisode {
         id: EpisodeId,
         parent: Option<EpisodeId>,
@@ -56,6 +35,7 @@ pub(crate) enum Change {
     },
     PutPin {
         id: PinId,
+        /// Encoded [`Pin`](crate::Pin).
         record: Vec<u8>,
     },
     RemovePin(PinId),
@@ -74,29 +54,53 @@ impl Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct LogEnd {
     pub(crate) pack: u32,
+    /// Offset in the pack, in bytes.
     pub(crate) end: u64,
 }
 
-/// The payload of a commit record.
+/// First fields of commit and checkpoint records.
+struct RecordHead {
+    sequence: u64,
+    previous: [u8; 32],
+    flags: u8,
+}
+
+impl RecordHead {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(256);
+        out.extend_from_slice(&self.sequence.to_le_bytes());
+        out.extend_from_slice(&self.previous);
+        out.push(self.flags);
+        out
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Decoded<Self> {
+        Ok(Self { sequence: reader.u64()?, previous: reader.array()?, flags: reader.u8()? })
+    }
+}
+
+/// Payload of a commit record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CommitRecord {
+    /// Number of the commit, one more than that of the commit before it.
     pub(crate) sequence: u64,
+    /// Id of the commit before it; zeros for the first one.
     pub(crate) previous: [u8; 32],
-    /// Every pack that commits before this one brought was on disk before its record was written.
+    /// Set if every pack of earlier commits was on disk before this record was written.
     pub(crate) synced: bool,
     /// End of the log that was known to be on disk when the record was written. A synced commit before it may
     /// have been acknowledged, so recovery never drops it.
     pub(crate) durable: LogEnd,
+    /// Bulk packs of the commit.
     pub(crate) packs: Vec<u32>,
     pub(crate) changes: Vec<Change>,
 }
 
 impl CommitRecord {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(256);
-        out.extend_from_slice(&self.sequence.to_le_bytes());
-        out.extend_from_slice(&self.previous);
-        out.push(u8::from(self.synced));
+        let head =
+            RecordHead { sequence: self.sequence, previous: self.previous, flags: u8::from(self.synced) };
+        let mut out = head.encode();
         out.extend_from_slice(&self.durable.pack.to_le_bytes());
         out.extend_from_slice(&self.durable.end.to_le_bytes());
         out.varint(self.packs.len() as u64);
@@ -109,9 +113,8 @@ impl CommitRecord {
 
     pub(crate) fn decode(bytes: &[u8]) -> Decoded<Self> {
         let mut reader = Reader::new(bytes);
-        let sequence = reader.u64()?;
-        let previous = reader.array()?;
-        let synced = match reader.u8()? {
+        let RecordHead { sequence, previous, flags } = RecordHead::decode(&mut reader)?;
+        let synced = match flags {
             0 => false,
             1 => true,
             _ => return Err(DecodeError("neither synced nor buffered")),
@@ -125,16 +128,26 @@ impl CommitRecord {
     }
 }
 
+/// Operation that wrote a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CheckpointOrigin {
+    /// Garbage collection: the checkpoint covers all commits before it.
+    GarbageCollection,
+    /// A rebuild of the index: commits in older logs that the checkpoint does not cover were dropped for
+    /// good.
+    Rebuild,
+}
+
 /// One part of a checkpoint: the state after commit `sequence`, spread over one or more records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CheckpointRecord {
+    /// Number of the last commit that it covers.
     pub(crate) sequence: u64,
+    /// Id of the last commit that it covers.
     pub(crate) previous: [u8; 32],
-    pub(crate) first: bool,
-    pub(crate) last: bool,
-    /// Set in a checkpoint written by a rebuild: commits in older logs that it does not cover were dropped
-    /// for good.
-    pub(crate) cut: bool,
+    pub(crate) is_first: bool,
+    pub(crate) is_last: bool,
+    pub(crate) origin: CheckpointOrigin,
     /// Number of this part, from 0; the number of the last part tells how many there are. `None` in a
     /// checkpoint of one part, and in parts written by earlier versions.
     pub(crate) number: Option<u64>,
@@ -142,12 +155,18 @@ pub(crate) struct CheckpointRecord {
 }
 
 impl CheckpointRecord {
+    const FIRST: u8 = 1;
+    const LAST: u8 = 2;
+    const REBUILD: u8 = 4;
+    const NUMBERED: u8 = 8;
+
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(256);
-        out.extend_from_slice(&self.sequence.to_le_bytes());
-        out.extend_from_slice(&self.previous);
-        let numbered = u8::from(self.number.is_some()) << 3;
-        out.push(u8::from(self.first) | u8::from(self.last) << 1 | u8::from(self.cut) << 2 | numbered);
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        let flags = flag(self.is_first, Self::FIRST)
+            | flag(self.is_last, Self::LAST)
+            | flag(self.origin == CheckpointOrigin::Rebuild, Self::REBUILD)
+            | flag(self.number.is_some(), Self::NUMBERED);
+        let mut out = RecordHead { sequence: self.sequence, previous: self.previous, flags }.encode();
         if let Some(number) = self.number {
             out.varint(number);
         }
@@ -157,20 +176,22 @@ impl CheckpointRecord {
 
     pub(crate) fn decode(bytes: &[u8]) -> Decoded<Self> {
         let mut reader = Reader::new(bytes);
-        let sequence = reader.u64()?;
-        let previous = reader.array()?;
-        let flags = reader.u8()?;
-        if flags > 15 {
+        let RecordHead { sequence, previous, flags } = RecordHead::decode(&mut reader)?;
+        if flags & !(Self::FIRST | Self::LAST | Self::REBUILD | Self::NUMBERED) != 0 {
             return Err(DecodeError("unknown flags of a checkpoint"));
         }
-        let (first, last, cut) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
-        let number = if flags & 8 != 0 { Some(reader.varint()?) } else { None };
-        if number.is_some_and(|number| (number == 0) != first) {
+        let (is_first, is_last) = (flags & Self::FIRST != 0, flags & Self::LAST != 0);
+        let origin = match flags & Self::REBUILD {
+            0 => CheckpointOrigin::GarbageCollection,
+            _ => CheckpointOrigin::Rebuild,
+        };
+        let number = if flags & Self::NUMBERED != 0 { Some(reader.varint()?) } else { None };
+        if number.is_some_and(|number| (number == 0) != is_first) {
             return Err(DecodeError("the number of a part of a checkpoint contradicts its flags"));
         }
         let changes = decode_changes(&mut reader)?;
         reader.end()?;
-        Ok(Self { sequence, previous, first, last, cut, number, changes })
+        Ok(Self { sequence, previous, is_first, is_last, origin, number, changes })
     }
 }
 
@@ -191,7 +212,7 @@ fn encode_change(out: &mut Vec<u8>, change: &Change) {
             out.push(2);
             out.extend_from_slice(id.as_bytes());
         }
-        // The expected value is not written: the log holds only what was done.
+        // The expected value is not written: the log holds only changes that were made.
         Change::SetReference { name, to, .. } => {
             out.push(3);
             out.blob(name.as_bytes());

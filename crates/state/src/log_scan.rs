@@ -1,25 +1,25 @@
-//! Commit records and checkpoints of the log, read back from the packs.
+//! Commit and checkpoint records of the log, read back from the packs.
 //!
-//! Only their headers are kept in memory: changes may be as large as all records that a store ever had. A
+//! Only their headers are kept in memory: the changes may be as large as all records of the store together. A
 //! replay reads them again, one record at a time.
 
 use crate::codec::Decoded;
 use crate::error::{IoContext, Result, StoreError};
-use crate::log_record::{Change, CheckpointRecord, CommitRecord, LogEnd};
+use crate::log_record::{Change, CheckpointOrigin, CheckpointRecord, CommitRecord, LogEnd};
 use crate::pack::{Location, PACK_HEADER, Packs, Role};
 use crate::record::{Header, Kind};
 
-/// The intact records of the log, in the order they were written.
+/// The intact records of the log, in the order in which they were written.
 #[derive(Default)]
 pub(crate) struct LogRecords(Vec<LogRecord>);
 
 enum LogRecord {
-    Commit(LoggedCommit),
+    Commit(CommitHeader),
     Checkpoint(CheckpointPart),
 }
 
-/// Header of a commit record and its location in the log.
-pub(crate) struct LoggedCommit {
+/// Header of a commit record, and its location in the log.
+pub(crate) struct CommitHeader {
     pub(crate) id: [u8; 32],
     pub(crate) sequence: u64,
     pub(crate) previous: [u8; 32],
@@ -28,32 +28,32 @@ pub(crate) struct LoggedCommit {
     location: Location,
 }
 
-/// Header of one part of a checkpoint and its location in the log.
+/// Header of one part of a checkpoint, and its location in the log.
 pub(crate) struct CheckpointPart {
     id: [u8; 32],
     pub(crate) sequence: u64,
     pub(crate) previous: [u8; 32],
-    first: bool,
-    last: bool,
-    cut: bool,
+    is_first: bool,
+    is_last: bool,
+    origin: CheckpointOrigin,
     number: Option<u64>,
     location: Location,
 }
 
-/// The last checkpoint and the commits after it.
+/// The last checkpoint and the commits after it: the part of the log that a replay needs.
 #[derive(Default)]
-pub(crate) struct Tail<'a> {
-    /// Parts of the checkpoint; empty in a log without one. Some are missing if `lossy` is set.
+pub(crate) struct LogTail<'a> {
+    /// Parts of the checkpoint; empty in a log without one. Some are missing if `is_lossy` is set.
     pub(crate) checkpoint: Vec<&'a CheckpointPart>,
-    pub(crate) commits: Vec<&'a LoggedCommit>,
-    /// Sequence number of a later checkpoint that lacks parts.
-    pub(crate) incomplete: Option<u64>,
+    pub(crate) commits: Vec<&'a CommitHeader>,
+    /// Sequence number of a later checkpoint with missing parts.
+    pub(crate) incomplete_checkpoint: Option<u64>,
     /// Set if the older log cannot replace the incomplete checkpoint, so that `checkpoint` holds its
     /// remaining parts.
-    pub(crate) lossy: bool,
+    pub(crate) is_lossy: bool,
 }
 
-impl LoggedCommit {
+impl CommitHeader {
     fn new(id: [u8; 32], location: Location, record: &CommitRecord) -> Self {
         let CommitRecord { sequence, previous, synced, durable, .. } = *record;
         Self { id, sequence, previous, synced, durable, location }
@@ -73,8 +73,8 @@ impl LoggedCommit {
 
 impl CheckpointPart {
     fn new(id: [u8; 32], location: Location, record: &CheckpointRecord) -> Self {
-        let CheckpointRecord { sequence, previous, first, last, cut, number, .. } = *record;
-        Self { id, sequence, previous, first, last, cut, number, location }
+        let CheckpointRecord { sequence, previous, is_first, is_last, origin, number, .. } = *record;
+        Self { id, sequence, previous, is_first, is_last, origin, number, location }
     }
 
     /// Reads the changes from the log.
@@ -83,32 +83,33 @@ impl CheckpointPart {
         decoded(CheckpointRecord::decode(&payload)).map(|record| record.changes)
     }
 
-    /// Returns true if both are parts of one checkpoint, `earlier` before this one.
-    fn continues(&self, earlier: &Self) -> bool {
-        let of = |part: &Self| (part.sequence, part.previous, part.cut);
-        !self.first && of(self) == of(earlier) && self.number >= earlier.number
+    /// Returns true if this part belongs to the same checkpoint as `earlier`, which was written before it.
+    /// Parts between the two may be missing.
+    fn is_later_part_of(&self, earlier: &Self) -> bool {
+        let key = |part: &Self| (part.sequence, part.previous, part.origin);
+        !self.is_first && key(self) == key(earlier) && self.number >= earlier.number
     }
 
-    /// Returns true if no part is missing between `last` and this one.
-    fn follows(&self, last: &Self) -> bool {
-        let (from, to) = (last.location, self.location);
+    /// Returns true if this part belongs to the same checkpoint as `earlier` and no part is missing between
+    /// the two. Leftover parts of another checkpoint do not count.
+    fn is_next_part_after(&self, earlier: &Self) -> bool {
+        let (from, to) = (earlier.location, self.location);
         // Parts are written back to back.
-        let behind = (to.pack == from.pack && u64::from(to.offset) == from.end())
+        let is_adjacent = (to.pack == from.pack && u64::from(to.offset) == from.end())
             || (to.pack == from.pack + 1 && u64::from(to.offset) == PACK_HEADER);
-        let next = match (last.number, self.number) {
-            (Some(last), Some(number)) => last + 1 == number,
+        let is_next_number = match (earlier.number, self.number) {
+            (Some(earlier), Some(number)) => earlier + 1 == number,
             // Earlier versions did not number them.
             (None, None) => true,
             _ => false,
         };
-        // A leftover part of another checkpoint does not continue this one.
-        self.continues(last) && behind && next
+        self.is_later_part_of(earlier) && is_adjacent && is_next_number
     }
 }
 
 fn read(packs: &Packs, location: Location, kind: Kind, id: &[u8; 32]) -> Result<Vec<u8>> {
-    let gone = || std::io::Error::from(std::io::ErrorKind::NotFound);
-    packs.read(location, kind, id)?.ok_or_else(gone).context("open", &packs.path(location.pack))
+    let not_found = || std::io::Error::from(std::io::ErrorKind::NotFound);
+    packs.read(location, kind, id)?.ok_or_else(not_found).context("open", &packs.path(location.pack))
 }
 
 fn decoded<T>(record: Decoded<T>) -> Result<T> {
@@ -116,13 +117,14 @@ fn decoded<T>(record: Decoded<T>) -> Result<T> {
 }
 
 impl LogRecords {
-    /// Adds a record of the log; other kinds are ignored. An intact record that cannot be decoded is skipped.
+    /// Adds a commit or checkpoint record; other kinds are ignored. An intact record that cannot be decoded
+    /// is skipped.
     pub(crate) fn add(&mut self, location: Location, header: &Header, stored: &[u8]) {
         let payload = || header.open(stored);
         let record = match header.kind {
             Kind::Commit => payload().and_then(|payload| {
                 let record = CommitRecord::decode(&payload)?;
-                Ok(LogRecord::Commit(LoggedCommit::new(header.id, location, &record)))
+                Ok(LogRecord::Commit(CommitHeader::new(header.id, location, &record)))
             }),
             Kind::Checkpoint => payload().and_then(|payload| {
                 let record = CheckpointRecord::decode(&payload)?;
@@ -137,7 +139,7 @@ impl LogRecords {
         self.0.append(&mut later.0);
     }
 
-    /// Reads the log back from `end` to the last complete checkpoint before it.
+    /// Reads the log backwards from `end`, pack by pack, to the last complete checkpoint before it.
     pub(crate) fn read_back(packs: &Packs, end: LogEnd) -> Result<Self> {
         let mut read = Self::default();
         for pack in packs.list()?.into_iter().rev().filter(|pack| *pack <= end.pack) {
@@ -152,53 +154,55 @@ impl LogRecords {
                 }
                 Ok(())
             })?;
-            // The checkpoint may continue in later logs.
-            let begins = records.begin_checkpoint();
+            // The checkpoint may continue in later packs, which are read already.
+            let has_checkpoint_start = records.has_checkpoint_start();
             records.append(read);
             read = records;
-            if begins && read.tail().is_complete() {
+            if has_checkpoint_start && read.tail().starts_with_complete_checkpoint() {
                 break;
             }
         }
         Ok(read)
     }
 
-    fn begin_checkpoint(&self) -> bool {
-        self.0.iter().any(|record| matches!(record, LogRecord::Checkpoint(part) if part.first))
+    fn has_checkpoint_start(&self) -> bool {
+        self.0.iter().any(|record| matches!(record, LogRecord::Checkpoint(part) if part.is_first))
     }
 
-    pub(crate) fn tail(&self) -> Tail<'_> {
-        let mut tail = Tail::default();
-        // Intact parts of a checkpoint that is not complete so far, and whether a part is missing.
-        let (mut open, mut broken): (Vec<&CheckpointPart>, bool) = (Vec::new(), false);
+    /// Returns the part of the log that a replay needs.
+    pub(crate) fn tail(&self) -> LogTail<'_> {
+        let mut tail = LogTail::default();
+        // Parts of a checkpoint whose last part has not been found yet, or that has a gap.
+        let mut pending: Vec<&CheckpointPart> = Vec::new();
+        let mut has_gap = false;
         for record in &self.0 {
             match record {
                 LogRecord::Checkpoint(part) => {
-                    let last = open.last().filter(|last| part.continues(last)).copied();
-                    broken = match last {
-                        Some(last) => broken || !part.follows(last),
-                        None => !part.first,
+                    let earlier = pending.last().filter(|earlier| part.is_later_part_of(earlier)).copied();
+                    has_gap = match earlier {
+                        Some(earlier) => has_gap || !part.is_next_part_after(earlier),
+                        None => !part.is_first,
                     };
-                    if last.is_none() {
-                        open.clear();
+                    if earlier.is_none() {
+                        pending.clear();
                     }
-                    open.push(part);
-                    if part.last && !broken {
-                        tail.begin_at(std::mem::take(&mut open));
+                    pending.push(part);
+                    if part.is_last && !has_gap {
+                        tail.start_at(std::mem::take(&mut pending));
                     }
                 }
-                LogRecord::Commit(commit) => tail.add(commit, open.first().copied()),
+                LogRecord::Commit(commit) => tail.add(commit, pending.first().copied()),
             }
         }
-        if !open.is_empty() {
-            tail.add_incomplete(open);
+        if !pending.is_empty() {
+            tail.add_incomplete_checkpoint(pending);
         }
         tail
     }
 
     /// Returns the end of the log that is known to have been on disk. A log is synced before the next one is
     /// started.
-    pub(crate) fn durable(&self) -> LogEnd {
+    pub(crate) fn durable_end(&self) -> LogEnd {
         let of_commit = |record: &LogRecord| match record {
             LogRecord::Commit(commit) => {
                 Some(commit.durable.max(LogEnd { pack: commit.location.pack, end: PACK_HEADER }))
@@ -209,23 +213,24 @@ impl LogRecords {
     }
 }
 
-impl<'a> Tail<'a> {
-    /// Returns true if it begins with a complete checkpoint.
-    fn is_complete(&self) -> bool {
-        !self.checkpoint.is_empty() && !self.lossy
+impl<'a> LogTail<'a> {
+    fn starts_with_complete_checkpoint(&self) -> bool {
+        !self.checkpoint.is_empty() && !self.is_lossy
     }
 
-    fn begin_at(&mut self, checkpoint: Vec<&'a CheckpointPart>) {
-        // A checkpoint that was written but never used comes before commits of the older log. If a rebuild
+    /// Replaces everything so far by a complete checkpoint, except commits that it does not cover.
+    fn start_at(&mut self, checkpoint: Vec<&'a CheckpointPart>) {
+        // A checkpoint that was written but never used precedes later commits of the older log. If a rebuild
         // wrote it, the commits that it does not cover were dropped.
-        let (covered, cut) = (checkpoint[0].sequence, checkpoint[0].cut);
-        self.commits.retain(|commit| !cut && commit.sequence > covered);
+        let (covered, origin) = (checkpoint[0].sequence, checkpoint[0].origin);
+        let is_rebuild = origin == CheckpointOrigin::Rebuild;
+        self.commits.retain(|commit| !is_rebuild && commit.sequence > covered);
         self.checkpoint = checkpoint;
     }
 
-    /// Adds a commit that follows the parts of `open`, an incomplete checkpoint.
-    fn add(&mut self, commit: &'a LoggedCommit, open: Option<&CheckpointPart>) {
-        if let Some(part) = open.filter(|part| part.cut)
+    /// Adds a commit; `pending` is the first part of an incomplete checkpoint before it.
+    fn add(&mut self, commit: &'a CommitHeader, pending: Option<&CheckpointPart>) {
+        if let Some(part) = pending.filter(|part| part.origin == CheckpointOrigin::Rebuild)
             && (part.sequence + 1, part.previous) == (commit.sequence, commit.previous)
         {
             // The rebuild that wrote it was completed: commits that it dropped stay dropped.
@@ -238,37 +243,37 @@ impl<'a> Tail<'a> {
         }
     }
 
-    /// Handles the remaining parts of the last checkpoint. It is not needed if the log before it holds
-    /// everything up to there.
-    fn add_incomplete(&mut self, parts: Vec<&'a CheckpointPart>) {
+    /// Handles the remaining parts of the last checkpoint. They are not needed if the older log holds
+    /// everything up to the checkpoint.
+    fn add_incomplete_checkpoint(&mut self, parts: Vec<&'a CheckpointPart>) {
         let part = parts[0];
-        self.incomplete = Some(part.sequence);
-        let behind = |commit: &&LoggedCommit| commit.location.pack >= part.location.pack;
-        // A process killed while writing it had not switched away from the log before it.
-        let in_use = parts.iter().any(|part| part.last) || self.commits.iter().any(behind);
-        if self.reaches(part) || (!in_use && self.has_begin()) {
+        self.incomplete_checkpoint = Some(part.sequence);
+        let is_after_checkpoint = |commit: &&CommitHeader| commit.location.pack >= part.location.pack;
+        // A process that is killed while it writes a checkpoint still uses the older log.
+        let was_used = parts.iter().any(|part| part.is_last) || self.commits.iter().any(is_after_checkpoint);
+        if self.leads_to(part) || (!was_used && self.has_start()) {
             return;
         }
         self.commits.retain(|commit| commit.sequence > part.sequence);
         self.checkpoint = parts;
-        self.lossy = true;
+        self.is_lossy = true;
     }
 
-    /// Returns true if it begins with a complete state: a checkpoint, or the first commit of the store.
-    fn has_begin(&self) -> bool {
+    /// Returns true if it starts with a complete state: a checkpoint, or the first commit of the store.
+    fn has_start(&self) -> bool {
         !self.checkpoint.is_empty() || self.commits.first().is_some_and(|first| first.previous == [0; 32])
     }
 
-    /// Returns true if the checkpoint and the commits lead, without a gap, to the state that `part` belongs
-    /// to.
-    fn reaches(&self, part: &CheckpointPart) -> bool {
-        let mut at = self.checkpoint.first().map_or((0, [0; 32]), |part| (part.sequence, part.previous));
+    /// Returns true if the checkpoint and the commits lead to the state of `part` without a gap.
+    fn leads_to(&self, part: &CheckpointPart) -> bool {
+        let start = self.checkpoint.first().map_or((0, [0; 32]), |part| (part.sequence, part.previous));
+        let (mut sequence, mut id) = start;
         for commit in &self.commits {
-            if at.0 >= part.sequence || commit.previous != at.1 {
+            if sequence >= part.sequence || commit.previous != id {
                 break;
             }
-            at = (commit.sequence, commit.id);
+            (sequence, id) = (commit.sequence, commit.id);
         }
-        at == (part.sequence, part.previous)
+        (sequence, id) == (part.sequence, part.previous)
     }
 }

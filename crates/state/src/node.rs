@@ -29,7 +29,8 @@ pub(crate) const TAG_TIMES_PAGE: u8 = 6;
 const WITH_XATTRS: u8 = 1;
 const WITH_EXTENTS: u8 = 2;
 
-/// Largest node kept inside its directory's entry, in bytes: any file of one chunk, and ordinary symlinks.
+/// Largest node that is kept inside its directory's entry, in bytes. Files of one chunk without attributes and
+/// ordinary symlinks fit.
 pub(crate) const INLINE_MAX: usize = 128;
 /// Longest symlink target on Linux, in bytes.
 pub(crate) const TARGET_MAX: usize = 4095;
@@ -178,7 +179,7 @@ fn decode_extents(reader: &mut Reader<'_>, size: u64) -> Decoded<Vec<Extent>> {
     }
     let simple = matches!(extents.as_slice(), [] | [Extent::Data { .. }]);
     if total != size || simple {
-        return Err(DecodeError("extents do not make up the file"));
+        return Err(DecodeError("extents do not add up to the file"));
     }
     Ok(extents)
 }

@@ -1,12 +1,12 @@
-//! Notices about a store for people, regardless of which code opened it.
+//! Notices for users about events in a store.
 
 use std::fmt;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use crate::loss::RebuildReport;
+use crate::rebuild_report::RebuildReport;
 
-/// Event of a store that no caller asked for.
+/// Event in a store that users should know about and that no function returns.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Notice<'a> {
@@ -17,7 +17,7 @@ pub enum Notice<'a> {
         /// Result of the rebuild.
         report: &'a RebuildReport,
     },
-    /// A lock of the store has been waited for, for a second or longer.
+    /// A thread has waited a second or longer for a lock of the store.
     Waiting {
         /// Directory of the store.
         store: &'a Path,

@@ -17,12 +17,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::error::{IoContext, Result, StoreError};
+use crate::file_ops::remove_if_exists;
 use crate::record::{HEADER, Header, Kind};
 
-/// Length of a pack's own header: magic, role, number.
+/// Length of the header of a pack in bytes: magic, role, number.
 pub(crate) const PACK_HEADER: u64 = 16;
 const MAGIC: &[u8; 8] = b"EWPACK\x00\x01";
-/// Most packs that are kept open for reading.
+/// Maximum number of packs that are kept open for reading.
 const OPEN_MAX: usize = 256;
 
 /// Role of a pack.
@@ -132,11 +133,7 @@ impl Packs {
     /// Removes an unreferenced pack. Readers that have it open can still read it.
     pub(crate) fn remove(&self, pack: u32) -> Result<()> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&pack);
-        let path = self.path(pack);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            other => other.context("remove", &path),
-        }
+        remove_if_exists(&self.path(pack))
     }
 
     /// Lists the numbers of all pack files, sorted.
@@ -175,11 +172,11 @@ impl Packs {
             other => other.context("read", &path())?,
         }
         let Some((head, stored)) = bytes.split_first_chunk::<HEADER>() else {
-            return Err(damaged("the index gives an impossible length"));
+            return Err(damaged("the index has an impossible length for it"));
         };
         let header = Header::decode(head)
             .map_err(|error| damaged(error.0))?
-            .ok_or_else(|| damaged("there are zeros where a record was"))?;
+            .ok_or_else(|| damaged("its record was overwritten with zeros"))?;
         if !header.is_intact(head, stored) {
             return Err(damaged("its checksum does not match"));
         }
@@ -197,7 +194,7 @@ impl Packs {
             reason,
         };
         if header.kind != kind || &header.id != id {
-            return Err(damaged("another record is in its place"));
+            return Err(damaged("another record is at its location"));
         }
         header.open(&bytes[HEADER..]).map(Some).map_err(|error| damaged(error.0))
     }
@@ -226,7 +223,7 @@ impl Packs {
         let mut in_damage = false;
         while at + HEADER as u64 <= length {
             match window.record(at).context("read", &path)? {
-                Found::Record(header, stored) => {
+                WindowItem::Record(header, stored) => {
                     let location = Location { pack, offset: at as u32, len: header.total() as u32 };
                     record(location, &header, stored)?;
                     at += header.total();
@@ -235,13 +232,13 @@ impl Packs {
                         role = Some(Role::Log);
                     }
                 }
-                Found::End if role == Some(Role::Log) && !in_damage => break,
+                WindowItem::End if role == Some(Role::Log) && !in_damage => break,
                 // Zeros may be part of the damage; a record never begins with one.
-                Found::End => {
+                WindowItem::End => {
                     at = window.next_nonzero(at).context("read", &path)?;
                     in_damage = true;
                 }
-                Found::Damage => {
+                WindowItem::Damage => {
                     at += 1;
                     in_damage = true;
                 }
@@ -262,8 +259,10 @@ fn read_role(file: &File) -> Option<Role> {
     }
 }
 
-enum Found<'a> {
+/// Content of a pack at some offset.
+enum WindowItem<'a> {
     Record(Header, &'a [u8]),
+    /// A header of zeros.
     End,
     Damage,
 }
@@ -277,23 +276,24 @@ struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
+    /// Number of bytes read at once, unless a record is larger.
     const STEP: u64 = 1 << 20;
 
     fn new(file: &'a File, length: u64) -> Self {
         Self { file, length, start: 0, buffer: Vec::new() }
     }
 
-    fn record(&mut self, at: u64) -> std::io::Result<Found<'_>> {
+    fn record(&mut self, at: u64) -> std::io::Result<WindowItem<'_>> {
         let mut head = [0; HEADER];
         head.copy_from_slice(self.at(at, HEADER)?);
         let header = match Header::decode(&head) {
             Ok(Some(header)) if at + header.total() <= self.length => header,
-            Ok(None) => return Ok(Found::End),
-            _ => return Ok(Found::Damage),
+            Ok(None) => return Ok(WindowItem::End),
+            _ => return Ok(WindowItem::Damage),
         };
         let stored = self.at(at + HEADER as u64, header.stored as usize)?;
         let intact = header.is_intact(&head, stored);
-        Ok(if intact { Found::Record(header, stored) } else { Found::Damage })
+        Ok(if intact { WindowItem::Record(header, stored) } else { WindowItem::Damage })
     }
 
     /// Returns the first offset from `at` on with a non-zero byte, or the end.

@@ -2,7 +2,7 @@
 //!
 //! A list of at most [`LIST_MAX`] items is stored in one piece. A longer one is split after every item
 //! whose name's hash has its low [`SPLIT_BITS`] zero, and the list of pages is treated the same way with
-//! the next bits. Where a list splits depends on names alone, never on how it came about, so equal
+//! the next bits. The split points depend on the names alone, not on the history of the list, so equal
 //! directories have equal pages and a change in a directory of a million entries rewrites four small pages.
 //!
 //! ```text
@@ -25,10 +25,11 @@ use crate::id::NodeId;
 use crate::node::{self, NodeRef, TAG_DIRECTORY, TAG_PAGE, TAG_TIMES, TAG_TIMES_PAGE, Xattrs, is_valid_name};
 use crate::snapshot::Timestamp;
 
-/// Longest list stored in one piece.
+/// Maximum number of items of a list that is stored in one piece.
 pub(crate) const LIST_MAX: usize = 64;
-/// A page of a longer list has 2^5 items on average.
+/// Number of hash bits that decide about a split: a page of a longer list has 2^5 items on average.
 pub(crate) const SPLIT_BITS: u32 = 5;
+/// Maximum number of levels of pages.
 const LEVEL_MAX: u8 = 8;
 /// Bytes reserved before the items of a list that is being built, for its head. A head with attributes may
 /// need more.
@@ -172,6 +173,7 @@ impl Head {
     }
 }
 
+/// Offsets of an item in the encoded list.
 #[derive(Debug, Clone, Copy)]
 struct Item {
     name: u32,
@@ -518,7 +520,7 @@ impl List {
         self.reserve_head();
         let (from, to) = (page.start(items.start), page.start(items.end));
         let base = self.bytes.len() as u32;
-        let moved = |place: u32| base + (place - from as u32);
+        let moved = |offset: u32| base + (offset - from as u32);
         self.bytes.extend_from_slice(&page.bytes[from..to]);
         self.entries += items.len() as u64;
         self.items.extend(page.items[items].iter().map(|item| Item {
@@ -588,7 +590,7 @@ mod tests {
 
     impl NodeSink for Ids {
         fn put_node(&self, node: &[u8]) -> Result<NodeId> {
-            let page = Page::decode(node.to_vec()).expect("what is written can be read");
+            let page = Page::decode(node.to_vec()).expect("a written node can be decoded");
             assert_eq!(page.bytes(), node);
             Ok(NodeId::of(node))
         }

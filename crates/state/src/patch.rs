@@ -9,11 +9,13 @@ use std::io;
 use imara_diff::Hunk;
 
 use crate::diff::{Difference, DifferenceKind};
+use crate::entry::{DirectoryNode, Entry, Node};
 use crate::error::Result;
 use crate::insight::{Content, LINE_DIFF_MAX, LineDiff};
 use crate::node::NodeKind;
 use crate::quote::quote_path;
-use crate::tree::{DirectoryNode, Entry, Node, Tree, join};
+use crate::tree::Tree;
+use crate::tree_path::join;
 
 /// A difference as text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -1,34 +1,22 @@
-//! Pins: they keep a tree alive even if no snapshot refers to it any more.
-//!
-//! A mount or a workspace pins the trees it uses. A pin lasts until it is removed, or ends with the process
-//! that made it: that process holds a lock on the pin's lock file.
-
-use std::fs::{self, File};
-use std::path::PathBuf;
-
-use rustix::fs::{FlockOperation, flock};
+//! Pin records. A pin keeps a tree alive even if no snapshot refers to it.
 
 use crate::codec::{DecodeError, Decoded, Reader, Write};
-use crate::error::{IoContext, Result};
 use crate::id::{NodeId, PinId, SnapshotId, TreeId};
-use crate::log_record::{Change, Durability};
 use crate::record::Kind;
 use crate::references_of::ObjectId;
-use crate::snapshot::Snapshot;
-use crate::store::Store;
 
 /// A pin as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pin {
     /// Unique id.
     pub id: PinId,
-    /// The snapshot it was made for.
+    /// Snapshot that was pinned.
     pub snapshot: SnapshotId,
-    /// Content that is kept.
+    /// Tree that is kept alive.
     pub tree: TreeId,
-    /// Times that are kept.
+    /// Times of that tree.
     pub times: NodeId,
-    /// Description of the holder, for people.
+    /// Description of the holder, for users.
     pub owner: String,
     /// True if the pin ends with its process.
     pub of_process: bool,
@@ -70,111 +58,4 @@ pub(crate) fn roots(record: &[u8]) -> Vec<ObjectId> {
         |_| Vec::new(),
         |pin| vec![(Kind::Node, *pin.tree.as_bytes()), (Kind::Node, *pin.times.as_bytes())],
     )
-}
-
-/// A pin that ends when this is dropped or its process dies.
-pub struct ProcessPin {
-    store: Store,
-    id: PinId,
-    path: PathBuf,
-    _lock: File,
-}
-
-impl Store {
-    /// Keeps the content of a snapshot alive until the pin is removed.
-    pub fn pin(&self, snapshot: &Snapshot, owner: &str) -> Result<PinId> {
-        self.pin_with(snapshot, owner, Durability::Synced)
-    }
-
-    /// Pins like [`Store::pin`], with a choice of durability. For callers that can check after a machine
-    /// crash whether the pin still exists.
-    pub fn pin_with(&self, snapshot: &Snapshot, owner: &str, durability: Durability) -> Result<PinId> {
-        let id = PinId::generate();
-        self.pin_as(id, snapshot, owner, durability)?;
-        Ok(id)
-    }
-
-    /// Pins like [`Store::pin_with`], under an id that the caller has recorded before, so that the pin cannot
-    /// leak.
-    pub fn pin_as(&self, id: PinId, snapshot: &Snapshot, owner: &str, durability: Durability) -> Result<()> {
-        self.put_pin(id, snapshot, owner, false, durability)
-    }
-
-    /// Keeps the content of a snapshot alive while the returned value lives.
-    pub fn pin_for_process(&self, snapshot: &Snapshot, owner: &str) -> Result<ProcessPin> {
-        let id = PinId::generate();
-        let path = self.pin_lock(id);
-        let parent = self.path().join("pins");
-        fs::create_dir_all(&parent).context("create", &parent)?;
-        let lock = File::create_new(&path).context("create", &path)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).context("lock", &path)?;
-        self.put_pin(id, snapshot, owner, true, Durability::Buffered)?;
-        Ok(ProcessPin { store: self.clone(), id, path, _lock: lock })
-    }
-
-    fn put_pin(
-        &self,
-        id: PinId,
-        snapshot: &Snapshot,
-        owner: &str,
-        of_process: bool,
-        durability: Durability,
-    ) -> Result<()> {
-        let pin = Pin {
-            id,
-            snapshot: snapshot.id,
-            tree: snapshot.tree,
-            times: snapshot.times,
-            owner: owner.to_owned(),
-            of_process,
-        };
-        let change = Change::PutPin { id, record: pin.encode() };
-        self.commit_changes(vec![change], durability)
-    }
-
-    /// Removes a pin.
-    pub fn unpin(&self, id: PinId) -> Result<()> {
-        self.commit_changes(vec![Change::RemovePin(id)], Durability::Buffered)
-    }
-
-    /// Returns all pins.
-    pub fn pins(&self) -> Result<Vec<Pin>> {
-        let txn = self.inner.index.read()?;
-        let rows = self.inner.index.rows(&txn, &self.inner.index.pins)?;
-        Ok(rows
-            .into_iter()
-            .filter_map(|(id, record)| Pin::decode(PinId::from_bytes(id.try_into().ok()?), &record).ok())
-            .collect())
-    }
-
-    /// Removes the pins of processes that died.
-    pub fn drop_dead_pins(&self) -> Result<()> {
-        let mut changes = Vec::new();
-        for pin in self.pins()?.into_iter().filter(|pin| pin.of_process) {
-            let path = self.pin_lock(pin.id);
-            let alive = match File::open(&path) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
-                lock => {
-                    flock(lock.context("open", &path)?, FlockOperation::NonBlockingLockExclusive).is_err()
-                }
-            };
-            if !alive {
-                crate::store::remove_if_there(&self.pin_lock(pin.id))?;
-                changes.push(Change::RemovePin(pin.id));
-            }
-        }
-        if changes.is_empty() { Ok(()) } else { self.commit_changes(changes, Durability::Buffered) }
-    }
-
-    fn pin_lock(&self, id: PinId) -> PathBuf {
-        self.path().join("pins").join(id.to_string())
-    }
-}
-
-impl Drop for ProcessPin {
-    fn drop(&mut self) {
-        // The next garbage collection cleans up after a failure here: the lock is released in any case.
-        drop(self.store.unpin(self.id));
-        drop(fs::remove_file(&self.path));
-    }
 }

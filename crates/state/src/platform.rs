@@ -10,7 +10,8 @@ mod macos;
 use macos as system;
 
 pub(crate) use system::{
-    CLONES_ATTRIBUTES, DIRECTORY_HANDLE, Handle, NO_ATTRIBUTE, create_named, create_unnamed, link_unnamed,
-    links_of, mode_bits, raw_mode, reflink, rename_into_place, reserve, start_writeback, sync_filesystem,
+    DIRECTORY_HANDLE_FLAGS, EntryHandle, REFLINK_COPIES_XATTRS, XATTR_NOT_FOUND, create_named,
+    create_unnamed, link_count, link_unnamed, mode_from_u32, mode_to_u32, preallocate, reflink,
+    rename_into_place, start_writeback, sync_filesystem,
 };
 pub use system::{RawDir, boot_id, clone_file, open_beneath};

@@ -1,7 +1,7 @@
 //! Paths as text that can be parsed back: unchanged if that is safe, otherwise C-quoted.
 //!
 //! A quoted path is in double quotes with the escapes of git, so that git can read it. Plain UTF-8 names are
-//! not quoted, whatever their script.
+//! not quoted, in any script.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

@@ -4,7 +4,7 @@
 //! 0   kind       u8    1 chunk, 2 node, 3 commit, 4 checkpoint; 0 is the end
 //! 1   encoding   u8    0 plain, 1 zstd
 //! 2   zero       u16
-//! 4   stored     u32   length of what follows the header
+//! 4   stored     u32   length of the bytes after the header
 //! 8   raw        u32   length after decoding
 //! 12  checksum   u32   CRC-32 of bytes 0..12, 16..48 and the stored bytes
 //! 16  id         32 B  BLAKE3 of the raw bytes

@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use heed::RoTxn;
 
 use crate::codec::DecodeError;
+use crate::damage::Damage;
 use crate::error::{Result, StoreError};
 use crate::id::{EpisodeId, PinId, SnapshotId};
-use crate::index::{Index, Table, episode_key, joined};
+use crate::index::{Index, Table, concat_ids, episode_key};
 use crate::log_record::Change;
 use crate::snapshot::Snapshot;
-use crate::unsettled_rows::Row;
-use crate::verify::Damage;
+use crate::unsettled_cache::Row;
 
 type Digest = [u8; 16];
 
@@ -43,7 +43,9 @@ pub(crate) struct Records {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RowDifference {
     Changed,
+    /// Only the log has it.
     Missing,
+    /// Only the index has it.
     Unlogged,
 }
 
@@ -92,7 +94,7 @@ impl Records {
     }
 
     fn put_snapshot(&mut self, snapshot: &Snapshot) {
-        let key = joined(snapshot.tree.as_bytes(), snapshot.id.as_bytes());
+        let key = concat_ids(snapshot.tree.as_bytes(), snapshot.id.as_bytes());
         self.snapshots.insert(snapshot.id, digest(&snapshot.encode()));
         self.trees.insert(key.clone());
         self.tree_keys.insert(snapshot.id, key);
@@ -136,10 +138,10 @@ impl Records {
     pub(crate) fn differences_from(&self, log: &Self) -> Vec<Damage> {
         let mut found = Vec::new();
         let mut report = |snapshot, problem| found.push(Damage { snapshot, path: None, problem });
-        for (id, difference) in differing(&self.snapshots, &log.snapshots) {
+        for (id, difference) in row_differences(&self.snapshots, &log.snapshots) {
             report(Some(*id), difference.description().to_owned());
         }
-        for (name, difference) in differing(&self.references, &log.references) {
+        for (name, difference) in row_differences(&self.references, &log.references) {
             let target = |records: &Self| records.references.get(name).map(|target| format_target(target));
             let name = String::from_utf8_lossy(name);
             let problem = match (difference, target(self), target(log)) {
@@ -150,10 +152,10 @@ impl Records {
             };
             report(None, problem);
         }
-        for (id, difference) in differing(&self.episodes, &log.episodes) {
+        for (id, difference) in row_differences(&self.episodes, &log.episodes) {
             report(None, format!("episode {id}: {}", difference.description()));
         }
-        for (id, difference) in differing(&self.pins, &log.pins) {
+        for (id, difference) in row_differences(&self.pins, &log.pins) {
             report(None, format!("pin {id}: {}", difference.description()));
         }
         for (what, index, log) in
@@ -168,18 +170,19 @@ impl Records {
     }
 
     /// Returns the snapshots that `later` lacks.
-    pub(crate) fn snapshots_gone(&self, later: &Self) -> Vec<SnapshotId> {
+    pub(crate) fn snapshots_missing_in(&self, later: &Self) -> Vec<SnapshotId> {
         self.snapshots.keys().filter(|id| !later.snapshots.contains_key(id)).copied().collect()
     }
 
     /// Returns the episodes that `later` lacks or has with another record.
-    pub(crate) fn episodes_gone(&self, later: &Self) -> Vec<EpisodeId> {
+    pub(crate) fn episodes_missing_in(&self, later: &Self) -> Vec<EpisodeId> {
         let gone = self.episodes.iter().filter(|(id, row)| later.episodes.get(id) != Some(row));
         gone.map(|(id, _)| *id).collect()
     }
 
-    /// Returns the references that `later` lacks or has with another target: name, target here, target there.
-    pub(crate) fn references_gone(&self, later: &Self) -> Vec<(String, Vec<u8>, Option<Vec<u8>>)> {
+    /// Returns the references that `later` lacks or has with another target: name, target in these records,
+    /// target in `later`.
+    pub(crate) fn references_missing_in(&self, later: &Self) -> Vec<(String, Vec<u8>, Option<Vec<u8>>)> {
         let moved =
             self.references.iter().filter(|(name, target)| later.references.get(*name) != Some(target));
         moved
@@ -191,7 +194,7 @@ impl Records {
     }
 }
 
-fn differing<'a, K: Ord, V: PartialEq>(
+fn row_differences<'a, K: Ord, V: PartialEq>(
     index: &'a BTreeMap<K, V>,
     log: &'a BTreeMap<K, V>,
 ) -> impl Iterator<Item = (&'a K, RowDifference)> {

@@ -4,10 +4,10 @@
 //! before it cannot replace them, its remaining parts are kept and the rest is reported as lost.
 //!
 //! Everything up to the last synced commit that is known to have reached the disk is kept, damaged or not,
-//! for `verify` to report. After that, the log may have gaps and leftovers of killed writers: a commit counts
-//! only if it follows the one before it and all its content exists. The first one that does not, and all
-//! after it, are dropped. Without a machine crash, nothing acknowledged is missing, and only commits that do
-//! not follow are checked this closely.
+//! for `verify` to report. After that, the log may have gaps and leftovers of killed writers: a commit is
+//! valid only if its record names the commit before it and all its content exists. The first invalid commit
+//! and all later ones are dropped. Without a machine crash, nothing acknowledged is missing, so the content of
+//! a commit is checked only if its record does not name the commit before it.
 //!
 //! The rebuild ends with a new log that begins with a checkpoint, so that dropped commits stay dropped.
 
@@ -18,15 +18,17 @@ use std::path::{Path, PathBuf};
 use heed::RwTxn;
 
 use crate::checkpoint;
-use crate::counts::IndexCounts;
 use crate::error::{IoContext, Result};
-use crate::index::{Index, LogState};
+use crate::file_ops::remove_directory;
+use crate::index::Index;
 use crate::index_trust;
-use crate::log_record::Change;
-use crate::log_scan::{LogRecords, Tail};
-use crate::loss::{self, RebuildReport};
+use crate::log_record::{Change, CheckpointOrigin};
+use crate::log_scan::{LogRecords, LogTail};
+use crate::log_state::LogState;
+use crate::old_index::{self, OldIndexState};
 use crate::pack::{Location, Packs, Role, sync_directory};
 use crate::pin;
+use crate::rebuild_report::RebuildReport;
 use crate::record::Kind;
 use crate::references_of::{ObjectId, references_of};
 
@@ -54,8 +56,8 @@ pub(crate) fn rebuild(path: &Path) -> Result<RebuildReport> {
     };
     let old = install_index(path, &new)?;
     index_trust::set(path, &index_trust::boot_id())?;
-    // After a machine crash the old index may be inconsistent, and reading it could kill the process.
-    loss::compare(path, old, report, !crashed)
+    let state = if crashed { OldIndexState::MaybeInconsistent } else { OldIndexState::Consistent };
+    old_index::compare(path, old, report, state)
 }
 
 /// Builds an index in `new`.
@@ -64,12 +66,16 @@ fn build(path: &Path, new: &Path, crashed: bool) -> Result<RebuildReport> {
     let found = PackContents::scan(&packs)?;
     let index = Index::open(new)?;
     let mut txn = index.write()?;
-    let Replayed { commits_given_up, log_damaged } = replay(&packs, &found, &index, &mut txn, crashed)?;
+    let ReplayResult { commits_given_up, log_damaged } = replay(&packs, &found, &index, &mut txn, crashed)?;
     index.commit(txn)?;
     index.sync()?;
     let txn = index.read()?;
-    let index = IndexCounts::of(&index, &txn)?;
-    Ok(RebuildReport { index, commits_given_up, log_damaged, ..RebuildReport::default() })
+    Ok(RebuildReport {
+        index: index.counts(&txn)?,
+        commits_given_up,
+        log_damaged,
+        ..RebuildReport::default()
+    })
 }
 
 /// Replaces the old index by the new one. Returns the path that the old one was moved to.
@@ -77,7 +83,7 @@ fn install_index(path: &Path, new: &Path) -> Result<Option<PathBuf>> {
     let directory = path.join("index");
     // An empty index held nothing.
     let old = if fs::metadata(directory.join("data.mdb")).is_ok_and(|data| data.len() > 0) {
-        let old = loss::name_for_old_index(path)?;
+        let old = old_index::name_for_old_index(path)?;
         fs::rename(&directory, &old).context("rename", &directory)?;
         Some(old)
     } else {
@@ -87,13 +93,6 @@ fn install_index(path: &Path, new: &Path) -> Result<Option<PathBuf>> {
     fs::rename(new, &directory).context("rename", new)?;
     sync_directory(path)?;
     Ok(old)
-}
-
-pub(crate) fn remove_directory(path: &Path) -> Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        other => other.context("remove", path),
-    }
 }
 
 /// Returns true if the machine may have crashed since the packs were last written.
@@ -139,10 +138,11 @@ impl PackContents {
 }
 
 /// Result of a replay of the log.
-struct Replayed {
-    /// Commits at the end of the log that were dropped.
+struct ReplayResult {
+    /// Number of commits at the end of the log that were dropped.
     commits_given_up: u64,
-    /// Set if a kept commit does not follow the one before it, or parts of the last checkpoint are missing.
+    /// Set if the record of a kept commit does not name the commit before it, or if parts of the last
+    /// checkpoint are missing.
     log_damaged: bool,
 }
 
@@ -153,8 +153,8 @@ fn replay(
     index: &Index,
     txn: &mut RwTxn<'_>,
     crashed: bool,
-) -> Result<Replayed> {
-    let Tail { checkpoint, commits, incomplete, lossy } = found.log.tail();
+) -> Result<ReplayResult> {
+    let LogTail { checkpoint, commits, incomplete_checkpoint, is_lossy } = found.log.tail();
     let mut state = LogState { next_pack: found.last_pack + 1, epoch: 1, ..LogState::default() };
     for part in &checkpoint {
         state.sequence = part.sequence;
@@ -163,22 +163,22 @@ fn replay(
             index.apply(txn, &change)?;
         }
     }
-    let durable = found.log.durable();
-    let promised = commits.iter().rposition(|commit| commit.synced && commit.end() <= durable);
-    let promised = promised.map_or(0, |last| last + 1);
-    let mut whole = Reach::new(packs, found);
-    let mut replayed = Replayed { commits_given_up: commits.len() as u64, log_damaged: lossy };
+    let durable_end = found.log.durable_end();
+    let last_durable = commits.iter().rposition(|commit| commit.synced && commit.end() <= durable_end);
+    let durable_count = last_durable.map_or(0, |last| last + 1);
+    let mut reachability = Reachability::new(packs, found);
+    let mut result = ReplayResult { commits_given_up: commits.len() as u64, log_damaged: is_lossy };
     for (position, commit) in commits.into_iter().enumerate() {
         let changes = commit.changes(packs)?;
         let follows = commit.previous == state.previous;
-        if position >= promised && (crashed || !follows) {
-            let whole = whole.has_all(&roots(&changes))?;
-            if !whole || (crashed && !follows) {
+        if position >= durable_count && (crashed || !follows) {
+            let is_complete = reachability.visit(&roots(&changes))?;
+            if !is_complete || (crashed && !follows) {
                 break;
             }
         }
-        replayed.commits_given_up -= 1;
-        replayed.log_damaged |= !follows;
+        result.commits_given_up -= 1;
+        result.log_damaged |= !follows;
         state.sequence = commit.sequence;
         state.previous = commit.id;
         for change in &changes {
@@ -186,7 +186,7 @@ fn replay(
         }
     }
     // Everything up to a checkpoint is on disk before it is written.
-    replayed.log_damaged |= incomplete.is_some_and(|sequence| sequence > state.sequence);
+    result.log_damaged |= incomplete_checkpoint.is_some_and(|sequence| sequence > state.sequence);
     index_reachable(packs, found, index, txn)?;
     for pack in &found.packs {
         index.packs.put(txn, &pack.to_be_bytes(), &[])?;
@@ -195,21 +195,21 @@ fn replay(
     }
     packs.sync_directory()?;
     state.settled = state.sequence;
-    checkpoint::write(packs, index, txn, state, true)?;
-    Ok(replayed)
+    checkpoint::write(packs, index, txn, state, CheckpointOrigin::Rebuild)?;
+    Ok(result)
 }
 
 /// Indexes the objects that records reach. Other objects in the packs may refer to objects that were deleted
 /// long ago.
 fn index_reachable(packs: &Packs, found: &PackContents, index: &Index, txn: &mut RwTxn<'_>) -> Result<()> {
-    let mut reach = Reach::new(packs, found);
+    let mut reachability = Reachability::new(packs, found);
     let mut snapshots = Vec::new();
     index.for_each_snapshot(txn, |snapshot| snapshots.push(Change::PutSnapshot(snapshot)))?;
-    reach.has_all(&roots(&snapshots))?;
+    reachability.visit(&roots(&snapshots))?;
     for (_, record) in index.rows(txn, &index.pins)? {
-        reach.has_all(&pin::roots(&record))?;
+        reachability.visit(&pin::roots(&record))?;
     }
-    let mut live: Vec<ObjectId> = reach.seen.into_iter().collect();
+    let mut live: Vec<ObjectId> = reachability.seen.into_iter().collect();
     live.sort_unstable();
     for (kind, id) in live {
         if let Some(location) = found.objects.get(&(kind, id)) {
@@ -230,23 +230,24 @@ fn roots(changes: &[Change]) -> Vec<ObjectId> {
     roots
 }
 
-/// Walks reachable objects, each once.
-struct Reach<'a> {
+/// Walk over reachable objects that visits each once.
+struct Reachability<'a> {
     packs: &'a Packs,
     found: &'a PackContents,
     seen: HashSet<ObjectId>,
 }
 
-impl<'a> Reach<'a> {
+impl<'a> Reachability<'a> {
     fn new(packs: &'a Packs, found: &'a PackContents) -> Self {
         Self { packs, found, seen: HashSet::new() }
     }
 
-    /// Returns true if all objects below `roots` exist, except for those visited before.
-    fn has_all(&mut self, roots: &[ObjectId]) -> Result<bool> {
+    /// Visits all objects reachable from `roots`. Returns true if they exist; those visited before are not
+    /// checked again.
+    fn visit(&mut self, roots: &[ObjectId]) -> Result<bool> {
         let mut complete = true;
-        let mut open = roots.to_vec();
-        while let Some(object) = open.pop() {
+        let mut queue = roots.to_vec();
+        while let Some(object) = queue.pop() {
             if self.seen.contains(&object) {
                 continue;
             }
@@ -258,7 +259,7 @@ impl<'a> Reach<'a> {
             let (kind, id) = object;
             if kind == Kind::Node {
                 let node = self.packs.read(*location, kind, &id)?.unwrap_or_default();
-                complete &= references_of(node, &mut |child| open.push(child)).is_ok();
+                complete &= references_of(node, &mut |child| queue.push(child)).is_ok();
             }
         }
         Ok(complete)

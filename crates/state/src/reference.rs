@@ -1,21 +1,22 @@
-//! References: names that move from snapshot to snapshot, only by compare-and-set.
+//! References: names of snapshots, changed only by compare-and-set.
 
+use crate::commit_options::{Durability, Expect};
 use crate::error::{Result, StoreError};
 use crate::id::SnapshotId;
-use crate::log_record::{Change, Durability, Expect};
+use crate::log_record::Change;
 use crate::store::Store;
 
-/// Checks that a reference may have this name. A commit checks it too; call this before expensive work.
+/// Validates the name of a reference. A commit does the same; call this to fail before expensive work.
 ///
-/// A `~` is not allowed, because people write `name~1` for an ancestor.
+/// `~` is not allowed, because `name~1` denotes an ancestor.
 pub fn check_reference_name(name: &str) -> Result<()> {
-    let part_fits = |part: &str| {
+    let is_valid_part = |part: &str| {
         !part.is_empty()
             && part != "."
             && part != ".."
             && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
     };
-    if name.len() <= 255 && name.split('/').all(part_fits) {
+    if name.len() <= 255 && name.split('/').all(is_valid_part) {
         Ok(())
     } else {
         Err(StoreError::BadReferenceName(name.to_owned()))
@@ -25,7 +26,7 @@ pub fn check_reference_name(name: &str) -> Result<()> {
 impl Store {
     /// Returns the snapshot that a reference points to; `None` if there is no such reference.
     pub fn reference(&self, name: &str) -> Result<Option<SnapshotId>> {
-        // LMDB rejects empty and very long keys; no reference has such a name.
+        // LMDB rejects empty and very long keys.
         if check_reference_name(name).is_err() {
             return Ok(None);
         }
@@ -46,7 +47,7 @@ impl Store {
             .collect())
     }
 
-    /// Moves a reference if its value is as expected.
+    /// Points a reference to `to` if its current value matches `expect`.
     pub fn set_reference(
         &self,
         name: &str,
@@ -58,14 +59,14 @@ impl Store {
         self.commit_changes(vec![change], durability)
     }
 
-    /// Removes a reference if its value is as expected.
+    /// Removes a reference if its current value matches `expect`.
     pub fn remove_reference(&self, name: &str, expect: Expect) -> Result<()> {
         let change = Change::RemoveReference { name: name.to_owned(), expect };
-        self.with_reserve(|| self.commit_changes(vec![change.clone()], Durability::Synced))
+        self.retry_with_reserve(|| self.commit_changes(vec![change.clone()], Durability::Synced))
     }
 
     pub(crate) fn commit_changes(&self, changes: Vec<Change>, durability: Durability) -> Result<()> {
-        self.inner.commit(crate::batch::Contents::default(), changes, durability)
+        self.inner.commit(crate::new_objects::NewObjects::default(), changes, durability)
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn references_of(node: Vec<u8>, found: &mut impl FnMut(ObjectId)) -> 
     Ok(())
 }
 
-/// Calls `found` for every object that a decoded list refers to directly.
+/// Calls `found` for every object that a decoded page refers to directly.
 pub(crate) fn page_references(page: &Page, found: &mut impl FnMut(ObjectId)) -> Decoded<()> {
     for at in 0..page.len() {
         if page.level > 0 {

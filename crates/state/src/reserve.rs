@@ -1,8 +1,8 @@
 //! The reserve: disk space that only removals and garbage collections use.
 //!
-//! It is a file of the store without content. On a full disk, an operation that frees space deletes this file
-//! first to get the little space it needs: for a commit record, pages of the index, a checkpoint. The file is
-//! allocated again when there is plenty of free space.
+//! It is a preallocated file in the store. On a full disk, an operation that frees space deletes this file
+//! first, to have space for a commit record, index pages and a checkpoint. The file is allocated again when
+//! there is enough free space.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,12 +13,12 @@ use rustix::io::Errno;
 
 use crate::error::{IoContext as _, Result};
 use crate::platform;
-use crate::store::Store;
 
-/// Size in bytes, to which the size of the index is added: garbage collection may rewrite every page of it.
-const BASE: u64 = 1 << 20;
-/// The reserve is allocated only if this many times its size is free.
-const PLENTY: u64 = 4;
+/// Minimum size of the reserve in bytes. The size of the index is added to it, because garbage collection may
+/// rewrite every page of the index.
+const SIZE_MIN: u64 = 1 << 20;
+/// Multiple of the size of the reserve that must be free before it is allocated.
+const FREE_SPACE_FACTOR: u64 = 4;
 
 /// The reserve file of one store.
 pub(crate) struct Reserve {
@@ -36,22 +36,21 @@ impl Reserve {
         fs::remove_file(&self.path).is_ok()
     }
 
-    /// Fails if there is no reserve and little free space: once the reserve is released, the remaining space
-    /// is only for removals.
-    pub(crate) fn leave_room(&self) -> Result<()> {
-        if self.path.exists() || free_bytes(&self.path) >= BASE {
+    /// Fails if there is no reserve and less than [`SIZE_MIN`] of free space: once the reserve is released,
+    /// the remaining space is only for removals.
+    pub(crate) fn check_free_space(&self) -> Result<()> {
+        if self.path.exists() || free_bytes(&self.path) >= SIZE_MIN {
             return Ok(());
         }
         Err(io::Error::from(io::ErrorKind::StorageFull))
             .context("commit to", self.path.parent().unwrap_or(&self.path))
     }
 
-    /// Allocates the reserve if there is plenty of free space. Failing to do so is not an error of the
-    /// calling operation.
+    /// Allocates the reserve if there is enough free space. Errors are ignored.
     pub(crate) fn fill(&self) {
         let index = length(&self.index);
-        let wanted = BASE + index;
-        if length(&self.path) >= BASE + index / 2 || free_bytes(&self.path) < wanted * PLENTY {
+        let wanted = SIZE_MIN + index;
+        if length(&self.path) >= SIZE_MIN + index / 2 || free_bytes(&self.path) < wanted * FREE_SPACE_FACTOR {
             return;
         }
         let new = self.path.with_extension("new");
@@ -72,28 +71,15 @@ fn free_bytes(path: &Path) -> u64 {
 }
 
 fn allocate(path: &Path, len: u64) -> io::Result<()> {
-    const PART: usize = 1 << 20;
+    const WRITE_SIZE: usize = 1 << 20;
     let file = File::create(path)?;
-    match platform::reserve(&file, 0, len) {
+    match platform::preallocate(&file, 0, len) {
         Err(Errno::OPNOTSUPP) => {}
         other => return Ok(other?),
     }
-    let zeros = vec![0; PART];
-    for start in (0..len).step_by(PART) {
-        file.write_all_at(&zeros[..PART.min((len - start) as usize)], start)?;
+    let zeros = vec![0; WRITE_SIZE];
+    for start in (0..len).step_by(WRITE_SIZE) {
+        file.write_all_at(&zeros[..WRITE_SIZE.min((len - start) as usize)], start)?;
     }
     Ok(())
-}
-
-impl Store {
-    /// Runs an operation that frees space. If it fails because the disk is full, releases the reserve and
-    /// retries once.
-    pub(crate) fn with_reserve<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
-        let inner = &self.inner;
-        match work() {
-            // After a failed sync this process must not write any more.
-            Err(error) if error.is_full() && !inner.log.has_failed() && inner.reserve.release() => work(),
-            other => other,
-        }
-    }
 }

@@ -12,12 +12,12 @@ use crate::store::Store;
 use crate::tree::same_shape;
 
 /// An encoded reference and time.
-pub(crate) type Written<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
+pub(crate) type EncodedEntry<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
 
 /// A changed name: its encoded reference and time, or `None` if it is removed.
 pub(crate) struct Edit<'a> {
     pub(crate) name: &'a [u8],
-    pub(crate) entry: Option<Written<'a>>,
+    pub(crate) entry: Option<EncodedEntry<'a>>,
 }
 
 /// Writes the directory `base` (`None` for a new one) with `edits` applied, which must be sorted by name.
@@ -59,11 +59,11 @@ pub(crate) fn rewrite_directory(
 fn total_after(store: &Store, id: NodeId, page: &Page, edits: &[Edit<'_>]) -> Result<u64> {
     let mut total = page.entries;
     for edit in edits {
-        let there = match page.level {
+        let exists = match page.level {
             0 => page.position_of(edit.name).1,
             _ => store.find_entry(id, None, edit.name)?.is_some(),
         };
-        match (there, edit.entry.is_some()) {
+        match (exists, edit.entry.is_some()) {
             (true, false) => total -= 1,
             (false, true) => total += 1,
             _ => {}
@@ -89,14 +89,14 @@ fn merge_pages(
         } else {
             edits.partition_point(|edit| edit.name <= page.last_name.as_slice())
         };
-        let (now, later) = edits.split_at(here);
+        let (page_edits, later) = edits.split_at(here);
         edits = later;
-        if now.is_empty() && writer.at_page_start() {
+        if page_edits.is_empty() && writer.at_page_start() {
             writer.push_page(page);
         } else {
             let (entries, times) = (store.read_page(&page.page)?, store.read_page(&page.times)?);
             same_shape(&page.page, &entries, &times)?;
-            merge(writer, &entries, &times, now)?;
+            merge(writer, &entries, &times, page_edits)?;
         }
     }
     Ok(())
@@ -110,9 +110,9 @@ fn merge(
 ) -> Result<()> {
     let mut at = 0;
     for edit in edits {
-        let (next, there) = page.position_of(edit.name);
+        let (next, exists) = page.position_of(edit.name);
         writer.push_entries(page, times, at..next)?;
-        at = next + usize::from(there);
+        at = next + usize::from(exists);
         if let Some((reference, time)) = &edit.entry {
             writer.push(edit.name, reference, time)?;
         }

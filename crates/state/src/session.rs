@@ -1,9 +1,10 @@
-//! Sessions: processes declare which objects garbage collection must keep for them.
+//! Sessions: protection of objects in use from garbage collection.
 //!
-//! Every use of objects that a commit may build on (a batch, a virtual tree) holds a [`Guard`] with the epoch
-//! in which it began: a shared lock on the byte of the store's lock file whose offset is the epoch. Condemned
-//! objects are deleted only when no guard has an epoch older than their condemnation. The locks of a process
-//! end with it and take no disk space, so that every reader can hold one, even on a full or read-only disk.
+//! Every user of objects that a commit may refer to (a batch, a virtual tree) holds a [`Guard`] with the
+//! epoch in which it began: a shared lock on the byte of the store's lock file whose offset is the epoch.
+//! Condemned objects are deleted only when no guard has an epoch older than their condemnation. The locks of
+//! a process end with it and take no disk space, so that every reader can hold one, even on a full or
+//! read-only disk.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::byte_lock;
 use crate::error::{IoContext, Result};
 
-/// First byte offset that is not an epoch.
+/// End of the byte offsets of the lock file that are epochs.
 pub(crate) const EPOCHS_MAX: u64 = 1 << 62;
 
 pub(crate) struct Sessions {
@@ -23,7 +24,7 @@ pub(crate) struct Sessions {
     held: Mutex<BTreeMap<u64, usize>>,
 }
 
-/// Protects everything that existed when it was taken from garbage collection.
+/// Keeps garbage collection from deleting the objects that existed when the guard was taken.
 pub(crate) struct Guard {
     sessions: Arc<Sessions>,
     epoch: u64,
@@ -41,14 +42,14 @@ impl Sessions {
     pub(crate) fn guard(self: &Arc<Self>, epoch: impl Fn() -> Result<u64>) -> Result<Guard> {
         loop {
             let now = epoch()?;
-            let guard = self.hold(now)?;
+            let guard = self.acquire(now)?;
             if epoch()? == now {
                 return Ok(guard);
             }
         }
     }
 
-    fn hold(self: &Arc<Self>, epoch: u64) -> Result<Guard> {
+    fn acquire(self: &Arc<Self>, epoch: u64) -> Result<Guard> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if !held.contains_key(&epoch) {
             byte_lock::share(&self.file, epoch).context("lock", &self.path)?;
@@ -57,7 +58,7 @@ impl Sessions {
         Ok(Guard { sessions: Arc::clone(self), epoch })
     }
 
-    fn let_go(&self, epoch: u64) {
+    fn release(&self, epoch: u64) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(count) = held.get_mut(&epoch) else { return };
         *count -= 1;
@@ -69,16 +70,16 @@ impl Sessions {
     }
 
     /// Returns the oldest epoch that any live process holds; `None` if there is none.
-    pub(crate) fn oldest(path: &Path) -> Result<Option<u64>> {
-        // A separate open file, because locks taken through the same one are invisible.
+    pub(crate) fn oldest_epoch(path: &Path) -> Result<Option<u64>> {
+        // A separate file description: a query does not report locks of its own file description.
         let file = File::open(path).context("open", path)?;
-        byte_lock::lowest(&file, 0, EPOCHS_MAX).context("look for locks on", path)
+        byte_lock::lowest(&file, 0, EPOCHS_MAX).context("query the locks of", path)
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.sessions.let_go(self.epoch);
+        self.sessions.release(self.epoch);
     }
 }
 
@@ -93,7 +94,7 @@ mod tests {
         let path = directory.path().join("lock");
         File::create(&path).unwrap();
         let sessions = Arc::new(Sessions::new(path.clone()).unwrap());
-        assert_eq!(Sessions::oldest(&path).unwrap(), None);
+        assert_eq!(Sessions::oldest_epoch(&path).unwrap(), None);
         let epoch = AtomicU64::new(7);
         let take = || sessions.guard(|| Ok(epoch.load(Ordering::SeqCst))).unwrap();
         let (first, again) = (take(), take());
@@ -102,13 +103,13 @@ mod tests {
         epoch.store(4000, Ordering::SeqCst);
         let third = take();
         drop(first);
-        assert_eq!(Sessions::oldest(&path).unwrap(), Some(7));
+        assert_eq!(Sessions::oldest_epoch(&path).unwrap(), Some(7));
         drop(again);
-        assert_eq!(Sessions::oldest(&path).unwrap(), Some(9));
+        assert_eq!(Sessions::oldest_epoch(&path).unwrap(), Some(9));
         drop(second);
-        assert_eq!(Sessions::oldest(&path).unwrap(), Some(4000));
+        assert_eq!(Sessions::oldest_epoch(&path).unwrap(), Some(4000));
         drop(third);
-        assert_eq!(Sessions::oldest(&path).unwrap(), None);
+        assert_eq!(Sessions::oldest_epoch(&path).unwrap(), None);
     }
 
     #[test]
@@ -121,8 +122,8 @@ mod tests {
         let guard = sessions.guard(|| Ok(3)).unwrap();
         // Closing another descriptor of the same file ends no lock.
         drop(other);
-        assert_eq!(Sessions::oldest(&path).unwrap(), Some(3));
+        assert_eq!(Sessions::oldest_epoch(&path).unwrap(), Some(3));
         drop((guard, sessions));
-        assert_eq!(Sessions::oldest(&path).unwrap(), None);
+        assert_eq!(Sessions::oldest_epoch(&path).unwrap(), None);
     }
 }

@@ -1,10 +1,9 @@
 //! Snapshots: immutable records of a tree with parents, author, message and time.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::fs::{Timespec, Timestamps};
 use serde::{Deserialize, Serialize};
 
 use crate::codec::{DecodeError, Decoded, Reader, Write};
@@ -19,6 +18,15 @@ impl Timestamp {
     /// Returns the current time.
     pub fn now() -> Self {
         Self::from(SystemTime::now())
+    }
+
+    /// Returns this time as both times of a file, for `utimensat`.
+    pub(crate) fn file_times(self) -> Timestamps {
+        let time = Timespec {
+            tv_sec: self.0.div_euclid(1_000_000_000),
+            tv_nsec: self.0.rem_euclid(1_000_000_000) as _,
+        };
+        Timestamps { last_access: time, last_modification: time }
     }
 }
 
@@ -95,34 +103,6 @@ impl Snapshot {
         }
         reader.end()?;
         Ok(Self { id, tree, times, parents, author, message, time, labels })
-    }
-}
-
-/// Description of a snapshot that is to be committed.
-#[derive(Debug, Clone, Default)]
-pub struct NewSnapshot {
-    /// Parents. If empty, a virtual tree adds the snapshot it was restored from.
-    pub parents: Vec<SnapshotId>,
-    /// Author, free text.
-    pub author: String,
-    /// Message, free text.
-    pub message: String,
-    /// Creation time, for imported snapshots; `None` for the current time.
-    pub time: Option<Timestamp>,
-    /// Labels.
-    pub labels: BTreeMap<String, String>,
-    /// References to move to the new snapshot in the same commit.
-    pub references: Vec<(String, crate::Expect)>,
-    /// Data that must be on disk before the commit is acknowledged.
-    pub durability: crate::Durability,
-    /// Counter to which the commit adds the bytes by which it made the store larger.
-    pub stored: Option<Arc<AtomicU64>>,
-}
-
-impl NewSnapshot {
-    /// Creates a description with only a message.
-    pub fn with_message(message: impl Into<String>) -> Self {
-        Self { message: message.into(), ..Self::default() }
     }
 }
 

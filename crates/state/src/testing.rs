@@ -5,21 +5,23 @@ use std::collections::BTreeMap;
 
 use crate::archive::{ArchiveError, ArchiveLimits};
 use crate::codec::{Decoded, Write};
+use crate::commit_options::{Expect, NewSnapshot};
 use crate::directory::stat_record;
 use crate::episode;
 use crate::error::Result;
 use crate::id::{ChunkId, EpisodeId, NodeId, PinId, SnapshotId, TreeId};
-use crate::index::{Index, LogState};
-use crate::log_record::{Change, CheckpointRecord, CommitRecord, Expect, LogEnd};
+use crate::index::Index;
+use crate::log_record::{Change, CheckpointOrigin, CheckpointRecord, CommitRecord, LogEnd};
+use crate::log_state::LogState;
 use crate::node::{Extent, FileNode, NodeRef, SymlinkNode, TAG_DIRECTORY, TAG_TIMES, Xattrs};
 use crate::pack::Location;
 use crate::page::{EntryTime, Head, NodeSink, Page};
 use crate::pin::Pin;
 use crate::record::{self, Compression, Kind};
 use crate::references_of::references_of;
-use crate::snapshot::{NewSnapshot, Snapshot, Timestamp};
+use crate::snapshot::{Snapshot, Timestamp};
 use crate::store::Store;
-use crate::unsettled_rows::Row;
+use crate::unsettled_cache::Row;
 use crate::virtual_tree::{commit_snapshot, file_reference, symlink_reference};
 
 /// Reads an archive to its end as an import does, and discards it. Limits keep the test fast.
@@ -384,15 +386,20 @@ fn checkpoints() -> Vec<CheckpointRecord> {
     let whole = CheckpointRecord {
         sequence: 3,
         previous: [5; 32],
-        first: true,
-        last: true,
-        cut: true,
+        is_first: true,
+        is_last: true,
+        origin: CheckpointOrigin::Rebuild,
         number: None,
         changes: changes(),
     };
-    let part =
-        CheckpointRecord { first: false, last: false, cut: false, changes: Vec::new(), ..whole.clone() };
-    let numbered = CheckpointRecord { last: true, number: Some(300), ..part.clone() };
+    let part = CheckpointRecord {
+        is_first: false,
+        is_last: false,
+        origin: CheckpointOrigin::GarbageCollection,
+        changes: Vec::new(),
+        ..whole.clone()
+    };
+    let numbered = CheckpointRecord { is_last: true, number: Some(300), ..part.clone() };
     vec![part, whole, numbered]
 }
 

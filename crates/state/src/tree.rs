@@ -4,115 +4,18 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::codec::DecodeError;
+use crate::entry::{DirectoryNode, Entry, Node};
 use crate::error::{Result, StoreError};
 use crate::id::{ChunkId, NodeId, TreeId};
-use crate::node::{Extent, FileNode, NodeKind, NodeRef, SymlinkNode, Xattrs, is_valid_name};
+use crate::node::{Extent, FileNode, NodeRef, SymlinkNode};
 use crate::page::{EntryTime, Head, Page, PageRef};
-use crate::quote::shorten_path;
 use crate::session::Guard;
 use crate::snapshot::{Snapshot, Timestamp};
 use crate::store::Store;
+use crate::tree_path::{join, path_names};
 use crate::walk_limits::{WalkUsage, queued_size};
 
-/// Reason why a path is invalid.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum BadPath {
-    /// The path leaves the tree, or has impossible names.
-    #[error("`{}` is not a path inside a tree", shorten_path(.0))]
-    Invalid(Vec<u8>),
-    /// The path has too many components.
-    #[error("`{}` is nested too deeply: {DEPTH_MAX} levels are allowed", shorten_path(.0))]
-    TooDeep(Vec<u8>),
-}
-
-/// Deepest tree that is ever created. Linux opens deeper paths only in several steps.
-pub const DEPTH_MAX: usize = 1024;
-
-/// Splits a path inside a tree into names, outermost first. Leading and repeated slashes are ignored;
-/// impossible names and names that leave the tree are rejected.
-pub(crate) fn path_names(path: &[u8]) -> std::result::Result<Vec<&[u8]>, BadPath> {
-    let names: Vec<&[u8]> =
-        path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".").collect();
-    if names.len() > DEPTH_MAX {
-        return Err(BadPath::TooDeep(path.to_vec()));
-    }
-    if names.iter().all(|name| is_valid_name(name)) {
-        Ok(names)
-    } else {
-        Err(BadPath::Invalid(path.to_vec()))
-    }
-}
-
-/// A node of a tree with its content decoded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Node {
-    /// A regular file.
-    File(FileNode),
-    /// A symbolic link.
-    Symlink(SymlinkNode),
-    /// A directory; its entries are read with [`Tree::list`].
-    Directory(DirectoryNode),
-}
-
-/// A directory without its entries.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DirectoryNode {
-    /// Id of the directory node.
-    pub id: NodeId,
-    /// Id of its times, if they are known.
-    pub times: Option<NodeId>,
-    /// Permission bits.
-    pub mode: u16,
-    /// User extended attributes.
-    pub xattrs: Xattrs,
-    /// Number of entries.
-    pub entries: u64,
-}
-
-impl Node {
-    /// Returns the kind of the node.
-    pub fn kind(&self) -> NodeKind {
-        match self {
-            Self::File(_) => NodeKind::File,
-            Self::Symlink(_) => NodeKind::Symlink,
-            Self::Directory(_) => NodeKind::Directory,
-        }
-    }
-
-    /// Returns the permission bits; 0o777 for a symlink.
-    pub fn mode(&self) -> u16 {
-        match self {
-            Self::File(file) => file.mode,
-            Self::Symlink(_) => 0o777,
-            Self::Directory(directory) => directory.mode,
-        }
-    }
-
-    /// Returns the length of a file's content or a symlink's target in bytes, or the number of a directory's
-    /// entries.
-    pub fn size(&self) -> u64 {
-        match self {
-            Self::File(file) => file.size(),
-            Self::Symlink(link) => link.target.len() as u64,
-            Self::Directory(directory) => directory.entries,
-        }
-    }
-}
-
-/// One entry of a directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// File name.
-    pub name: Vec<u8>,
-    /// Decoded node.
-    pub node: Node,
-    /// Modification time, if it is known.
-    pub modified: Option<Timestamp>,
-    /// Link label: equal for all hard links to one file in one snapshot.
-    pub link: Option<u64>,
-}
-
-/// A read-only view of a tree.
+/// A tree of the store, opened for reading.
 #[derive(Clone)]
 pub struct Tree {
     store: Store,
@@ -212,8 +115,8 @@ impl Tree {
     pub fn walk(&self, visit: &mut impl FnMut(&[u8], &Entry) -> Result<()>) -> Result<()> {
         let usage = WalkUsage::new(self.store.walk_limits());
         usage.add(queued_size(b"", &self.root))?;
-        let mut open = vec![(Vec::new(), self.root.clone())];
-        while let Some((path, directory)) = open.pop() {
+        let mut queue = vec![(Vec::new(), self.root.clone())];
+        while let Some((path, directory)) = queue.pop() {
             usage.remove(queued_size(&path, &directory));
             let mut below = Vec::new();
             self.store.for_each_entry(&directory, &mut |entry| {
@@ -226,15 +129,10 @@ impl Tree {
                 Ok(())
             })?;
             below.reverse();
-            open.append(&mut below);
+            queue.append(&mut below);
         }
         Ok(())
     }
-}
-
-/// Joins a path and a name.
-pub(crate) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
-    if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
 }
 
 /// Callback for a page of entries and its times.
@@ -535,8 +433,8 @@ mod tests {
 
     #[test]
     fn a_part_of_a_directory_is_read_from_the_pages_that_hold_it() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("store");
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("store");
         let store = Store::open_or_create(&path).unwrap();
         let mut tree = store.empty_tree().unwrap();
         tree.mkdir("d").unwrap();

@@ -6,12 +6,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::batch::{Batch, BulkPack, Contents};
+use crate::batch::Batch;
 use crate::error::{Result, StoreError};
+use crate::new_objects::{BulkPack, NewObjects};
 use crate::pack::Location;
 use crate::record::{self, Kind};
 use crate::session::Guard;
-use crate::store::{Inner, Store};
+use crate::store::{Inner, ObjectOverlay, Store};
 
 /// Objects collected by a batch that will never be committed.
 pub(crate) struct UncommittedObjects {
@@ -34,11 +35,11 @@ enum ObjectLocation {
 impl UncommittedObjects {
     pub(crate) fn new(
         store: &Store,
-        contents: Contents,
+        objects: NewObjects,
         staged: Option<Arc<Batch>>,
         guard: Arc<Guard>,
     ) -> Self {
-        let Contents { buffer, objects, bulk } = contents;
+        let NewObjects { buffer, objects, bulk } = objects;
         let in_memory = objects.iter().map(|object| {
             let location =
                 ObjectLocation::Memory { offset: object.offset as usize, len: object.len as usize };
@@ -51,9 +52,10 @@ impl UncommittedObjects {
         let locations = in_packs.chain(in_memory).collect();
         Self { buffer, locations, bulk, store: Arc::clone(&store.inner), staged, _guard: guard }
     }
+}
 
-    /// Returns the content of an object; `None` if it is not in this set.
-    pub(crate) fn read(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
+impl ObjectOverlay for UncommittedObjects {
+    fn read(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
         match self.locations.get(&(kind, *id)) {
             Some(ObjectLocation::Memory { offset, len }) => {
                 let record = record::open(&self.buffer[*offset..offset + len]);
@@ -63,8 +65,15 @@ impl UncommittedObjects {
                 })
             }
             Some(ObjectLocation::Pack(location)) => self.store.packs.read(*location, kind, id),
-            None => self.staged.as_ref().map_or(Ok(None), |staged| staged.read_own(kind, id)),
+            None => self.staged.as_ref().map_or(Ok(None), |staged| staged.read_object(kind, id)),
         }
+    }
+}
+
+impl Store {
+    /// Returns a handle that also reads the given uncommitted objects.
+    pub(crate) fn with_uncommitted(&self, uncommitted: UncommittedObjects) -> Self {
+        self.with_overlay(Arc::new(uncommitted))
     }
 }
 

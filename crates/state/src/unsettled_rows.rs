@@ -1,122 +1,35 @@
-//! Rows of the latest small commits that are not in the tables of the index yet.
+//! Unsettled rows: objects and snapshots of the latest small commits that are not in their tables yet.
 //!
-//! Ids are random, so putting the dozen objects of a small commit and its snapshot into their tables would
+//! Ids are random, so that adding the dozen objects of a small commit and its snapshot to their tables would
 //! write a dozen pages or more. Instead they become one row of the table `recent`, and each process caches
-//! the content of those rows in memory. Once there are enough rows, they are settled: their objects move into
-//! the tables together, sorted by id.
+//! these rows in memory. Once there are enough rows, they are settled: their objects are moved into the tables
+//! together, sorted by id.
 //!
 //! Code that removes objects or snapshots from the tables settles first, in the same transaction. Otherwise a
 //! second copy of an object in an unsettled row would replace the removed one.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashSet;
 use std::ops::Bound;
-use std::sync::{PoisonError, RwLock};
+use std::sync::PoisonError;
 
 use heed::{PutFlags, RoTxn, RwTxn};
 
-use crate::codec::{DecodeError, Decoded, Reader, Write};
+use crate::codec::DecodeError;
+use crate::counts::IndexCounts;
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
-use crate::id::{ById, SnapshotId, TreeId};
-use crate::index::{Index, LogState};
+use crate::id::{SnapshotId, TreeId};
+use crate::index::Index;
 use crate::log_record::Change;
+use crate::log_state::LogState;
 use crate::pack::Location;
-use crate::record::Kind;
 use crate::references_of::ObjectId;
 use crate::snapshot::Snapshot;
+use crate::unsettled_cache::{CachedRows, Row};
 
-/// Most objects of a commit that becomes one row. A larger one writes into the tables itself.
-const ROW_OBJECTS_MAX: usize = 64;
-/// Longest row in bytes. A commit whose row would be longer, because of the message of its snapshot, writes
-/// into the tables itself.
-const ROW_MAX: usize = 6 << 10;
-/// Objects and snapshots in rows above which they are settled: enough to fill the table pages they go to, few
-/// enough to be read by every process that opens the store.
+/// Number of objects and snapshots in unsettled rows above which they are settled: enough to fill the pages of
+/// their tables, few enough to be read by every process that opens the store.
 const UNSETTLED_MAX: u32 = 4096;
-/// Tag of a snapshot in a row, in the position of an object's kind.
-const SNAPSHOT_TAG: u8 = 3;
-
-/// Content of the unsettled rows, as far as this process has read them.
-#[derive(Default)]
-pub(crate) struct UnsettledCache {
-    rows: RwLock<CachedRows>,
-}
-
-#[derive(Default)]
-struct CachedRows {
-    /// [`LogState::settled`] when the rows were read. If it changed since, the cached rows are gone from the
-    /// table.
-    settled: u64,
-    /// Number of the last commit whose row was read.
-    last_read: u64,
-    objects: HashMap<ObjectId, Location, ById>,
-    snapshots: BTreeMap<SnapshotId, Snapshot>,
-}
-
-/// Objects and snapshots of one commit.
-#[derive(Debug, Default, PartialEq)]
-pub(crate) struct Row {
-    pub(crate) objects: Vec<(ObjectId, Location)>,
-    pub(crate) snapshots: Vec<Snapshot>,
-}
-
-impl Row {
-    /// Returns the number of objects and snapshots.
-    pub(crate) fn len(&self) -> usize {
-        self.objects.len() + self.snapshots.len()
-    }
-
-    /// Encodes the row; `None` if it is too large for the table `recent`.
-    pub(crate) fn encode_if_small(&self) -> Option<Vec<u8>> {
-        let few = (1..=ROW_OBJECTS_MAX).contains(&self.len());
-        few.then(|| self.encode()).filter(|row| row.len() <= ROW_MAX)
-    }
-
-    /// Encodes the objects (`kind u8, id, location` each), then the snapshots.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut row = Vec::with_capacity(self.objects.len() * 45 + self.snapshots.len() * 200);
-        for ((kind, id), location) in &self.objects {
-            row.push(*kind as u8);
-            row.extend_from_slice(id);
-            row.extend_from_slice(&location.encode());
-        }
-        for snapshot in &self.snapshots {
-            row.push(SNAPSHOT_TAG);
-            row.blob(&snapshot.encode());
-        }
-        row
-    }
-
-    pub(crate) fn decode(row: &[u8]) -> Decoded<Self> {
-        let mut reader = Reader::new(row);
-        let mut found = Self::default();
-        while !reader.is_empty() {
-            let kind = match reader.u8()? {
-                kind if kind == Kind::Chunk as u8 => Kind::Chunk,
-                kind if kind == Kind::Node as u8 => Kind::Node,
-                SNAPSHOT_TAG => {
-                    found.snapshots.push(Snapshot::decode(reader.blob()?)?);
-                    continue;
-                }
-                _ => return Err(DecodeError("neither a chunk, a node nor a snapshot")),
-            };
-            if !found.snapshots.is_empty() {
-                return Err(DecodeError("an object behind a snapshot"));
-            }
-            let id = reader.array()?;
-            let location = Location { pack: reader.u32()?, offset: reader.u32()?, len: reader.u32()? };
-            found.objects.push(((kind, id), location));
-        }
-        Ok(found)
-    }
-}
-
-impl CachedRows {
-    fn covers(&self, state: &LogState) -> bool {
-        self.settled == state.settled && self.last_read >= state.sequence
-    }
-}
-
 impl Index {
     /// Returns the location of an object that is in an unsettled row.
     pub(crate) fn unsettled_location(&self, txn: &RoTxn<'_>, object: &ObjectId) -> Result<Option<Location>> {
@@ -131,23 +44,23 @@ impl Index {
         self.query_cache(txn, |rows| rows.snapshots.get(id).cloned())
     }
 
-    /// Calls `more` with the ids of snapshots that begin with `start`, oldest first, until it returns false.
+    /// Calls `visit` with the ids of snapshots that begin with `start`, oldest first, until it returns false.
     pub(crate) fn snapshots_from(
         &self,
         txn: &RoTxn<'_>,
         start: &[u8],
-        mut more: impl FnMut(SnapshotId) -> bool,
+        mut visit: impl FnMut(SnapshotId) -> bool,
     ) -> Result<()> {
         for row in self.snapshots.prefix_iter(txn, start)? {
             let id = row?.0.try_into().ok().map(SnapshotId::from_bytes);
-            if id.is_some_and(|id| !more(id)) {
+            if id.is_some_and(|id| !visit(id)) {
                 return Ok(());
             }
         }
         let begins = |id: &&SnapshotId| id.as_bytes().starts_with(start);
-        let recent: Vec<SnapshotId> =
+        let unsettled: Vec<SnapshotId> =
             self.query_cache(txn, |rows| rows.snapshots.keys().filter(begins).copied().collect())?;
-        recent.into_iter().all(more);
+        unsettled.into_iter().all(visit);
         Ok(())
     }
 
@@ -226,6 +139,27 @@ impl Index {
     ) -> Result<()> {
         self.for_each_row(txn, |row| {
             row.objects.into_iter().for_each(|(object, location)| found(object, location));
+        })
+    }
+
+    /// Counts the records, settled or not.
+    pub(crate) fn counts(&self, txn: &RoTxn<'_>) -> Result<IndexCounts> {
+        let mut snapshots = 0;
+        self.for_each_snapshot(txn, |_| snapshots += 1)?;
+        let mut unsettled: HashSet<ObjectId> = HashSet::new();
+        self.for_each_unsettled(txn, |object, _| {
+            unsettled.insert(object);
+        })?;
+        let mut objects = self.chunks.len(txn)? + self.nodes.len(txn)?;
+        for (kind, id) in unsettled {
+            // A second copy may have been written before the first one settled.
+            objects += u64::from(self.objects(kind).get(txn, &id)?.is_none());
+        }
+        Ok(IndexCounts {
+            objects,
+            snapshots,
+            references: self.references.len(txn)?,
+            episodes: self.episodes.len(txn)?,
         })
     }
 

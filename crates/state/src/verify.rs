@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use rayon::prelude::*;
 use serde::Serialize;
 
+use crate::damage::Damage;
 use crate::error::{Result, StoreError};
 use crate::format;
 use crate::id::{ChunkId, NodeId, SnapshotId};
@@ -18,7 +19,7 @@ use crate::page::{EntryTime, Page};
 use crate::progress::Progress;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
-use crate::tree::{DEPTH_MAX, join};
+use crate::tree_path::{DEPTH_MAX, join};
 
 /// Result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -35,17 +36,6 @@ pub struct VerifyReport {
     pub bytes: u64,
     /// Damage found.
     pub damage: Vec<Damage>,
-}
-
-/// Damaged or missing data.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Damage {
-    /// Snapshot that is affected; `None` if the damage is not in a snapshot.
-    pub snapshot: Option<SnapshotId>,
-    /// Path in the snapshot.
-    pub path: Option<Vec<u8>>,
-    /// Description of the damage.
-    pub problem: String,
 }
 
 impl Store {
@@ -118,9 +108,9 @@ impl Verify<'_> {
     /// Reports references to missing snapshots. Episodes may outlive their snapshots: a search keeps the
     /// record of its steps.
     fn references(&self, snapshots: &[Snapshot]) -> Result<()> {
-        let there: HashSet<SnapshotId> = snapshots.iter().map(|snapshot| snapshot.id).collect();
+        let existing: HashSet<SnapshotId> = snapshots.iter().map(|snapshot| snapshot.id).collect();
         for (name, id) in self.store.references()? {
-            if !there.contains(&id) {
+            if !existing.contains(&id) {
                 self.report(Some(id), None, format!("reference `{name}` names a snapshot that is missing"));
             }
         }

@@ -1,8 +1,8 @@
 //! The virtual tree: a mutable tree in memory over a snapshot.
 //!
-//! A tree holds only what was changed; everything else stays in the store until it is accessed. Clones share
-//! everything (copy on write), so a search forks states for the price of a pointer. Committing writes the
-//! changed files and the directories above them.
+//! A tree holds only its changes; everything else stays in the store until it is accessed. Clones share
+//! everything (copy on write), so that forking a state of a search costs as much as copying a pointer. A commit
+//! writes the changed files and the directories above them.
 
 mod commit;
 mod edit;
@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use crate::batch::Batch;
+use crate::entry::Entry;
 use crate::error::{Result as StoreResult, StoreError};
 use crate::id::{NodeId, SnapshotId};
 use crate::node::{Extent, NodeKind, NodeRef, Xattrs};
@@ -23,13 +24,16 @@ use crate::quote::shorten_path;
 use crate::session::Guard;
 use crate::snapshot::Timestamp;
 use crate::store::Store;
-use crate::tree::{BadPath, DEPTH_MAX, Entry, Tree, path_names};
+use crate::tree::Tree;
+use crate::tree_path::{BadPath, DEPTH_MAX, path_names};
 
 pub use files::{AddOutcome, FileToAdd, LinkedFile};
 
 pub(crate) use commit::{commit_snapshot, file_reference, symlink_reference};
 
+/// Mode of a new directory.
 const NEW_DIRECTORY: u16 = 0o755;
+/// Mode of a new file.
 const NEW_FILE: u16 = 0o644;
 
 /// Error of an operation on a virtual tree.
@@ -86,7 +90,7 @@ pub enum TreeError {
         /// Error of the source.
         source: std::io::Error,
     },
-    /// The store underneath failed.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -211,10 +215,10 @@ impl File {
 }
 
 /// Encoded reference and time of an entry of the store.
-type Encoded = (Box<[u8]>, Box<[u8]>);
+type StoredEntry = (Box<[u8]>, Box<[u8]>);
 
 /// Result of a path lookup.
-enum Found<'t> {
+enum Lookup<'t> {
     Virtual(&'t Child),
     Root(&'t Directory),
     Stored(Entry),
@@ -234,7 +238,7 @@ impl Directory {
     }
 
     /// Returns the encoded reference and time of an entry of the base.
-    fn base_entry(&self, store: &Store, name: &[u8]) -> StoreResult<Option<Encoded>> {
+    fn base_entry(&self, store: &Store, name: &[u8]) -> StoreResult<Option<StoredEntry>> {
         let Some((id, times)) = self.base else { return Ok(None) };
         let Some((page, times, at)) = store.find_entry(id, Some(times), name)? else { return Ok(None) };
         let time: Box<[u8]> = match times {
@@ -309,7 +313,7 @@ impl VirtualTree {
     /// Opens a tree for changes, in constant time.
     pub fn over(tree: &Tree) -> StoreResult<Self> {
         let Some((id, times)) = tree.ids_with_times() else {
-            return Err(StoreError::Refused("a tree can only be changed with its times".to_owned()));
+            return Err(StoreError::Refused("a tree without times cannot be changed".to_owned()));
         };
         Ok(Self {
             store: tree.store().clone(),
@@ -393,7 +397,9 @@ fn stored_directory(reference: &[u8], time: &[u8]) -> StoreResult<Option<Directo
     let wrong = |source| StoreError::Undecodable { what: "an entry".to_owned(), source };
     match (NodeRef::decode(reference).map_err(wrong)?, EntryTime::decode(time).map_err(wrong)?) {
         (NodeRef::Directory(id), EntryTime::Directory(times)) => Ok(Some(Directory::stored(id, times))),
-        (NodeRef::Directory(_), _) => Err(StoreError::Refused("a directory without times".to_owned())),
+        (NodeRef::Directory(_), _) => {
+            Err(StoreError::Refused("a directory of the tree has no times".to_owned()))
+        }
         _ => Ok(None),
     }
 }

@@ -1,13 +1,13 @@
-//! Bounds on what one walk holds in memory.
+//! Memory limits of walks through directories and trees.
 //!
-//! Files cost little on disk: a few megabytes of directories hold hundreds of thousands of files whose paths
-//! have a quarter of a megabyte each. So a disk quota does not bound the memory of a walk.
+//! A disk quota does not bound the memory of a walk: a few megabytes of directories can hold hundreds of
+//! thousands of files with paths of 256 KiB each.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::entry::{DirectoryNode, Entry, Node};
 use crate::limit::{LimitExceeded, LimitKind, WalkLimits};
 use crate::node::{Extent, FileNode, Xattrs};
-use crate::tree::{DirectoryNode, Entry, Node};
 
 /// Usage of a walk, counted against its limits. Threads of one walk share it.
 #[derive(Debug)]

@@ -1,9 +1,9 @@
-//! Reading the files of a workspace whatever their modes are.
+//! Access to the files of a workspace regardless of their modes.
 //!
-//! An agent may remove its own user's permission to read a file or directory (mode 000, 0300). A server that
-//! runs as root reads it all the same. A server of an ordinary user opens it through a helper process in the
-//! user namespace that the namespace holder keeps; there the helper has capabilities over the user's files.
-//! Reading changes no mode. Writing to a directory without permission changes its mode for that moment.
+//! An agent may remove its own permission to read a file or directory (mode 000, 0300). A server that runs as
+//! root can read it anyway. An unprivileged server opens it through a helper process in the user namespace of
+//! the namespace holder, where the helper has capabilities over the user's files. Reading does not change
+//! modes. Writing to a directory without write permission changes its mode temporarily.
 
 use std::ffi::CString;
 use std::io;
@@ -16,30 +16,30 @@ use rustix::fs::{
     statat,
 };
 use rustix::io::Errno;
-use workspace_host::Holder;
 use workspace_host::HostError;
+use workspace_host::NamespaceHolder;
 use workspace_host::privileged_files::PrivilegedFiles;
-use workspace_state::{DirectoryReader, Xattrs, open_plain, user_attributes};
+use workspace_state::{DirectoryReader, Xattrs, open_plain, user_xattrs};
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
-/// Opens files with the process's own permissions, or with those of the holder if they are not enough.
+/// Opens files with the permissions of this process, or through a helper process if access is denied.
 pub(crate) struct Access {
     files: PrivilegedFiles,
 }
 
 impl Access {
-    pub(crate) fn new(holder: &Holder) -> Self {
+    pub(crate) fn new(holder: &NamespaceHolder) -> Self {
         Self { files: PrivilegedFiles::of(holder) }
     }
 
-    /// Opens an entry of a directory. Does not follow a symlink or block.
+    /// Opens an entry of a directory. Does not follow symlinks and does not block.
     pub(crate) fn open(&self, directory: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         match openat(directory, name, flags, Mode::empty()) {
             Err(Errno::ACCESS | Errno::PERM) => {
                 let name = CString::new(name).map_err(io::Error::other)?;
-                self.files.open(directory, &name, flags).map_err(system)
+                self.files.open(directory, &name, flags).map_err(to_io_error)
             }
             opened => Ok(opened?),
         }
@@ -55,8 +55,7 @@ impl Access {
         }
     }
 
-    /// Opens the directory at an absolute path. Access may be denied only by its own mode, not by that of a
-    /// parent.
+    /// Opens the directory at an absolute path. All parent directories must be accessible to this process.
     pub(crate) fn open_root(&self, path: &Path) -> io::Result<OwnedFd> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return self.open(CWD, path.as_os_str().as_bytes(), DIRECTORY);
@@ -83,10 +82,10 @@ impl Access {
         Ok(target.into_bytes())
     }
 
-    pub(crate) fn attributes(&self, file: BorrowedFd<'_>) -> io::Result<Xattrs> {
-        match user_attributes(file) {
+    pub(crate) fn xattrs(&self, file: BorrowedFd<'_>) -> io::Result<Xattrs> {
+        match user_xattrs(file) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                Ok(self.files.attributes(file).map_err(system)?.into_iter().collect())
+                Ok(self.files.attributes(file).map_err(to_io_error)?.into_iter().collect())
             }
             found => found,
         }
@@ -102,18 +101,18 @@ impl Access {
     }
 }
 
-/// Changes directories of a workspace whatever their modes are.
-pub(crate) struct Changer {
+/// Changes the entries of directories regardless of the modes of the directories.
+pub(crate) struct DirectoryEditor {
     access: Access,
 }
 
-impl Changer {
-    pub(crate) fn new(holder: &Holder) -> Self {
+impl DirectoryEditor {
+    pub(crate) fn new(holder: &NamespaceHolder) -> Self {
         Self { access: Access::new(holder) }
     }
 
-    /// Runs `work` on the directory at `path` below `root`, and restores its times. Does not follow a
-    /// symlink: whatever the agent replaces a directory with, nothing else is changed.
+    /// Runs `work` on the directory at `path` below `root`, and restores its times. Does not follow symlinks:
+    /// the agent may have replaced a directory by one.
     pub(crate) fn change(
         &self,
         root: &Path,
@@ -138,20 +137,20 @@ fn change_keeping_times(
     };
     let mode = Mode::from_raw_mode(before.st_mode & 0o7777);
     match work(directory) {
-        // The directory is ours, so its mode can be changed for this moment.
+        // This process owns the directory, so it may change the mode temporarily.
         Err(Errno::ACCESS) => {
             fchmod(directory, mode | Mode::RWXU)?;
-            let done = work(directory);
+            let result = work(directory);
             fchmod(directory, mode)?;
-            done?;
+            result?;
         }
-        done => done?,
+        result => result?,
     }
     futimens(directory, &times)
 }
 
-/// Extracts the system error, so that a missing file can be told from a forbidden one.
-fn system(error: HostError) -> io::Error {
+/// Extracts the errno, so that callers can distinguish `ENOENT` from `EACCES`.
+fn to_io_error(error: HostError) -> io::Error {
     error.os_error().map_or_else(|| io::Error::other(error), io::Error::from_raw_os_error)
 }
 
@@ -162,7 +161,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn new(holder: &Holder, quiescent: bool) -> Self {
+    pub(crate) fn new(holder: &NamespaceHolder, quiescent: bool) -> Self {
         Self { access: Access::new(holder), quiescent }
     }
 }
@@ -187,8 +186,8 @@ impl DirectoryReader for Reader {
         self.access.read_link(directory, name)
     }
 
-    fn attributes(&self, file: BorrowedFd<'_>) -> io::Result<Xattrs> {
-        self.access.attributes(file)
+    fn xattrs(&self, file: BorrowedFd<'_>) -> io::Result<Xattrs> {
+        self.access.xattrs(file)
     }
 
     fn is_quiescent(&self) -> bool {

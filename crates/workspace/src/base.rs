@@ -1,4 +1,4 @@
-//! Base of a workspace: the snapshot that it is made from.
+//! Base of a workspace: the snapshot that it is created from.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use workspace_state::{Snapshot, SnapshotId, Store, Tree};
 
 use crate::error::{Result, WorkspaceError};
 
-/// Time at which the files of a snapshot are written to disk for workspaces.
+/// Mode of writing the files of a snapshot to disk for workspaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Materialize {
     /// Immediately for small trees. Large ones are mounted lazily, and written in the background for later
@@ -27,7 +27,7 @@ impl FromStr for Materialize {
             "auto" => Ok(Self::Auto),
             "lazy" => Ok(Self::Lazy),
             "full" => Ok(Self::Full),
-            _ => Err(format!("`{text}` is no way to materialise: auto, lazy and full are")),
+            _ => Err(format!("`{text}` is not a materialization mode: use auto, lazy or full")),
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Workspaces with their own files: copied, or reflinked from the files of a layer.
+//! Providers `copy` and `clone`: workspaces with their own files, written or reflinked from a layer.
 //!
 //! ```text
 //! tree/      the workspace
-//! special/   sockets and the like, moved away during a restore
+//! special/   sockets, named pipes and devices, moved away during a reset
 //! ```
 //!
-//! Changes are found by the store's stat index: only files whose fingerprint differs from when they were
+//! Changes are found with the store's stat index: only files whose fingerprint has changed since they were
 //! written or committed are read.
 
 use std::fs;
@@ -22,43 +22,45 @@ use crate::access::Reader;
 use crate::base::Base;
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result, WorkspaceError};
-use crate::kind::Kind;
 use crate::layers::Layers;
-use crate::provider::{Committed, LowerLayers, Present, Provider, WorkspaceDir};
-use crate::special::Special;
+use crate::provider::{CommitResult, LowerLayers, Provider, WorkspaceContent, WorkspaceDir};
+use crate::provider_kind::ProviderKind;
+use crate::special::SpecialFiles;
 
 /// Provider of workspaces with their own files.
 #[derive(Debug)]
-pub(crate) struct Copy {
+pub(crate) struct CopyProvider {
     pub(crate) store: Store,
     pub(crate) holder: CurrentHolder,
-    /// Owner of the files of workspaces, if it is not the user of this process.
+    /// UID and GID that own the files of workspaces; `None` for those of this process.
     pub(crate) owner: Option<(u32, u32)>,
     pub(crate) layers: Layers,
-    /// Reflink files from those of layers.
-    pub(crate) shared: bool,
+    /// Set if files are reflinked from layers (provider `clone`) instead of written.
+    pub(crate) reflink: bool,
 }
 
-impl Copy {
+impl CopyProvider {
     fn tree(dir: &WorkspaceDir) -> PathBuf {
         dir.join("tree")
     }
 
-    /// Returns the options of a checkout. If `shared`, files are reflinked from the layers that hold the
-    /// snapshot.
+    /// Returns the options of a checkout. With `reflink`, the layers of the snapshot are written first.
     fn options(&self, base: &Base) -> Result<CheckoutOptions> {
         let share = match &base.snapshot {
-            // Deltas hold only changed files: such a file is reflinked from its own layer.
-            Some(snapshot) if self.shared => self.layers.find_or_write(&base.store, snapshot, false)?.paths(),
+            // A delta holds only changed files, so each file is reflinked from the uppermost layer that has
+            // it.
+            Some(snapshot) if self.reflink => {
+                self.layers.find_or_write(&base.store, snapshot, false)?.paths()
+            }
             _ => Vec::new(),
         };
-        // Set-id bits are kept: they have no effect in a sandbox, and nobody else can reach a workspace.
+        // Set-id bits are kept: they have no effect in a sandbox, and no other user can access a workspace.
         let (owner, limit) = (self.owner, Some(self.layers.limit()));
         Ok(CheckoutOptions { owner, keep_set_id: true, share, limit, ..CheckoutOptions::default() })
     }
 
     fn snapshot_options(new: NewSnapshot, quiescent: bool) -> SnapshotOptions {
-        // Ignore files are meant for the user's own directories; here everything is the agent's work.
+        // Ignore files apply only to directories of users. In a workspace, the agent wrote everything.
         SnapshotOptions { new, ignore: false, quiescent, complete: true, ..SnapshotOptions::default() }
     }
 
@@ -68,25 +70,25 @@ impl Copy {
         report.map_err(|error| WorkspaceError::of_directory(error, tree))
     }
 
-    /// Writes the differences to `present`, the content of the workspace without special files; undoes them
-    /// on failure.
+    /// Changes the workspace from `current`, its content without special files, to the base. Undoes the
+    /// changes on failure.
     fn replace(
         &self,
         dir: &WorkspaceDir,
         base: &Base,
         options: &CheckoutOptions,
-        present: &Snapshot,
+        current: &Snapshot,
         special: Vec<PathBuf>,
     ) -> Result<()> {
         base.store.cancel().check().map_err(StoreError::from)?;
         let (tree, holder) = (Self::tree(dir), self.holder.get());
-        let special = Special::set_aside(&holder, &tree, dir.join("special"), special)?;
+        let special = SpecialFiles::move_aside(&holder, &tree, dir.join("special"), special)?;
         let Err(error) = self.check_out(base, &tree, options) else { return special.remove() };
-        // Restore the former content as far as possible, even if disk space is short.
+        // Restore as much of the former content as possible, even if disk space is low.
         let options = CheckoutOptions { force: true, share: Vec::new(), limit: None, ..options.clone() };
-        let back = checkout(&self.store, present, &tree, &options, &Quiet);
-        special.put_back()?;
-        back?;
+        let restored = checkout(&self.store, current, &tree, &options, &Quiet);
+        special.move_back()?;
+        restored?;
         Err(error)
     }
 
@@ -96,27 +98,29 @@ impl Copy {
             return Ok(());
         }
         let empty = self.store.empty_tree()?.commit(NewSnapshot::default())?;
-        let done = checkout(&base.store, &empty, tree, options, &Quiet);
+        let result = checkout(&base.store, &empty, tree, options, &Quiet);
         self.store.remove_snapshots(&[empty.id])?;
-        done?;
+        result?;
         Ok(())
     }
 }
 
-impl Provider for Copy {
-    fn kind(&self) -> Kind {
-        if self.shared { Kind::Clone } else { Kind::Copy }
+impl Provider for CopyProvider {
+    fn kind(&self) -> ProviderKind {
+        if self.reflink { ProviderKind::Clone } else { ProviderKind::Copy }
     }
 
-    fn make(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers> {
+    fn create(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers> {
         let tree = Self::tree(dir);
-        fs::create_dir(&tree).context("make", &tree)?;
+        fs::create_dir(&tree).context("create", &tree)?;
         let Some(snapshot) = &base.snapshot else {
-            // Same mode as the root of an empty tree, whatever the umask is: it must not count as a change.
+            // The mode of the root of an empty tree, regardless of the umask, so that it is not reported as a
+            // change.
             let mode = fs::Permissions::from_mode(u32::from(base.tree.root().node.mode()));
             fs::set_permissions(&tree, mode).context("change", &tree)?;
             if let Some((user, group)) = self.owner {
-                std::os::unix::fs::chown(&tree, Some(user), Some(group)).context("give away", &tree)?;
+                std::os::unix::fs::chown(&tree, Some(user), Some(group))
+                    .context("change the owner of", &tree)?;
             }
             return Ok(LowerLayers::default());
         };
@@ -128,19 +132,23 @@ impl Provider for Copy {
         Self::tree(dir)
     }
 
-    fn revive(&self, dir: &WorkspaceDir, _base: &Base, _layers: &[String]) -> Result<LowerLayers> {
+    fn remount(&self, dir: &WorkspaceDir, _base: &Base, _layers: &[String]) -> Result<LowerLayers> {
         let tree = Self::tree(dir);
         fs::metadata(&tree).context("find", &tree)?;
         Ok(LowerLayers::default())
     }
 
-    fn present(&self, dir: &WorkspaceDir, base: &Base, quiescent: bool) -> Result<Present> {
+    fn content(&self, dir: &WorkspaceDir, base: &Base, quiescent: bool) -> Result<WorkspaceContent> {
         let options = Self::snapshot_options(NewSnapshot::default(), quiescent);
         let reader = Reader::new(&self.holder.get(), quiescent);
         let tree = Self::tree(dir);
         let preview = preview_directory_with(&base.store, &tree, &options, &reader, &Quiet)
             .map_err(|error| WorkspaceError::of_directory(error, &tree))?;
-        Ok(Present { tree: preview.tree, skipped: preview.skipped, skipped_count: preview.skipped_count })
+        Ok(WorkspaceContent {
+            tree: preview.tree,
+            skipped: preview.skipped,
+            skipped_count: preview.skipped_count,
+        })
     }
 
     fn commit(
@@ -149,32 +157,32 @@ impl Provider for Copy {
         base: &Base,
         new: NewSnapshot,
         quiescent: bool,
-    ) -> Result<Committed> {
+    ) -> Result<CommitResult> {
         let options = Self::snapshot_options(new, quiescent);
         let SnapshotReport { snapshot, skipped, skipped_count, .. } =
             self.snapshot(&base.store, &Self::tree(dir), options)?;
-        Ok(Committed { snapshot, skipped, skipped_count })
+        Ok(CommitResult { snapshot, skipped, skipped_count })
     }
 
-    /// Records the current content as the checked-out state, and writes only differences. A cancelled switch
-    /// is undone, and undoing it cannot be cancelled.
-    fn switch(&self, dir: &WorkspaceDir, base: &Base) -> Result<bool> {
+    /// Takes a snapshot of the current content, and writes only the differences to the base. A cancelled
+    /// reset is undone; the undo cannot be cancelled.
+    fn reset_in_place(&self, dir: &WorkspaceDir, base: &Base) -> Result<bool> {
         let options = self.options(base)?;
         let everything =
             SnapshotOptions { all_special: true, ..Self::snapshot_options(NewSnapshot::default(), true) };
         let report = self.snapshot(&base.store, &Self::tree(dir), everything)?;
         let special = report.skipped.into_iter().map(|skipped| skipped.path).collect();
-        let done = self.replace(dir, base, &options, &report.snapshot, special);
+        let result = self.replace(dir, base, &options, &report.snapshot, special);
         self.store.remove_snapshots(&[report.snapshot.id])?;
-        done?;
+        result?;
         Ok(true)
     }
 
-    fn own(&self, dir: &WorkspaceDir) -> PathBuf {
+    fn private_dir(&self, dir: &WorkspaceDir) -> PathBuf {
         Self::tree(dir)
     }
 
-    fn clear(&self, _dir: &WorkspaceDir) -> Result<()> {
+    fn unmount(&self, _dir: &WorkspaceDir) -> Result<()> {
         Ok(())
     }
 

@@ -1,23 +1,27 @@
-//! Holder in whose namespaces workspaces are mounted. It is replaced when it has died.
+//! Current namespace holder of the mounts of workspaces.
+//!
+//! A *namespace holder* is a process that keeps the user and mount namespaces in which an unprivileged
+//! user may mount. A server that runs as root mounts in the initial namespaces and needs no holder
+//! ([`NamespaceHolder::Machine`]). When a holder dies, its mounts disappear, and a new holder replaces it.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 
-/// The current holder. Clones share it.
+/// Current namespace holder. Clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct CurrentHolder(Arc<RwLock<Holder>>);
+pub(crate) struct CurrentHolder(Arc<RwLock<NamespaceHolder>>);
 
 impl CurrentHolder {
-    pub(crate) fn new(holder: Holder) -> Self {
+    pub(crate) fn new(holder: NamespaceHolder) -> Self {
         Self(Arc::new(RwLock::new(holder)))
     }
 
-    pub(crate) fn get(&self) -> Holder {
+    pub(crate) fn get(&self) -> NamespaceHolder {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn set(&self, holder: Holder) {
+    pub(crate) fn set(&self, holder: NamespaceHolder) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = holder;
     }
 }

@@ -1,7 +1,7 @@
 //! Delta layer: the differences between two trees, as a layer over the first one.
 //!
 //! It holds every file, symlink and directory that differs, complete with its time; their parent directories;
-//! and a whiteout for everything that is gone. Of a hard-linked file it holds all names or none, because an
+//! and a whiteout for every removed entry. Of a hard-linked file it holds all names or none, because an
 //! overlay does not link across layers. It is assembled as a tree and written like any other tree.
 
 use std::collections::{BTreeSet, HashSet};
@@ -19,22 +19,23 @@ use workspace_state::{
 
 use crate::error::{Context as _, Result};
 
-/// Differences between two trees in the form of a layer.
+/// Differences between two trees, as the content of a layer.
 pub(crate) struct Delta {
-    part: VirtualTree,
+    tree: VirtualTree,
     whiteouts: Vec<Vec<u8>>,
-    /// Labels of hard-linked files in it.
+    /// Labels of the hard-linked files.
     links: HashSet<u64>,
-    /// Number of entries in it, whiteouts included.
+    /// Number of entries, whiteouts included.
     pub(crate) entries: usize,
 }
 
 impl Delta {
-    /// Computes the differences from `from` to `to`. Returns `None` if they have more than `most` entries.
-    pub(crate) fn between(from: &Tree, to: &Tree, most: usize) -> Result<Option<Self>> {
-        let part = to.store().empty_tree()?;
-        let mut delta = Self { part, whiteouts: Vec::new(), links: HashSet::new(), entries: 0 };
-        let comparison = Comparison { from, to, most };
+    /// Computes the differences from `from` to `to`. Returns `None` if they have more than `max_entries`
+    /// entries.
+    pub(crate) fn between(from: &Tree, to: &Tree, max_entries: usize) -> Result<Option<Self>> {
+        let tree = to.store().empty_tree()?;
+        let mut delta = Self { tree, whiteouts: Vec::new(), links: HashSet::new(), entries: 0 };
+        let comparison = Comparison { from, to, max_entries };
         let (Node::Directory(old), Node::Directory(new)) = (from.root().node, to.root().node) else {
             return Ok(None);
         };
@@ -44,19 +45,19 @@ impl Delta {
         Ok(fits.then_some(delta))
     }
 
-    /// Writes it into an empty directory.
+    /// Writes the layer into an empty directory.
     pub(crate) fn write(&self, directory: &Path, options: &CheckoutOptions) -> Result<()> {
-        materialize(&self.part.preview()?, directory, options, &Quiet)?;
+        materialize(&self.tree.preview()?, directory, options, &Quiet)?;
         let path = directory.as_os_str().as_bytes();
         let all = |root: BorrowedFd<'_>| self.whiteouts.iter().try_for_each(|path| whiteout(root, path));
-        open_up(CWD, path, all).context("write a layer in", directory)
+        with_owner_access(CWD, path, all).context("write a layer in", directory)
     }
 }
 
 struct Comparison<'a> {
     from: &'a Tree,
     to: &'a Tree,
-    most: usize,
+    max_entries: usize,
 }
 
 impl Comparison<'_> {
@@ -85,9 +86,9 @@ impl Comparison<'_> {
             delta.whiteouts.push(join(path, &gone.name));
             delta.entries += 1;
         }
-        delta.part.put_directory(path, attributes(new, entry))?;
+        delta.tree.put_directory(path, attributes(new, entry))?;
         delta.entries += 1;
-        Ok(delta.entries <= self.most)
+        Ok(delta.entries <= self.max_entries)
     }
 
     fn entry(&self, path: &[u8], old: Option<&Entry>, new: &Entry, delta: &mut Delta) -> Result<bool> {
@@ -101,10 +102,10 @@ impl Comparison<'_> {
         if let (Some(Node::Directory(old)), Node::Directory(node)) = (old.map(|old| &old.node), &new.node) {
             return self.directory(path, old, node, new, delta);
         }
-        delta.part.graft(path, new)?;
+        delta.tree.graft(path, new)?;
         delta.entries += 1;
         self.collect_links(new, delta)?;
-        Ok(delta.entries <= self.most)
+        Ok(delta.entries <= self.max_entries)
     }
 
     /// Collects the labels of hard-linked files in an entry and below it.
@@ -125,32 +126,32 @@ impl Comparison<'_> {
         if delta.links.is_empty() {
             return Ok(true);
         }
-        let mut lacking = Vec::new();
+        let mut linked = Vec::new();
         self.to.walk(&mut |path, entry| {
             if entry.link.is_some_and(|link| delta.links.contains(&link)) {
-                lacking.push((path.to_vec(), entry.clone()));
+                linked.push((path.to_vec(), entry.clone()));
             }
             Ok(())
         })?;
-        let mut around = BTreeSet::new();
-        for (path, entry) in lacking {
-            if delta.part.exists(&path)? {
+        let mut parents = BTreeSet::new();
+        for (path, entry) in linked {
+            if delta.tree.exists(&path)? {
                 continue;
             }
-            delta.part.graft(&path, &entry)?;
+            delta.tree.graft(&path, &entry)?;
             delta.entries += 1;
             let cuts = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(cut, _)| cut);
-            around.extend([0].into_iter().chain(cuts).map(|cut| path[..cut].to_vec()));
+            parents.extend([0].into_iter().chain(cuts).map(|cut| path[..cut].to_vec()));
         }
-        // The innermost first: adding entries to a directory changes its time.
-        for path in around.iter().rev() {
+        // Innermost first: adding entries to a directory changes its time.
+        for path in parents.iter().rev() {
             if let Some(entry) = self.to.entry(path)?
                 && let Node::Directory(node) = &entry.node
             {
-                delta.part.put_directory(path, attributes(node, &entry))?;
+                delta.tree.put_directory(path, attributes(node, &entry))?;
             }
         }
-        Ok(delta.entries <= self.most)
+        Ok(delta.entries <= self.max_entries)
     }
 }
 
@@ -173,11 +174,11 @@ fn whiteout(directory: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<()> {
         return futimens(directory, &Timestamps { last_access: time, last_modification: time });
     };
     let (name, rest) = (&path[..cut], &path[cut + 1..]);
-    open_up(directory, name, |inner| whiteout(inner, rest))
+    with_owner_access(directory, name, |inner| whiteout(inner, rest))
 }
 
-/// Runs `work` in a directory whose mode may deny access to its owner.
-fn open_up(
+/// Runs `work` in a directory. If its mode denies access to its owner, changes the mode temporarily.
+fn with_owner_access(
     directory: BorrowedFd<'_>,
     name: &[u8],
     work: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<()>,
@@ -190,9 +191,9 @@ fn open_up(
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let inner = openat(directory, name, flags, Mode::empty())?;
-    let done = work(inner.as_fd());
+    let result = work(inner.as_fd());
     if is_inaccessible {
         fchmod(&inner, mode)?;
     }
-    done
+    result
 }

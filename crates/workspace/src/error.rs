@@ -9,32 +9,32 @@ use workspace_state::{
     DEPTH_MAX, DirectoryError, LimitExceeded, SnapshotId, StoreError, TreeError, shorten_path,
 };
 
-use crate::kind::Kind;
+use crate::provider_kind::ProviderKind;
 
 /// Error of an operation on a workspace.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkspaceError {
     /// There is no such workspace.
-    #[error("there is no workspace `{id}`")]
+    #[error("workspace `{id}` not found")]
     NotFound {
         /// Name of the workspace.
         id: String,
     },
     /// There already is a workspace with this name.
-    #[error("there is a workspace `{id}` already")]
+    #[error("workspace `{id}` already exists")]
     Exists {
         /// Name of the workspace.
         id: String,
     },
     /// The name is not allowed.
-    #[error("`{id}` cannot name a workspace: letters, digits, `-`, `_` and `.` can, 100 at most")]
+    #[error("`{id}` is not a workspace name: use 1 to 100 letters, digits, `-`, `_` or `.`")]
     BadName {
         /// Requested name.
         id: String,
     },
     /// There is no such snapshot.
-    #[error("there is no snapshot {0}")]
+    #[error("snapshot {0} not found")]
     UnknownSnapshot(SnapshotId),
     /// The workspace exists but cannot be used.
     #[error("workspace `{id}` cannot be used: {reason}")]
@@ -45,10 +45,10 @@ pub enum WorkspaceError {
         reason: String,
     },
     /// The requested provider cannot be used here.
-    #[error("workspaces cannot be made by {provider} here: {reason}")]
+    #[error("provider {provider} is not available: {reason}")]
     Provider {
         /// Requested provider.
-        provider: Kind,
+        provider: ProviderKind,
         /// Reason.
         reason: String,
     },
@@ -64,7 +64,7 @@ pub enum WorkspaceError {
     /// Another process uses the directory.
     #[error("{} is used by another process", .path.display())]
     Busy {
-        /// The directory.
+        /// Directory of the workspaces or layers.
         path: PathBuf,
     },
     /// A system call failed.
@@ -90,7 +90,7 @@ pub enum WorkspaceError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The lazy mount failed.
-    #[error("the lazy view cannot be mounted: {0}")]
+    #[error("cannot start the lazy mount: {0}")]
     Lazy(String),
 }
 
@@ -109,7 +109,7 @@ impl<T, E: Into<io::Error>> Context<T> for std::result::Result<T, E> {
 }
 
 impl WorkspaceError {
-    /// Converts paths in errors to paths in the workspace, whose directory on the host is `tree`.
+    /// Converts an error of the directory `tree` on the host to one with paths in the workspace.
     pub(crate) fn of_directory(error: DirectoryError, tree: &Path) -> Self {
         match error {
             DirectoryError::TooDeep { path } => {
@@ -161,7 +161,7 @@ impl WorkspaceError {
             | Self::Tree(TreeError::Store(error)) => return error.is_full(),
             Self::Host(HostError::Helper(error)) => return error.is_disk_full(),
             // Errors of other processes are text.
-            Self::Lazy(said) => return is_disk_full_message(said),
+            Self::Lazy(message) => return is_disk_full_message(message),
             _ => {}
         }
         let mut error: Option<&(dyn std::error::Error + 'static)> = Some(self);
@@ -179,7 +179,7 @@ impl WorkspaceError {
 }
 
 /// Returns true if a message from another process or a daemon reports a full disk.
-pub fn is_disk_full_message(said: &str) -> bool {
-    let said = said.to_lowercase();
-    ["no space left on device", "disk quota exceeded"].iter().any(|words| said.contains(words))
+pub fn is_disk_full_message(message: &str) -> bool {
+    let message = message.to_lowercase();
+    ["no space left on device", "disk quota exceeded"].iter().any(|text| message.contains(text))
 }

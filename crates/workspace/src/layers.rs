@@ -7,11 +7,11 @@
 //! stacks/KEY           the layers of a tree, lowest first
 //! ```
 //!
-//! The lowest layer of a stack is a *base*: a whole tree. Above it are *deltas*, each with the changes since.
-//! A tree that differs little from one with a stack gets a delta; any other gets a base. A stack that grows
-//! long is replaced by its base and one delta. Layers are immutable and shared by all workspaces with the
-//! same tree and times. They are removed when no workspace uses them and their tree was not requested for a
-//! while, or when disk space is short (`disk_space.rs`).
+//! The lowest layer of a stack is a *base*: a whole tree. Above it are *deltas*, each with the changes since
+//! the layer below. A tree that differs little from one with a stack gets a delta; any other gets a base. A
+//! stack that grows long is replaced by its base and one delta. Layers are immutable and shared by all
+//! workspaces with the same tree and times. They are removed when no workspace uses them and their tree was
+//! not requested for a while, or when disk space is short (`disk_space.rs`).
 //!
 //! Unsynced layers may be torn after a machine crash, so they are valid only until the next boot. Everything
 //! here can be recreated from the store.
@@ -28,9 +28,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::disk_usage::measure;
-use workspace_host::{HostError, overlay};
+use workspace_host::overlay;
 use workspace_state::{
     Cancel, CheckoutOptions, NodeId, Quiet, Snapshot, SnapshotId, Store, StoreError, Tree, TreeId,
     WriteLimit, materialize, platform,
@@ -40,30 +40,30 @@ use crate::delta::Delta;
 use crate::error::{Context as _, Result, WorkspaceError};
 use queue::Queue;
 
-/// Stack length from which on the next delta goes directly over the base.
+/// Maximum number of layers in a stack. The next delta replaces all deltas of a full stack.
 const STACK_MAX: usize = 24;
-/// Most entries of a delta; larger differences get a base instead.
+/// Maximum number of entries of a delta. A tree with more differences gets a base instead.
 const DELTA_ENTRIES_MAX: usize = 20_000;
-/// Most ancestors that are searched for a stack.
+/// Maximum number of ancestors of a snapshot that are searched for one with a stack.
 const ANCESTORS_MAX: usize = 128;
 /// Time for which an unused stack of deltas is kept.
 const DELTA_RETENTION: Duration = Duration::from_secs(15 * 60);
 /// Time for which an unused base is kept.
 const BASE_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Time between two checks whether a request that waits for a layer is cancelled.
+/// Time between two cancellation checks while waiting for a layer.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Longest wait for another process to release the lock.
+/// Maximum time to wait for another process to release the lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Key of a stack: a tree and its times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) struct Key {
+pub(crate) struct StackKey {
     tree: TreeId,
     times: NodeId,
 }
 
-impl Key {
+impl StackKey {
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
         Self { tree: snapshot.tree, times: snapshot.times }
     }
@@ -82,13 +82,15 @@ impl Key {
 /// Record of a layer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Layer {
-    /// Tree below it; `None` for a base.
-    over: Option<Key>,
-    /// Tree that is visible through it.
-    shows: Key,
-    /// Boot id of the machine when it was written.
+    /// Tree of the stack below the layer; `None` for a base.
+    #[serde(rename = "over")]
+    below: Option<StackKey>,
+    /// Tree of the stack with this layer on top.
+    #[serde(rename = "shows")]
+    visible: StackKey,
+    /// Boot id of the machine when the layer was written.
     boot: String,
-    /// Set if it is synced to disk.
+    /// Set if the layer is synced to disk, and so valid after a reboot.
     synced: bool,
     /// Approximate size in bytes; zero in records of earlier versions.
     #[serde(default)]
@@ -96,19 +98,20 @@ struct Layer {
 }
 
 impl Layer {
-    fn new(over: Option<Key>, shows: Key, synced: bool) -> Self {
-        Self { over, shows, boot: String::new(), synced, bytes: 0 }
+    fn new(below: Option<StackKey>, visible: StackKey, synced: bool) -> Self {
+        Self { below, visible, boot: String::new(), synced, bytes: 0 }
     }
 }
 
-/// Layers of a tree, lowest first.
+/// Record of a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Stack {
-    key: Key,
+    key: StackKey,
+    /// Names of the layers, lowest first.
     layers: Vec<String>,
 }
 
-/// A stack in use: its layers are kept as long as this lives.
+/// Stack in use. Its layers are kept as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct StackGuard {
     inner: Arc<Inner>,
@@ -120,11 +123,11 @@ impl Drop for StackGuard {
     fn drop(&mut self) {
         let mut state = self.inner.lock();
         for name in &self.layers {
-            if let Some(count) = state.users.get_mut(name) {
+            if let Some(count) = state.use_counts.get_mut(name) {
                 *count = count.saturating_sub(1);
             }
         }
-        state.users.retain(|_, count| *count > 0);
+        state.use_counts.retain(|_, count| *count > 0);
     }
 }
 
@@ -135,9 +138,18 @@ impl StackGuard {
     }
 }
 
-/// Result of a collection of unused layers.
+/// Selection of unused layers to be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnusedLayers {
+    /// Layers whose tree was not requested for their retention time.
+    Expired,
+    /// All unused layers.
+    All,
+}
+
+/// Result of removing unused layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Collected {
+pub struct LayerGcResult {
     /// Number of layers removed.
     pub layers: u64,
     /// Number of stacks removed.
@@ -155,38 +167,39 @@ struct Inner {
     root: PathBuf,
     store: Store,
     options: CheckoutOptions,
-    /// Bytes that sandboxes must leave free.
+    /// Number of bytes that sandboxes must leave free. Layers leave twice as many.
     reserve: u64,
     boot: String,
     state: Mutex<LayerState>,
-    done: Condvar,
-    /// Held while layers are dropped to free disk space.
-    dropping: Mutex<()>,
-    /// Stops writing in the background.
+    /// Notified when a layer is no longer busy, and when the queue changes.
+    changed: Condvar,
+    /// Held while layers are removed to free disk space.
+    freeing: Mutex<()>,
+    /// Stops background writes.
     stop: Cancel,
     lock: File,
 }
 
 #[derive(Debug, Default)]
 struct LayerState {
-    stacks: HashMap<Key, (Stack, Instant)>,
+    stacks: HashMap<StackKey, (Stack, Instant)>,
     layers: HashMap<String, Layer>,
     /// Number of workspaces that use each layer.
-    users: HashMap<String, usize>,
+    use_counts: HashMap<String, usize>,
     /// Layers that are being written or removed.
     busy: HashSet<String>,
     /// Trees to be written in the background.
-    later: Queue,
+    queue: Queue,
 }
 
 impl Layers {
     /// Opens the layers in `root`, for exclusive use by this process.
     pub(crate) fn open(root: &Path, store: Store, options: CheckoutOptions, reserve: u64) -> Result<Self> {
         for directory in [root.to_owned(), root.join("layers"), root.join("stacks")] {
-            fs::create_dir_all(&directory).context("make", &directory)?;
+            fs::create_dir_all(&directory).context("create", &directory)?;
         }
         let path = root.join("lock");
-        let lock = File::create(&path).context("make", &path)?;
+        let lock = File::create(&path).context("create", &path)?;
         // A killed process may have left a forked child that has not called `exec` yet, and still holds the
         // lock.
         let until = Instant::now() + LOCK_TIMEOUT;
@@ -196,7 +209,7 @@ impl Layers {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        // With a newline, as in the records of existing layers.
+        // Records of existing layers have the boot id with a newline.
         let boot = platform::boot_id().map(|id| id + "\n").unwrap_or_default();
         let inner = Inner {
             root: root.to_owned(),
@@ -205,8 +218,8 @@ impl Layers {
             reserve,
             boot,
             state: Mutex::default(),
-            done: Condvar::new(),
-            dropping: Mutex::default(),
+            changed: Condvar::new(),
+            freeing: Mutex::default(),
             stop: Cancel::new(),
             lock,
         };
@@ -214,7 +227,7 @@ impl Layers {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// Releases the directory for another process. This handle must not be used any more.
+    /// Releases the directory for another process. Do not use this handle afterwards.
     pub(crate) fn close(&self) -> Result<()> {
         self.stop_writing();
         flock(&self.0.lock, FlockOperation::Unlock).context("unlock", &self.0.root)
@@ -223,14 +236,15 @@ impl Layers {
     /// Returns the stack of a snapshot's tree, if it exists.
     pub(crate) fn find(&self, snapshot: &Snapshot) -> Option<StackGuard> {
         let mut state = self.0.lock();
-        let (stack, used) = state.stacks.get_mut(&Key::of(snapshot))?;
+        let (stack, used) = state.stacks.get_mut(&StackKey::of(snapshot))?;
         *used = Instant::now();
         let layers = stack.layers.clone();
         Some(self.acquire(&mut state, layers))
     }
 
-    /// Returns the stack of a snapshot's tree, after deriving it from that of an ancestor if the delta is
-    /// small. Stops when the store's handle is cancelled.
+    /// Returns the stack of a snapshot's tree. If there is none, derives it from the stack of an ancestor;
+    /// returns `None` if no ancestor has one or the delta is too large. Stops when the store's handle is
+    /// cancelled.
     pub(crate) fn find_or_derive(&self, store: &Store, snapshot: &Snapshot) -> Result<Option<StackGuard>> {
         if let Some(stack) = self.find(snapshot) {
             return Ok(Some(stack));
@@ -238,25 +252,25 @@ impl Layers {
         let Some(ancestor) = self.ancestor(snapshot)? else { return Ok(None) };
         let Some(below) = self.find(&ancestor) else { return Ok(None) };
         let from = match below.layers.first() {
-            // One delta over the base replaces many.
+            // One delta over the base replaces all deltas.
             Some(base) if below.layers.len() >= STACK_MAX => {
-                let shows = self.0.lock().layers.get(base).map(|layer| layer.shows);
-                shows.map(|key| (key, vec![base.clone()]))
+                let visible = self.0.lock().layers.get(base).map(|layer| layer.visible);
+                visible.map(|key| (key, vec![base.clone()]))
             }
-            _ => Some((Key::of(&ancestor), below.layers.clone())),
+            _ => Some((StackKey::of(&ancestor), below.layers.clone())),
         };
         let Some((from, mut layers)) = from else { return Ok(None) };
-        let to = Key::of(snapshot);
+        let to = StackKey::of(snapshot);
         let name = format!("delta-{}-{}", from.name(), to.name());
         let layer = Layer::new(Some(from), to, false);
-        let made = self.make(&name, &layer, store.cancel(), |directory, options| {
+        let acquired = self.create_layer(&name, &layer, store.cancel(), |directory, options| {
             let (old, new) = (from.open(store)?, to.open(store)?);
             match Delta::between(&old, &new, DELTA_ENTRIES_MAX)? {
                 Some(delta) => delta.write(directory, options).map(|()| true),
                 None => Ok(false),
             }
         })?;
-        let Some(_made) = made else { return Ok(None) };
+        let Some(_acquired) = acquired else { return Ok(None) };
         layers.push(name);
         Ok(Some(self.add_stack(Stack { key: to, layers })?))
     }
@@ -266,47 +280,47 @@ impl Layers {
         if let Some(stack) = self.find_or_derive(store, snapshot)? {
             return Ok(stack);
         }
-        let key = Key::of(snapshot);
+        let key = StackKey::of(snapshot);
         let name = format!("base-{}", key.name());
         let layer = Layer::new(None, key, sync);
-        let _made = self.make(&name, &layer, store.cancel(), |directory, options| {
+        let _acquired = self.create_layer(&name, &layer, store.cancel(), |directory, options| {
             materialize(&key.open(store)?, directory, options, &Quiet)?;
             Ok(true)
         })?;
         self.add_stack(Stack { key, layers: vec![name] })
     }
 
-    /// Returns an empty layer, for a workspace without a base.
+    /// Returns the path of an empty layer, for a workspace without a base.
     pub(crate) fn empty(&self) -> Result<PathBuf> {
         let path = self.0.root.join("empty");
-        fs::create_dir_all(&path).context("make", &path)?;
+        fs::create_dir_all(&path).context("create", &path)?;
         Ok(path)
     }
 
     /// Returns the nearest ancestor that has a stack.
     fn ancestor(&self, snapshot: &Snapshot) -> Result<Option<Snapshot>> {
         let mut seen: HashSet<SnapshotId> = HashSet::new();
-        let mut open: Vec<SnapshotId> = snapshot.parents.clone();
-        while seen.len() < ANCESTORS_MAX && !open.is_empty() {
+        let mut generation: Vec<SnapshotId> = snapshot.parents.clone();
+        while seen.len() < ANCESTORS_MAX && !generation.is_empty() {
             let mut next = Vec::new();
-            for id in open {
+            for id in generation {
                 if !seen.insert(id) {
                     continue;
                 }
                 let Some(found) = self.0.store.find_snapshot(&id)? else { continue };
-                if self.0.lock().stacks.contains_key(&Key::of(&found)) {
+                if self.0.lock().stacks.contains_key(&StackKey::of(&found)) {
                     return Ok(Some(found));
                 }
                 next.extend(found.parents);
             }
-            open = next;
+            generation = next;
         }
         Ok(None)
     }
 
     /// Creates a layer unless it exists, and acquires it. Waits while another thread writes or removes it,
-    /// until `cancel` is set. Returns `None` if `write` declined.
-    fn make(
+    /// until `cancel` is set. Returns `None` if `write` returned false and wrote nothing.
+    fn create_layer(
         &self,
         name: &str,
         layer: &Layer,
@@ -316,17 +330,17 @@ impl Layers {
         let mut state = self.0.lock();
         while state.busy.contains(name) {
             cancel.check().map_err(StoreError::from)?;
-            let waited = self.0.done.wait_timeout(state, CANCEL_POLL_INTERVAL);
+            let waited = self.0.changed.wait_timeout(state, CANCEL_POLL_INTERVAL);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         if !state.layers.contains_key(name) {
             state.busy.insert(name.to_owned());
             drop(state);
-            let made = self.write_layer(name, layer, write);
+            let written = self.write_layer(name, layer, write);
             state = self.0.lock();
             state.busy.remove(name);
-            self.0.done.notify_all();
-            let Some(layer) = made? else { return Ok(None) };
+            self.0.changed.notify_all();
+            let Some(layer) = written? else { return Ok(None) };
             state.layers.insert(name.to_owned(), layer);
         }
         Ok(Some(self.acquire(&mut state, vec![name.to_owned()])))
@@ -345,7 +359,7 @@ impl Layers {
 
     fn acquire(&self, state: &mut LayerState, layers: Vec<String>) -> StackGuard {
         for name in &layers {
-            *state.users.entry(name.clone()).or_default() += 1;
+            *state.use_counts.entry(name.clone()).or_default() += 1;
         }
         StackGuard { inner: Arc::clone(&self.0), layers }
     }
@@ -357,18 +371,22 @@ impl Layers {
         all.then(|| self.acquire(&mut state, layers.to_vec()))
     }
 
-    /// Removes unused layers and stacks that were not requested for their retention time; with `recent`, all
-    /// unused ones. What is left after a cancellation or failure is removed by a later collection.
-    pub(crate) fn collect(&self, now: Instant, recent: bool, cancel: &Cancel) -> Result<Collected> {
+    /// Removes unused layers and stacks. A later call removes the rest after a cancellation or failure.
+    pub(crate) fn collect(
+        &self,
+        now: Instant,
+        which: UnusedLayers,
+        cancel: &Cancel,
+    ) -> Result<LayerGcResult> {
         let (stacks, layers) = {
             let mut state = self.0.lock();
-            let stacks = state.old(now, recent);
+            let stacks = state.unused_stacks(now, which);
             let layers = state.take_unneeded(&stacks);
             (stacks, layers)
         };
-        let collected = self.0.remove_unused(&stacks, layers, cancel)?;
-        self.0.bound_unused();
-        Ok(collected)
+        let result = self.0.remove_unused(&stacks, layers, cancel)?;
+        self.0.enforce_unused_limit();
+        Ok(result)
     }
 
     fn write_layer(
@@ -379,19 +397,19 @@ impl Layers {
     ) -> Result<Option<Layer>> {
         // Leftovers of an interrupted write.
         self.0.remove_layer(name)?;
-        self.0.bound_unused();
+        self.0.enforce_unused_limit();
         let (directory, tree) = (self.0.root.join("layers").join(name), self.0.tree_of(name));
         self.0.free_space().context("write", &tree)?;
-        fs::create_dir_all(&tree).context("make", &tree)?;
-        let counter = self.counter();
+        fs::create_dir_all(&tree).context("create", &tree)?;
+        let counter = self.write_counter();
         let limit: Arc<dyn WriteLimit> = Arc::clone(&counter) as _;
         let options = CheckoutOptions { sync: layer.synced, limit: Some(limit), ..self.0.options.clone() };
-        let written = write(&tree, &options).and_then(|is_there| {
+        let written = write(&tree, &options).and_then(|is_written| {
             let layer = Layer { boot: self.0.boot.clone(), bytes: counter.bytes(), ..layer.clone() };
-            if is_there {
+            if is_written {
                 write_record(&directory, &layer)?;
             }
-            Ok(is_there.then_some(layer))
+            Ok(is_written.then_some(layer))
         });
         if !matches!(written, Ok(Some(_))) {
             self.0.remove_layer(name)?;
@@ -400,7 +418,7 @@ impl Layers {
     }
 }
 
-/// Layers to be removed. Those that are left on drop are restored, for threads that wait for them.
+/// Layers to be removed. Drop puts the remaining ones back into the state, for threads that wait for them.
 struct LayersToRemove<'a> {
     inner: &'a Inner,
     layers: Vec<(String, Layer)>,
@@ -413,7 +431,7 @@ impl Drop for LayersToRemove<'_> {
             state.busy.remove(&name);
             state.layers.insert(name, layer);
         }
-        self.inner.done.notify_all();
+        self.inner.changed.notify_all();
     }
 }
 
@@ -435,7 +453,7 @@ impl Inner {
             match layer.filter(|layer| layer.synced || layer.boot == self.boot) {
                 Some(mut layer) => {
                     if layer.bytes == 0 {
-                        layer.bytes = measure(&Holder::Machine, &self.tree_of(&name)).bytes;
+                        layer.bytes = measure(&NamespaceHolder::Machine, &self.tree_of(&name)).bytes;
                     }
                     state.layers.insert(name, layer);
                 }
@@ -445,11 +463,11 @@ impl Inner {
         for name in names(&self.root.join("stacks"))? {
             let path = self.root.join("stacks").join(&name);
             let stack = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Stack>(&text).ok());
-            // A file with another name is one that was being written.
-            let whole = |stack: &Stack| {
+            // A process was killed while it wrote a file with another name.
+            let is_complete = |stack: &Stack| {
                 stack.key.name() == name && stack.layers.iter().all(|name| state.layers.contains_key(name))
             };
-            match stack.filter(whole) {
+            match stack.filter(is_complete) {
                 Some(stack) => drop(state.stacks.insert(stack.key, (stack, Instant::now()))),
                 None => remove_file(&path)?,
             }
@@ -457,19 +475,19 @@ impl Inner {
         Ok(())
     }
 
-    /// Removes stacks and layers that were taken out of the state. What is left after a cancellation or
-    /// failure is kept.
+    /// Removes stacks and layers that were taken out of the state. The rest is kept after a cancellation or
+    /// failure.
     fn remove_unused(
         &self,
-        stacks: &[Key],
+        stacks: &[StackKey],
         layers: Vec<(String, Layer)>,
         cancel: &Cancel,
-    ) -> Result<Collected> {
-        let mut collected = Collected::default();
+    ) -> Result<LayerGcResult> {
+        let mut result = LayerGcResult::default();
         let mut to_remove = LayersToRemove { inner: self, layers };
         for key in stacks {
             remove_file(&self.root.join("stacks").join(key.name()))?;
-            collected.stacks += 1;
+            result.stacks += 1;
         }
         while let Some((name, layer)) = to_remove.layers.pop() {
             if let Err(cancelled) = cancel.check() {
@@ -478,15 +496,15 @@ impl Inner {
             }
             let removed = self.remove_layer(&name);
             self.lock().busy.remove(&name);
-            self.done.notify_all();
+            self.changed.notify_all();
             removed?;
-            collected.bytes += layer.bytes;
-            collected.layers += 1;
+            result.bytes += layer.bytes;
+            result.layers += 1;
         }
-        Ok(collected)
+        Ok(result)
     }
 
-    /// Removes a layer, its record first.
+    /// Removes a layer, its record first: without it, the layer does not exist.
     fn remove_layer(&self, name: &str) -> Result<()> {
         let directory = self.root.join("layers").join(name);
         remove_file(&directory.join("layer"))?;
@@ -497,46 +515,41 @@ impl Inner {
 impl LayerState {
     /// Returns true if a workspace uses a stack.
     fn is_used(&self, stack: &Stack) -> bool {
-        stack.layers.last().is_some_and(|name| self.users.contains_key(name))
+        stack.layers.last().is_some_and(|name| self.use_counts.contains_key(name))
     }
 
-    /// Returns unused stacks that were not requested for their retention time; with `recent`, all unused
-    /// ones.
-    fn old(&self, now: Instant, recent: bool) -> Vec<Key> {
-        let is_old = |(stack, used): &(Stack, Instant)| {
-            let kept = if stack.layers.len() > 1 { DELTA_RETENTION } else { BASE_RETENTION };
-            !self.is_used(stack) && (recent || now.saturating_duration_since(*used) > kept)
+    fn unused_stacks(&self, now: Instant, which: UnusedLayers) -> Vec<StackKey> {
+        let is_selected = |(stack, used): &(Stack, Instant)| {
+            let retention = if stack.layers.len() > 1 { DELTA_RETENTION } else { BASE_RETENTION };
+            let is_expired = now.saturating_duration_since(*used) > retention;
+            !self.is_used(stack) && (which == UnusedLayers::All || is_expired)
         };
-        self.stacks.iter().filter(|(_, one)| is_old(one)).map(|(key, _)| *key).collect()
+        self.stacks.iter().filter(|(_, entry)| is_selected(entry)).map(|(key, _)| *key).collect()
     }
 
     /// Takes stacks out of the state, and all layers that are no longer needed. The layers are marked busy
-    /// until they are removed, so that they are not written again meanwhile.
-    fn take_unneeded(&mut self, stacks: &[Key]) -> Vec<(String, Layer)> {
+    /// until they are removed, so that no thread writes them again before that.
+    fn take_unneeded(&mut self, stacks: &[StackKey]) -> Vec<(String, Layer)> {
         for key in stacks {
             self.stacks.remove(key);
         }
         let needed: HashSet<&String> = self.stacks.values().flat_map(|(stack, _)| &stack.layers).collect();
-        let is_free = |name: &&String| !needed.contains(name) && !self.users.contains_key(*name);
+        let is_free = |name: &&String| !needed.contains(name) && !self.use_counts.contains_key(*name);
         let free: Vec<String> = self.layers.keys().filter(is_free).cloned().collect();
         self.busy.extend(free.iter().cloned());
         free.into_iter().filter_map(|name| self.layers.remove(&name).map(|layer| (name, layer))).collect()
     }
 }
 
-/// Writes the record of a layer.
 fn write_record(directory: &Path, layer: &Layer) -> Result<()> {
     let path = directory.join("layer");
     let text = serde_json::to_vec(layer).map_err(io::Error::from).context("write", &path)?;
     replace(&path, &text)
 }
 
-/// Removes a directory that only this process writes to, even with inaccessible subdirectories.
+/// Removes a directory, even with inaccessible subdirectories. Only this process may write to it.
 fn remove_tree(path: &Path) -> io::Result<()> {
-    overlay::remove_tree(&Holder::Machine, path).map_err(|error| match error {
-        HostError::System { source, .. } => source,
-        other => io::Error::other(other),
-    })
+    Ok(overlay::remove_tree(&NamespaceHolder::Machine, path)?)
 }
 
 /// Replaces a file atomically. If several threads do so at once, the last one wins.
@@ -554,7 +567,7 @@ fn replace(path: &Path, content: &[u8]) -> Result<()> {
 fn remove_file(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done.context("remove", path),
+        removed => removed.context("remove", path),
     }
 }
 

@@ -1,13 +1,13 @@
 //! Lazy mount: the lower layer of workspaces whose layers are not written yet.
 //!
-//! One FUSE mount serves all snapshots of the store, from a process that outlives this one. It is mounted in
-//! the holder's namespaces, and started when it is first needed.
+//! One lazy mount serves all snapshots of the store, from a process that outlives this one. It is mounted in
+//! the mount namespace of the namespace holder, and started when it is first needed.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use workspace_host::Holder;
-use workspace_host::{overlay, own_users};
+use workspace_host::NamespaceHolder;
+use workspace_host::{dedicated_uids, overlay};
 use workspace_mount::{MountOptions, spawn_daemon};
 use workspace_state::SnapshotId;
 
@@ -23,12 +23,11 @@ pub(crate) struct LazyLayer {
     state: Mutex<MountState>,
 }
 
-/// State of the mount, under the lock.
+/// State of the mount that the mutex protects.
 #[derive(Debug, Default)]
 struct MountState {
-    /// Set if the mount can be idmapped for sandboxes' own users. One that was started by an earlier version
-    /// of the server cannot.
-    can_be_shown: bool,
+    /// Set if the mount can be idmapped. A mount of an earlier version of the server does not support it.
+    supports_idmap: bool,
 }
 
 impl LazyLayer {
@@ -36,7 +35,7 @@ impl LazyLayer {
         command: LazyCommand,
         store: &Path,
         mountpoint: PathBuf,
-        holder: &Holder,
+        holder: &NamespaceHolder,
         owner: Option<(u32, u32)>,
     ) -> Self {
         let escape = overlay::xattrs(holder) == overlay::Xattrs::User;
@@ -44,49 +43,59 @@ impl LazyLayer {
         Self { command, store: store.to_owned(), mountpoint, options, state: Mutex::default() }
     }
 
-    /// Returns the path of a snapshot, after mounting if needed. If it must be `shown` to a sandbox's own
-    /// user and the mount does not support that, another one replaces it; existing users keep the former one.
-    pub(crate) fn path(&self, holder: &Holder, snapshot: &SnapshotId, shown: bool) -> Result<PathBuf> {
+    /// Returns the path of a snapshot, after mounting if needed. A mount that cannot be idmapped is replaced
+    /// if `needs_idmap`; workspaces that use the former mount keep it.
+    pub(crate) fn path(
+        &self,
+        holder: &NamespaceHolder,
+        snapshot: &SnapshotId,
+        needs_idmap: bool,
+    ) -> Result<PathBuf> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut mounted = self.is_mounted(holder)?;
-        if mounted && shown && !state.can_be_shown {
-            state.can_be_shown = own_users::can_idmap(&self.mountpoint);
-            if !state.can_be_shown {
+        if mounted && needs_idmap && !state.supports_idmap {
+            state.supports_idmap = dedicated_uids::can_idmap(&self.mountpoint);
+            if !state.supports_idmap {
                 overlay::unmount(holder, &self.mountpoint)?;
                 mounted = false;
             }
         }
         if !mounted {
-            std::fs::create_dir_all(&self.mountpoint).context("make", &self.mountpoint)?;
+            std::fs::create_dir_all(&self.mountpoint).context("create", &self.mountpoint)?;
             let mut command = overlay::command(holder, self.command.program.as_os_str());
-            command.args(&self.command.words);
+            command.args(&self.command.args);
             spawn_daemon(command, &self.store, &self.mountpoint, &self.options)
                 .map_err(|error| WorkspaceError::Lazy(error.to_string()))?;
-            state.can_be_shown = shown && own_users::can_idmap(&self.mountpoint);
+            state.supports_idmap = needs_idmap && dedicated_uids::can_idmap(&self.mountpoint);
         }
         Ok(self.mountpoint.join(snapshot.to_string()))
     }
 
-    fn is_mounted(&self, holder: &Holder) -> Result<bool> {
+    fn is_mounted(&self, holder: &NamespaceHolder) -> Result<bool> {
         let Some(parent) = self.mountpoint.parent() else { return Ok(false) };
-        let wanted = std::fs::canonicalize(&self.mountpoint).unwrap_or_else(|_| self.mountpoint.clone());
-        Ok(overlay::mounted(holder, parent)?.contains(&wanted))
+        let mountpoint = std::fs::canonicalize(&self.mountpoint).unwrap_or_else(|_| self.mountpoint.clone());
+        Ok(overlay::mounted(holder, parent)?.contains(&mountpoint))
     }
 
-    /// Unmounts unless it is used; its process then ends. Returns true if it was mounted.
-    pub(crate) fn unmount_if_unused(&self, holder: &Holder, is_used: &dyn Fn() -> bool) -> Result<bool> {
+    /// Unmounts unless `is_used` returns true. The process of the mount then exits. Returns true if it was
+    /// unmounted.
+    pub(crate) fn unmount_if_unused(
+        &self,
+        holder: &NamespaceHolder,
+        is_used: &dyn Fn() -> bool,
+    ) -> Result<bool> {
         let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // Mounts of a holder that has ended are gone.
-        let is_gone = matches!(holder, Holder::Process(held) if !held.is_running());
+        // The mounts of a dead holder are gone.
+        let is_gone = matches!(holder, NamespaceHolder::Process(process) if !process.is_running());
         if is_used() || is_gone || !self.is_mounted(holder)? {
             return Ok(false);
         }
         Ok(overlay::unmount(holder, &self.mountpoint)?)
     }
 
-    /// Unmounts if its process has died, so that the next user starts another. A mount that answers is kept:
-    /// another thread may have started it meanwhile.
-    pub(crate) fn unmount_if_dead(&self, holder: &Holder) -> Result<()> {
+    /// Unmounts if its process has died, so that the next call of `path` starts another. A mount that
+    /// responds is kept: another thread may have started it.
+    pub(crate) fn unmount_if_dead(&self, holder: &NamespaceHolder) -> Result<()> {
         let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_mounted(holder)? && !overlay::is_responding(holder, &self.mountpoint)? {
             overlay::unmount(holder, &self.mountpoint)?;

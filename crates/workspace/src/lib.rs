@@ -1,29 +1,33 @@
-//! Workspaces: an ordinary directory per agent, made from a snapshot.
+//! Workspaces: a directory per agent, created from a snapshot.
 //!
 //! [`Workspaces`] creates them, computes their changes, commits them, and removes them. Its state is on disk,
-//! so that another process can continue. A [`Provider`] decides how one is made:
+//! so that another process can take over. There are three [`Provider`]s:
 //!
-//! - **overlay**: the kernel's overlay file system, over layers that all workspaces share; costs only what is
-//!   changed.
-//! - **clone**: every file is a reflink of one in a layer.
-//! - **copy**: every file is written; works everywhere.
+//! - **overlay**: the kernel's overlay file system, over layers that all workspaces share. Only changed files
+//!   take disk space.
+//! - **clone**: every file is a reflink of a file in a layer.
+//! - **copy**: every file is written. Works on every file system.
 //!
-//! `layers.rs` has the layers and the stacks they form, `delta.rs` a layer with the differences of two trees,
-//! `upper.rs` reads changes from an overlay's upper directory, `lazy.rs` is the FUSE mount that replaces
-//! layers that are not written yet. These need overlays, and so Linux; on macOS there are clone and copy.
+//! An unprivileged user may mount only in a user namespace. Overlays are therefore mounted in the namespaces
+//! of a *namespace holder*, a separate process ([`NamespaceHolder`](workspace_host::NamespaceHolder)). A
+//! server that runs as root mounts in the initial namespaces.
+//!
+//! `layers.rs` manages layers and stacks of them, `delta.rs` writes the differences between two trees as a
+//! layer, `upper.rs` reads changes from an overlay's upper directory, and `lazy.rs` provides the lazy mount
+//! that is used until layers are written. Overlays need Linux; macOS has clone and copy.
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only overlays need all of it"))]
 
 mod base;
-mod choice;
 mod copy;
 mod current_holder;
 mod error;
-mod kind;
 mod layers;
 mod lazy_command;
 mod provider;
+mod provider_kind;
 mod record;
+mod selection;
 mod special;
 mod workspaces;
 
@@ -46,13 +50,14 @@ mod unsupported;
 use unsupported::{access, delta, overlay};
 
 pub use base::{Base, Materialize};
-pub use choice::{Choice, Chosen};
 pub use error::{Result, WorkspaceError, is_disk_full_message};
-pub use kind::Kind;
-pub use layers::Collected;
+pub use layers::{LayerGcResult, UnusedLayers};
 pub use lazy_command::LazyCommand;
-pub use provider::{Committed, LowerLayers, Present, Provider, WorkspaceDir};
+pub use provider::{CommitResult, LowerLayers, Provider, WorkspaceContent, WorkspaceDir};
+pub use provider_kind::ProviderKind;
 pub use record::{Generation, Phase, Record};
+pub use selection::{ProviderPreference, ProviderSelection};
 pub use workspaces::{
-    Bounds, Cancellable, Changes, Made, New, Options, Prepared, State, Switched, Usage, Workspaces,
+    Bounds, Cancellable, Changes, NewWorkspace, Options, PreparedReset, ResetResult, Usage, WorkspaceEntry,
+    WorkspaceInfo, Workspaces,
 };

@@ -1,9 +1,9 @@
-//! Workspaces by the kernel's overlay file system.
+//! Provider `overlay`: workspaces on the kernel's overlay file system.
 //!
 //! ```text
 //! upper/   changes
 //! work/    the kernel's work directory
-//! mount/   the workspace, mounted in the holder's namespaces
+//! mount/   the workspace, mounted in the mount namespace of the namespace holder
 //! index    fingerprints of the files of `upper` at the last commit
 //! ```
 
@@ -12,49 +12,49 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, setxattr, utimensat};
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::overlay::{self, Overlay as Mount, Xattrs};
-use workspace_state::{NewSnapshot, Node, Store, Tree, escape_attributes};
+use workspace_state::{NewSnapshot, Node, Store, Tree, escape_xattrs};
 
 use crate::access::Access;
 use crate::base::{Base, Materialize};
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result};
 use crate::index::Index;
-use crate::kind::Kind;
 use crate::layers::{Layers, StackGuard};
 use crate::lazy::LazyLayer;
 use crate::lazy_command::LazyCommand;
-use crate::provider::{Committed, LowerLayers, Present, Provider, WorkspaceDir};
+use crate::provider::{CommitResult, LowerLayers, Provider, WorkspaceContent, WorkspaceDir};
+use crate::provider_kind::ProviderKind;
 use crate::upper::{Scan, Upper};
 
-/// Number of entries below which a tree is written immediately.
+/// Number of entries below which a tree is not mounted lazily, but written before the workspace is created.
 const SMALL_TREE_ENTRIES: usize = 1_000;
 
-/// Provider of workspaces by the kernel's overlay file system.
+/// Provider of workspaces on the kernel's overlay file system.
 #[derive(Debug)]
-pub(crate) struct Overlay {
+pub(crate) struct OverlayProvider {
     holder: CurrentHolder,
     layers: Layers,
     lazy: Option<LazyLayer>,
-    /// Owner of the files of workspaces, if it is not the user of this process.
+    /// UID and GID that own the files of workspaces; `None` for those of this process.
     owner: Option<(u32, u32)>,
 }
 
-/// Lower directories of a workspace, uppermost first, and the layers that must be kept for them.
+/// Lower directories of a workspace, uppermost first, and the guard of their layers.
 struct Lower {
     paths: Vec<PathBuf>,
     layers: LowerLayers,
 }
 
 impl Lower {
-    fn of(held: StackGuard) -> Self {
-        Self { paths: held.paths(), layers: LowerLayers { held: Some(held), lazy: false } }
+    fn from_stack(stack: StackGuard) -> Self {
+        Self { paths: stack.paths(), layers: LowerLayers { stack: Some(stack), lazy: false } }
     }
 }
 
-impl Overlay {
-    /// Creates the provider. `lazy` is the command of the lazy mount, which is mounted at `mountpoint`.
+impl OverlayProvider {
+    /// Creates the provider. `lazy` is the command that serves the lazy mount on `mountpoint`.
     pub(crate) fn new(
         store: &Store,
         holder: &CurrentHolder,
@@ -68,13 +68,13 @@ impl Overlay {
         Self { holder: holder.clone(), layers: layers.clone(), lazy, owner }
     }
 
-    /// Returns true if overlay-like attributes must be escaped in layers, because a holder's overlays use
-    /// user attributes.
-    pub(crate) fn escapes(holder: &Holder) -> bool {
+    /// Returns true if layers must escape extended attributes with the prefix of overlay attributes, because
+    /// overlays of this holder use `user.*` attributes, which agents can set.
+    pub(crate) fn escapes(holder: &NamespaceHolder) -> bool {
         overlay::xattrs(holder) == Xattrs::User
     }
 
-    /// Unmounts the lazy mount unless it is used, which is checked while no thread can start it.
+    /// Unmounts the lazy mount unless `is_used` returns true. No thread can mount it during this call.
     pub(crate) fn unmount_lazy(&self, is_used: &dyn Fn() -> bool) -> Result<bool> {
         self.lazy.as_ref().map_or(Ok(false), |lazy| lazy.unmount_if_unused(&self.holder.get(), is_used))
     }
@@ -83,8 +83,8 @@ impl Overlay {
         let Some(snapshot) = &base.snapshot else {
             return Ok(Lower { paths: vec![self.layers.empty()?], layers: LowerLayers::default() });
         };
-        if let Some(held) = self.layers.find_or_derive(&base.store, snapshot)? {
-            return Ok(Lower::of(held));
+        if let Some(stack) = self.layers.find_or_derive(&base.store, snapshot)? {
+            return Ok(Lower::from_stack(stack));
         }
         let lazy = match (&self.lazy, base.materialize) {
             (None, _) | (_, Materialize::Full) => None,
@@ -92,24 +92,24 @@ impl Overlay {
             (Some(lazy), Materialize::Auto) => (!is_small(&base.tree)?).then_some(lazy),
         };
         let Some(lazy) = lazy else {
-            return Ok(Lower::of(self.layers.find_or_write(&base.store, snapshot, false)?));
+            return Ok(Lower::from_stack(self.layers.find_or_write(&base.store, snapshot, false)?));
         };
-        let path = match lazy.path(&self.holder.get(), &snapshot.id, dir.user.is_some()) {
+        let path = match lazy.path(&self.holder.get(), &snapshot.id, dir.idmap_uid.is_some()) {
             Err(error) if base.materialize == Materialize::Auto => {
-                tracing::warn!(%error, "failed to mount lazily; writing all files of the snapshot first");
-                return Ok(Lower::of(self.layers.find_or_write(&base.store, snapshot, false)?));
+                tracing::warn!(%error, "failed to mount snapshot lazily; falling back to writing its files");
+                return Ok(Lower::from_stack(self.layers.find_or_write(&base.store, snapshot, false)?));
             }
             path => path?,
         };
         if base.materialize == Materialize::Auto {
             self.layers.write_in_background(snapshot, dir.owner.as_deref().unwrap_or_default());
         }
-        Ok(Lower { paths: vec![path], layers: LowerLayers { held: None, lazy: true } })
+        Ok(Lower { paths: vec![path], layers: LowerLayers { stack: None, lazy: true } })
     }
 
     fn mount(&self, dir: &WorkspaceDir, lower: &Lower) -> Result<()> {
         let (upper, work, at) = (dir.join("upper"), dir.join("work"), dir.join("mount"));
-        let mount = Mount { lower: &lower.paths, upper: &upper, work: &work, at: &at, user: dir.user };
+        let mount = Mount { lower: &lower.paths, upper: &upper, work: &work, at: &at, user: dir.idmap_uid };
         let mounted = overlay::mount(&self.holder.get(), &mount);
         match (&self.lazy, mounted) {
             // The process of the lazy mount may have died.
@@ -118,7 +118,7 @@ impl Overlay {
             {
                 lazy.unmount_if_dead(&self.holder.get())?;
                 if let Some(id) = lower.paths[0].file_name().and_then(|name| name.to_str()?.parse().ok()) {
-                    lazy.path(&self.holder.get(), &id, dir.user.is_some())?;
+                    lazy.path(&self.holder.get(), &id, dir.idmap_uid.is_some())?;
                 }
                 Ok(overlay::mount(&self.holder.get(), &mount)?)
             }
@@ -126,13 +126,13 @@ impl Overlay {
         }
     }
 
-    /// Creates the upper directory. Its attributes are those of the root of the workspace.
-    fn make_upper(&self, path: &Path, base: &Tree) -> Result<()> {
-        fs::create_dir(path).context("make", path)?;
+    /// Creates the upper directory with the attributes of the root of the base.
+    fn create_upper(&self, path: &Path, base: &Tree) -> Result<()> {
+        fs::create_dir(path).context("create", path)?;
         let root = base.root();
         let Node::Directory(node) = root.node else { return Ok(()) };
         let xattrs = match overlay::xattrs(&self.holder.get()) {
-            Xattrs::User => escape_attributes(&node.xattrs),
+            Xattrs::User => escape_xattrs(&node.xattrs),
             Xattrs::Trusted => node.xattrs,
         };
         for (name, value) in &xattrs {
@@ -140,7 +140,7 @@ impl Overlay {
                 .context("set the attributes of", path)?;
         }
         if let Some((user, group)) = self.owner {
-            chown(path, Some(user), Some(group)).context("give away", path)?;
+            chown(path, Some(user), Some(group)).context("change the owner of", path)?;
         }
         let mode = u32::from(node.mode & 0o7777);
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).context("change", path)?;
@@ -172,16 +172,16 @@ impl Overlay {
     }
 }
 
-impl Provider for Overlay {
-    fn kind(&self) -> Kind {
-        Kind::Overlay
+impl Provider for OverlayProvider {
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Overlay
     }
 
-    fn make(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers> {
-        self.make_upper(&dir.join("upper"), &base.tree)?;
+    fn create(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers> {
+        self.create_upper(&dir.join("upper"), &base.tree)?;
         for name in ["work", "mount"] {
             let path = dir.join(name);
-            fs::create_dir(&path).context("make", &path)?;
+            fs::create_dir(&path).context("create", &path)?;
         }
         let lower = self.lower(dir, base)?;
         self.mount(dir, &lower)?;
@@ -192,10 +192,10 @@ impl Provider for Overlay {
         dir.join("mount")
     }
 
-    fn revive(&self, dir: &WorkspaceDir, base: &Base, layers: &[String]) -> Result<LowerLayers> {
-        if self.is_there(dir)? {
+    fn remount(&self, dir: &WorkspaceDir, base: &Base, layers: &[String]) -> Result<LowerLayers> {
+        if self.is_available(dir)? {
             let lazy = layers.is_empty() && base.snapshot.is_some();
-            return Ok(LowerLayers { held: self.layers.reacquire(layers), lazy });
+            return Ok(LowerLayers { stack: self.layers.reacquire(layers), lazy });
         }
         let lower = self.lower(dir, base)?;
         self.mount(dir, &lower)?;
@@ -206,15 +206,15 @@ impl Provider for Overlay {
         Ok(self.lower(dir, base)?.layers)
     }
 
-    fn is_there(&self, dir: &WorkspaceDir) -> Result<bool> {
+    fn is_available(&self, dir: &WorkspaceDir) -> Result<bool> {
         let at = dir.join("mount");
-        let wanted = fs::canonicalize(&at).context("find", &at)?;
-        Ok(overlay::mounted(&self.holder.get(), &dir.root)?.contains(&wanted))
+        let mountpoint = fs::canonicalize(&at).context("find", &at)?;
+        Ok(overlay::mounted(&self.holder.get(), &dir.root)?.contains(&mountpoint))
     }
 
-    fn present(&self, dir: &WorkspaceDir, base: &Base, quiescent: bool) -> Result<Present> {
+    fn content(&self, dir: &WorkspaceDir, base: &Base, quiescent: bool) -> Result<WorkspaceContent> {
         let Upper { tree, skipped, skipped_count, .. } = self.scan(dir, base, quiescent)?;
-        Ok(Present { tree: tree.preview()?, skipped, skipped_count })
+        Ok(WorkspaceContent { tree: tree.preview()?, skipped, skipped_count })
     }
 
     fn commit(
@@ -223,19 +223,19 @@ impl Provider for Overlay {
         base: &Base,
         new: NewSnapshot,
         quiescent: bool,
-    ) -> Result<Committed> {
+    ) -> Result<CommitResult> {
         let Upper { mut tree, skipped, skipped_count, files } = self.scan(dir, base, quiescent)?;
         let snapshot = tree.commit(new)?;
         let index = Index { snapshot: Some(snapshot.id), files: files.into_iter().collect() };
         index.write(&dir.join("index"));
-        Ok(Committed { snapshot, skipped, skipped_count })
+        Ok(CommitResult { snapshot, skipped, skipped_count })
     }
 
-    fn own(&self, dir: &WorkspaceDir) -> PathBuf {
+    fn private_dir(&self, dir: &WorkspaceDir) -> PathBuf {
         dir.join("upper")
     }
 
-    fn clear(&self, dir: &WorkspaceDir) -> Result<()> {
+    fn unmount(&self, dir: &WorkspaceDir) -> Result<()> {
         overlay::abandon(&self.holder.get(), &dir.join("mount"))?;
         Ok(())
     }
@@ -245,17 +245,17 @@ impl Provider for Overlay {
     }
 }
 
-/// Returns true if a tree has few entries, without reading all of a large one.
+/// Returns true if a tree has fewer than [`SMALL_TREE_ENTRIES`] entries. Reads only part of a large tree.
 fn is_small(tree: &Tree) -> Result<bool> {
     let Node::Directory(root) = tree.root().node else { return Ok(true) };
-    let (mut open, mut count) = (vec![root], 0);
-    while let Some(directory) = open.pop() {
+    let (mut pending, mut count) = (vec![root], 0);
+    while let Some(directory) = pending.pop() {
         count += usize::try_from(directory.entries).unwrap_or(usize::MAX);
         if count >= SMALL_TREE_ENTRIES {
             return Ok(false);
         }
         let entries = tree.list(&directory)?;
-        open.extend(entries.into_iter().filter_map(|entry| match entry.node {
+        pending.extend(entries.into_iter().filter_map(|entry| match entry.node {
             Node::Directory(node) => Some(node),
             _ => None,
         }));

@@ -1,4 +1,4 @@
-//! Providers: ways of making workspaces.
+//! Providers: implementations of workspaces.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,24 +7,21 @@ use workspace_state::{NewSnapshot, Skipped, Snapshot, Tree};
 
 use crate::base::Base;
 use crate::error::Result;
-use crate::kind::Kind;
 use crate::layers::StackGuard;
+use crate::provider_kind::ProviderKind;
 
-/// Directory of one generation of a workspace, in which its provider may write.
+/// Directory of one generation of a workspace, managed by its provider.
 #[derive(Debug, Clone)]
 pub struct WorkspaceDir {
-    /// Path; the directory exists and is used only by the provider.
+    /// Path of the directory. It exists, and only the provider uses it.
     pub(crate) root: PathBuf,
-    /// Unique name, never reused.
+    /// Unique name that is never reused.
     pub(crate) name: String,
-    /// User id of a sandbox's own user, to whom a mount shows the files as their owner.
-    #[cfg_attr(
-        not(target_os = "linux"),
-        allow(dead_code, reason = "only Linux can show files to another user")
-    )]
-    pub(crate) user: Option<u32>,
-    /// Owner of the workspace, for fair scheduling; `None` if it is unknown.
-    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only overlays are filled later"))]
+    /// UID that owns the files inside the sandbox; `None` if the mount is not idmapped.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux has idmapped mounts"))]
+    pub(crate) idmap_uid: Option<u32>,
+    /// Owner of the workspace, for fair scheduling of background writes; `None` if it is unknown.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only overlays have background writes"))]
     pub(crate) owner: Option<String>,
 }
 
@@ -34,90 +31,98 @@ impl WorkspaceDir {
     }
 }
 
-/// Layers below a workspace.
+/// Guard of the layers below a workspace.
 #[derive(Debug, Default)]
 pub struct LowerLayers {
-    pub(crate) held: Option<StackGuard>,
-    /// Set if its files are loaded on first read from the lazy mount.
+    /// `None` if the base is empty or mounted lazily, or if the provider uses no layers.
+    pub(crate) stack: Option<StackGuard>,
+    /// Set if files are loaded on first read from the lazy mount.
     pub(crate) lazy: bool,
 }
 
 impl LowerLayers {
     /// Returns the names of the layers, lowest first.
     pub(crate) fn layers(&self) -> Vec<String> {
-        self.held.as_ref().map(|held| held.layers.clone()).unwrap_or_default()
+        self.stack.as_ref().map(|stack| stack.layers.clone()).unwrap_or_default()
     }
 }
 
 /// Current content of a workspace.
 #[derive(Clone)]
-pub struct Present {
+pub struct WorkspaceContent {
     /// Content as an uncommitted tree.
     pub tree: Tree,
-    /// First thousand entries that no snapshot can hold.
+    /// First thousand entries that a snapshot cannot hold, such as sockets.
     pub skipped: Vec<Skipped>,
-    /// Number of all entries that no snapshot can hold.
+    /// Number of all entries that a snapshot cannot hold.
     pub skipped_count: u64,
 }
 
 /// Result of a commit of a workspace.
 #[derive(Debug, Clone)]
-pub struct Committed {
-    /// The snapshot.
+pub struct CommitResult {
+    /// Snapshot that was committed.
     pub snapshot: Snapshot,
-    /// First thousand entries that are not in it.
+    /// First thousand entries that a snapshot cannot hold, such as sockets.
     pub skipped: Vec<Skipped>,
-    /// Number of all entries that are not in it.
+    /// Number of all entries that a snapshot cannot hold.
     pub skipped_count: u64,
 }
 
-/// A way of making workspaces. One test suite checks all of them.
+/// Implementation of workspaces. The tests in `tests/providers` run against every provider.
 ///
 /// `quiescent` means that no process writes to the workspace during the call.
 pub trait Provider: Send + Sync + fmt::Debug {
-    /// Returns the name of the provider.
-    fn kind(&self) -> Kind;
+    /// Returns the kind by which the provider is selected and recorded.
+    fn kind(&self) -> ProviderKind;
 
-    /// Fills `dir` with the content of `base`. The layers below it are kept as long as the result lives.
-    fn make(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers>;
+    /// Creates the workspace in `dir` with the content of `base`. The result keeps its layers from being
+    /// removed.
+    fn create(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers>;
 
     /// Returns the path of the agent's directory.
     fn path(&self, dir: &WorkspaceDir) -> PathBuf;
 
-    /// Mounts a workspace of another process, or from before a reboot, again. `layers` are its former layers.
-    fn revive(&self, dir: &WorkspaceDir, base: &Base, layers: &[String]) -> Result<LowerLayers>;
+    /// Mounts an existing workspace again, after a reboot or the death of the process that mounted it.
+    /// `layers` are its former layers.
+    fn remount(&self, dir: &WorkspaceDir, base: &Base, layers: &[String]) -> Result<LowerLayers>;
 
     /// Returns the current content of the agent's directory.
-    fn present(&self, dir: &WorkspaceDir, base: &Base, quiescent: bool) -> Result<Present>;
+    fn content(&self, dir: &WorkspaceDir, base: &Base, quiescent: bool) -> Result<WorkspaceContent>;
 
     /// Commits the current content as a snapshot.
-    fn commit(&self, dir: &WorkspaceDir, base: &Base, new: NewSnapshot, quiescent: bool)
-    -> Result<Committed>;
+    fn commit(
+        &self,
+        dir: &WorkspaceDir,
+        base: &Base,
+        new: NewSnapshot,
+        quiescent: bool,
+    ) -> Result<CommitResult>;
 
-    /// Changes the agent's directory to another base in place, if this provider supports that: then no other
-    /// directory is needed. Returns false if it does not.
-    fn switch(&self, dir: &WorkspaceDir, base: &Base) -> Result<bool> {
+    /// Resets the agent's directory to another base in place. Returns false if the provider does not support
+    /// it; the caller then creates a new generation.
+    fn reset_in_place(&self, dir: &WorkspaceDir, base: &Base) -> Result<bool> {
         let _ = (dir, base);
         Ok(false)
     }
 
-    /// Writes everything that `make` would need for this base, and keeps it as long as the result lives.
+    /// Writes the layers that `create` needs for this base. The result keeps them from being removed.
     fn prepare(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers> {
         let _ = (dir, base);
         Ok(LowerLayers::default())
     }
 
-    /// Returns true if the agent's directory is intact: a mount may be gone.
-    fn is_there(&self, dir: &WorkspaceDir) -> Result<bool> {
+    /// Returns false if the agent's directory should be a mount and is not mounted.
+    fn is_available(&self, dir: &WorkspaceDir) -> Result<bool> {
         let _ = dir;
         Ok(true)
     }
 
-    /// Returns the directory that is not shared with other workspaces.
-    fn own(&self, dir: &WorkspaceDir) -> PathBuf;
+    /// Returns the directory whose disk usage is charged to this workspace, without shared layers.
+    fn private_dir(&self, dir: &WorkspaceDir) -> PathBuf;
 
-    /// Unmounts everything. The directory is removed afterwards.
-    fn clear(&self, dir: &WorkspaceDir) -> Result<()>;
+    /// Unmounts all mounts in the directory, so that it can be removed.
+    fn unmount(&self, dir: &WorkspaceDir) -> Result<()>;
 
     /// Removes a directory with everything in it, if it exists.
     fn remove(&self, path: &Path) -> Result<()>;

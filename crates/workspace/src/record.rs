@@ -1,8 +1,8 @@
-//! Records of workspaces, on disk next to them.
+//! Record of a workspace: its state on disk.
 //!
-//! A record is written when its workspace is complete, and again before each later operation, atomically. It
-//! is not synced: it has to survive a killed process, and after a machine crash the workspace may be lost as
-//! well. A workspace whose record cannot be read is reported, not removed.
+//! A record is written when its workspace is complete, and replaced atomically before each later operation.
+//! It is not synced: it must survive a killed process, but a machine crash may destroy the whole workspace. A
+//! workspace whose record cannot be read is reported, not removed.
 
 use std::fs;
 use std::io;
@@ -12,19 +12,19 @@ use serde::{Deserialize, Serialize};
 use workspace_state::{PinId, SnapshotId};
 
 use crate::error::{Context as _, Result, WorkspaceError};
-use crate::kind::Kind;
+use crate::provider_kind::ProviderKind;
 
-/// File name in the directory of the workspace.
-const NAME: &str = "record";
-/// File name while it is replaced.
-const NEW: &str = "record.new";
-/// File name once the workspace is being removed. A rename needs no disk space, of which there may be none.
-const REMOVING: &str = "removing";
+/// Name of the record in the directory of the workspace.
+const RECORD_FILE: &str = "record";
+/// Temporary name of a record that replaces another one.
+const NEW_RECORD_FILE: &str = "record.new";
+/// Name of the record once the workspace is being removed. Renaming it needs no disk space.
+const REMOVING_FILE: &str = "removing";
 
 /// State of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Unique id, never reused, unlike the name.
+    /// Unique id. Unlike the name, it is never reused.
     pub uid: String,
     /// Progress of a reset or removal.
     pub phase: Phase,
@@ -33,15 +33,15 @@ pub struct Record {
     /// Generation before the last reset; removed by the next reset, or with the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub former: Option<Generation>,
-    /// Last snapshot that was committed.
+    /// Last snapshot that was committed from the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<SnapshotId>,
     /// Last snapshot of the former generation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub former_last: Option<SnapshotId>,
-    /// Pin of the former base after a reset in place; to be removed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spare: Option<PinId>,
+    /// Pin of the former base during a reset in place; removed when the reset is complete.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "spare")]
+    pub former_pin: Option<PinId>,
 }
 
 /// Progress of a reset or removal.
@@ -50,80 +50,89 @@ pub struct Record {
 pub enum Phase {
     /// No operation is in progress.
     Ready,
-    /// Reset in progress: users may still see the former generation; without one, the content is between two
-    /// snapshots.
+    /// Reset in progress: processes may still use the former generation. If there is no former
+    /// generation, the reset is in place and the content may be a mix of two snapshots.
     Switching,
     /// Removal in progress.
     Removing,
 }
 
-/// A directory of a workspace, from one reset to the next.
+/// Directory of a workspace between two resets that replaced the directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Generation {
     /// Number, from 1.
     pub number: u32,
-    /// Provider that made it.
-    pub provider: Kind,
-    /// Snapshot that it was made from.
+    /// Provider that created it.
+    pub provider: ProviderKind,
+    /// Base snapshot; `None` if the workspace was created empty.
     pub base: Option<SnapshotId>,
-    /// Pin that keeps the base in the store.
+    /// Pin of the base snapshot.
     pub pin: Option<PinId>,
     /// Layers below it, lowest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<String>,
-    /// User id of a sandbox's own user to whom its files are shown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub user: Option<u32>,
+    /// UID that owns the files inside the sandbox; `None` if the mount is not idmapped.
+    #[serde(rename = "user", default, skip_serializing_if = "Option::is_none")]
+    pub idmap_uid: Option<u32>,
     /// Owner of the workspace, for fair scheduling of background writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
 }
 
 impl Generation {
-    /// Returns the first generation of a workspace, not made yet.
-    pub(crate) fn first(provider: Kind, base: Option<SnapshotId>) -> Self {
+    /// Returns the first generation of a workspace, whose directory does not exist yet.
+    pub(crate) fn first(provider: ProviderKind, base: Option<SnapshotId>) -> Self {
         let (layers, pin) = (Vec::new(), base.map(|_| PinId::generate()));
-        Self { number: 1, provider, base, pin, layers, user: None, owner: None }
+        Self { number: 1, provider, base, pin, layers, idmap_uid: None, owner: None }
     }
 
-    /// Returns the next generation, not made yet.
-    pub(crate) fn next(&self, provider: Kind, base: Option<SnapshotId>) -> Self {
-        let (number, user, owner) = (self.number + 1, self.user, self.owner.clone());
-        Self { number, user, owner, ..Self::first(provider, base) }
+    /// Returns the next generation, whose directory does not exist yet.
+    pub(crate) fn next(&self, provider: ProviderKind, base: Option<SnapshotId>) -> Self {
+        let (number, idmap_uid, owner) = (self.number + 1, self.idmap_uid, self.owner.clone());
+        Self { number, idmap_uid, owner, ..Self::first(provider, base) }
     }
 }
 
 impl Record {
-    /// Creates the record of a complete workspace.
+    /// Creates the record of a workspace with a new unique id.
     pub(crate) fn new(current: Generation) -> Self {
         let uid = uuid::Uuid::now_v7().to_string();
-        Self { uid, phase: Phase::Ready, current, former: None, last: None, former_last: None, spare: None }
+        Self {
+            uid,
+            phase: Phase::Ready,
+            current,
+            former: None,
+            last: None,
+            former_last: None,
+            former_pin: None,
+        }
     }
 
     /// Reads the record in a workspace's directory.
     pub(crate) fn read(directory: &Path) -> Result<Self> {
-        match Self::read_from(&directory.join(NAME)) {
+        match Self::read_from(&directory.join(RECORD_FILE)) {
             Err(WorkspaceError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                let record = Self::read_from(&directory.join(REMOVING));
+                let record = Self::read_from(&directory.join(REMOVING_FILE));
                 record.map(|record| Self { phase: Phase::Removing, ..record })
             }
             record => record,
         }
     }
 
-    /// Returns the pins that keep its bases in the store.
+    /// Returns the pins of all base snapshots.
     pub(crate) fn pins(&self) -> impl Iterator<Item = PinId> {
-        let of_generations = self.former.iter().chain([&self.current]).filter_map(|one| one.pin);
-        of_generations.chain(self.spare)
+        let of_generations =
+            self.former.iter().chain([&self.current]).filter_map(|generation| generation.pin);
+        of_generations.chain(self.former_pin)
     }
 
     fn read_from(path: &Path) -> Result<Self> {
         let text = fs::read(path).context("read", path)?;
-        serde_json::from_slice(&text).map_err(io::Error::from).context("understand", path)
+        serde_json::from_slice(&text).map_err(io::Error::from).context("parse", path)
     }
 
     pub(crate) fn write(&self, directory: &Path) -> Result<()> {
-        let (path, new) = (directory.join(NAME), directory.join(NEW));
+        let (path, new) = (directory.join(RECORD_FILE), directory.join(NEW_RECORD_FILE));
         let text = serde_json::to_vec(self).map_err(io::Error::from).context("write", &path)?;
         let written = fs::write(&new, text).context("write", &new);
         let written = written.and_then(|()| fs::rename(&new, &path).context("replace", &path));
@@ -133,21 +142,21 @@ impl Record {
         written
     }
 
-    /// Records that the workspace is being removed.
-    pub(crate) fn remove(directory: &Path) -> Result<()> {
-        let path = directory.join(NAME);
-        match fs::rename(&path, directory.join(REMOVING)) {
-            // Already recorded.
+    /// Records that the workspace is being removed, by renaming its record.
+    pub(crate) fn mark_removing(directory: &Path) -> Result<()> {
+        let path = directory.join(RECORD_FILE);
+        match fs::rename(&path, directory.join(REMOVING_FILE)) {
+            // Already renamed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             renamed => renamed.context("rename", &path),
         }
     }
 
     /// Returns true if no record was ever written in a workspace's directory.
-    pub(crate) fn is_unwritten(directory: &Path) -> Result<bool> {
-        for name in [NAME, REMOVING] {
+    pub(crate) fn is_missing(directory: &Path) -> Result<bool> {
+        for name in [RECORD_FILE, REMOVING_FILE] {
             let path = directory.join(name);
-            if path.try_exists().context("look for", &path)? {
+            if path.try_exists().context("stat", &path)? {
                 return Ok(false);
             }
         }
@@ -164,29 +173,29 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let generation = Generation {
             number: 1,
-            provider: Kind::Overlay,
+            provider: ProviderKind::Overlay,
             base: Some(SnapshotId::generate()),
             pin: None,
             layers: vec!["x".to_owned()],
-            user: Some(7),
+            idmap_uid: Some(7),
             owner: Some("alice".to_owned()),
         };
         let record = Record {
             uid: "a".to_owned(),
             phase: Phase::Switching,
             former: Some(generation.clone()),
-            current: Generation { number: 2, provider: Kind::Copy, ..generation },
+            current: Generation { number: 2, provider: ProviderKind::Copy, ..generation },
             last: None,
             former_last: Some(SnapshotId::generate()),
-            spare: None,
+            former_pin: None,
         };
-        assert!(Record::is_unwritten(home.path()).unwrap());
+        assert!(Record::is_missing(home.path()).unwrap());
         record.write(home.path()).unwrap();
         assert_eq!(Record::read(home.path()).unwrap(), record);
-        assert!(!Record::is_unwritten(home.path()).unwrap());
-        Record::remove(home.path()).unwrap();
+        assert!(!Record::is_missing(home.path()).unwrap());
+        Record::mark_removing(home.path()).unwrap();
         assert_eq!(Record::read(home.path()).unwrap(), Record { phase: Phase::Removing, ..record });
-        fs::write(home.path().join(NAME), "{").unwrap();
-        assert!(Record::read(home.path()).unwrap_err().to_string().contains("understand"));
+        fs::write(home.path().join(RECORD_FILE), "{").unwrap();
+        assert!(Record::read(home.path()).unwrap_err().to_string().contains("parse"));
     }
 }

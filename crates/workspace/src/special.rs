@@ -1,7 +1,7 @@
-//! Sockets, named pipes and devices of a workspace that is restored in place.
+//! Sockets, named pipes and devices of a workspace that is reset in place.
 //!
-//! Snapshots do not hold them, so they would be lost if the restore is undone. They are moved away first,
-//! removed when the restore is done, and moved back if it is undone.
+//! Snapshots do not hold them, so undoing the reset could not restore them. They are moved away first,
+//! removed when the reset is complete, and moved back if it is undone.
 
 use std::fs;
 use std::io;
@@ -10,67 +10,66 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, renameat};
 use rustix::io::Errno;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::overlay;
 
-use crate::access::Changer;
+use crate::access::DirectoryEditor;
 use crate::error::{Context as _, Result};
 
 /// Special files that were moved away.
-pub(crate) struct Special<'a> {
-    holder: &'a Holder,
-    changer: Changer,
-    /// Agent's directory.
+pub(crate) struct SpecialFiles<'a> {
+    holder: &'a NamespaceHolder,
+    editor: DirectoryEditor,
+    /// The agent's directory.
     tree: &'a Path,
-    /// Directory that holds them meanwhile, each named by its position in `paths`.
+    /// Directory that the files are moved to, each named by its index in `paths`.
     aside: PathBuf,
-    /// Their paths in the agent's directory.
+    /// Original paths in the agent's directory.
     paths: Vec<PathBuf>,
 }
 
-impl<'a> Special<'a> {
+impl<'a> SpecialFiles<'a> {
     /// Moves special files from `tree` into the new directory `aside` on the same file system. If one cannot
     /// be moved, all are moved back.
-    pub(crate) fn set_aside(
-        holder: &'a Holder,
+    pub(crate) fn move_aside(
+        holder: &'a NamespaceHolder,
         tree: &'a Path,
         aside: PathBuf,
         paths: Vec<PathBuf>,
     ) -> Result<Self> {
-        let special = Self { holder, changer: Changer::new(holder), tree, aside, paths };
-        // Left by a killed restore, which this one finishes.
+        let special = Self { holder, editor: DirectoryEditor::new(holder), tree, aside, paths };
+        // Remove files left by a killed reset, which this reset repeats.
         special.clear()?;
         if special.paths.is_empty() {
             return Ok(special);
         }
-        fs::create_dir(&special.aside).context("make", &special.aside)?;
-        match special.each(&|directory, name, aside| renameat(directory, name, CWD, aside)) {
+        fs::create_dir(&special.aside).context("create", &special.aside)?;
+        match special.rename_each(&|directory, name, aside| renameat(directory, name, CWD, aside)) {
             Ok(()) => Ok(special),
             Err(error) => {
-                special.put_back()?;
+                special.move_back()?;
                 Err(error)
             }
         }
     }
 
-    /// Moves them back.
-    pub(crate) fn put_back(self) -> Result<()> {
-        self.each(&|directory, name, aside| renameat(CWD, aside, directory, name))?;
+    pub(crate) fn move_back(self) -> Result<()> {
+        self.rename_each(&|directory, name, aside| renameat(CWD, aside, directory, name))?;
         self.clear()
     }
 
-    /// Removes them.
     pub(crate) fn remove(self) -> Result<()> {
         self.clear()
     }
 
-    /// Moves each between its directory and `aside`. Missing ones are ignored.
-    fn each(&self, rename: &dyn Fn(BorrowedFd<'_>, &Path, &Path) -> Result<(), Errno>) -> Result<()> {
+    /// Calls `rename` for each file with its directory, its name and its path in `aside`. Missing files are
+    /// ignored.
+    fn rename_each(&self, rename: &dyn Fn(BorrowedFd<'_>, &Path, &Path) -> Result<(), Errno>) -> Result<()> {
         for (number, path) in self.paths.iter().enumerate() {
             let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { continue };
             let aside = self.aside.join(number.to_string());
             let work = |directory: BorrowedFd<'_>| rename(directory, Path::new(name), &aside);
-            match self.changer.change(self.tree, parent, &work) {
+            match self.editor.change(self.tree, parent, &work) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 moved => moved.context("move", &self.tree.join(path))?,
             }

@@ -1,6 +1,6 @@
-//! Stand-ins for systems other than Linux: overlays are refused, and layers are whole trees.
+//! Stubs for systems other than Linux: overlays are not supported, and every layer is a whole tree.
 
-/// Reading like any directory: there is no holder whose permissions could be used.
+/// Access with the permissions of this process only: there is no namespace holder.
 pub(crate) mod access {
     use std::io;
     use std::os::fd::{AsFd as _, BorrowedFd};
@@ -9,30 +9,27 @@ pub(crate) mod access {
 
     use rustix::fs::{Mode, OFlags};
     use rustix::io::Errno;
-    use workspace_host::Holder;
+    use workspace_host::NamespaceHolder;
     use workspace_state::DirectoryReader;
     use workspace_state::platform::open_beneath;
 
-    /// Reads with the process's own permissions.
     pub(crate) struct Reader {
         quiescent: bool,
     }
 
     impl Reader {
-        pub(crate) fn new(_holder: &Holder, quiescent: bool) -> Self {
+        pub(crate) fn new(_holder: &NamespaceHolder, quiescent: bool) -> Self {
             Self { quiescent }
         }
     }
 
-    /// Changes directories with the process's own permissions.
-    pub(crate) struct Changer;
+    pub(crate) struct DirectoryEditor;
 
-    impl Changer {
-        pub(crate) fn new(_holder: &Holder) -> Self {
+    impl DirectoryEditor {
+        pub(crate) fn new(_holder: &NamespaceHolder) -> Self {
             Self
         }
 
-        /// Runs `work` on the directory at `path` below `root`. Does not follow a symlink.
         pub(crate) fn change(
             &self,
             root: &Path,
@@ -52,7 +49,7 @@ pub(crate) mod access {
     }
 }
 
-/// Delta layers, which do not exist here: only an overlay can hide removed files.
+/// Delta layers, which are not supported: only an overlay can hide removed files.
 pub(crate) mod delta {
     use std::path::Path;
 
@@ -60,46 +57,43 @@ pub(crate) mod delta {
 
     use crate::error::Result;
 
-    /// Differences between two trees in the form of a layer; there are none.
     pub(crate) enum Delta {}
 
     impl Delta {
-        /// Returns `None`, as if there were too many.
-        pub(crate) fn between(_from: &Tree, _to: &Tree, _most: usize) -> Result<Option<Self>> {
+        /// Returns `None`, as if there were too many differences.
+        pub(crate) fn between(_from: &Tree, _to: &Tree, _max_entries: usize) -> Result<Option<Self>> {
             Ok(None)
         }
 
-        /// Writes it into an empty directory.
         pub(crate) fn write(&self, _directory: &Path, _options: &CheckoutOptions) -> Result<()> {
             match *self {}
         }
     }
 }
 
-/// The overlay provider, which cannot be used. It is never chosen, but a directory from another machine may
-/// have been made by it.
+/// Overlay provider that always fails. It is never selected, but a directory that was copied from another
+/// machine may have workspaces of it.
 pub(crate) mod overlay {
     use std::path::{Path, PathBuf};
 
-    use workspace_host::Holder;
+    use workspace_host::NamespaceHolder;
     use workspace_host::overlay;
     use workspace_state::{NewSnapshot, Store};
 
     use crate::base::Base;
     use crate::current_holder::CurrentHolder;
     use crate::error::{Result, WorkspaceError};
-    use crate::kind::Kind;
     use crate::layers::Layers;
     use crate::lazy_command::LazyCommand;
-    use crate::provider::{Committed, LowerLayers, Present, Provider, WorkspaceDir};
+    use crate::provider::{CommitResult, LowerLayers, Provider, WorkspaceContent, WorkspaceDir};
+    use crate::provider_kind::ProviderKind;
 
-    /// Provider that always fails.
     #[derive(Debug)]
-    pub(crate) struct Overlay {
+    pub(crate) struct OverlayProvider {
         holder: CurrentHolder,
     }
 
-    impl Overlay {
+    impl OverlayProvider {
         pub(crate) fn new(
             _store: &Store,
             holder: &CurrentHolder,
@@ -111,28 +105,26 @@ pub(crate) mod overlay {
             Self { holder: holder.clone() }
         }
 
-        /// Returns false: there is no lazy mount.
         pub(crate) fn unmount_lazy(&self, _is_used: &dyn Fn() -> bool) -> Result<bool> {
             Ok(false)
         }
 
-        /// Returns false: no layer is below an overlay.
-        pub(crate) fn escapes(_holder: &Holder) -> bool {
+        pub(crate) fn escapes(_holder: &NamespaceHolder) -> bool {
             false
         }
     }
 
     fn needs_linux() -> WorkspaceError {
         let reason = "overlays need Linux; clone and copy work here".to_owned();
-        WorkspaceError::Provider { provider: Kind::Overlay, reason }
+        WorkspaceError::Provider { provider: ProviderKind::Overlay, reason }
     }
 
-    impl Provider for Overlay {
-        fn kind(&self) -> Kind {
-            Kind::Overlay
+    impl Provider for OverlayProvider {
+        fn kind(&self) -> ProviderKind {
+            ProviderKind::Overlay
         }
 
-        fn make(&self, _dir: &WorkspaceDir, _base: &Base) -> Result<LowerLayers> {
+        fn create(&self, _dir: &WorkspaceDir, _base: &Base) -> Result<LowerLayers> {
             Err(needs_linux())
         }
 
@@ -140,11 +132,11 @@ pub(crate) mod overlay {
             dir.join("mount")
         }
 
-        fn revive(&self, _dir: &WorkspaceDir, _base: &Base, _layers: &[String]) -> Result<LowerLayers> {
+        fn remount(&self, _dir: &WorkspaceDir, _base: &Base, _layers: &[String]) -> Result<LowerLayers> {
             Err(needs_linux())
         }
 
-        fn present(&self, _dir: &WorkspaceDir, _base: &Base, _quiescent: bool) -> Result<Present> {
+        fn content(&self, _dir: &WorkspaceDir, _base: &Base, _quiescent: bool) -> Result<WorkspaceContent> {
             Err(needs_linux())
         }
 
@@ -154,15 +146,15 @@ pub(crate) mod overlay {
             _base: &Base,
             _new: NewSnapshot,
             _quiescent: bool,
-        ) -> Result<Committed> {
+        ) -> Result<CommitResult> {
             Err(needs_linux())
         }
 
-        fn own(&self, dir: &WorkspaceDir) -> PathBuf {
+        fn private_dir(&self, dir: &WorkspaceDir) -> PathBuf {
             dir.join("upper")
         }
 
-        fn clear(&self, _dir: &WorkspaceDir) -> Result<()> {
+        fn unmount(&self, _dir: &WorkspaceDir) -> Result<()> {
             Ok(())
         }
 

@@ -1,9 +1,9 @@
 //! Reads changes from the upper directory of an overlay.
 //!
-//! Entries in it are new or changed; a character device 0:0 (a *whiteout*) marks a removed one; an *opaque*
-//! directory hides the one below it, and a *redirect* names the lower directory that a renamed one had.
-//! Everything else is as in the base. Entries are opened one by one from open directories, never through a
-//! symlink, and their type is checked on the open file.
+//! Entries in it are new or changed. A character device 0:0 (a *whiteout*) marks a removed entry. An *opaque*
+//! directory hides the directory of the base below it, and a *redirect* is the path in the base of a renamed
+//! directory. All other entries are as in the base. Entries are opened one by one from open directories,
+//! never through a symlink, and their type is checked on the open file.
 
 mod links;
 
@@ -15,12 +15,12 @@ use std::rc::Rc;
 
 use rustix::fs::{FileType, OFlags, RawDir, Stat, fgetxattr, fstat};
 use rustix::io::Errno;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::overlay::{self, Xattrs as OverlayXattrs};
 use workspace_state::{
     AddOutcome, Attributes, DEPTH_MAX, DirectoryNode, DirectoryReader, Entry, FileToAdd, Node, SkipReason,
     Skipped, SkippedEntries, StatFingerprint, Store, StoreError, Timestamp, Tree, TreeError, VirtualTree,
-    WalkUsage, unescape_attributes, xattrs_size,
+    WalkUsage, unescape_xattrs, xattrs_size,
 };
 
 use crate::access::Access;
@@ -28,9 +28,9 @@ use crate::base::Base;
 use crate::error::{Context as _, Result, WorkspaceError};
 use crate::index::Index;
 
-use links::{Linked, Names};
+use links::{AddedLink, HardLinkNames};
 
-/// Files of one directory that are read before their memory is counted.
+/// Maximum number of files that are read before their memory is counted.
 const ADD_BATCH: usize = 256;
 
 /// Content of a workspace, read from its upper directory.
@@ -38,36 +38,37 @@ pub(crate) struct Upper {
     pub(crate) tree: VirtualTree,
     pub(crate) skipped: Vec<Skipped>,
     pub(crate) skipped_count: u64,
-    /// Files whose fingerprint would change with any later change.
+    /// Fingerprints of files that would change with any later change of the file.
     pub(crate) files: Vec<(Vec<u8>, StatFingerprint)>,
 }
 
 /// Parameters for reading an upper directory.
 pub(crate) struct Scan<'a> {
     pub(crate) store: &'a Store,
-    pub(crate) holder: &'a Holder,
+    pub(crate) holder: &'a NamespaceHolder,
     pub(crate) access: &'a Access,
     pub(crate) base: &'a Base,
     pub(crate) upper: &'a Path,
-    /// Unique name, to tell hard links of this directory from those of any other.
+    /// Unique name of the workspace, to distinguish its hard links from those of others.
     pub(crate) name: &'a str,
     pub(crate) index: &'a Index,
     pub(crate) quiescent: bool,
 }
 
-/// A directory of the upper one, and the directory of the base below it.
-struct Below {
+/// Open directory inside the upper one.
+struct UpperDirectory {
     fd: Rc<OwnedFd>,
     path: Vec<u8>,
+    /// Directory of the base below it.
     base: Option<Rc<DirectoryNode>>,
     depth: usize,
 }
 
-/// A queued directory: a name in another one.
-struct Waiting {
+/// Directory that is to be opened and read.
+struct QueuedDirectory {
     name: Vec<u8>,
-    within: Rc<OwnedFd>,
-    /// Base of the parent directory.
+    parent: Rc<OwnedFd>,
+    /// Directory of the base below the parent.
     base: Option<Rc<DirectoryNode>>,
     path: Vec<u8>,
     depth: usize,
@@ -87,11 +88,11 @@ impl Scan<'_> {
             Some(id) => self.store.restore(&id)?,
             None => self.store.empty_tree()?,
         };
-        let known = match self.index.snapshot {
+        let last_commit = match self.index.snapshot {
             Some(id) => self.store.find_snapshot(&id)?,
             None => None,
         };
-        let known = known.map(|snapshot| Tree::of_snapshot(self.store, &snapshot)).transpose()?;
+        let last_commit = last_commit.map(|snapshot| Tree::of_snapshot(self.store, &snapshot)).transpose()?;
         let root = self.access.open_root(self.upper).context("open", self.upper)?;
         let base = match self.base.tree.root().node {
             Node::Directory(node) => Some(Rc::new(node)),
@@ -100,16 +101,16 @@ impl Scan<'_> {
         let walk = Walk {
             scan: self,
             tree,
-            known,
+            last_commit,
             usage: WalkUsage::new(self.store.walk_limits()),
             skipped: SkippedEntries::default(),
             files: Vec::new(),
             linked: HashMap::new(),
             names: HashMap::new(),
-            waiting: Vec::new(),
+            queue: Vec::new(),
             directories: Vec::new(),
         };
-        walk.run(&Below { fd: Rc::new(root), path: Vec::new(), base, depth: 0 })
+        walk.run(&UpperDirectory { fd: Rc::new(root), path: Vec::new(), base, depth: 0 })
     }
 
     /// Fails if the operation is cancelled.
@@ -139,10 +140,10 @@ impl DirectoryReader for Scan<'_> {
         self.access.open_file(directory, name)
     }
 
-    fn attributes(&self, file: BorrowedFd<'_>) -> io::Result<workspace_state::Xattrs> {
-        let xattrs = self.access.attributes(file)?;
+    fn xattrs(&self, file: BorrowedFd<'_>) -> io::Result<workspace_state::Xattrs> {
+        let xattrs = self.access.xattrs(file)?;
         Ok(match self.overlay_xattrs() {
-            OverlayXattrs::User => unescape_attributes(xattrs),
+            OverlayXattrs::User => unescape_xattrs(xattrs),
             OverlayXattrs::Trusted => xattrs,
         })
     }
@@ -152,37 +153,37 @@ impl DirectoryReader for Scan<'_> {
     }
 }
 
-/// A file that is to be read.
-struct Unread {
+/// File that must be read.
+struct FileToRead {
     file: FileToAdd,
     fingerprint: StatFingerprint,
-    /// Set if its label is that of the base.
-    kept: bool,
+    /// Set if it keeps the label that it has in the base.
+    keeps_label: bool,
 }
 
 struct Walk<'a> {
     scan: &'a Scan<'a>,
     tree: VirtualTree,
     /// Tree of the last commit of this workspace.
-    known: Option<Tree>,
+    last_commit: Option<Tree>,
     usage: WalkUsage,
     skipped: SkippedEntries,
     files: Vec<(Vec<u8>, StatFingerprint)>,
-    /// By inode. Other names of these files need not be read or looked up.
-    linked: HashMap<u64, Linked>,
-    /// By inode: all names of hard-linked files.
-    names: HashMap<u64, Names>,
-    /// Directories are queued instead of recursing: an agent's may be too deep for the stack.
-    waiting: Vec<Waiting>,
+    /// Added hard-linked files by inode, whose other names need not be read.
+    linked: HashMap<u64, AddedLink>,
+    /// All names of hard-linked files by inode.
+    names: HashMap<u64, HardLinkNames>,
+    /// Directories are queued because those of an agent may be too deep for recursion.
+    queue: Vec<QueuedDirectory>,
     /// Directories that were read, parents first.
     directories: Vec<(Vec<u8>, Attributes)>,
 }
 
 impl Walk<'_> {
-    fn run(mut self, root: &Below) -> Result<Upper> {
-        self.directory(root)?;
-        while let Some(next) = self.waiting.pop() {
-            self.below(next)?;
+    fn run(mut self, root: &UpperDirectory) -> Result<Upper> {
+        self.read_directory(root)?;
+        while let Some(next) = self.queue.pop() {
+            self.read_queued(next)?;
         }
         self.unify_labels()?;
         // Children first, when everything is added: adding entries to a directory changes its time.
@@ -194,15 +195,15 @@ impl Walk<'_> {
         Ok(Upper { tree: self.tree, skipped, skipped_count, files: self.files })
     }
 
-    fn directory(&mut self, at: &Below) -> Result<()> {
+    fn read_directory(&mut self, at: &UpperDirectory) -> Result<()> {
         let scan = self.scan;
-        let stat = fstat(&at.fd).context("look at", &scan.full_path(&at.path))?;
+        let stat = fstat(&at.fd).context("stat", &scan.full_path(&at.path))?;
         let xattrs =
-            scan.attributes(at.fd.as_fd()).context("read the attributes of", &scan.full_path(&at.path))?;
+            scan.xattrs(at.fd.as_fd()).context("read the attributes of", &scan.full_path(&at.path))?;
         self.usage.add_metadata(xattrs_size(&xattrs))?;
         let mut files = Vec::new();
         for name in self.list(at)? {
-            self.entry(at, &name, &mut files)?;
+            self.read_entry(at, &name, &mut files)?;
         }
         self.add_unread(at, files)?;
         let modified = Some(Timestamp(fingerprint(&stat).mtime));
@@ -211,9 +212,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Returns the names in a directory, sorted. Each is counted with the path that is going to be held in
-    /// memory.
-    fn list(&self, at: &Below) -> Result<Vec<Vec<u8>>> {
+    /// Returns the names in a directory, sorted. Counts the memory of their paths.
+    fn list(&self, at: &UpperDirectory) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
         let mut buffer = Vec::with_capacity(32 << 10);
         let mut entries = RawDir::new(&at.fd, buffer.spare_capacity_mut());
@@ -230,33 +230,39 @@ impl Walk<'_> {
         Ok(names)
     }
 
-    fn entry(&mut self, at: &Below, name: &[u8], files: &mut Vec<Unread>) -> Result<()> {
+    fn read_entry(&mut self, at: &UpperDirectory, name: &[u8], files: &mut Vec<FileToRead>) -> Result<()> {
         self.scan.check_cancelled()?;
         let path = join(&at.path, name);
-        let found = self.scan.stat(at.fd.as_fd(), name).context("look at", &self.scan.full_path(&path))?;
+        let found = self.scan.stat(at.fd.as_fd(), name).context("stat", &self.scan.full_path(&path))?;
         let Some(stat) = found else { return Ok(()) };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::CharacterDevice if stat.st_rdev == 0 => self.remove(&path),
             FileType::Directory => {
-                let (within, base) = (Rc::clone(&at.fd), at.base.clone());
-                self.waiting.push(Waiting { name: name.to_vec(), within, base, path, depth: at.depth + 1 });
+                let (parent, base) = (Rc::clone(&at.fd), at.base.clone());
+                self.queue.push(QueuedDirectory {
+                    name: name.to_vec(),
+                    parent,
+                    base,
+                    path,
+                    depth: at.depth + 1,
+                });
                 Ok(())
             }
             FileType::RegularFile => {
                 let (fingerprint, is_linked) = (fingerprint(&stat), stat.st_nlink > 1);
-                let kept = self.kept_label(at, name, fingerprint)?;
+                let label = self.unchanged_label(at, name, fingerprint)?;
                 if is_linked {
-                    self.add_name(&path, fingerprint, kept)?;
+                    self.add_name(&path, fingerprint, label)?;
                 }
-                if kept.is_none() && is_linked && self.add_if_linked(&path, fingerprint)? {
+                if label.is_none() && is_linked && self.add_if_linked(&path, fingerprint)? {
                     return Ok(());
                 }
                 if self.add_if_unchanged(&path, fingerprint)? {
                     return if is_linked { self.record_linked(&path, fingerprint) } else { Ok(()) };
                 }
-                let link = kept.or_else(|| is_linked.then(|| self.label(stat.st_ino)));
+                let link = label.or_else(|| is_linked.then(|| self.label(stat.st_ino)));
                 let file = FileToAdd { name: name.to_vec(), path, link };
-                files.push(Unread { file, fingerprint, kept: kept.is_some() });
+                files.push(FileToRead { file, fingerprint, keeps_label: label.is_some() });
                 Ok(())
             }
             FileType::Symlink => self.symlink(at, name, &path, &stat),
@@ -267,7 +273,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Removes the base's entry.
+    /// Removes the entry of the base.
     fn remove(&mut self, path: &[u8]) -> Result<()> {
         if self.tree.exists(path)? {
             self.tree.remove(path)?;
@@ -281,15 +287,15 @@ impl Walk<'_> {
         self.skipped.push(Skipped { path, reason });
     }
 
-    fn below(&mut self, next: Waiting) -> Result<()> {
+    fn read_queued(&mut self, next: QueuedDirectory) -> Result<()> {
         let (scan, path) = (self.scan, next.path.as_slice());
         if next.depth > DEPTH_MAX {
             return Err(WorkspaceError::TooDeep { path: next.path });
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let fd = match scan.access.open(next.within.as_fd(), &next.name, flags) {
+        let fd = match scan.access.open(next.parent.as_fd(), &next.name, flags) {
             Ok(fd) => fd,
-            // Removed or replaced meanwhile.
+            // Removed or replaced during the scan.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error).context("open", &scan.full_path(path)),
         };
@@ -307,14 +313,14 @@ impl Walk<'_> {
             Node::Directory(node) => Some(Rc::new(node)),
             _ => None,
         });
-        let Waiting { within, path, depth, .. } = next;
-        // Closed before descending, unless it has other subdirectories.
-        drop(within);
-        self.directory(&Below { fd: Rc::new(fd), path, base, depth })
+        let QueuedDirectory { parent, path, depth, .. } = next;
+        // Closes the parent before descending, unless other queued directories need it.
+        drop(parent);
+        self.read_directory(&UpperDirectory { fd: Rc::new(fd), path, base, depth })
     }
 
-    /// Returns the entry of the base below a directory.
-    fn base_of(&self, next: &Waiting, overlay_flags: &OverlayFlags) -> Result<Option<Entry>> {
+    /// Returns the entry of the base that an upper directory covers.
+    fn base_of(&self, next: &QueuedDirectory, overlay_flags: &OverlayFlags) -> Result<Option<Entry>> {
         if overlay_flags.opaque {
             return Ok(None);
         }
@@ -337,7 +343,7 @@ impl Walk<'_> {
                 redirect: attribute(fd, &name("redirect"))?,
             },
             OverlayXattrs::User => {
-                let xattrs = self.scan.access.attributes(fd.as_fd())?;
+                let xattrs = self.scan.access.xattrs(fd.as_fd())?;
                 OverlayFlags {
                     opaque: xattrs.get(name("opaque").as_bytes()).is_some_and(is_yes),
                     redirect: None,
@@ -348,16 +354,16 @@ impl Walk<'_> {
 
     /// Adds a file from the last commit if its fingerprint is unchanged. Returns false if it must be read.
     fn add_if_unchanged(&mut self, path: &[u8], fingerprint: StatFingerprint) -> Result<bool> {
-        let Some(known) = &self.known else { return Ok(false) };
+        let Some(last_commit) = &self.last_commit else { return Ok(false) };
         if self.scan.index.files.get(path) != Some(&fingerprint) {
             return Ok(false);
         }
-        let Some(entry) = known.entry(path)?.filter(|entry| matches!(entry.node, Node::File(_))) else {
+        let Some(entry) = last_commit.entry(path)?.filter(|entry| matches!(entry.node, Node::File(_))) else {
             return Ok(false);
         };
         match self.tree.graft(path, &entry) {
             Ok(()) => {}
-            // Its objects were deleted meanwhile: it is read again.
+            // Its objects were deleted since the last commit, so it is read again.
             Err(TreeError::Store(_)) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
@@ -365,10 +371,10 @@ impl Walk<'_> {
         Ok(true)
     }
 
-    fn symlink(&mut self, at: &Below, name: &[u8], path: &[u8], stat: &Stat) -> Result<()> {
+    fn symlink(&mut self, at: &UpperDirectory, name: &[u8], path: &[u8], stat: &Stat) -> Result<()> {
         let target = match self.scan.access.read_link(at.fd.as_fd(), name) {
             Ok(target) => target,
-            // Removed or replaced meanwhile.
+            // Removed or replaced during the scan.
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::INVAL)) => {
                 return Ok(());
             }
@@ -379,23 +385,23 @@ impl Walk<'_> {
         Ok(self.tree.put_symlink(path, target, Some(Timestamp(fingerprint(stat).mtime)))?)
     }
 
-    /// Reads the files of a directory that are not known, hard-linked ones once.
-    fn add_unread(&mut self, at: &Below, unread: Vec<Unread>) -> Result<()> {
+    /// Reads files of a directory, hard-linked ones once.
+    fn add_unread(&mut self, at: &UpperDirectory, unread: Vec<FileToRead>) -> Result<()> {
         let mut seen = HashSet::new();
         let (first, others): (Vec<_>, Vec<_>) = unread.into_iter().partition(|unread| {
-            unread.kept || unread.file.link.is_none() || seen.insert(unread.fingerprint.inode)
+            unread.keeps_label || unread.file.link.is_none() || seen.insert(unread.fingerprint.inode)
         });
         self.add(at, first)?;
-        let mut left = Vec::new();
+        let mut rest = Vec::new();
         for unread in others {
             if !self.add_if_linked(&unread.file.path, unread.fingerprint)? {
-                left.push(unread);
+                rest.push(unread);
             }
         }
-        self.add(at, left)
+        self.add(at, rest)
     }
 
-    fn add(&mut self, at: &Below, unread: Vec<Unread>) -> Result<()> {
+    fn add(&mut self, at: &UpperDirectory, unread: Vec<FileToRead>) -> Result<()> {
         let mut unread = unread.into_iter().map(|unread| unread.file);
         loop {
             let files: Vec<FileToAdd> = unread.by_ref().take(ADD_BATCH).collect();
@@ -406,7 +412,7 @@ impl Walk<'_> {
         }
     }
 
-    fn add_batch(&mut self, at: &Below, files: Vec<FileToAdd>) -> Result<()> {
+    fn add_batch(&mut self, at: &UpperDirectory, files: Vec<FileToAdd>) -> Result<()> {
         let added = self.tree.add_files(at.fd.as_fd(), &files, self.scan)?;
         for (file, added) in files.into_iter().zip(added) {
             match added {

@@ -1,13 +1,13 @@
-//! All workspaces of a directory.
+//! Set of workspaces in one directory.
 //!
 //! ```text
 //! ID/record   state of the workspace
 //! ID/N/       its Nth generation: data of its provider
 //! ```
 //!
-//! Operations on one workspace are serialised; those on several run concurrently. Each operation first
-//! records what it is about to do: if the process is killed, the next one that opens the directory finishes
-//! or undoes it.
+//! Operations on the same workspace are serialised; operations on different workspaces run concurrently. Each
+//! operation records its phase first. If the process is killed, the next process that opens the directory
+//! finishes or undoes the operation.
 
 mod cancellable;
 mod recover;
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::disk_usage::{measure, measure_within};
 use workspace_state::{
     Cancel, CheckoutOptions, Difference, Durability, NewSnapshot, PinId, Skipped, Snapshot, SnapshotId,
@@ -28,26 +28,26 @@ use workspace_state::{
 };
 
 use crate::base::{Base, Materialize};
-use crate::choice::{Choice, Chosen, choose};
-use crate::copy::Copy;
+use crate::copy::CopyProvider;
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result, WorkspaceError};
-use crate::kind::Kind;
-use crate::layers::{Collected, Layers};
+use crate::layers::{LayerGcResult, Layers, UnusedLayers};
 use crate::lazy_command::LazyCommand;
-use crate::overlay::Overlay;
-use crate::provider::{Committed, LowerLayers, Present, Provider, WorkspaceDir};
+use crate::overlay::OverlayProvider;
+use crate::provider::{CommitResult, LowerLayers, Provider, WorkspaceContent, WorkspaceDir};
+use crate::provider_kind::ProviderKind;
 use crate::record::{Generation, Phase, Record};
+use crate::selection::{ProviderPreference, ProviderSelection, select_provider};
 
 pub use cancellable::Cancellable;
-pub use reset::{Prepared, Switched};
+pub use reset::{PreparedReset, ResetResult};
 pub use workspace_host::disk_usage::{Bounds, Usage};
 
-/// Longest name of a workspace, in bytes.
+/// Maximum length of the name of a workspace, in bytes.
 const NAME_MAX: usize = 100;
-/// Directory for the content of workspaces that outlives them.
+/// Directory for the kept content of removed workspaces.
 const KEPT_DIR: &str = "kept";
-/// Directory for generations that are being removed; names of workspaces do not begin with a dot.
+/// Directory for generations that are being removed. Names of workspaces cannot begin with a dot.
 const REMOVED_DIR: &str = ".removed";
 /// Directory for probing overlays.
 const PROBE_DIR: &str = "overlay-probe";
@@ -57,76 +57,76 @@ const PROBE_DIR: &str = "overlay-probe";
 pub struct Options {
     /// Directory of the workspaces.
     pub directory: PathBuf,
-    /// Directory of the layers; on the same file system.
+    /// Directory of the layers, on the same file system.
     pub layers: PathBuf,
-    /// Store of their snapshots.
+    /// Store of the snapshots.
     pub store: Store,
-    /// Holder in whose namespaces overlays are mounted; if sandboxes cannot see such mounts, the reason why.
-    pub holder: Result<Holder, String>,
-    /// User and group id that own the files; `None` for those of this process.
+    /// Namespace holder for overlay mounts, or the reason why sandboxes cannot see such mounts.
+    pub holder: Result<NamespaceHolder, String>,
+    /// UID and GID that own the files; `None` for those of this process.
     pub owner: Option<(u32, u32)>,
     /// Requested provider.
-    pub provider: Choice,
-    /// Command of the lazy mount; without it, files are always written first.
+    pub provider: ProviderPreference,
+    /// Command of the lazy mount; `None` to write all files before a workspace is created.
     pub lazy: Option<LazyCommand>,
-    /// Bytes of the file system that must stay free, a tenth of a small one. Layers are written only if twice
-    /// as many are free.
+    /// Free disk space in bytes that must remain; capped at a tenth of the file system. Layers are written
+    /// only while twice as much is free.
     pub reserve: u64,
 }
 
-/// Description of a workspace that is to be created.
+/// Parameters of a workspace to be created.
 #[derive(Clone, Copy)]
-pub struct New<'a> {
+pub struct NewWorkspace<'a> {
     /// Base snapshot; `None` for an empty directory.
     pub snapshot: Option<SnapshotId>,
     /// Provider; `None` for the default one.
-    pub provider: Option<Kind>,
-    /// Time at which its files are written.
+    pub provider: Option<ProviderKind>,
+    /// Mode of writing the files of the snapshot to disk.
     pub materialize: Materialize,
-    /// User id of a sandbox's own user, to whom mounted files are shown as their owner; `None` for the real
-    /// owner. Stored with the workspace.
-    pub user: Option<u32>,
-    /// Owner, for fair scheduling of background writes. Stored with the workspace.
+    /// UID that owns the files inside the sandbox (idmapped mount); `None` if the mount is not idmapped.
+    /// Stored in the record.
+    pub idmap_uid: Option<u32>,
+    /// Owner of the workspace, for fair scheduling of background writes. Stored in the record.
     pub owner: Option<&'a str>,
-    /// Called with the empty directory in which everything of the workspace is going to be.
+    /// Callback that receives the empty directory of the workspace before anything is written to it.
     pub prepare: &'a dyn Fn(&Path),
 }
 
-impl Default for New<'_> {
+impl Default for NewWorkspace<'_> {
     fn default() -> Self {
         Self {
             snapshot: None,
             provider: None,
             materialize: Materialize::default(),
-            user: None,
+            idmap_uid: None,
             owner: None,
             prepare: &|_| {},
         }
     }
 }
 
-/// A workspace that was created.
+/// Location and provider of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Made {
-    /// Path of the agent's directory in the holder's namespaces.
+pub struct WorkspaceInfo {
+    /// Path of the agent's directory in the mount namespace of the namespace holder.
     pub path: PathBuf,
-    /// Provider that made it.
-    pub provider: Kind,
+    /// Provider of the workspace.
+    pub provider: ProviderKind,
     /// Set if its files are loaded on first read from the lazy mount.
     pub lazy: bool,
 }
 
 /// Differences between a workspace and its base.
 pub struct Changes {
-    /// Base snapshot; `None` if it was made empty.
+    /// Base snapshot; `None` if the workspace was created empty.
     pub base: Option<SnapshotId>,
     /// Content of the base.
     pub before: Tree,
     /// Content of the workspace, as an uncommitted tree.
     pub after: Tree,
-    /// First thousand entries that no snapshot can hold.
+    /// First thousand entries that a snapshot cannot hold, such as sockets.
     pub skipped: Vec<Skipped>,
-    /// Number of all entries that no snapshot can hold.
+    /// Number of all entries that a snapshot cannot hold.
     pub skipped_count: u64,
 }
 
@@ -137,102 +137,109 @@ impl Changes {
     }
 }
 
-/// A workspace that was found when the directory was opened.
+/// Entry in the list of all workspaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct State {
+pub struct WorkspaceEntry {
     /// Name of the workspace.
     pub id: String,
-    /// Its record, or the reason why it cannot be read.
+    /// Record of the workspace, or the reason why it cannot be read.
     pub record: Result<Record, String>,
 }
 
-/// All workspaces of a directory, which one process at a time may use.
+/// Set of workspaces in one directory, which only one process at a time may use.
 #[derive(Debug)]
 pub struct Workspaces {
     directory: PathBuf,
     store: Store,
-    chosen: Chosen,
+    selection: ProviderSelection,
     holder: CurrentHolder,
     layers: Layers,
-    overlay: Overlay,
-    clone: Copy,
-    copy: Copy,
-    live: Mutex<HashMap<String, Arc<Slot>>>,
+    overlay: OverlayProvider,
+    clone: CopyProvider,
+    copy: CopyProvider,
+    slots: Mutex<HashMap<String, Arc<Slot>>>,
 }
 
-/// Slot of a workspace name.
+/// Entry of a workspace name in [`Workspaces::slots`], which serialises operations on the workspace.
 #[derive(Debug, Default)]
 struct Slot {
-    /// `None` while it is being made, and after it is removed. Locked during operations on it.
-    known: Mutex<Option<LiveWorkspace>>,
-    /// Summary that can be read during operations on it.
+    /// `None` while the workspace is being created and after it was removed. Locked during operations on it.
+    workspace: Mutex<Option<LiveWorkspace>>,
+    /// Readable without waiting for operations on the workspace.
     summary: Mutex<Option<Summary>>,
 }
 
-/// Summary of a workspace that is available at any time.
+/// Summary of a workspace as of its last operation.
 #[derive(Debug, Clone)]
 struct Summary {
-    made: Made,
-    /// Directory that is not shared with other workspaces.
-    own: PathBuf,
-    /// Layers below it.
+    info: WorkspaceInfo,
+    /// Directory whose disk usage is charged to the workspace.
+    private_dir: PathBuf,
+    /// Names of the layers below the workspace.
     layers: Vec<String>,
 }
 
 #[derive(Debug)]
 struct LiveWorkspace {
     record: Record,
-    /// Keeps the layers.
+    /// Guard of the layers of the current generation.
     lower: LowerLayers,
-    /// Keeps those of the former generation.
+    /// Guard of the layers of the former generation.
     former: Option<LowerLayers>,
 }
 
 impl Workspaces {
-    /// Opens the workspaces of a directory; recovers those that another process was making or removing when
-    /// it ended.
+    /// Opens the workspaces of a directory, and finishes or undoes the operations of a killed process.
     pub fn open(options: Options) -> Result<Self> {
-        make_private(&options.directory)?;
-        make_private(&options.layers)?;
+        create_private_dir(&options.directory)?;
+        create_private_dir(&options.layers)?;
         let absolute = |path: &Path| fs::canonicalize(path).context("find", path);
         let options = Options {
             directory: absolute(&options.directory)?,
             layers: absolute(&options.layers)?,
             ..options
         };
-        let seen = options.holder.as_ref().map_err(String::as_str);
-        let chosen = choose(&options.directory, seen, options.provider)?;
+        let holder_or_reason = options.holder.as_ref().map_err(String::as_str);
+        let selection = select_provider(&options.directory, holder_or_reason, options.provider)?;
         let Options { directory, store, owner, .. } = options;
-        let holder = options.holder.unwrap_or(Holder::Machine);
-        let escape = Overlay::escapes(&holder);
-        let written = CheckoutOptions { owner, escape, keep_set_id: true, ..CheckoutOptions::default() };
-        let layers = Layers::open(&options.layers, store.clone(), written, options.reserve)?;
+        let holder = options.holder.unwrap_or(NamespaceHolder::Machine);
+        let escape = OverlayProvider::escapes(&holder);
+        let layer_options =
+            CheckoutOptions { owner, escape, keep_set_id: true, ..CheckoutOptions::default() };
+        let layers = Layers::open(&options.layers, store.clone(), layer_options, options.reserve)?;
         let holder = CurrentHolder::new(holder);
-        let files = |shared| Copy {
+        let copy = |reflink| CopyProvider {
             store: store.clone(),
             holder: holder.clone(),
             owner,
             layers: layers.clone(),
-            shared,
+            reflink,
         };
         let this = Self {
-            clone: files(true),
-            copy: files(false),
-            overlay: Overlay::new(&store, &holder, &layers, owner, options.lazy, options.layers.join("view")),
+            clone: copy(true),
+            copy: copy(false),
+            overlay: OverlayProvider::new(
+                &store,
+                &holder,
+                &layers,
+                owner,
+                options.lazy,
+                options.layers.join("view"),
+            ),
             holder,
             layers,
             directory,
             store,
-            chosen,
-            live: Mutex::default(),
+            selection,
+            slots: Mutex::default(),
         };
         this.recover()?;
         Ok(this)
     }
 
     /// Returns the result of probing the providers.
-    pub fn chosen(&self) -> &Chosen {
-        &self.chosen
+    pub fn provider_selection(&self) -> &ProviderSelection {
+        &self.selection
     }
 
     /// Returns the store of the snapshots.
@@ -240,77 +247,89 @@ impl Workspaces {
         &self.store
     }
 
-    /// Returns the holder in whose namespaces mounts are made.
-    pub fn holder(&self) -> Holder {
+    /// Returns the namespace holder that has the mounts of the workspaces.
+    pub fn holder(&self) -> NamespaceHolder {
         self.holder.get()
     }
 
-    /// Sets the holder in whose namespaces mounts are made from now on, after the former one has died.
-    pub fn use_holder(&self, holder: Holder) {
+    /// Replaces the namespace holder after it has died. Later mounts use the new one.
+    pub fn set_holder(&self, holder: NamespaceHolder) {
         self.holder.set(holder);
     }
 
-    /// Creates a workspace.
-    pub fn create(&self, id: &str, new: &New<'_>) -> Result<Made> {
+    /// Creates a workspace. Removes everything again on failure.
+    pub fn create(&self, id: &str, new: &NewWorkspace<'_>) -> Result<WorkspaceInfo> {
         self.create_with(&self.store, id, new)
     }
 
-    fn create_with(&self, store: &Store, id: &str, new: &New<'_>) -> Result<Made> {
+    fn create_with(&self, store: &Store, id: &str, new: &NewWorkspace<'_>) -> Result<WorkspaceInfo> {
         check_name(id)?;
-        let kind = new.provider.unwrap_or(self.chosen.kind);
+        let kind = new.provider.unwrap_or(self.selection.kind);
         self.check_available(kind)?;
         let slot = Arc::new(Slot::default());
-        let mut known = locked(&slot.known);
+        let mut workspace = lock(&slot.workspace);
         {
-            let mut all = self.lock();
-            if all.contains_key(id) {
+            let mut slots = self.lock_slots();
+            if slots.contains_key(id) {
                 return Err(WorkspaceError::Exists { id: id.to_owned() });
             }
-            all.insert(id.to_owned(), Arc::clone(&slot));
+            slots.insert(id.to_owned(), Arc::clone(&slot));
         }
-        let made = self.make(store, id, kind, new);
-        if made.is_err() {
-            self.forget(id, &slot);
+        let created = self.create_on_disk(store, id, kind, new);
+        if created.is_err() {
+            self.remove_slot(id, &slot);
         }
-        let (record, lower) = made?;
-        let made = self.made(id, &record.current, &lower);
-        *locked(&slot.summary) = Some(self.summarize(id, &record, &lower));
-        *known = Some(LiveWorkspace { record, lower, former: None });
-        Ok(made)
+        let (record, lower) = created?;
+        let info = self.info(id, &record.current, &lower);
+        *lock(&slot.summary) = Some(self.summarize(id, &record, &lower));
+        *workspace = Some(LiveWorkspace { record, lower, former: None });
+        Ok(info)
     }
 
-    fn make(&self, store: &Store, id: &str, kind: Kind, new: &New<'_>) -> Result<(Record, LowerLayers)> {
+    fn create_on_disk(
+        &self,
+        store: &Store,
+        id: &str,
+        kind: ProviderKind,
+        new: &NewWorkspace<'_>,
+    ) -> Result<(Record, LowerLayers)> {
         let directory = self.directory.join(id);
         match fs::create_dir(&directory) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 return Err(WorkspaceError::Exists { id: id.to_owned() });
             }
-            made => made.context("make", &directory)?,
+            created => created.context("create", &directory)?,
         }
         let base = Base::new(store, new.snapshot, new.materialize);
         let current = base.as_ref().map_or(None, Base::id);
-        let (user, owner) = (new.user, new.owner.map(str::to_owned));
-        let mut record = Record::new(Generation { user, owner, ..Generation::first(kind, current) });
-        let made = base.and_then(|base| {
+        let (idmap_uid, owner) = (new.idmap_uid, new.owner.map(str::to_owned));
+        let mut record = Record::new(Generation { idmap_uid, owner, ..Generation::first(kind, current) });
+        let lower = base.and_then(|base| {
             (new.prepare)(&directory);
-            self.make_in(id, &directory, &mut record, &base)
+            self.create_first_generation(id, &directory, &mut record, &base)
         });
-        if let Err(error) = &made {
+        if let Err(error) = &lower {
             tracing::debug!(workspace = id, %error, "failed to create workspace");
             self.remove_all(id, Some(&record))?;
         }
-        made.map(|lower| (record, lower))
+        lower.map(|lower| (record, lower))
     }
 
-    /// Makes a workspace and writes its record last: one without a record is removed when the directory is
-    /// opened.
-    fn make_in(&self, id: &str, directory: &Path, record: &mut Record, base: &Base) -> Result<LowerLayers> {
-        let lower = self.make_generation(id, &record.uid, &mut record.current, base)?;
+    /// Creates the first generation and then writes the record. A workspace without a record is incomplete
+    /// and is removed when the directory is opened.
+    fn create_first_generation(
+        &self,
+        id: &str,
+        directory: &Path,
+        record: &mut Record,
+        base: &Base,
+    ) -> Result<LowerLayers> {
+        let lower = self.create_generation(id, &record.uid, &mut record.current, base)?;
         record.write(directory)?;
         Ok(lower)
     }
 
-    fn make_generation(
+    fn create_generation(
         &self,
         id: &str,
         uid: &str,
@@ -319,89 +338,98 @@ impl Workspaces {
     ) -> Result<LowerLayers> {
         self.pin(id, base, generation.pin)?;
         let dir = self.dir(id, uid, generation);
-        fs::create_dir(&dir.root).context("make", &dir.root)?;
-        let lower = self.provider(generation.provider).make(&dir, base)?;
+        fs::create_dir(&dir.root).context("create", &dir.root)?;
+        let lower = self.provider(generation.provider).create(&dir, base)?;
         generation.layers = lower.layers();
         Ok(lower)
     }
 
     fn pin(&self, id: &str, base: &Base, pin: Option<PinId>) -> Result<()> {
         let (Some(snapshot), Some(pin)) = (&base.snapshot, pin) else { return Ok(()) };
-        Ok(self.store.pin_as(pin, snapshot, &self.owner_of_pins(id), Durability::Buffered)?)
+        Ok(self.store.pin_as(pin, snapshot, &self.pin_owner(id), Durability::Buffered)?)
     }
 
-    /// Returns the owner of the pins of a workspace, or the prefix for all workspaces of this directory if
-    /// the name is empty.
-    fn owner_of_pins(&self, id: &str) -> String {
+    /// Returns the owner that is recorded in the pins of a workspace. For an empty id, it is the common
+    /// prefix of the owners of all workspaces in this directory.
+    fn pin_owner(&self, id: &str) -> String {
         format!("workspace {}/{id}", self.directory.display())
     }
 
-    /// Returns a workspace.
-    pub fn get(&self, id: &str) -> Result<Made> {
-        self.summary(id).map(|summary| summary.made)
+    /// Returns the location and provider of a workspace.
+    pub fn get(&self, id: &str) -> Result<WorkspaceInfo> {
+        self.summary(id).map(|summary| summary.info)
     }
 
-    /// Returns the path of a workspace's directory.
+    /// Returns the path of the agent's directory.
     pub fn path(&self, id: &str) -> Result<PathBuf> {
-        self.get(id).map(|made| made.path)
+        self.get(id).map(|info| info.path)
     }
 
     /// Returns the record of a workspace.
     pub fn record(&self, id: &str) -> Result<Record> {
-        self.with(id, |known| Ok(known.record.clone()))
+        self.with_locked(id, |workspace| Ok(workspace.record.clone()))
     }
 
-    /// Computes the differences to its base. `quiescent` means that no process writes to it meanwhile.
+    /// Computes the differences between a workspace and its base. `quiescent` means that no process writes to
+    /// it during the call.
     pub fn changes(&self, id: &str, quiescent: bool) -> Result<Changes> {
         self.changes_with(&self.store, id, quiescent)
     }
 
     fn changes_with(&self, store: &Store, id: &str, quiescent: bool) -> Result<Changes> {
-        self.with_cancel(store.cancel(), id, |known| {
-            let (dir, generation) = (self.current(id, &known.record), &known.record.current);
+        self.with_cancel(store.cancel(), id, |workspace| {
+            let (dir, generation) = (self.current(id, &workspace.record), &workspace.record.current);
             let base = Base::new(store, generation.base, Materialize::default())?;
-            let present = self.provider(generation.provider).present(&dir, &base, quiescent)?;
-            let Present { tree: after, skipped, skipped_count } = present;
+            let content = self.provider(generation.provider).content(&dir, &base, quiescent)?;
+            let WorkspaceContent { tree: after, skipped, skipped_count } = content;
             Ok(Changes { base: generation.base, before: base.tree, after, skipped, skipped_count })
         })
     }
 
-    /// Commits its content as a snapshot, whose parent is the last one, or its base.
-    pub fn commit(&self, id: &str, new: NewSnapshot, quiescent: bool) -> Result<Committed> {
+    /// Commits the content of a workspace as a snapshot. If `new` has no parents, the parent is the last
+    /// snapshot of the workspace, or else its base.
+    pub fn commit(&self, id: &str, new: NewSnapshot, quiescent: bool) -> Result<CommitResult> {
         self.commit_with(&self.store, id, new, quiescent)
     }
 
-    fn commit_with(&self, store: &Store, id: &str, new: NewSnapshot, quiescent: bool) -> Result<Committed> {
-        self.with_cancel(store.cancel(), id, |known| {
-            let (dir, generation) = (self.current(id, &known.record), &known.record.current);
+    fn commit_with(
+        &self,
+        store: &Store,
+        id: &str,
+        new: NewSnapshot,
+        quiescent: bool,
+    ) -> Result<CommitResult> {
+        self.with_cancel(store.cancel(), id, |workspace| {
+            let (dir, generation) = (self.current(id, &workspace.record), &workspace.record.current);
             let base = Base::new(store, generation.base, Materialize::default())?;
-            let new = self.with_parent(known, new)?;
+            let new = self.with_parent(workspace, new)?;
             let provider = self.provider(generation.provider);
             let committed = provider.commit(&dir, &base, new, quiescent)?;
-            known.record.last = Some(committed.snapshot.id);
-            // Losing this only affects the parent of the next commit: the snapshot exists.
-            if let Err(error) = known.record.write(&self.directory.join(id)) {
+            workspace.record.last = Some(committed.snapshot.id);
+            // The snapshot exists. A lost record only affects the parent of the next commit.
+            if let Err(error) = workspace.record.write(&self.directory.join(id)) {
                 tracing::warn!(workspace = id, %error, "failed to record the last snapshot of the workspace");
             }
             Ok(committed)
         })
     }
 
-    /// Undoes a commit that was not reported to anybody: removes the snapshot and restores the parent of the
-    /// next one.
+    /// Undoes a commit that no client has seen: removes the snapshot and restores the parent of the next
+    /// commit.
     pub fn uncommit(&self, id: &str, snapshot: &Snapshot) -> Result<()> {
-        let forgotten = self.with(id, |known| {
-            if known.record.last != Some(snapshot.id) {
+        let undone = self.with_locked(id, |workspace| {
+            if workspace.record.last != Some(snapshot.id) {
                 return Ok(());
             }
-            known.record.last = snapshot.parents.first().copied();
-            // A full disk may be the reason for undoing it. The next commit skips a missing snapshot.
-            if let Err(error) = known.record.write(&self.directory.join(id)) {
+            workspace.record.last = snapshot.parents.first().copied();
+            // Not fatal: the commit may be undone because the disk is full, and the next commit skips a
+            // missing parent.
+            if let Err(error) = workspace.record.write(&self.directory.join(id)) {
                 tracing::warn!(workspace = id, %error, "failed to record an undone commit of the workspace");
             }
             Ok(())
         });
-        match forgotten {
+        match undone {
             Ok(()) | Err(WorkspaceError::NotFound { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -409,11 +437,11 @@ impl Workspaces {
         Ok(())
     }
 
-    fn with_parent(&self, known: &LiveWorkspace, new: NewSnapshot) -> Result<NewSnapshot> {
+    fn with_parent(&self, workspace: &LiveWorkspace, new: NewSnapshot) -> Result<NewSnapshot> {
         if !new.parents.is_empty() {
             return Ok(new);
         }
-        for id in known.record.last.iter().chain(&known.record.current.base) {
+        for id in workspace.record.last.iter().chain(&workspace.record.current.base) {
             if self.store.find_snapshot(id)?.is_some() {
                 return Ok(NewSnapshot { parents: vec![*id], ..new });
             }
@@ -424,61 +452,60 @@ impl Workspaces {
     /// Removes a workspace with everything in it, if it exists.
     pub fn cleanup(&self, id: &str) -> Result<()> {
         check_name(id)?;
-        // An unusable one may have been reported, and can be removed too. The slot prevents its creation
-        // meanwhile.
-        let slot = Arc::clone(self.lock().entry(id.to_owned()).or_default());
-        let mut known = locked(&slot.known);
-        // Another thread may have removed it, and it may have been created again.
-        if !self.lock().get(id).is_some_and(|now| Arc::ptr_eq(now, &slot)) {
+        // A workspace without a usable record has no slot. The new slot prevents another thread from creating
+        // a workspace with the same name during the removal.
+        let slot = Arc::clone(self.lock_slots().entry(id.to_owned()).or_default());
+        let mut workspace = lock(&slot.workspace);
+        // Another thread may have removed the workspace and created a new one.
+        if !self.lock_slots().get(id).is_some_and(|current| Arc::ptr_eq(current, &slot)) {
             return Ok(());
         }
         let directory = self.directory.join(id);
-        Record::remove(&directory)?;
-        if let Some(known) = known.as_mut() {
-            known.record.phase = Phase::Removing;
+        Record::mark_removing(&directory)?;
+        if let Some(workspace) = workspace.as_mut() {
+            workspace.record.phase = Phase::Removing;
         }
-        self.remove_all(id, known.as_ref().map(|known| &known.record))?;
-        *known = None;
-        *locked(&slot.summary) = None;
-        self.forget(id, &slot);
+        self.remove_all(id, workspace.as_ref().map(|workspace| &workspace.record))?;
+        *workspace = None;
+        *lock(&slot.summary) = None;
+        self.remove_slot(id, &slot);
         Ok(())
     }
 
-    /// Removes a slot, unless the name has another one by now.
-    fn forget(&self, id: &str, slot: &Arc<Slot>) {
-        let mut all = self.lock();
-        if all.get(id).is_some_and(|now| Arc::ptr_eq(now, slot)) {
-            all.remove(id);
+    /// Removes a slot, unless it was replaced.
+    fn remove_slot(&self, id: &str, slot: &Arc<Slot>) {
+        let mut slots = self.lock_slots();
+        if slots.get(id).is_some_and(|current| Arc::ptr_eq(current, slot)) {
+            slots.remove(id);
         }
     }
 
-    /// Mounts a workspace whose mount is gone, after a reboot or the death of its holder. The caller
-    /// guarantees that the former mount is not in use any more: two overlays with one upper directory corrupt
-    /// each other.
-    pub fn revive(&self, id: &str) -> Result<Made> {
-        self.with(id, |known| {
-            let dir = self.current(id, &known.record);
-            let generation = &mut known.record.current;
+    /// Mounts a workspace again after a reboot or the death of the namespace holder. The caller guarantees
+    /// that no process uses the former mount: two overlays with the same upper directory corrupt each other.
+    pub fn remount(&self, id: &str) -> Result<WorkspaceInfo> {
+        self.with_locked(id, |workspace| {
+            let dir = self.current(id, &workspace.record);
+            let generation = &mut workspace.record.current;
             let base = self.base(generation)?;
-            known.lower = self.provider(generation.provider).revive(&dir, &base, &generation.layers)?;
-            generation.layers = known.lower.layers();
-            known.record.write(&self.directory.join(id))?;
-            Ok(self.made(id, &known.record.current, &known.lower))
+            workspace.lower = self.provider(generation.provider).remount(&dir, &base, &generation.layers)?;
+            generation.layers = workspace.lower.layers();
+            workspace.record.write(&self.directory.join(id))?;
+            Ok(self.info(id, &workspace.record.current, &workspace.lower))
         })
     }
 
-    /// Removes a workspace, but keeps its content in a directory, whose path is returned. Returns `None` if
-    /// the content is spread over layers: then nothing is changed.
-    pub fn keep(&self, id: &str) -> Result<Option<PathBuf>> {
+    /// Removes a workspace, but moves its content to a directory that is kept, and returns its path. Returns
+    /// `None` and changes nothing for an overlay, whose content is spread over layers.
+    pub fn keep_content(&self, id: &str) -> Result<Option<PathBuf>> {
         let directory = self.directory.join(KEPT_DIR);
         let to = directory.join(id);
-        let moved = self.with(id, |known| {
-            let generation = &known.record.current;
-            if generation.provider == Kind::Overlay {
+        let moved = self.with_locked(id, |workspace| {
+            let generation = &workspace.record.current;
+            if generation.provider == ProviderKind::Overlay {
                 return Ok(false);
             }
-            let from = self.provider(generation.provider).path(&self.current(id, &known.record));
-            fs::create_dir_all(&directory).context("make", &directory)?;
+            let from = self.provider(generation.provider).path(&self.current(id, &workspace.record));
+            fs::create_dir_all(&directory).context("create", &directory)?;
             match fs::rename(&from, &to) {
                 // Moved by an earlier, interrupted attempt.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
@@ -495,57 +522,57 @@ impl Workspaces {
         Ok(to.exists().then_some(to))
     }
 
-    /// Measures the disk usage of a workspace, without what it shares with others.
+    /// Measures the disk usage of a workspace, without shared layers.
     pub fn usage(&self, id: &str) -> Result<Usage> {
         match self.summary(id) {
-            // It exists, but has no usable record.
+            // The workspace may exist without a usable record.
             Err(WorkspaceError::NotFound { .. }) => Ok(measure(&self.holder.get(), &self.directory.join(id))),
-            summary => summary.map(|summary| measure(&self.holder.get(), &summary.own)),
+            summary => summary.map(|summary| measure(&self.holder.get(), &summary.private_dir)),
         }
     }
 
-    /// Measures the disk usage like [`Workspaces::usage`], up to a bound.
+    /// Measures the disk usage like [`Workspaces::usage`], but stops when it exceeds `bounds`.
     pub fn usage_within(&self, id: &str, bounds: Bounds) -> Result<Usage> {
-        let own = match self.summary(id) {
+        let private_dir = match self.summary(id) {
             Err(WorkspaceError::NotFound { .. }) => self.directory.join(id),
-            summary => summary?.own,
+            summary => summary?.private_dir,
         };
-        Ok(measure_within(&self.holder.get(), &own, bounds))
+        Ok(measure_within(&self.holder.get(), &private_dir, bounds))
     }
 
-    /// Returns the layers below a workspace with their approximate sizes in bytes. Other workspaces may use
-    /// them, too.
+    /// Returns the layers below a workspace with their approximate sizes in bytes. Other workspaces may share
+    /// them.
     pub fn layers_of(&self, id: &str) -> Vec<(String, u64)> {
         self.summary(id).map(|summary| self.layers.sizes(summary.layers)).unwrap_or_default()
     }
 
-    /// Drops unused layers, the least recently used first, until twice the reserve is free. Returns false if
-    /// it is not.
+    /// Removes unused layers, the least recently used first, until twice the reserve is free. Returns false
+    /// if that much cannot be freed.
     pub fn drop_unused_layers(&self) -> bool {
         self.layers.drop_unused()
     }
 
-    /// Returns the directory that holds everything of a workspace.
+    /// Returns the path of the directory that holds the record and all generations of a workspace.
     pub fn directory_of(&self, id: &str) -> PathBuf {
         self.directory.join(id)
     }
 
-    /// Lists all workspaces, including unusable ones.
-    pub fn list(&self) -> Result<Vec<State>> {
-        let mut states = Vec::new();
+    /// Lists all workspaces, including those without a usable record.
+    pub fn list(&self) -> Result<Vec<WorkspaceEntry>> {
+        let mut entries = Vec::new();
         for id in names(&self.directory)? {
-            let record = match self.with(&id, |known| Ok(known.record.clone())) {
+            let record = match self.with_locked(&id, |workspace| Ok(workspace.record.clone())) {
                 Err(WorkspaceError::NotFound { .. }) => Record::read(&self.directory.join(&id)),
                 record => record,
             };
-            states.push(State { id, record: record.map_err(|error| error.to_string()) });
+            entries.push(WorkspaceEntry { id, record: record.map_err(|error| error.to_string()) });
         }
-        Ok(states)
+        Ok(entries)
     }
 
-    /// Removes layers that were not needed for a while; with `recent`, all unused ones.
-    pub fn collect(&self, recent: bool) -> Result<Collected> {
-        self.layers.collect(Instant::now(), recent, self.store.cancel())
+    /// Removes unused layers.
+    pub fn collect_layers(&self, which: UnusedLayers) -> Result<LayerGcResult> {
+        self.layers.collect(Instant::now(), which, self.store.cancel())
     }
 
     /// Returns true while layers are being written in the background.
@@ -553,19 +580,18 @@ impl Workspaces {
         self.layers.is_writing()
     }
 
-    /// Unmounts the lazy mount, unless there is a workspace: one that is being created is counted before it
-    /// uses the mount. Returns true if it was mounted.
+    /// Unmounts the lazy mount if there are no workspaces, including those that are being created. Returns
+    /// true if it was unmounted.
     pub fn unmount_lazy(&self) -> Result<bool> {
-        self.overlay.unmount_lazy(&|| !self.lock().is_empty())
+        self.overlay.unmount_lazy(&|| !self.lock_slots().is_empty())
     }
 
-    /// Releases the directory for another process, even if this value is still referenced. It must not be
-    /// used any more.
+    /// Releases the directory for another process. Do not use this value afterwards.
     pub fn close(&self) -> Result<()> {
         self.layers.close()
     }
 
-    /// Removes a pin. A failure only keeps content for too long.
+    /// Removes a pin. A failure is only logged: the content stays in the store.
     fn unpin(&self, pin: Option<PinId>) {
         if let Some(pin) = pin
             && let Err(error) = self.store.unpin(pin)
@@ -578,10 +604,10 @@ impl Workspaces {
         Base::new(&self.store, generation.base, Materialize::default())
     }
 
-    fn made(&self, id: &str, generation: &Generation, lower: &LowerLayers) -> Made {
+    fn info(&self, id: &str, generation: &Generation, lower: &LowerLayers) -> WorkspaceInfo {
         let dir = self.dir(id, "", generation);
         let path = self.provider(generation.provider).path(&dir);
-        Made { path, provider: generation.provider, lazy: lower.lazy }
+        WorkspaceInfo { path, provider: generation.provider, lazy: lower.lazy }
     }
 
     fn current(&self, id: &str, record: &Record) -> WorkspaceDir {
@@ -593,46 +619,46 @@ impl Workspaces {
         WorkspaceDir {
             root: self.directory.join(id).join(number.to_string()),
             name: format!("{uid}/{number}"),
-            user: generation.user,
+            idmap_uid: generation.idmap_uid,
             owner: generation.owner.clone(),
         }
     }
 
-    fn provider(&self, kind: Kind) -> &dyn Provider {
+    fn provider(&self, kind: ProviderKind) -> &dyn Provider {
         match kind {
-            Kind::Overlay => &self.overlay,
-            Kind::Clone => &self.clone,
-            Kind::Copy => &self.copy,
+            ProviderKind::Overlay => &self.overlay,
+            ProviderKind::Clone => &self.clone,
+            ProviderKind::Copy => &self.copy,
         }
     }
 
-    fn check_available(&self, kind: Kind) -> Result<()> {
-        match self.chosen.lack(kind) {
+    fn check_available(&self, kind: ProviderKind) -> Result<()> {
+        match self.selection.unavailable_reason(kind) {
             Some(reason) => Err(WorkspaceError::Provider { provider: kind, reason: reason.to_owned() }),
             None => Ok(()),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Slot>>> {
-        locked(&self.live)
+    fn lock_slots(&self) -> MutexGuard<'_, HashMap<String, Arc<Slot>>> {
+        lock(&self.slots)
     }
 
     fn slot(&self, id: &str) -> Result<Arc<Slot>> {
-        self.lock().get(id).cloned().ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })
+        self.lock_slots().get(id).cloned().ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })
     }
 
     fn summary(&self, id: &str) -> Result<Summary> {
-        let summary = locked(&self.slot(id)?.summary).clone();
+        let summary = lock(&self.slot(id)?.summary).clone();
         summary.ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })
     }
 
     /// Locks a workspace and runs `work` on it.
-    fn with<T>(&self, id: &str, work: impl FnOnce(&mut LiveWorkspace) -> Result<T>) -> Result<T> {
+    fn with_locked<T>(&self, id: &str, work: impl FnOnce(&mut LiveWorkspace) -> Result<T>) -> Result<T> {
         let slot = self.slot(id)?;
-        self.work(id, &slot, locked(&slot.known), work)
+        self.run_locked(id, &slot, lock(&slot.workspace), work)
     }
 
-    /// Locks a workspace, waiting until `cancel` is set, and runs `work` on it.
+    /// Locks a workspace and runs `work` on it. Stops waiting for the lock when `cancel` is set.
     fn with_cancel<T>(
         &self,
         cancel: &Cancel,
@@ -640,26 +666,26 @@ impl Workspaces {
         work: impl FnOnce(&mut LiveWorkspace) -> Result<T>,
     ) -> Result<T> {
         let slot = self.slot(id)?;
-        self.work(id, &slot, cancellable::lock(&slot.known, cancel)?, work)
+        self.run_locked(id, &slot, cancellable::lock(&slot.workspace, cancel)?, work)
     }
 
-    fn work<T>(
+    fn run_locked<T>(
         &self,
         id: &str,
         slot: &Slot,
-        mut known: MutexGuard<'_, Option<LiveWorkspace>>,
+        mut workspace: MutexGuard<'_, Option<LiveWorkspace>>,
         work: impl FnOnce(&mut LiveWorkspace) -> Result<T>,
     ) -> Result<T> {
-        let known = known.as_mut().ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })?;
-        let done = work(known);
-        *locked(&slot.summary) = Some(self.summarize(id, &known.record, &known.lower));
-        done
+        let workspace = workspace.as_mut().ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })?;
+        let result = work(workspace);
+        *lock(&slot.summary) = Some(self.summarize(id, &workspace.record, &workspace.lower));
+        result
     }
 
     fn summarize(&self, id: &str, record: &Record, lower: &LowerLayers) -> Summary {
-        let made = self.made(id, &record.current, lower);
-        let own = self.provider(record.current.provider).own(&self.current(id, record));
-        Summary { made, own, layers: lower.layers() }
+        let info = self.info(id, &record.current, lower);
+        let private_dir = self.provider(record.current.provider).private_dir(&self.current(id, record));
+        Summary { info, private_dir, layers: lower.layers() }
     }
 }
 
@@ -669,29 +695,29 @@ impl Drop for Workspaces {
     }
 }
 
-/// Creates a directory that no other user can enter: files of workspaces and layers may have set-id bits and
-/// are written by agents.
-fn make_private(path: &Path) -> Result<()> {
-    fs::create_dir_all(path).context("make", path)?;
-    let mode = fs::metadata(path).context("look at", path)?.permissions().mode();
+/// Creates a directory that is not accessible to other users, because files written by agents may have set-id
+/// bits.
+fn create_private_dir(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).context("create", path)?;
+    let mode = fs::metadata(path).context("stat", path)?.permissions().mode();
     if mode & 0o077 != 0 {
         fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7700)).context("change", path)?;
     }
     Ok(())
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn check_name(id: &str) -> Result<()> {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    let fits = id.bytes().all(fits) && !id.starts_with('.') && id != KEPT_DIR && id != PROBE_DIR;
-    let valid = !id.is_empty() && id.len() <= NAME_MAX && fits;
-    if valid { Ok(()) } else { Err(WorkspaceError::BadName { id: id.to_owned() }) }
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let is_reserved = id.starts_with('.') || id == KEPT_DIR || id == PROBE_DIR;
+    let is_valid = !id.is_empty() && id.len() <= NAME_MAX && id.bytes().all(is_allowed) && !is_reserved;
+    if is_valid { Ok(()) } else { Err(WorkspaceError::BadName { id: id.to_owned() }) }
 }
 
-/// Lists the names of workspaces in a directory; those that begin with a dot are none.
+/// Lists the names of workspaces in a directory; other entries are ignored.
 fn names(directory: &Path) -> Result<Vec<String>> {
     let entries = fs::read_dir(directory).context("list", directory)?;
     let mut names = Vec::new();

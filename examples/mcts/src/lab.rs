@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use workspace_catalog::{Catalog, sqlite_url};
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_sandbox::runtime::Embedded;
 use workspace_sandbox::{
-    Creator, NewCommit, NewSandbox, Piece, RunRequest, Scope, Service, Settings, Stream,
+    Creator, NewCommit, NewSandbox, Piece, ReclaimPolicy, RunRequest, Scope, Service, Settings, Stream,
 };
 use workspace_state::{
     Durability, Episode, EpisodeId, Quiet, Snapshot, SnapshotId, SnapshotOptions, Store, Tree, insight,
@@ -65,7 +65,7 @@ impl Lab {
             NewSandbox { template: "base".to_owned(), snapshot: Some(snapshot), ..NewSandbox::default() };
         let id = self.service.create(creator, new).await?.sandbox.id;
         let tried = self.try_in(&id, edit).await;
-        self.service.remove(&Scope::All, &id, false).await?;
+        self.service.remove(&Scope::All, &id, ReclaimPolicy::Delete).await?;
         tried
     }
 
@@ -117,7 +117,7 @@ impl Lab {
     pub(crate) async fn close(&self) -> Result<()> {
         self.service.close().await;
         // For an unprivileged user, this process outlives the sandboxes.
-        Holder::find_or_start(self.directory.path())?.end();
+        NamespaceHolder::find_or_start(self.directory.path())?.end();
         Ok(())
     }
 }

@@ -19,7 +19,7 @@ fn bytes_and_gaps(items: &[Item]) -> (Vec<u8>, Vec<(u64, u64)>) {
     let (mut bytes, mut gaps) = (Vec::new(), Vec::new());
     for item in items {
         match item {
-            Item::Frame(frame) if frame.stream == Stream::End => {}
+            Item::Frame(frame) if frame.stream == Stream::Exit => {}
             Item::Frame(frame) => bytes.extend_from_slice(&frame.data),
             Item::Gap { from, to } => gaps.push((*from, *to)),
         }
@@ -33,14 +33,14 @@ fn frames_are_read_from_any_offset() {
     let mut writer = Writer::create(fd.try_clone().unwrap(), "cmd-1", 0).unwrap();
     writer.write(Stream::Stdout, 5, b"hello ").unwrap();
     writer.write(Stream::Stderr, 6, b"world").unwrap();
-    writer.end(7, End { exit_code: 3, timed_out: true }).unwrap();
+    writer.write_exit(7, ExitStatus { exit_code: 3, timed_out: true }).unwrap();
     assert_eq!(writer.written(), 11);
     let items = all(&mut Reader::open(&fd, "cmd-1", 0).unwrap());
     let frame = |stream, time, offset, data: &[u8]| Frame { stream, time, offset, data: data.to_vec() };
     assert_eq!(items[0], Item::Frame(frame(Stream::Stdout, 5, 0, b"hello ")));
     assert_eq!(items[1], Item::Frame(frame(Stream::Stderr, 6, 6, b"world")));
-    let Item::Frame(end) = &items[2] else { panic!("the end is a frame") };
-    assert_eq!(end.end(), Some(End { exit_code: 3, timed_out: true }));
+    let Item::Frame(exit) = &items[2] else { panic!("the exit status is a frame") };
+    assert_eq!(exit.exit_status(), Some(ExitStatus { exit_code: 3, timed_out: true }));
     for offset in 0..=11 {
         let items = all(&mut Reader::open(&fd, "cmd-1", offset).unwrap());
         assert_eq!(bytes_and_gaps(&items), (b"hello world"[offset as usize..].to_vec(), vec![]));
@@ -84,7 +84,7 @@ fn oldest_bytes_are_dropped_and_reported_as_gap() {
         let (bytes, gaps) = bytes_and_gaps(&all(&mut Reader::open(&fd, "c", offset).unwrap()));
         let [(from, to)] = gaps[..] else { panic!("one gap: {gaps:?}") };
         assert_eq!(from, offset);
-        assert!(1_000_000 - to >= keep, "at least what was asked for is kept");
+        assert!(1_000_000 - to >= keep, "at least `keep` bytes are kept");
         assert!(bytes == data[to as usize..]);
     }
 }
@@ -125,10 +125,10 @@ fn unwritten_output_before_the_exit_is_a_gap() {
     writer.write(Stream::Stdout, 0, b"kept").unwrap();
     // Simulates a full disk.
     writer.offset += 10;
-    writer.end(0, End { exit_code: 0, timed_out: false }).unwrap();
+    writer.write_exit(0, ExitStatus { exit_code: 0, timed_out: false }).unwrap();
     let items = all(&mut Reader::open(&fd, "c", 0).unwrap());
     assert_eq!(bytes_and_gaps(&items), (b"kept".to_vec(), vec![(4, 14)]));
-    assert!(matches!(&items[2..], [Item::Frame(end)] if end.stream == Stream::End), "{items:?}");
+    assert!(matches!(&items[2..], [Item::Frame(exit)] if exit.stream == Stream::Exit), "{items:?}");
     assert_eq!(bytes_and_gaps(&all(&mut Reader::open(&fd, "c", 14).unwrap())), (Vec::new(), Vec::new()));
 }
 
@@ -154,7 +154,7 @@ fn writer_resumes_after_another_was_stopped() {
     let mut writer = Writer::resume(fd.try_clone().unwrap(), "c", keep).unwrap();
     writer.skip_to(expected.len() as u64 + 5);
     writer.write(Stream::Stderr, 0, b"x").unwrap();
-    writer.end(0, End { exit_code: 1, timed_out: false }).unwrap();
+    writer.write_exit(0, ExitStatus { exit_code: 1, timed_out: false }).unwrap();
     drop(writer);
     assert_eq!(Writer::resume(fd.try_clone().unwrap(), "c", keep).unwrap().written(), 40_006);
     let items = all(&mut Reader::open(&fd, "c", 40_000).unwrap());
@@ -172,7 +172,10 @@ fn removed_segments_are_a_gap_and_do_not_stop_the_writer() {
     writer.write(Stream::Stdout, 0, b"x").unwrap();
     std::fs::write(home.path().join("no segment"), "").unwrap();
     let found = all_segments(&fd).unwrap();
-    assert!(found.len() > 1 && found.iter().all(|one| one.command == "cmd-1" && one.bytes > 0), "{found:?}");
+    assert!(
+        found.len() > 1 && found.iter().all(|segment| segment.command == "cmd-1" && segment.bytes > 0),
+        "{found:?}"
+    );
     for segment in &found[..found.len() - 1] {
         remove_segment(&fd, segment).unwrap();
         remove_segment(&fd, segment).unwrap();
@@ -193,7 +196,7 @@ fn segments_stay_small_with_a_large_limit() {
     for _ in 0..64 {
         writer.write(Stream::Stdout, 0, &[7; 64 << 10]).unwrap();
     }
-    let largest = all_segments(&fd).unwrap().into_iter().map(|one| one.bytes).max().unwrap();
+    let largest = all_segments(&fd).unwrap().into_iter().map(|segment| segment.bytes).max().unwrap();
     assert!(largest < 2 * SEGMENT_MAX, "{largest}");
 }
 
@@ -239,9 +242,9 @@ fn reader_finds_the_next_segment_with_and_without_marks() {
         writer.write(Stream::Stdout, 0, b"b").unwrap();
         assert!(!mode_of_first().contains(MODE_NEWEST));
         assert_eq!(bytes_and_gaps(&all(&mut reader)), (b"b".to_vec(), vec![(1, 1 + (1 << 20))]));
-        assert!(is_kept(&fd, "c").unwrap());
+        assert!(has_output(&fd, "c").unwrap());
         remove(&fd, "c").unwrap();
-        assert!(!is_kept(&fd, "c").unwrap() && all_segments(&fd).unwrap().is_empty());
+        assert!(!has_output(&fd, "c").unwrap() && all_segments(&fd).unwrap().is_empty());
     }
 }
 
@@ -252,7 +255,7 @@ fn remove_deletes_only_one_command() {
         let mut writer = Writer::create(fd.try_clone().unwrap(), command, 0).unwrap();
         writer.write(Stream::Stdout, 0, b"a").unwrap();
     }
-    assert!(is_kept(&fd, "c").unwrap());
+    assert!(has_output(&fd, "c").unwrap());
     remove(&fd, "c").unwrap();
-    assert!(!is_kept(&fd, "c").unwrap() && is_kept(&fd, "cc").unwrap());
+    assert!(!has_output(&fd, "c").unwrap() && has_output(&fd, "cc").unwrap());
 }

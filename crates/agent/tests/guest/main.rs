@@ -3,11 +3,11 @@
 //!
 //! Sandboxes are started by executing this program again, so it has its own `main`.
 
-mod handover;
 mod network;
 mod plain;
 mod sandboxed;
 mod server;
+mod start_parameters;
 
 use std::process::ExitCode;
 
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     if let Some(code) = workspace_host::helper_main() {
         return code;
     }
-    let trials = [plain::trials(), handover::trials(), network::trials(), sandboxed::trials()]
+    let trials = [plain::trials(), start_parameters::trials(), network::trials(), sandboxed::trials()]
         .into_iter()
         .flatten()
         .collect();

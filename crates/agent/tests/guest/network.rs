@@ -16,17 +16,16 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_stream::wrappers::ReceiverStream;
-use workspace_agent_protocol::handover::Handover;
 use workspace_agent_protocol::output::Stream;
+use workspace_agent_protocol::start_parameters::StartParameters;
 use workspace_agent_protocol::v1::agent_service_server::AgentServiceServer;
 
-use crate::handover::{START, give};
 use crate::plain::{Agent, assert_soon, command};
 use crate::server::{Guest, SANDBOX, Service, TOKEN, TestServer, home};
+use crate::start_parameters::{START, send_parameters};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Returns the tests of this module.
 pub(crate) fn trials() -> Vec<Trial> {
     crate::trials![
         agent_reconnects_over_tls,
@@ -81,16 +80,16 @@ fn listen() -> (TcpListener, SocketAddr) {
 
 /// Starts an agent with the address, name and trusted certificate of a server.
 fn start(home: &Path, address: SocketAddr, name: &str, trusted: &CertificateDer<'_>) -> Agent {
-    let given = Handover {
+    let parameters = StartParameters {
         token: TOKEN.to_vec(),
         // Nothing listens on the first address.
         addresses: vec!["127.0.0.1:9".to_owned(), address.to_string()],
         name: name.to_owned(),
         trusted: vec![trusted.to_vec()],
     };
-    let giving = give(home, &given.to_bytes(), true);
+    let sending = send_parameters(home, &parameters.to_bytes(), true);
     let agent = agent(home).spawn().unwrap();
-    giving.join().unwrap();
+    sending.join().unwrap();
     Agent(agent)
 }
 
@@ -132,13 +131,15 @@ fn agent_reconnects_over_tls() {
     let pair = Pair::of("server");
     let trusted = pair.certificate.clone();
     let mut server = server(pair, "another.example", &trusted);
-    let ended = server.run(command("echo out; tr '\\0' '\\n' </proc/$PPID/cmdline; env; exit 3"));
-    assert_eq!(ended.exit_code, 3);
-    let output_text = String::from_utf8_lossy(&ended.of(Stream::Stdout)).into_owned();
+    let result = server.run(command("echo out; tr '\\0' '\\n' </proc/$PPID/cmdline; env; exit 3"));
+    assert_eq!(result.exit_code, 3);
+    let output_text = String::from_utf8_lossy(&result.of(Stream::Stdout)).into_owned();
     assert!(output_text.starts_with("out\n") && !output_text.contains(&server.token_text()), "{output_text}");
     let id = server.begin(command("for i in $(seq 1 20); do echo $i; sleep 0.05; done"));
     // A request that is still queued in the server is lost with it.
-    assert_soon("it began", || server.progress(&id).is_some_and(|progress| progress.written > 0));
+    assert_soon("the command never started", || {
+        server.progress(&id).is_some_and(|progress| progress.written > 0)
+    });
     server.restart_server(Duration::from_millis(200));
     let expected: String = (1..=20).map(|n| format!("{n}\n")).collect();
     assert_eq!(String::from_utf8_lossy(&server.wait(&id).of(Stream::Stdout)), expected);
@@ -164,7 +165,7 @@ fn assert_rejects_server(pair: &Pair, name: &str, trusted: &CertificateDer<'_>) 
         for _ in 0..3 {
             let (stream, _) = tokio::time::timeout(TIMEOUT, listener.accept()).await.unwrap().unwrap();
             let refused = tokio::time::timeout(TIMEOUT, pair.acceptor().accept(stream)).await.unwrap();
-            let refused = refused.expect_err("the guest trusts a server that is another").to_string();
+            let refused = refused.expect_err("the guest trusts another server").to_string();
             assert!(refused.contains("alert"), "{refused}");
         }
     });
@@ -194,8 +195,8 @@ fn plaintext_server_never_receives_the_token() {
 
 fn token_without_addresses_is_rejected() {
     let home = home();
-    let giving = give(home.path(), TOKEN, true);
+    let sending = send_parameters(home.path(), TOKEN, true);
     let agent = agent(home.path()).stderr(Stdio::piped()).spawn().unwrap();
-    giving.join().unwrap();
+    sending.join().unwrap();
     assert_eq!(agent.wait_with_output().unwrap().status.code(), Some(1));
 }

@@ -14,7 +14,6 @@ use workspace_agent_protocol::v1::{CreatePtyRequest, RunCommandRequest};
 
 use crate::server::{CommandResult, Guest, SANDBOX, TestServer};
 
-/// Returns the tests of this module.
 pub(crate) fn trials() -> Vec<Trial> {
     crate::trials![
         command_output_and_exit_code_are_reported,
@@ -25,7 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         kill_leaves_no_processes,
         commands_have_own_groups_in_one_session,
         background_processes_do_not_delay_the_exit,
-        input_and_its_end_reach_the_command,
+        input_and_end_of_file_reach_the_command,
         bursts_of_requests_are_not_lost,
         unread_input_is_counted_and_bounded,
         signal_reaches_a_command_that_just_started,
@@ -76,7 +75,7 @@ fn start_agent(home: &Path, token: &[u8]) -> Box<dyn Guest + Send> {
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
         .stdin(Stdio::null());
-    // They keep their numbers: `dup2` of a descriptor onto itself would not clear close-on-exec.
+    // The descriptors keep their numbers. `dup2` of a descriptor onto itself would not clear close-on-exec.
     // SAFETY: between fork and exec only flags of descriptors change.
     unsafe {
         command.pre_exec(move || {
@@ -117,10 +116,10 @@ pub(crate) fn assert_soon(what: &str, mut check: impl FnMut() -> bool) {
 
 fn command_output_and_exit_code_are_reported() {
     let server = start();
-    let ended = server.run(command("echo out; echo err >&2; exit 3"));
-    assert_eq!((ended.exit_code, ended.timed_out), (3, false));
-    assert_eq!(ended.of(Stream::Stdout), b"out\n");
-    assert_eq!(ended.of(Stream::Stderr), b"err\n");
+    let result = server.run(command("echo out; echo err >&2; exit 3"));
+    assert_eq!((result.exit_code, result.timed_out), (3, false));
+    assert_eq!(result.of(Stream::Stdout), b"out\n");
+    assert_eq!(result.of(Stream::Stderr), b"err\n");
 }
 
 fn death_by_signal_is_128_plus_n() {
@@ -143,9 +142,9 @@ fn missing_directory_is_reported() {
     let server = start();
     let mut request = command("true");
     request.cwd = "/nowhere".to_owned();
-    let ended = server.run(request);
-    assert_eq!(ended.exit_code, 126);
-    assert!(ended.failed.contains("/nowhere"), "{}", ended.failed);
+    let result = server.run(request);
+    assert_eq!(result.exit_code, 126);
+    assert!(result.failed.contains("/nowhere"), "{}", result.failed);
 }
 
 fn timeout_kills_all_descendants() {
@@ -157,10 +156,10 @@ fn timeout_kills_all_descendants() {
     );
     let mut request = command(&text);
     request.timeout_ms = 300;
-    let ended = server.run(request);
-    assert!(ended.timed_out);
-    assert_ne!(ended.exit_code, 0);
-    assert_soon("something of the command still runs", || running(&mark).is_empty());
+    let result = server.run(request);
+    assert!(result.timed_out);
+    assert_ne!(result.exit_code, 0);
+    assert_soon("processes of the command are still running", || running(&mark).is_empty());
 }
 
 fn kill_leaves_no_processes() {
@@ -168,22 +167,22 @@ fn kill_leaves_no_processes() {
     let mark = format!("4{}", std::process::id());
     let text = format!("setsid setsid sh -c 'while :; do sleep {mark} & sleep 0.01; done' & sleep {mark}");
     let id = server.begin(command(&text));
-    assert_soon("it never began", || running(&mark).len() > 3);
+    assert_soon("the command never started", || running(&mark).len() > 3);
     server.kill(&id, 9);
     assert_eq!(server.wait(&id).exit_code, 137);
-    assert_soon("something of the command still runs", || running(&mark).is_empty());
+    assert_soon("processes of the command are still running", || running(&mark).is_empty());
 }
 
 fn commands_have_own_groups_in_one_session() {
     let server = start();
-    let places = [0, 1].map(|_| {
+    let ids = [0, 1].map(|_| {
         let id = server.begin(command("cut -d ' ' -f 5,6 /proc/self/stat"));
         assert_eq!(server.wait(&id).exit_code, 0);
         let numbers = String::from_utf8(server.output(&id)).unwrap();
         let (group, session) = numbers.trim().split_once(' ').unwrap();
         (group.to_owned(), session.to_owned())
     });
-    let [(first, session), (second, same)] = places;
+    let [(first, session), (second, same)] = ids;
     assert_eq!(session, same);
     assert_ne!(first, second);
     assert!(first != session && second != session, "{first} {second} {session}");
@@ -196,17 +195,17 @@ fn background_processes_do_not_delay_the_exit() {
     let background =
         format!("(until [ -e {} ]; do sleep 0.05; done; echo late; exec sleep {mark})", go.display());
     // It would never exit if it waited for its background processes.
-    let ended = server.run(command(&format!("{background} & echo first")));
-    assert_eq!((ended.exit_code, ended.of(Stream::Stdout)), (0, b"first\n".to_vec()));
+    let result = server.run(command(&format!("{background} & echo first")));
+    assert_eq!((result.exit_code, result.of(Stream::Stdout)), (0, b"first\n".to_vec()));
     fs::write(&go, "").unwrap();
-    assert_soon("what it prints later is not kept", || server.output(&ended.id).ends_with(b"late\n"));
+    assert_soon("later output is not kept", || server.output(&result.id).ends_with(b"late\n"));
     assert!(!running(&mark).is_empty());
-    server.kill(&ended.id, 9);
-    assert_soon("it can be killed all the same", || running(&mark).is_empty());
+    server.kill(&result.id, 9);
+    assert_soon("background processes were not killed", || running(&mark).is_empty());
     fs::remove_file(&go).unwrap();
 }
 
-fn input_and_its_end_reach_the_command() {
+fn input_and_end_of_file_reach_the_command() {
     let server = start();
     let mut request = command("tr a-z A-Z");
     request.stdin = true;
@@ -216,10 +215,10 @@ fn input_and_its_end_reach_the_command() {
         server.input(&id, part, false);
     }
     server.input(&id, b"", true);
-    let ended = server.wait(&id);
-    assert_eq!(ended.exit_code, 0);
-    assert!(ended.of(Stream::Stdout) == text.to_uppercase().into_bytes());
-    // Without standard input, a program reads the end at once.
+    let result = server.wait(&id);
+    assert_eq!(result.exit_code, 0);
+    assert!(result.of(Stream::Stdout) == text.to_uppercase().into_bytes());
+    // Without standard input, a program reads end-of-file immediately.
     assert_eq!(server.run(command("cat; echo done")).of(Stream::Stdout), b"done\n");
 }
 
@@ -240,15 +239,15 @@ fn unread_input_is_counted_and_bounded() {
     for _ in 0..20 {
         server.input(&id, &piece, false);
     }
-    assert_soon("the guest counts", || {
+    assert_soon("the guest does not count the input", || {
         server.progress(&id).is_some_and(|progress| progress.input_received == 20 << 20)
     });
     let progress = server.progress(&id).unwrap();
     let waiting = progress.input_received - progress.input_taken;
-    assert!(waiting <= 4 << 20, "{waiting} bytes wait");
+    assert!(waiting <= 4 << 20, "{waiting} bytes are buffered");
     assert!(!progress.input_closed);
     server.kill(&id, libc::SIGKILL);
-    assert_eq!(server.wait_for_end(&id), 137);
+    assert_eq!(server.wait_for_exit(&id), 137);
 }
 
 fn signal_reaches_a_command_that_just_started() {
@@ -256,7 +255,7 @@ fn signal_reaches_a_command_that_just_started() {
     for _ in 0..20 {
         let id = server.begin(command("sleep 1000"));
         server.kill(&id, libc::SIGTERM);
-        assert_eq!(server.wait_for_end(&id), 143);
+        assert_eq!(server.wait_for_exit(&id), 143);
     }
 }
 
@@ -265,10 +264,10 @@ fn restarted_server_receives_all_progress() {
     let id = server.begin(command("for i in $(seq 30); do echo line $i; sleep 0.02; done; exit 7"));
     let quick = server.run(command("echo quick"));
     server.restart_server(Duration::from_millis(300));
-    let ended = server.wait(&id);
-    assert_eq!(ended.exit_code, 7);
+    let result = server.wait(&id);
+    assert_eq!(result.exit_code, 7);
     let expected: String = (1..=30).map(|number| format!("line {number}\n")).collect();
-    assert_eq!(String::from_utf8_lossy(&ended.of(Stream::Stdout)), expected);
+    assert_eq!(String::from_utf8_lossy(&result.of(Stream::Stdout)), expected);
     assert_eq!(server.wait(&quick.id).exit_code, 0, "reported again until it is acknowledged");
     server.forget(&quick.id);
     // Requests are handled in order, so the previous one is done.
@@ -280,7 +279,7 @@ fn restarted_server_receives_all_progress() {
 
 fn wrong_token_is_rejected() {
     let server = TestServer::with_token(b"wrong", start_agent);
-    assert_soon("it never tried", || server.refusals() > 2);
+    assert_soon("the guest never tried to connect", || server.refusals() > 2);
     assert_eq!(server.connections(), 0);
 }
 
@@ -290,7 +289,7 @@ fn killing_a_supervisor_kills_its_command() {
     let CommandResult { exit_code, .. } =
         server.run(command(&format!("setsid sleep {mark} & kill -9 $PPID; sleep {mark}")));
     assert_eq!(exit_code, 137);
-    assert_soon("something of the command still runs", || running(&mark).is_empty());
+    assert_soon("processes of the command are still running", || running(&mark).is_empty());
     assert_eq!(server.run(command("echo alive")).of(Stream::Stdout), b"alive\n");
 }
 
@@ -302,9 +301,9 @@ fn large_output_is_complete_or_truncated_to_the_limit() {
     assert!(server.run(request).of(Stream::Stdout) == expected.as_bytes());
     let mut request = command("seq 300000; echo the end");
     request.keep_output = 100_000;
-    let ended = server.run(request);
-    assert!(ended.of(Stream::Stdout).ends_with(b"300000\nthe end\n"));
-    assert!(ended.of(Stream::Stdout).len() < 400_000);
+    let result = server.run(request);
+    assert!(result.of(Stream::Stdout).ends_with(b"300000\nthe end\n"));
+    assert!(result.of(Stream::Stdout).len() < 400_000);
 }
 
 fn short_commands_leak_no_descriptors() {
@@ -318,7 +317,7 @@ fn short_commands_leak_no_descriptors() {
             server.forget(&id);
         }
     }
-    assert_soon("descriptors are left", || server.descriptors() <= before);
+    assert_soon("descriptors were leaked", || server.descriptors() <= before);
     assert_eq!(server.children(), 0);
 }
 
@@ -336,14 +335,14 @@ fn duplicate_or_invalid_ids_are_rejected() {
 }
 
 #[track_caller]
-fn assert_shows(server: &TestServer, id: &str, text: &str) {
+fn assert_prints(server: &TestServer, id: &str, text: &str) {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
-        let shown = String::from_utf8_lossy(&server.output(id)).into_owned();
-        if shown.contains(text) {
+        let output = String::from_utf8_lossy(&server.output(id)).into_owned();
+        if output.contains(text) {
             return;
         }
-        assert!(Instant::now() < deadline, "no `{text}` in: {shown}");
+        assert!(Instant::now() < deadline, "no `{text}` in: {output}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -364,17 +363,17 @@ fn terminal_behaves_like_a_tty() {
     // This shell does not exist, so another one is used.
     let id = server.begin_terminal(terminal("/bin/no-such-shell"));
     server.type_in(&id, "stty size; pwd; test -t 0 && echo is a $TERM\n");
-    assert_shows(&server, &id, "33 91\r\n/usr\r\n");
-    assert_shows(&server, &id, "is a xterm-256color\r\n");
+    assert_prints(&server, &id, "33 91\r\n/usr\r\n");
+    assert_prints(&server, &id, "is a xterm-256color\r\n");
     server.resize(&id, 132, 43);
     server.type_in(&id, "stty size\n");
-    assert_shows(&server, &id, "43 132\r\n");
+    assert_prints(&server, &id, "43 132\r\n");
     // Ctrl-C goes to the foreground process.
     server.type_in(&id, "sleep 1000; echo ended with $?\n");
     std::thread::sleep(Duration::from_millis(100));
     server.type_in(&id, "\u{3}");
     server.type_in(&id, "echo still here: $((6 * 7))\n");
-    assert_shows(&server, &id, "still here: 42\r\n");
+    assert_prints(&server, &id, "still here: 42\r\n");
     server.type_in(&id, "exit 9\n");
     assert_eq!(server.wait(&id).exit_code, 9);
 }
@@ -383,11 +382,11 @@ fn terminal_survives_a_server_restart() {
     let mut server = start();
     let id = server.begin_terminal(terminal("/bin/sh"));
     server.type_in(&id, "(sleep 0.2; echo while you were away: $((5 * 5))) &\n");
-    assert_shows(&server, &id, "while");
+    assert_prints(&server, &id, "while");
     server.restart_server(Duration::from_millis(400));
-    assert_shows(&server, &id, "while you were away: 25\r\n");
+    assert_prints(&server, &id, "while you were away: 25\r\n");
     server.type_in(&id, "echo back: $((3 * 3))\n");
-    assert_shows(&server, &id, "back: 9\r\n");
+    assert_prints(&server, &id, "back: 9\r\n");
     server.kill_terminal(&id);
     assert_eq!(server.wait(&id).exit_code, 137);
 }
@@ -398,32 +397,32 @@ fn output_flood_does_not_starve_other_events() {
     request.timeout_ms = 300;
     // Enough that the beginning of neither stream is dropped.
     request.keep_output = 64 << 20;
-    let ended = server.run(request);
-    assert!(ended.timed_out);
-    assert!(!ended.of(Stream::Stdout).is_empty() && !ended.of(Stream::Stderr).is_empty());
-    // Background process of a command that ended: the exit is reported, and it can be killed.
+    let result = server.run(request);
+    assert!(result.timed_out);
+    assert!(!result.of(Stream::Stdout).is_empty() && !result.of(Stream::Stderr).is_empty());
+    // The exit of a command with a background process is reported, and the process can be killed.
     let mut request = command("yes & exit 4");
     request.keep_output = 1 << 20;
     let id = server.begin(request);
-    assert_eq!(server.wait_for_end(&id), 4);
+    assert_eq!(server.wait_for_exit(&id), 4);
     server.kill(&id, 9);
-    assert_soon("it floods on", || server.children() == 0);
+    assert_soon("processes are still running", || server.children() == 0);
 }
 
 fn forgotten_background_processes_can_be_killed() {
     let server = start();
     let before = server.descriptors();
-    let ended = server.run(command("sleep 1000 & echo started"));
-    server.forget(&ended.id);
+    let result = server.run(command("sleep 1000 & echo started"));
+    server.forget(&result.id);
     server.run(command("true"));
     assert!(server.children() > 0);
-    server.kill(&ended.id, 9);
-    assert_soon("it runs on", || server.children() == 0);
+    server.kill(&result.id, 9);
+    assert_soon("processes are still running", || server.children() == 0);
     for _ in 0..20 {
         // The exit of a command and its acknowledgement race.
-        let ended = server.run(command("true"));
-        server.forget(&ended.id);
+        let result = server.run(command("true"));
+        server.forget(&result.id);
     }
     // The last command is still known, since the server has not acknowledged it.
-    assert_soon("descriptors are left", || server.descriptors() <= before);
+    assert_soon("descriptors were leaked", || server.descriptors() <= before);
 }

@@ -7,14 +7,14 @@ use std::process::Command;
 use libtest_mimic::{Failed, Trial};
 use workspace_agent_protocol::output::Stream;
 use workspace_agent_protocol::v1::RunCommandRequest;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::Process;
 use workspace_host::launch::{Launch, Template, launch};
 use workspace_host::limits::Limits;
 
 use crate::server::{Guest, TestServer};
 
-/// Unprivileged user id that owns nothing on the machine.
+/// UID of an ordinary user without any files.
 const UNPRIVILEGED_UID: u32 = 61_234;
 
 /// Returns the tests of this module; as root also one that repeats all of them as an unprivileged user.
@@ -90,7 +90,7 @@ fn in_sandbox_with(choose: impl Fn(&Path) -> Option<&Path>) -> TestServer {
         };
         let workspace = directory("workspace");
         std::fs::set_permissions(&workspace, std::fs::Permissions::from_mode(0o777)).unwrap();
-        let holder = Holder::find_or_start(home).unwrap();
+        let holder = NamespaceHolder::find_or_start(home).unwrap();
         let launched = launch(&Launch {
             holder: &holder,
             id: &id(home),
@@ -113,7 +113,7 @@ fn in_sandbox_with(choose: impl Fn(&Path) -> Option<&Path>) -> TestServer {
 struct Sandbox {
     id: String,
     process: Process,
-    holder: Holder,
+    holder: NamespaceHolder,
 }
 
 impl Guest for Sandbox {
@@ -134,8 +134,8 @@ impl Drop for Sandbox {
 #[track_caller]
 fn sh(server: &TestServer, text: &str) -> (i32, String) {
     let request = RunCommandRequest { command: format!("exec 2>&1; {text}"), ..RunCommandRequest::default() };
-    let ended = server.run(request);
-    (ended.exit_code, String::from_utf8_lossy(&ended.of(Stream::Stdout)).into_owned())
+    let result = server.run(request);
+    (result.exit_code, String::from_utf8_lossy(&result.of(Stream::Stdout)).into_owned())
 }
 
 #[track_caller]
@@ -179,7 +179,7 @@ fn workspace_is_attached_to_a_running_guest() {
     let server = &in_sandbox_with(|_| None);
     let workspace = server.home().join("workspace");
     std::fs::write(workspace.join("greeting"), "hello\n").unwrap();
-    let holder = Holder::find_or_start(server.home()).unwrap();
+    let holder = NamespaceHolder::find_or_start(server.home()).unwrap();
     let process = Process::read(&server.home().join("process")).unwrap().unwrap();
     workspace_host::attach(&holder, &process, &workspace).unwrap();
     assert_prints(
@@ -311,7 +311,7 @@ fn agent_memory_and_descriptors_are_protected() {
     assert_fails(server, "ls /proc/1/fd/");
     let (_, all) = sh(server, "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline; env; ls -l /proc/self/fd");
     assert!(!all.contains(&server.token_text()), "{all}");
-    assert!(!all.contains("/output"), "a descriptor of the output directory came along: {all}");
+    assert!(!all.contains("/output"), "a descriptor of the output directory was inherited: {all}");
 }
 
 /// Returns the error number of a system call in a command; 0 for success. Structures are variables, because
@@ -385,6 +385,6 @@ fn killing_the_agent_kills_all_processes() {
         }
     };
     soon(2);
-    server.end_guest();
+    server.kill_guest();
     soon(0);
 }

@@ -40,9 +40,9 @@ pub(crate) struct CommandResult {
 }
 
 impl CommandResult {
-    pub(crate) fn of(&self, wanted: Stream) -> Vec<u8> {
+    pub(crate) fn of(&self, stream: Stream) -> Vec<u8> {
         let frames = self.items.iter().filter_map(|item| match item {
-            Item::Frame(frame) if frame.stream == wanted => Some(&frame.data),
+            Item::Frame(frame) if frame.stream == stream => Some(&frame.data),
             _ => None,
         });
         frames.flatten().copied().collect()
@@ -72,14 +72,14 @@ impl Service {
     }
 
     #[track_caller]
-    fn wait<T>(&self, what: &str, mut find: impl FnMut(&mut State) -> Option<T>) -> T {
+    fn wait<T>(&self, timeout_message: &str, mut find: impl FnMut(&mut State) -> Option<T>) -> T {
         let deadline = Instant::now() + TIMEOUT;
         let mut state = self.state.0.lock().unwrap();
         loop {
             if let Some(found) = find(&mut state) {
                 return found;
             }
-            assert!(Instant::now() < deadline, "{what}");
+            assert!(Instant::now() < deadline, "{timeout_message}");
             state = self.state.1.wait_timeout(state, Duration::from_millis(100)).unwrap().0;
         }
     }
@@ -103,12 +103,13 @@ impl AgentService for Service {
             return Err(Status::unauthenticated("another token"));
         }
         let (sender, receiver) = mpsc::channel(1024);
-        let welcome = RegisterResponse { success: true, ..RegisterResponse::default() };
-        let welcome = ServerMessage { payload: Some(ServerPayload::RegisterResponse(welcome)) };
-        sender.send(Ok(welcome)).await.unwrap();
+        let response = RegisterResponse { success: true, ..RegisterResponse::default() };
+        let response = ServerMessage { payload: Some(ServerPayload::RegisterResponse(response)) };
+        sender.send(Ok(response)).await.unwrap();
         self.with(|state| {
             state.connections += 1;
-            state.progress = commands.into_iter().map(|one| (one.command_id.clone(), one)).collect();
+            state.progress =
+                commands.into_iter().map(|progress| (progress.command_id.clone(), progress)).collect();
             state.to_guest = Some(sender);
         });
         let service = self.clone();
@@ -181,7 +182,7 @@ impl TestServer {
         self.home.path()
     }
 
-    pub(crate) fn end_guest(&self) {
+    pub(crate) fn kill_guest(&self) {
         drop(self.guest.lock().unwrap().take());
     }
 
@@ -189,14 +190,14 @@ impl TestServer {
         self.service.wait("the guest never connected", |state| (state.connections > before).then_some(()));
     }
 
-    pub(crate) fn restart_server(&mut self, away: Duration) {
+    pub(crate) fn restart_server(&mut self, downtime: Duration) {
         let before = self.connections();
         drop(self.runtime.take());
         self.service.with(|state| {
             state.to_guest = None;
             state.progress.clear();
         });
-        std::thread::sleep(away);
+        std::thread::sleep(downtime);
         self.runtime = Some((self.serve)(&self.service));
         self.wait_for_guest(before);
     }
@@ -241,7 +242,7 @@ impl TestServer {
     pub(crate) fn refused(&self, request: RunCommandRequest) -> String {
         let id = request.command_id.clone();
         self.send(ServerPayload::RunCommand(request));
-        self.service.wait("it was not refused", |state| state.failures.remove(&id))
+        self.service.wait("the request was not refused", |state| state.failures.remove(&id))
     }
 
     pub(crate) fn run(&self, request: RunCommandRequest) -> CommandResult {
@@ -251,15 +252,15 @@ impl TestServer {
 
     #[track_caller]
     pub(crate) fn wait(&self, id: &str) -> CommandResult {
-        let end = self.service.wait("the command never ended", |state| {
+        let end = self.service.wait("the command never exited", |state| {
             state.progress.get(id).and_then(|progress| progress.end.clone())
         });
         let items = self.items(id);
         let recorded = items.iter().find_map(|item| match item {
-            Item::Frame(frame) => frame.end(),
+            Item::Frame(frame) => frame.exit_status(),
             Item::Gap { .. } => None,
         });
-        let recorded = recorded.expect("the files say how it ended");
+        let recorded = recorded.expect("the exit status is in the files");
         assert_eq!((recorded.exit_code, recorded.timed_out), (end.exit_code, end.timed_out));
         let (exit_code, timed_out, failed) = (end.exit_code, end.timed_out, end.failed);
         CommandResult { id: id.to_owned(), exit_code, timed_out, failed, items }
@@ -267,8 +268,8 @@ impl TestServer {
 
     /// Waits for the exit of a command. Returns its exit code.
     #[track_caller]
-    pub(crate) fn wait_for_end(&self, id: &str) -> i32 {
-        self.service.wait("the command never ended", |state| {
+    pub(crate) fn wait_for_exit(&self, id: &str) -> i32 {
+        self.service.wait("the command never exited", |state| {
             state.progress.get(id).and_then(|progress| progress.end.as_ref()).map(|end| end.exit_code)
         })
     }
@@ -282,9 +283,9 @@ impl TestServer {
     /// Returns the standard output so far.
     pub(crate) fn output(&self, id: &str) -> Vec<u8> {
         let items = self.items(id);
-        let ended =
+        let result =
             CommandResult { id: id.to_owned(), exit_code: 0, timed_out: false, failed: String::new(), items };
-        ended.of(Stream::Stdout)
+        result.of(Stream::Stdout)
     }
 
     pub(crate) fn kill(&self, id: &str, signal: i32) {

@@ -11,23 +11,23 @@ use crate::row::Row;
 use crate::state::State;
 use crate::statement::{Parameters, Statement};
 
-/// Largest page size.
+/// Maximum page size.
 pub const LIMIT_MAX: u32 = 100;
 
-/// Criteria for a list of sandboxes; an empty field matches all.
+/// Criteria for a page of sandboxes. A field that is `None` or empty matches every sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
-    /// Owner of the sandboxes.
+    /// Owner; `None` for sandboxes of all owners.
     pub owner: Option<String>,
-    /// State of the sandboxes.
+    /// State; `None` for any.
     pub state: Option<State>,
-    /// Prefix of their names.
+    /// Prefix of the name, compared with case.
     pub name_prefix: Option<String>,
-    /// Labels that they all have.
+    /// Labels, all of which a sandbox must have.
     pub labels: BTreeMap<String, String>,
-    /// Cursor: creation time and id of the last sandbox of the previous page. Unlike page numbers, it neither
+    /// Creation time and id of the last sandbox of the previous page. Unlike page numbers, a cursor neither
     /// repeats nor skips sandboxes if some are created or removed in between.
-    pub behind: Option<(i64, String)>,
+    pub cursor: Option<(i64, String)>,
     /// Page number, counted from 1, after the cursor if there is one.
     pub page: u32,
     /// Page size, from 1 to [`LIMIT_MAX`].
@@ -37,33 +37,33 @@ pub struct Filter {
 impl Default for Filter {
     fn default() -> Self {
         let labels = BTreeMap::new();
-        Self { owner: None, state: None, name_prefix: None, labels, behind: None, page: 1, limit: 20 }
+        Self { owner: None, state: None, name_prefix: None, labels, cursor: None, page: 1, limit: 20 }
     }
 }
 
 impl Filter {
-    pub(super) async fn count(&self, on: &mut AnyConnection) -> Result<u64> {
+    pub(super) async fn count(&self, connection: &mut AnyConnection) -> Result<u64> {
         let (condition, parameters) = self.condition();
         let sql = format!("SELECT COUNT(*) AS total FROM sandboxes {condition}");
-        Row(Statement::with(&sql, parameters).one(on).await?).count("total")
+        Row(Statement::with_parameters(&sql, parameters).one(connection).await?).count("total")
     }
 
-    pub(super) async fn page(&self, on: &mut AnyConnection) -> Result<Vec<AnyRow>> {
+    pub(super) async fn page(&self, connection: &mut AnyConnection) -> Result<Vec<AnyRow>> {
         let (condition, mut parameters) = self.condition();
-        let behind = self.behind.as_ref().map(|(time, id)| {
+        let after_cursor = self.cursor.as_ref().map(|(time, id)| {
             let (time, id) = (parameters.number(*time), parameters.text("id", id));
             let word = if condition.is_empty() { "WHERE" } else { "AND" };
             format!("{word} (created_at < ${time} OR (created_at = ${time} AND id > ${id}))")
         });
-        let behind = behind.unwrap_or_default();
+        let after_cursor = after_cursor.unwrap_or_default();
         let limit = i64::from(self.limit.clamp(1, LIMIT_MAX));
         let offset = i64::from(self.page.max(1) - 1) * limit;
         let (limit, offset) = (parameters.number(limit), parameters.number(offset));
         let select = select!("");
         let sql = format!(
-            "{select} {condition} {behind} ORDER BY created_at DESC, id LIMIT ${limit} OFFSET ${offset}"
+            "{select} {condition} {after_cursor} ORDER BY created_at DESC, id LIMIT ${limit} OFFSET ${offset}"
         );
-        Statement::with(&sql, parameters).all(on).await
+        Statement::with_parameters(&sql, parameters).all(connection).await
     }
 
     /// Returns the `WHERE` clause. Its text depends only on which fields are set, never on their values.

@@ -51,7 +51,7 @@ contract! {
         expired_sandboxes_are_listed
         delete_removes_commands_and_labels
         sandboxes_are_counted_by_state
-        nodes_are_looked_up_in_bulk_by_owner
+        servers_are_looked_up_in_bulk_by_owner
         queries_are_limited_to_the_server;
     changes:
         only_allowed_transitions_succeed

@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use workspace_test_support::requires;
+
 const SUPERVISOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/contract/postgres.sh");
 
 /// Running server. Its supervisor stops it when its standard input is closed: on drop, or when the test
@@ -16,14 +18,9 @@ pub(crate) struct Postgres {
 impl Postgres {
     /// Starts a server; `None` with a message if PostgreSQL is not installed.
     pub(crate) fn start() -> Option<Self> {
-        let Some(programs) = programs() else {
-            assert!(
-                std::env::var_os("CI").is_none_or(|ci| ci != "true"),
-                "this test needs PostgreSQL, and CI=true"
-            );
-            eprintln!("skipped: PostgreSQL is not installed");
-            return None;
-        };
+        let programs = programs();
+        requires(programs.is_some(), "PostgreSQL");
+        let programs = programs?;
         // The supervisor removes it, since it outlives this process.
         let directory = tempfile::tempdir().unwrap().keep();
         let mut supervisor = Command::new(SUPERVISOR)

@@ -48,7 +48,7 @@ async fn invalid_url_is_rejected_without_quoting_it() {
         assert!(matches!(error, CatalogError::Address { .. }), "{url}: {error}");
         let text = error.to_string();
         let first = text.lines().next().unwrap();
-        assert_eq!(first, format!("the catalog's address is not usable: {reason}"));
+        assert_eq!(first, format!("the catalog's URL is not supported: {reason}"));
         assert!(!text.contains("secret"), "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! The steps of a search.
+//! Commands on episodes, the steps of a search.
 
 use clap::{Args, Subcommand};
 
@@ -38,10 +38,10 @@ Examples:
   workspace episode add 0199b --parent 0199c --action \"inline it\" --reward 0.7 --insight
   workspace episode add 0199b --action \"inline it\" --reward 0.7 --data '{\"tokens\": 900}'")]
 pub(crate) struct EpisodeAdd {
-    /// The state it led to
+    /// Snapshot that the step led to
     #[arg(value_name = "SNAPSHOT")]
     pub(crate) snapshot: String,
-    /// The episode before it; none for the start of a search
+    /// Previous episode; none for the start of a search
     #[arg(long, value_name = "EPISODE")]
     pub(crate) parent: Option<String>,
     /// Action taken
@@ -53,17 +53,17 @@ pub(crate) struct EpisodeAdd {
     /// Number of visits
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) visits: u64,
-    /// Free data to keep, as JSON
+    /// Custom data, as JSON
     #[arg(long, value_name = "JSON", value_parser = json)]
     pub(crate) data: Option<serde_json::Value>,
-    /// Keep the insight diff against the parent's snapshot
+    /// Store the insight diff against the snapshot of the parent
     #[arg(long, requires = "parent")]
     pub(crate) insight: bool,
 }
 
-/// Change what is known of an episode
+/// Update an episode
 ///
-/// Only what you give is changed. When two processes update one episode at the same time, the last one wins.
+/// Only the given fields are changed. If two processes update an episode at the same time, the last one wins.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -72,7 +72,7 @@ Examples:
   workspace --json episode update 0199c --reward 0.9 | jq .reward")]
 #[command(group(clap::ArgGroup::new("changes").required(true).multiple(true)))]
 pub(crate) struct EpisodeUpdate {
-    /// The episode
+    /// Episode
     #[arg(value_name = "EPISODE")]
     pub(crate) episode: String,
     /// Action taken
@@ -84,7 +84,7 @@ pub(crate) struct EpisodeUpdate {
     /// Number of visits
     #[arg(long, value_name = "N", group = "changes")]
     pub(crate) visits: Option<u64>,
-    /// Free data to keep, as JSON, which replaces the present data; `null` removes it
+    /// Custom data, as JSON, which replaces the present data; `null` removes it
     #[arg(long, value_name = "JSON", value_parser = json, group = "changes")]
     pub(crate) data: Option<serde_json::Value>,
 }
@@ -98,33 +98,33 @@ fn json(text: &str) -> Result<serde_json::Value, String> {
     serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))
 }
 
-/// The episode to start from.
+/// Root of a subtree of episodes.
 #[derive(Debug, Args)]
 pub(crate) struct EpisodeRoot {
-    /// Only this episode and what follows it
+    /// Only this episode and its descendants
     #[arg(value_name = "EPISODE")]
     pub(crate) root: Option<String>,
 }
 
-/// Show the steps that led to an episode, the first one first
+/// Show the steps that led to an episode, the first step first
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   workspace episode path 0199c
   workspace --json episode path 0199c | jq -r .action")]
 pub(crate) struct EpisodePath {
-    /// The episode
+    /// Episode
     #[arg(value_name = "EPISODE")]
     pub(crate) episode: String,
 }
 
-/// Remove episodes, each with all that follow it
+/// Remove episodes and their descendants
 ///
-/// Snapshots stay: `workspace rm` removes those.
+/// Snapshots stay; `workspace rm` removes them.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  workspace episode rm 0199c")]
 pub(crate) struct EpisodeRm {
-    /// The episodes
+    /// Episodes
     #[arg(value_name = "EPISODE", required = true)]
     pub(crate) episodes: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Snapshots as records: made, listed, shown, removed.
+//! Commands on snapshots as records: create, list, show, remove.
 
 use std::path::PathBuf;
 
@@ -8,9 +8,10 @@ use super::reference;
 
 /// Take a snapshot of a directory and print its id
 ///
-/// Only what changed since the last snapshot of this directory is read. What `.workspaceignore` files name, in the
-/// syntax of `.gitignore`, is left out, and so is the store itself where the directory contains it. Sockets, devices and fifos are named on stderr and skipped. A file that keeps
-/// changing while it is read, or that may not be read, is left out, named on stderr, and makes the exit status 3.
+/// Only files that changed since the last snapshot of this directory are read. Files that `.workspaceignore` names, in the
+/// syntax of `.gitignore`, are excluded, and so is the store if it is in the directory. Sockets, devices and fifos are
+/// skipped and listed on stderr. A file that cannot be read, or that keeps changing during the read, is skipped and listed
+/// on stderr as well; the exit status is then 3.
 #[derive(Debug, Args)]
 #[command(
     name = "snapshot",
@@ -21,18 +22,18 @@ Examples:
   id=$(workspace snapshot project --buffered)"
 )]
 pub(crate) struct SnapshotArgs {
-    /// The directory
+    /// Directory
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) directory: PathBuf,
     #[command(flatten)]
     pub(crate) record: Record,
-    /// Parent snapshot, instead of the one NAME points to; may be repeated
+    /// Parent snapshot [default: the snapshot that --ref points to]; may be repeated
     #[arg(long = "parent", value_name = "ID")]
     pub(crate) parents: Vec<String>,
-    /// Do not wait for the disk: survives a killed process, not a crash of the machine
+    /// Do not sync to disk: the snapshot survives a killed process, but not a crash of the machine
     #[arg(long)]
     pub(crate) buffered: bool,
-    /// Take everything, whatever .workspaceignore files say
+    /// Do not read .workspaceignore files
     #[arg(long)]
     pub(crate) no_ignore: bool,
 }
@@ -40,23 +41,23 @@ pub(crate) struct SnapshotArgs {
 /// Metadata of a new snapshot.
 #[derive(Debug, Args)]
 pub(crate) struct Record {
-    /// Why it was made
+    /// Message
     #[arg(short, long, value_name = "MSG", default_value = "", hide_default_value = true)]
     pub(crate) message: String,
-    /// Move this reference to it, making it if need be; refused when someone else moves it meanwhile
+    /// Move this reference to the snapshot, or create it; fails if another process moves it at the same time
     #[arg(long = "ref", value_name = "NAME", value_parser = reference::name)]
     pub(crate) reference: Option<String>,
     /// Author [default: USER, LOGNAME, or the name of the user in /etc/passwd]
     #[arg(long, value_name = "A")]
     pub(crate) author: Option<String>,
-    /// A label; may be repeated
+    /// Label; may be repeated
     #[arg(long = "label", value_name = "K=V", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
 }
 
 impl Record {
     /// Returns true if any metadata is given.
-    pub(crate) fn says_something(&self) -> bool {
+    pub(crate) fn has_metadata(&self) -> bool {
         !self.message.is_empty()
             || self.reference.is_some()
             || self.author.is_some()
@@ -79,15 +80,15 @@ Examples:
   workspace log --ref main -n 10
   workspace --json log | jq -r .id")]
 pub(crate) struct Log {
-    /// Only what NAME points to and all before it; an id works too
+    /// Only the snapshot that NAME points to and its ancestors; an id works, too
     #[arg(long = "ref", value_name = "NAME")]
     pub(crate) reference: Option<String>,
-    /// At most N
+    /// Maximum number of snapshots
     #[arg(short = 'n', long = "limit", value_name = "N")]
     pub(crate) limit: Option<usize>,
 }
 
-/// Show everything about a snapshot
+/// Show the details of a snapshot
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -95,15 +96,15 @@ Examples:
   workspace show main~2
   workspace --json show 0199a")]
 pub(crate) struct Show {
-    /// The snapshot
+    /// Snapshot
     #[arg(value_name = "ID")]
     pub(crate) snapshot: String,
 }
 
 /// Remove snapshots and references
 ///
-/// Content that nothing else has is freed by the next `workspace gc`. A snapshot that a reference points to is
-/// only removed together with the reference. Episodes that name a removed snapshot stay; stderr says how many they are.
+/// The next `workspace gc` frees content that no other snapshot has. A snapshot that a reference points to can only be
+/// removed together with the reference. Episodes of a removed snapshot stay; stderr says how many there are.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -111,7 +112,7 @@ Examples:
   workspace rm --ref experiment
   workspace rm --ref experiment 0199a")]
 pub(crate) struct Rm {
-    /// The snapshots; none need be given with --ref
+    /// Snapshots; optional with --ref
     #[arg(value_name = "ID")]
     pub(crate) snapshots: Vec<String>,
     /// Remove this reference; may be repeated

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
 
-/// Merge what two sides made of a file
+/// Merge two versions of a file that have a common ancestor
 ///
-/// Takes the arguments of `git merge-file` (but for --object-id and --diff-algorithm) and ends as it does, so that it can be git's
-/// merge driver. OURS is overwritten with the result unless -p is given. Text is merged line by line, with the same result as
-/// git's; JSON, YAML and TOML value by value where lines do not do, keeping comments and layout; logs by appending what both sides
-/// appended. The type is told by the name of OURS, or by --path.
+/// The result overwrites OURS unless you give -p. Arguments and exit status are those of `git merge-file` (without --object-id
+/// and --diff-algorithm), so it can be git's merge driver. Text is merged by lines, with the same result as git's. Where lines
+/// conflict, JSON, YAML and TOML are merged by value, and comments and layout are kept. Logs get the lines that both sides
+/// appended. The file type follows from the name of OURS, or from --path.
 ///
-/// The exit status is 0 if everything was merged, the number of conflicts (at most 127) if there are some, 128 if the file is
-/// no text, 129 if the command line makes no sense, and 255 if the merge failed.
+/// The exit status is 0 if there are no conflicts, else their number (at most 127); 128 if the file is not text, 129 for a
+/// usage error and 255 if the merge failed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -23,19 +23,19 @@ Examples:
   git config merge.workspace.driver \\
     'workspace merge-file --path %P -L %X -L %S -L %Y --marker-size %L %A %O %B'")]
 pub(crate) struct MergeFile {
-    /// One side; gets the result
+    /// Our version; overwritten with the result
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) ours: PathBuf,
-    /// Common ancestor of both sides
+    /// Common ancestor
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) base: PathBuf,
-    /// The other side
+    /// Their version
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) theirs: PathBuf,
-    /// Print the result, and leave OURS alone; with --json it is the field `content`
+    /// Print the result instead of overwriting OURS; with --json it is the field `content`
     #[arg(short = 'p', long)]
     pub(crate) stdout: bool,
-    /// Say nothing of conflicts
+    /// Do not print conflicts
     #[arg(short, long)]
     pub(crate) quiet: bool,
     /// Style of conflict markers
@@ -50,24 +50,24 @@ pub(crate) struct MergeFile {
     /// Merge strategy
     #[arg(long = "type", value_enum, value_name = "TYPE", default_value_t = FileType::Auto)]
     pub(crate) kind: FileType,
-    /// The path that tells the type of the file, if its name does not
+    /// Path that determines the file type, instead of the name of OURS
     #[arg(long, value_name = "PATH")]
     pub(crate) path: Option<PathBuf>,
-    /// Settle conflicts for OURS
+    /// Resolve conflicts with OURS
     #[arg(long = "ours", group = "favor")]
     pub(crate) ours_wins: bool,
-    /// Settle conflicts for THEIRS
+    /// Resolve conflicts with THEIRS
     #[arg(long = "theirs", group = "favor")]
     pub(crate) theirs_wins: bool,
-    /// Settle conflicts of lines by keeping both sides
+    /// Resolve conflicts of lines by keeping both sides
     #[arg(long, group = "favor")]
     pub(crate) union: bool,
     #[command(flatten)]
     pub(crate) rules: MergeRules,
-    /// Labels of markers: of OURS, the base and THEIRS, in this order
+    /// Label for conflict markers: the first for OURS, the second for BASE, the third for THEIRS
     #[arg(short = 'L', value_name = "LABEL")]
     pub(crate) labels: Vec<String>,
-    /// Length of markers in characters
+    /// Length of conflict markers in characters
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) marker_size: u16,
 }
@@ -75,10 +75,10 @@ pub(crate) struct MergeFile {
 /// Merge rules by path.
 #[derive(Debug, Args)]
 pub(crate) struct MergeRules {
-    /// A JSON file with rules: which files are merged by which strategy, and what becomes of conflicts
+    /// JSON file with merge rules: the strategy for each path, and the resolution of conflicts
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) policy: Option<PathBuf>,
-    /// Side that ranks higher, for rules that go by priority
+    /// Side that wins under rules that resolve by priority
     #[arg(long, value_enum, value_name = "SIDE")]
     pub(crate) priority: Option<MergeSide>,
 }
@@ -86,9 +86,9 @@ pub(crate) struct MergeRules {
 /// Side of a merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum MergeSide {
-    /// The side that is merged into
+    /// Side that is merged into
     Ours,
-    /// The side that is merged
+    /// Side that is merged
     Theirs,
 }
 
@@ -99,29 +99,29 @@ pub(crate) enum ConflictStyle {
     Merge,
     /// Both sides and the base
     Diff3,
-    /// Like diff3, without lines that both sides begin or end with
+    /// Like diff3, without common lines at the start and end of a conflict
     Zdiff3,
 }
 
 /// Merge strategy of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FileType {
-    /// By its name, then by what is in it
+    /// By file name, then by content
     Auto,
-    /// Line by line
+    /// Merge by lines
     Text,
-    /// Value by value
+    /// Merge by value
     Json,
-    /// Cell by cell, results chosen: Jupyter notebooks
+    /// Merge Jupyter notebooks by cell; outputs are taken from one side
     Notebook,
-    /// Value by value
+    /// Merge by value
     Yaml,
-    /// Value by value
+    /// Merge by value
     Toml,
-    /// JSON in which nothing conflicts
+    /// Merge a JSON document as a CRDT, which never conflicts
     Crdt,
-    /// Lines that both sides appended
+    /// Append the lines that both sides appended
     Log,
-    /// One or the other
+    /// Take one side as a whole
     Binary,
 }

@@ -10,10 +10,13 @@ use super::sandbox::SandboxOptions;
 use super::server::{Server, duration};
 use crate::time;
 
-/// Run a program in a sandbox of its own
+/// Run a program in a new sandbox
 ///
-/// The sandbox is made for it and removed when it ends, or when this is interrupted. The exit status is that of the
-/// program; 124 if its time was up, 125 if it could not be run. A sandbox lives an hour unless --timeout says more.
+/// The sandbox is removed when the program ends or this command is interrupted. It lives for an hour, or longer with
+/// --timeout. The exit status is that of the program; 124 if it timed out, 125 if it could not be run.
+///
+/// If you name no server and none runs at the default address, the program runs in a temporary local sandbox instead (Linux
+/// only). Options for sandboxes that other commands use, and for limits, need a server.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -29,26 +32,26 @@ pub(crate) struct Run {
     /// Timeout
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
-    /// Do not remove the sandbox; its id goes to stderr
+    /// Do not remove the sandbox; print its id on stderr
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Pass on what comes from stdin
+    /// Forward stdin to the program
     #[arg(short, long = "interactive")]
     pub(crate) interactive: bool,
-    /// Run it in a terminal, which this one becomes; has -i in it
+    /// Connect the program with this terminal; includes -i
     #[arg(short, long, conflicts_with = "timeout")]
     pub(crate) terminal: bool,
     #[command(flatten)]
     pub(crate) server: Server,
-    /// The program and its arguments, as they are: no shell looks at them
+    /// Program and its arguments; no shell interprets them
     #[arg(value_name = "COMMAND", required = true, last = true, value_hint = ValueHint::CommandWithArguments)]
     pub(crate) words: Vec<String>,
 }
 
-/// Run a program in a sandbox that is there
+/// Run a program in an existing sandbox
 ///
-/// Ctrl-C is passed on as SIGINT, the second one as SIGKILL. The exit status is that of the program; 124 if its time
-/// was up, 125 if it could not be run. A lost connection is made anew, and nothing of the output is lost or repeated.
+/// Ctrl-C sends SIGINT to the program, the second Ctrl-C SIGKILL. The exit status is that of the program; 124 if it timed
+/// out, 125 if it could not be run. If the connection breaks, the command reconnects without losing or repeating output.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -57,45 +60,45 @@ Examples:
   workspace exec -t work -- top
   command=$(workspace exec -d work -- ./server); workspace logs -f work $command")]
 pub(crate) struct Exec {
-    /// Pass on what comes from stdin
+    /// Forward stdin to the program
     #[arg(short, long = "interactive", conflicts_with = "detach")]
     pub(crate) interactive: bool,
-    /// Run it in a terminal, which this one becomes; has -i in it
+    /// Connect the program with this terminal; includes -i
     #[arg(short, long, conflicts_with_all = ["timeout", "detach"])]
     pub(crate) terminal: bool,
     /// Working directory [default: /workspace]
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
-    /// A variable for it; may be repeated
+    /// Environment variable; may be repeated
     #[arg(long = "env", value_name = "K=V", value_parser = label)]
     pub(crate) envs: Vec<(String, String)>,
-    /// Timeout [default: none; the command ends with the sandbox]
+    /// Timeout [default: the lifetime of the sandbox]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
-    /// Do not wait for it; print its id
+    /// Run the program in the background, and print the id of the command
     #[arg(short, long)]
     pub(crate) detach: bool,
     #[command(flatten)]
     pub(crate) server: Server,
-    /// The sandbox
+    /// Sandbox
     #[arg(value_name = "ID")]
     pub(crate) sandbox: String,
-    /// The program and its arguments, as they are: no shell looks at them
+    /// Program and its arguments; no shell interprets them
     #[arg(value_name = "COMMAND", required = true, last = true, value_hint = ValueHint::CommandWithArguments)]
     pub(crate) words: Vec<String>,
 }
 
 /// Open a terminal in a sandbox
 ///
-/// All keys go to what runs inside, Ctrl-C too. The exit status is that of the shell; 125 if it could not be run. When the
-/// server is started again, the terminal is connected again.
+/// All input goes to the sandbox, including Ctrl-C. The exit status is that of the shell; 125 if it could not be run.
+/// The terminal reconnects after a restart of the server.
 #[derive(Debug, Args)]
 #[command(
     name = "shell",
     after_help = "Examples:\n  workspace shell work\n  workspace shell work --shell /bin/sh --cwd /tmp"
 )]
 pub(crate) struct ShellArgs {
-    /// The sandbox
+    /// Sandbox
     #[arg(value_name = "ID")]
     pub(crate) sandbox: String,
     /// Shell [default: /bin/bash, or /bin/sh where that does not exist]
@@ -104,31 +107,31 @@ pub(crate) struct ShellArgs {
     /// Working directory [default: /workspace]
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
-    /// A variable for it; may be repeated
+    /// Environment variable; may be repeated
     #[arg(long = "env", value_name = "K=V", value_parser = label)]
     pub(crate) envs: Vec<(String, String)>,
     #[command(flatten)]
     pub(crate) server: Server,
 }
 
-/// List sandboxes, or what runs and ran in one
+/// List sandboxes, or the commands of a sandbox
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  workspace ps\n  workspace ps work\n  workspace ps -q")]
 pub(crate) struct Ps {
-    /// A sandbox, whose commands are listed
+    /// Sandbox whose commands are listed
     #[arg(value_name = "ID")]
     pub(crate) sandbox: Option<String>,
-    /// Ids alone
+    /// Print only ids
     #[arg(short, long)]
     pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) server: Server,
 }
 
-/// Print what commands in a sandbox printed
+/// Print the output of commands in a sandbox
 ///
-/// Without COMMAND, the last lines of all of them, in the order of time. With it, all that is kept of one, stderr
-/// to stderr.
+/// Without COMMAND, prints the last lines of all commands in the order of time. With COMMAND, prints all output of that
+/// command that is still kept; its stderr goes to stderr.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -136,19 +139,19 @@ Examples:
   workspace logs work --tail 20 --since 10m
   workspace logs -f work cmd-0199a")]
 pub(crate) struct Logs {
-    /// The sandbox
+    /// Sandbox
     #[arg(value_name = "ID")]
     pub(crate) sandbox: String,
     /// Id of a command, as `workspace ps ID` lists them
     #[arg(value_name = "COMMAND")]
     pub(crate) command: Option<String>,
-    /// Go on until the command ends
+    /// Follow the output until the command ends
     #[arg(short, long, requires = "command")]
     pub(crate) follow: bool,
     /// Only the last N lines [default: 100, or all of one command]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub(crate) tail: Option<u16>,
-    /// Only what was printed at or after TIME: a date, a time, or an age such as 90m or 36h
+    /// Only output from TIME on: a date, a time, or an age such as 90m or 36h
     #[arg(long, value_name = "TIME", value_parser = since)]
     pub(crate) since: Option<Timestamp>,
     #[command(flatten)]
@@ -156,13 +159,13 @@ pub(crate) struct Logs {
 }
 
 fn since(text: &str) -> Result<Timestamp, String> {
-    time::parse(text, &time::now()).ok_or_else(|| format!("expected {}", time::FORMS))
+    time::parse(text, &time::now()).ok_or_else(|| format!("expected {}", time::FORMATS))
 }
 
 /// Copy files and directories into a sandbox or out of it
 ///
-/// A path in a sandbox is ID:PATH; relative ones begin in /workspace. What is copied goes into DST if that is a directory,
-/// and else becomes DST. A local path with a colon is written ./a:b.
+/// A path in a sandbox is written ID:PATH; a relative PATH starts in /workspace. If DST is a directory, the sources are
+/// copied into it; otherwise the copy gets the name DST. Write a local path with a colon as ./a:b.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -21,17 +21,17 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RefCommand {
-    /// List the references and the snapshots they point to, as `workspace refs` does
+    /// List references and their target snapshots, like `workspace refs`
     #[command(after_help = "Examples:\n  workspace ref ls\n  workspace --json ref ls")]
     Ls,
     Set(RefSet),
     Rm(RefRm),
 }
 
-/// Make a reference, or move it to another snapshot
+/// Create a reference, or move it to another snapshot
 ///
-/// The move is refused when another process moves the reference at the same time. With --new or --expect it is also
-/// refused when the reference is not where you expect it.
+/// The move is refused if another process moves the reference at the same time, or if it does not point to the snapshot that
+/// --expect names.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -43,13 +43,13 @@ pub(crate) struct RefSet {
     /// Name of the reference
     #[arg(value_name = "NAME", value_parser = name)]
     pub(crate) name: String,
-    /// Snapshot that it is to point to
+    /// Target snapshot
     #[arg(value_name = "SNAPSHOT")]
     pub(crate) snapshot: String,
-    /// Only make it: fail if it exists
+    /// Fail if the reference exists
     #[arg(long, conflicts_with = "expect")]
     pub(crate) new: bool,
-    /// Only move it from this snapshot: fail if it points elsewhere
+    /// Fail if the reference does not point to this snapshot
     #[arg(long, value_name = "SNAPSHOT")]
     pub(crate) expect: Option<String>,
 }
@@ -63,10 +63,10 @@ pub(crate) struct RefRm {
     pub(crate) names: Vec<String>,
 }
 
-/// List, make or remove branches
+/// List, create or remove branches
 ///
-/// A branch is a reference that moves: `workspace snapshot --ref NAME` makes a snapshot after the one that it points to, and
-/// moves it there. Without arguments, all references but the tags are listed.
+/// A branch is a reference that moves: `workspace snapshot --ref NAME` takes a snapshot whose parent is the target of the
+/// branch, and moves the branch to it. Without arguments, all references except tags are listed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -79,10 +79,10 @@ pub(crate) struct Branch {
     pub(crate) naming: Naming,
 }
 
-/// List, make or remove tags
+/// List, create or remove tags
 ///
-/// A tag is a reference that is not meant to move. The tag NAME is the reference `tags/NAME`, by which other commands find
-/// it. Without arguments, all tags are listed.
+/// A tag is a reference that is not meant to move. Other commands know the tag NAME as the reference `tags/NAME`. Without
+/// arguments, all tags are listed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -98,13 +98,13 @@ pub(crate) struct Tag {
 /// A name for a snapshot, or names to remove.
 #[derive(Debug, Args)]
 pub(crate) struct Naming {
-    /// Name to make
+    /// Name to create
     #[arg(value_name = "NAME", value_parser = name, requires = "snapshot")]
     pub(crate) name: Option<String>,
-    /// Snapshot that it is to point to
+    /// Target snapshot
     #[arg(value_name = "SNAPSHOT")]
     pub(crate) snapshot: Option<String>,
-    /// Move it if it exists
+    /// Move the name if it exists
     #[arg(short, long, requires = "name")]
     pub(crate) force: bool,
     /// Remove this name; may be repeated

@@ -1,4 +1,4 @@
-//! Sandboxes.
+//! Commands on sandboxes.
 
 use std::time::Duration;
 
@@ -21,16 +21,16 @@ Examples:
 pub(crate) enum SandboxCommand {
     Ls(SandboxList),
     Create(SandboxCreate),
-    /// Show everything about a sandbox
+    /// Show the details of a sandbox
     #[command(
         after_help = "Examples:\n  workspace sandbox get work\n  workspace --json sandbox get sbx-0199a"
     )]
     Get(SandboxOne),
     Rm(SandboxRm),
-    /// Let a sandbox live longer, by an hour at most
+    /// Extend the lifetime of a sandbox, by at most an hour
     #[command(after_help = "Examples:\n  workspace sandbox extend work 30m")]
     Extend {
-        /// The sandbox
+        /// Sandbox
         #[arg(value_name = "ID")]
         sandbox: String,
         /// Time to add
@@ -44,16 +44,16 @@ pub(crate) enum SandboxCommand {
         after_help = "Examples:\n  workspace sandbox label work step=2\n  workspace sandbox label work step-"
     )]
     Label {
-        /// The sandbox
+        /// Sandbox
         #[arg(value_name = "ID")]
         sandbox: String,
-        /// K=V sets a label, K- removes it; none shows them
+        /// K=V to set a label, K- to remove it; without any, the labels are printed
         #[arg(value_name = "LABEL")]
         labels: Vec<String>,
         #[command(flatten)]
         server: Server,
     },
-    /// Show what a sandbox uses
+    /// Show the resource usage of a sandbox
     #[command(
         after_help = "Examples:\n  workspace sandbox stats work\n  workspace --json sandbox stats work"
     )]
@@ -62,9 +62,9 @@ pub(crate) enum SandboxCommand {
     Restore(SandboxRestore),
     Fork(SandboxFork),
     Changes(SandboxChanges),
-    /// Print what a sandbox changed as a patch
+    /// Print the changes in a sandbox as a patch
     ///
-    /// The patch is against what its workspace was made from, or restored to last.
+    /// The patch is against the snapshot from which the workspace was created or last restored.
     #[command(
         after_help = "Examples:\n  workspace sandbox diff work\n  workspace sandbox diff work | git apply"
     )]
@@ -79,17 +79,17 @@ Examples:
   workspace sandbox ls --state running --label run=42
   workspace --json sandbox ls | jq -r .id")]
 pub(crate) struct SandboxList {
-    /// Only those in this state: starting, running, stopping, stopped or error
+    /// Only sandboxes in this state: starting, running, stopping, stopped or error
     #[arg(long, value_name = "STATE")]
     pub(crate) state: Option<String>,
-    /// Only those with this label; may be repeated
+    /// Only sandboxes with this label; may be repeated
     #[arg(long = "label", value_name = "K=V", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
     #[command(flatten)]
     pub(crate) server: Server,
 }
 
-/// Make a sandbox and print its id
+/// Create a sandbox and print its id
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -116,13 +116,13 @@ pub(crate) struct SandboxOptions {
     /// Template; see `workspace template ls`
     #[arg(long, value_name = "TEMPLATE", default_value = "base")]
     pub(crate) template: String,
-    /// Name; it works wherever the id does
+    /// Name, which can be used instead of the id
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Take the name also if another sandbox of yours has it; then only ids tell the two apart
+    /// Allow a name that another sandbox of yours has; you then need ids to address them
     #[arg(long, requires = "name")]
     pub(crate) allow_duplicate_name: bool,
-    /// A variable for all that runs in it; may be repeated
+    /// Environment variable of all commands; may be repeated
     #[arg(long = "env", value_name = "K=V", value_parser = label)]
     pub(crate) envs: Vec<(String, String)>,
     /// Processors, such as 0.5 or 2
@@ -131,7 +131,7 @@ pub(crate) struct SandboxOptions {
     /// Memory, such as 512m or 2g
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<String>,
-    /// Size limit of its workspace, such as 10g
+    /// Size limit of the workspace, such as 10g
     #[arg(long, value_name = "SIZE")]
     pub(crate) disk: Option<String>,
     /// Network access
@@ -141,7 +141,7 @@ pub(crate) struct SandboxOptions {
     /// such as 10.1.0.0/16; may be repeated
     #[arg(long = "allow", value_name = "HOST|CIDR")]
     pub(crate) allowed: Vec<String>,
-    /// A label; may be repeated
+    /// Label; may be repeated
     #[arg(long = "label", value_name = "K=V", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
 }
@@ -151,7 +151,7 @@ pub(crate) struct SandboxOptions {
 pub(crate) enum Network {
     /// Loopback only
     None,
-    /// Everything that the machine can reach, but not the machine itself
+    /// All networks that the machine can reach, but not the machine itself
     Egress,
 }
 
@@ -167,17 +167,17 @@ impl From<Network> for NetworkChoice {
 /// One sandbox.
 #[derive(Debug, Args)]
 pub(crate) struct SandboxOne {
-    /// The sandbox
+    /// Sandbox
     #[arg(value_name = "ID")]
     pub(crate) sandbox: String,
     #[command(flatten)]
     pub(crate) server: Server,
 }
 
-/// End sandboxes and all that runs in them
+/// Remove sandboxes and end their processes
 ///
-/// Their workspaces go too, unless they are to be kept: then the place of each on the server is printed, or the snapshot of
-/// what it held.
+/// Workspaces are removed, too. With --keep-workspace, the directory of each workspace on the server is printed instead, or a
+/// snapshot of its files.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -185,10 +185,10 @@ Examples:
   workspace sandbox rm --keep-workspace work
   workspace sandbox rm $(workspace ps -q)")]
 pub(crate) struct SandboxRm {
-    /// The sandboxes
+    /// Sandboxes
     #[arg(value_name = "ID", required = true)]
     pub(crate) sandboxes: Vec<String>,
-    /// Keep their workspaces
+    /// Keep the workspaces
     #[arg(long)]
     pub(crate) keep_workspace: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The server itself: where it is, its keys, its templates.
+//! Options for the server, and commands on its keys and templates.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,17 +9,18 @@ use workspace_api::keys::KeyRole;
 /// Server and key.
 #[derive(Debug, Args)]
 pub(crate) struct Server {
-    /// The server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]
+    /// URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]
     #[arg(long, value_name = "URL", help_heading = "Server")]
     pub(crate) server: Option<String>,
-    /// The key for it; others on this machine can see it here [default: WORKSPACE_API_KEY, or the key of a local server]
+    /// API key; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or the key of a
+    /// local server]
     #[arg(long, value_name = "KEY", help_heading = "Server")]
     pub(crate) api_key: Option<String>,
 }
 
-/// Say whether a server works, and what it found on its machine
+/// Show whether a server is ready, and the results of its checks
 ///
-/// The exit status is 1 when it is there but cannot do its work.
+/// The exit status is 1 if the server is not ready.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -40,15 +41,16 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TemplateCommand {
-    /// List the templates, those that are there and those that could be
+    /// List the templates that are installed, and known ones that can be imported
     #[command(after_help = "Examples:\n  workspace template ls\n  workspace --json template ls")]
     Ls {
         #[command(flatten)]
         server: Server,
     },
-    /// Make a template of an archive: of a root filesystem, of what `docker save` writes, or of an OCI layout
+    /// Create a template from an archive
     ///
-    /// The archive is a tar, compressed with gzip or zstd or not at all. Admins only.
+    /// The archive is a tar of a root filesystem, of an OCI layout, or the output of `docker save`; plain, gzip or zstd.
+    /// Admins only.
     #[command(after_help = "\
 Examples:
   docker save python:3.12-slim | workspace template import python:3.12 -
@@ -57,12 +59,12 @@ Examples:
     Import {
         /// Name
         name: String,
-        /// The archive, a directory with an OCI layout, or `-` for standard input
+        /// Archive, directory with the content of one, or `-` for stdin
         source: PathBuf,
         #[command(flatten)]
         server: Server,
     },
-    /// Remove templates of which there are no sandboxes
+    /// Remove templates that no sandbox uses
     #[command(after_help = "Examples:\n  workspace template rm python:3.12")]
     Rm {
         /// Names of the templates
@@ -81,17 +83,17 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyCommand {
-    /// List the keys, the revoked ones too
+    /// List all keys, including revoked ones
     #[command(after_help = "Examples:\n  workspace key ls\n  workspace --json key ls")]
     Ls {
         #[command(flatten)]
         server: Server,
     },
     Create(KeyCreate),
-    /// Revoke keys, at once
+    /// Revoke keys immediately
     #[command(after_help = "Examples:\n  workspace key rm key-0199a")]
     Rm {
-        /// The keys
+        /// Ids of the keys
         #[arg(value_name = "KEY_ID", required = true)]
         keys: Vec<String>,
         #[command(flatten)]
@@ -99,7 +101,7 @@ pub(crate) enum KeyCommand {
     },
 }
 
-/// Make a key and print it; it is never shown again
+/// Create a key and print it; it is never shown again
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -108,7 +110,7 @@ Examples:
 pub(crate) struct KeyCreate {
     /// Name
     pub(crate) name: String,
-    /// Owner whose sandboxes it gives access to [default: NAME]
+    /// Owner of the sandboxes that the key has access to [default: NAME]
     #[arg(long)]
     pub(crate) owner: Option<String>,
     /// Role
@@ -121,11 +123,11 @@ pub(crate) struct KeyCreate {
 /// Role of a key.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Role {
-    /// May do everything
+    /// All rights
     Admin,
-    /// May do everything with what belongs to the owner
+    /// All rights on the sandboxes and snapshots of the owner
     User,
-    /// May read what belongs to the owner
+    /// Read access to the sandboxes and snapshots of the owner
     ReadOnly,
 }
 

@@ -1,15 +1,15 @@
-//! The store itself: its space and its health.
+//! Commands on the store as a whole.
 
 use clap::Args;
 use workspace_state::Timestamp;
 
 use crate::time;
 
-/// Remove what nothing refers to
+/// Free content that no snapshot uses
 ///
-/// Without a rule, all snapshots stay and only unreachable content goes. With rules, first the snapshots that no rule
-/// keeps are removed; what references point to always stays. Others may go on working meanwhile: what they still
-/// use is left for a later collection, and so is for a minute what an interrupted command left behind.
+/// Without --keep options all snapshots stay. With them, snapshots that no option keeps are removed first; snapshots that a
+/// reference points to always stay. Other processes may use the store at the same time: content that they still need is left
+/// for a later collection. Content that an interrupted command left behind is kept for a minute.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -17,13 +17,13 @@ Examples:
   workspace gc
   workspace gc --keep-last 20 --keep-since 30d --keep-labelled")]
 pub(crate) struct Gc {
-    /// Only say what would be done
+    /// Only print what would be removed
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Keep the N newest snapshots
     #[arg(long, value_name = "N")]
     pub(crate) keep_last: Option<usize>,
-    /// Keep snapshots made at or after TIME: a date, a time, or an age such as 36h, 7d or 2w
+    /// Keep snapshots from TIME on: a date, a time, or an age such as 36h, 7d or 2w
     #[arg(long, value_name = "TIME", value_parser = since)]
     pub(crate) keep_since: Option<Timestamp>,
     /// Keep snapshots that have labels
@@ -32,20 +32,20 @@ pub(crate) struct Gc {
 }
 
 fn since(text: &str) -> Result<Timestamp, String> {
-    time::parse(text, &time::now()).ok_or_else(|| format!("expected {}", time::FORMS))
+    time::parse(text, &time::now()).ok_or_else(|| format!("expected {}", time::FORMATS))
 }
 
-/// Read everything in the store and check it
+/// Check all content of the store
 ///
-/// Every damaged path is printed with its snapshot, and the exit status is then 3. With `--repair`, first what the new index
-/// holds is printed, and what is still damaged could not be repaired.
+/// Prints every damaged path with its snapshot; the exit status is then 3. With --repair, prints the content of the new index
+/// first; damage that is listed after it could not be repaired.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   workspace verify
   workspace verify --repair")]
 pub(crate) struct Verify {
-    /// First build the index anew from the packs; nothing else may use the store meanwhile
+    /// Rebuild the index from the packs first; no other process may use the store at the same time
     #[arg(long)]
     pub(crate) repair: bool,
 }

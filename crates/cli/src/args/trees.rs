@@ -1,4 +1,4 @@
-//! The content of snapshots: listed, read, compared, brought to disk.
+//! Commands on the content of snapshots: list, print, compare, merge, check out, mount.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,8 +10,8 @@ use super::merge::MergeRules;
 
 /// List a directory of a snapshot
 ///
-/// Names of directories end in `/`. A name that a terminal could not show is quoted, with escapes; PATH may be given so too,
-/// in single quotes for the shell.
+/// Names of directories end in `/`. Names with special characters are printed in double quotes, with escapes. PATH may be
+/// written that way, too; put single quotes around it for the shell.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -20,40 +20,40 @@ Examples:
   workspace ls main -R
   workspace ls main '\"one\\ntwo\"/'")]
 pub(crate) struct Ls {
-    /// The snapshot
+    /// Snapshot
     #[arg(value_name = "ID")]
     pub(crate) snapshot: String,
-    /// A path inside it [default: its root]
+    /// Path in the snapshot [default: its root]
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) path: OsString,
-    /// Also mode, size, time and where symlinks point
+    /// Also print mode, size, modification time and targets of symlinks
     #[arg(short, long)]
     pub(crate) long: bool,
-    /// List all entries below, too, by path
+    /// List subdirectories recursively
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
 }
 
 /// Print a file of a snapshot
 ///
-/// PATH may be given in the quotes in which `workspace ls` prints it, in single quotes for the shell.
+/// PATH may be quoted as `workspace ls` prints it; put single quotes around it for the shell.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   workspace cat main src/main.rs
   workspace cat 0199a image.png > image.png")]
 pub(crate) struct Cat {
-    /// The snapshot
+    /// Snapshot
     #[arg(value_name = "ID")]
     pub(crate) snapshot: String,
-    /// The file's path inside it
+    /// Path of the file in the snapshot
     pub(crate) path: OsString,
 }
 
-/// Show what differs between two snapshots or directories
+/// Show the differences between two snapshots or directories
 ///
-/// Each side is a snapshot or, where no snapshot has that name, a directory; `./NAME` is always a directory. Of a directory,
-/// what a snapshot would take is compared. Files with the same content under another name count as renamed.
+/// A name is first looked up as a snapshot, then as a directory; `./NAME` is always a directory. Files that
+/// `.workspaceignore` names are not compared. A file that only has a new name is listed as renamed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -64,36 +64,37 @@ Examples:
   workspace diff main project --no-ignore
   workspace --json diff 0199a main --insight")]
 pub(crate) struct Diff {
-    /// The older side
+    /// Old side: a snapshot or a directory
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) a: OsString,
-    /// The newer side
+    /// New side: a snapshot or a directory
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) b: OsString,
-    /// The lines that differ, as a patch
+    /// Print a patch
     #[arg(short, long, group = "form")]
     pub(crate) patch: bool,
-    /// Lines added and removed in each file
+    /// Print the number of added and removed lines of each file
     #[arg(long, group = "form")]
     pub(crate) stat: bool,
-    /// The insight diff: sizes, lines and risks of each change
+    /// Print the insight diff: size, lines and risks of each change
     #[arg(long, group = "form")]
     pub(crate) insight: bool,
-    /// Take everything in a directory, whatever .workspaceignore files say
+    /// Do not read .workspaceignore files in directories
     #[arg(long)]
     pub(crate) no_ignore: bool,
 }
 
-/// Merge snapshots or directories that come from one
+/// Merge snapshots or directories that have a common ancestor
 ///
-/// Prints the id of the merged tree, then what could not be merged. BASE, OURS and THEIRS are snapshots or, where no snapshot has
-/// that name, directories; `./NAME` is always a directory. Several THEIRS are merged one after another. Lines are merged as git merges
-/// them, documents by value; renames of files and directories are followed. A file in conflict stays as OURS has it, and where two
-/// things want one name, that of THEIRS is put beside it as `NAME~theirs`. Nothing is changed, unless --commit makes the result a
-/// snapshot. With --json, each conflict tells what it would become by each rule and by other strategies.
+/// Prints the id of the merged tree, then the conflicts. The sides are not changed; --commit stores the result as a snapshot.
+/// A name is first looked up as a snapshot, then as a directory; `./NAME` is always a directory. Several THEIRS are merged one
+/// after the other.
 ///
-/// The exit status is 0 if everything was merged, 1 if there are conflicts, 129 if the command line makes no
-/// sense, and 255 if the merge failed.
+/// Text is merged by lines as in git, structured documents by value. Renames of files and directories are followed. A file
+/// with a conflict keeps the content of OURS. If OURS and THEIRS have different entries of the same name, the entry of THEIRS
+/// is called `NAME~theirs`. With --json, each conflict lists the result of every rule and strategy that could resolve it.
+///
+/// The exit status is 0 if there are no conflicts, 1 if there are, 129 for a usage error and 255 if the merge failed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -106,80 +107,80 @@ pub(crate) struct MergeTree {
     /// Common ancestor
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) base: OsString,
-    /// The side that is merged into
+    /// Side that the others are merged into
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) ours: OsString,
-    /// The sides that are merged
+    /// Sides to merge into OURS
     #[arg(value_hint = ValueHint::DirPath, required = true)]
     pub(crate) theirs: Vec<OsString>,
     #[command(flatten)]
     pub(crate) rules: MergeRules,
-    /// Make the result a snapshot, conflicts or not, and print its id as well
+    /// Store the result as a snapshot, even if there are conflicts, and print its id
     #[arg(long)]
     pub(crate) commit: bool,
     #[command(flatten)]
     pub(crate) record: Record,
-    /// Take everything in a directory, whatever .workspaceignore files say
+    /// Do not read .workspaceignore files in directories
     #[arg(long)]
     pub(crate) no_ignore: bool,
 }
 
-/// Make a directory what a snapshot holds
+/// Write a snapshot to a directory
 ///
-/// A directory that was checked out or snapshotted before is brought from one snapshot to the other by writing only what
-/// differs. Local edits in the way are refused unless forced; elsewhere they stay, and so do files that neither snapshot
-/// knows. An interrupted checkout goes on when it is run again.
+/// If the directory was checked out or snapshotted before, only the differences between the two snapshots are written.
+/// Files that are in neither snapshot are not changed. The checkout is refused if it would overwrite local edits,
+/// unless you give --force. If a checkout is interrupted, run it again to finish it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   workspace checkout main copy
   workspace checkout 0199a copy --force")]
 pub(crate) struct Checkout {
-    /// The snapshot
+    /// Snapshot
     #[arg(value_name = "ID")]
     pub(crate) snapshot: String,
-    /// The directory; made if it is not there
+    /// Directory; created if it does not exist
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) directory: PathBuf,
-    /// Overwrite local edits and what is in the way; other files that neither snapshot knows stay
+    /// Overwrite local edits and other entries in the way
     #[arg(long)]
     pub(crate) force: bool,
-    /// Keep set-uid and set-gid bits, which are dropped otherwise
+    /// Keep set-uid and set-gid bits, which are dropped by default
     #[arg(long)]
     pub(crate) keep_set_id: bool,
-    /// Return only when everything is on disk
+    /// Sync all files to disk before the command ends
     #[arg(long)]
     pub(crate) sync: bool,
 }
 
-/// Mount the lazy view: every snapshot as a read-only directory DIR/ID
+/// Mount all snapshots of the store as read-only directories DIR/ID
 ///
-/// What is read is loaded as it is read. References and short ids work as names in DIR too, except references with a
-/// slash (`runs/42`), whose snapshots are there by id. The view is served by a process of its own that ends with
-/// `workspace umount`; its messages are in lazy-view.log in the store.
+/// This is a lazy mount: files are loaded on first read. References and short ids are names in DIR, too, except references
+/// with a slash such as `runs/42`. A process in the background serves the mount until `workspace umount`; its log is
+/// lazy-mount.log in the store.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mkdir view && workspace mount view
-  grep -r pattern view/main/
-  workspace umount view")]
+  mkdir mnt && workspace mount mnt
+  grep -r pattern mnt/main/
+  workspace umount mnt")]
 pub(crate) struct Mount {
-    /// The mount point, a directory
+    /// Mount point, a directory
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) directory: PathBuf,
-    /// Serve it from this process, until it is unmounted
+    /// Serve the mount in this process until it is unmounted
     #[arg(long)]
     pub(crate) foreground: bool,
 }
 
-/// Unmount the lazy view, also one whose process has died
+/// Unmount a lazy mount, even if its process has died
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  workspace umount view\n  workspace umount view --lazy")]
+#[command(after_help = "Examples:\n  workspace umount mnt\n  workspace umount mnt --lazy")]
 pub(crate) struct Umount {
-    /// The mount point
+    /// Mount point
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) directory: PathBuf,
-    /// Take it out of sight even while it is used; who uses it can go on
+    /// Detach the mount point now, even if it is busy; processes that use it keep it until they end
     #[arg(long)]
     pub(crate) lazy: bool,
 }

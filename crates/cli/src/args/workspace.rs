@@ -11,16 +11,16 @@ use super::server::{Server, duration};
 /// Initial content of a workspace.
 #[derive(Debug, Args)]
 pub(crate) struct InitialContent {
-    /// Begin with what this snapshot of the server holds; its whole id [default: an empty workspace]
+    /// Snapshot on the server with the initial files; its full id [default: an empty workspace]
     #[arg(long, value_name = "SNAPSHOT", group = "content")]
     pub(crate) snapshot: Option<String>,
-    /// Begin with what this directory holds, without what .workspaceignore files name; it becomes a snapshot of the server
+    /// Local directory with the initial files, which is uploaded as a snapshot; .workspaceignore files apply
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, group = "content")]
     pub(crate) dir: Option<PathBuf>,
     /// Provider of the workspace [default: chosen by the server]
     #[arg(long, value_enum)]
     pub(crate) provider: Option<Provider>,
-    /// When the files of --snapshot or --dir are written for it [default: auto]
+    /// Time at which the files of --snapshot or --dir are written to disk [default: auto]
     #[arg(long, value_enum, requires = "content")]
     pub(crate) materialize: Option<Materialize>,
 }
@@ -28,83 +28,83 @@ pub(crate) struct InitialContent {
 /// Provider of a workspace.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Provider {
-    /// Changes lie over files that all share
+    /// An overlay over files that sandboxes share
     Overlay,
-    /// Files share their blocks until they are written to
+    /// Reflink copies, which share blocks until they are written
     Clone,
-    /// Every file is written
+    /// Full copies
     Copy,
 }
 
-/// When files are written.
+/// Time at which files are written.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Materialize {
-    /// Few at once; many are loaded as they are read, and written meanwhile
+    /// Small trees before the sandbox starts; large ones on first read and in the background
     Auto,
-    /// They are loaded as they are read
+    /// On first read
     Lazy,
-    /// All before the sandbox runs
+    /// All files before the sandbox starts
     Full,
 }
 
-/// Make what a sandbox holds a snapshot of the server, and print its id
+/// Take a snapshot of a sandbox's workspace and print its id
 ///
-/// Everything in the sandbox stands still while it is read, and then goes on.
+/// The snapshot is stored on the server. All processes in the sandbox are paused while files are read.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   workspace sandbox commit work -m \"tests pass\"
   id=$(workspace sandbox commit work --label step=3 --buffered)")]
 pub(crate) struct SandboxCommit {
-    /// The sandbox
+    /// Sandbox
     #[arg(value_name = "ID")]
     pub(crate) sandbox: String,
-    /// Why it was made
+    /// Message
     #[arg(short, long, value_name = "MSG")]
     pub(crate) message: Option<String>,
-    /// A label; may be repeated
+    /// Label; may be repeated
     #[arg(long = "label", value_name = "K=V", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
-    /// Do not wait for the server's disk: survives a killed server, not a crash of its machine
+    /// Do not sync to disk: the snapshot survives a killed server, but not a crash of its machine
     #[arg(long)]
     pub(crate) buffered: bool,
     #[command(flatten)]
     pub(crate) server: Server,
 }
 
-/// Make a sandbox hold a snapshot of the server, in place
+/// Restore a snapshot in a running sandbox
 ///
-/// What runs in it goes on, also in /workspace itself. Processes in a directory below it, or that have something of it open or
-/// mapped, are ended, and named on stderr.
+/// Processes keep running, also those whose working directory is /workspace. Processes that have a file of the workspace
+/// open or mapped, or whose working directory is below /workspace, are ended and listed on stderr.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   workspace sandbox restore work 0199a1b2-63f1-7c01-9f2c-2f1c2ea4a7d0
   workspace sandbox restore work 0199a1b2-63f1-7c01-9f2c-2f1c2ea4a7d0 --no-force")]
 pub(crate) struct SandboxRestore {
-    /// The sandbox
+    /// Sandbox
     #[arg(value_name = "ID")]
     pub(crate) sandbox: String,
-    /// The snapshot; its whole id
+    /// Full id of a snapshot on the server
     #[arg(value_name = "SNAPSHOT")]
     pub(crate) snapshot: String,
-    /// Do nothing if processes would have to be ended
+    /// Fail instead of ending processes
     #[arg(long)]
     pub(crate) no_force: bool,
     #[command(flatten)]
     pub(crate) server: Server,
 }
 
-/// Make sandboxes that hold what a sandbox holds now, and print their ids
+/// Create copies of a sandbox from its current files and print their ids
 ///
-/// All of them, or none. They are like the sandbox, without a name.
+/// Copies have the options of the sandbox, but no name. Processes are not copied. Either all copies are created, or none.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   workspace sandbox fork work
   workspace sandbox fork work --count 8 --timeout 10m --label try=1")]
 pub(crate) struct SandboxFork {
-    /// The sandbox
+    /// Sandbox
     #[arg(value_name = "ID")]
     pub(crate) sandbox: String,
     /// Number of new sandboxes
@@ -113,17 +113,17 @@ pub(crate) struct SandboxFork {
     /// Lifetime [default: set by the server, an hour]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
-    /// A label in addition to those of the sandbox; may be repeated
+    /// Label in addition to those of the sandbox; may be repeated
     #[arg(long = "label", value_name = "K=V", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
-    /// Message of the snapshot that they are created from
+    /// Message of the snapshot from which the copies are created
     #[arg(short, long, value_name = "MSG")]
     pub(crate) message: Option<String>,
     #[command(flatten)]
     pub(crate) server: Server,
 }
 
-/// List what a sandbox changed since its workspace was made, or restored
+/// List the changes in a sandbox since its workspace was created or restored
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -131,10 +131,10 @@ Examples:
   workspace sandbox changes work --insight
   workspace --json sandbox changes work | jq -r '.entries[].path'")]
 pub(crate) struct SandboxChanges {
-    /// The sandbox
+    /// Sandbox
     #[arg(value_name = "ID")]
     pub(crate) sandbox: String,
-    /// The insight diff: sizes, lines and risks of each change
+    /// Print the insight diff: size, lines and risks of each change
     #[arg(long)]
     pub(crate) insight: bool,
     #[command(flatten)]

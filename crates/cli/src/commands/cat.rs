@@ -40,7 +40,7 @@ pub(crate) fn run(context: &mut Context, args: &Cat) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Writes a file without holding more than a piece of it.
+/// Writes a file chunk by chunk.
 fn stream(store: &Store, file: &FileNode, output: &mut Output) -> Result<()> {
     for extent in &file.extents {
         match extent {
@@ -67,7 +67,7 @@ fn not_a_file(args: &Cat, path: &[u8], node: &Node) -> CommandError {
     match node {
         Node::Symlink(link) => {
             CommandError::failed(format!("`{path}` is a symlink to `{}`", quote_path(&link.target)))
-                .hint("name the file it points to")
+                .hint("specify the file it points to")
         }
         _ => CommandError::failed(format!("`{path}` is a directory")).hint(format!(
             "`workspace ls {} {}` lists it",

@@ -7,7 +7,7 @@ use crate::args::Checkout;
 use crate::context::Context;
 use crate::error::{Outcome, Result};
 use crate::names;
-use crate::text::{counted, print_stderr, shown_bytes};
+use crate::text::{format_bytes, pluralize, print_stderr};
 
 #[derive(Serialize)]
 struct Report {
@@ -44,13 +44,13 @@ pub(crate) fn run(context: &mut Context, args: &Checkout) -> Result<Outcome> {
 
 pub(super) fn summary(report: &CheckoutReport) -> String {
     if report.up_to_date {
-        return "already there; local changes, if any, were left alone (--force undoes them)".to_owned();
+        return "already checked out; local changes, if any, were kept (--force discards them)".to_owned();
     }
-    let resumed = if report.resumed { "finished what was interrupted: " } else { "" };
+    let resumed = if report.resumed { "finished an interrupted checkout: " } else { "" };
     format!(
         "{resumed}wrote {} ({}), removed {}",
-        counted(report.written, "entry", "entries"),
-        shown_bytes(report.bytes),
+        pluralize(report.written, "entry", "entries"),
+        format_bytes(report.bytes),
         report.removed
     )
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::args::Cp;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::copy::{self, Inside};
+use crate::remote::copy::{self, SandboxPath};
 use crate::remote::{Client, ServerUrl, block_on, find};
 
 pub(crate) fn run(context: &mut Context, args: &Cp) -> Result<Outcome> {
@@ -16,15 +16,15 @@ pub(crate) fn run(context: &mut Context, args: &Cp) -> Result<Outcome> {
         (Some((sandbox, path)), 0) => block_on(put(context, &client, from, (sandbox, path)))?,
         (None, count) if count == from.len() => block_on(get(context, &client, &sides, Path::new(to)))?,
         _ => {
-            return Err(CommandError::usage("one side is in a sandbox, the other is not")
-                .hint("a path in a sandbox is ID:PATH; a local path with a colon is written ./a:b"));
+            return Err(CommandError::usage("exactly one side must be in a sandbox")
+                .hint("write a path in a sandbox as ID:PATH, and a local path with a colon as ./a:b"));
         }
     };
     copy::warn_of_skipped(&skipped);
-    Ok(Outcome::with_reservations_if(!skipped.is_empty()))
+    Ok(Outcome::with_warnings_if(!skipped.is_empty()))
 }
 
-/// Takes `ID:PATH` apart. What has a slash before its colon is a local path.
+/// Splits `ID:PATH`. A path with a slash before its colon is local.
 fn remote(path: &str) -> Option<(&str, &str)> {
     path.split_once(':')
         .filter(|(sandbox, _)| !sandbox.is_empty() && !sandbox.contains('/') && !sandbox.starts_with('.'))
@@ -37,16 +37,16 @@ async fn put(
     (sandbox, to): (&str, &str),
 ) -> Result<Vec<PathBuf>> {
     let (named, sandbox) = (sandbox, find(client, sandbox).await?);
-    let target = Inside::new(to)?;
+    let target = SandboxPath::new(to)?;
     let into = copy::is_directory(client, &sandbox, &target.path()).await?;
     if !into && (from.len() > 1 || to.ends_with('/')) {
         return Err(CommandError::failed(format!("{} is not a directory in the sandbox", target.path()))
-            .hint(format!("`workspace exec {named} -- mkdir -p {}` makes it", target.path())));
+            .hint(format!("`workspace exec {named} -- mkdir -p {}` creates it", target.path())));
     }
     let sources = from.iter().map(|path| {
         let path = PathBuf::from(path);
-        let place = if into { target.with(&local_name(&path)?) } else { Inside::new(to)? };
-        Ok((path, place))
+        let inside = if into { target.with(&local_name(&path)?) } else { SandboxPath::new(to)? };
+        Ok((path, inside))
     });
     copy::put(client, &sandbox, sources.collect::<Result<_>>()?, &context.progress).await
 }
@@ -59,8 +59,8 @@ fn local_name(path: &Path) -> Result<String> {
     })?;
     let name = whole.file_name().and_then(|name| name.to_str()).map(str::to_owned);
     name.ok_or_else(|| {
-        CommandError::usage(format!("{} has no name to be copied under", path.display()))
-            .hint("give a file or directory")
+        CommandError::usage(format!("{} has no file name for the copy", path.display()))
+            .hint("specify a file or directory")
     })
 }
 
@@ -73,13 +73,13 @@ async fn get(
     let into = to.is_dir();
     if !into && (from.len() > 1 || to.as_os_str().as_encoded_bytes().ends_with(b"/")) {
         return Err(
-            CommandError::failed(format!("{} is not a directory", to.display())).hint("make it first")
+            CommandError::failed(format!("{} is not a directory", to.display())).hint("create it first")
         );
     }
     let mut skipped = Vec::new();
     for (sandbox, path) in from.iter().flatten() {
         let sandbox = find(client, sandbox).await?;
-        let source = Inside::new(path)?;
+        let source = SandboxPath::new(path)?;
         let target = if into { to.join(source.name()) } else { to.to_owned() };
         skipped.extend(copy::get(client, &sandbox, &source, target, &context.progress).await?);
     }

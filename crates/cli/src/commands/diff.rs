@@ -14,15 +14,15 @@ use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::fields;
 use crate::output::Output;
-use side::{Name, Side};
+use side::{Side, SideSource};
 
-/// Lines around a change in a patch, as everyone has them.
+/// Number of context lines in a patch, as in git.
 const CONTEXT: usize = 3;
 
 pub(crate) fn run(context: &mut Context, args: &Diff) -> Result<Outcome> {
     let store = context.store()?;
-    // Both names are looked up before a directory is read for nothing.
-    let (a, b) = (Name::resolve(&store, &args.a)?, Name::resolve(&store, &args.b)?);
+    // Both names are resolved before a directory is read.
+    let (a, b) = (SideSource::resolve(&store, &args.a)?, SideSource::resolve(&store, &args.b)?);
     let from = Side::open(&store, &a, !args.no_ignore, &context.progress)?;
     let to = Side::open(&store, &b, !args.no_ignore, &context.progress)?;
     let output = &mut context.output;
@@ -37,7 +37,7 @@ pub(crate) fn run(context: &mut Context, args: &Diff) -> Result<Outcome> {
             print_difference(output, &difference)?;
         }
     }
-    Ok(Outcome::with_reservations_if(from.lacks_content || to.lacks_content))
+    Ok(Outcome::with_warnings_if(from.lacks_content || to.lacks_content))
 }
 
 /// A difference as `--json` prints it.
@@ -101,8 +101,8 @@ fn code(kind: &DifferenceKind) -> ChangeCode {
     }
 }
 
-/// Returns the name of a change, padded to a column.
-pub(super) fn word(change: ChangeCode) -> &'static str {
+/// Returns the name of a change, padded to the width of the column.
+pub(super) fn change_label(change: ChangeCode) -> &'static str {
     match change {
         ChangeCode::Added => "added        ",
         ChangeCode::Removed => "removed      ",
@@ -117,28 +117,29 @@ fn print_difference(output: &mut Output, difference: &Difference) -> Result<()> 
     if output.json() {
         return output.record(&DifferenceFields::new(difference));
     }
-    let word = word(code(&difference.kind));
+    let change_label = change_label(code(&difference.kind));
     let is_directory = |entry: Option<&Entry>| entry.is_some_and(|it| it.node.kind() == NodeKind::Directory);
-    let path = shown(&difference.path, is_directory(difference.new.as_ref().or(difference.old.as_ref())));
+    let path =
+        display_path(&difference.path, is_directory(difference.new.as_ref().or(difference.old.as_ref())));
     match &difference.kind {
         DifferenceKind::Renamed { from } => {
-            let from = shown(from, is_directory(difference.old.as_ref()));
-            output.line(format_args!("{word}{from} -> {path}"))
+            let from = display_path(from, is_directory(difference.old.as_ref()));
+            output.line(format_args!("{change_label}{from} -> {path}"))
         }
-        DifferenceKind::ModeChanged => output.line(format_args!("{word}{path}{}", modes(difference))),
-        _ => output.line(format_args!("{word}{path}")),
+        DifferenceKind::ModeChanged => output.line(format_args!("{change_label}{path}{}", modes(difference))),
+        _ => output.line(format_args!("{change_label}{path}")),
     }
 }
 
-/// Formats a path, with a slash if it is a directory. That of the root is empty.
-pub(super) fn shown(path: &[u8], is_directory: bool) -> String {
+/// Formats a path, with a slash if it is a directory. An empty path is the root.
+pub(super) fn display_path(path: &[u8], is_directory: bool) -> String {
     match path {
         b"" => "./".to_owned(),
         path => format!("{}{}", quote_path(path), if is_directory { "/" } else { "" }),
     }
 }
 
-/// Returns the bits before and after, where they are what changed.
+/// Formats the old and the new mode, if they differ.
 fn modes(difference: &Difference) -> String {
     match (&difference.old, &difference.new) {
         (Some(old), Some(new)) if old.node.mode() != new.node.mode() => {
@@ -152,7 +153,7 @@ pub(super) fn print_patch(output: &mut Output, from: &Tree, to: &Tree) -> Result
     for difference in diff(from, to)? {
         let patch = unified_diff(from, to, &difference, CONTEXT)?;
         if output.json() {
-            // A patch of lines that are no text cannot be JSON without loss; `--patch` alone prints it as it is.
+            // Bytes that are not UTF-8 are replaced in JSON; `--patch` without `--json` prints them unchanged.
             let text = String::from_utf8_lossy(&patch.to_bytes()).into_owned();
             let fields = DifferenceFields { patch: Some(text), ..DifferenceFields::new(&difference) };
             output.record(&fields)?;

@@ -109,12 +109,12 @@ fn export(store: &Store, output: &mut Output, args: &EpisodeRoot) -> Result<()> 
 
 /// The removed episodes, for `--json`.
 #[derive(Serialize)]
-struct Removed {
+struct RemovedFields {
     episodes: Vec<EpisodeId>,
 }
 
 fn rm(store: &Store, output: &mut Output, args: &EpisodeRm) -> Result<()> {
-    // All of them are looked for before any is removed. One that follows another is named once.
+    // All of them are resolved before any is removed. An episode below another one is listed once.
     let mut links = BTreeMap::new();
     for text in &args.episodes {
         links.extend(store.episode_links(&names::episode(store, text)?.id)?);
@@ -122,7 +122,7 @@ fn rm(store: &Store, output: &mut Output, args: &EpisodeRm) -> Result<()> {
     let links: Vec<EpisodeLink> = links.into_iter().collect();
     store.remove_episode_links(&links)?;
     let episodes = links.into_iter().map(|(id, _)| id).collect();
-    if output.json() { output.record(&Removed { episodes }) } else { Ok(()) }
+    if output.json() { output.record(&RemovedFields { episodes }) } else { Ok(()) }
 }
 
 fn root(store: &Store, args: &EpisodeRoot) -> Result<Option<EpisodeId>> {
@@ -134,7 +134,7 @@ fn print(output: &mut Output, episode: &Episode, depth: usize) -> Result<()> {
         return output.record(&EpisodeFields::new(episode));
     }
     let indent = "  ".repeat(depth);
-    let visits = text::counted(episode.visits, "visit", "visits");
+    let visits = text::pluralize(episode.visits, "visit", "visits");
     let action = text::first_line(&episode.action);
     output.line(format_args!(
         "{indent}{}  reward {}  {visits}  snapshot {}  {action}",

@@ -3,25 +3,25 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use workspace_api::processes::StartedCommand;
+use workspace_api::processes::BackgroundCommand;
 
 use crate::args::Exec;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::output::End;
-use crate::remote::process::{self, Asked, CommandOptions, Over};
-use crate::remote::{Client, ServerUrl, block_on, find, program, terminal};
+use crate::remote::{Client, CommandOptions, RemoteCommand, ServerUrl, block_on, find, program, terminal};
+use crate::session::{Attachment, Destination, End, OnClosedStdout, OnSignal, attach};
 use crate::signals::Signals;
+use crate::stdin::stdin;
 use crate::text;
 
 /// Exit status of a command that timed out, as with `timeout`.
-const TIMED_OUT: u8 = 124;
-/// Exit status of a program that a signal ended, minus the signal's number.
-const BY_SIGNAL: i32 = 128;
+const EXIT_TIMED_OUT: u8 = 124;
+/// Added to the signal number for the exit status of a program that a signal killed.
+const EXIT_SIGNAL_BASE: i32 = 128;
 
 pub(crate) fn run(context: &mut Context, args: &Exec) -> Result<Outcome> {
     if !args.detach {
-        refuse_json(context, "the output of a program")?;
+        reject_json(context, "the output of a program")?;
     }
     let client = Client::new(ServerUrl::new(&args.server).map_err(CommandError::not_run)?);
     block_on(exec(context, &client, args)).map_err(CommandError::not_run)
@@ -31,73 +31,81 @@ async fn exec(context: &mut Context, client: &Client, args: &Exec) -> Result<Out
     let sandbox = find(client, &args.sandbox).await?;
     let (line, cwd, envs) = (program(&args.words), args.cwd.clone(), pairs(&args.envs));
     if args.terminal {
-        return in_terminal(
-            client,
-            &sandbox,
-            &terminal::TerminalOptions { line: Some(line), cwd, envs, shell: None },
-        )
-        .await;
+        let options = terminal::TerminalOptions { line: Some(line), cwd, envs, shell: None };
+        return Ok(outcome(&terminal::run(client, &sandbox, options).await?));
     }
-    // From the start: an interruption between start and attendance would leave the command alone.
-    let mut signals = if args.detach { None } else { Some(Signals::new()?) };
-    let (timeout, stdin, unread) = (milliseconds(args.timeout), args.interactive, args.detach);
-    let options = CommandOptions { line, cwd, envs, timeout, stdin, unread };
-    let command = process::start(client, &sandbox, &options).await?;
-    let Some(signals) = &mut signals else { return started(context, &command) };
-    let names = (sandbox.as_str(), command.as_str());
-    match process::attend(client, names, args.interactive, (signals, Asked::PassOn), &mut context.output)
-        .await?
-    {
-        Over::Ended(end) => outcome(&end),
-        Over::Asked(signal) => Err(CommandError::asked(signal)),
+    let options = CommandOptions {
+        line,
+        cwd,
+        envs,
+        timeout: milliseconds(args.timeout),
+        stdin: args.interactive,
+        unread: args.detach,
+    };
+    if args.detach {
+        let command = RemoteCommand::start(client, &sandbox, options).await?;
+        return started(context, &command.id);
     }
+    let signals = &mut Signals::new()?;
+    let end = run_attached(context, client, &sandbox, options, (signals, OnSignal::Forward)).await?;
+    Ok(outcome(&end))
+}
+
+/// Runs an attached command to completion.
+pub(super) async fn run_attached(
+    context: &mut Context,
+    client: &Client,
+    sandbox: &str,
+    options: CommandOptions,
+    (signals, on_signal): (&mut Signals, OnSignal),
+) -> Result<End> {
+    let mut stdin = options.stdin.then(stdin);
+    let command = RemoteCommand::start(client, sandbox, options).await?;
+    let attachment = Attachment {
+        stdin: stdin.as_mut(),
+        destination: Destination::Streams(&mut context.output, OnClosedStdout::Stop),
+        signals,
+        on_signal,
+        timeout: None,
+    };
+    attach(&command, command.output(), attachment).await
 }
 
 fn started(context: &mut Context, command: &str) -> Result<Outcome> {
     if context.output.json() {
-        context.output.record(&StartedCommand { command_id: command.to_owned() })?;
+        context.output.record(&BackgroundCommand { command_id: command.to_owned() })?;
     } else {
         context.output.line(command)?;
     }
     Ok(Outcome::Done)
 }
 
-/// Connects this terminal with one in the sandbox.
-pub(super) async fn in_terminal(
-    client: &Client,
-    sandbox: &str,
-    options: &terminal::TerminalOptions,
-) -> Result<Outcome> {
-    match terminal::run(client, sandbox, options).await? {
-        Ok(code) => Ok(Outcome::Exit(status(code))),
-        Err(signal) => Err(CommandError::asked(signal)),
-    }
-}
-
-/// Maps the end of a command to the outcome of this program.
-pub(super) fn outcome(end: &End) -> Result<Outcome> {
-    explain(end.failed.as_deref(), end.timed_out);
-    Ok(ended(end.exit_code, end.timed_out))
+/// Maps the end of a command to the outcome of this program, and prints why it ended if it did not exit by itself.
+pub(super) fn outcome(end: &End) -> Outcome {
+    print_failure(end.failed.as_deref(), end.timed_out);
+    exit_outcome(end.exit_code, end.timed_out)
 }
 
 /// Prints why a command ended, if it did not exit by itself.
-pub(super) fn explain(failed: Option<&str>, timed_out: bool) {
+pub(super) fn print_failure(failed: Option<&str>, timed_out: bool) {
     if let Some(why) = failed {
         text::print_stderr(&format!("error: {why}"));
     }
     if timed_out {
-        text::print_stderr("error: its time was up, and it was ended\nhint: `--timeout` gives it more");
+        text::print_stderr(
+            "error: the program timed out and was killed\nhint: `--timeout` sets a longer timeout",
+        );
     }
 }
 
 /// Returns the exit status of a command.
-pub(super) fn ended(exit_code: i32, timed_out: bool) -> Outcome {
-    Outcome::Exit(if timed_out { TIMED_OUT } else { status(exit_code) })
+pub(super) fn exit_outcome(exit_code: i32, timed_out: bool) -> Outcome {
+    Outcome::Exit(if timed_out { EXIT_TIMED_OUT } else { status(exit_code) })
 }
 
 /// Maps an exit code to a status, which has eight bits. Other codes count as killed.
 fn status(code: i32) -> u8 {
-    u8::try_from(code).unwrap_or(u8::try_from(BY_SIGNAL + 9).unwrap_or(u8::MAX))
+    u8::try_from(code).unwrap_or(u8::try_from(EXIT_SIGNAL_BASE + 9).unwrap_or(u8::MAX))
 }
 
 /// Returns the timeout in milliseconds; 0 for none.
@@ -105,15 +113,15 @@ pub(super) fn milliseconds(timeout: Option<Duration>) -> u64 {
     timeout.map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Returns pairs as a map; of equal names the last counts.
+/// Collects pairs into a map; the last of equal names wins.
 pub(super) fn pairs(pairs: &[(String, String)]) -> BTreeMap<String, String> {
     pairs.iter().cloned().collect()
 }
 
-/// Refuses `--json` for commands whose output is that of another program.
-pub(super) fn refuse_json(context: &Context, what: &str) -> Result<()> {
+/// Rejects `--json` for commands whose output is that of another program.
+pub(super) fn reject_json(context: &Context, what: &str) -> Result<()> {
     if context.output.json() {
-        return Err(CommandError::usage(format!("{what} is not JSON")).hint("leave `--json` away"));
+        return Err(CommandError::usage(format!("{what} is not JSON")).hint("omit `--json`"));
     }
     Ok(())
 }

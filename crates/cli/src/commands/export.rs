@@ -11,11 +11,11 @@ use crate::output::Output;
 pub(crate) fn run(context: &mut Context, args: &Export) -> Result<Outcome> {
     if context.output.json() {
         return Err(CommandError::usage("an archive is not JSON")
-            .hint("leave `--json` away, or list the files with `workspace --json ls -R`"));
+            .hint("omit `--json`, or list the files with `workspace --json ls -R`"));
     }
     if Output::is_terminal() {
-        return Err(CommandError::usage("an archive is not for a terminal")
-            .hint(format!("send it somewhere: `workspace export {} > x.tar`", args.snapshot)));
+        return Err(CommandError::usage("an archive cannot be printed on a terminal")
+            .hint(format!("write it to a file: `workspace export {} > x.tar`", args.snapshot)));
     }
     let store = context.store()?;
     let snapshot = names::snapshot(&store, &args.snapshot)?;

@@ -7,7 +7,7 @@ use crate::args::Gc;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::output::Output;
-use crate::text::{counted, first_line, shown_bytes};
+use crate::text::{first_line, format_bytes, pluralize};
 use crate::time;
 
 #[derive(Serialize)]
@@ -33,7 +33,7 @@ pub(crate) fn run(context: &mut Context, args: &Gc) -> Result<Outcome> {
     }
     let report = store
         .collect_garbage(&GcOptions { dry_run: args.dry_run }, &context.progress)
-        .map_err(|error| refused(error, &removed))?;
+        .map_err(|error| collection_error(error, &removed))?;
     if context.output.json() {
         context.output.record(&record(args.dry_run, removed, &report))?;
     } else {
@@ -43,17 +43,16 @@ pub(crate) fn run(context: &mut Context, args: &Gc) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Creates the error for a collection that another one excludes. Snapshots that the rules remove are gone by
-/// then.
-fn refused(error: StoreError, removed: &[SnapshotId]) -> CommandError {
+/// Adds a hint to the error of a collection that another one blocks. The retention rules have already been applied.
+fn collection_error(error: StoreError, removed: &[SnapshotId]) -> CommandError {
     let is_refusal = matches!(error, StoreError::Refused(_));
     let failed = CommandError::from(error);
     match (is_refusal, removed.len() as u64) {
         (false, _) => failed,
         (true, 0) => failed.hint("try again when it is done"),
-        (true, gone) => failed.hint(format!(
+        (true, count) => failed.hint(format!(
             "{} removed; try again when it is done",
-            counted(gone, "snapshot was", "snapshots were")
+            pluralize(count, "snapshot was", "snapshots were")
         )),
     }
 }
@@ -65,8 +64,8 @@ fn plan(store: &Store, args: &Gc) -> Result<Option<RetentionPlan>> {
         keep_since: args.keep_since,
         keep_labelled: args.keep_labelled,
     };
-    let given = args.keep_last.is_some() || args.keep_since.is_some() || args.keep_labelled;
-    Ok(if given { Some(store.retention_plan(&rules)?) } else { None })
+    let has_rules = args.keep_last.is_some() || args.keep_since.is_some() || args.keep_labelled;
+    Ok(if has_rules { Some(store.retention_plan(&rules)?) } else { None })
 }
 
 fn record(dry_run: bool, removed_snapshots: Vec<SnapshotId>, report: &GcReport) -> Report {
@@ -88,42 +87,42 @@ fn print_removed(output: &mut Output, plan: Option<&RetentionPlan>, dry_run: boo
     let Some(plan) = plan else { return Ok(()) };
     let verb = if dry_run { "would remove" } else { "removed" };
     for snapshot in &plan.remove {
-        let (time, message) = (time::shown(snapshot.time), first_line(&snapshot.message));
+        let (time, message) = (time::format(snapshot.time), first_line(&snapshot.message));
         output.line(format!("{verb} snapshot {}  {time}  {message}", snapshot.id).trim_end())?;
     }
     if dry_run && !plan.remove.is_empty() {
-        output.line("what only these snapshots hold is not counted below")?;
+        output.line("the sizes below do not include data that only these snapshots use")?;
     }
     Ok(())
 }
 
 fn print(output: &mut Output, report: &GcReport, dry_run: bool) -> Result<()> {
-    let objects = |count| counted(count, "object", "objects");
+    let objects = |count| pluralize(count, "object", "objects");
     output.line(format_args!(
         "in use    {}, {}",
         objects(report.live_objects),
-        shown_bytes(report.live_bytes)
+        format_bytes(report.live_bytes)
     ))?;
     output.line(format_args!(
-        "not used  {}, {}",
+        "unused    {}, {}",
         objects(report.dead_objects),
-        shown_bytes(report.dead_bytes)
+        format_bytes(report.dead_bytes)
     ))?;
     if report.condemned_bytes > 0 {
-        let waiting = shown_bytes(report.condemned_bytes);
-        output.line(format_args!("waiting   {waiting}, until those who may use it are done"))?;
+        let pending = format_bytes(report.condemned_bytes);
+        output.line(format_args!("pending   {pending}, until the processes that may use it exit"))?;
     }
     if dry_run {
         return output.line("nothing was removed: this was a dry run");
     }
     output.line(format_args!(
         "freed     {}: {} removed, {} rewritten",
-        shown_bytes(report.freed_bytes),
-        counted(report.packs_removed, "pack", "packs"),
+        format_bytes(report.freed_bytes),
+        pluralize(report.packs_removed, "pack", "packs"),
         report.packs_rewritten
     ))?;
     if report.freed_bytes == 0 && report.dead_bytes > 0 {
-        output.line("disk space comes back once most of a pack is not used")?;
+        output.line("a pack is rewritten once most of it is unused")?;
     }
     Ok(())
 }

@@ -64,7 +64,7 @@ fn pages(command: &Command, directory: &Path) -> io::Result<()> {
     fs::write(directory.join(man.get_filename()), page)
 }
 
-/// Returns the arguments in the list of options as they are in the synopsis.
+/// Formats arguments in the list of options as in the synopsis.
 fn with_marked_arguments(mut page: String, command: &Command) -> String {
     for arg in command.get_positionals() {
         let names = arg.get_value_names().unwrap_or_default().join(" ");
@@ -85,7 +85,7 @@ fn closing_sections(after_help: &str) -> String {
                 let end = if out.is_empty() { "" } else { ".fi\n" };
                 out.push_str(&format!("{end}.SH \"{}\"\n.nf\n", heading.to_uppercase()));
             }
-            // What comes before the first heading is for the front page of the help only.
+            // Text before the first heading is only for `--help`.
             None if out.is_empty() => {}
             None => out.push_str(&format!("{}\n", roff_line(line.trim_start()))),
         }

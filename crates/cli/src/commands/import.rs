@@ -15,7 +15,7 @@ use crate::error::{CommandError, Outcome, Result, io_hint};
 use crate::text::print_stderr;
 
 #[derive(Serialize)]
-struct Replaced {
+struct ReplacedFields {
     replaced: Vec<TreePath>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn run(context: &mut Context, args: Import) -> Result<Outcome> {
         symlinks: report.symlinks,
         bytes: report.bytes,
         skipped,
-        more: Replaced { replaced: report.replaced.into_iter().map(TreePath).collect() },
+        more: ReplacedFields { replaced: report.replaced.into_iter().map(TreePath).collect() },
     };
     made.print(context, &store, &report.snapshot)?;
     Ok(Outcome::Done)
@@ -46,8 +46,9 @@ fn open(path: Option<&Path>) -> Result<Box<dyn Read>> {
     let input: Box<dyn Read> = match named {
         Some(path) => Box::new(File::open(path).map_err(|error| cannot_read(path, &error))?),
         None if io::stdin().is_terminal() => {
-            return Err(CommandError::usage("an archive does not come from a terminal")
-                .hint("name it, `workspace import x.tar`, or send it in, `workspace import < x.tar`"));
+            return Err(CommandError::usage("an archive cannot be read from a terminal").hint(
+                "specify a file, `workspace import x.tar`, or redirect stdin, `workspace import < x.tar`",
+            ));
         }
         None => Box::new(io::stdin()),
     };
@@ -72,18 +73,18 @@ fn cannot_read(path: &Path, error: &io::Error) -> CommandError {
     }
 }
 
-/// Returns the program that made a compressed file, by how the file begins.
+/// Returns the compression program of a file, by its magic number.
 fn compression(start: &[u8]) -> Option<&'static str> {
-    const BEGINNINGS: [(&[u8], &str); 4] =
+    const MAGIC_NUMBERS: [(&[u8], &str); 4] =
         [(b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zXZ\0", "xz"), (b"BZh", "bzip2")];
-    BEGINNINGS.iter().find(|(beginning, _)| start.starts_with(beginning)).map(|(_, program)| *program)
+    MAGIC_NUMBERS.iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, program)| *program)
 }
 
-/// Warns of replaced members, of which the report names a thousand.
+/// Warns of replaced members; the report lists at most a thousand.
 fn warn_replaced(report: &ImportReport) {
     for path in &report.replaced {
         print_stderr(&format!(
-            "warning: {} is in the archive more than once; the last one counts",
+            "warning: {} is in the archive more than once; the last one is used",
             quote_path(path)
         ));
     }

@@ -33,14 +33,14 @@ struct RevisionFields {
 pub(crate) fn run(context: &mut Context, args: &ImportGit) -> Result<Outcome> {
     if args.reference.is_some() && args.revisions.len() > 1 {
         return Err(CommandError::usage("`--ref` names the snapshot of one REV, and there are several")
-            .hint("import them one by one, or leave `--ref` away"));
+            .hint("import them one by one, or omit `--ref`"));
     }
     let repository = Repository::open(&args.repository)?;
     let tips: Vec<String> =
         args.revisions.iter().map(|revision| repository.commit(revision)).collect::<Result<_>>()?;
     let commits = repository.history(&tips)?;
     let store = context.store_or_create()?;
-    let reference = args.reference.as_deref().map(|name| Moving::read(&store, name)).transpose()?;
+    let reference = args.reference.as_deref().map(|name| ReferenceMove::read(&store, name)).transpose()?;
     let mut importer = Importer::new(&store, repository.objects()?)?;
     let imported = import(&mut importer, &commits, &context.progress)?;
     let revisions: Vec<RevisionFields> = args
@@ -54,7 +54,7 @@ pub(crate) fn run(context: &mut Context, args: &ImportGit) -> Result<Outcome> {
         .collect::<Result<_>>()?;
     match (reference, revisions.first()) {
         (Some(reference), Some(tip)) => reference.move_to(&store, tip.snapshot)?,
-        // Also what an earlier run that was interrupted left buffered.
+        // This also syncs snapshots of an earlier run that was interrupted.
         _ => store.sync()?,
     }
     let reused = commits.len() as u64 - imported;
@@ -65,12 +65,12 @@ pub(crate) fn run(context: &mut Context, args: &ImportGit) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Imports what is not there yet, oldest first, and says how much that was.
+/// Imports new commits, oldest first, and returns their number.
 fn import(importer: &mut Importer<'_>, commits: &[CommitLine], progress: &dyn Progress) -> Result<u64> {
     let new: Vec<&CommitLine> = commits.iter().filter(|commit| !importer.has(&commit.id)).collect();
     progress.begin("importing commits", Some(new.len() as u64));
     for commit in &new {
-        // Interrupted, the next run goes on from here.
+        // After an interruption the next run continues from here.
         importer.import(commit)?;
         progress.advance(1);
     }
@@ -78,13 +78,13 @@ fn import(importer: &mut Importer<'_>, commits: &[CommitLine], progress: &dyn Pr
     Ok(new.len() as u64)
 }
 
-/// A reference that is to move, and where it was at the start.
-struct Moving<'a> {
+/// Reference to move, and its target at the start.
+struct ReferenceMove<'a> {
     name: &'a str,
     from: Option<SnapshotId>,
 }
 
-impl<'a> Moving<'a> {
+impl<'a> ReferenceMove<'a> {
     fn read(store: &Store, name: &'a str) -> Result<Self> {
         Ok(Self { name, from: store.reference(name)? })
     }

@@ -1,6 +1,6 @@
 //! `workspace key`
 
-use workspace_api::keys::{CreateKey, CreatedKey, Key, KeyLimits, KeyList};
+use workspace_api::keys::{CreateKey, Key, KeyLimits, KeyList, NewKey};
 
 use super::table;
 use crate::args::KeyCommand;
@@ -9,13 +9,13 @@ use crate::error::{Outcome, Result};
 use crate::remote::{Client, ServerUrl, block_on, check_id};
 use crate::text;
 
-const PATH: &str = "/api/v1/keys";
+const KEYS_PATH: &str = "/api/v1/keys";
 
 pub(crate) fn run(context: &mut Context, command: &KeyCommand) -> Result<Outcome> {
     match command {
         KeyCommand::Ls { server } => {
             let client = Client::new(ServerUrl::new(server)?);
-            list(context, &block_on(client.get::<KeyList>(PATH))?.items)?;
+            list(context, &block_on(client.get::<KeyList>(KEYS_PATH))?.items)?;
         }
         KeyCommand::Create(args) => {
             let client = Client::new(ServerUrl::new(&args.server)?);
@@ -25,7 +25,7 @@ pub(crate) fn run(context: &mut Context, command: &KeyCommand) -> Result<Outcome
                 role: args.role.into(),
                 limits: KeyLimits::default(),
             };
-            let made: CreatedKey = block_on(client.post(PATH, &body))?;
+            let made: NewKey = block_on(client.post(KEYS_PATH, &body))?;
             if context.output.json() {
                 context.output.record(&made)?;
             } else {
@@ -36,7 +36,7 @@ pub(crate) fn run(context: &mut Context, command: &KeyCommand) -> Result<Outcome
         KeyCommand::Rm { keys, server } => {
             let client = Client::new(ServerUrl::new(server)?);
             for key in keys {
-                let path = format!("{PATH}/{}", check_id("key", key)?);
+                let path = format!("{KEYS_PATH}/{}", check_id("key", key)?);
                 block_on(client.delete::<()>(&path))?;
             }
         }

@@ -40,7 +40,7 @@ fn print(output: &mut Output, snapshot: &Snapshot, references: &References) -> R
     if output.json() {
         return output.record(&SnapshotFields::new(snapshot, names));
     }
-    let mut line = format!("{}  {}", snapshot.id, time::shown(snapshot.time));
+    let mut line = format!("{}  {}", snapshot.id, time::format(snapshot.time));
     let names = if names.is_empty() { String::new() } else { format!("[{}]", names.join(", ")) };
     for part in [text::first_line(&snapshot.author), names.into(), text::first_line(&snapshot.message)] {
         if !part.is_empty() {

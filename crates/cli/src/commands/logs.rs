@@ -5,22 +5,28 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use tokio::time::timeout;
+use workspace_api::processes::CommandList;
 use workspace_api::sandboxes::Logs as SandboxLogs;
 use workspace_state::Timestamp;
 
 use crate::args::Logs;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::output::{Follower, OutputEvent, To};
-use crate::remote::{Client, ServerUrl, block_on, check_id, find, process};
+use crate::remote::{Client, Follower, ServerUrl, block_on, check_id, find, script};
+use crate::session::{OutputEvent, OutputStream as _, Stream, warn_of_gap};
 use crate::time;
 
 /// Idle time after which all stored output has arrived. Stored output arrives without pauses.
 const IDLE_TIMEOUT: Duration = Duration::from_millis(500);
-const NANOSECONDS: i64 = 1_000_000;
+/// Nanoseconds of a millisecond.
+const NANOS_PER_MILLI: i64 = 1_000_000;
+/// Default number of lines of all commands.
+const DEFAULT_TAIL: u16 = 100;
+/// Number of newest commands whose output is printed, as on the server.
+const COMMANDS_MAX: u32 = 200;
 
 pub(crate) fn run(context: &mut Context, args: &Logs) -> Result<Outcome> {
-    super::exec::refuse_json(context, "what commands printed")?;
+    super::exec::reject_json(context, "what commands printed")?;
     let client = Client::new(ServerUrl::new(&args.server)?);
     block_on(async {
         let sandbox = find(&client, &args.sandbox).await?;
@@ -31,8 +37,43 @@ pub(crate) fn run(context: &mut Context, args: &Logs) -> Result<Outcome> {
     })
 }
 
+/// Prints the last lines of all commands. The server merges them, but it would include the archives that `workspace cp`
+/// sent through the output of its commands. If there are any, this program merges the output of the other commands.
 async fn all(context: &mut Context, client: &Client, sandbox: &str, args: &Logs) -> Result<Outcome> {
-    let mut path = format!("/api/v1/sandboxes/{sandbox}/logs?tail={}", args.tail.unwrap_or(100));
+    let path = format!("/api/v1/sandboxes/{sandbox}/process?limit={COMMANDS_MAX}");
+    let mut commands = client.get::<CommandList>(&path).await?.items;
+    let count = commands.len();
+    commands.retain(|command| !script::is_copy(&command.command));
+    if commands.len() == count {
+        return all_by_server(context, client, sandbox, args).await;
+    }
+    let mut pieces = Vec::new();
+    for command in &commands {
+        let output = Follower::of_command(client, sandbox, &command.command_id);
+        pieces.extend(output.read_retained(IDLE_TIMEOUT).await?);
+    }
+    pieces.retain(|(time, _)| is_wanted(*time, args.since));
+    pieces.sort_by_key(|(time, _)| *time);
+    let mut tail = Tail::new(args.tail.unwrap_or(DEFAULT_TAIL).into());
+    pieces.iter().for_each(|(_, data)| tail.push(Stream::Stdout, data));
+    let mut ends_line = true;
+    for (_, line) in &tail.lines {
+        context.output.bytes(line)?;
+        ends_line = line.ends_with(b"\n");
+    }
+    if !ends_line {
+        context.output.bytes(b"\n")?;
+    }
+    Ok(Outcome::Done)
+}
+
+async fn all_by_server(
+    context: &mut Context,
+    client: &Client,
+    sandbox: &str,
+    args: &Logs,
+) -> Result<Outcome> {
+    let mut path = format!("/api/v1/sandboxes/{sandbox}/logs?tail={}", args.tail.unwrap_or(DEFAULT_TAIL));
     if let Some(since) = args.since {
         path.push_str(&format!("&since={}", time::rfc3339(since)));
     }
@@ -50,13 +91,13 @@ async fn one(
     (sandbox, command): (&str, &str),
     args: &Logs,
 ) -> Result<Outcome> {
-    let mut follower = Follower::new(client, sandbox, command);
+    let mut follower = Follower::of_command(client, sandbox, command);
     let mut held = args.tail.map(|lines| Tail::new(lines.into()));
     loop {
         let waits = held.is_some() || !args.follow;
-        let did = if waits {
+        let event = if waits {
             match timeout(IDLE_TIMEOUT, follower.next()).await {
-                Ok(did) => did?,
+                Ok(event) => event?,
                 Err(_) => {
                     release(context, &mut held)?;
                     if args.follow {
@@ -68,13 +109,13 @@ async fn one(
         } else {
             follower.next().await?
         };
-        match did {
-            OutputEvent::Printed { to, data, time } if is_wanted(time, args.since) => match &mut held {
-                Some(tail) => tail.push(to, &data),
-                None => print(context, to, &data)?,
+        match event {
+            OutputEvent::Data { stream, data, time } if is_wanted(time, args.since) => match &mut held {
+                Some(tail) => tail.push(stream, &data),
+                None => print(context, stream, &data)?,
             },
-            OutputEvent::Printed { .. } => {}
-            OutputEvent::Gap { from, to } => process::warn_of_gap(from, to),
+            OutputEvent::Data { .. } => {}
+            OutputEvent::Gap { from, to } => warn_of_gap(from, to),
             OutputEvent::Ended(_) => {
                 release(context, &mut held)?;
                 return Ok(Outcome::Done);
@@ -84,18 +125,18 @@ async fn one(
 }
 
 fn is_wanted(time: i64, since: Option<Timestamp>) -> bool {
-    since.is_none_or(|since| time.saturating_mul(NANOSECONDS) >= since.0)
+    since.is_none_or(|since| time.saturating_mul(NANOS_PER_MILLI) >= since.0)
 }
 
 fn release(context: &mut Context, held: &mut Option<Tail>) -> Result<()> {
-    for (to, data) in held.take().map(|tail| tail.lines).into_iter().flatten() {
-        print(context, to, &data)?;
+    for (stream, data) in held.take().map(|tail| tail.lines).into_iter().flatten() {
+        print(context, stream, &data)?;
     }
     Ok(())
 }
 
-fn print(context: &mut Context, to: To, data: &[u8]) -> Result<()> {
-    if to == To::Stdout {
+fn print(context: &mut Context, stream: Stream, data: &[u8]) -> Result<()> {
+    if stream == Stream::Stdout {
         context.output.bytes(data)?;
         return context.output.finish();
     }
@@ -103,24 +144,27 @@ fn print(context: &mut Context, to: To, data: &[u8]) -> Result<()> {
     written.map_err(|error| CommandError::output(&error))
 }
 
-/// The last lines.
+/// Last lines of output.
 struct Tail {
-    most: usize,
-    lines: VecDeque<(To, Vec<u8>)>,
+    /// Maximum number of lines.
+    max: usize,
+    lines: VecDeque<(Stream, Vec<u8>)>,
 }
 
 impl Tail {
-    fn new(most: usize) -> Self {
-        Self { most, lines: VecDeque::new() }
+    fn new(max: usize) -> Self {
+        Self { max, lines: VecDeque::new() }
     }
 
-    fn push(&mut self, to: To, data: &[u8]) {
+    fn push(&mut self, stream: Stream, data: &[u8]) {
         for piece in data.split_inclusive(|byte| *byte == b'\n') {
             match self.lines.back_mut() {
-                Some((last, line)) if *last == to && !line.ends_with(b"\n") => line.extend_from_slice(piece),
-                _ => self.lines.push_back((to, piece.to_vec())),
+                Some((last, line)) if *last == stream && !line.ends_with(b"\n") => {
+                    line.extend_from_slice(piece);
+                }
+                _ => self.lines.push_back((stream, piece.to_vec())),
             }
-            if self.lines.len() > self.most {
+            if self.lines.len() > self.max {
                 self.lines.pop_front();
             }
         }

@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::error::{Outcome, Result};
 use crate::fields::EntryFields;
 use crate::output::Output;
-use crate::text::shown_mode;
+use crate::text::format_mode;
 use crate::{names, time};
 
 pub(crate) fn run(context: &mut Context, args: &Ls) -> Result<Outcome> {
@@ -63,18 +63,18 @@ impl Lister<'_> {
         }
         let slash = if entry.node.kind() == NodeKind::Directory { "/" } else { "" };
         let name = format!("{}{slash}", quote_path(path));
-        if self.long { self.output.line(long(&name, entry)) } else { self.output.line(name) }
+        if self.long { self.output.line(long_line(&name, entry)) } else { self.output.line(name) }
     }
 }
 
-fn long(name: &str, entry: &Entry) -> String {
+fn long_line(name: &str, entry: &Entry) -> String {
     let (kind, size) = match &entry.node {
         Node::File(file) => ('-', file.size().to_string()),
         Node::Symlink(_) => ('l', "-".to_owned()),
         Node::Directory(_) => ('d', "-".to_owned()),
     };
-    let mode = shown_mode(kind, entry.node.mode());
-    let modified = entry.modified.map_or_else(|| "-".to_owned(), time::shown);
+    let mode = format_mode(kind, entry.node.mode());
+    let modified = entry.modified.map_or_else(|| "-".to_owned(), time::format);
     let target = match &entry.node {
         Node::Symlink(link) => format!(" -> {}", quote_path(&link.target)),
         _ => String::new(),

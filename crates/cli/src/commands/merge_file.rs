@@ -1,8 +1,8 @@
 //! `workspace merge-file`
 
 mod driver;
+mod merged_file;
 mod replace;
-mod written;
 
 use std::fs;
 use std::io;
@@ -16,18 +16,18 @@ use workspace_merge::{
 use workspace_state::Timestamp;
 
 pub(crate) use self::driver::mark_unmerged_file;
+use self::merged_file::{MergedFile, labels};
 use self::replace::{check_replaceable, write};
-use self::written::{Written, labels};
 use super::merge_rules;
 use crate::args::{FileType, MergeFile};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result, io_hint};
 use crate::text::print_stderr;
 
-/// More conflicts than this are told as this many: more would be errors.
-const COUNTED: usize = 127;
+/// Maximum number of conflicts in the exit status: larger statuses are errors.
+const CONFLICTS_MAX: usize = 127;
 
-/// Ours, the base, theirs.
+/// OURS, BASE and THEIRS.
 const VERSIONS: usize = 3;
 
 /// Report as `--json` prints it.
@@ -43,7 +43,7 @@ struct Report<'a> {
     /// Possible resolutions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     choices: Vec<Choice>,
-    /// The result, with `-p`; missing if it is no text.
+    /// Result, with `-p`; `None` if it is not text.
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<&'a str>,
 }
@@ -66,16 +66,16 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
         check_replaceable(&args.ours)?;
     }
     let (ours, base, theirs) = (read(&args.ours)?, read(&args.base)?, read(&args.theirs)?);
-    // Before it is marked, which is writing.
+    // Checked first, because marking the file writes to it.
     let times = (written(&args.ours)?, written(&args.theirs)?);
     let is_marked = !args.stdout
         && driver::is_temporary(&args.ours)
         && driver::mark(&args.ours, &ours, &theirs, &labels(args))?;
     if args.labels.len() > VERSIONS {
-        return Err(CommandError::usage("there are three versions, and at most three labels"));
+        return Err(CommandError::usage("at most three labels are allowed, one for each version"));
     }
     let path = args.path.as_deref().unwrap_or(&args.ours).to_string_lossy();
-    // For git, what both sides added was empty before.
+    // Git gives an empty base for a file that both sides added.
     let is_added = base.is_empty() && !ours.is_empty() && !theirs.is_empty();
     let versions = Versions { base: (!is_added).then_some(&base[..]), ours: &ours, theirs: &theirs };
     let mut input = Input::new(&path, versions);
@@ -85,14 +85,14 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
         (Strategies::default(), rule(args, merge_rules::policy(&args.rules)?.rule(&path)));
     let unknown = |error: UnknownStrategy| CommandError::failed(error.to_string());
     let merged = merge_file(&strategies, &rule, &input).map_err(unknown)?;
-    if merged.strategy == Some("binary") && rule.strategy.is_none() && !merged.is_settled() {
-        let failed = CommandError::not_text(format!("`{path}` is no text and cannot be merged"));
+    if merged.strategy == Some("binary") && rule.strategy.is_none() && !merged.is_resolved() {
+        let failed = CommandError::not_text(format!("`{path}` is not text and cannot be merged"));
         return Err(
-            failed.hint("take one side with `--ours` or `--theirs`, or leave OURS with `--type binary`")
+            failed.hint("take one side with `--ours` or `--theirs`, or keep OURS with `--type binary`")
         );
     }
-    let Written { content, conflicts } =
-        Written::new(args, &merged, &input, || conflict_sides(&strategies, &rule, &input))
+    let MergedFile { content, conflicts } =
+        MergedFile::new(args, &merged, &input, || conflict_sides(&strategies, &rule, &input))
             .map_err(unknown)?;
     if args.stdout && !context.output.json() {
         context.output.bytes(&content)?;
@@ -117,12 +117,12 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
             content,
         })?;
     } else if !args.quiet && !args.ours_wins && !args.theirs_wins && !args.union {
-        tell(&path, &merged);
+        print_conflict(&path, &merged);
     }
-    if args.union && !args.quiet && !merged.is_settled() {
+    if args.union && !args.quiet && !merged.is_resolved() {
         warn_of_union(&path, merged.strategy);
     }
-    Ok(Outcome::Exit(u8::try_from(conflicts.min(COUNTED)).unwrap_or(u8::MAX)))
+    Ok(Outcome::Exit(u8::try_from(conflicts.min(CONFLICTS_MAX)).unwrap_or(u8::MAX)))
 }
 
 /// Returns the merge rule: command line options override the policy.
@@ -157,20 +157,20 @@ fn text_in(content: &[u8]) -> Option<&str> {
     str::from_utf8(content).ok().filter(|text| !text.contains('\0'))
 }
 
-/// Lines of both sides are text for sure, and nothing else.
+/// Warns that a file with the lines of both sides may not be a valid document.
 fn warn_of_union(path: &str, strategy: Option<&str>) {
     if let Some(kind @ ("json" | "notebook" | "yaml" | "toml" | "crdt")) = strategy {
         print_stderr(&format!(
-            "warning: `{path}` has the lines of both sides now; it may be no valid {kind} any more"
+            "warning: `{path}` now has the lines of both sides, and may not be valid {kind}"
         ));
     }
 }
 
-fn tell(path: &str, merged: &FileMerge) {
+fn print_conflict(path: &str, merged: &FileMerge) {
     let Some(conflict) = &merged.conflict else { return };
     let mut line = format!("conflict in {path}: {}", conflict.reason);
     if let Some(strategy) = merged.strategy.filter(|strategy| *strategy != conflict.strategy) {
-        line += &format!(" (as {strategy} it cannot be read or written)");
+        line += &format!(" (it cannot be parsed or written as {strategy})");
     }
     match merged.decided {
         Some(Decision { winner: Side::Ours, .. }) => line += ", ours was taken",
@@ -178,9 +178,9 @@ fn tell(path: &str, merged: &FileMerge) {
         None => {}
     }
     print_stderr(&line);
-    for place in &conflict.places {
-        match place {
-            ConflictLocation::Value(value) if value.path.is_empty() => print_stderr("  at the top"),
+    for location in &conflict.locations {
+        match location {
+            ConflictLocation::Value(value) if value.path.is_empty() => print_stderr("  at the root"),
             ConflictLocation::Value(value) => print_stderr(&format!("  at {}", value.path)),
             ConflictLocation::Lines(_) => {}
         }

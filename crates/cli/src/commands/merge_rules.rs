@@ -1,4 +1,4 @@
-//! Rules of merges, as they are typed.
+//! Merge rules of the command line.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn read(text: &[u8]) -> Result<Policy, String> {
 }
 
 fn unread(path: &Path, reason: &str) -> CommandError {
-    CommandError::failed(format!("{} is no list of rules: {reason}", path.display()))
+    CommandError::failed(format!("{} is not a list of rules: {reason}", path.display()))
         .hint(r#"a list of rules looks like [{"path": "**/*.png", "onConflict": "theirs"}]; docs/merge.md has all fields"#)
 }
 

@@ -1,6 +1,6 @@
 //! `workspace merge-tree`
 
-mod merging;
+mod sequential_merge;
 mod sides;
 
 use std::ffi::OsString;
@@ -9,9 +9,9 @@ use serde::Serialize;
 use workspace_merge::{Choice, ConflictClass, MergedFile, Side as Winner, TreeConflict, TreeOptions};
 use workspace_state::{Durability, Expect, NewSnapshot, Timestamp, Tree, TreePath, quote_path};
 
-use self::merging::Merging;
+use self::sequential_merge::SequentialMerge;
 use self::sides::Sides;
-use super::diff::side::Name;
+use super::diff::side::SideSource;
 use super::merge_rules;
 use super::record::new_snapshot;
 use crate::args::MergeTree;
@@ -19,7 +19,7 @@ use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::output::Output;
 
-/// The status that git has for conflicts.
+/// Exit status for conflicts, as in git.
 const CONFLICTS: u8 = 1;
 
 pub(crate) fn run(context: &mut Context, args: MergeTree) -> Result<Outcome> {
@@ -28,22 +28,22 @@ pub(crate) fn run(context: &mut Context, args: MergeTree) -> Result<Outcome> {
 }
 
 fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
-    if !args.commit && args.record.says_something() {
-        return Err(CommandError::usage("only a snapshot has a message, a reference, an author and labels")
-            .hint("`--commit` makes the result a snapshot"));
+    if !args.commit && args.record.has_metadata() {
+        return Err(CommandError::usage("message, reference, author and labels need `--commit`")
+            .hint("`--commit` stores the result as a snapshot"));
     }
     let policy = merge_rules::policy(&args.rules)?;
-    // Directories can be merged without a store; what is read of them goes with the temporary one.
+    // Directories can be merged without a store; then a temporary one holds their content.
     let (store, _temporary) =
         if args.commit { (context.store_or_create()?, None) } else { context.store_or_temporary()? };
-    // Before OURS is: who moves the reference from here on is not overwritten.
+    // Read before OURS, so that a later move of the reference is not overwritten.
     let new =
         args.commit.then(|| new_snapshot(&store, args.record, Vec::new(), Durability::Synced)).transpose()?;
     let name = |typed: &OsString| sides::resolve(&store, typed);
     let (base, ours) = (name(&args.base)?, name(&args.ours)?);
-    let theirs: Vec<Name> = args.theirs.iter().map(name).collect::<Result<_>>()?;
+    let theirs: Vec<SideSource> = args.theirs.iter().map(name).collect::<Result<_>>()?;
     let new = new.map(|new| onto(new, &base, &ours, &theirs)).transpose()?;
-    let (ours_at, theirs_at): (i64, Vec<i64>) = (made(&ours), theirs.iter().map(made).collect());
+    let (ours_at, theirs_at): (i64, Vec<i64>) = (side_time(&ours), theirs.iter().map(side_time).collect());
     let sides = Sides { store: &store, ignore: !args.no_ignore, progress: &context.progress };
     let base = sides.base(&base)?;
     let ours = sides.side(&ours, &base)?;
@@ -52,24 +52,29 @@ fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
     let mut options = TreeOptions { policy, ..TreeOptions::default() };
     (options.ours.priority, options.theirs.priority) = merge_rules::priorities(&args.rules);
     options.ours.time = ours_at;
-    let mut all = Merging::new(&store, &base, ours, options.ours);
+    let mut all = SequentialMerge::new(&store, &base, ours, options.ours);
     for (number, side) in theirs.iter().enumerate() {
         options.theirs.time = theirs_at[number];
         let name = (theirs.len() > 1).then(|| args.theirs[number].to_string_lossy().into_owned());
         all.merge(side, name.as_deref(), &mut options, context.output.json())?;
     }
-    let Merging { result, told, merged, .. } = all;
+    let SequentialMerge { result, conflicts, merged, .. } = all;
     let mut result = result.ok_or_else(|| CommandError::usage("there is nothing to merge"))?;
     let tree = result.tree_id()?.to_string();
     let snapshot = new.map(|new| result.commit(new)).transpose()?.map(|snapshot| snapshot.id.to_string());
-    let is_settled = told.iter().all(|told| told.conflict.decided.is_some());
-    print(&mut context.output, &Fields { tree, snapshot, conflicts: told, merged })?;
+    let is_settled = conflicts.iter().all(|fields| fields.conflict.decided.is_some());
+    print(&mut context.output, &Fields { tree, snapshot, conflicts, merged })?;
     Ok(if is_settled { Outcome::Done } else { Outcome::Exit(CONFLICTS) })
 }
 
-/// Sets the sides as parents of the result. Fails for a reference that points to neither OURS nor BASE: it
-/// would lose its snapshot.
-fn onto(mut new: NewSnapshot, base: &Name, ours: &Name, theirs: &[Name]) -> Result<NewSnapshot> {
+/// Sets the sides as parents of the result. Fails for a reference that points to neither OURS nor BASE, because
+/// its snapshot would be lost.
+fn onto(
+    mut new: NewSnapshot,
+    base: &SideSource,
+    ours: &SideSource,
+    theirs: &[SideSource],
+) -> Result<NewSnapshot> {
     let there = match &new.references[..] {
         [(name, Expect::At(there))] => Some((name, *there)),
         _ => None,
@@ -77,26 +82,26 @@ fn onto(mut new: NewSnapshot, base: &Name, ours: &Name, theirs: &[Name]) -> Resu
     if let Some((name, there)) = there
         && ![ours.snapshot(), base.snapshot()].contains(&Some(there))
     {
-        let message = format!("`{name}` is at {there}, which is not what was merged onto");
+        let message = format!("`{name}` is at {there}, which is neither OURS nor BASE");
         return Err(CommandError::failed(message)
             .hint(format!("name `{name}` as OURS, or another reference with `--ref`")));
     }
     let ours = ours.snapshot().or(there.map(|(_, there)| there));
-    new.parents = ours.into_iter().chain(theirs.iter().filter_map(Name::snapshot)).collect();
+    new.parents = ours.into_iter().chain(theirs.iter().filter_map(SideSource::snapshot)).collect();
     Ok(new)
 }
 
-/// Returns the time of a side, for rules that depend on it: that of a directory is now.
-fn made(name: &Name) -> i64 {
+/// Returns the time of a side, for rules that depend on it; the current time for a directory.
+fn side_time(name: &SideSource) -> i64 {
     match name {
-        Name::Snapshot(snapshot) => snapshot.time.0,
-        Name::Directory(_) => Timestamp::now().0,
+        SideSource::Snapshot(snapshot) => snapshot.time.0,
+        SideSource::Directory(_) => Timestamp::now().0,
     }
 }
 
-/// A conflict, whose it is where several are merged, and what it would become.
+/// Conflict with its side, if several are merged, and the possible resolutions.
 #[derive(Serialize)]
-struct Told {
+struct ConflictFields {
     #[serde(skip_serializing_if = "Option::is_none")]
     side: Option<String>,
     #[serde(flatten)]
@@ -111,7 +116,7 @@ struct Fields {
     tree: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     snapshot: Option<String>,
-    conflicts: Vec<Told>,
+    conflicts: Vec<ConflictFields>,
     merged: Vec<MergedFile>,
 }
 
@@ -123,16 +128,16 @@ fn print(output: &mut Output, fields: &Fields) -> Result<()> {
     if let Some(snapshot) = &fields.snapshot {
         output.line(snapshot)?;
     }
-    for told in &fields.conflicts {
-        output.line(line(told))?;
+    for conflict in &fields.conflicts {
+        output.line(line(conflict))?;
     }
     Ok(())
 }
 
-fn line(Told { side, conflict, .. }: &Told) -> String {
+fn line(ConflictFields { side, conflict, .. }: &ConflictFields) -> String {
     let shown = |path: &TreePath| quote_path(&path.0).into_owned();
     let mut line = format!("conflict ({}): {}", conflict.class.name(), shown(&conflict.path));
-    if let Some(beside) = &conflict.beside {
+    if let Some(beside) = &conflict.theirs_path {
         line += &format!(", theirs is {}", shown(beside));
     }
     if let Some(side) = side {

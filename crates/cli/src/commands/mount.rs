@@ -7,15 +7,15 @@ use std::process::Command;
 
 use workspace_mount::{LazyMount, MountError, MountOptions, daemon_main, detach, spawn_daemon, unmount};
 
-use crate::args::{Mount, ServeView, Umount};
+use crate::args::{Mount, ServeLazyMount, Umount};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 
-/// The hidden command that ends up in [`serve`].
-pub(crate) const SERVE: &str = "serve-view";
+/// Hidden command that calls [`serve`].
+pub(crate) const SERVE_COMMAND: &str = "serve-lazy-mount";
 
 pub(crate) fn mount(context: &mut Context, args: &Mount) -> Result<Outcome> {
-    // Opened here already: what is wrong with the store is then said as every command says it.
+    // Opened first, so that errors of the store are reported as by every command.
     let store = context.store()?;
     let options = MountOptions::default();
     if args.foreground {
@@ -23,11 +23,11 @@ pub(crate) fn mount(context: &mut Context, args: &Mount) -> Result<Outcome> {
     } else {
         let program = env::current_exe().map_err(|error| {
             CommandError::failed(format!("cannot find this program: {error}"))
-                .hint("`--foreground` serves the view without starting it again")
+                .hint("`--foreground` serves the mount without starting this program again")
         })?;
         let mut command = Command::new(program);
         workspace_host::limits::reset_open_files_limit(&mut command);
-        command.arg(SERVE);
+        command.arg(SERVE_COMMAND);
         spawn_daemon(command, store.path(), &args.directory, &options)?;
     }
     Ok(Outcome::Done)
@@ -39,7 +39,7 @@ pub(crate) fn umount(args: &Umount) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Maps the error for a directory that does not exist: nothing is mounted there.
+/// Maps the error for a directory that does not exist to that for one that is not mounted.
 fn not_mounted(error: MountError, directory: &Path) -> MountError {
     match error {
         MountError::Mountpoint { source, .. } if source.kind() == io::ErrorKind::NotFound => {
@@ -49,8 +49,8 @@ fn not_mounted(error: MountError, directory: &Path) -> MountError {
     }
 }
 
-/// Runs the process that serves a view.
-pub(crate) fn serve(args: ServeView) -> Result<Outcome> {
+/// Serves a lazy mount in this process.
+pub(crate) fn serve(args: ServeLazyMount) -> Result<Outcome> {
     daemon_main(args.words)?;
     Ok(Outcome::Done)
 }

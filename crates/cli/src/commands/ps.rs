@@ -10,7 +10,7 @@ use crate::error::{Outcome, Result};
 use crate::remote::{Client, ServerUrl, block_on, find, list};
 use crate::text;
 
-/// Largest number of commands that the server lists.
+/// Maximum number of commands in a response.
 const COMMANDS: u32 = 1_000;
 
 pub(crate) fn run(context: &mut Context, args: &Ps) -> Result<Outcome> {

@@ -6,8 +6,8 @@ use crate::args::Record;
 use crate::error::Result;
 use crate::user;
 
-/// Fills in the defaults: the author is the user, the parent is what the reference points to now. The reference
-/// moves only if it is still there when the snapshot is committed.
+/// Fills in the defaults: the author is the user, the parent is the target of the reference. The reference only
+/// moves if it still has that target when the snapshot is committed.
 pub(super) fn new_snapshot(
     store: &Store,
     record: Record,

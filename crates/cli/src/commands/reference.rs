@@ -9,12 +9,12 @@ use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::names;
 
-/// References of tags begin with this.
-const TAGS: &str = "tags/";
+/// Prefix of the references of tags.
+const TAG_PREFIX: &str = "tags/";
 
 /// A reference that was made or moved.
 #[derive(Serialize)]
-struct Moved<'a> {
+struct MovedFields<'a> {
     name: &'a str,
     snapshot: SnapshotId,
     /// Snapshot that it pointed to before.
@@ -53,12 +53,12 @@ fn set(context: &mut Context, args: &RefSet) -> Result<Outcome> {
 
 /// Runs `workspace branch`.
 pub(crate) fn branch(context: &mut Context, naming: &Naming) -> Result<Outcome> {
-    naming_command(context, naming, "", |name| !name.starts_with(TAGS))
+    naming_command(context, naming, "", |name| !name.starts_with(TAG_PREFIX))
 }
 
 /// Runs `workspace tag`.
 pub(crate) fn tag(context: &mut Context, naming: &Naming) -> Result<Outcome> {
-    naming_command(context, naming, TAGS, |name| name.starts_with(TAGS))
+    naming_command(context, naming, TAG_PREFIX, |name| name.starts_with(TAG_PREFIX))
 }
 
 fn naming_command(
@@ -89,7 +89,7 @@ fn exists(name: &str, at: SnapshotId) -> CommandError {
     CommandError::failed(format!("reference `{name}` exists and points to {at}"))
 }
 
-/// Moves a reference that is at `previous`, and at nothing else by now.
+/// Moves a reference. Fails if it no longer points to `previous`.
 fn move_to(
     context: &mut Context,
     store: &Store,
@@ -100,7 +100,7 @@ fn move_to(
     let expect = previous.map_or(Expect::Absent, Expect::At);
     store.set_reference(name, expect, snapshot, Durability::Synced)?;
     if context.output.json() {
-        context.output.record(&Moved { name, snapshot, previous })?;
+        context.output.record(&MovedFields { name, snapshot, previous })?;
     } else {
         context.output.line(Reference { name, snapshot })?;
     }
@@ -123,7 +123,7 @@ fn remove(context: &mut Context, names: &[String]) -> Result<Outcome> {
     }
     for (name, at) in found {
         match store.remove_reference(&name, Expect::At(at)) {
-            // Removed by another process meanwhile.
+            // Another process removed it in the meantime.
             Err(StoreError::ReferenceMoved { .. }) if store.reference(&name)?.is_none() => {}
             removed => removed?,
         }

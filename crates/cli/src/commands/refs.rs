@@ -25,7 +25,7 @@ pub(crate) fn run(context: &mut Context) -> Result<Outcome> {
     list(context, |_| true)
 }
 
-/// Lists the references whose names fit.
+/// Lists the references that a filter accepts.
 pub(super) fn list(context: &mut Context, fits: impl Fn(&str) -> bool) -> Result<Outcome> {
     for (name, snapshot) in context.store()?.references()? {
         if !fits(&name) {

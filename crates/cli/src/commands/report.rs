@@ -13,9 +13,9 @@ use crate::text::print_stderr;
 /// Report on a new snapshot.
 #[derive(Serialize)]
 pub(super) struct Report<More> {
-    /// Each name of a file counts.
+    /// Number of files; hard links count separately.
     pub(super) files: u64,
-    /// Below the root, which every snapshot has.
+    /// Number of directories without the root.
     pub(super) directories: u64,
     pub(super) symlinks: u64,
     pub(super) bytes: u64,
@@ -25,7 +25,7 @@ pub(super) struct Report<More> {
     pub(super) more: More,
 }
 
-/// Something that is not in the snapshot.
+/// Entry that was skipped.
 #[derive(Serialize)]
 pub(super) struct SkippedFields {
     path: TreePath,
@@ -42,28 +42,28 @@ impl SkippedFields {
     }
 }
 
-/// Names on stderr what was left out.
+/// Prints skipped entries on stderr.
 pub(super) fn warn(skipped: &[SkippedFields]) {
     for SkippedFields { path, reason } in skipped {
         print_stderr(&format!("warning: skipped {}: {reason}", quote_path(&path.0)));
     }
 }
 
-/// Tells on stderr that there is more of something than was named.
+/// Prints on stderr the number of entries that were not listed.
 pub(super) fn warn_unnamed(count: u64, what: &str) {
     if count > 0 {
         print_stderr(&format!("warning: {count} more {what}"));
     }
 }
 
-/// Names on stderr entries of a directory that no snapshot has, and counts those of `count` that are not named.
+/// Prints skipped entries of a directory on stderr; `count` is their total number.
 pub(super) fn warn_skipped(skipped: &[SkippedFields], count: u64) {
     warn(skipped);
     warn_unnamed(count - skipped.len() as u64, "entries cannot be in a snapshot");
 }
 
 #[derive(Serialize)]
-struct Made<'a, More> {
+struct ReportFields<'a, More> {
     #[serde(flatten)]
     snapshot: SnapshotFields<'a>,
     #[serde(flatten)]
@@ -71,13 +71,13 @@ struct Made<'a, More> {
 }
 
 impl<More: Serialize> Report<More> {
-    /// Prints the snapshot: its id, or all there is to say.
+    /// Prints the id of the snapshot, or with `--json` the report.
     pub(super) fn print(&self, context: &mut Context, store: &Store, snapshot: &Snapshot) -> Result<()> {
         if !context.output.json() {
             return context.output.line(snapshot.id);
         }
         let references = References::read(store)?;
         let snapshot = SnapshotFields::new(snapshot, references.of(&snapshot.id));
-        context.output.record(&Made { snapshot, report: self })
+        context.output.record(&ReportFields { snapshot, report: self })
     }
 }

@@ -7,10 +7,10 @@ use crate::args::Rm;
 use crate::context::{Context, References};
 use crate::error::{CommandError, Outcome, Result};
 use crate::names;
-use crate::text::{counted, print_stderr};
+use crate::text::{pluralize, print_stderr};
 
 #[derive(Serialize)]
-struct Removed<'a> {
+struct RemovedFields<'a> {
     snapshots: &'a [SnapshotId],
     references: &'a [String],
     episodes: u64,
@@ -18,7 +18,7 @@ struct Removed<'a> {
 
 pub(crate) fn run(context: &mut Context, args: &Rm) -> Result<Outcome> {
     if args.snapshots.is_empty() && args.references.is_empty() {
-        return Err(CommandError::usage("neither a snapshot nor a reference is given")
+        return Err(CommandError::usage("no snapshot or reference specified")
             .hint("`workspace rm ID` removes a snapshot; `--ref NAME` alone removes a reference"));
     }
     let store = context.store()?;
@@ -41,11 +41,11 @@ pub(crate) fn run(context: &mut Context, args: &Rm) -> Result<Outcome> {
         store.remove_snapshots(&ids)?;
     }
     if context.output.json() {
-        context.output.record(&Removed { snapshots: &ids, references: &args.references, episodes })?;
+        context.output.record(&RemovedFields { snapshots: &ids, references: &args.references, episodes })?;
     }
     if episodes > 0 {
-        let name = counted(episodes, "episode names", "episodes name");
-        print_stderr(&format!("warning: {name} what was removed, and can be read but not gone back to"));
+        let name = pluralize(episodes, "episode names", "episodes name");
+        print_stderr(&format!("warning: {name} a removed snapshot, and can be read but not restored"));
     }
     Ok(Outcome::Done)
 }
@@ -57,7 +57,7 @@ fn target(store: &Store, name: &str) -> Result<SnapshotId> {
     })
 }
 
-/// Counts the episodes that lead to one of these snapshots.
+/// Counts the episodes that have one of these snapshots.
 fn count_episodes(store: &Store, ids: &[SnapshotId]) -> Result<u64> {
     if ids.is_empty() {
         return Ok(0);
@@ -66,13 +66,13 @@ fn count_episodes(store: &Store, ids: &[SnapshotId]) -> Result<u64> {
     Ok(episodes.iter().filter(|episode| ids.contains(&episode.snapshot)).count() as u64)
 }
 
-/// Fails with a hint if a snapshot is referenced. The store refuses that, too, but without a hint.
-fn check_unreferenced(store: &Store, ids: &[SnapshotId], going: &[String]) -> Result<()> {
+/// Fails with a hint if a snapshot is referenced. The store also rejects that, but without a hint.
+fn check_unreferenced(store: &Store, ids: &[SnapshotId], removed: &[String]) -> Result<()> {
     let references = References::read(store)?;
     for id in ids {
-        let left = references.of(id).into_iter().find(|name| !going.iter().any(|other| other == name));
-        if let Some(name) = left {
-            return Err(CommandError::failed(format!("snapshot {id} is what reference `{name}` points to"))
+        let remaining = references.of(id).into_iter().find(|name| !removed.iter().any(|other| other == name));
+        if let Some(name) = remaining {
+            return Err(CommandError::failed(format!("snapshot {id} is the target of reference `{name}`"))
                 .hint(format!("remove both with `workspace rm --ref {name} {id}`"))
                 .hint(format!("or the reference alone with `workspace rm --ref {name}`")));
         }

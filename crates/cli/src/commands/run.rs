@@ -1,5 +1,7 @@
 //! `workspace run`
 
+mod without_server;
+
 use std::time::Duration;
 
 use workspace_api::sandboxes::{CreateSandbox, Resources, Sandbox};
@@ -7,20 +9,34 @@ use workspace_api::sandboxes::{CreateSandbox, Resources, Sandbox};
 use crate::args::{Run, SandboxOptions};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::process::{self, Asked, CommandOptions, Over};
-use crate::remote::{Client, ServerUrl, block_on, program, terminal};
+use crate::remote::{Client, CommandOptions, ServerUrl, block_on, program, terminal};
+use crate::session::OnSignal;
 use crate::signals::Signals;
 use crate::text;
 
-/// A sandbox outlives its command by this, so that the command's own end comes first.
+/// Time that a sandbox outlives its command, so that the command's timeout expires first.
 const LIFETIME_MARGIN: Duration = Duration::from_secs(60);
 /// Default lifetime of sandboxes on a server.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(3_600);
 
 pub(crate) fn run(context: &mut Context, args: &Run) -> Result<Outcome> {
-    super::exec::refuse_json(context, "the output of a program")?;
-    let client = Client::new(ServerUrl::new(&args.server).map_err(CommandError::not_run)?);
-    block_on(run_in_sandbox(context, &client, args)).map_err(CommandError::not_run)
+    super::exec::reject_json(context, "the output of a program")?;
+    run_anywhere(context, args).map_err(CommandError::not_run)
+}
+
+/// Runs on the server, or without one if none was configured and none is at the default address.
+fn run_anywhere(context: &mut Context, args: &Run) -> Result<Outcome> {
+    let client = Client::new(ServerUrl::new(&args.server)?);
+    let on_server = block_on(async {
+        if client.server.is_configured || client.is_workspace_server().await {
+            return run_in_sandbox(context, &client, args).await.map(Some);
+        }
+        Ok(None)
+    });
+    match on_server? {
+        Some(outcome) => Ok(outcome),
+        None => without_server::run(context, args, &client.server.url),
+    }
 }
 
 async fn run_in_sandbox(context: &mut Context, client: &Client, args: &Run) -> Result<Outcome> {
@@ -29,54 +45,51 @@ async fn run_in_sandbox(context: &mut Context, client: &Client, args: &Run) -> R
     let request = create_request(&args.options, life);
     let creation = create(client, &request);
     tokio::pin!(creation);
-    let (sandbox, asked) = tokio::select! {
-        made = &mut creation => (made?, None),
-        // Whether it was made is only known when the server answers.
+    let (sandbox, interrupted) = tokio::select! {
+        created = &mut creation => (created?, None),
+        // Until the server responds it is unknown whether the sandbox was created.
         signal = signals.next() => (creation.await?, Some(signal)),
     };
     let id = sandbox.id.as_str();
-    let over = match asked {
-        Some(signal) => Err(CommandError::asked(signal)),
-        None => inside(context, client, id, args, &mut signals).await,
+    let outcome = match interrupted {
+        Some(signal) => Err(CommandError::interrupted(signal)),
+        None => run_command(context, client, id, args, &mut signals).await,
     };
     if args.keep {
-        text::print_stderr(&format!("note: the sandbox {id} is kept; `workspace sandbox rm {id}` ends it"));
-        return over;
+        text::print_stderr(&format!(
+            "note: sandbox {id} keeps running; `workspace sandbox rm {id}` removes it"
+        ));
+        return outcome;
     }
     let removed = client.delete::<()>(&format!("/api/v1/sandboxes/{id}")).await;
-    let over = over?;
+    let outcome = outcome?;
     removed.map_err(|error| {
-        error.hint(format!("`workspace sandbox rm {id}` ends the sandbox, which is still there"))
+        error.hint(format!("the sandbox still exists; `workspace sandbox rm {id}` removes it"))
     })?;
-    Ok(over)
+    Ok(outcome)
 }
 
-async fn inside(
+async fn run_command(
     context: &mut Context,
     client: &Client,
-    id: &str,
+    sandbox: &str,
     args: &Run,
     signals: &mut Signals,
 ) -> Result<Outcome> {
     let line = program(&args.words);
-    if args.terminal {
+    let end = if args.terminal {
         let options = terminal::TerminalOptions { line: Some(line), ..terminal::TerminalOptions::default() };
-        return super::exec::in_terminal(client, id, &options).await;
-    }
-    let options = CommandOptions {
-        line,
-        timeout: super::exec::milliseconds(args.timeout),
-        stdin: args.interactive,
-        ..CommandOptions::default()
+        terminal::run(client, sandbox, options).await?
+    } else {
+        let options = CommandOptions {
+            line,
+            timeout: super::exec::milliseconds(args.timeout),
+            stdin: args.interactive,
+            ..CommandOptions::default()
+        };
+        super::exec::run_attached(context, client, sandbox, options, (signals, OnSignal::Return)).await?
     };
-    let command = process::start(client, id, &options).await?;
-    let over =
-        process::attend(client, (id, &command), args.interactive, (signals, Asked::End), &mut context.output)
-            .await?;
-    match over {
-        Over::Ended(end) => super::exec::outcome(&end),
-        Over::Asked(signal) => Err(CommandError::asked(signal)),
-    }
+    Ok(super::exec::outcome(&end))
 }
 
 /// Returns the request for a sandbox with these options.

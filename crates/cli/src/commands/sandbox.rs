@@ -8,20 +8,20 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use workspace_api::sandboxes::{DeletedSandbox, ExtendSandbox, Sandbox, SandboxStats, UpdateSandbox};
+use workspace_api::sandboxes::{DeleteSandboxResult, ExtendSandbox, Sandbox, SandboxStats, UpdateSandbox};
 
 use super::table;
-use crate::args::{SandboxCommand, Server};
+use crate::args::SandboxCommand;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::{Client, ServerUrl, block_on, find, list};
-use crate::text::shown_bytes;
+use crate::remote::{Client, find, list, with_client};
+use crate::text::format_bytes;
 
 pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outcome> {
     match command {
         SandboxCommand::Ls(args) => {
-            let narrowed = narrowed(args.state.as_deref(), &args.labels)?;
-            let found = with(&args.server, async |client| list(client, &narrowed).await)?;
+            let filter_query = filter_query(args.state.as_deref(), &args.labels)?;
+            let found = with_client(&args.server, async |client| list(client, &filter_query).await)?;
             super::ps::sandboxes(context, &found, false)
         }
         SandboxCommand::Create(args) => {
@@ -29,23 +29,23 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
             show(context, &made, |made| vec![made.id.clone()])
         }
         SandboxCommand::Get(args) => {
-            let found = with(&args.server, async |client| one(client, &args.sandbox, "").await)?;
+            let found = with_client(&args.server, async |client| one(client, &args.sandbox, "").await)?;
             get(context, &found)
         }
-        SandboxCommand::Rm(args) => with(&args.server, async |client| {
+        SandboxCommand::Rm(args) => with_client(&args.server, async |client| {
             remove(context, client, &args.sandboxes, args.keep_workspace).await
         }),
         SandboxCommand::Extend { sandbox, by, server } => {
-            let extended = with(&server, async |client| extend(client, &sandbox, by).await)?;
+            let extended = with_client(&server, async |client| extend(client, &sandbox, by).await)?;
             show(context, &extended, |sandbox| vec![format!("expires {}", table::time(&sandbox.expires_at))])
         }
         SandboxCommand::Label { sandbox, labels, server } => {
             let changes = labels.iter().map(|label| change(label)).collect::<Result<Vec<_>>>()?;
-            let labelled = with(&server, async |client| relabel(client, &sandbox, &changes).await)?;
+            let labelled = with_client(&server, async |client| relabel(client, &sandbox, &changes).await)?;
             show(context, &labelled, lines_of_labels)
         }
         SandboxCommand::Stats(args) => {
-            let stats = with(&args.server, async |client| one(client, &args.sandbox, "/stats").await)?;
+            let stats = with_client(&args.server, async |client| one(client, &args.sandbox, "/stats").await)?;
             self::stats(context, &stats)
         }
         SandboxCommand::Commit(args) => snapshots::commit(context, &args),
@@ -56,11 +56,6 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
     }
 }
 
-fn with<T>(server: &Server, work: impl AsyncFnOnce(&Client) -> Result<T>) -> Result<T> {
-    let client = Client::new(ServerUrl::new(server)?);
-    block_on(work(&client))
-}
-
 fn show<T: Serialize>(
     context: &mut Context,
     record: &T,
@@ -69,17 +64,17 @@ fn show<T: Serialize>(
     if context.output.json() {
         context.output.record(record)?;
     } else {
-        lines(record).iter().try_for_each(|line| context.output.line(crate::text::shown_text(line)))?;
+        lines(record).iter().try_for_each(|line| context.output.line(crate::text::escape_controls(line)))?;
     }
     Ok(Outcome::Done)
 }
 
 /// Returns the query that filters sandboxes.
-fn narrowed(state: Option<&str>, labels: &[(String, String)]) -> Result<String> {
+fn filter_query(state: Option<&str>, labels: &[(String, String)]) -> Result<String> {
     let mut query = state.map(|state| format!("&state={}", escaped(state))).unwrap_or_default();
     if let Some((name, _)) = labels.iter().find(|(name, value)| format!("{name}{value}").contains(',')) {
         return Err(CommandError::usage(format!(
-            "the label `{name}` has a comma, by which none can be looked for"
+            "cannot filter by the label `{name}`, because it contains a comma"
         ))
         .hint("`workspace --json sandbox ls` has all labels"));
     }
@@ -126,8 +121,8 @@ fn get(context: &mut Context, sandbox: &Sandbox) -> Result<Outcome> {
     fields.push(("made", table::time(&sandbox.created_at)));
     fields.push(("expires", table::time(&sandbox.expires_at)));
     fields.push(("cpu", sandbox.resources.cpu.clone()));
-    fields.push(("memory", shown_bytes(sandbox.resources.memory)));
-    fields.push(("disk", shown_bytes(sandbox.resources.disk)));
+    fields.push(("memory", format_bytes(sandbox.resources.memory)));
+    fields.push(("disk", format_bytes(sandbox.resources.disk)));
     fields.push(("processes", sandbox.resources.processes.to_string()));
     fields.push(("agent", if sandbox.agent_connected { "connected" } else { "away" }.to_owned()));
     fields.extend(lines_of_labels(sandbox).into_iter().map(|label| ("label", label)));
@@ -145,8 +140,8 @@ async fn remove(context: &mut Context, client: &Client, sandboxes: &[String], ke
     for sandbox in sandboxes {
         let id = find(client, sandbox).await?;
         let path = format!("/api/v1/sandboxes/{id}{}", if keep { "?keepWorkspace=true" } else { "" });
-        let kept: Option<DeletedSandbox> = client.delete(&path).await?;
-        let kept = kept.unwrap_or(DeletedSandbox { id, workspace_path: None, snapshot: None });
+        let kept: Option<DeleteSandboxResult> = client.delete(&path).await?;
+        let kept = kept.unwrap_or(DeleteSandboxResult { id, workspace_path: None, snapshot: None });
         if context.output.json() {
             context.output.record(&kept)?;
         } else if keep {
@@ -167,7 +162,7 @@ fn change(text: &str) -> Result<(String, Option<String>)> {
     match (text.split_once('='), text.strip_suffix('-')) {
         (Some((name, value)), _) if !name.is_empty() => Ok((name.to_owned(), Some(value.to_owned()))),
         (None, Some(name)) if !name.is_empty() => Ok((name.to_owned(), None)),
-        _ => Err(CommandError::usage(format!("`{text}` is no change of a label"))
+        _ => Err(CommandError::usage(format!("`{text}` is not a label change"))
             .hint("K=V sets a label, K- removes it")),
     }
 }
@@ -195,7 +190,7 @@ fn stats(context: &mut Context, stats: &SandboxStats) -> Result<Outcome> {
         return Ok(Outcome::Done);
     }
     let of = |usage: u64, limit: Option<u64>| {
-        format!("{} of {}", shown_bytes(usage), limit.map(shown_bytes).unwrap_or_default())
+        format!("{} of {}", format_bytes(usage), limit.map(format_bytes).unwrap_or_default())
     };
     let fields = [
         ("cpu", format!("{:.1} % of {}", stats.cpu.usage, stats.cpu.limit)),

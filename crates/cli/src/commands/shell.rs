@@ -6,14 +6,14 @@ use crate::error::{CommandError, Outcome, Result};
 use crate::remote::{Client, ServerUrl, block_on, find, terminal};
 
 pub(crate) fn run(context: &Context, args: &ShellArgs) -> Result<Outcome> {
-    super::exec::refuse_json(context, "a terminal")?;
+    super::exec::reject_json(context, "a terminal")?;
     let client = Client::new(ServerUrl::new(&args.server).map_err(CommandError::not_run)?);
     let envs = super::exec::pairs(&args.envs);
     let options =
         terminal::TerminalOptions { shell: args.shell.clone(), line: None, cwd: args.cwd.clone(), envs };
     let connected = async {
         let sandbox = find(&client, &args.sandbox).await?;
-        super::exec::in_terminal(&client, &sandbox, &options).await
+        Ok(super::exec::outcome(&terminal::run(&client, &sandbox, options).await?))
     };
     block_on(connected).map_err(CommandError::not_run)
 }

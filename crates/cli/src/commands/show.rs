@@ -8,11 +8,11 @@ use crate::context::{Context, References};
 use crate::error::{Outcome, Result};
 use crate::fields::SnapshotFields;
 use crate::output::Output;
-use crate::text::{counted, shown_text};
+use crate::text::{escape_controls, pluralize};
 use crate::{names, time};
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct ShowFields<'a> {
     #[serde(flatten)]
     snapshot: SnapshotFields<'a>,
     entries: u64,
@@ -28,7 +28,7 @@ pub(crate) fn run(context: &mut Context, args: &Show) -> Result<Outcome> {
     same_tree.retain(|id| *id != snapshot.id);
     if context.output.json() {
         let fields = SnapshotFields::new(&snapshot, references.of(&snapshot.id));
-        context.output.record(&Shown { snapshot: fields, entries, same_tree: &same_tree })?;
+        context.output.record(&ShowFields { snapshot: fields, entries, same_tree: &same_tree })?;
     } else {
         print(&mut context.output, &snapshot, &references.of(&snapshot.id), entries, &same_tree)?;
     }
@@ -45,7 +45,7 @@ fn print(
     let mut field = |name: &str, value: &str| output.line(format_args!("{name:<11} {value}"));
     field("snapshot", &snapshot.id.to_string())?;
     field("tree", &snapshot.tree.to_string())?;
-    field("entries", &format!("{} at the root", counted(entries, "entry", "entries")))?;
+    field("entries", &format!("{} at the root", pluralize(entries, "entry", "entries")))?;
     for parent in &snapshot.parents {
         field("parent", &parent.to_string())?;
     }
@@ -56,11 +56,11 @@ fn print(
         field("same tree", &other.to_string())?;
     }
     if !snapshot.author.is_empty() {
-        field("author", &shown_text(&snapshot.author))?;
+        field("author", &escape_controls(&snapshot.author))?;
     }
-    field("time", &time::shown(snapshot.time))?;
+    field("time", &time::format(snapshot.time))?;
     for (key, value) in &snapshot.labels {
-        field("label", &shown_text(&format!("{key}={value}")))?;
+        field("label", &escape_controls(&format!("{key}={value}")))?;
     }
     print_message(output, &snapshot.message)
 }
@@ -70,7 +70,7 @@ fn print_message(output: &mut Output, message: &str) -> Result<()> {
         return Ok(());
     }
     output.line("")?;
-    for line in shown_text(message).lines() {
+    for line in escape_controls(message).lines() {
         output.line(format_args!("    {line}"))?;
     }
     Ok(())

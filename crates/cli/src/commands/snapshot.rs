@@ -11,7 +11,7 @@ use crate::error::{Outcome, Result};
 use crate::names;
 
 #[derive(Serialize)]
-struct Read {
+struct ExtraFields {
     files_read: u64,
 }
 
@@ -30,10 +30,10 @@ pub(crate) fn run(context: &mut Context, args: SnapshotArgs) -> Result<Outcome> 
         symlinks: report.symlinks,
         bytes: report.bytes,
         skipped,
-        more: Read { files_read: report.files_read },
+        more: ExtraFields { files_read: report.files_read },
     };
     made.print(context, &store, &report.snapshot)?;
-    Ok(Outcome::with_reservations_if(lacks_content(&report)))
+    Ok(Outcome::with_warnings_if(lacks_content(&report)))
 }
 
 fn parents(store: &Store, texts: &[String]) -> Result<Vec<SnapshotId>> {
@@ -45,7 +45,7 @@ pub(super) fn skipped(report: &SnapshotReport) -> Vec<SkippedFields> {
     report.skipped.iter().map(SkippedFields::of).collect()
 }
 
-/// Returns true if content is missing that a snapshot can hold. Sockets and the like never are part of one.
+/// Returns true if content is missing that a snapshot can contain. Sockets and devices do not count.
 pub(super) fn lacks_content(report: &SnapshotReport) -> bool {
     report.skipped.iter().any(|skipped| skipped.reason.is_loss())
 }

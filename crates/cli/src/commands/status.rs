@@ -10,7 +10,7 @@ use crate::error::{CommandError, Outcome, Result};
 use crate::remote::{Client, ServerUrl, block_on};
 
 /// Exit status for a server that is not ready.
-const NOT_READY: u8 = 1;
+const EXIT_NOT_READY: u8 = 1;
 
 pub(crate) fn run(context: &mut Context, args: &Status) -> Result<Outcome> {
     let client = Client::new(ServerUrl::new(&args.server)?);
@@ -22,7 +22,7 @@ pub(crate) fn run(context: &mut Context, args: &Status) -> Result<Outcome> {
     })?;
     let Some((health, ready)) = answers else {
         return Err(CommandError::failed(format!(
-            "what answers at {} is no workspace server",
+            "the program at {} is not a workspace server",
             client.server.url
         ))
         .hint("check --server or WORKSPACE_SERVER"));
@@ -35,7 +35,7 @@ pub(crate) fn run(context: &mut Context, args: &Status) -> Result<Outcome> {
     } else {
         print(context, &fields)?;
     }
-    Ok(if works { Outcome::Done } else { Outcome::Exit(NOT_READY) })
+    Ok(if works { Outcome::Done } else { Outcome::Exit(EXIT_NOT_READY) })
 }
 
 #[derive(Serialize)]

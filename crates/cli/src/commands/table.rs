@@ -1,43 +1,73 @@
-//! Columns for people.
+//! Tables with aligned columns.
 
 use std::borrow::Cow;
 
+use unicode_width::UnicodeWidthStr as _;
+
 use crate::error::Result;
 use crate::output::Output;
-use crate::text::shown_text;
+use crate::text::escape_controls;
 
-/// Prints rows below a head, every column as wide as its widest cell. Nothing for no rows.
-pub(super) fn print(output: &mut Output, head: &[&str], rows: &[Vec<String>]) -> Result<()> {
+/// Prints rows below a header, every column as wide as its widest cell. Prints nothing if there are no rows.
+pub(super) fn print(output: &mut Output, header: &[&str], rows: &[Vec<String>]) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    let rows: Vec<Vec<Cow<'_, str>>> =
-        rows.iter().map(|row| row.iter().map(|cell| shown_text(cell)).collect()).collect();
-    let width = |column: usize, name: &str| {
-        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
-        cells.chain([name.chars().count()]).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = head.iter().enumerate().map(|(column, name)| width(column, name)).collect();
-    let head = head.iter().map(|name| Cow::Borrowed(*name)).collect();
-    for row in std::iter::once(&head).chain(&rows) {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        output.line(cells.collect::<Vec<_>>().join("  ").trim_end())?;
-    }
-    Ok(())
+    lines(header, rows).into_iter().try_for_each(|line| output.line(line))
 }
 
-/// Prints names and what belongs to them.
+/// Formats a table. Columns are aligned by the width on a terminal, where Chinese characters and most emoji take two
+/// columns.
+fn lines(header: &[&str], rows: &[Vec<String>]) -> Vec<String> {
+    let header = header.iter().map(|name| Cow::Borrowed(*name)).collect();
+    let rows = rows.iter().map(|row| row.iter().map(|cell| escape_controls(cell)).collect());
+    let rows: Vec<Vec<Cow<'_, str>>> = std::iter::once(header).chain(rows).collect();
+    let mut widths = Vec::new();
+    for row in &rows {
+        widths.resize(row.len().max(widths.len()), 0);
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.width().max(*width);
+        }
+    }
+    let pad = |(cell, width): (&Cow<'_, str>, &usize)| format!("{cell}{}", " ".repeat(width - cell.width()));
+    let line = |row: &Vec<Cow<'_, str>>| row.iter().zip(&widths).map(pad).collect::<Vec<_>>().join("  ");
+    rows.iter().map(|row| line(row).trim_end().to_owned()).collect()
+}
+
+/// Prints names and their values.
 pub(super) fn fields(output: &mut Output, fields: &[(&str, String)]) -> Result<()> {
     for (name, value) in fields {
-        output.line(format_args!("{name:<12}{}", shown_text(value)).to_string().trim_end())?;
+        output.line(format_args!("{name:<12}{}", escape_controls(value)).to_string().trim_end())?;
     }
     Ok(())
 }
 
-/// Returns a time of the API to the second, or the text itself if it is none.
+/// Formats a time of the API to the second. Returns a text that is no time unchanged.
 pub(super) fn time(text: &str) -> String {
     match crate::time::parse(text, &crate::time::now()) {
-        Some(time) => crate::time::shown(time),
+        Some(time) => crate::time::format(time),
         None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_by_display_width() {
+        let rows = [
+            ["sbx-1", "工作区", "running"],
+            ["sbx-22", "e\u{301}te\u{301}", "stopped"],
+            ["sbx-3", "🚀", "running"],
+        ];
+        let rows: Vec<Vec<String>> = rows.iter().map(|row| row.map(str::to_owned).to_vec()).collect();
+        let expected = [
+            "ID      NAME    STATE",
+            "sbx-1   工作区  running",
+            "sbx-22  e\u{301}te\u{301}     stopped",
+            "sbx-3   🚀      running",
+        ];
+        assert_eq!(lines(&["ID", "NAME", "STATE"], &rows), expected);
     }
 }

@@ -53,10 +53,10 @@ fn import(context: &mut Context, client: &Client, name: &str, source: &Path) -> 
     let failed_read = Arc::new(Mutex::new(None));
     let progress = Arc::new(Bars::new());
     progress.begin_bytes("sending", size);
-    let reader = Sending { reader, progress: Arc::clone(&progress), failed: Arc::clone(&failed_read) };
+    let reader = UploadReader { reader, progress: Arc::clone(&progress), failed: Arc::clone(&failed_read) };
     let sent = block_on(async { Ok(client.try_upload(&Method::PUT, &path(name), Box::new(reader)).await) })?;
     progress.end();
-    // What could not be read here is why the server got no whole archive.
+    // A local read error is the reason for the error of the server.
     let packed = packing.map_or(Ok(()), |packing| packing.join().unwrap_or(Ok(())));
     let failed_read = failed_read.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(error) = failed_read.or(packed.err()).filter(|error| error.kind() != ErrorKind::BrokenPipe) {
@@ -79,26 +79,26 @@ fn unreadable(source: &Path, error: &io::Error) -> CommandError {
 /// Explains a refused import.
 fn explain(failure: RequestError, client: &Client, name: &str) -> CommandError {
     let hint = if failure.is(error_codes::INVALID_REQUEST) {
-        "what is taken: a tar of a root filesystem, what `docker save` writes, or an OCI layout; plain, gzip or zstd"
+        "accepted: a tar of a root filesystem, of an OCI layout, or the output of `docker save`; plain, gzip or zstd"
             .to_owned()
     } else if failure.is(error_codes::TEMPLATE_EXISTS) {
-        format!("give another name, or remove that one first: `workspace template rm {name}`")
+        format!("choose another name, or remove that one first: `workspace template rm {name}`")
     } else if failure.is(error_codes::FORBIDDEN) {
-        "only admins import templates: use a key of that role".to_owned()
+        "only admins may import templates: use an admin key".to_owned()
     } else if failure.is(error_codes::NOT_IMPLEMENTED) {
-        "load the image where the server's containers come from, and name it with `--template`".to_owned()
+        "load the image into the container engine of the server, and name it with `--template`".to_owned()
     } else {
         return failure.explain(&client.server);
     };
     CommandError { hints: vec![hint], ..failure.explain(&client.server) }
 }
 
-/// An archive that is sent.
+/// Archive to upload.
 struct Archive {
     reader: Box<dyn Read + Send>,
-    /// Bytes in it; unknown for what is made as it is sent.
+    /// Size in bytes; `None` if it is unknown.
     size: Option<u64>,
-    /// Thread that makes it of a directory.
+    /// Thread that packs a directory.
     packing: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -123,14 +123,14 @@ fn open(source: &Path) -> io::Result<Archive> {
     Ok(Archive { reader: Box::new(reader), size: None, packing: Some(packing) })
 }
 
-/// Reads what is sent, shows how far that is, and keeps the error that ends it.
-struct Sending {
+/// Reader of an upload that shows progress and keeps a read error.
+struct UploadReader {
     reader: Box<dyn Read + Send>,
     progress: Arc<Bars>,
     failed: Arc<Mutex<Option<io::Error>>>,
 }
 
-impl Read for Sending {
+impl Read for UploadReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.reader.read(buffer) {
             Ok(read) => {

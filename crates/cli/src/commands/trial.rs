@@ -1,9 +1,10 @@
 //! `workspace try`
 //!
-//! At the real path of the directory ([`real_path`]), or from a template over a copy at `/workspace`, which is below.
+//! The program runs at the real path of the directory ([`real_path`]), or in a sandbox from a template, on a copy of the
+//! directory at `/workspace` (this module).
 //!
-//! Of a copy, what was changed is committed and the sandbox gone before anybody is asked: what is shown is what is kept, however long
-//! the answer takes, and an end at the question leaves no process and no mount.
+//! Changes in the copy are committed, and the sandbox is removed, before the user is asked. So exactly the listed changes are
+//! kept, and an interruption at the question leaves no process and no mount.
 
 mod decision;
 mod kept;
@@ -16,8 +17,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tokio::sync::mpsc;
-use workspace_sandbox::runtime::Network as Reach;
-use workspace_sandbox::{End, NewCommit, NewSandbox};
+use workspace_sandbox::runtime::Network as NetworkAccess;
+use workspace_sandbox::{Materialize, NewCommit, NewSandbox};
 use workspace_state::{
     Durability, InsightDiff, NewSnapshot, Snapshot, SnapshotId, SnapshotOptions, Store, Tree, TreePath, diff,
     ignored_paths, insight, snapshot_directory,
@@ -29,23 +30,24 @@ use super::snapshot::skipped;
 use crate::args::{Network, Try};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result, io_hint};
-use crate::local::{self, CommandOptions, Home, Over};
+use crate::local::{self, CommandOptions, Home};
 use crate::output::Output;
 use crate::remote::program;
+use crate::session::{Attachment, Destination, End, OnClosedStdout, OnSignal};
 use crate::signals::Signals;
-use crate::text::{counted, print_stderr};
+use crate::stdin::stdin;
+use crate::text::{pluralize, print_stderr};
 use crate::user;
 use decision::{Decision, Question, print_patch_safely};
 
-/// A tree with fewer entries is written out for the sandbox at once.
+/// Number of entries from which a tree is loaded lazily instead of being written before the sandbox starts.
 const LARGE_TREE: u64 = 1_000;
 
-/// The template that is this system.
-const BASE: &str = "base";
+/// Template with the programs of this system.
+const BASE_TEMPLATE: &str = "base";
 
-/// Hint for other systems.
-const ELSEWHERE: &str =
-    "a server can do it, also one on this machine with RUNTIME=docker: `workspace sandbox create --dir DIR`";
+/// Hint for systems without local sandboxes.
+const SERVER_HINT: &str = "use a server, for instance one on this machine with RUNTIME=docker: `workspace sandbox create --dir DIR`";
 
 pub(crate) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
     attempt(context, args).map_err(CommandError::not_run)
@@ -54,7 +56,7 @@ pub(crate) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
 fn attempt(context: &mut Context, args: &Try) -> Result<Outcome> {
     if !cfg!(target_os = "linux") {
         let failed = CommandError::failed("`workspace try` needs Linux");
-        return Err(failed.hint(ELSEWHERE));
+        return Err(failed.hint(SERVER_HINT));
     }
     #[cfg(target_os = "linux")]
     if args.template.is_none() {
@@ -65,7 +67,7 @@ fn attempt(context: &mut Context, args: &Try) -> Result<Outcome> {
     note_store(&store, &directory);
     let mut trial = Trial { context, args, directory, store, made: Vec::new() };
     let done = local::block_on(trial.run());
-    // In any case: the snapshots are only needed if changes are kept.
+    // Also after an error: the snapshots are only needed while changes are kept.
     let removed = trial.store.remove_snapshots(&trial.made);
     let outcome = done?;
     removed?;
@@ -77,12 +79,12 @@ struct Trial<'a> {
     args: &'a Try,
     directory: PathBuf,
     store: Store,
-    /// Snapshots that go when all is done.
+    /// Snapshots that are removed at the end.
     made: Vec<SnapshotId>,
 }
 
-/// A program that has run.
-struct Ran {
+/// Result of a program.
+struct TrialResult {
     end: End,
     /// Snapshots of the directory before and after.
     before: Snapshot,
@@ -90,10 +92,11 @@ struct Ran {
     changes: InsightDiff,
     /// Created files that a snapshot of the directory ignores.
     ignored: Vec<Vec<u8>>,
-    /// Created files that no snapshot can hold.
+    /// Created files that a snapshot cannot contain.
     skipped: Vec<SkippedFields>,
     skipped_count: u64,
-    keys: mpsc::Receiver<Vec<u8>>,
+    /// Stdin that the program did not read.
+    stdin: mpsc::Receiver<Vec<u8>>,
 }
 
 /// Report as `--json` prints it.
@@ -105,17 +108,17 @@ struct Report {
     kept: bool,
     ignored: Vec<TreePath>,
     skipped: Vec<SkippedFields>,
-    /// None if the changes could not be compared.
+    /// `None` if the changes could not be compared.
     #[serde(flatten)]
     changes: Option<InsightDiff>,
 }
 
 impl Trial<'_> {
     async fn run(&mut self) -> Result<Outcome> {
-        // From here on an interruption clears away what was made.
+        // From here on a signal removes the sandbox and the snapshots.
         let mut signals = Signals::new()?;
-        let (before, is_large) = self.snapshot()?;
-        let mut ran = self.run_inside(before, is_large, &mut signals).await?;
+        let (before, materialize) = self.snapshot()?;
+        let mut ran = self.run_inside(before, materialize, &mut signals).await?;
         self.show(&ran)?;
         let asking = Question {
             args: self.args,
@@ -125,7 +128,8 @@ impl Trial<'_> {
         };
         let from = Tree::of_snapshot(&self.store, &ran.before)?;
         let to = Tree::of_snapshot(&self.store, &ran.after)?;
-        let decision = asking.decide(&mut ran.keys, &mut signals, &|| print_patch_safely(&from, &to)).await?;
+        let decision =
+            asking.decide(&mut ran.stdin, &mut signals, &|| print_patch_safely(&from, &to)).await?;
         let kept = match decision {
             Decision::Keep => {
                 self.keep(&ran)?;
@@ -133,24 +137,28 @@ impl Trial<'_> {
             }
             Decision::Drop => false,
         };
-        let outcome = super::exec::ended(ran.end.exit_code, ran.end.timed_out);
+        let outcome = super::exec::exit_outcome(ran.end.exit_code, ran.end.timed_out);
         self.report(ran, kept)?;
         Ok(outcome)
     }
 
-    /// Takes a snapshot of the directory. Returns it, and true if it is large.
-    fn snapshot(&mut self) -> Result<(Snapshot, bool)> {
+    /// Takes a snapshot of the directory. A large one is loaded on first read in the sandbox, because no other sandbox
+    /// would need its files.
+    fn snapshot(&mut self) -> Result<(Snapshot, Materialize)> {
         let new = self.new_snapshot("before", Vec::new());
-        // Not noted: who drops everything has a directory of which the store knows what it knew before.
+        // Not tracked, so that a trial whose changes are dropped does not affect the next snapshot of the directory.
         let options = SnapshotOptions { new, track: false, ..SnapshotOptions::default() };
         let report = snapshot_directory(&self.store, &self.directory, options, &self.context.progress)?;
         self.made.push(report.snapshot.id);
         warn_skipped(&skipped(&report), report.skipped_count);
         let tree = Tree::of_snapshot(&self.store, &report.snapshot)?;
         if tree.entry(".workspaceignore")?.is_some() {
-            print_stderr("note: what .workspaceignore names is not in the sandbox, and stays as it is");
+            print_stderr(
+                "note: files that .workspaceignore names are not in the sandbox, and stay unchanged",
+            );
         }
-        Ok((report.snapshot, report.files + report.directories + report.symlinks >= LARGE_TREE))
+        let is_large = report.files + report.directories + report.symlinks >= LARGE_TREE;
+        Ok((report.snapshot, if is_large { Materialize::Lazy } else { Materialize::Full }))
     }
 
     fn new_snapshot(&self, when: &str, parents: Vec<SnapshotId>) -> NewSnapshot {
@@ -160,10 +168,15 @@ impl Trial<'_> {
         NewSnapshot { parents, author: user::name(), message, durability, ..NewSnapshot::default() }
     }
 
-    /// Runs the program in a sandbox, of which nothing is left afterwards but what it changed.
-    async fn run_inside(&mut self, before: Snapshot, is_large: bool, signals: &mut Signals) -> Result<Ran> {
+    /// Runs the program in a sandbox, commits its changes, and removes the sandbox.
+    async fn run_inside(
+        &mut self,
+        before: Snapshot,
+        materialize: Materialize,
+        signals: &mut Signals,
+    ) -> Result<TrialResult> {
         let home = Home::start(&self.store, before.id, &self.directory).await?;
-        let ran = self.run_in(&home, before, is_large, signals).await;
+        let ran = self.run_in(&home, before, materialize, signals).await;
         let ended = home.end().await;
         let ran = ran?;
         ended?;
@@ -174,36 +187,32 @@ impl Trial<'_> {
         &mut self,
         home: &Home,
         before: Snapshot,
-        is_large: bool,
+        materialize: Materialize,
         signals: &mut Signals,
-    ) -> Result<Ran> {
-        let making = home.create(self.new_sandbox(&before)?, is_large);
-        tokio::pin!(making);
-        let sandbox = tokio::select! {
-            made = &mut making => made?,
-            signal = signals.next() => {
-                // What is half made cannot be removed.
-                drop(making.await);
-                return Err(CommandError::asked(signal));
-            }
-        };
-        let aside = self.context.output.json();
-        let options = CommandOptions {
-            line: program(&self.args.words),
-            envs: self.envs(),
-            timeout: self.args.timeout,
-            aside,
-        };
-        let on_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !aside;
-        let (over, keys) = if on_terminal {
-            local::run_in_terminal(home.service(), &sandbox, options, signals).await?
+    ) -> Result<TrialResult> {
+        let new = NewSandbox { materialize, ..self.new_sandbox(&before)? };
+        let sandbox = home.create(new, signals).await?;
+        let options =
+            CommandOptions { line: program(&self.args.words), envs: self.envs(), timeout: self.args.timeout };
+        let json = self.context.output.json();
+        let mut stdin = stdin();
+        let end = if std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !json {
+            local::run_in_terminal(home.service(), &sandbox, options, &mut stdin, signals).await?
         } else {
-            local::run(home.service(), &sandbox, options, signals).await?
+            let destination = match json {
+                true => Destination::Stderr,
+                false => Destination::Streams(&mut self.context.output, OnClosedStdout::Drain),
+            };
+            let attachment = Attachment {
+                stdin: Some(&mut stdin),
+                destination,
+                signals,
+                on_signal: OnSignal::ForwardInterrupt,
+                timeout: None,
+            };
+            local::run(home.service(), &sandbox, options, attachment).await?
         };
-        match over {
-            Over::Asked(signal) => Err(CommandError::asked(signal)),
-            Over::Ended(end) => self.commit(home, &sandbox, before, end, keys).await,
-        }
+        self.commit(home, &sandbox, before, end, stdin).await
     }
 
     fn envs(&self) -> BTreeMap<String, String> {
@@ -211,21 +220,21 @@ impl Trial<'_> {
     }
 
     fn new_sandbox(&self, before: &Snapshot) -> Result<NewSandbox> {
-        let network = reach(self.args)?;
+        let network = network(self.args.network, &self.args.allowed)?;
         let (template, snapshot) =
-            (self.args.template.clone().unwrap_or_else(|| BASE.to_owned()), Some(before.id));
+            (self.args.template.clone().unwrap_or_else(|| BASE_TEMPLATE.to_owned()), Some(before.id));
         Ok(NewSandbox { template, snapshot, network, ..NewSandbox::default() })
     }
 
-    /// Takes what the sandbox holds, without what a snapshot of the directory would leave out.
+    /// Commits the workspace of the sandbox, without files that `.workspaceignore` names.
     async fn commit(
         &mut self,
         home: &Home,
         sandbox: &str,
         before: Snapshot,
         end: End,
-        keys: mpsc::Receiver<Vec<u8>>,
-    ) -> Result<Ran> {
+        stdin: mpsc::Receiver<Vec<u8>>,
+    ) -> Result<TrialResult> {
         let taken = home.commit(sandbox, NewCommit { buffered: true, ..NewCommit::default() }).await?;
         self.made.push(taken.snapshot.id);
         let skipped = taken.skipped.iter().map(SkippedFields::of).collect();
@@ -240,19 +249,19 @@ impl Trial<'_> {
         self.made.push(after.id);
         let changes = insight(&from, &Tree::of_snapshot(&self.store, &after)?)?;
         let skipped_count = taken.skipped_count;
-        Ok(Ran { end, before, after, changes, ignored, skipped, skipped_count, keys })
+        Ok(TrialResult { end, before, after, changes, ignored, skipped, skipped_count, stdin })
     }
 
-    /// Lists what was changed, for people.
-    fn show(&self, ran: &Ran) -> Result<()> {
+    /// Lists the changes on stderr.
+    fn show(&self, ran: &TrialResult) -> Result<()> {
         if self.context.output.json() {
             return Ok(());
         }
-        super::exec::explain(ran.end.failed.as_deref(), ran.end.timed_out);
+        super::exec::print_failure(ran.end.failed.as_deref(), ran.end.timed_out);
         warn_skipped(&ran.skipped, ran.skipped_count);
         if !ran.ignored.is_empty() {
-            let count = counted(ran.ignored.len() as u64, "path", "paths");
-            print_stderr(&format!("note: not kept, because .workspaceignore names it: {count}"));
+            let count = pluralize(ran.ignored.len() as u64, "path", "paths");
+            print_stderr(&format!("note: not kept because .workspaceignore names them: {count}"));
         }
         if ran.changes.entries.is_empty() {
             print_stderr("nothing was changed");
@@ -262,12 +271,12 @@ impl Trial<'_> {
         print_insight(&mut output, &ran.changes).and_then(|()| output.finish())
     }
 
-    fn report(&mut self, ran: Ran, kept: bool) -> Result<()> {
+    fn report(&mut self, ran: TrialResult, kept: bool) -> Result<()> {
         if !self.context.output.json() {
             return Ok(());
         }
         let ignored = ran.ignored.into_iter().map(TreePath).collect();
-        let Ran { end: End { exit_code, timed_out, .. }, skipped, changes, .. } = ran;
+        let TrialResult { end: End { exit_code, timed_out, .. }, skipped, changes, .. } = ran;
         let directory = self.directory.to_string_lossy().into_owned();
         let report =
             Report { directory, exit_code, timed_out, kept, ignored, skipped, changes: Some(changes) };
@@ -276,25 +285,24 @@ impl Trial<'_> {
     }
 }
 
-/// Returns the network that the arguments allow the program.
-fn reach(args: &Try) -> Result<Reach> {
-    let allowed = &args.allowed;
-    match args.network {
-        Network::None if allowed.is_empty() => Ok(Reach::None),
-        Network::None => Err(CommandError::usage("--allow is for --network egress alone")
-            .hint("give both, or neither to reach nothing")),
+/// Returns the network access that `--network` and `--allow` give to a program in a local sandbox.
+pub(super) fn network(network: Network, allowed: &[String]) -> Result<NetworkAccess> {
+    match network {
+        Network::None if allowed.is_empty() => Ok(NetworkAccess::None),
+        Network::None => Err(CommandError::usage("--allow needs --network egress")
+            .hint("set both, or neither for a program without a network")),
         Network::Egress => {
             let parsed = allowed.iter().map(|text| text.parse()).collect::<Result<Vec<_>, _>>();
             let parsed = parsed.map_err(|error| {
                 CommandError::usage(format!("--allow: {error}"))
                     .hint("a host name, *.example.com or addresses such as 10.1.0.0/16")
             })?;
-            Ok(Reach::Egress { allow: Some(parsed).filter(|list| !list.is_empty()) })
+            Ok(NetworkAccess::Egress { allow: Some(parsed).filter(|list| !list.is_empty()) })
         }
     }
 }
 
-/// Returns the directory that is meant, if it is one that can be tried on.
+/// Resolves the directory. Fails for one that is too large for a trial.
 fn directory(given: &Path) -> Result<PathBuf> {
     let cannot = |error: &std::io::Error| {
         CommandError::failed(format!("cannot find {}: {error}", given.display())).hint(io_hint(error))
@@ -305,15 +313,16 @@ fn directory(given: &Path) -> Result<PathBuf> {
     }
     let home = std::env::var_os("HOME").and_then(|home| std::fs::canonicalize(home).ok());
     let what = match home {
-        _ if path.parent().is_none() => "is everything there is",
-        Some(home) if home.starts_with(&path) => "holds your home directory",
+        _ if path.parent().is_none() => "is the root directory",
+        Some(home) if home.starts_with(&path) => "contains your home directory",
         _ => return Ok(path),
     };
-    Err(CommandError::usage(format!("{} {what}: too much to try something on", path.display()))
-        .hint("go to the directory that the program works on, or name it: `workspace try --dir DIR -- …`"))
+    Err(CommandError::usage(format!("{} {what}: too large for a trial", path.display())).hint(
+        "change to the directory that the program works on, or name it: `workspace try --dir DIR -- …`",
+    ))
 }
 
-/// Notes that the store is never part of a snapshot, if it is in the directory.
+/// Prints a note if the store is in the directory, because it is not part of the snapshot.
 fn note_store(store: &Store, directory: &Path) {
     let path = std::fs::canonicalize(store.path()).unwrap_or_else(|_| store.path().to_owned());
     if path.starts_with(directory) {

@@ -10,7 +10,7 @@ use crate::args::Verify;
 use crate::context::Context;
 use crate::error::{Outcome, Result};
 use crate::output::Output;
-use crate::text::{counted, first_line, print_stderr, shown_bytes, shown_text};
+use crate::text::{escape_controls, first_line, format_bytes, pluralize, print_stderr};
 use crate::time;
 
 #[derive(Serialize)]
@@ -21,7 +21,7 @@ struct Report<'a> {
     /// Records that the repair lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     lost: Option<&'a Loss>,
-    /// Rows of the index that the repair set right.
+    /// Rows of the index that the repair corrected.
     #[serde(skip_serializing_if = "Option::is_none")]
     mended: Option<Vec<DamageFields<'a>>>,
     /// Directory of the index as it was before the repair, if it was kept.
@@ -59,7 +59,7 @@ pub(crate) fn run(context: &mut Context, args: &Verify) -> Result<Outcome> {
         warn(&report, args.repair);
     }
     let lost = rebuilt.is_some_and(has_lost);
-    Ok(Outcome::with_reservations_if(lost || !report.damage.is_empty()))
+    Ok(Outcome::with_warnings_if(lost || !report.damage.is_empty()))
 }
 
 /// Returns true if the repaired store has lost, or may have lost, something.
@@ -72,18 +72,18 @@ fn warn_of_loss(rebuilt: &RebuildReport) {
         print_stderr(&format!("warning: {problem}"));
     }
     if let Some(old) = &rebuilt.old_index {
-        print_stderr(&format!("hint: remove {} when you do not need it any more", old.display()));
+        print_stderr(&format!("hint: remove {} when you no longer need it", old.display()));
     }
 }
 
 fn warn(report: &VerifyReport, repaired: bool) {
-    let places = counted(report.damage.len() as u64, "damaged place", "damaged places");
+    let places = pluralize(report.damage.len() as u64, "damaged path", "damaged paths");
     if repaired {
         print_stderr(&format!(
-            "warning: {places} could not be repaired: what belongs there is not in the packs any more"
+            "warning: {places} could not be repaired: the content is no longer in the packs"
         ));
         print_stderr("hint: `workspace snapshot` of a directory that still has the content stores it again");
-        print_stderr("hint: `workspace rm` gives up a damaged snapshot");
+        print_stderr("hint: `workspace rm` deletes a damaged snapshot");
     } else {
         print_stderr(&format!("warning: {places} found"));
         print_stderr("hint: `workspace verify --repair` rebuilds the index, in case only that is damaged");
@@ -94,27 +94,32 @@ fn print_rebuilt(output: &mut Output, rebuilt: &RebuildReport) -> Result<()> {
     let counts = &rebuilt.index;
     output.line(format_args!(
         "rebuilt the index from the packs: {}, {}, {}, {}",
-        counted(counts.objects, "object", "objects"),
-        counted(counts.snapshots, "snapshot", "snapshots"),
-        counted(counts.references, "reference", "references"),
-        counted(counts.episodes, "episode", "episodes"),
+        pluralize(counts.objects, "object", "objects"),
+        pluralize(counts.snapshots, "snapshot", "snapshots"),
+        pluralize(counts.references, "reference", "references"),
+        pluralize(counts.episodes, "episode", "episodes"),
     ))?;
     let lost = &rebuilt.lost;
     lost.snapshots.iter().try_for_each(|it| output.line(shown_lost_snapshot(it)))?;
     lost.references.iter().try_for_each(|it| output.line(shown_lost_reference(it)))?;
     lost.episodes.iter().try_for_each(|id| output.line(format_args!("lost  episode {id}")))?;
-    rebuilt.mended.iter().try_for_each(|it| output.line(shown_damage("mended", it)))
+    rebuilt.mended.iter().try_for_each(|it| output.line(format_damage("mended", it)))
 }
 
 fn shown_lost_snapshot(lost: &LostSnapshot) -> String {
-    let time = lost.time.map(time::shown).unwrap_or_default();
+    let time = lost.time.map(time::format).unwrap_or_default();
     let message = lost.message.as_deref().map(first_line).unwrap_or_default();
     format!("lost  snapshot {}  {time}  {message}", lost.id).trim_end().to_owned()
 }
 
 fn shown_lost_reference(lost: &LostReference) -> String {
-    let shown = |id: Option<SnapshotId>| id.map_or_else(|| "nothing".to_owned(), |id| id.to_string());
-    format!("lost  reference {}: was {}, is {}", shown_text(&lost.name), shown(lost.was), shown(lost.is))
+    let id_or_nothing = |id: Option<SnapshotId>| id.map_or_else(|| "nothing".to_owned(), |id| id.to_string());
+    format!(
+        "lost  reference {}: was {}, is {}",
+        escape_controls(&lost.name),
+        id_or_nothing(lost.was),
+        id_or_nothing(lost.is)
+    )
 }
 
 fn record<'a>(rebuilt: Option<&'a RebuildReport>, report: &'a VerifyReport) -> Report<'a> {
@@ -145,19 +150,19 @@ fn damage_fields(damage: &[Damage]) -> Vec<DamageFields<'_>> {
 }
 
 fn print(output: &mut Output, report: &VerifyReport) -> Result<()> {
-    report.damage.iter().try_for_each(|damage| output.line(shown_damage("damaged", damage)))?;
+    report.damage.iter().try_for_each(|damage| output.line(format_damage("damaged", damage)))?;
     output.line(format_args!(
         "read {}: {}, {}, {}, {}",
-        counted(report.snapshots, "snapshot", "snapshots"),
-        counted(report.directories, "directory", "directories"),
-        counted(report.files, "file", "files"),
-        counted(report.chunks, "chunk", "chunks"),
-        shown_bytes(report.bytes)
+        pluralize(report.snapshots, "snapshot", "snapshots"),
+        pluralize(report.directories, "directory", "directories"),
+        pluralize(report.files, "file", "files"),
+        pluralize(report.chunks, "chunk", "chunks"),
+        format_bytes(report.bytes)
     ))?;
     if report.damage.is_empty() { output.line("no damage found") } else { Ok(()) }
 }
 
-fn shown_damage(state: &str, damage: &Damage) -> String {
+fn format_damage(state: &str, damage: &Damage) -> String {
     let mut line = String::from(state);
     if let Some(snapshot) = damage.snapshot {
         line.push_str(&format!("  snapshot {snapshot}"));
@@ -165,5 +170,5 @@ fn shown_damage(state: &str, damage: &Damage) -> String {
     if let Some(path) = &damage.path {
         line.push_str(&format!("  {}", quote_path(path)));
     }
-    format!("{line}: {}", shown_text(&damage.problem))
+    format!("{line}: {}", escape_controls(&damage.problem))
 }

@@ -12,7 +12,7 @@ impl From<SandboxError> for CommandError {
             SandboxError::Workspace(WorkspaceError::Directory(error)) => error.into(),
             SandboxError::Workspace(WorkspaceError::Store(error)) => error.into(),
             SandboxError::Invalid { .. } => {
-                Self::failed(error.to_string()).hint("see `workspace try --help`")
+                Self::failed(error.to_string()).hint("`--help` explains the options")
             }
             other => Self::failed(other.to_string()).hint("nothing was changed; try again"),
         }
@@ -23,13 +23,12 @@ impl From<RuntimeError> for CommandError {
     fn from(error: RuntimeError) -> Self {
         let failed = Self::failed(error.to_string());
         match error {
-            RuntimeError::Unavailable { .. } | RuntimeError::Isolation(_) => {
-                failed.hint("a server elsewhere can do it: `workspace sandbox create --dir DIR --server URL`")
+            RuntimeError::Unavailable { .. } | RuntimeError::Isolation(_) => failed
+                .hint("a server elsewhere can run it: `workspace sandbox create --dir DIR --server URL`"),
+            RuntimeError::NoTemplate { .. } | RuntimeError::TemplateNotPresent { .. } => {
+                failed.hint("`workspace template ls` lists the templates of a server on this machine")
             }
-            RuntimeError::NoTemplate { .. } | RuntimeError::TemplateAway { .. } => {
-                failed.hint("`workspace template ls` lists what a server on this machine has")
-            }
-            _ => failed.hint("nothing was changed; the system's log (`dmesg`) may say more"),
+            _ => failed.hint("nothing was changed; the system log (`dmesg`) may have details"),
         }
     }
 }

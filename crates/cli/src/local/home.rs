@@ -1,4 +1,4 @@
-//! The place of one sandbox: a directory with a catalog, a runtime and a workspace, of which nothing stays.
+//! Temporary directory of a sandbox with its catalog, runtime and workspace.
 
 use std::fs;
 use std::io;
@@ -8,86 +8,111 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use workspace_catalog::{Catalog, sqlite_url};
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::overlay;
 use workspace_sandbox::runtime::Embedded;
 use workspace_sandbox::template::Templates;
 use workspace_sandbox::{
-    Committed, Creator, LazyCommand, Materialize, NewCommit, NewSandbox, Resources, SandboxError, Service,
-    Settings, WorkspaceError,
+    CommitResult, Creator, LazyCommand, Materialize, NewCommit, NewSandbox, ReclaimPolicy, Resources,
+    SandboxError, Service, Settings, WorkspaceError,
 };
 use workspace_state::{SnapshotId, Store};
 
-use super::leftovers::{self, Claim, Note};
+use super::leftovers::{self, DirLock, HomeRecord};
 use super::{OWNER, SCOPE};
-use crate::commands::mount::SERVE;
+use crate::commands::mount::SERVE_COMMAND;
 use crate::error::{CommandError, Result, io_hint};
 use crate::remote::local_data;
+use crate::signals::Signals;
 
-/// Directory of such places below the XDG cache directory.
-const DIRECTORIES: &str = "elevo-workspace/try";
+/// Parent directory of homes, below the XDG cache directory.
+const PARENT_DIR: &str = "elevo-workspace/try";
 const AGENT: &str = "workspace-agent";
-/// Longer than anybody takes to think about it.
+/// Lifetime of a sandbox, longer than any user takes to answer.
 const LIFETIME: Duration = Duration::from_secs(30 * 86_400);
-/// More than any machine has: the user's own limits are enough.
+/// More than any machine has: only the limits of the user apply.
 const UNLIMITED_BYTES: u64 = 1 << 50;
-const PROCESSES: u32 = 32_768;
-const BASE: &str = "base";
+const PROCESSES_MAX: u32 = 32_768;
+const BASE_TEMPLATE: &str = "base";
+/// Name of the store in a home that does not use the store of the user.
+const OWN_STORE: &str = "store";
 
-/// A directory with a service that makes sandboxes in it.
+/// Temporary directory with a service that creates sandboxes in it.
 pub(crate) struct Home {
     directory: PathBuf,
     service: Service,
     catalog: Catalog,
     /// Lock that shows other processes that this one is alive.
-    _claim: Claim,
+    _lock: DirLock,
 }
 
 impl Home {
     /// Starts a service for a sandbox from a snapshot of a store, in a directory outside `apart`. Removes
     /// leftovers of killed processes.
     pub(crate) async fn start(store: &Store, snapshot: SnapshotId, apart: &Path) -> Result<Self> {
-        let (directory, claim) = new_directory(apart)?;
-        let note = Note { store: absolute(store.path()), snapshot };
-        let noted = note.write(&directory).map_err(|error| {
+        let (directory, lock) = new_directory(Some(apart))?;
+        Self::start_with(
+            directory,
+            lock,
+            HomeRecord { store: absolute(store.path()), snapshot: Some(snapshot) },
+        )
+        .await
+    }
+
+    /// Starts a service for an empty sandbox, with a store in its own directory. Removes leftovers of killed
+    /// processes.
+    pub(crate) async fn start_empty() -> Result<Self> {
+        let (directory, lock) = new_directory(None)?;
+        let store = directory.join(OWN_STORE);
+        Self::start_with(directory, lock, HomeRecord { store, snapshot: None }).await
+    }
+
+    async fn start_with(directory: PathBuf, lock: DirLock, record: HomeRecord) -> Result<Self> {
+        let recorded = record.write(&directory).map_err(|error| {
             CommandError::failed(format!("cannot write below {}: {error}", directory.display()))
                 .hint(io_hint(&error))
         });
-        let started = match noted {
-            Ok(()) => Self::start_in(&directory, store).await,
+        let started = match recorded {
+            Ok(()) => Self::start_in(&directory, &record.store).await,
             Err(error) => Err(error),
         };
         if started.is_err()
-            && let Ok(holder) = Holder::find_or_start(&directory)
+            && let Ok(holder) = NamespaceHolder::find_or_start(&directory)
         {
-            // The first error is the one to tell.
+            // The first error is the one to report.
             drop(clear(&holder, &directory));
         }
         let (service, catalog) = started?;
-        if let Some(places) = directory.parent() {
-            Self::clear_leftovers(places).await;
+        if let Some(parent) = directory.parent() {
+            Self::clear_leftovers(parent).await;
         }
-        Ok(Self { directory, service, catalog, _claim: claim })
+        Ok(Self { directory, service, catalog, _lock: lock })
     }
 
-    /// Ends what is left of processes that were killed. What cannot be ended stays for the next.
-    async fn clear_leftovers(places: &Path) {
-        for (directory, claim) in leftovers::find(places) {
-            let Some(note) = Note::read(&directory) else { continue };
-            let Ok(store) = Store::open(&note.store) else { continue };
-            let Ok((service, catalog)) = Self::start_in(&directory, &store).await else { continue };
-            let home = Self { directory, service, catalog, _claim: claim };
-            if home.end().await.is_ok() && store.find_snapshot(&note.snapshot).is_ok_and(|it| it.is_some()) {
+    /// Removes homes of processes that were killed. A home that cannot be removed is left to the next process.
+    async fn clear_leftovers(parent: &Path) {
+        for (directory, lock) in leftovers::find(parent) {
+            let Some(record) = HomeRecord::read(&directory) else { continue };
+            if record.snapshot.is_some() && !record.store.exists() {
+                continue;
+            }
+            let Ok((service, catalog)) = Self::start_in(&directory, &record.store).await else { continue };
+            let home = Self { directory, service, catalog, _lock: lock };
+            if home.end().await.is_ok()
+                && let Some(snapshot) = record.snapshot
+                && let Ok(store) = Store::open(&record.store)
+                && store.find_snapshot(&snapshot).is_ok_and(|it| it.is_some())
+            {
                 // This fails if a reference points to it, which keeps the snapshot.
-                drop(store.remove_snapshots(&[note.snapshot]));
+                drop(store.remove_snapshots(&[snapshot]));
             }
         }
     }
 
-    async fn start_in(directory: &Path, store: &Store) -> Result<(Service, Catalog)> {
+    async fn start_in(directory: &Path, store: &Path) -> Result<(Service, Catalog)> {
         let program = std::env::current_exe().map_err(|error| {
             CommandError::failed(format!("cannot find this program: {error}"))
-                .hint("start it by a path that is there")
+                .hint("start it by a path that exists")
         })?;
         let runtime = Embedded::start(directory, &agent(&program)?).await?;
         let url = sqlite_url(&directory.join("catalog.db"));
@@ -101,16 +126,27 @@ impl Home {
         &self.service
     }
 
-    /// Makes a sandbox; its id. Large trees are loaded as they are read: nobody comes later for whom it would be worth to
-    /// write them all.
-    pub(crate) async fn create(&self, new: NewSandbox, is_large: bool) -> Result<String> {
-        self.bring_template(&new.template)?;
+    /// Creates a sandbox and returns its id. A signal stops the creation.
+    pub(crate) async fn create(&self, new: NewSandbox, signals: &mut Signals) -> Result<String> {
+        let creation = self.create_uninterrupted(new);
+        tokio::pin!(creation);
+        tokio::select! {
+            created = &mut creation => created,
+            signal = signals.next() => {
+                // A sandbox that is being created cannot be removed.
+                drop(creation.await);
+                Err(CommandError::interrupted(signal))
+            }
+        }
+    }
+
+    async fn create_uninterrupted(&self, new: NewSandbox) -> Result<String> {
+        self.link_template(&new.template)?;
         let creator =
             Creator { owner: OWNER.to_owned(), unlimited: true, max_sandboxes: None, idempotency_key: None };
-        let materialize = if is_large { Materialize::Lazy } else { Materialize::Full };
-        let new = NewSandbox { materialize, timeout: Some(LIFETIME), ..new };
+        let new = NewSandbox { timeout: Some(LIFETIME), ..new };
         let made = match self.service.create(creator.clone(), new.clone()).await {
-            // Where nothing can be loaded as it is read, all of it is written.
+            // Without a lazy mount all files are written first.
             Err(SandboxError::Workspace(WorkspaceError::Lazy(_))) => {
                 let new = NewSandbox { materialize: Materialize::Full, ..new };
                 self.service.create(creator, new).await
@@ -120,16 +156,16 @@ impl Home {
         Ok(made?.sandbox.id)
     }
 
-    /// Takes what a sandbox holds.
-    pub(crate) async fn commit(&self, sandbox: &str, new: NewCommit) -> Result<Committed> {
+    /// Commits the workspace of a sandbox to the store.
+    pub(crate) async fn commit(&self, sandbox: &str, new: NewCommit) -> Result<CommitResult> {
         Ok(self.service.commit(&SCOPE, sandbox, new).await?.committed)
     }
 
-    /// Lets a template of the user's server be one of this place, too.
-    fn bring_template(&self, name: &str) -> Result<()> {
-        let Some(data) = local_data().filter(|_| name != BASE) else { return Ok(()) };
+    /// Links a template of the user's server into this home.
+    fn link_template(&self, name: &str) -> Result<()> {
+        let Some(data) = local_data().filter(|_| name != BASE_TEMPLATE) else { return Ok(()) };
         let here = self.directory.join("templates");
-        let bring = || -> io::Result<()> {
+        let link = || -> io::Result<()> {
             let Some((_, root)) = Templates::new(data.join("templates")).find(name)? else { return Ok(()) };
             let Some((template, called)) = root.parent().and_then(|it| Some((it, it.file_name()?))) else {
                 return Ok(());
@@ -137,18 +173,18 @@ impl Home {
             fs::create_dir_all(&here)?;
             symlink(fs::canonicalize(template)?, here.join(called))
         };
-        bring().map_err(|error| {
+        link().map_err(|error| {
             CommandError::failed(format!("cannot use the template `{name}`: {error}")).hint(io_hint(&error))
         })
     }
 
-    /// Ends everything in it, and removes it.
+    /// Removes all sandboxes and the directory.
     pub(crate) async fn end(self) -> Result<()> {
-        let Self { directory, service, catalog, _claim } = self;
-        let holder = service.runtime().mounts().await.unwrap_or(Holder::Machine);
+        let Self { directory, service, catalog, _lock } = self;
+        let holder = service.runtime().mount_holder().await.unwrap_or(NamespaceHolder::Machine);
         let (sandboxes, _) = service.list(&SCOPE, workspace_catalog::Filter::default()).await?;
         for view in sandboxes {
-            service.remove(&SCOPE, &view.sandbox.id, false).await?;
+            service.remove(&SCOPE, &view.sandbox.id, ReclaimPolicy::Delete).await?;
         }
         service.close().await;
         catalog.close().await;
@@ -156,42 +192,42 @@ impl Home {
         let cleared = tokio::task::spawn_blocking(move || clear(&holder, &left)).await;
         let cleared = cleared.map_err(|error| error.to_string()).and_then(|done| done);
         cleared.map_err(|error| {
-            CommandError::failed(format!("cannot clear away {}: {error}", directory.display()))
-                .hint("remove it yourself; nothing in it is needed")
+            CommandError::failed(format!("cannot remove {}: {error}", directory.display()))
+                .hint("remove it yourself; it is no longer needed")
         })
     }
 }
 
-/// Removes a place, with the rights over it that its holder has, and then the holder.
-fn clear(holder: &Holder, directory: &Path) -> std::result::Result<(), String> {
+/// Removes the directory of a home with the privileges of its namespace holder, then ends the holder.
+fn clear(holder: &NamespaceHolder, directory: &Path) -> std::result::Result<(), String> {
     let unmounted = overlay::unmount(holder, &directory.join("layers/view"));
     let removed = unmounted.and_then(|_| overlay::remove_tree(holder, directory));
     holder.end();
     removed.map_err(|error| error.to_string())
 }
 
-/// Returns the guest agent's program, which is beside this one.
+/// Returns the path of the guest agent, which is installed beside this program.
 fn agent(program: &Path) -> Result<PathBuf> {
-    let told = std::env::var_os("AGENT_PROGRAM").filter(|path| !path.is_empty());
-    let agent = told.map_or_else(|| program.with_file_name(AGENT), PathBuf::from);
+    let configured = std::env::var_os("AGENT_PROGRAM").filter(|path| !path.is_empty());
+    let agent = configured.map_or_else(|| program.with_file_name(AGENT), PathBuf::from);
     if agent.is_file() {
         return Ok(agent);
     }
-    Err(CommandError::failed(format!("the guest agent {} is not there", agent.display()))
-        .hint("`cargo install --locked --path crates/agent` puts it beside `workspace`; AGENT_PROGRAM names another"))
+    Err(CommandError::failed(format!("the guest agent {} does not exist", agent.display()))
+        .hint("`cargo install --locked --path crates/agent` installs it beside `workspace`; AGENT_PROGRAM selects another"))
 }
 
-fn settings(directory: &Path, store: &Store, program: PathBuf) -> Settings {
+fn settings(directory: &Path, store: &Path, program: PathBuf) -> Settings {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let all = Resources {
         cpu_millis: u32::try_from(processors).unwrap_or(u32::MAX).saturating_mul(1_000),
         memory: UNLIMITED_BYTES,
         disk: UNLIMITED_BYTES,
-        processes: PROCESSES,
+        processes: PROCESSES_MAX,
     };
     Settings {
-        store: absolute(store.path()),
-        lazy: Some(LazyCommand { program, words: vec![SERVE.into()] }),
+        store: store.to_owned(),
+        lazy: Some(LazyCommand { program, args: vec![SERVE_COMMAND.into()] }),
         timeout: LIFETIME,
         lifetime: LIFETIME,
         default_resources: all,
@@ -205,38 +241,43 @@ fn absolute(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Creates a directory of this process's own, outside `apart`: on the user's disk if possible, which has
-/// room.
-pub(crate) fn new_directory(apart: &Path) -> Result<(PathBuf, Claim)> {
+/// Creates a temporary directory outside `apart`, in the cache directory of the user if possible.
+pub(crate) fn new_directory(apart: Option<&Path>) -> Result<(PathBuf, DirLock)> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
     let mut failed = None;
     for parent in cache.into_iter().chain([std::env::temp_dir()]) {
-        match make_below(&parent.join(DIRECTORIES), apart) {
+        match make_below(&parent.join(PARENT_DIR), apart) {
             Ok(Some(made)) => return Ok(made),
             Ok(None) => {}
             Err(error) => failed = Some((parent, error)),
         }
     }
-    Err(match failed {
-        Some((parent, error)) => {
-            CommandError::failed(format!("cannot make a place below {}: {error}", parent.display()))
+    Err(match (failed, apart) {
+        (Some((parent, error)), _) => {
+            CommandError::failed(format!("cannot create a directory below {}: {error}", parent.display()))
                 .hint(io_hint(&error))
         }
-        None => CommandError::failed(format!("there is no place outside {}", apart.display()))
-            .hint("name one with XDG_CACHE_HOME, or a directory that holds less"),
+        (None, Some(apart)) => CommandError::failed(format!(
+            "there is no directory for temporary files outside {}",
+            apart.display()
+        ))
+        .hint("set XDG_CACHE_HOME to one, or try a smaller directory"),
+        (None, None) => CommandError::failed("there is no directory for temporary files")
+            .hint("set XDG_CACHE_HOME to one"),
     })
 }
 
-fn make_below(parent: &Path, apart: &Path) -> io::Result<Option<(PathBuf, Claim)>> {
+fn make_below(parent: &Path, apart: Option<&Path>) -> io::Result<Option<(PathBuf, DirLock)>> {
+    let is_inside = |path: &Path| apart.is_some_and(|apart| path.starts_with(apart));
     let mut builder = fs::DirBuilder::new();
     builder.mode(0o700);
-    if parent.starts_with(apart) {
+    if is_inside(parent) {
         return Ok(None);
     }
     builder.recursive(true).create(parent)?;
     let parent = fs::canonicalize(parent)?;
-    if parent.starts_with(apart) {
+    if is_inside(&parent) {
         return Ok(None);
     }
     builder.recursive(false);
@@ -247,8 +288,8 @@ fn make_below(parent: &Path, apart: &Path) -> io::Result<Option<(PathBuf, Claim)
             made => made?,
         }
         // Another process that removes leftovers may have locked it first.
-        if let Some(claim) = Claim::new(&path)? {
-            return Ok(Some((path, claim)));
+        if let Some(lock) = DirLock::new(&path)? {
+            return Ok(Some((path, lock)));
         }
     }
     Ok(None)

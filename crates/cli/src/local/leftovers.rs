@@ -1,4 +1,4 @@
-//! Leftovers of killed processes: finding them, and checking that their process has ended.
+//! Finds directories of processes that were killed.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,16 +9,16 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use workspace_state::SnapshotId;
 
-const LOCK: &str = "lock";
-const NOTE: &str = "note";
+const LOCK_FILE: &str = "lock";
+const RECORD_FILE: &str = "note";
 
-/// A lock in a place, held for as long as its process lives.
-pub(crate) struct Claim(#[allow(dead_code, reason = "the lock is what it is for")] File);
+/// Lock of a directory, held while its process runs.
+pub(crate) struct DirLock(#[allow(dead_code, reason = "dropping the file releases the lock")] File);
 
-impl Claim {
+impl DirLock {
     /// Locks a directory. `None` if another process holds the lock.
     pub(crate) fn new(directory: &Path) -> io::Result<Option<Self>> {
-        Self::of(File::create(directory.join(LOCK))?)
+        Self::of(File::create(directory.join(LOCK_FILE))?)
     }
 
     fn of(file: File) -> io::Result<Option<Self>> {
@@ -30,31 +30,31 @@ impl Claim {
     }
 }
 
-/// Description of a place.
+/// Content of a directory, for the process that removes it.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Note {
+pub(super) struct HomeRecord {
     pub(super) store: PathBuf,
-    /// Goes with the place.
-    pub(super) snapshot: SnapshotId,
+    /// Snapshot of the store that is removed with the directory; `None` if the store itself is in the directory.
+    pub(super) snapshot: Option<SnapshotId>,
 }
 
-impl Note {
+impl HomeRecord {
     pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
-        fs::write(directory.join(NOTE), serde_json::to_vec(self)?)
+        fs::write(directory.join(RECORD_FILE), serde_json::to_vec(self)?)
     }
 
     /// Reads the note. `None` if it is incomplete.
     pub(super) fn read(directory: &Path) -> Option<Self> {
-        serde_json::from_slice(&fs::read(directory.join(NOTE)).ok()?).ok()
+        serde_json::from_slice(&fs::read(directory.join(RECORD_FILE)).ok()?).ok()
     }
 }
 
 /// Finds directories whose processes have ended, and locks each.
-pub(crate) fn find(places: &Path) -> Vec<(PathBuf, Claim)> {
-    let all = fs::read_dir(places).into_iter().flatten().flatten().map(|entry| entry.path());
+pub(crate) fn find(parent: &Path) -> Vec<(PathBuf, DirLock)> {
+    let all = fs::read_dir(parent).into_iter().flatten().flatten().map(|entry| entry.path());
     all.filter_map(|path| {
-        let lock = File::open(path.join(LOCK)).ok()?;
-        Some((path, Claim::of(lock).ok().flatten()?))
+        let lock = File::open(path.join(LOCK_FILE)).ok()?;
+        Some((path, DirLock::of(lock).ok().flatten()?))
     })
     .collect()
 }

@@ -1,4 +1,4 @@
-//! Archives of local files, made and unpacked.
+//! Packs and unpacks archives of local files.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,31 +12,31 @@ use workspace_state::{ArchiveError, ArchiveLimits, Cancel, ExtractOptions, Extra
 
 use crate::text;
 
-/// Files, links and directories that are taken out of a sandbox at once.
+/// Maximum number of entries in an archive from a sandbox.
 const ENTRIES_MAX: u64 = 20_000_000;
-/// Bytes of their names.
+/// Maximum total size of their names in bytes.
 const METADATA_MAX: u64 = 4 << 30;
 
-/// Why an archive could not be made or unpacked.
+/// Error of packing or unpacking an archive.
 #[derive(Debug)]
 pub(crate) enum CopyError {
-    /// The system says no.
+    /// A local file could not be read or written.
     Io { path: PathBuf, error: io::Error },
     /// The archive itself could not be read or written.
     Archive(io::Error),
-    /// A member tries to reach outside of where it was to go, or there is too much of them.
+    /// A member would be written outside the target, or there are too many members.
     Refused(String),
 }
 
-type Done<T = ()> = Result<T, CopyError>;
+type CopyResult<T = ()> = Result<T, CopyError>;
 
-fn at(path: &Path) -> impl FnOnce(io::Error) -> CopyError {
+fn io_error(path: &Path) -> impl FnOnce(io::Error) -> CopyError {
     let path = path.to_owned();
     move |error| CopyError::Io { path, error }
 }
 
-/// Writes files and directories under new names. What cannot be copied is named.
-pub(crate) fn pack(sources: &[(PathBuf, String)], to: impl Write) -> Done<Vec<PathBuf>> {
+/// Writes files and directories into an archive under new names. Returns the paths that cannot be copied.
+pub(crate) fn pack(sources: &[(PathBuf, String)], to: impl Write) -> CopyResult<Vec<PathBuf>> {
     let mut builder = Builder::new(to);
     builder.follow_symlinks(false);
     let mut skipped = Vec::new();
@@ -47,16 +47,21 @@ pub(crate) fn pack(sources: &[(PathBuf, String)], to: impl Write) -> Done<Vec<Pa
     Ok(skipped)
 }
 
-fn add(builder: &mut Builder<impl Write>, path: &Path, name: &Path, skipped: &mut Vec<PathBuf>) -> Done {
-    let kind = fs::symlink_metadata(path).map_err(at(path))?.file_type();
+fn add(
+    builder: &mut Builder<impl Write>,
+    path: &Path,
+    name: &Path,
+    skipped: &mut Vec<PathBuf>,
+) -> CopyResult {
+    let kind = fs::symlink_metadata(path).map_err(io_error(path))?.file_type();
     if kind.is_socket() || kind.is_fifo() || kind.is_block_device() || kind.is_char_device() {
         skipped.push(path.to_owned());
         return Ok(());
     }
-    builder.append_path_with_name(path, name).map_err(at(path))?;
+    builder.append_path_with_name(path, name).map_err(io_error(path))?;
     if kind.is_dir() {
         let mut entries =
-            fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(at(path))?;
+            fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(io_error(path))?;
         entries.sort_by_key(fs::DirEntry::file_name);
         for entry in entries {
             add(builder, &entry.path(), &name.join(entry.file_name()), skipped)?;
@@ -65,20 +70,20 @@ fn add(builder: &mut Builder<impl Write>, path: &Path, name: &Path, skipped: &mu
     Ok(())
 }
 
-/// Unpacks an archive whose names all begin with one name, which becomes `root`. Devices and pipes are left out and named.
+/// Unpacks an archive with a single top-level name, which becomes `root`. Returns devices and pipes, which are skipped.
 ///
-/// The archive comes from where anything may run: nothing outside of `root` is changed, and nothing through a symlink.
-pub(crate) fn unpack(mut from: impl Read, root: &Path) -> Done<Vec<PathBuf>> {
-    let name = root.file_name().ok_or_else(|| at(root)(io::ErrorKind::InvalidInput.into()))?;
+/// The archive comes from a sandbox and is not trusted: nothing outside `root` is changed, and no symlink is followed.
+pub(crate) fn unpack(mut from: impl Read, root: &Path) -> CopyResult<Vec<PathBuf>> {
+    let name = root.file_name().ok_or_else(|| io_error(root)(io::ErrorKind::InvalidInput.into()))?;
     let directory = root.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let options = ExtractOptions {
         profile: ExtractProfile::Copy { name: name.as_bytes().to_vec() },
         limits: ArchiveLimits { entries: ENTRIES_MAX, metadata: METADATA_MAX, ..ArchiveLimits::default() },
         cancel: Cancel::new(),
     };
-    let problem = |error| copy_error(error, directory);
-    let mut extractor = Extractor::new(directory, options).map_err(problem)?;
-    extractor.extract(&mut from).map_err(problem)?;
+    let to_copy_error = |error| copy_error(error, directory);
+    let mut extractor = Extractor::new(directory, options).map_err(to_copy_error)?;
+    extractor.extract(&mut from).map_err(to_copy_error)?;
     let report = extractor.report();
     let unnamed = report.skipped_count - report.skipped.len() as u64;
     if unnamed > 0 {
@@ -106,7 +111,7 @@ mod tests {
         let mut builder = Builder::new(Vec::new());
         for (name, kind, content) in members {
             let mut header = tar::Header::new_gnu();
-            // As a program would write it that means harm.
+            // The name is written directly, because the library rejects unsafe names.
             header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
             header.set_mode(0o755);
             header.set_entry_type(*kind);
@@ -122,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_outside() {
+    fn hostile_archives_write_nothing_outside_the_target() {
         use EntryType::{Directory, Link, Regular, Symlink};
         let hostile: [&[(&str, EntryType, &str)]; 6] = [
             &[("a/../../out", Regular, "x")],
@@ -133,24 +138,24 @@ mod tests {
             &[("a", Directory, ""), ("a/b", Link, "../secret")],
         ];
         for members in hostile {
-            let place = tempfile::tempdir().unwrap();
-            fs::write(place.path().join("secret"), "s").unwrap();
-            fs::create_dir(place.path().join("in")).unwrap();
-            let done = unpack(&archive(members)[..], &place.path().join("in/root"));
+            let temporary = tempfile::tempdir().unwrap();
+            fs::write(temporary.path().join("secret"), "s").unwrap();
+            fs::create_dir(temporary.path().join("in")).unwrap();
+            let done = unpack(&archive(members)[..], &temporary.path().join("in/root"));
             assert!(matches!(done, Err(CopyError::Refused(_))), "{members:?}: {done:?}");
             assert!(
-                !place.path().join("out").exists() && !place.path().join("in/out").exists(),
+                !temporary.path().join("out").exists() && !temporary.path().join("in/out").exists(),
                 "{members:?}"
             );
         }
     }
 
     #[test]
-    fn a_directory_member_does_not_change_what_a_symlink_member_leads_to() {
+    fn a_directory_member_does_not_change_the_target_of_a_symlink_member() {
         use EntryType::{Directory, Symlink};
         use std::os::unix::fs::PermissionsExt as _;
-        let place = tempfile::tempdir().unwrap();
-        let private = place.path().join("private");
+        let temporary = tempfile::tempdir().unwrap();
+        let private = temporary.path().join("private");
         fs::create_dir(&private).unwrap();
         fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
         let target = private.to_str().unwrap();
@@ -159,32 +164,32 @@ mod tests {
             &[("a", Symlink, target), ("a", Directory, "")],
         ];
         for (number, members) in hostile.into_iter().enumerate() {
-            let done = unpack(&archive(members)[..], &place.path().join(number.to_string()));
+            let done = unpack(&archive(members)[..], &temporary.path().join(number.to_string()));
             assert!(matches!(done, Err(CopyError::Refused(_))), "{done:?}");
             assert_eq!(fs::metadata(&private).unwrap().permissions().mode() & 0o7777, 0o700);
         }
     }
 
     #[test]
-    fn a_file_in_the_place_of_a_symlink_replaces_it() {
-        let place = tempfile::tempdir().unwrap();
-        fs::write(place.path().join("secret"), "s").unwrap();
-        std::os::unix::fs::symlink("secret", place.path().join("root")).unwrap();
-        unpack(&archive(&[("a", EntryType::Regular, "x")])[..], &place.path().join("root")).unwrap();
-        assert_eq!(fs::read_to_string(place.path().join("secret")).unwrap(), "s");
-        assert_eq!(fs::read_to_string(place.path().join("root")).unwrap(), "x");
+    fn a_file_replaces_a_symlink_of_the_same_name() {
+        let temporary = tempfile::tempdir().unwrap();
+        fs::write(temporary.path().join("secret"), "s").unwrap();
+        std::os::unix::fs::symlink("secret", temporary.path().join("root")).unwrap();
+        unpack(&archive(&[("a", EntryType::Regular, "x")])[..], &temporary.path().join("root")).unwrap();
+        assert_eq!(fs::read_to_string(temporary.path().join("secret")).unwrap(), "s");
+        assert_eq!(fs::read_to_string(temporary.path().join("root")).unwrap(), "x");
     }
 
     #[test]
     fn packed_files_are_unpacked() {
-        let place = tempfile::tempdir().unwrap();
-        let from = place.path().join("from");
+        let temporary = tempfile::tempdir().unwrap();
+        let from = temporary.path().join("from");
         fs::create_dir_all(from.join("below")).unwrap();
         fs::write(from.join("below/file"), [0, 255, 10]).unwrap();
         std::os::unix::fs::symlink("/nowhere", from.join("link")).unwrap();
         let mut bytes = Vec::new();
         pack(&[(from.clone(), "name".to_owned())], &mut bytes).unwrap();
-        let to = place.path().join("to");
+        let to = temporary.path().join("to");
         unpack(&bytes[..], &to).unwrap();
         assert_eq!(fs::read(to.join("below/file")).unwrap(), [0, 255, 10]);
         assert_eq!(fs::read_link(to.join("link")).unwrap(), Path::new("/nowhere"));

@@ -1,19 +1,19 @@
-//! Retries with backoff.
+//! Retries with exponential backoff.
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep};
 
 const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
 const MAX_BACKOFF: Duration = Duration::from_secs(2);
 /// Time after the first failure at which retries end. A restarted server is back sooner.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Exponential backoff with a deadline. Cancel safe.
+/// Exponential backoff with a deadline.
 #[derive(Default)]
 pub(super) struct Backoff {
-    /// Time of the first failure, time of the next attempt, and the wait before it.
-    failing: Option<(Instant, Instant, Duration)>,
+    /// Time of the first failure since the last success, and the next pause.
+    failing: Option<(Instant, Duration)>,
 }
 
 impl Backoff {
@@ -22,21 +22,14 @@ impl Backoff {
         self.failing = None;
     }
 
-    /// Records a failure. Returns true if another attempt should be made.
-    pub(super) fn should_retry(&mut self) -> bool {
-        let now = Instant::now();
-        let (since, wait) = match self.failing {
-            Some((since, _, wait)) => (since, (wait * 2).min(MAX_BACKOFF)),
-            None => (now, INITIAL_BACKOFF),
-        };
-        self.failing = Some((since, now + wait, wait));
-        now - since < RETRY_TIMEOUT
-    }
-
-    /// Waits until the next attempt.
-    pub(super) async fn wait(&self) {
-        if let Some((_, next, _)) = self.failing {
-            sleep_until(next).await;
+    /// Waits after a failure until the next attempt. Returns false immediately if there should be none.
+    pub(super) async fn wait_for_retry(&mut self) -> bool {
+        let (since, pause) = self.failing.unwrap_or_else(|| (Instant::now(), INITIAL_BACKOFF));
+        if since.elapsed() >= RETRY_TIMEOUT {
+            return false;
         }
+        self.failing = Some((since, (pause * 2).min(MAX_BACKOFF)));
+        sleep(pause).await;
+        true
     }
 }

@@ -15,16 +15,17 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use workspace_api::error_codes;
+use workspace_api::system::Health;
 
 use super::stream::Stream;
 use super::{ApiError, RequestError, ServerUrl};
 use crate::error::{CommandError, Result};
 use crate::text;
 
-/// Longest `Retry-After` that is waited for.
+/// Maximum `Retry-After` that the client waits for.
 const RETRY_MAX: Duration = Duration::from_secs(70);
-/// Shortest wait that is announced.
-const ANNOUNCED_WAIT: Duration = Duration::from_secs(2);
+/// Minimum wait that is announced on stderr.
+const ANNOUNCED_WAIT_MIN: Duration = Duration::from_secs(2);
 
 /// Size of a chunk of an upload in bytes.
 const CHUNK_SIZE: usize = 256 << 10;
@@ -33,7 +34,7 @@ const CHUNKS_QUEUED: usize = 4;
 
 type Sender = SendRequest<Full<Bytes>>;
 
-/// A server.
+/// Client of a server.
 pub(crate) struct Client {
     pub(crate) server: ServerUrl,
     /// Idle connection for the next request.
@@ -47,7 +48,7 @@ impl Client {
 
     /// Sends a GET request and parses the response.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
-        self.ask(Method::GET, path, None).await.map_err(|failure| self.explain(failure))
+        self.request_json(Method::GET, path, None).await.map_err(|failure| self.explain(failure))
     }
 
     /// Sends a POST request with a JSON body and parses the response.
@@ -61,61 +62,64 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, RequestError> {
-        self.ask(Method::POST, path, Some(json(body)?)).await
+        self.request_json(Method::POST, path, Some(json(body)?)).await
     }
 
     /// Sends a PATCH request with a JSON body and parses the response.
     pub(crate) async fn patch<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
-        let sent = async { self.ask(Method::PATCH, path, Some(json(body)?)).await };
+        let sent = async { self.request_json(Method::PATCH, path, Some(json(body)?)).await };
         sent.await.map_err(|failure| self.explain(failure))
     }
 
     /// Sends a DELETE request and parses the response.
     pub(crate) async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
-        self.ask(Method::DELETE, path, None).await.map_err(|failure| self.explain(failure))
+        self.request_json(Method::DELETE, path, None).await.map_err(|failure| self.explain(failure))
     }
 
-    /// Sends a request, again after a wait when the server says that the key's rate is used up. An empty response reads
-    /// as `null`.
-    async fn ask<T: DeserializeOwned>(
+    /// Sends a request. After a rate limit error, waits and sends it again. An empty response is parsed as `null`.
+    async fn request_json<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
         body: Option<Bytes>,
     ) -> Result<T, RequestError> {
         loop {
-            let failure = match self.ask_once(&method, path, body.as_ref()).await {
+            let failure = match self.request_once(&method, path, body.as_ref()).await {
                 Ok(bytes) => return parse(if bytes.is_empty() { b"null" } else { &bytes }),
                 Err(failure) => failure,
             };
-            let Some(wait) = wanted_wait(&failure).filter(|wait| *wait <= RETRY_MAX) else {
+            let Some(wait) = retry_after(&failure).filter(|wait| *wait <= RETRY_MAX) else {
                 return Err(failure);
             };
-            if wait >= ANNOUNCED_WAIT {
-                text::print_stderr(&format!("note: the key's rate is used up; waiting {} s", wait.as_secs()));
+            if wait >= ANNOUNCED_WAIT_MIN {
+                text::print_stderr(&format!(
+                    "note: the rate limit of the key is reached; waiting {} s",
+                    wait.as_secs()
+                ));
             }
             tokio::time::sleep(wait).await;
         }
     }
 
-    async fn ask_once(
+    async fn request_once(
         &self,
         method: &Method,
         path: &str,
         body: Option<&Bytes>,
     ) -> Result<Bytes, RequestError> {
         let (response, sender) = self.send(method, path, body, None).await?;
-        let response = checked(response).await?;
-        let bytes = collected(response).await?;
+        let response = check_status(response).await?;
+        let bytes = read_body(response).await?;
         *self.idle.borrow_mut() = Some(sender);
         Ok(bytes)
     }
 
     /// Sends a GET request and parses the response whatever its status. `None` if it is JSON of another shape.
     pub(crate) async fn probe<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, RequestError> {
-        let (response, _) = self.send(&Method::GET, path, None, None).await?;
+        let (response, sender) = self.send(&Method::GET, path, None, None).await?;
         let status = response.status();
-        let bytes = collected(response).await?;
+        let bytes = read_body(response).await?;
+        *self.idle.borrow_mut() = Some(sender);
         match serde_json::from_slice(&bytes) {
             Ok(value) => Ok(Some(value)),
             Err(error) if error.is_data() => Ok(None),
@@ -123,7 +127,12 @@ impl Client {
         }
     }
 
-    /// Opens a stream on a connection of its own.
+    /// Returns false if nothing listens at the address, or another program than a workspace server.
+    pub(crate) async fn is_workspace_server(&self) -> bool {
+        matches!(self.probe::<Health>("/health").await, Ok(Some(_)))
+    }
+
+    /// Opens a stream on a separate connection.
     pub(crate) async fn open(
         &self,
         path: &str,
@@ -139,7 +148,7 @@ impl Client {
         header: Option<(HeaderName, String)>,
     ) -> Result<Response<Incoming>, RequestError> {
         let (response, sender) = self.send(&Method::GET, path, None, header).await?;
-        let response = checked(response).await?;
+        let response = check_status(response).await?;
         // Without a sender the connection would be closed.
         tokio::spawn(async move {
             let mut sender = sender;
@@ -170,10 +179,10 @@ impl Client {
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         tokio::spawn(async move { drop(connection.await) });
         let request = self.head(method, path).header(CONTENT_TYPE, "application/octet-stream");
-        let request = request.body(StreamBody::new(pieces(source)));
+        let request = request.body(StreamBody::new(read_chunks(source)));
         let request = request.map_err(|error| RequestError::Unreachable(format!("bad request: {error}")))?;
-        let response = checked(sender.send_request(request).await.map_err(lost)?).await?;
-        parse(&collected(response).await?)
+        let response = check_status(sender.send_request(request).await.map_err(lost)?).await?;
+        parse(&read_body(response).await?)
     }
 
     async fn send(
@@ -190,18 +199,18 @@ impl Client {
         {
             match sender.try_send_request(request).await {
                 Ok(response) => return Ok((response, sender)),
-                // The server closed the connection meanwhile, and has seen nothing of the request.
+                // The server had closed the idle connection, and has not received the request.
                 Err(mut failed) => match failed.take_message() {
-                    Some(request) => return self.send_anew(request).await,
+                    Some(request) => return self.send_on_new_connection(request).await,
                     None => return Err(RequestError::Disconnected(failed.into_error().to_string())),
                 },
             }
         }
         let request = self.request(method, path, body, header.as_ref())?;
-        self.send_anew(request).await
+        self.send_on_new_connection(request).await
     }
 
-    async fn send_anew(
+    async fn send_on_new_connection(
         &self,
         request: Request<Full<Bytes>>,
     ) -> Result<(Response<Incoming>, Sender), RequestError> {
@@ -209,7 +218,7 @@ impl Client {
         let lost = |error: hyper::Error| RequestError::Disconnected(error.to_string());
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         tokio::spawn(async move {
-            // The request that waits for a response gets the error.
+            // The error is also returned by the request that waits for a response.
             drop(connection.await);
         });
         let response = sender.send_request(request).await.map_err(lost)?;
@@ -256,8 +265,10 @@ impl Client {
     }
 }
 
-/// Returns the content of a source as a stream. Reading may block, so it happens in a thread.
-fn pieces(mut source: Box<dyn Read + Send>) -> impl futures_util::Stream<Item = io::Result<Frame<Bytes>>> {
+/// Returns the content of a source as a stream. It is read in a thread, because reads may block.
+fn read_chunks(
+    mut source: Box<dyn Read + Send>,
+) -> impl futures_util::Stream<Item = io::Result<Frame<Bytes>>> {
     let (sender, receiver) = mpsc::channel(CHUNKS_QUEUED);
     std::thread::spawn(move || {
         let mut buffer = vec![0; CHUNK_SIZE];
@@ -278,7 +289,7 @@ fn pieces(mut source: Box<dyn Read + Send>) -> impl futures_util::Stream<Item = 
 }
 
 /// Returns `Retry-After` of a rate limit error.
-fn wanted_wait(failure: &RequestError) -> Option<Duration> {
+fn retry_after(failure: &RequestError) -> Option<Duration> {
     match failure {
         RequestError::Api(error) if failure.is(error_codes::RATE_LIMITED) => error.retry_after,
         _ => None,
@@ -293,21 +304,21 @@ fn json(body: &impl Serialize) -> Result<Bytes, RequestError> {
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RequestError> {
     serde_json::from_slice(bytes).map_err(|error| match error.is_data() {
         true => RequestError::Malformed(error.to_string()),
-        false => RequestError::Disconnected(format!("an answer is not JSON: {error}")),
+        false => RequestError::Disconnected(format!("a response is not JSON: {error}")),
     })
 }
 
-async fn checked(response: Response<Incoming>) -> Result<Response<Incoming>, RequestError> {
+async fn check_status(response: Response<Incoming>) -> Result<Response<Incoming>, RequestError> {
     if response.status().is_success() {
         return Ok(response);
     }
     let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
     let status = response.status();
-    let body = collected(response).await?;
+    let body = read_body(response).await?;
     Err(RequestError::Api(Box::new(ApiError::new(status, retry_after.map(Duration::from_secs), &body))))
 }
 
-async fn collected(response: Response<Incoming>) -> Result<Bytes, RequestError> {
+async fn read_body(response: Response<Incoming>) -> Result<Bytes, RequestError> {
     let body = response
         .into_body()
         .collect()

@@ -1,5 +1,5 @@
-//! Files into a sandbox and out of it. There is no path of the API for that: `tar` runs inside, and its input or output
-//! is the archive.
+//! Copies files into a sandbox and out of it. The API has no route for files: `tar` runs in the sandbox, and its input or
+//! output is the archive.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -9,28 +9,27 @@ use tokio::sync::mpsc;
 use workspace_state::Progress as _;
 
 use super::archive::{self, CopyError};
-use super::input::{INPUT_MAX, Input};
-use super::output::{End, Follower, OutputEvent, To};
-use super::process::{self, CommandOptions};
-use super::{Client, quote, script};
+use super::command::INPUT_MAX;
+use super::output::Follower;
+use super::{Client, CommandOptions, RemoteCommand, quote, script};
 use crate::error::{CommandError, Result, io_hint};
 use crate::progress::Bars;
+use crate::session::{End, OutputEvent, OutputStream as _, SIGKILL, Session as _, Stream};
 use crate::signals::Signals;
 use crate::text;
 
-const SIGKILL: i32 = 9;
-/// Largest number of bytes sent without an acknowledgement.
-const IN_FLIGHT_MAX: u64 = 4 * script::IN;
+/// Maximum number of bytes sent without an acknowledgement.
+const IN_FLIGHT_MAX: u64 = 4 * script::INPUT_ACK_BYTES;
 /// Number of pieces queued between the thread with the archive and the connection.
 const QUEUE_LENGTH: usize = 4;
 
 /// A file or directory in a sandbox: an absolute path without `..`.
-pub(crate) struct Inside {
+pub(crate) struct SandboxPath {
     directory: String,
     name: String,
 }
 
-impl Inside {
+impl SandboxPath {
     /// Parses a path, which is below `/workspace` if it is relative.
     pub(crate) fn new(typed: &str) -> Result<Self> {
         let mut parts: Vec<&str> = Vec::new();
@@ -39,8 +38,8 @@ impl Inside {
         }
         for part in typed.split('/').filter(|part| !part.is_empty() && *part != ".") {
             if part == ".." {
-                return Err(CommandError::usage(format!("`{typed}` has a `..`"))
-                    .hint("give a path inside without one; relative paths begin in /workspace"));
+                return Err(CommandError::usage(format!("`{typed}` contains `..`"))
+                    .hint("use a path without `..`; relative paths start in /workspace"));
             }
             parts.push(part);
         }
@@ -49,7 +48,7 @@ impl Inside {
                 Ok(Self { directory: format!("/{}", directories.join("/")), name: (*name).to_owned() })
             }
             None => Err(CommandError::usage("the root of a sandbox cannot be copied as a whole")
-                .hint("give a file or directory in it, for instance /workspace")),
+                .hint("specify a file or directory in it, for instance /workspace")),
         }
     }
 
@@ -70,176 +69,170 @@ impl Inside {
 /// Returns true if the sandbox has a directory at that path.
 pub(crate) async fn is_directory(client: &Client, sandbox: &str, path: &str) -> Result<bool> {
     let options = CommandOptions { line: quote(["test", "-d", path]), ..CommandOptions::default() };
-    let command = process::start(client, sandbox, &options).await?;
-    let mut follower = Follower::new(client, sandbox, &command);
+    let mut output = RemoteCommand::start(client, sandbox, options).await?.output();
     loop {
-        if let OutputEvent::Ended(end) = follower.next().await? {
+        if let OutputEvent::Ended(end) = output.next().await? {
             return Ok(end.exit_code == 0);
         }
     }
 }
 
-/// Copies local files into a sandbox, each to a place in the same directory there.
+/// Copies local files into one directory of a sandbox. Returns the paths that cannot be copied.
 pub(crate) async fn put(
     client: &Client,
     sandbox: &str,
-    sources: Vec<(PathBuf, Inside)>,
+    sources: Vec<(PathBuf, SandboxPath)>,
     progress: &Bars,
 ) -> Result<Vec<PathBuf>> {
     let directory = sources.first().map(|(_, to)| to.directory.clone()).unwrap_or_default();
     let files = sources.into_iter().map(|(path, to)| (path, to.name)).collect::<Vec<_>>();
     let options =
         CommandOptions { line: script::unpack(&directory), stdin: true, ..CommandOptions::default() };
-    let command = process::start(client, sandbox, &options).await?;
+    let command = RemoteCommand::start(client, sandbox, options).await?;
     let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
-    let packing = thread::spawn(move || archive::pack(&files, Pieces { sender, piece: Vec::new() }));
-    let mut copying = Copying::new(client, sandbox, &command, progress)?;
-    let over = copying.put(receiver).await;
-    copying.finish(over, packing).await
+    let packing = thread::spawn(move || archive::pack(&files, ArchiveWriter { sender, piece: Vec::new() }));
+    let mut transfer = Transfer::new(command, progress)?;
+    let end = transfer.put(receiver).await;
+    transfer.finish(end, packing).await
 }
 
-/// Copies a file or directory of a sandbox to a local path.
+/// Copies a file or directory of a sandbox to a local path. Returns the paths that cannot be copied.
 pub(crate) async fn get(
     client: &Client,
     sandbox: &str,
-    from: &Inside,
+    from: &SandboxPath,
     to: PathBuf,
     progress: &Bars,
 ) -> Result<Vec<PathBuf>> {
     let line = script::pack(&from.directory, &from.name);
-    let command =
-        process::start(client, sandbox, &CommandOptions { line, stdin: true, ..CommandOptions::default() })
-            .await?;
+    let options = CommandOptions { line, stdin: true, ..CommandOptions::default() };
+    let command = RemoteCommand::start(client, sandbox, options).await?;
     let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
     let unpacking =
-        thread::spawn(move || archive::unpack(Arriving { receiver, piece: Vec::new(), at: 0 }, &to));
-    let mut copying = Copying::new(client, sandbox, &command, progress)?;
-    let over = copying.get(sender).await;
-    copying.finish(over, unpacking).await
+        thread::spawn(move || archive::unpack(ArchiveReader { receiver, piece: Vec::new(), at: 0 }, &to));
+    let mut transfer = Transfer::new(command, progress)?;
+    let end = transfer.get(sender).await;
+    transfer.finish(end, unpacking).await
 }
 
-/// End of a copy: of `tar`, or of the local side of the archive before it.
-enum Over {
-    Ended(End),
-    GivenUp,
+/// End of a copy.
+enum TransferEnd {
+    /// `tar` in the sandbox ended.
+    Remote(End),
+    /// The local side stopped before `tar` did.
+    Local,
 }
 
-struct Copying<'a> {
-    client: &'a Client,
-    names: (&'a str, &'a str),
-    follower: Follower<'a>,
-    input: Input<'a>,
+struct Transfer<'a> {
+    command: RemoteCommand<'a>,
+    output: Follower<'a>,
     signals: Signals,
     progress: &'a Bars,
     /// Stderr of `tar`.
-    said: Vec<u8>,
+    stderr: Vec<u8>,
 }
 
-impl<'a> Copying<'a> {
-    fn new(client: &'a Client, sandbox: &'a str, command: &'a str, progress: &'a Bars) -> Result<Self> {
+impl<'a> Transfer<'a> {
+    fn new(command: RemoteCommand<'a>, progress: &'a Bars) -> Result<Self> {
         progress.begin_bytes("copying", None);
-        Ok(Self {
-            client,
-            names: (sandbox, command),
-            follower: Follower::new(client, sandbox, command),
-            input: Input::new(client, sandbox, command),
-            signals: Signals::new()?,
-            progress,
-            said: Vec::new(),
-        })
+        let output = command.output();
+        Ok(Self { command, output, signals: Signals::new()?, progress, stderr: Vec::new() })
     }
 
-    async fn put(&mut self, mut pieces: mpsc::Receiver<Vec<u8>>) -> Result<Over> {
-        let (mut sent, mut taken, mut closed) = (0, 0, false);
+    async fn put(&mut self, mut pieces: mpsc::Receiver<Vec<u8>>) -> Result<TransferEnd> {
+        let (mut sent, mut acknowledged, mut closed) = (0, 0, false);
         loop {
             tokio::select! {
-                did = self.follower.next() => match self.hear(did?)? {
-                    Heard::Printed(dots) => taken += dots.len() as u64 * script::IN,
-                    Heard::Ended(end) => return Ok(Over::Ended(end)),
-                    Heard::Nothing => {}
+                event = self.output.next() => match self.handle(event?)? {
+                    TransferEvent::Data(dots) => acknowledged += dots.len() as u64 * script::INPUT_ACK_BYTES,
+                    TransferEvent::Ended(end) => return Ok(TransferEnd::Remote(end)),
+                    TransferEvent::None => {}
                 },
-                piece = pieces.recv(), if !closed && sent < taken + IN_FLIGHT_MAX => {
-                    let piece = piece.unwrap_or_default();
-                    closed = piece.is_empty();
-                    self.input.give(&piece, closed).await?;
-                    sent += piece.len() as u64;
-                    self.progress.advance(piece.len() as u64);
-                }
-                signal = self.signals.next() => return Err(CommandError::asked(signal)),
+                piece = pieces.recv(), if !closed && sent < acknowledged + IN_FLIGHT_MAX => match piece {
+                    Some(piece) => {
+                        let length = piece.len() as u64;
+                        self.command.write_input(piece).await?;
+                        sent += length;
+                        self.progress.advance(length);
+                    }
+                    None => {
+                        closed = true;
+                        self.command.close_input().await?;
+                    }
+                },
+                signal = self.signals.next() => return Err(CommandError::interrupted(signal)),
             }
         }
     }
 
-    async fn get(&mut self, to: mpsc::Sender<Vec<u8>>) -> Result<Over> {
-        let (mut received, mut answered) = (0, 0);
+    async fn get(&mut self, to: mpsc::Sender<Vec<u8>>) -> Result<TransferEnd> {
+        let (mut received, mut acknowledged) = (0, 0);
         loop {
             tokio::select! {
-                did = self.follower.next() => match self.hear(did?)? {
-                    Heard::Printed(data) => {
+                event = self.output.next() => match self.handle(event?)? {
+                    TransferEvent::Data(data) => {
                         received += data.len() as u64;
                         self.progress.advance(data.len() as u64);
                         if to.send(data).await.is_err() {
-                            return Ok(Over::GivenUp);
+                            return Ok(TransferEnd::Local);
                         }
-                        while received - answered >= script::OUT {
-                            answered += script::OUT;
-                            self.input.give(b"\n", false).await?;
+                        while received - acknowledged >= script::OUTPUT_ACK_BYTES {
+                            acknowledged += script::OUTPUT_ACK_BYTES;
+                            self.command.write_input(b"\n".to_vec()).await?;
                         }
                     }
-                    Heard::Ended(end) => return Ok(Over::Ended(end)),
-                    Heard::Nothing => {}
+                    TransferEvent::Ended(end) => return Ok(TransferEnd::Remote(end)),
+                    TransferEvent::None => {}
                 },
-                signal = self.signals.next() => return Err(CommandError::asked(signal)),
+                signal = self.signals.next() => return Err(CommandError::interrupted(signal)),
             }
         }
     }
 
-    fn hear(&mut self, did: OutputEvent) -> Result<Heard> {
-        match did {
-            OutputEvent::Printed { to: To::Stdout, data, .. } => Ok(Heard::Printed(data)),
-            OutputEvent::Printed { to: To::Stderr, data, .. } => {
-                self.said.extend_from_slice(&data);
-                Ok(Heard::Nothing)
+    fn handle(&mut self, event: OutputEvent) -> Result<TransferEvent> {
+        match event {
+            OutputEvent::Data { stream: Stream::Stdout, data, .. } => Ok(TransferEvent::Data(data)),
+            OutputEvent::Data { stream: Stream::Stderr, data, .. } => {
+                self.stderr.extend_from_slice(&data);
+                Ok(TransferEvent::None)
             }
-            OutputEvent::Gap { .. } => {
-                Err(CommandError::failed("part of the archive was not kept by the server")
-                    .hint("its setting OUTPUT_KEEP must be at least 8m for copies"))
-            }
-            OutputEvent::Ended(end) => Ok(Heard::Ended(end)),
+            OutputEvent::Gap { .. } => Err(CommandError::failed("the server dropped part of the archive")
+                .hint("its setting OUTPUT_KEEP must be at least 8m for copies")),
+            OutputEvent::Ended(end) => Ok(TransferEvent::Ended(end)),
         }
     }
 
     /// Returns the result of a copy. After a failure, `tar` is killed.
     async fn finish(
         self,
-        over: Result<Over>,
+        end: Result<TransferEnd>,
         work: JoinHandle<Result<Vec<PathBuf>, CopyError>>,
     ) -> Result<Vec<PathBuf>> {
         self.progress.end();
-        if !matches!(over, Ok(Over::Ended(_))) {
-            let (sandbox, command) = self.names;
-            // The first error is the one to tell.
-            drop(process::kill(self.client, sandbox, command, SIGKILL).await);
+        if !matches!(end, Ok(TransferEnd::Remote(_))) {
+            // The first error is the one to report.
+            drop(self.command.kill(SIGKILL).await);
         }
-        let over = over?;
+        let end = end?;
         let worked = work.join().unwrap_or_else(|_| Err(CopyError::Archive(io::ErrorKind::Other.into())));
-        match (over, worked) {
-            // What only follows from the other side's error is not worth telling.
-            (Over::Ended(end), worked) if end.exit_code != 0 && !is_a_cause(&worked) => {
-                Err(refused(&end, &self.said))
+        match (end, worked) {
+            // An error that only follows from the other side's error is not reported.
+            (TransferEnd::Remote(end), worked) if end.exit_code != 0 && !is_cause(&worked) => {
+                Err(refused(&end, &self.stderr))
             }
             (_, worked) => worked.map_err(explain),
         }
     }
 }
 
-enum Heard {
-    Printed(Vec<u8>),
+enum TransferEvent {
+    /// Stdout of `tar`.
+    Data(Vec<u8>),
     Ended(End),
-    Nothing,
+    None,
 }
 
-fn is_a_cause(worked: &Result<Vec<PathBuf>, CopyError>) -> bool {
+fn is_cause(worked: &Result<Vec<PathBuf>, CopyError>) -> bool {
     match worked {
         Ok(_) | Err(CopyError::Archive(_)) => false,
         Err(CopyError::Io { error, .. }) => error.kind() != io::ErrorKind::BrokenPipe,
@@ -247,17 +240,17 @@ fn is_a_cause(worked: &Result<Vec<PathBuf>, CopyError>) -> bool {
     }
 }
 
-fn refused(end: &End, said: &[u8]) -> CommandError {
-    let said = String::from_utf8_lossy(said);
-    let why = match (&end.failed, said.trim()) {
-        (Some(why), _) => why.clone(),
-        (None, "") => format!("it ended with {}", end.exit_code),
-        (None, said) => said.to_owned(),
+fn refused(end: &End, stderr: &[u8]) -> CommandError {
+    let stderr = String::from_utf8_lossy(stderr);
+    let reason = match (&end.failed, stderr.trim()) {
+        (Some(reason), _) => reason.clone(),
+        (None, "") => format!("it exited with status {}", end.exit_code),
+        (None, stderr) => stderr.to_owned(),
     };
-    let error = CommandError::failed(format!("`tar` in the sandbox says: {why}"));
+    let error = CommandError::failed(format!("`tar` failed in the sandbox: {reason}"));
     match end.exit_code {
         127 => error.hint("the sandbox needs the programs `tar` and `dd`"),
-        _ => error.hint("check the path inside; part of it may have been copied"),
+        _ => error.hint("check the path in the sandbox; part of it may have been copied"),
     }
 }
 
@@ -266,20 +259,20 @@ fn explain(error: CopyError) -> CommandError {
         CopyError::Io { path, error } => {
             CommandError::failed(format!("{}: {error}", path.display())).hint(io_hint(&error))
         }
-        CopyError::Archive(error) => CommandError::failed(format!("the archive is broken: {error}"))
+        CopyError::Archive(error) => CommandError::failed(format!("the archive is damaged: {error}"))
             .hint("part of it may have been copied"),
         CopyError::Refused(reason) => CommandError::failed(reason)
-            .hint("what came before it was copied; do not trust what is in this sandbox"),
+            .hint("earlier entries were copied; do not trust the content of this sandbox"),
     }
 }
 
 /// Writer of an archive that sends pieces to the connection.
-struct Pieces {
+struct ArchiveWriter {
     sender: mpsc::Sender<Vec<u8>>,
     piece: Vec<u8>,
 }
 
-impl Write for Pieces {
+impl Write for ArchiveWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let taken = bytes.len().min(INPUT_MAX - self.piece.len());
         self.piece.extend_from_slice(&bytes[..taken]);
@@ -299,13 +292,13 @@ impl Write for Pieces {
 }
 
 /// Reader of an archive that receives pieces from the connection.
-struct Arriving {
+struct ArchiveReader {
     receiver: mpsc::Receiver<Vec<u8>>,
     piece: Vec<u8>,
     at: usize,
 }
 
-impl Read for Arriving {
+impl Read for ArchiveReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.at == self.piece.len() {
             match self.receiver.blocking_recv() {
@@ -320,12 +313,12 @@ impl Read for Arriving {
     }
 }
 
-/// Warns of files that were left out.
+/// Warns about skipped files.
 pub(crate) fn warn_of_skipped(skipped: &[PathBuf]) {
     for path in skipped {
         let path: &Path = path;
         text::print_stderr(&format!(
-            "warning: {} is not a file, directory or symlink, and was left out",
+            "warning: {} is not a file, directory or symlink, and was skipped",
             path.display()
         ));
     }

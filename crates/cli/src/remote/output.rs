@@ -1,4 +1,4 @@
-//! Follows the output of a command over lost connections, without gaps or repetitions.
+//! Output of a command on a server, without gaps or repetitions when connections break.
 
 use std::time::Duration;
 
@@ -8,67 +8,100 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::header::HeaderName;
 use tokio::time::timeout;
+use workspace_api::error_codes;
 use workspace_api::events::{CommandEvent, CommandEventKind};
 
 use super::backoff::Backoff;
 use super::events::{EVENT_MAX, Event, Parser, TooLong};
 use super::{Client, RequestError};
 use crate::error::{CommandError, Result};
+use crate::session::{End, OutputEvent, OutputStream, Stream};
 
 /// Idle timeout. The server sends a comment every 15 seconds.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Event of a command.
-pub(crate) enum OutputEvent {
-    /// Output.
-    Printed { to: To, data: Vec<u8>, time: i64 },
-    /// Output that is no longer kept.
-    Gap { from: u64, to: u64 },
-    /// The command ended. Nothing follows.
-    Ended(End),
-}
-
-/// Output stream of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum To {
-    Stdout,
-    Stderr,
-}
-
-/// End of a command.
-#[derive(Debug, Clone)]
-pub(crate) struct End {
-    pub(crate) exit_code: i32,
-    pub(crate) timed_out: bool,
-    /// Reason for which it could not be run.
-    pub(crate) failed: Option<String>,
-}
-
-/// Follows a command.
+/// Reader of a command's output that reconnects when the connection breaks.
 pub(crate) struct Follower<'a> {
     client: &'a Client,
     path: String,
-    /// The id of the last event that was given out.
-    last: Option<String>,
+    /// Id of the last event that was returned; a new connection resumes after it.
+    last_event_id: Option<String>,
     stream: Option<(Incoming, Parser)>,
     backoff: Backoff,
 }
 
 impl<'a> Follower<'a> {
-    pub(crate) fn new(client: &'a Client, sandbox: &str, command: &str) -> Self {
-        let path = format!("/api/v1/sandboxes/{sandbox}/process/{command}/output");
-        Self { client, path, last: None, stream: None, backoff: Backoff::default() }
+    /// Creates a reader for the output at this path of the API.
+    pub(super) fn new(client: &'a Client, path: String) -> Self {
+        Self { client, path, last_event_id: None, stream: None, backoff: Backoff::default() }
     }
 
-    /// Returns the next event. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Result<OutputEvent> {
+    /// Creates a reader for the output of a command that another process started.
+    pub(crate) fn of_command(client: &'a Client, sandbox: &str, command: &str) -> Self {
+        Self::new(client, format!("/api/v1/sandboxes/{sandbox}/process/{command}/output"))
+    }
+
+    /// Reads the retained output of a command, with its times; empty if there is none. Reading stops when the command has
+    /// exited, or when no output arrives for `idle`.
+    pub(crate) async fn read_retained(mut self, idle: Duration) -> Result<Vec<(i64, Vec<u8>)>> {
+        match self.client.open(&self.path, None).await {
+            Ok(body) => self.stream = Some((body, Parser::default())),
+            Err(failure) if failure.is(error_codes::OUTPUT_UNAVAILABLE) => return Ok(Vec::new()),
+            Err(failure) if failure.is(error_codes::COMMAND_NOT_FOUND) => return Ok(Vec::new()),
+            Err(failure) => return Err(self.client.explain(failure)),
+        }
+        let mut retained = Vec::new();
+        while let Ok(event) = timeout(idle, self.next()).await {
+            match event? {
+                OutputEvent::Data { data, time, .. } => retained.push((time, data)),
+                OutputEvent::Gap { .. } => {}
+                OutputEvent::Ended(_) => break,
+            }
+        }
+        Ok(retained)
+    }
+
+    async fn connect(&mut self) -> Result<()> {
+        let header = self.last_event_id.clone().map(|id| (HeaderName::from_static("last-event-id"), id));
+        match self.client.open(&self.path, header).await {
+            Ok(body) => self.stream = Some((body, Parser::default())),
+            Err(failure) => self.disconnect(failure).await?,
+        }
+        Ok(())
+    }
+
+    /// Drops the connection and waits for the backoff. Fails if the error is not transient, or retries are used up.
+    async fn disconnect(&mut self, failure: RequestError) -> Result<()> {
+        self.stream = None;
+        if failure.is_transient() && self.backoff.wait_for_retry().await {
+            Ok(())
+        } else {
+            Err(self.client.explain(failure))
+        }
+    }
+
+    fn parse(&mut self, event: Event) -> Result<OutputEvent> {
+        let parsed = output_event(&event.data).ok_or_else(|| {
+            CommandError::failed("the server sent an unknown event")
+                .hint("the server may be newer than this command")
+        })?;
+        if event.id.is_some() {
+            self.last_event_id = event.id;
+        }
+        Ok(parsed)
+    }
+}
+
+impl OutputStream for Follower<'_> {
+    /// Cancel safe.
+    async fn next(&mut self) -> Result<OutputEvent> {
         loop {
             let Some((body, parser)) = &mut self.stream else {
                 self.connect().await?;
                 continue;
             };
             match parser.next() {
-                Ok(Some(event)) => return self.take(event),
+                Ok(Some(event)) => return self.parse(event),
                 Ok(None) => {}
                 Err(TooLong) => {
                     return Err(CommandError::failed(format!(
@@ -84,50 +117,20 @@ impl<'a> Follower<'a> {
                         self.backoff.reset();
                     }
                 }
-                // Half an event that came is forgotten with its connection; all of it comes again.
+                // An event that was received in part is dropped with its connection, and sent again as a whole.
                 Ok(Some(Err(_)) | None) | Err(_) => {
-                    self.lost(RequestError::Disconnected("the connection broke".to_owned()))?;
+                    self.disconnect(RequestError::Disconnected("the connection was lost".to_owned())).await?;
                 }
             }
         }
     }
-
-    async fn connect(&mut self) -> Result<()> {
-        self.backoff.wait().await;
-        let header = self.last.clone().map(|last| (HeaderName::from_static("last-event-id"), last));
-        match self.client.open(&self.path, header).await {
-            Ok(body) => self.stream = Some((body, Parser::default())),
-            Err(failure) => self.lost(failure)?,
-        }
-        Ok(())
-    }
-
-    fn lost(&mut self, failure: RequestError) -> Result<()> {
-        self.stream = None;
-        if failure.may_pass() && self.backoff.should_retry() {
-            Ok(())
-        } else {
-            Err(self.client.explain(failure))
-        }
-    }
-
-    fn take(&mut self, event: Event) -> Result<OutputEvent> {
-        let did = read(&event.data).ok_or_else(|| {
-            CommandError::failed("the server sent an event that is not understood")
-                .hint("it may be newer than this command")
-        })?;
-        if event.id.is_some() {
-            self.last = event.id;
-        }
-        Ok(did)
-    }
 }
 
-fn read(data: &[u8]) -> Option<OutputEvent> {
+fn output_event(data: &[u8]) -> Option<OutputEvent> {
     let event: CommandEvent<'_> = serde_json::from_slice(data).ok()?;
     Some(match event.kind {
-        CommandEventKind::Stdout => printed(To::Stdout, event)?,
-        CommandEventKind::Stderr => printed(To::Stderr, event)?,
+        CommandEventKind::Stdout => data_event(Stream::Stdout, event)?,
+        CommandEventKind::Stderr => data_event(Stream::Stderr, event)?,
         CommandEventKind::Gap => OutputEvent::Gap { from: event.from?, to: event.to? },
         CommandEventKind::Exit | CommandEventKind::Error => OutputEvent::Ended(End {
             exit_code: event.exit_code.unwrap_or(-1),
@@ -137,11 +140,11 @@ fn read(data: &[u8]) -> Option<OutputEvent> {
     })
 }
 
-fn printed(to: To, event: CommandEvent<'_>) -> Option<OutputEvent> {
+fn data_event(stream: Stream, event: CommandEvent<'_>) -> Option<OutputEvent> {
     let data = match (event.data, event.data_base64) {
         (Some(text), _) => text.into_owned().into_bytes(),
         (None, Some(base64)) => BASE64_STANDARD.decode(base64).ok()?,
         (None, None) => return None,
     };
-    Some(OutputEvent::Printed { to, data, time: event.timestamp })
+    Some(OutputEvent::Data { stream, data, time: event.timestamp })
 }

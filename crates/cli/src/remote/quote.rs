@@ -1,4 +1,4 @@
-//! Words for a shell.
+//! Quotes command lines for `/bin/sh`.
 
 /// Returns a command line with which the shell replaces itself by this program, so that the program gets its
 /// signals.
@@ -31,14 +31,14 @@ const RESERVED: [&str; 18] = [
 
 /// Quotes words so that `/bin/sh` parses exactly these words again.
 ///
-/// Everything but plain words stands in single quotes, in which no character but the quote itself has a meaning.
+/// Words with special characters are put into single quotes, where only the quote itself is special.
 pub(crate) fn quote<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     let words: Vec<String> = words.into_iter().map(word).collect();
     words.join(" ")
 }
 
 fn word(word: &str) -> String {
-    // ASCII alone: what else counts as a letter depends on the shell. An assignment is no program's name.
+    // Only ASCII: other letters depend on the shell. `=` is quoted, because `a=b` would be an assignment.
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:,@%".contains(&byte);
     if !word.is_empty() && word.bytes().all(plain) && !RESERVED.contains(&word) {
         return word.to_owned();

@@ -1,4 +1,4 @@
-//! Errors of requests: the error that the server returned, or the reason for which there is no response.
+//! Errors of requests: the error that the server returned, or the reason why there is no response.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use workspace_api::error_codes::{self, ErrorCode};
 use super::ServerUrl;
 use crate::error::CommandError;
 
-/// Reason for which a request failed.
+/// Reason why a request failed.
 #[derive(Debug)]
 pub(crate) enum RequestError {
     /// No connection; the error of the system.
@@ -28,9 +28,9 @@ pub(crate) enum RequestError {
 #[derive(Debug)]
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
-    /// Error code; `None` if this version does not know it, or if something else than a server responded.
+    /// Error code; `None` if this version does not know it, or if the response is not from a server.
     code: Option<ErrorCode>,
-    /// Name of the error code in docs/errors.md; empty if something else than a server responded.
+    /// Name of the error code in docs/errors.md; empty if the response is not from a server.
     name: String,
     pub(crate) message: String,
     pub(crate) request: Option<String>,
@@ -52,12 +52,12 @@ impl ApiError {
                 request: Some(error.request_id),
                 retry_after,
             },
-            // Something else than the server answered: a proxy, or another program on that port.
+            // The response is not from the server, but from a proxy or another program on that port.
             Err(_) => Self {
                 status,
                 code: None,
                 name: String::new(),
-                message: format!("it answered {status}, but not as a workspace server does"),
+                message: format!("it responded with {status}, but is not a workspace server"),
                 request: None,
                 retry_after,
                 written: 0,
@@ -71,38 +71,38 @@ impl ApiError {
         };
         Some(match code {
             error_codes::FORBIDDEN => {
-                "use a key with another role; admins make keys with `workspace key create`"
+                "use a key with another role; admins create keys with `workspace key create`"
             }
             error_codes::KEY_NOT_FOUND => "`workspace key ls` lists the keys",
-            error_codes::LAST_ADMIN_KEY => "`workspace key create --role admin` makes another one",
+            error_codes::LAST_ADMIN_KEY => "`workspace key create --role admin` creates another one",
             error_codes::SANDBOX_NOT_FOUND => "`workspace ps` lists your sandboxes",
             error_codes::SANDBOX_NOT_RUNNING | error_codes::SANDBOX_EXPIRED => {
-                "`workspace run` or `workspace sandbox create` make another"
+                "`workspace sandbox create` creates another one"
             }
-            error_codes::SNAPSHOT_NOT_FOUND => "ids of a server's snapshots are given whole",
-            error_codes::WORKSPACE_IN_USE => "without `--no-force` they are ended",
+            error_codes::SNAPSHOT_NOT_FOUND => "use the full id of a snapshot on the server",
+            error_codes::WORKSPACE_IN_USE => "without `--no-force`, these processes are killed",
             error_codes::TEMPLATE_NOT_FOUND | error_codes::TEMPLATE_UNAVAILABLE => {
                 "`workspace template ls` lists the templates"
             }
             error_codes::TEMPLATE_IN_USE => {
-                "remove the sandboxes that were made of it first; `workspace ps` lists yours"
+                "remove the sandboxes that use it first; `workspace ps` lists yours"
             }
-            error_codes::SANDBOX_NAME_TAKEN => "give another name, or `--allow-duplicate-name`",
-            error_codes::STORAGE_FULL => "make room on the server's machine, and try again",
+            error_codes::SANDBOX_NAME_TAKEN => "choose another name, or `--allow-duplicate-name`",
+            error_codes::STORAGE_FULL => "free disk space on the server, and try again",
             error_codes::WORKSPACE_UNREADABLE => "`chmod u+r` them in the sandbox, or remove them",
             error_codes::SANDBOX_LIMIT_EXCEEDED => {
-                "`workspace ps` lists sandboxes, `workspace sandbox rm` ends them"
+                "`workspace ps` lists sandboxes, `workspace sandbox rm` removes them"
             }
             error_codes::RUNTIME_UNAVAILABLE
             | error_codes::ISOLATION_UNAVAILABLE
             | error_codes::SANDBOX_CREATION_FAILED => {
-                "`workspace status` says what the server found on its machine; its log says more"
+                "`workspace status` shows the checks of the server; its log has details"
             }
             error_codes::NETWORK_UNAVAILABLE => "`--network none` always works",
             error_codes::COMMAND_NOT_FOUND | error_codes::OUTPUT_UNAVAILABLE => {
                 "`workspace ps ID` lists the commands of a sandbox"
             }
-            error_codes::COMMAND_NOT_RUNNING => "`workspace logs ID COMMAND` shows what it printed",
+            error_codes::COMMAND_NOT_RUNNING => "`workspace logs ID COMMAND` prints its output",
             error_codes::PTY_LIMIT_EXCEEDED => "close another terminal of this sandbox first",
             error_codes::RATE_LIMITED => "try again in a minute",
             error_codes::SHUTTING_DOWN
@@ -116,7 +116,7 @@ impl ApiError {
 
 impl RequestError {
     /// Returns true if a retry may succeed.
-    pub(crate) fn may_pass(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::Disconnected(_) => true,
             Self::Untrusted(_) | Self::Malformed(_) => false,
@@ -140,15 +140,15 @@ impl RequestError {
             Self::Unreachable(why) => unreachable(server, &why),
             Self::Untrusted(why) => untrusted(server, &why),
             Self::Disconnected(why) => {
-                CommandError::failed(format!("lost the server at {}: {why}", server.url))
-                    .hint("it may have been stopped; what runs in sandboxes goes on: see `workspace ps`")
+                CommandError::failed(format!("lost the connection to the server at {}: {why}", server.url))
+                    .hint("the server may have been stopped; sandboxes keep running: see `workspace ps`")
             }
             Self::Malformed(why) => {
-                CommandError::failed(format!("the server's answer is not understood: {why}"))
-                    .hint("it may be newer than this command")
+                CommandError::failed(format!("cannot parse the server's response: {why}"))
+                    .hint("the server may be newer than this command")
             }
             Self::Api(error) if error.code == Some(error_codes::UNAUTHORIZED) => unauthorized(server, &error),
-            Self::Api(error) => answered(&error),
+            Self::Api(error) => explain_api_error(&error),
         }
     }
 }
@@ -158,35 +158,35 @@ fn unreachable(server: &ServerUrl, why: &str) -> CommandError {
     let error = if server.is_local() {
         error.hint("start one with `make up` or `workspace-server`")
     } else {
-        error.hint("check the name, and whether it runs")
+        error.hint("check the URL, and that the server runs")
     };
-    error.hint("`--server URL` or WORKSPACE_SERVER choose another one")
+    error.hint("`--server URL` or WORKSPACE_SERVER selects another server")
 }
 
 fn untrusted(server: &ServerUrl, why: &str) -> CommandError {
     CommandError::failed(format!("the server at {} is not trusted: {why}", server.url))
-        .hint("SSL_CERT_FILE names a file with the authority's certificate that vouches for the server's")
-        .hint("the certificate must be for the name in the URL")
+        .hint("set SSL_CERT_FILE to a file with the certificate of the authority that signed the server's")
+        .hint("the certificate must be valid for the name in the URL")
 }
 
 fn unauthorized(server: &ServerUrl, error: &ApiError) -> CommandError {
     let error = CommandError::failed(format!("{}: {}", server.url, error.message))
-        .hint("give a key with --api-key or WORKSPACE_API_KEY");
+        .hint("pass a key with --api-key or WORKSPACE_API_KEY");
     match &server.missing_key {
         Some(path) => error.hint(format!(
-            "there is none in {}; a server with another DATA_DIR keeps its first key in DATA_DIR/api-key",
+            "there is no key in {}; a server with another DATA_DIR has its first key in DATA_DIR/api-key",
             path.display()
         )),
         None => error,
     }
 }
 
-fn answered(response: &ApiError) -> CommandError {
+fn explain_api_error(response: &ApiError) -> CommandError {
     let error = CommandError::failed(response.message.clone());
     match (response.hint(), &response.request) {
         (Some(hint), _) => error.hint(hint),
         (None, Some(request)) if response.status.is_server_error() => {
-            error.hint(format!("the server's log has more under {request}"))
+            error.hint(format!("the server log has details under {request}"))
         }
         (None, _) => error.hint(format!("docs/errors.md explains {}", response.name)),
     }

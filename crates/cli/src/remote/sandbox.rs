@@ -1,21 +1,21 @@
-//! Sandboxes by name.
+//! Finds sandboxes by id or name.
 
 use workspace_api::sandboxes::{Sandbox, SandboxList};
 
 use super::Client;
 use crate::error::{CommandError, Result};
 
-const PREFIX: &str = "sbx-";
-const DIGITS: usize = 32;
+const ID_PREFIX: &str = "sbx-";
+const ID_DIGITS: usize = 32;
 /// Shortest prefix of an id, in digits.
-const SHORTEST: usize = 4;
-const PAGE: usize = 100;
+const ID_DIGITS_MIN: usize = 4;
+const PAGE_SIZE: usize = 100;
 
 /// Lists all visible sandboxes, filtered by a query such as `&state=running`.
-pub(crate) async fn list(client: &Client, narrowed: &str) -> Result<Vec<Sandbox>> {
+pub(crate) async fn list(client: &Client, filter_query: &str) -> Result<Vec<Sandbox>> {
     let (mut all, mut from) = (Vec::new(), String::new());
     loop {
-        let path = format!("/api/v1/sandboxes?limit={PAGE}{from}{narrowed}");
+        let path = format!("/api/v1/sandboxes?limit={PAGE_SIZE}{from}{filter_query}");
         let page: SandboxList = client.get(&path).await?;
         all.extend(page.items);
         let Some(next) = page.next else { return Ok(all) };
@@ -24,37 +24,38 @@ pub(crate) async fn list(client: &Client, narrowed: &str) -> Result<Vec<Sandbox>
 }
 
 /// Finds a sandbox by its id, a prefix of it, or its name. Fails if several match.
-pub(crate) async fn find(client: &Client, given: &str) -> Result<String> {
-    if is_whole(given) {
-        return Ok(given.to_owned());
+pub(crate) async fn find(client: &Client, name: &str) -> Result<String> {
+    if is_full_id(name) {
+        return Ok(name.to_owned());
     }
     let all = list(client, "").await?;
-    let ids = all.iter().filter(|sandbox| is_meant(sandbox, given)).map(|sandbox| sandbox.id.as_str());
+    let ids = all.iter().filter(|sandbox| matches(sandbox, name)).map(|sandbox| sandbox.id.as_str());
     let ids: Vec<&str> = ids.collect();
     match ids.as_slice() {
         [id] => Ok((*id).to_owned()),
-        [] => Err(CommandError::failed(format!("there is no sandbox `{given}`"))
+        [] => Err(CommandError::failed(format!("there is no sandbox `{name}`"))
             .hint("`workspace ps` lists your sandboxes")),
-        several => Err(CommandError::failed(format!("`{given}` may be any of {} sandboxes", several.len()))
-            .hint(format!("give more of the id: {}", several.join(", ")))),
+        several => Err(CommandError::failed(format!("`{name}` matches {} sandboxes", several.len()))
+            .hint(format!("use more digits of the id: {}", several.join(", ")))),
     }
 }
 
-fn is_whole(given: &str) -> bool {
-    given.strip_prefix(PREFIX).is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(is_digit))
+fn is_full_id(name: &str) -> bool {
+    name.strip_prefix(ID_PREFIX)
+        .is_some_and(|digits| digits.len() == ID_DIGITS && digits.bytes().all(is_digit))
 }
 
 fn is_digit(byte: u8) -> bool {
     byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte)
 }
 
-fn is_meant(sandbox: &Sandbox, given: &str) -> bool {
-    let digits = given.strip_prefix(PREFIX).unwrap_or(given);
+fn matches(sandbox: &Sandbox, name: &str) -> bool {
+    let digits = name.strip_prefix(ID_PREFIX).unwrap_or(name);
     let begins = || {
-        let own = sandbox.id.strip_prefix(PREFIX);
-        digits.len() >= SHORTEST && own.is_some_and(|own| own.starts_with(digits))
+        let own = sandbox.id.strip_prefix(ID_PREFIX);
+        digits.len() >= ID_DIGITS_MIN && own.is_some_and(|own| own.starts_with(digits))
     };
-    sandbox.name.as_deref() == Some(given) || begins()
+    sandbox.name.as_deref() == Some(name) || begins()
 }
 
 /// Checks that an id can be part of a URL path.

@@ -1,33 +1,41 @@
 //! Shell script that runs in a sandbox while files are copied: `tar` with flow control.
 //!
-//! The server keeps a few MiB of what a command prints and drops the oldest, and the guest keeps in memory what a command
-//! has not read. So either side goes on only when the other has taken what it was given.
+//! The server keeps the last few MiB of a command's output, and the guest buffers its input in memory. Therefore each side
+//! waits until the other one has acknowledged the data.
 
 use super::quote;
 
 /// Bytes of output per acknowledgement.
-pub(super) const OUT: u64 = 64 * BLOCK;
+pub(super) const OUTPUT_ACK_BYTES: u64 = 64 * BLOCK;
 /// Bytes of input per acknowledgement.
-pub(super) const IN: u64 = 16 * BLOCK;
+pub(super) const INPUT_ACK_BYTES: u64 = 16 * BLOCK;
 const BLOCK: u64 = 64 << 10;
 
-/// Prints an archive of `name` in `directory`. After every [`OUT`] bytes it reads a line.
+/// Start of the command lines of copies: a no-op by which `workspace logs` recognises them.
+const COPY_MARKER: &str = ": workspace-cp; ";
+
+/// Returns true for the command line of a copy.
+pub(crate) fn is_copy(line: &str) -> bool {
+    line.starts_with(COPY_MARKER)
+}
+
+/// Prints an archive of `name` in `directory`. After every [`OUTPUT_ACK_BYTES`] bytes it reads a line.
 ///
-/// `dd` says on stderr how many whole blocks it copied: fewer than it was told means that there were no more.
+/// `dd` reports the number of full blocks on stderr; fewer than requested means the end of the archive.
 pub(super) fn pack(directory: &str, name: &str) -> String {
     let tar = quote(["tar", "-cf", "-", "-C", directory, "--", name]);
     format!(
-        "exec 3<&0 4>&1; code=$({{ {{ {tar} </dev/null; echo $? >&5; }} | \
+        "{COPY_MARKER}exec 3<&0 4>&1; code=$({{ {{ {tar} </dev/null; echo $? >&5; }} | \
          while said=$(LC_ALL=C dd bs={BLOCK} count=64 iflag=fullblock 2>&1 >&4); \
          case $said in 64+0*) :;; *) false;; esac; do read -r go <&3 || break; done; }} 5>&1); exit \"$code\""
     )
 }
 
-/// Reads an archive and unpacks it in `directory`. For every [`IN`] bytes it prints a dot.
+/// Reads an archive and unpacks it in `directory`. For every [`INPUT_ACK_BYTES`] bytes it prints a dot.
 pub(super) fn unpack(directory: &str) -> String {
     let tar = quote(["tar", "-xof", "-", "-C", directory]);
     format!(
-        "exec 3>&1; {{ while said=$(LC_ALL=C dd bs={BLOCK} count=16 iflag=fullblock 2>&1 >&4); \
+        "{COPY_MARKER}exec 3>&1; {{ while said=$(LC_ALL=C dd bs={BLOCK} count=16 iflag=fullblock 2>&1 >&4); \
          case $said in 16+0*) printf . >&3;; *) false;; esac; do :; done; }} 4>&1 | {tar}"
     )
 }

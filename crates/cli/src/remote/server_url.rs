@@ -11,9 +11,9 @@ use crate::error::{CommandError, Result};
 
 const DEFAULT: &str = "http://127.0.0.1:8080";
 
-/// A server, and the key for it.
+/// Server and API key.
 pub(crate) struct ServerUrl {
-    /// URL as it is shown.
+    /// URL for messages.
     pub(crate) url: String,
     pub(crate) host: String,
     pub(crate) port: u16,
@@ -23,6 +23,8 @@ pub(crate) struct ServerUrl {
     pub(crate) key: Option<String>,
     /// File in which no key was found.
     pub(crate) missing_key: Option<PathBuf>,
+    /// True if a URL or a key was given by an option or a variable.
+    pub(crate) is_configured: bool,
 }
 
 impl ServerUrl {
@@ -31,14 +33,15 @@ impl ServerUrl {
         let url = server.server.clone().or_else(|| variable("WORKSPACE_SERVER"));
         let mut resolved = Self::parse(url.as_deref().unwrap_or(DEFAULT))?;
         resolved.key = server.api_key.clone().or_else(|| variable("WORKSPACE_API_KEY"));
-        // The key of this machine's server goes to this machine alone.
+        resolved.is_configured = url.is_some() || resolved.key.is_some();
+        // The key of the local server is never sent to another machine.
         if resolved.key.is_none() && resolved.is_local() {
-            resolved.take_local_key()?;
+            resolved.read_local_key()?;
         }
-        // The key itself is a secret, also one with a mistake in it.
+        // The message does not show the key, which is a secret even if it has a typo.
         if resolved.key.as_ref().is_some_and(|key| !key.bytes().all(|byte| byte.is_ascii_graphic())) {
-            return Err(CommandError::usage("the key has characters that no key has")
-                .hint("keys are visible ASCII characters, without spaces and ends of lines"));
+            return Err(CommandError::usage("the key has invalid characters")
+                .hint("keys are printable ASCII, without spaces and newlines"));
         }
         Ok(resolved)
     }
@@ -67,6 +70,7 @@ impl ServerUrl {
             prefix: uri.path().trim_end_matches('/').to_owned(),
             key: None,
             missing_key: None,
+            is_configured: false,
         })
     }
 
@@ -85,7 +89,7 @@ impl ServerUrl {
         }
     }
 
-    fn take_local_key(&mut self) -> Result<()> {
+    fn read_local_key(&mut self) -> Result<()> {
         let Some(path) = local_data().map(|data| data.join("api-key")) else { return Ok(()) };
         match std::fs::read_to_string(&path) {
             Ok(text) => self.key = Some(text.trim().to_owned()).filter(|key| !key.is_empty()),
@@ -98,10 +102,10 @@ impl ServerUrl {
 
 fn unreadable(path: &Path, error: &std::io::Error) -> CommandError {
     CommandError::failed(format!("cannot read the key in {}: {error}", path.display()))
-        .hint("the server may be another user's; give a key with --api-key or WORKSPACE_API_KEY")
+        .hint("the server may belong to another user; pass a key with --api-key or WORKSPACE_API_KEY")
 }
 
-/// Returns the data directory of a server on this machine: that of its setting, or the default.
+/// Returns the data directory of a server on this machine: DATA_DIR, or the default.
 pub(crate) fn local_data() -> Option<PathBuf> {
     let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let user =
@@ -109,7 +113,7 @@ pub(crate) fn local_data() -> Option<PathBuf> {
     variable("DATA_DIR").map(PathBuf::from).or_else(|| user().map(|data| data.join("workspace-server")))
 }
 
-/// Reads an environment variable; an empty one counts as not set.
+/// Reads an environment variable; an empty one is treated as unset.
 fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }

@@ -25,14 +25,14 @@ impl Stream {
     pub(super) async fn connect(server: &ServerUrl) -> Result<Self, RequestError> {
         match timeout(CONNECT_TIMEOUT, Self::dial(server)).await {
             Ok(stream) => stream,
-            Err(_) => Err(RequestError::Unreachable("no answer".to_owned())),
+            Err(_) => Err(RequestError::Unreachable("no response".to_owned())),
         }
     }
 
     async fn dial(server: &ServerUrl) -> Result<Self, RequestError> {
         let unreachable = |error: io::Error| RequestError::Unreachable(error.to_string());
         let stream = TcpStream::connect((server.host.as_str(), server.port)).await.map_err(unreachable)?;
-        // Keys that are pressed are small and must not wait for each other.
+        // Terminal input is small and must not be delayed.
         stream.set_nodelay(true).map_err(unreachable)?;
         if !server.tls {
             return Ok(Self::Plain(stream));

@@ -1,13 +1,13 @@
-//! This terminal, connected with one in a sandbox.
+//! A terminal in a sandbox on a server, connected with this one by WebSocket.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use hyper::header::AUTHORIZATION;
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, Interval, interval_at, timeout};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::http::StatusCode;
@@ -19,8 +19,12 @@ use super::backoff::Backoff;
 use super::stream::Stream;
 use super::{ApiError, Client, RequestError};
 use crate::error::Result;
-use crate::screen::{self, Raw};
-use crate::signals::{Signals, failed};
+use crate::screen::{self, RawMode};
+use crate::session::{
+    self, Attachment, Destination, End, InputState, OnSignal, OutputEvent, OutputStream, SIGKILL, Session,
+    attach,
+};
+use crate::signals::Signals;
 use crate::stdin::stdin;
 
 /// Ping interval. The server disconnects clients that are idle for 90 seconds.
@@ -31,136 +35,186 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 /// Terminal to open.
 #[derive(Debug, Default)]
 pub(crate) struct TerminalOptions {
-    /// The program, if not the usual shell.
+    /// Shell; the default one of the sandbox if there is none.
     pub(crate) shell: Option<String>,
-    /// A line for the shell, if it is not to ask.
+    /// A line for the shell; without it the shell is interactive.
     pub(crate) line: Option<String>,
     pub(crate) cwd: Option<String>,
     pub(crate) envs: BTreeMap<String, String>,
 }
 
-/// Opens a terminal and stays connected until its shell exits. Returns its exit code, or the signal that
-/// ended this program.
-pub(crate) async fn run(
-    client: &Client,
-    sandbox: &str,
-    options: &TerminalOptions,
-) -> Result<Result<i32, i32>> {
-    // Before anything is opened inside: without a terminal here there is nothing to connect.
-    let raw = Raw::enter()?;
-    let path = open(client, sandbox, options).await?;
-    let mut session = Session {
-        client,
-        path,
-        received: 0,
-        keys: Some(stdin()),
-        unsent: None,
-        resized: signal(SignalKind::window_change()).map_err(|error| failed(&error))?,
-        signals: Signals::new()?,
-        backoff: Backoff::default(),
+/// Opens a terminal and stays connected until its shell exits.
+pub(crate) async fn run(client: &Client, sandbox: &str, options: TerminalOptions) -> Result<End> {
+    // First of all: without a terminal here, none is opened in the sandbox.
+    let _raw = RawMode::enter()?;
+    let mut signals = Signals::new()?;
+    let mut stdin = stdin();
+    let (terminal, output) = RemoteTerminal::open(client, sandbox, options).await?;
+    let attachment = Attachment {
+        stdin: Some(&mut stdin),
+        destination: Destination::Terminal,
+        signals: &mut signals,
+        on_signal: OnSignal::Return,
+        timeout: None,
     };
-    let over = session.run().await;
-    if !matches!(over, Ok(Ok(_))) {
-        // No client would find the terminal again. The server may be gone, too.
-        drop(client.delete::<()>(&session.path).await);
+    let end = attach(&terminal, output, attachment).await;
+    if end.is_err() {
+        // No other client would connect to it. An error is ignored, because the server may be unreachable.
+        drop(terminal.kill(SIGKILL).await);
     }
-    drop(raw);
-    over
+    end
 }
 
-async fn open(client: &Client, sandbox: &str, options: &TerminalOptions) -> Result<String> {
-    let (cols, rows) = screen::size();
-    let mut envs = options.envs.clone();
-    // What this terminal can show is known here alone.
-    if !envs.contains_key("TERM")
-        && let Ok(term) = std::env::var("TERM")
-    {
-        envs.insert("TERM".to_owned(), term);
+/// Input side of a terminal. [`TerminalOutput`] owns the connection and sends the input.
+struct RemoteTerminal<'a> {
+    client: &'a Client,
+    /// Path of the terminal in the API.
+    path: String,
+    input: mpsc::Sender<Vec<u8>>,
+    resized: Arc<Notify>,
+}
+
+impl<'a> RemoteTerminal<'a> {
+    async fn open(
+        client: &'a Client,
+        sandbox: &str,
+        options: TerminalOptions,
+    ) -> Result<(Self, TerminalOutput<'a>)> {
+        let TerminalOptions { shell, line: command, cwd, mut envs } = options;
+        let (cols, rows) = screen::size();
+        screen::set_term(&mut envs);
+        let path = format!("/api/v1/sandboxes/{sandbox}/pty");
+        let body = OpenTerminal { cols, rows, shell, command, cwd, envs };
+        let terminal: Terminal = client.post(&path, &body).await?;
+        let path = format!("{path}/{}", terminal.id);
+        let (input, received_input) = mpsc::channel(1);
+        let resized = Arc::new(Notify::new());
+        let output = TerminalOutput {
+            client,
+            path: path.clone(),
+            offset: 0,
+            input: received_input,
+            unsent: None,
+            resized: resized.clone(),
+            connection: None,
+            backoff: Backoff::default(),
+        };
+        Ok((Self { client, path, input, resized }, output))
     }
-    let (shell, command, cwd) = (options.shell.clone(), options.line.clone(), options.cwd.clone());
-    let path = format!("/api/v1/sandboxes/{sandbox}/pty");
-    let body = OpenTerminal { cols, rows, shell, command, cwd, envs };
-    let terminal: Terminal = client.post(&path, &body).await?;
-    Ok(format!("{path}/{}", terminal.id))
+}
+
+impl Session for RemoteTerminal<'_> {
+    async fn write_input(&self, data: Vec<u8>) -> Result<InputState> {
+        Ok(match self.input.send(data).await {
+            Ok(()) => InputState::Open,
+            Err(_) => InputState::Closed,
+        })
+    }
+
+    async fn kill(&self, _signal: i32) -> Result<()> {
+        self.client.delete(&self.path).await
+    }
+
+    async fn resize(&self) {
+        self.resized.notify_one();
+    }
 }
 
 type Socket = WebSocketStream<Stream>;
 
-/// Reason for which a connection ended.
-enum Over {
-    /// The shell exited.
-    Exit(i32),
-    /// A signal asked this program to end.
-    Asked(i32),
-    /// The connection broke.
-    Lost,
+/// A connection to a terminal.
+struct Connection {
+    socket: Socket,
+    pings: Interval,
+    /// Time of the last message from the server.
+    last_message: Instant,
 }
 
-struct Session<'a> {
+/// The connection broke.
+struct Disconnected;
+
+impl From<tungstenite::Error> for Disconnected {
+    fn from(_: tungstenite::Error) -> Self {
+        Self
+    }
+}
+
+/// Output of a terminal, with a new connection when one is lost.
+struct TerminalOutput<'a> {
     client: &'a Client,
     path: String,
-    /// Offset of the output, from which a new connection resumes.
-    received: u64,
-    keys: Option<mpsc::Receiver<Vec<u8>>>,
-    /// Input that was not sent when the connection broke.
+    /// Output offset at which a new connection resumes.
+    offset: u64,
+    input: mpsc::Receiver<Vec<u8>>,
+    /// Input that was not sent when the last connection broke.
     unsent: Option<Vec<u8>>,
-    resized: Signal,
-    signals: Signals,
+    resized: Arc<Notify>,
+    connection: Option<Connection>,
     backoff: Backoff,
 }
 
-impl Session<'_> {
-    async fn run(&mut self) -> Result<Result<i32, i32>> {
+impl OutputStream for TerminalOutput<'_> {
+    /// Not cancel safe: a connection that is in use is dropped with the future.
+    async fn next(&mut self) -> Result<OutputEvent> {
         loop {
-            let Some(mut socket) = self.connect().await? else { continue };
-            match self.talk(&mut socket).await {
-                Over::Exit(code) => return Ok(Ok(code)),
-                Over::Asked(signal) => return Ok(Err(signal)),
-                Over::Lost => {
-                    self.backoff.should_retry();
+            let mut connection = match self.connection.take() {
+                Some(connection) => connection,
+                None => self.connect().await?,
+            };
+            match self.exchange(&mut connection).await {
+                Ok(event) => {
+                    self.connection = Some(connection);
+                    return Ok(event);
                 }
+                // Whether there is another attempt is decided by its own failure.
+                Err(Disconnected) => _ = self.backoff.wait_for_retry().await,
+            }
+        }
+    }
+}
+
+impl TerminalOutput<'_> {
+    /// Connects, with retries.
+    async fn connect(&mut self) -> Result<Connection> {
+        loop {
+            let failure = match timeout(IDLE_TIMEOUT, self.dial()).await {
+                Ok(Ok(connection)) => return Ok(connection),
+                Ok(Err(failure)) => failure,
+                Err(_) => RequestError::Unreachable("no response".to_owned()),
+            };
+            if !failure.is_transient() || !self.backoff.wait_for_retry().await {
+                return Err(self.client.explain(failure));
             }
         }
     }
 
-    /// Connects, or waits before the next attempt and returns `None`.
-    async fn connect(&mut self) -> Result<Option<Socket>> {
-        self.backoff.wait().await;
-        let failure = match timeout(IDLE_TIMEOUT, self.dial()).await {
-            Ok(Ok(socket)) => return Ok(Some(socket)),
-            Ok(Err(failure)) => failure,
-            Err(_) => RequestError::Unreachable("no answer".to_owned()),
-        };
-        if failure.may_pass() && self.backoff.should_retry() {
-            Ok(None)
-        } else {
-            Err(self.client.explain(failure))
-        }
-    }
-
-    async fn dial(&self) -> Result<Socket, RequestError> {
+    async fn dial(&self) -> Result<Connection, RequestError> {
         let server = &self.client.server;
-        if self.received > 0 {
+        if self.offset > 0 {
             self.check_agent().await?;
         }
         let stream = Stream::connect(server).await?;
         let scheme = if server.tls { "wss" } else { "ws" };
         let (authority, prefix) = (server.authority(), &server.prefix);
-        let url =
-            format!("{scheme}://{authority}{prefix}{}/ws?binary=true&from={}", self.path, self.received);
+        let url = format!("{scheme}://{authority}{prefix}{}/ws?binary=true&from={}", self.path, self.offset);
         let bad = |error: String| RequestError::Unreachable(format!("bad request: {error}"));
         let mut request = url.into_client_request().map_err(|error| bad(error.to_string()))?;
         if let Some(key) = &server.key {
             let value = format!("Bearer {key}").parse().map_err(|_| bad("the key".to_owned()))?;
             request.headers_mut().insert(AUTHORIZATION, value);
         }
-        match client_async(request, stream).await {
-            Ok((socket, _)) => Ok(socket),
+        let mut socket = match client_async(request, stream).await {
+            Ok((socket, _)) => socket,
             Err(tungstenite::Error::Http(response)) => {
-                Err(refused(response.status(), response.body().as_deref()))
+                return Err(refused(response.status(), response.body().as_deref()));
             }
-            Err(error) => Err(RequestError::Disconnected(error.to_string())),
-        }
+            Err(error) => return Err(RequestError::Disconnected(error.to_string())),
+        };
+        // The size may have changed while there was no connection.
+        let sent = send_size(&mut socket).await;
+        sent.map_err(|error| RequestError::Disconnected(error.to_string()))?;
+        let pings = interval_at(Instant::now() + PING_INTERVAL, PING_INTERVAL);
+        Ok(Connection { socket, pings, last_message: Instant::now() })
     }
 
     /// Checks that the guest agent is connected. After a restart of the server it may not be, and input would
@@ -170,114 +224,93 @@ impl Session<'_> {
         let resized: Result<(), RequestError> =
             self.client.try_post(&format!("{}/resize", self.path), &ResizeTerminal { cols, rows }).await;
         match resized {
-            Err(failure) if failure.may_pass() => Err(failure),
-            // A terminal that is closed still tells how it ended.
+            Err(failure) if failure.is_transient() => Err(failure),
+            // The connection to a closed terminal still delivers its exit code.
             _ => Ok(()),
         }
     }
 
-    async fn talk(&mut self, socket: &mut Socket) -> Over {
-        // The size may have changed while there was no connection.
-        if self.send_size(socket).await.is_err() || self.send_unsent(socket).await.is_err() {
-            return Over::Lost;
-        }
-        let (mut pings, mut heard) = (every(PING_INTERVAL), Instant::now());
+    /// Exchanges messages until one of them is an event.
+    async fn exchange(&mut self, connection: &mut Connection) -> Result<OutputEvent, Disconnected> {
+        let Connection { socket, pings, last_message } = connection;
         loop {
-            let sent = tokio::select! {
+            if self.unsent.is_some() {
+                // A write to a connection that the server has closed does not fail, and the input would be lost.
+                if let Some(message) = socket.next().now_or_never()
+                    && let Some(event) = self.receive(message)?
+                {
+                    return Ok(event);
+                }
+                self.send_unsent(socket).await?;
+            }
+            tokio::select! {
                 message = socket.next() => {
-                    heard = Instant::now();
-                    match self.heard(message) {
-                        Some(over) => return over,
-                        None => Ok(()),
+                    *last_message = Instant::now();
+                    if let Some(event) = self.receive(message)? {
+                        return Ok(event);
                     }
                 }
-                keys = next_keys(&mut self.keys) => match keys {
-                    Some(keys) => {
-                        self.unsent = Some(keys);
-                        // Into a connection that is known to be broken they would go without an error.
-                        match socket.next().now_or_never().map(|message| self.heard(message)) {
-                            Some(Some(over)) => return over,
-                            _ => self.send_unsent(socket).await,
-                        }
-                    }
-                    None => {
-                        self.keys = None;
-                        Ok(())
-                    }
-                },
-                _ = self.resized.recv() => self.send_size(socket).await,
-                signal = self.signals.next() => return Over::Asked(signal),
+                Some(input) = self.input.recv() => self.unsent = Some(input),
+                () = self.resized.notified() => send_size(socket).await?,
                 _ = pings.tick() => {
-                    if heard.elapsed() > IDLE_TIMEOUT {
-                        return Over::Lost;
+                    if last_message.elapsed() > IDLE_TIMEOUT {
+                        return Err(Disconnected);
                     }
-                    socket.send(message(&TerminalRequest::Ping)).await
+                    socket.send(message(&TerminalRequest::Ping)).await?;
                 }
-            };
-            if sent.is_err() {
-                return Over::Lost;
             }
         }
     }
 
     async fn send_unsent(&mut self, socket: &mut Socket) -> Result<(), tungstenite::Error> {
-        if let Some(keys) = &self.unsent {
-            socket.send(Message::binary(keys.clone())).await?;
+        if let Some(input) = &self.unsent {
+            socket.send(Message::binary(input.clone())).await?;
         }
         self.unsent = None;
         Ok(())
     }
 
-    async fn send_size(&self, socket: &mut Socket) -> Result<(), tungstenite::Error> {
-        let (cols, rows) = screen::size();
-        socket.send(message(&TerminalRequest::Resize { cols, rows })).await
-    }
-
-    fn heard(&mut self, message: Option<Result<Message, tungstenite::Error>>) -> Option<Over> {
-        match message {
-            Some(Ok(message)) => self.hear(message),
-            Some(Err(_)) | None => Some(Over::Lost),
-        }
-    }
-
-    fn hear(&mut self, message: Message) -> Option<Over> {
+    /// Handles a message. `None` if it is no event for the caller.
+    fn receive(
+        &mut self,
+        message: Option<Result<Message, tungstenite::Error>>,
+    ) -> Result<Option<OutputEvent>, Disconnected> {
+        let message = message.ok_or(Disconnected)??;
         self.backoff.reset();
         match message {
             Message::Binary(data) => {
-                self.received += data.len() as u64;
-                let mut out = std::io::stdout();
-                // A terminal that is gone tells so by a signal.
-                let _ = out.write_all(&data).and_then(|()| out.flush());
-                None
+                self.offset += data.len() as u64;
+                let stream = session::Stream::Stdout;
+                Ok(Some(OutputEvent::Data { stream, data: data.into(), time: 0 }))
             }
             Message::Text(text) => match serde_json::from_str(&text) {
-                Ok(TerminalEvent::Exit { exit_code }) => Some(Over::Exit(exit_code)),
-                Ok(TerminalEvent::Error { message }) => {
-                    let _ = write!(std::io::stderr(), "\r\nerror: {}\r\n", crate::text::shown_text(&message));
-                    None
+                Ok(TerminalEvent::Exit { exit_code }) => {
+                    Ok(Some(OutputEvent::Ended(End { exit_code, timed_out: false, failed: None })))
                 }
-                Ok(TerminalEvent::Output { .. } | TerminalEvent::Pong) | Err(_) => None,
+                Ok(TerminalEvent::Error { message }) => {
+                    let _ = write!(
+                        std::io::stderr(),
+                        "\r\nerror: {}\r\n",
+                        crate::text::escape_controls(&message)
+                    );
+                    Ok(None)
+                }
+                Ok(TerminalEvent::Output { .. } | TerminalEvent::Pong) | Err(_) => Ok(None),
             },
-            Message::Close(_) => Some(Over::Lost),
-            _ => None,
+            Message::Close(_) => Err(Disconnected),
+            _ => Ok(None),
         }
     }
 }
 
+async fn send_size(socket: &mut Socket) -> Result<(), tungstenite::Error> {
+    let (cols, rows) = screen::size();
+    socket.send(message(&TerminalRequest::Resize { cols, rows })).await
+}
+
 fn message(request: &TerminalRequest) -> Message {
-    // Numbers and texts can always be written.
+    // Numbers and texts can always be serialised.
     Message::text(serde_json::to_string(request).unwrap_or_default())
-}
-
-async fn next_keys(keys: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
-    match keys {
-        Some(keys) => keys.recv().await,
-        None => std::future::pending().await,
-    }
-}
-
-fn every(period: Duration) -> Interval {
-    interval_at(Instant::now() + period, period)
 }
 
 fn refused(status: StatusCode, body: Option<&[u8]>) -> RequestError {

@@ -15,14 +15,14 @@ use tokio_rustls::client::TlsStream;
 use super::RequestError;
 
 /// Certificate bundles of distributions.
-const BUNDLES: [&str; 4] = [
+const CERTIFICATE_BUNDLES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 ];
 
-/// Makes TLS of a connection. Nothing of the request is sent to a server that is not trusted.
+/// Starts TLS on a connection. Fails before any data is sent if the server is not trusted.
 pub(super) async fn connect(host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, RequestError> {
     let name = ServerName::try_from(host.to_owned());
     let name = name.map_err(|error| RequestError::Unreachable(error.to_string()))?;
@@ -40,7 +40,7 @@ fn refused(error: &io::Error) -> RequestError {
     match cause {
         Some(rustls::Error::InvalidCertificate(_)) => RequestError::Untrusted(error.to_string()),
         Some(rustls::Error::InvalidMessage(_)) => RequestError::Unreachable(
-            "what answers there does not speak TLS; its URL may begin with http://".to_owned(),
+            "the server does not support TLS; its URL may start with http://".to_owned(),
         ),
         _ => RequestError::Unreachable(error.to_string()),
     }
@@ -49,10 +49,11 @@ fn refused(error: &io::Error) -> RequestError {
 /// Reads trusted certificates from `SSL_CERT_FILE`, or those of the machine.
 fn roots() -> Result<RootCertStore, String> {
     let chosen = env::var_os("SSL_CERT_FILE").filter(|path| !path.is_empty()).map(PathBuf::from);
-    let usual = || BUNDLES.iter().map(PathBuf::from).find(|path| path.exists());
+    let usual = || CERTIFICATE_BUNDLES.iter().map(PathBuf::from).find(|path| path.exists());
     let Some(path) = chosen.or_else(usual) else {
-        return Err("this machine has no certificates that it trusts; SSL_CERT_FILE can name a file of them"
-            .to_owned());
+        return Err(
+            "no trusted certificates found on this machine; set SSL_CERT_FILE to a file with some".to_owned()
+        );
     };
     read(&path).map_err(|error| format!("{}: {error}", path.display()))
 }

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::server::{Server, soon};
 use crate::support::{signal, wait};
 
-/// Bytes of every kind, always the same.
+/// Returns pseudo-random bytes, the same in every run.
 pub(crate) fn noise(count: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let next = || {
@@ -21,7 +21,7 @@ pub(crate) fn noise(count: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(count).collect()
 }
 
-/// Reads lines until one is that.
+/// Reads lines until one equals `wanted`.
 fn read_until(child: &mut Child, wanted: &str) -> BufReader<std::process::ChildStdout> {
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();

@@ -54,6 +54,20 @@ fn a_file_gets_the_name_that_it_is_given() {
 }
 
 #[test]
+fn copies_are_not_in_the_logs() {
+    let Some(server) = Server::start() else { return };
+    server.sandbox("work");
+    server.place.write("a", "content of the file\n");
+    server.ok(&["exec", "work", "--", "echo", "first"]);
+    server.ok(&["cp", "a", "work:"]);
+    server.ok(&["cp", "work:a", "b"]);
+    server.ok(&["exec", "work", "--", "sh", "-c", "echo second; printf third"]);
+    assert_eq!(server.ok(&["logs", "work"]), "first\nsecond\nthird\n");
+    assert_eq!(server.ok(&["logs", "work", "--tail", "2"]), "second\nthird\n");
+    assert_eq!(server.ok(&["logs", "work", "--since", "2100-01-01"]), "");
+}
+
+#[test]
 fn impossible_copies_are_explained() {
     let Some(server) = Server::start() else { return };
     let place = &server.place;

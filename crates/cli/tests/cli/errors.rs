@@ -109,7 +109,7 @@ fn the_store_has_a_default_place() {
     assert!(!place.path("relative").exists());
     let nowhere = run(&[("HOME", "")]);
     assert_eq!(nowhere.status, 1);
-    assert!(nowhere.stderr.contains("hint: choose a store"), "{}", nowhere.stderr);
+    assert!(nowhere.stderr.contains("hint: select a store"), "{}", nowhere.stderr);
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! The command from outside: a real process, a real store, real directories, a real server with real sandboxes.
+//! Tests of the command as a process, with real stores, directories, servers and sandboxes.
 //!
-//! What people read is kept in `snapshots/`, with ids, times and places replaced; `INSTA_UPDATE=always cargo test -p
-//! workspace-cli` writes them anew.
+//! Output for users is in `snapshots/`, with ids, times and paths replaced; `INSTA_UPDATE=always cargo test -p
+//! workspace-cli` updates it.
 
 mod commands;
 mod copies;
@@ -17,14 +17,13 @@ mod merge_driver;
 mod merged_trees;
 mod merges;
 mod pipes;
-#[path = "../../../sandbox/tests/service/ports.rs"]
-mod ports;
 mod real_path_views;
 mod real_paths;
 mod redact;
 mod references;
 mod sandboxes;
 mod server;
+mod serverless_runs;
 mod shells;
 mod space;
 mod support;

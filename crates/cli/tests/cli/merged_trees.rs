@@ -7,7 +7,7 @@ use crate::support::{Ran, TestDir};
 
 const BASE: &str = "one\ntwo\nthree\nfour\nfive\n";
 
-/// A place with directories `base`, `ours` and `theirs` that exclude each other nowhere.
+/// Creates directories `base`, `ours` and `theirs` without conflicts.
 fn three() -> TestDir {
     let place = TestDir::new();
     for (name, content) in [
@@ -22,7 +22,7 @@ fn three() -> TestDir {
     place
 }
 
-/// And where they do.
+/// Creates directories `base`, `ours` and `theirs` with conflicts.
 fn in_conflict() -> TestDir {
     let place = three();
     place.write("theirs/file.txt", "EINS\ntwo\nthree\nfour\nfive\n");
@@ -146,10 +146,10 @@ fn a_policy_says_how_files_are_merged_and_what_becomes_of_conflicts() {
         ]
     );
     for (rules, said) in [
-        ("{}", "is no list of rules"),
+        ("{}", "is not a list of rules"),
         (r#"[{"path": "a", "onconflict": "ours"}]"#, "unknown field `onconflict`"),
-        (r#"[{"path": "a", "strategy": "guess"}]"#, "there is no strategy `guess`"),
-        (r#"[{"path": "a["}]"#, "`a[` is no pattern"),
+        (r#"[{"path": "a", "strategy": "guess"}]"#, "unknown strategy `guess`"),
+        (r#"[{"path": "a["}]"#, "`a[` is not a valid path pattern"),
     ] {
         place.write("rules.json", rules);
         for words in [
@@ -214,7 +214,7 @@ fn merges_into_one_reference_at_once_lose_nothing() {
     // What is merged onto something else than the reference stands at would leave that behind.
     let late = place.run(&["merge-tree", base, base, &sides[0], "--commit", "--ref", "main"]);
     assert_eq!(late.status, 255);
-    assert!(late.stderr.contains("not what was merged onto"), "{}", late.stderr);
+    assert!(late.stderr.contains("neither OURS nor BASE"), "{}", late.stderr);
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn a_reference_moves_only_from_what_was_merged() {
     for ours in ["./ours", "base"] {
         let ran = place.run(&["merge-tree", "base", ours, "theirs", "--commit", "--ref", "main"]);
         assert_eq!(ran.status, 255, "{}", ran.stdout);
-        assert!(ran.stderr.contains("is not what was merged onto"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("neither OURS nor BASE"), "{}", ran.stderr);
         assert_eq!(place.record(&["show", "main"])["id"], other.as_str());
     }
     // What both come from has nothing that the result has not.

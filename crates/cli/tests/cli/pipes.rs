@@ -43,7 +43,7 @@ fn a_full_disk_is_not_success() {
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("error: cannot write the output"));
 }
 
-/// Runs a command line on a terminal and gives what appears there.
+/// Runs a command line on a terminal, and returns its output and status.
 fn on_a_terminal(place: &TestDir, line: &str) -> (String, Option<i32>) {
     let mut script: Command = place.program("script");
     let output = script
@@ -61,11 +61,11 @@ fn an_archive_is_not_written_to_a_terminal() {
     place.ok(&["snapshot", "project", "--ref", "main"]);
     let program = env!("CARGO_BIN_EXE_workspace");
     let (shown, status) = on_a_terminal(&place, &format!("{program} export main"));
-    assert!(shown.contains("error: an archive is not for a terminal"), "{shown}");
-    assert!(shown.contains("hint: send it somewhere: `workspace export main > x.tar`"), "{shown}");
+    assert!(shown.contains("error: an archive cannot be printed on a terminal"), "{shown}");
+    assert!(shown.contains("hint: write it to a file: `workspace export main > x.tar`"), "{shown}");
     assert_eq!(status, Some(2));
     let (shown, status) = on_a_terminal(&place, &format!("{program} import"));
-    assert!(shown.contains("error: an archive does not come from a terminal"), "{shown}");
+    assert!(shown.contains("error: an archive cannot be read from a terminal"), "{shown}");
     assert_eq!(status, Some(2));
 }
 

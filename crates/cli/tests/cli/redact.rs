@@ -1,4 +1,4 @@
-//! Takes out of a text what differs from run to run: ids, hashes, times.
+//! Replaces the parts of a text that differ from run to run: ids, hashes, times.
 
 /// Replaces each id by a number, the same id by the same number.
 #[derive(Default)]

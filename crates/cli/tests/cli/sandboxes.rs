@@ -157,13 +157,13 @@ fn a_template_is_imported_used_and_removed() {
     assert!(ran.status == 125 && ran.stderr.contains("`workspace template ls`"), "{}", ran.stderr);
     let twice = server.run(&["template", "import", "team/busybox:1", directory]);
     assert!(twice.status == 1 && twice.stderr.contains("already"), "{}", twice.stderr);
-    assert!(twice.stderr.contains("hint: give another name"), "{}", twice.stderr);
+    assert!(twice.stderr.contains("hint: choose another name"), "{}", twice.stderr);
     assert!(twice.stderr.contains("`workspace template rm team/busybox:1`"), "{}", twice.stderr);
     let broken = server.run(&["template", "import", "broken", "/etc/hostname"]);
-    assert!(broken.status == 1 && broken.stderr.contains("not usable"), "{}", broken.stderr);
-    assert!(broken.stderr.contains("hint: what is taken: a tar"), "{}", broken.stderr);
+    assert!(broken.status == 1 && broken.stderr.contains("cannot be imported"), "{}", broken.stderr);
+    assert!(broken.stderr.contains("hint: accepted: a tar"), "{}", broken.stderr);
     let missing = server.run(&["template", "import", "missing", "/no/such/file"]);
-    assert!(missing.stderr.contains("hint: check how it is spelled"), "{}", missing.stderr);
+    assert!(missing.stderr.contains("hint: check the spelling"), "{}", missing.stderr);
     server.ok(&["template", "rm", "team/busybox:1"]);
     assert_eq!(server.run(&["template", "rm", "team/busybox:1"]).status, 1);
 }
@@ -175,7 +175,7 @@ fn a_name_that_another_sandbox_has_is_refused_unless_allowed() {
     let first = server.ok(&create).trim_end().to_owned();
     let refused = server.run(&create);
     assert_eq!(refused.status, 1);
-    assert!(refused.stderr.contains(&format!("of the name `work` already: {first}")), "{}", refused.stderr);
+    assert!(refused.stderr.contains(&format!("named `work` already exists: {first}")), "{}", refused.stderr);
     assert!(refused.stderr.contains("`--allow-duplicate-name`"), "{}", refused.stderr);
     assert_eq!(server.run(&["run", "--name", "work", "--", "true"]).status, 125);
     server.ok(&[&create[..], &["--allow-duplicate-name"]].concat());

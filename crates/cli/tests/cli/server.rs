@@ -1,14 +1,15 @@
-//! A server of a test's own: the real program, on a free port, with its own data.
+//! Servers for tests, on free ports and with their own data.
 
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::ports::stable_port;
+use workspace_test_support::{requires, stable_port};
+
 use crate::support::{LONG, Ran, TestDir};
 
-/// A place with a server, and sandboxes that go with it.
+/// Running server. Dropping it removes its sandboxes.
 pub(crate) struct Server {
     pub(crate) place: TestDir,
     port: u16,
@@ -17,25 +18,21 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// A server that can make sandboxes. None where the machine lets nobody isolate, which is said; in CI that fails.
+    /// Starts a server that can create sandboxes. Prints a message and returns `None` if the machine does not support
+    /// them; fails in CI.
     pub(crate) fn start() -> Option<Self> {
         Self::start_with(&[])
     }
 
-    /// The same, with these settings.
+    /// Like [`Self::start`], with these settings.
     pub(crate) fn start_with(variables: &[(&str, &str)]) -> Option<Self> {
         let server = Self::without_sandboxes(variables);
         let ran = server.run(&["run", "--", "true"]);
-        if ran.status == 0 {
-            return Some(server);
-        }
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "no sandbox here: {}", ran.stderr);
-        assert!(ran.stderr.contains("workspace status"), "{}", ran.stderr);
-        eprintln!("skipped, no sandbox here: {}", ran.stderr);
-        None
+        assert!(ran.status == 0 || ran.stderr.contains("workspace status"), "{}", ran.stderr);
+        requires(ran.status == 0, format_args!("a sandbox: {}", ran.stderr)).then_some(server)
     }
 
-    /// One that need not be able to, with these settings.
+    /// Starts a server that need not support sandboxes, with these settings.
     pub(crate) fn without_sandboxes(variables: &[(&str, &str)]) -> Self {
         let port = stable_port();
         let variables = variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -44,7 +41,7 @@ impl Server {
         server
     }
 
-    /// Starts the program, and waits until it answers.
+    /// Starts the server process, and waits until it accepts connections.
     pub(crate) fn begin(&mut self) {
         let mut command = self.place.program(program("workspace-server"));
         command.env("DATA_DIR", self.data()).env("API_PORT", self.port.to_string()).env("RATE_LIMIT", "off");
@@ -64,7 +61,7 @@ impl Server {
         self.running = Some(child);
     }
 
-    /// Ends it as nothing can be prepared for.
+    /// Kills the server process.
     pub(crate) fn kill(&mut self) {
         let mut child = self.running.take().unwrap();
         child.kill().unwrap();
@@ -84,12 +81,12 @@ impl Server {
         self.place.path("data")
     }
 
-    /// A command that talks to this server.
+    /// Creates a command that uses this server.
     pub(crate) fn workspace(&self, words: &[&str]) -> Command {
         self.around(&[&[env!("CARGO_BIN_EXE_workspace")], words].concat())
     }
 
-    /// Any command, in these surroundings.
+    /// Creates a command with the environment for this server.
     pub(crate) fn around(&self, words: &[&str]) -> Command {
         let mut command = self.place.program(words[0]);
         command.env("WORKSPACE_SERVER", self.url()).env("DATA_DIR", self.data()).args(&words[1..]);
@@ -102,25 +99,25 @@ impl Server {
         Ran::of(&self.workspace(words).output().unwrap())
     }
 
-    /// Stdout of a command that must succeed.
+    /// Runs a command that must succeed, and returns its stdout.
     pub(crate) fn ok(&self, words: &[&str]) -> String {
         let ran = self.run(words);
         assert_eq!(ran.status, 0, "{words:?}: {}", ran.stderr);
         ran.stdout
     }
 
-    /// The records that a command prints.
+    /// Runs a command with `--json`, and returns its records.
     pub(crate) fn json(&self, words: &[&str]) -> Vec<serde_json::Value> {
         let out = self.ok(&[&["--json"], words].concat());
         out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// A sandbox of that name.
+    /// Creates a sandbox with that name, and returns its id.
     pub(crate) fn sandbox(&self, name: &str) -> String {
         self.ok(&["sandbox", "create", "--name", name]).trim_end().to_owned()
     }
 
-    /// Returns the output without parts that differ from run to run.
+    /// Runs commands, and returns a transcript without parts that differ from run to run.
     pub(crate) fn transcript(&self, commands: &[&[&str]]) -> String {
         let mut text = String::new();
         for words in commands {
@@ -134,7 +131,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// Sandboxes outlive their server; these shall not.
+    /// Removes all sandboxes, which would outlive the server.
     fn drop(&mut self) {
         if self.running.is_none() {
             self.begin();
@@ -147,14 +144,14 @@ impl Drop for Server {
     }
 }
 
-/// A program of this repository, which is built beside this one.
+/// Returns the path of a program of this repository, which is built beside this one.
 fn program(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_workspace")).with_file_name(name);
     assert!(path.exists(), "{name} is not built: cargo build -p workspace-server -p workspace-agent");
     path
 }
 
-/// Waits until it is so.
+/// Waits until a condition is true.
 pub(crate) fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {

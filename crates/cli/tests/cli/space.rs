@@ -85,7 +85,7 @@ fn damage_is_named_and_gives_status_3() {
     // Wrong bytes are never given out.
     let cat = place.run(&["cat", &id, "src/data"]);
     assert_eq!(cat.status, 1);
-    assert!(cat.stderr.contains("`workspace verify` names every damaged path"), "{}", cat.stderr);
+    assert!(cat.stderr.contains("`workspace verify` lists every damaged path"), "{}", cat.stderr);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_repair_says_what_it_did_and_what_it_could_not() {
     assert!(ran.stdout.starts_with("rebuilt the index from the packs: "), "{}", ran.stdout);
     assert!(ran.stdout.contains(" objects, 1 snapshot, 0 references, 0 episodes\n"), "{}", ran.stdout);
     assert!(ran.stdout.contains(&format!("damaged  snapshot {id}  src/data: ")), "{}", ran.stdout);
-    assert!(ran.stderr.contains("warning: 1 damaged place could not be repaired"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("warning: 1 damaged path could not be repaired"), "{}", ran.stderr);
     assert!(!ran.stderr.contains("--repair"), "it was done: {}", ran.stderr);
     // As the hint says.
     place.ok(&["snapshot", "project"]);
@@ -240,5 +240,5 @@ fn a_store_on_a_read_only_file_system_can_be_read() {
     );
     assert_eq!(ran.status, 0, "{}{}", ran.stdout, ran.stderr);
     assert!(ran.stdout.starts_with('1') && ran.stdout.contains("# A project"), "{}", ran.stdout);
-    assert!(ran.stderr.contains("hint: the store can be read here, and not written"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("hint: the store is on a read-only filesystem"), "{}", ran.stderr);
 }

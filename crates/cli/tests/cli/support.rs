@@ -1,4 +1,4 @@
-//! A place with a store, and the command run in it.
+//! Temporary directories in which the command is run.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::redact::Redactor;
 
-/// Longer than anything here takes on a busy machine.
+/// Timeout of anything that a test waits for.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// A temporary directory with a store in it; commands run there.
@@ -34,7 +34,7 @@ impl TestDir {
         Self { directory: tempfile::tempdir().unwrap() }
     }
 
-    /// A place where `project` is a directory with a bit of everything.
+    /// Creates a directory with a small `project`.
     pub(crate) fn with_project() -> Self {
         let place = Self::new();
         place.write("project/README.md", "# A project\n");
@@ -63,7 +63,7 @@ impl TestDir {
         fs::read_to_string(self.path(path)).unwrap()
     }
 
-    /// Any program, in this place, with nothing of the tester's surroundings but the path.
+    /// Creates a command that runs a program here, with an environment that only has the PATH of the tester.
     pub(crate) fn program(&self, name: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(name);
         command.current_dir(self.directory.path()).env_clear().stdin(Stdio::null());
@@ -87,14 +87,14 @@ impl TestDir {
         Ran::of(&self.workspace(words).output().unwrap())
     }
 
-    /// Stdout of a command that must succeed without a word on stderr that begins with `error` or `warning`.
+    /// Runs a command that must succeed, and returns its stdout.
     pub(crate) fn ok(&self, words: &[&str]) -> String {
         let ran = self.run(words);
         assert_eq!(ran.status, 0, "{words:?}: {}", ran.stderr);
         ran.stdout
     }
 
-    /// The one line that a command prints.
+    /// Runs a command that must print one line, and returns it.
     pub(crate) fn id(&self, words: &[&str]) -> String {
         let out = self.ok(words);
         let id = out.strip_suffix('\n').unwrap();
@@ -102,20 +102,20 @@ impl TestDir {
         id.to_owned()
     }
 
-    /// The records that a command prints with `--json`.
+    /// Runs a command with `--json`, and returns its records.
     pub(crate) fn json(&self, words: &[&str]) -> Vec<Value> {
         let out = self.ok(&[&["--json"], words].concat());
         out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The one record that a command prints with `--json`.
+    /// Runs a command with `--json` that must print one record, and returns it.
     pub(crate) fn record(&self, words: &[&str]) -> Value {
         let mut records = self.json(words);
         assert_eq!(records.len(), 1, "{records:?}");
         records.remove(0)
     }
 
-    /// Returns the transcript of commands typed one after the other.
+    /// Runs commands one after the other, and returns a transcript.
     pub(crate) fn transcript(&self, commands: &[&[&str]]) -> String {
         let mut text = String::new();
         for words in commands {
@@ -132,12 +132,12 @@ impl TestDir {
         self.redacted(&text)
     }
 
-    /// A text without what differs from run to run.
+    /// Replaces the parts of a text that differ from run to run.
     pub(crate) fn redacted(&self, text: &str) -> String {
         Redactor::default().redact(&text.replace(self.directory.path().to_str().unwrap(), "[place]"))
     }
 
-    /// A snapshot of a directory, as an id.
+    /// Takes a snapshot of a directory, and returns its id.
     pub(crate) fn snapshot(&self, directory: &str) -> String {
         self.id(&["snapshot", directory, "--buffered"])
     }
@@ -168,8 +168,8 @@ pub(crate) fn succeed(command: &mut Command) -> Ran {
     ran
 }
 
-/// Resets the signals that a background job or `nohup` ignores: what is ignored stays so in every program that is started, and
-/// a signal that a test sends would do nothing.
+/// Resets the signals that a background job or `nohup` ignores. Child processes would ignore them as well, and signals that a
+/// test sends would have no effect.
 fn with_default_signals(command: &mut Command) {
     // SAFETY: between fork and exec only dispositions of signals change, by a call that is async-signal-safe.
     unsafe {
@@ -189,7 +189,7 @@ pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-/// Waits for the end of a program, and for what it prints to pipes. One that does not end in time is killed, and the test
+/// Waits for the end of a program, and returns its output. A program that does not end in time is killed, and the test
 /// fails.
 pub(crate) fn wait(child: Child) -> Output {
     let pid = Pid::from_child(&child);

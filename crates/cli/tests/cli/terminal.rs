@@ -1,4 +1,4 @@
-//! A program in a terminal.
+//! Terminals for tests.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -12,17 +12,17 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use crate::server::soon;
 use crate::support::LONG;
 
-/// A terminal with a program in it.
+/// Pseudo-terminal with a program.
 pub(crate) struct Terminal {
     master: File,
-    /// Keeps the terminal as it is when the program has ended.
+    /// Keeps the terminal open after the program has ended.
     slave: OwnedFd,
     pub(crate) program: Child,
     screen: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Terminal {
-    /// A program in a session of its own, so that the terminal's signals reach it: `setsid --ctty` begins it.
+    /// Starts a command in a new terminal. It must begin with `setsid --ctty`, so that it gets the signals of the terminal.
     pub(crate) fn new(mut command: Command) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();

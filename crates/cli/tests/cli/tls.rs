@@ -6,11 +6,11 @@ use std::process::Command;
 use crate::server::Server;
 use crate::support::Ran;
 
-/// Certificates of an authority that is made for this.
+/// Certificate authority for a test.
 struct Authority(tempfile::TempDir);
 
 impl Authority {
-    /// Of that name: two of one name would be taken for each other.
+    /// Creates an authority. Each needs a name of its own, because clients identify it by its name.
     fn new(name: &str) -> Self {
         let subject = format!("/CN={name}");
         let authority = Self(tempfile::tempdir().unwrap());
@@ -21,7 +21,7 @@ impl Authority {
         authority
     }
 
-    /// A certificate for that name, and its key.
+    /// Creates a certificate for that name, and its key.
     fn certificate(&self, name: &str) -> [String; 2] {
         let (cert, key) =
             (format!("{name}.pem").replace(':', "-"), format!("{name}-key.pem").replace(':', "-"));
@@ -56,7 +56,7 @@ impl Authority {
     }
 }
 
-/// Asks a server, trusting what is in that file.
+/// Runs a command that trusts the certificates in a file.
 fn ask(server: &Server, url: &str, trusted: &Path) -> Ran {
     let mut command = server.workspace(&["ps"]);
     Ran::of(&command.env("WORKSPACE_SERVER", url).env("SSL_CERT_FILE", trusted).output().unwrap())
@@ -77,7 +77,7 @@ fn commands_run_over_tls_with_a_certificate_that_is_trusted() {
 }
 
 #[test]
-fn of_a_server_that_is_not_trusted_it_is_said_why_and_what_to_do() {
+fn an_untrusted_server_is_explained() {
     let authority = Authority::new("authority");
     let [cert, key] = authority.certificate("DNS:localhost");
     let trusted = authority.path("ca.pem");
@@ -101,16 +101,16 @@ fn of_a_server_that_is_not_trusted_it_is_said_why_and_what_to_do() {
             ran.stderr
         );
         assert!(ran.stderr.contains(expected), "{expected} in {}", ran.stderr);
-        assert!(ran.stderr.contains("hint: SSL_CERT_FILE"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("hint: set SSL_CERT_FILE"), "{}", ran.stderr);
     }
 }
 
 #[test]
-fn a_server_without_tls_is_told_from_one_that_is_not_there() {
+fn a_server_without_tls_has_an_error_of_its_own() {
     let server = Server::without_sandboxes(&[]);
     let authority = Authority::new("authority");
     let url = server.url().replace("http:", "https:");
     let ran = ask(&server, &url, Path::new(&authority.path("ca.pem")));
     assert_eq!(ran.status, 1, "{}", ran.stderr);
-    assert!(ran.stderr.contains("does not speak TLS") && ran.stderr.contains("http://"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("does not support TLS") && ran.stderr.contains("http://"), "{}", ran.stderr);
 }

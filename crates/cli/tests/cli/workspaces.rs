@@ -71,7 +71,7 @@ fn a_sandbox_is_committed_restored_forked_and_compared() {
     assert!(ran.status == 1 && ran.stderr.contains("sleep"), "{}", ran.stderr);
     let ran = server.run(&["sandbox", "restore", "work", &first]);
     assert!(
-        ran.status == 0 && ran.stderr.contains("note: ended ") && ran.stderr.contains("sleep"),
+        ran.status == 0 && ran.stderr.contains("note: killed ") && ran.stderr.contains("sleep"),
         "{}",
         ran.stderr
     );

@@ -22,54 +22,61 @@ use super::protocol::{FDS_MAX, SELF_EXEC_ARG, Task, decode_reply, encode};
 use crate::error::{Context as _, HostError, Result};
 use crate::resources::limits;
 
-/// Socket of the helper server, if one runs.
+/// Maximum size of a reply in bytes. The largest replies list the processes that use a workspace.
+const REPLY_MAX: u64 = 16 << 20;
+
+/// Socket of the helper server; `None` if it was not started yet, or has exited.
 static SERVER: Mutex<Option<Arc<OwnedFd>>> = Mutex::new(None);
 
-/// Has a helper run `task` with `fds`, and waits for its reply.
+/// Runs `task` with `fds` in a helper, and waits for its reply.
 pub(crate) fn call<T: Task>(task: &T, fds: &[BorrowedFd<'_>]) -> Result<T::Reply> {
     start(task, fds)?.wait()
 }
 
-/// Reply of a helper that is at work.
+/// Reply of a running helper.
 #[derive(Debug)]
 pub(crate) struct PendingReply<R> {
     socket: UnixStream,
-    /// Outcome of sending the request.
+    /// Result of sending the request.
     sent: io::Result<()>,
     reply: PhantomData<fn() -> R>,
 }
 
-/// Has a helper begin to run `task` with `fds`.
+/// Starts a helper that runs `task` with `fds`.
 pub(crate) fn start<T: Task>(task: &T, fds: &[BorrowedFd<'_>]) -> Result<PendingReply<T::Reply>> {
     let request = encode(task)?;
-    let (mut socket, theirs) = UnixStream::pair().context("make a socket")?;
-    let all: Vec<_> = [theirs.as_fd()].into_iter().chain(fds.iter().copied()).collect();
+    let (mut socket, helper_socket) = UnixStream::pair().context("create a socket")?;
+    let all: Vec<_> = [helper_socket.as_fd()].into_iter().chain(fds.iter().copied()).collect();
     send(T::NAME, &all)?;
-    drop(theirs);
-    // If this fails, the reply of the helper may tell more.
+    drop(helper_socket);
+    // If this fails, the reply of the helper may have the reason.
     let sent = socket.write_all(&request).and_then(|()| socket.shutdown(Shutdown::Write));
     Ok(PendingReply { socket, sent, reply: PhantomData })
 }
 
 impl<R: DeserializeOwned> PendingReply<R> {
-    /// Waits for the reply.
-    pub(crate) fn wait(mut self) -> Result<R> {
+    /// Waits for the reply. Fails with [`HostErrorKind::Protocol`] if it is missing, malformed or larger than
+    /// [`REPLY_MAX`]: a helper may be killed at any time.
+    pub(crate) fn wait(self) -> Result<R> {
         let mut reply = Vec::new();
-        self.socket.read_to_end(&mut reply).context("wait for a helper")?;
+        (&self.socket).take(REPLY_MAX + 1).read_to_end(&mut reply).context("wait for a helper")?;
+        if reply.len() as u64 > REPLY_MAX {
+            return Err(HostError::of_kind(HostErrorKind::Protocol, "the reply of a helper is too large"));
+        }
         if !reply.is_empty() {
             return decode_reply(&reply);
         }
         self.sent.context("send a request to a helper")?;
-        Err(HostError::of_kind(HostErrorKind::Protocol, "the helper ended without a word"))
+        Err(HostError::of_kind(HostErrorKind::Protocol, "the helper exited without a reply"))
     }
 }
 
-/// Sends a task to the helper server, or to a new one if that has ended.
+/// Sends a task to the helper server, or to a new one if it has exited.
 fn send(task: &str, fds: &[BorrowedFd<'_>]) -> Result<()> {
-    let tried = server()?;
-    match send_to(&tried, task, fds) {
+    let current = server()?;
+    match send_to(&current, task, fds) {
         Err(Errno::PIPE | Errno::CONNRESET) => {
-            forget_server(&tried);
+            forget_server(&current);
             send_to(&*server()?, task, fds).context("send a task to the helper server")
         }
         sent => sent.context("send a task to the helper server"),
@@ -86,34 +93,35 @@ fn send_to(server: impl AsFd, task: &str, fds: &[BorrowedFd<'_>]) -> rustix::io:
 }
 
 fn server() -> Result<Arc<OwnedFd>> {
-    let mut known = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(server) = &*known {
+    let mut current = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(server) = &*current {
         return Ok(server.clone());
     }
     let started = Arc::new(start_server()?);
-    *known = Some(started.clone());
+    *current = Some(started.clone());
     Ok(started)
 }
 
-fn forget_server(ended: &Arc<OwnedFd>) {
-    let mut known = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
-    if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, ended)) {
-        *known = None;
+fn forget_server(exited: &Arc<OwnedFd>) {
+    let mut current = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
+    if current.as_ref().is_some_and(|server| Arc::ptr_eq(server, exited)) {
+        *current = None;
     }
 }
 
 /// Starts this program again as the helper server. Returns its socket.
 fn start_server() -> Result<OwnedFd> {
     limits::raise_open_files_limit().context("raise the limit of open files")?;
-    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .context("make a socket")?;
+    let (client, server) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .context("create a socket")?;
     let mut command = Command::new("/proc/self/exe");
     // In its own process group: Ctrl-C at the terminal of the server must not kill work in progress.
-    command.args([SELF_EXEC_ARG, &std::process::id().to_string()]).stdin(theirs).process_group(0);
+    command.args([SELF_EXEC_ARG, &std::process::id().to_string()]).stdin(server).process_group(0);
     // The helper server raises the limit itself, and records the original one.
     limits::reset_open_files_limit(&mut command);
     let (sender, receiver) = mpsc::channel();
-    // A parent death signal is sent when the thread ends that started the child, so that thread stays.
+    // The parent death signal of a child is sent when the thread that started it exits, so this thread waits
+    // for the child.
     let run = move || match command.spawn() {
         Ok(mut child) => {
             // The other end of the socket must not stay open here.
@@ -130,5 +138,106 @@ fn start_server() -> Result<OwnedFd> {
         .map_err(io::Error::other)
         .and_then(|started| started)
         .context("start this program again")?;
-    Ok(ours)
+    Ok(client)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::helper::error::HelperError;
+    use crate::helper::protocol::encode_reply;
+    use crate::sandbox::workspace_process::{WorkspaceProcess, WorkspaceUse};
+
+    type Processes = Vec<WorkspaceProcess>;
+
+    /// Returns the end of the helper, and the reply that the client waits for.
+    fn pending<R>() -> (UnixStream, PendingReply<R>) {
+        let (socket, helper) = UnixStream::pair().unwrap();
+        (helper, PendingReply { socket, sent: Ok(()), reply: PhantomData })
+    }
+
+    /// Returns the result for a helper that sends these bytes and exits.
+    fn receive<R: DeserializeOwned>(reply: &[u8]) -> Result<R> {
+        let (mut helper, pending) = pending();
+        helper.write_all(reply).unwrap();
+        drop(helper);
+        pending.wait()
+    }
+
+    #[track_caller]
+    fn assert_protocol_error<R: DeserializeOwned + std::fmt::Debug>(reply: &[u8]) {
+        let text = String::from_utf8_lossy(&reply[..reply.len().min(100)]).into_owned();
+        let error = receive::<R>(reply).expect_err(&text);
+        assert_eq!(error.kind(), HostErrorKind::Protocol, "{text}: {error}");
+    }
+
+    #[test]
+    fn a_reply_that_ends_early_is_a_protocol_error() {
+        let process = WorkspaceProcess { pid: 7, command: "sleep".to_owned(), usage: WorkspaceUse::Cwd };
+        let error = HelperError { kind: HostErrorKind::System, errno: Some(28), message: "full".to_owned() };
+        for reply in [
+            encode_reply(Ok(vec![process.clone()])),
+            encode_reply::<Processes>(Err(HostError::Helper(error))),
+        ] {
+            for length in 0..reply.len() {
+                assert_protocol_error::<Processes>(&reply[..length]);
+            }
+        }
+        assert_eq!(receive::<Processes>(&encode_reply(Ok(vec![process.clone()]))).unwrap(), [process]);
+    }
+
+    #[test]
+    fn a_malformed_reply_is_a_protocol_error() {
+        let nested = [vec![b'['; 100_000], vec![b']'; 100_000]].concat();
+        for reply in [
+            &b"\0"[..],
+            b"\xff\xfe",
+            b"null",
+            b"{}",
+            b"[]",
+            // Not the type of the reply.
+            b"{\"Ok\":7}",
+            b"{\"Ok\":[{\"pid\":\"7\",\"command\":\"sleep\",\"why\":\"cwd\"}]}",
+            b"{\"Ok\":[{\"pid\":99999999999,\"command\":\"sleep\",\"why\":\"cwd\"}]}",
+            b"{\"Ok\":[{\"pid\":7,\"command\":\"sleep\",\"why\":\"unknown\"}]}",
+            // Neither or both of the variants, or two replies.
+            b"{\"Maybe\":[]}",
+            b"{\"Ok\":[],\"Err\":{\"kind\":\"Other\",\"errno\":null,\"message\":\"\"}}",
+            b"{\"Ok\":[]}{\"Ok\":[]}",
+            // Errors without a known kind.
+            b"{\"Err\":\"failed\"}",
+            b"{\"Err\":{\"kind\":\"Unknown\",\"errno\":null,\"message\":\"\"}}",
+            b"{\"Err\":{\"kind\":\"System\",\"errno\":\"28\",\"message\":\"\"}}",
+            nested.as_slice(),
+        ] {
+            assert_protocol_error::<Processes>(reply);
+        }
+    }
+
+    #[test]
+    fn a_reply_without_end_is_rejected_at_the_size_limit() {
+        let (mut helper, pending) = pending::<Processes>();
+        let writer = std::thread::spawn(move || {
+            let (block, mut written) = (vec![b' '; 64 << 10], 0_u64);
+            // Fails when the client closes its end.
+            while helper.write_all(&block).is_ok() {
+                written += block.len() as u64;
+            }
+            written
+        });
+        let error = pending.wait().unwrap_err();
+        assert_eq!(error.kind(), HostErrorKind::Protocol, "{error}");
+        // The rest is in the buffers of the socket.
+        let written = writer.join().unwrap();
+        assert!((REPLY_MAX..REPLY_MAX + (16 << 20)).contains(&written), "{written}");
+    }
+
+    #[test]
+    fn a_missing_reply_to_a_request_that_was_not_sent_is_its_system_error() {
+        let (helper, mut pending) = pending::<Processes>();
+        drop(helper);
+        pending.sent = Err(io::Error::from_raw_os_error(libc::EPIPE));
+        let error = pending.wait().unwrap_err();
+        assert_eq!((error.kind(), error.os_error()), (HostErrorKind::System, Some(libc::EPIPE)));
+    }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Error of another process: a helper, or a child that a helper made.
+/// Error of another process: a helper, or a child of a helper.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct HelperError {
@@ -29,21 +29,21 @@ pub enum HostErrorKind {
     NoUserNamespaces,
     /// User namespaces are allowed, but not what a sandbox needs in them.
     NoIsolation,
-    /// Only Linux has it.
+    /// The operation needs Linux.
     NeedsLinux,
     /// The network of a sandbox could not be set up.
     Network,
     /// The sandbox was thawed while it was being frozen.
     Thawed,
-    /// The first process of the sandbox has ended.
+    /// The init process of the sandbox has exited.
     SandboxEnded,
-    /// The process that holds the namespaces has ended.
+    /// The namespace holder has exited.
     HolderGone,
     /// The sandbox is in a state that does not allow the operation.
     Conflict,
     /// The operation did not finish in time.
     TimedOut,
-    /// A helper ended without a reply, or a message was malformed.
+    /// A helper exited without a reply, or a message was malformed or too large.
     Protocol,
     /// Any other cause.
     Other,
@@ -55,7 +55,7 @@ impl HelperError {
         Self { kind, errno: None, message: message.into() }
     }
 
-    /// Returns whether the disk is full or a disk quota is used up.
+    /// Returns true if the disk is full or a disk quota is exceeded.
     pub fn is_disk_full(&self) -> bool {
         matches!(self.errno, Some(libc::ENOSPC | libc::EDQUOT))
     }

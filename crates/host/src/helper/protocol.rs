@@ -1,8 +1,8 @@
 //! Messages between a process and its helpers.
 //!
-//! A request is sent to the helper server as one packet: the name of the task, and as file descriptors the socket for
-//! the rest of the request and its reply, then those that the task needs. Over that socket goes the task as JSON, and
-//! back comes a `Result` of its reply, also as JSON.
+//! A request is sent to the helper server as one packet with the name of the task. Its first file descriptor
+//! is a socket; the others are for the task. Over the socket the client sends the task as JSON, and the
+//! helper replies with a `Result`, also as JSON.
 
 use std::os::fd::OwnedFd;
 
@@ -14,19 +14,20 @@ use crate::error::{HostError, Result};
 
 /// First argument of this program when it is started again for this crate.
 pub(crate) const SELF_EXEC_ARG: &str = "internal-host";
-/// Upper bound of the length of a task's name, in bytes.
+/// Maximum length of a task's name in bytes.
 pub(super) const TASK_NAME_MAX: usize = 32;
-/// Upper bound of the number of file descriptors in a request, that of its socket included.
+/// Maximum number of file descriptors in a request, including its socket.
 pub(super) const FDS_MAX: usize = 5;
 
-/// Work that is done by a helper, a process with one thread.
+/// Task of a helper, a process with one thread.
 pub(crate) trait Task: Serialize + DeserializeOwned {
-    /// Name in requests; no two tasks have the same.
+    /// Unique name in requests.
     const NAME: &'static str;
     /// Result of the task.
     type Reply: Serialize + DeserializeOwned;
 
-    /// Does the work; called in the helper, which ends afterwards. `fds` are those that the client sent.
+    /// Runs the task in the helper, which exits afterwards. `fds` are the file descriptors that the client
+    /// sent.
     fn run(self, fds: Vec<OwnedFd>) -> Result<Self::Reply>;
 }
 
@@ -34,20 +35,21 @@ pub(super) fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
     serde_json::to_vec(value).map_err(|error| HostError::of_kind(HostErrorKind::Protocol, error.to_string()))
 }
 
-/// Decodes a task, runs it and encodes what came of it.
+/// Decodes a task, runs it and encodes its reply.
 pub(super) fn handle<T: Task>(request: &[u8], fds: Vec<OwnedFd>) -> Vec<u8> {
     let task = serde_json::from_slice::<T>(request)
         .map_err(|error| HostError::of_kind(HostErrorKind::Protocol, format!("unreadable request: {error}")));
     encode_reply(task.and_then(|task| task.run(fds)))
 }
 
-/// Encodes a reply, or the error if there is none.
+/// Encodes a reply. If that fails, encodes the error of encoding.
 pub(super) fn encode_reply<R: Serialize>(reply: Result<R>) -> Vec<u8> {
     let reply = reply.map_err(HelperError::from);
     encode(&reply).or_else(|error| encode(&Err::<R, _>(HelperError::from(error)))).unwrap_or_default()
 }
 
-/// Decodes a reply.
+/// Decodes a reply. Fails with [`HostErrorKind::Protocol`] if it is malformed, and otherwise with the error
+/// of the helper, if it is one.
 pub(super) fn decode_reply<R: DeserializeOwned>(reply: &[u8]) -> Result<R> {
     let reply: std::result::Result<R, HelperError> = serde_json::from_slice(reply)
         .map_err(|error| HostError::of_kind(HostErrorKind::Protocol, format!("unreadable reply: {error}")))?;

@@ -47,7 +47,7 @@ pub fn helper_main() -> Option<ExitCode> {
 fn serve() -> Result<()> {
     limits::raise_open_files_limit().context("raise the limit of open files")?;
     let socket = rustix::stdio::stdin();
-    // Helpers are not waited for: their replies tell all.
+    // Helpers need not be waited for: their replies have the results.
     // SAFETY: no handler is set.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
     let server = rustix::process::getpid();
@@ -60,12 +60,12 @@ fn serve() -> Result<()> {
                 // SAFETY: no handler is set.
                 unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
                 kill_on_parent_exit();
-                // With a copy of the socket in a helper, requests to a server that has ended would not fail.
+                // If a helper had a copy of the socket, requests to an exited server would not fail.
                 let detached = rustix::stdio::dup2_stdin(&null);
                 if detached.is_ok() && rustix::process::getppid() == Some(server) {
                     run(&name, reply.into(), fds);
                 }
-                // SAFETY: ends the process, without running exit handlers of the server.
+                // SAFETY: exits the process without running exit handlers of the server.
                 unsafe { libc::_exit(0) }
             }
             // The client sees its socket close.
@@ -76,8 +76,8 @@ fn serve() -> Result<()> {
     Ok(())
 }
 
-/// Receives the next task: its name and file descriptors, that for the reply first. Returns `None` at the
-/// end.
+/// Receives the next task: its name and file descriptors, the socket for the reply first. Returns `None` when
+/// the client has closed the socket.
 fn receive(socket: BorrowedFd<'_>) -> Result<Option<(String, Vec<OwnedFd>)>> {
     let mut name = [0; TASK_NAME_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
@@ -109,6 +109,6 @@ fn run(name: &str, mut client: UnixStream, fds: Vec<OwnedFd>) {
         (Ok(_), None) => encode_reply::<()>(Err(HostError::of_kind(HostErrorKind::Protocol, "unknown task"))),
         (Ok(_), Some(handle)) => handle(&request, fds),
     };
-    // The client may have ended meanwhile; then nobody needs the reply.
+    // The client may have exited.
     drop(client.write_all(&reply));
 }

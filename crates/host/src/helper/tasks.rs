@@ -13,7 +13,7 @@ use crate::resources::disk_usage::MeasureTask;
 use crate::sandbox::host_view::HostView;
 use crate::sandbox::launch::LaunchTask;
 use crate::sandbox::probe::ProbeTask;
-use crate::sandbox::workspace_users::{DeletedFilesTask, WorkspaceUsersTask};
+use crate::sandbox::workspace_processes::{DeletedFilesTask, WorkspaceProcessesTask};
 
 /// Function that runs a task given as JSON, and returns its reply as JSON.
 pub(super) type Handler = fn(&[u8], Vec<OwnedFd>) -> Vec<u8>;
@@ -31,7 +31,7 @@ const TASKS: [(&str, Handler); 13] = [
     task::<SettleSwapTask>(),
     task::<StartHolderTask>(),
     task::<SwapTask>(),
-    task::<WorkspaceUsersTask>(),
+    task::<WorkspaceProcessesTask>(),
 ];
 
 const fn task<T: Task>() -> (&'static str, Handler) {

@@ -16,31 +16,27 @@ use crate::helper::error::HostErrorKind;
 use crate::helper::protocol::Task;
 use crate::mount::mounts;
 use crate::mount::workspace::{chown_to_sandbox, clone_workspace};
-use crate::namespace::holder::Holder;
+use crate::namespace::holder::NamespaceHolder;
 use crate::process::Process;
+use crate::sandbox::dedicated_uids;
 use crate::sandbox::layout::WORKSPACE;
-use crate::sandbox::own_users;
 
 /// Mounts a workspace in a sandbox that has none.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct AttachTask {
-    holder: Holder,
+    holder: NamespaceHolder,
     process: Process,
     workspace: PathBuf,
-    /// UID of the sandbox on the host, if it has one of its own.
-    user: Option<u32>,
+    /// Dedicated host UID of the sandbox, if it has one.
+    uid: Option<u32>,
 }
 
 /// Mounts a workspace in a sandbox that was launched without one. `process` is its first process.
-pub fn attach(holder: &Holder, process: &Process, workspace: &Path) -> Result<()> {
-    let user = own_users::of(process)?;
-    chown_to_sandbox(holder, workspace, user)?;
-    let task = AttachTask {
-        holder: holder.clone(),
-        process: process.clone(),
-        workspace: workspace.to_owned(),
-        user,
-    };
+pub fn attach(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Result<()> {
+    let uid = dedicated_uids::uid_of(process)?;
+    chown_to_sandbox(holder, workspace, uid)?;
+    let task =
+        AttachTask { holder: holder.clone(), process: process.clone(), workspace: workspace.to_owned(), uid };
     client::call(&task, &[])
 }
 
@@ -56,50 +52,50 @@ impl Task for AttachTask {
 fn run(task: &AttachTask) -> Result<()> {
     let process = task.process.pidfd().ok_or_else(HostError::sandbox_ended)?;
     task.holder.join()?;
-    // After joining: outside the holder's user namespace nobody may read `/proc` of a guest that is not
-    // dumpable.
+    // After joining: the guest is not dumpable, so its `/proc` cannot be read from outside the user namespace
+    // of the holder.
     let _lock = lock(&task.process)?;
-    let workspace = clone_workspace(&task.workspace, task.user)?;
+    let workspace = clone_workspace(&task.workspace, task.uid)?;
     enter(process.as_fd())?;
     if is_mounted(WORKSPACE)? {
-        return Err(HostError::of_kind(HostErrorKind::Conflict, "the sandbox has a workspace"));
+        return Err(HostError::of_kind(HostErrorKind::Conflict, "the sandbox already has a workspace"));
     }
     mount([(workspace, WORKSPACE)])
 }
 
-/// Locks the mount namespace of a sandbox; otherwise two concurrent tasks could both find no workspace. If a
-/// process inside takes the lock, only its own sandbox is affected.
+/// Locks the mount namespace of a sandbox, so that two concurrent tasks cannot both find no workspace. A
+/// process inside can hold this lock, but blocks only its own sandbox.
 pub(crate) fn lock(process: &Process) -> Result<File> {
     let path = format!("/proc/{}/ns/mnt", process.pid());
-    let file = File::open(&path).context("read the mounts of the sandbox")?;
+    let file = File::open(&path).context("open the mount namespace of the sandbox")?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => Err(HostError::of_kind(
             HostErrorKind::Conflict,
             "another workspace is being attached to the sandbox",
         )),
-        done => done.context("lock the mount namespace of the sandbox").map(|()| file),
+        locked => locked.context("lock the mount namespace of the sandbox").map(|()| file),
     }
 }
 
-/// Moves this process into the mount namespace of `process`, for good.
+/// Moves this process into the mount namespace of `process`, which cannot be undone.
 pub(crate) fn enter(process: BorrowedFd<'_>) -> Result<()> {
     move_into_thread_name_spaces(process, ThreadNameSpaceType::MOUNT)
         .context("enter the mount namespace of the sandbox")
 }
 
-/// Mounts trees that were cloned outside.
+/// Mounts trees that were cloned outside the sandbox.
 pub(crate) fn mount<'a>(mounts: impl IntoIterator<Item = (OwnedFd, &'a str)>) -> Result<()> {
     let mut mounts = mounts.into_iter();
     mounts.try_for_each(|(tree, path)| mounts::attach(tree.as_fd(), Path::new(path)))
 }
 
-/// Returns whether something is mounted at `path`, directly below the root.
+/// Returns whether `path`, a direct child of `/`, is a mount point.
 pub(crate) fn is_mounted(path: &str) -> Result<bool> {
-    Ok(mount_of(path)? != mount_of("/")?)
+    Ok(mount_id(path)? != mount_id("/")?)
 }
 
-/// Returns the id of the mount that `path` is in.
-fn mount_of(path: &str) -> Result<u64> {
-    let found = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).context(format!("look at {path}"))?;
-    Ok(found.stx_mnt_id)
+/// Returns the id of the mount that contains `path`.
+fn mount_id(path: &str) -> Result<u64> {
+    let stat = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).context(format!("stat {path}"))?;
+    Ok(stat.stx_mnt_id)
 }

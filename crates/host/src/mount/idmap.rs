@@ -1,4 +1,4 @@
-//! Id-mapped mounts, which show files as those of another user.
+//! Id-mapped mounts, in which files appear with another owner.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use rustix::process::Pid;
 
 use crate::error::{Context as _, HostError, Result};
 use crate::mount::mounts;
-use crate::namespace::holder::Holder;
+use crate::namespace::holder::NamespaceHolder;
 use crate::namespace::id_map::{self, IdRange};
 use crate::namespace::sandbox_ids::{self, SANDBOX_UID};
 
@@ -25,7 +25,7 @@ fn owner_map(users: IdRange, own: u32) -> Vec<IdRange> {
     [same(0, shared), own, same(shared + 1, end)].into_iter().filter(|range| range.count > 0).collect()
 }
 
-/// Id map that shows the files of all sandboxes as those of one user.
+/// Id map that maps the owner of the files of all sandboxes to one UID.
 #[derive(Debug)]
 pub(crate) struct IdMap {
     users: OwnedFd,
@@ -34,7 +34,7 @@ pub(crate) struct IdMap {
 impl IdMap {
     /// Creates the map for this UID of a sandbox.
     pub(crate) fn for_user(own: u32) -> Result<Self> {
-        let map = owner_map(sandbox_ids::ids_of(&Holder::Machine), own);
+        let map = owner_map(sandbox_ids::ids_of(&NamespaceHolder::Machine), own);
         Ok(Self { users: user_namespace(&map)? })
     }
 
@@ -64,7 +64,7 @@ fn user_namespace(map: &[IdRange]) -> Result<OwnedFd> {
     let parent = rustix::process::getpid().as_raw_nonzero().get();
     let child = {
         let _signals = BlockedSignals::new();
-        // SAFETY: the stack lives until the child has ended, and the child modifies no memory. All signals
+        // SAFETY: the stack lives until the child has exited, and the child modifies no memory. All signals
         // are blocked, so no handler of this process runs in it.
         let pid = unsafe {
             let top = stack.as_mut_ptr().add(stack.len());
@@ -74,7 +74,7 @@ fn user_namespace(map: &[IdRange]) -> Result<OwnedFd> {
         let pid = if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(pid) };
         IdleChild(pid.context("create a user namespace")?)
     };
-    let pid = Pid::from_raw(child.0).ok_or_else(|| HostError::other("a child without a PID"))?;
+    let pid = Pid::from_raw(child.0).ok_or_else(|| HostError::other("clone returned an invalid PID"))?;
     id_map::write(pid, map, map)?;
     let namespace = File::open(format!("/proc/{pid}/ns/user")).context("open a user namespace")?;
     drop(child);
@@ -82,7 +82,7 @@ fn user_namespace(map: &[IdRange]) -> Result<OwnedFd> {
     Ok(namespace.into())
 }
 
-/// Entry point of the child: waits until it is killed, at the latest when its parent ends.
+/// Entry point of the child: waits until it is killed, at the latest when its parent exits.
 extern "C" fn wait_for_kill(parent: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the calls take integers and do not fail.
     unsafe {
@@ -99,8 +99,8 @@ struct IdleChild(libc::pid_t);
 
 impl Drop for IdleChild {
     fn drop(&mut self) {
-        // SAFETY: the calls take integers, and nobody else waits for this child: without `__WALL`, `waitpid`
-        // ignores children that end without a signal.
+        // SAFETY: the calls take integers, and no other thread waits for this child: without `__WALL`,
+        // `waitpid` ignores children that exit without a signal.
         unsafe {
             libc::kill(self.0, libc::SIGKILL);
             while libc::waitpid(self.0, std::ptr::null_mut(), libc::__WALL) < 0
@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    /// UID that a sandbox may have of its own.
+    /// Dedicated UID of a sandbox.
     const OWN: u32 = 0x7800_0007;
 
     #[test]
@@ -157,9 +157,9 @@ mod tests {
         }
         let children = || std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
         let before = children();
-        let made = IdMap::for_user(OWN).unwrap();
+        let id_map = IdMap::for_user(OWN).unwrap();
         assert!(
-            std::fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&made.users)))
+            std::fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&id_map.users)))
                 .unwrap()
                 .to_string_lossy()
                 .starts_with("user:")

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use linux_raw_sys::general::OVERLAYFS_SUPER_MAGIC;
 use rustix::fs::CWD;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
@@ -15,23 +16,17 @@ use crate::error::{Context as _, Result};
 pub(crate) enum Access {
     Read,
     Write,
-    /// Like `Write`, without executing programs.
-    Data,
+    /// Like `Write`, but programs cannot be executed.
+    WriteNoExec,
     /// Device nodes: the device can be written to, but not the metadata of its node.
     Device,
 }
 
-/// `struct mount_attr`.
-#[repr(C)]
-#[derive(Default)]
-struct MountAttributes {
-    set: u64,
-    clear: u64,
-    propagation: u64,
-    user_namespace: u64,
-}
+/// Attributes that change nothing.
+const UNCHANGED: libc::mount_attr =
+    libc::mount_attr { attr_set: 0, attr_clr: 0, propagation: 0, userns_fd: 0 };
 
-/// Clones what is mounted at `path` and below. The result is detached: not mounted anywhere.
+/// Clones the mounts at `path` and below. The result is detached: not mounted anywhere.
 pub(crate) fn clone_tree(path: &Path, access: Access) -> Result<OwnedFd> {
     let flags =
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
@@ -45,15 +40,15 @@ pub(crate) fn restrict(tree: &OwnedFd, access: Access) -> io::Result<()> {
     let set = match access {
         Access::Read => libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
         Access::Write => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
-        Access::Data => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC,
+        Access::WriteNoExec => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC,
         // Writing to a device needs no writable mount; mode, owner and times of the node belong to the host.
         Access::Device => libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC,
     };
-    let attributes = MountAttributes {
-        set,
+    let attributes = libc::mount_attr {
+        attr_set: set,
         // Later mounts outside do not propagate into it.
         propagation: libc::MS_PRIVATE,
-        ..MountAttributes::default()
+        ..UNCHANGED
     };
     set_attributes(tree.as_fd(), &attributes, libc::AT_RECURSIVE)
 }
@@ -61,28 +56,31 @@ pub(crate) fn restrict(tree: &OwnedFd, access: Access) -> io::Result<()> {
 /// Sets or clears the read-only flag of a mount. Fails with `EBUSY` while a file is open for writing.
 pub(crate) fn set_read_only(mount: BorrowedFd<'_>, read_only: bool) -> io::Result<()> {
     let flag = libc::MOUNT_ATTR_RDONLY;
-    let (set, clear) = if read_only { (flag, 0) } else { (0, flag) };
-    set_attributes(mount, &MountAttributes { set, clear, ..MountAttributes::default() }, 0)
+    let (attr_set, attr_clr) = if read_only { (flag, 0) } else { (0, flag) };
+    set_attributes(mount, &libc::mount_attr { attr_set, attr_clr, ..UNCHANGED }, 0)
 }
 
 /// Sets the id map of a detached mount to that of a user namespace.
 pub(crate) fn set_id_map(mount: BorrowedFd<'_>, users: BorrowedFd<'_>) -> io::Result<()> {
-    let attributes = MountAttributes {
-        set: libc::MOUNT_ATTR_IDMAP,
-        user_namespace: users.as_raw_fd() as u64,
-        ..MountAttributes::default()
+    let attributes = libc::mount_attr {
+        attr_set: libc::MOUNT_ATTR_IDMAP,
+        userns_fd: users.as_raw_fd() as u64,
+        ..UNCHANGED
     };
     set_attributes(mount, &attributes, 0)
 }
 
-/// Returns whether `path` is on an overlay. Overlays cannot be id-mapped themselves; their layers are.
+/// Returns true if `path` is on an overlay. Overlays cannot be id-mapped themselves; their layers are.
 pub(crate) fn is_overlay(path: &Path) -> Result<bool> {
-    const OVERLAY: i64 = 0x794c_7630;
-    let found = rustix::fs::statfs(path).context(format!("look at {}", path.display()))?;
-    Ok(found.f_type as i64 == OVERLAY)
+    let found = rustix::fs::statfs(path).context(format!("stat the filesystem of {}", path.display()))?;
+    Ok(found.f_type as u32 == OVERLAYFS_SUPER_MAGIC)
 }
 
-fn set_attributes(mount: BorrowedFd<'_>, attributes: &MountAttributes, how: libc::c_int) -> io::Result<()> {
+fn set_attributes(
+    mount: BorrowedFd<'_>,
+    attributes: &libc::mount_attr,
+    flags: libc::c_int,
+) -> io::Result<()> {
     let empty = CString::default();
     // SAFETY: an open file descriptor, an empty string, and a structure of the given size.
     let result = unsafe {
@@ -90,9 +88,9 @@ fn set_attributes(mount: BorrowedFd<'_>, attributes: &MountAttributes, how: libc
             libc::SYS_mount_setattr,
             mount.as_raw_fd(),
             empty.as_ptr(),
-            libc::AT_EMPTY_PATH | how,
+            libc::AT_EMPTY_PATH | flags,
             std::ptr::from_ref(attributes),
-            size_of::<MountAttributes>(),
+            size_of::<libc::mount_attr>(),
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

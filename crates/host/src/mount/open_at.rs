@@ -31,7 +31,7 @@ pub(crate) fn attributes(file: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>
     for name in names[..length].split(|byte| *byte == 0).filter(|name| name.starts_with(b"user.")) {
         let mut value = vec![0; 64 << 10];
         match fgetxattr(file, name, &mut value[..]) {
-            // Removed meanwhile.
+            // Concurrently removed.
             Err(Errno::NODATA) => {}
             length => {
                 value.truncate(length.context(action)?);

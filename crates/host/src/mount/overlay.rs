@@ -1,7 +1,8 @@
 //! Overlays: directories of read-only layers with a writable one on top.
 //!
-//! Root mounts them in this process. For an ordinary user a helper does it in the namespaces of the holder,
-//! where he has capabilities over his files. Paths are absolute, and the same in both.
+//! Root mounts them in this process. For an ordinary user a helper mounts them in the namespaces of the
+//! namespace holder, where the user has capabilities over their own files. Paths are absolute, and the same
+//! in both.
 //!
 //! Mounts have no devices and no set-user-ID programs, and are private. The caller must not mount an upper
 //! directory twice at a time.
@@ -21,106 +22,106 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Context as _, HostError, Result};
 use crate::mount::remove_tree;
-use crate::namespace::holder::Holder;
+use crate::namespace::holder::NamespaceHolder;
 use crate::namespace::{enter, id_map};
 pub use config::{LAYERS_MAX, Overlay, Xattrs};
 use task::OverlayTask;
 
 /// Returns the attributes that overlays of this holder use. Root of another user namespace than the initial
 /// one, such as that of a container, may not write trusted ones.
-pub fn xattrs(holder: &Holder) -> Xattrs {
+pub fn xattrs(holder: &NamespaceHolder) -> Xattrs {
     match holder {
-        Holder::Machine if id_map::is_initial_user_namespace() => Xattrs::Trusted,
-        Holder::Machine | Holder::Process(_) => Xattrs::User,
+        NamespaceHolder::Machine if id_map::is_initial_user_namespace() => Xattrs::Trusted,
+        NamespaceHolder::Machine | NamespaceHolder::Process(_) => Xattrs::User,
     }
 }
 
 /// Mounts an overlay. Fails with `EBUSY` ([`HostError::os_error`]) if something is mounted there.
-pub fn mount(holder: &Holder, overlay: &Overlay<'_>) -> Result<()> {
+pub fn mount(holder: &NamespaceHolder, overlay: &Overlay<'_>) -> Result<()> {
     match holder {
-        Holder::Machine => local::mount(xattrs(holder), overlay),
-        Holder::Process(_) => task::call(&OverlayTask::mount(holder, overlay)).map(drop),
+        NamespaceHolder::Machine => local::mount(xattrs(holder), overlay),
+        NamespaceHolder::Process(_) => task::call(&OverlayTask::mount(holder, overlay)).map(drop),
     }
 }
 
-/// Replaces what is mounted at the mount point. A process that opens a path below meanwhile sees the old or
-/// the new files; before Linux 6.7 the directory is briefly empty. Processes keep what they have open in the
-/// old one, and their working directory. On failure nothing is replaced.
-pub fn replace(holder: &Holder, overlay: &Overlay<'_>) -> Result<()> {
+/// Replaces the mount at the mount point. A process that concurrently opens a path below sees the old or the
+/// new files; before Linux 6.7 the directory is briefly empty. Processes keep their open files and working
+/// directories in the old mount. On failure nothing is replaced.
+pub fn replace(holder: &NamespaceHolder, overlay: &Overlay<'_>) -> Result<()> {
     match holder {
-        Holder::Machine => local::replace(xattrs(holder), overlay),
-        Holder::Process(_) => task::call(&OverlayTask::replace(holder, overlay)).map(drop),
+        NamespaceHolder::Machine => local::replace(xattrs(holder), overlay),
+        NamespaceHolder::Process(_) => task::call(&OverlayTask::replace(holder, overlay)).map(drop),
     }
 }
 
-/// Detaches all mounts at a path, even if they are in use: processes keep what they have open. Returns false
-/// if there is none.
-pub fn unmount(holder: &Holder, at: &Path) -> Result<bool> {
+/// Detaches all mounts at a path, even if they are in use: processes keep their open files. Returns false if
+/// there is no mount.
+pub fn unmount(holder: &NamespaceHolder, at: &Path) -> Result<bool> {
     match holder {
-        Holder::Machine => local::unmount(at),
-        Holder::Process(_) => task::call(&OverlayTask::unmount(holder, at)),
+        NamespaceHolder::Machine => local::unmount(at),
+        NamespaceHolder::Process(_) => task::call(&OverlayTask::unmount(holder, at)),
     }
 }
 
-/// Detaches all mounts at a path like [`unmount`], for good: the upper directory must not be mounted again.
-/// When an overlay ends, the kernel syncs the whole filesystem of the upper directory; as root this function
-/// does not wait for that.
-pub fn abandon(holder: &Holder, at: &Path) -> Result<bool> {
+/// Detaches all mounts at a path like [`unmount`]. The upper directory must not be mounted again. When an
+/// overlay ends, the kernel syncs the whole filesystem of the upper directory; as root this function does not
+/// wait for that.
+pub fn abandon(holder: &NamespaceHolder, at: &Path) -> Result<bool> {
     match holder {
-        Holder::Machine => local::abandon(at),
-        Holder::Process(_) => unmount(holder, at),
+        NamespaceHolder::Machine => local::abandon(at),
+        NamespaceHolder::Process(_) => unmount(holder, at),
     }
 }
 
-/// Returns the mount points below a directory, itself not included.
-pub fn mounted(holder: &Holder, below: &Path) -> Result<Vec<PathBuf>> {
+/// Returns the mount points below a directory, without the directory itself.
+pub fn mounted(holder: &NamespaceHolder, below: &Path) -> Result<Vec<PathBuf>> {
     let below = match fs::canonicalize(below) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        found => found.context(format!("look at {}", below.display()))?,
+        found => found.context(format!("stat {}", below.display()))?,
     };
     match holder {
-        Holder::Machine => local::mounted(Path::new("/proc/thread-self/mountinfo"), &below),
-        Holder::Process(held) => {
-            // While it is open, the PID is not reused.
-            let _process = held.pidfd().ok_or_else(HostError::holder_gone)?;
-            local::mounted(&PathBuf::from(format!("/proc/{}/mountinfo", held.pid())), &below)
+        NamespaceHolder::Machine => local::mounted(Path::new("/proc/thread-self/mountinfo"), &below),
+        NamespaceHolder::Process(process) => {
+            // The PID is not reused while this descriptor is open.
+            let _pidfd = process.pidfd().ok_or_else(HostError::holder_gone)?;
+            local::mounted(&PathBuf::from(format!("/proc/{}/mountinfo", process.pid())), &below)
         }
     }
 }
 
 /// Returns whether the filesystem at a path responds. A FUSE filesystem whose daemon has died does not.
-pub fn is_responding(holder: &Holder, path: &Path) -> Result<bool> {
+pub fn is_responding(holder: &NamespaceHolder, path: &Path) -> Result<bool> {
     match holder {
-        Holder::Machine => local::is_responding(path),
-        Holder::Process(_) => task::call(&OverlayTask::is_responding(holder, path)),
+        NamespaceHolder::Machine => local::is_responding(path),
+        NamespaceHolder::Process(_) => task::call(&OverlayTask::is_responding(holder, path)),
     }
 }
 
 /// Tries all operations in a temporary directory below `directory`. The error names the missing feature.
-pub fn probe(holder: &Holder, directory: &Path) -> Result<()> {
+pub fn probe(holder: &NamespaceHolder, directory: &Path) -> Result<()> {
     let tried = match holder {
-        Holder::Machine => probe::run(xattrs(holder), directory, None),
-        Holder::Process(_) => task::call(&OverlayTask::probe(holder, directory)).map(drop),
+        NamespaceHolder::Machine => probe::run(xattrs(holder), directory, None),
+        NamespaceHolder::Process(_) => task::call(&OverlayTask::probe(holder, directory)).map(drop),
     };
     tried.map_err(|error| HostError::NoOverlay { directory: directory.to_owned(), reason: error.to_string() })
 }
 
-/// Tries the same with layers that are id-mapped to a user.
+/// Tries all operations like [`probe`], with layers that are id-mapped to a UID.
 pub(crate) fn probe_idmapped(directory: &Path, user: u32) -> Result<()> {
-    probe::run(xattrs(&Holder::Machine), directory, Some(user))
+    probe::run(xattrs(&NamespaceHolder::Machine), directory, Some(user))
 }
 
 /// Removes a file or a directory and all below, with the capabilities of the holder. Symlinks are not
 /// followed. Fails at a mount point. Succeeds if there is nothing.
-pub fn remove_tree(holder: &Holder, path: &Path) -> Result<()> {
+pub fn remove_tree(holder: &NamespaceHolder, path: &Path) -> Result<()> {
     match holder {
-        Holder::Machine => remove_tree::remove_tree(path),
-        Holder::Process(_) => task::call(&OverlayTask::remove(holder, path)).map(drop),
+        NamespaceHolder::Machine => remove_tree::remove_tree(path),
+        NamespaceHolder::Process(_) => task::call(&OverlayTask::remove(holder, path)).map(drop),
     }
 }
 
 /// Builds a command that runs `program` in the namespaces of the holder, with its capabilities. The program
 /// outlives this process.
-pub fn command(holder: &Holder, program: &OsStr) -> std::process::Command {
+pub fn command(holder: &NamespaceHolder, program: &OsStr) -> std::process::Command {
     enter::command(holder, program)
 }

@@ -1,8 +1,8 @@
-//! Opening files with the capabilities of a holder.
+//! Opening files with the capabilities of a namespace holder.
 //!
-//! In the namespaces of his holder an ordinary user has root's capabilities over his own files, and can open
-//! them whatever their mode. One helper serves all requests; a helper per file would take longer than reading
-//! the files.
+//! In the namespaces of a namespace holder an ordinary user has root's capabilities over their own files, and
+//! can open them regardless of their mode. One helper serves all requests; a helper per file would take
+//! longer than reading the files.
 
 use std::ffi::{CStr, CString};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -24,9 +24,9 @@ use crate::helper::client::{self, PendingReply};
 use crate::helper::error::{HelperError, HostErrorKind};
 use crate::helper::protocol::Task;
 use crate::mount::open_at::{attributes, open};
-use crate::namespace::holder::Holder;
+use crate::namespace::holder::NamespaceHolder;
 
-/// Maximum size of a message: a name of 255 bytes as JSON, and numbers.
+/// Maximum size of a message in bytes: a name of 255 bytes as JSON, and numbers.
 const MESSAGE_MAX: usize = 8 << 10;
 
 /// Request, sent with a file descriptor.
@@ -42,7 +42,7 @@ type Reply = std::result::Result<(), HelperError>;
 /// Access to files with the capabilities of a holder.
 #[derive(Debug)]
 pub struct PrivilegedFiles {
-    holder: Holder,
+    holder: NamespaceHolder,
     connection: Mutex<Option<Connection>>,
 }
 
@@ -55,7 +55,7 @@ struct Connection {
 
 impl PrivilegedFiles {
     /// Returns the access of this holder. The helper is started when it is first needed.
-    pub fn of(holder: &Holder) -> Self {
+    pub fn of(holder: &NamespaceHolder) -> Self {
         Self { holder: holder.clone(), connection: Mutex::default() }
     }
 
@@ -64,8 +64,8 @@ impl PrivilegedFiles {
     /// visible through a directory that was opened outside.
     pub fn open(&self, directory: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<OwnedFd> {
         match self.holder {
-            Holder::Machine => open(directory, name, flags),
-            Holder::Process(_) => self
+            NamespaceHolder::Machine => open(directory, name, flags),
+            NamespaceHolder::Process(_) => self
                 .request(&Request::Open { name: name.to_bytes().to_vec(), flags: flags.bits() }, directory),
         }
     }
@@ -74,8 +74,8 @@ impl PrivilegedFiles {
     /// the permission to read them again, even for an open file.
     pub fn attributes(&self, file: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         match self.holder {
-            Holder::Machine => attributes(file),
-            Holder::Process(_) => {
+            NamespaceHolder::Machine => attributes(file),
+            NamespaceHolder::Process(_) => {
                 let encoded = std::fs::File::from(self.request(&Request::Attributes, file)?);
                 serde_json::from_reader(encoded).map_err(io::Error::from).context("read attributes")
             }
@@ -92,23 +92,25 @@ impl PrivilegedFiles {
         match receive::<Reply>(open.socket.as_fd()).context("wait for a file")? {
             None => {
                 open.helper.wait()?;
-                Err(HostError::of_kind(HostErrorKind::Protocol, "the helper ended"))
+                Err(HostError::of_kind(HostErrorKind::Protocol, "the helper exited"))
             }
             Some((reply, descriptor)) => {
                 *connection = Some(open);
                 reply.map_err(HostError::Helper)?;
-                descriptor.ok_or_else(|| HostError::other("nothing was opened"))
+                descriptor.ok_or_else(|| {
+                    HostError::of_kind(HostErrorKind::Protocol, "the helper sent no file descriptor")
+                })
             }
         }
     }
 }
 
 impl Connection {
-    fn open(holder: &Holder) -> Result<Self> {
-        let (socket, theirs) =
+    fn open(holder: &NamespaceHolder) -> Result<Self> {
+        let (socket, helper_socket) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .context("make a socket")?;
-        let helper = client::start(&ServeFilesTask { holder: holder.clone() }, &[theirs.as_fd()])?;
+                .context("create a socket")?;
+        let helper = client::start(&ServeFilesTask { holder: holder.clone() }, &[helper_socket.as_fd()])?;
         Ok(Self { socket, helper })
     }
 }
@@ -116,7 +118,7 @@ impl Connection {
 /// Opens files with the capabilities of a holder until the other end of its socket is closed.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ServeFilesTask {
-    holder: Holder,
+    holder: NamespaceHolder,
 }
 
 impl Task for ServeFilesTask {
@@ -128,26 +130,26 @@ impl Task for ServeFilesTask {
     }
 }
 
-fn serve(holder: &Holder, fds: &[OwnedFd]) -> Result<()> {
+fn serve(holder: &NamespaceHolder, fds: &[OwnedFd]) -> Result<()> {
     let [socket] = fds else {
-        return Err(HostError::other("nobody to open files for"));
+        return Err(HostError::other("the helper received no socket"));
     };
     holder.join()?;
     while let Some((request, descriptor)) = receive::<Request>(socket.as_fd()).context("wait for a name")? {
-        let got = descriptor
-            .ok_or_else(|| HostError::other("nothing to open it in"))
-            .and_then(|descriptor| get(&request, descriptor.as_fd()));
-        let (answer, got) = match got {
-            Ok(got) => (Ok(()), Some(got)),
+        let opened = descriptor
+            .ok_or_else(|| HostError::other("the request has no file descriptor"))
+            .and_then(|descriptor| handle(&request, descriptor.as_fd()));
+        let (reply, opened) = match opened {
+            Ok(opened) => (Ok(()), Some(opened)),
             Err(error) => (Err(error.into()), None),
         };
-        let got = got.as_ref().map(OwnedFd::as_fd);
-        send::<Reply>(socket.as_fd(), &answer, got).context("send an open file")?;
+        let opened = opened.as_ref().map(OwnedFd::as_fd);
+        send::<Reply>(socket.as_fd(), &reply, opened).context("send an open file")?;
     }
     Ok(())
 }
 
-fn get(request: &Request, descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
+fn handle(request: &Request, descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
     match request {
         Request::Open { name, flags } => {
             let name = CString::new(name.as_slice()).map_err(io::Error::from).context("open a name")?;
@@ -165,9 +167,9 @@ fn get(request: &Request, descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
     }
 }
 
-fn send<T: Serialize>(socket: BorrowedFd<'_>, what: &T, with: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    let text = serde_json::to_vec(what)?;
-    let rights: Vec<_> = with.into_iter().collect();
+fn send<T: Serialize>(socket: BorrowedFd<'_>, message: &T, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let text = serde_json::to_vec(message)?;
+    let rights: Vec<_> = fd.into_iter().collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !rights.is_empty() {

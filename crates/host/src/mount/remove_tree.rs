@@ -1,4 +1,5 @@
-//! Removing trees by file descriptors: of any depth, in linear time, and without following symlinks.
+//! Recursive removal of directories by file descriptor: of any depth, in linear time, and without following
+//! symlinks.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -12,15 +13,15 @@ use rustix::io::Errno;
 
 use crate::error::{Context as _, HostError, Result};
 
-/// Permissions of a directory whose owner may do everything.
+/// All permissions for the owner.
 const OWNER_ALL: Mode = Mode::RWXU;
 /// Maximum depth of the recursion. Deeper directories are moved to the top first.
 const DEPTH_MAX: usize = 64;
 /// Number of attempts to remove a directory in which other processes create files.
 const ATTEMPTS: usize = 100;
 
-/// Removes a file or a directory and all below. Symlinks are not followed. Fails at a mount point.
-/// Directories without permissions for their owner are made accessible. Succeeds if there is nothing.
+/// Removes a file, or a directory recursively. Symlinks are not followed. Fails at a mount point. Directories
+/// without permissions for their owner are made accessible. Succeeds if `path` does not exist.
 pub(crate) fn remove_tree(path: &Path) -> Result<()> {
     let action = || format!("remove {}", path.display());
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -43,9 +44,9 @@ pub(crate) fn remove_tree(path: &Path) -> Result<()> {
 type Failed = (CString, Errno);
 
 struct Removal {
-    /// The directory that is removed.
+    /// Directory to remove.
     top: Option<OwnedFd>,
-    /// Number of directories that were moved to it.
+    /// Number of deep directories that were moved into it.
     hoisted: usize,
 }
 
@@ -59,7 +60,7 @@ impl Removal {
     ) -> std::result::Result<(), Failed> {
         match unlinkat(parent, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
-            // `EPERM` is the error of POSIX for a directory.
+            // POSIX specifies `EPERM` for directories, Linux returns `EISDIR`.
             Err(Errno::ISDIR | Errno::PERM) => self.remove_directory(parent, name, depth),
             Err(errno) => Err((name.to_owned(), errno)),
         }
@@ -85,13 +86,13 @@ impl Removal {
         if depth == 0 {
             self.top = Some(rustix::io::fcntl_dupfd_cloexec(&directory, 3).map_err(failed)?);
         }
-        let (mut attempts, mut opened) = (ATTEMPTS, false);
+        let (mut attempts, mut is_chmodded) = (ATTEMPTS, false);
         loop {
             let before = self.hoisted;
             match self.empty(directory.as_fd(), name, depth) {
                 // The owner may not modify the directory, but may change its mode.
-                Err((_, Errno::ACCESS)) if !opened => {
-                    opened = true;
+                Err((_, Errno::ACCESS)) if !is_chmodded => {
+                    is_chmodded = true;
                     fchmod(&directory, OWNER_ALL).map_err(failed)?;
                     continue;
                 }
@@ -102,7 +103,7 @@ impl Removal {
             match unlinkat(parent, name, AtFlags::REMOVEDIR) {
                 Ok(()) | Err(Errno::NOENT) => return Ok(()),
                 Err(Errno::NOTEMPTY | Errno::EXIST) if self.hoisted > before => {}
-                // Another process still creates files there.
+                // Another process is creating files in it.
                 Err(Errno::NOTEMPTY | Errno::EXIST) if attempts > 0 => attempts -= 1,
                 Err(errno) => return Err(failed(errno)),
             }
@@ -132,18 +133,18 @@ impl Removal {
         Ok(())
     }
 
-    /// Moves a directory to the top, to be removed from there.
+    /// Moves a directory to the top, where it is removed later. Returns false if there is no top directory.
     fn hoist(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<bool> {
         let Some(top) = &self.top else { return Ok(false) };
-        let mut opened = false;
+        let mut is_chmodded = false;
         loop {
             self.hoisted += 1;
             let new = format!("workspace-removal-{}", self.hoisted);
             match renameat(parent, name, top, new) {
                 Ok(()) => return Ok(true),
                 // Moving a directory changes its entry `..`.
-                Err(Errno::ACCESS) if !opened => {
-                    opened = true;
+                Err(Errno::ACCESS) if !is_chmodded => {
+                    is_chmodded = true;
                     add_owner_permissions(parent, name)?;
                 }
                 // The name is taken.
@@ -154,11 +155,11 @@ impl Removal {
     }
 }
 
-/// Resolution flags: neither mount points nor symlinks are crossed.
+/// Resolution flags that reject mount points and symlinks.
 const RESOLVE: ResolveFlags =
     ResolveFlags::NO_XDEV.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::BENEATH);
 
-/// Opens a directory that is no mount point. If its owner has no permissions, they are added first.
+/// Opens a directory that is not a mount point. If its owner has no permissions, they are added first.
 fn open_directory(parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = || openat2(parent, name, flags, Mode::empty(), RESOLVE);
@@ -173,8 +174,8 @@ fn open_directory(parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<Own
 /// Gives the owner of a directory all permissions, by descriptor, because the name may have become a symlink.
 fn add_owner_permissions(parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let closed = openat2(parent, name, flags, Mode::empty(), RESOLVE)?;
-    chmod(format!("/proc/self/fd/{}", closed.as_raw_fd()), OWNER_ALL)
+    let directory = openat2(parent, name, flags, Mode::empty(), RESOLVE)?;
+    chmod(format!("/proc/self/fd/{}", directory.as_raw_fd()), OWNER_ALL)
 }
 
 #[cfg(test)]

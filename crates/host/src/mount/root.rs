@@ -41,7 +41,7 @@ pub const ETC: [&str; 7] = [
     "ssl/certs",
     "ssl/openssl.cnf",
 ];
-/// Directories that are mount points, or in which something is created.
+/// Directories that are mount points, or that get files.
 const DIRECTORIES: [&str; 8] = ["dev", "etc/ssl", "home/sandbox", "proc", "run", "sys", "tmp", "var/tmp"];
 const DEVICES: [&str; 6] = ["full", "null", "random", "tty", "urandom", "zero"];
 /// Parts of `/proc` and `/sys` that reveal the host.
@@ -59,7 +59,7 @@ pub const HIDDEN: [&str; 11] = [
     "sys/firmware",
 ];
 /// Parts of `/proc` that are read-only.
-pub const FIXED: [&str; 5] = ["proc/bus", "proc/fs", "proc/irq", "proc/sys", "proc/sysrq-trigger"];
+pub const READ_ONLY: [&str; 5] = ["proc/bus", "proc/fs", "proc/irq", "proc/sys", "proc/sysrq-trigger"];
 
 /// Temporary mount point of the tmpfs while its directories are bound; `/proc` is mounted there later.
 const TMPFS: &str = "proc";
@@ -80,7 +80,7 @@ const TMPFS_DIRS: [TmpfsDir; 5] = [
     TmpfsDir { name: "var-tmp", path: "var/tmp", mode: 0o1777, access: Access::Write },
     TmpfsDir { name: "run", path: "run", mode: 0o755, access: Access::Write },
     TmpfsDir { name: "home", path: "home/sandbox", mode: 0o755, access: Access::Write },
-    TmpfsDir { name: "shm", path: "dev/shm", mode: 0o1777, access: Access::Data },
+    TmpfsDir { name: "shm", path: "dev/shm", mode: 0o1777, access: Access::WriteNoExec },
 ];
 
 /// Root filesystem to build.
@@ -152,7 +152,7 @@ impl Root<'_> {
         mount(c"overlay", NEW_ROOT, c"overlay", flags, Some(options.as_c_str())).context("mount the template")
     }
 
-    /// Creates below `at` what every root has.
+    /// Creates the directories and files below `at` that every root has.
     fn skeleton(&self, at: &Path) -> Result<()> {
         for directory in DIRECTORIES {
             create_dir(&at.join(directory))?;
@@ -173,7 +173,7 @@ impl Root<'_> {
         format!("sandbox:x:{}:\n", self.group)
     }
 
-    /// Adds the sandbox user to a file of the template, unless its id is there.
+    /// Adds the sandbox user to a file of the template, unless the file has its UID.
     fn add_user(&self, template: BorrowedFd<'_>, file: &str, upper: &Path, line: &str) -> Result<()> {
         let mut text = read_template_file(template, file).context(format!("read {file} of the template"))?;
         let id = self.user.to_string();
@@ -302,7 +302,7 @@ pub(crate) fn in_new_root(path: impl AsRef<Path>) -> PathBuf {
 }
 
 pub(crate) fn create_dir(path: &Path) -> Result<()> {
-    fs::create_dir_all(path).context(format!("make {}", path.display()))
+    fs::create_dir_all(path).context(format!("create {}", path.display()))
 }
 
 pub(crate) fn mount_tmpfs(path: impl AsRef<Path>, options: &str, more: MountFlags) -> Result<()> {
@@ -324,7 +324,7 @@ pub(crate) fn mount_kernel_filesystems(memory: Option<u64>) -> Result<()> {
     mount(c"proc", in_new_root("proc"), c"proc", flags, None).context("mount proc")?;
     sysctl_limits::set(&in_new_root("proc/sys"), memory)?;
     mount(c"sysfs", in_new_root("sys"), c"sysfs", flags | MountFlags::RDONLY, None).context("mount sysfs")?;
-    for name in FIXED.iter().map(in_new_root).filter(|path| path.exists()) {
+    for name in READ_ONLY.iter().map(in_new_root).filter(|path| path.exists()) {
         bind(&name, &name, Access::Read)?;
     }
     protect_attributes()?;
@@ -353,9 +353,9 @@ fn protect_attributes() -> Result<()> {
         let entry = entry.context("list proc")?;
         let name = entry.file_name();
         let is_process = name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
-        let is_fixed = FIXED.iter().any(|fixed| Path::new(fixed) == Path::new("proc").join(&name));
-        // A process may have ended meanwhile.
-        if is_process || is_fixed || entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
+        let is_read_only = READ_ONLY.iter().any(|path| Path::new(path) == Path::new("proc").join(&name));
+        // A process may have exited.
+        if is_process || is_read_only || entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
             continue;
         }
         bind(&entry.path(), &entry.path(), Access::Read)?;

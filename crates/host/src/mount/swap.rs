@@ -5,14 +5,15 @@
 //! the old one to the root of the new one. After that the old one is on top, and is detached. Other processes
 //! see either the old or the new one.
 //!
-//! Processes with a working directory further down, an open file or a mapping in the old one keep it
-//! ([`workspace_users`](crate::workspace_users) lists them); it exists as long as they do.
+//! Processes with a working directory further down, an open file or a mapping in the old workspace keep it
+//! ([`workspace_processes`](crate::workspace_processes) lists them). It exists as long as they do.
 //!
-//! A helper that is killed leaves two mounts on top of each other. Before the exchange the upper one is the
-//! new one, afterwards it is the old one, so in both cases detaching the upper one is right: [`settle`].
+//! A helper that is killed leaves two mounts on top of each other. Before the exchange the upper mount is the
+//! new workspace, afterwards it is the old one. In both cases detaching the upper mount settles the swap:
+//! [`settle`].
 //!
 //! A helper has a deadline. It checks the time before each visible step, and the kernel kills it at the
-//! deadline, so that nothing is replaced after the server has given up.
+//! deadline, so that nothing is replaced after the timeout of the server.
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -30,28 +31,28 @@ use crate::helper::protocol::Task;
 use crate::mount::attach::{enter, is_mounted, lock};
 use crate::mount::mounts;
 use crate::mount::workspace::{chown_to_sandbox, clone_workspace};
-use crate::namespace::holder::Holder;
+use crate::namespace::holder::NamespaceHolder;
 use crate::process::Process;
+use crate::sandbox::dedicated_uids;
 use crate::sandbox::layout::WORKSPACE;
-use crate::sandbox::own_users;
 
-/// Time that the kernel may take to close the files of processes that have just ended. They are not listed in
-/// `/proc` any more by then.
+/// Timeout for the kernel to close the files of processes that have just exited. They are no longer listed in
+/// `/proc` by then.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 const CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// Time in which a helper succeeds, or has changed nothing. Two of them in sequence end before the server
-/// gives up.
+/// Time in which a helper succeeds, or has changed nothing. It is less than half of the timeout of the
+/// server, so that two helpers can run in sequence.
 const SWAP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Parameters of a swap, and of settling one.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
-    holder: Holder,
+    holder: NamespaceHolder,
     process: Process,
     workspace: PathBuf,
-    /// UID of the sandbox on the host, if it has one of its own.
+    /// Dedicated host UID of the sandbox, if it has one.
     user: Option<u32>,
-    /// Time of the monotonic clock after which nothing may be changed: the server has given up by then.
+    /// Time of the monotonic clock after which nothing may be changed.
     deadline: Duration,
     /// Step after which the helper kills itself; for tests.
     killed_after: Option<SwapStep>,
@@ -71,30 +72,35 @@ pub enum SwapStep {
 
 /// Replaces the workspace of a sandbox, and makes the sandbox user the owner of the new one. `process` is its
 /// first process.
-pub fn swap(holder: &Holder, process: &Process, workspace: &Path) -> Result<()> {
-    let user = own_users::of(process)?;
+pub fn swap(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Result<()> {
+    let user = dedicated_uids::uid_of(process)?;
     chown_to_sandbox(holder, workspace, user)?;
     replace(holder, process, workspace, user)
 }
 
-/// Replaces the workspace of a sandbox by one that its user owns already.
-pub fn swap_preowned(holder: &Holder, process: &Process, workspace: &Path) -> Result<()> {
+/// Replaces the workspace of a sandbox by one whose files the sandbox user already owns: the owner is not
+/// changed, and the mount not id-mapped.
+pub fn swap_without_chown(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Result<()> {
     replace(holder, process, workspace, None)
 }
 
-/// Returns whether `workspace` is the workspace of a sandbox, after a [`swap`] with unknown outcome. Finishes
-/// or reverts what a killed helper left behind.
-pub fn settle_swap(holder: &Holder, process: &Process, workspace: &Path) -> Result<bool> {
-    let user = own_users::of(process)?;
+/// Finishes or reverts a [`swap`] whose helper may have been killed. Returns true if `workspace` is the
+/// workspace of the sandbox afterwards.
+pub fn settle_swap(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Result<bool> {
+    let user = dedicated_uids::uid_of(process)?;
     client::call(&SettleSwapTask(Request::new(holder, process, workspace, user)), &[])
 }
 
-/// Does the same as [`settle_swap`] after a [`swap_preowned`].
-pub fn settle_swap_preowned(holder: &Holder, process: &Process, workspace: &Path) -> Result<bool> {
+/// Settles a [`swap_without_chown`], as [`settle_swap`] does for [`swap`].
+pub fn settle_swap_without_chown(
+    holder: &NamespaceHolder,
+    process: &Process,
+    workspace: &Path,
+) -> Result<bool> {
     client::call(&SettleSwapTask(Request::new(holder, process, workspace, None)), &[])
 }
 
-fn replace(holder: &Holder, process: &Process, workspace: &Path, user: Option<u32>) -> Result<()> {
+fn replace(holder: &NamespaceHolder, process: &Process, workspace: &Path, user: Option<u32>) -> Result<()> {
     let task = SwapTask(Request::new(holder, process, workspace, user));
     let Err(error) = client::call(&task, &[]) else { return Ok(()) };
     // The helper has reverted what it did, unless it was killed.
@@ -107,20 +113,25 @@ fn replace(holder: &Holder, process: &Process, workspace: &Path, user: Option<u3
 
 /// Starts a swap with a helper that kills itself after a step.
 #[doc(hidden)]
-pub fn swap_killed(holder: &Holder, process: &Process, workspace: &Path, after: SwapStep) -> Result<()> {
-    let request = Request::new(holder, process, workspace, own_users::of(process)?);
+pub fn swap_killed(
+    holder: &NamespaceHolder,
+    process: &Process,
+    workspace: &Path,
+    after: SwapStep,
+) -> Result<()> {
+    let request = Request::new(holder, process, workspace, dedicated_uids::uid_of(process)?);
     client::call(&SwapTask(Request { killed_after: Some(after), ..request }), &[])
 }
 
 /// Starts a swap with a time limit, with a helper that hangs after a step.
 #[doc(hidden)]
 pub fn swap_stalled(
-    holder: &Holder,
+    holder: &NamespaceHolder,
     process: &Process,
     workspace: &Path,
     (limit, after): (Duration, Option<SwapStep>),
 ) -> Result<()> {
-    let request = Request::new(holder, process, workspace, own_users::of(process)?);
+    let request = Request::new(holder, process, workspace, dedicated_uids::uid_of(process)?);
     let request = Request { deadline: monotonic() + limit, stalled_after: after, ..request };
     client::call(&SwapTask(request), &[])
 }
@@ -131,7 +142,7 @@ fn monotonic() -> Duration {
 }
 
 impl Request {
-    fn new(holder: &Holder, process: &Process, workspace: &Path, user: Option<u32>) -> Self {
+    fn new(holder: &NamespaceHolder, process: &Process, workspace: &Path, user: Option<u32>) -> Self {
         let (holder, process, workspace) = (holder.clone(), process.clone(), workspace.to_owned());
         let deadline = monotonic() + SWAP_TIMEOUT;
         Self { holder, process, workspace, user, deadline, killed_after: None, stalled_after: None }
@@ -142,16 +153,16 @@ impl Request {
         if monotonic() < self.deadline {
             return Ok(());
         }
-        Err(HostError::of_kind(HostErrorKind::TimedOut, "it took too long, and was given up"))
+        Err(HostError::of_kind(HostErrorKind::TimedOut, "the swap timed out and changed nothing"))
     }
 
     /// Has the kernel kill this process at the deadline, even while it waits in a system call.
     fn kill_at_deadline(&self) -> Result<()> {
         self.check_deadline()?;
-        let left = self.deadline.saturating_sub(monotonic()).max(Duration::from_millis(1));
+        let remaining = self.deadline.saturating_sub(monotonic()).max(Duration::from_millis(1));
         let value = libc::timeval {
-            tv_sec: left.as_secs().try_into().unwrap_or(libc::time_t::MAX),
-            tv_usec: left.subsec_micros().into(),
+            tv_sec: remaining.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_usec: remaining.subsec_micros().into(),
         };
         let timer = libc::itimerval { it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 }, it_value: value };
         // SAFETY: the structure is only read, and nothing is written. The signal ends a process without a
@@ -208,7 +219,7 @@ fn run(request: &Request) -> Result<()> {
     request.after(SwapStep::Closed);
     let swapped = exchange(request, old.as_fd(), new.as_fd());
     if swapped.is_err() {
-        mounts::set_read_only(old.as_fd(), false).context(format!("open {WORKSPACE} again"))?;
+        mounts::set_read_only(old.as_fd(), false).context(format!("make {WORKSPACE} writable again"))?;
     }
     swapped
 }
@@ -236,11 +247,12 @@ fn enter_sandbox(request: &Request) -> Result<(OwnedFd, File)> {
 /// Finishes or reverts what a killed helper left behind. Returns whether the workspace is `new`.
 fn settle(new: BorrowedFd<'_>) -> Result<bool> {
     while workspace_mounts()? > 1 {
-        unmount(WORKSPACE, UnmountFlags::DETACH).context(format!("take away the upper {WORKSPACE}"))?;
+        unmount(WORKSPACE, UnmountFlags::DETACH)
+            .context(format!("detach the topmost mount at {WORKSPACE}"))?;
     }
-    let there = open_workspace()?;
-    mounts::set_read_only(there.as_fd(), false).context(format!("open {WORKSPACE} again"))?;
-    Ok(identity(there.as_fd())? == identity(new)?)
+    let current = open_workspace()?;
+    mounts::set_read_only(current.as_fd(), false).context(format!("make {WORKSPACE} writable again"))?;
+    Ok(identity(current.as_fd())? == identity(new)?)
 }
 
 /// Returns the number of mounts at the workspace, on top of each other.
@@ -252,7 +264,7 @@ fn workspace_mounts() -> Result<usize> {
 
 /// Returns device and inode of a directory.
 fn identity(directory: BorrowedFd<'_>) -> Result<(u64, u64)> {
-    let stat = rustix::fs::fstat(directory).context(format!("look at {WORKSPACE}"))?;
+    let stat = rustix::fs::fstat(directory).context(format!("stat {WORKSPACE}"))?;
     Ok((stat.st_dev, stat.st_ino))
 }
 
@@ -274,11 +286,11 @@ fn make_read_only() -> Result<OwnedFd> {
     }
     match closed {
         Err(error) if is_busy(&error) => Err(HostError::other(
-            "a file of the workspace is open for writing where nobody can see it: sent through a socket, for \
-             instance, and not received"
+            "a file of the workspace is open for writing in no visible process; for example, its descriptor was sent \
+             over a socket and not received"
                 .to_owned(),
         )),
-        done => done.context(format!("close {WORKSPACE}")).map(|()| old),
+        closed => closed.context(format!("make {WORKSPACE} read-only")).map(|()| old),
     }
 }
 
@@ -301,15 +313,15 @@ fn exchange(request: &Request, old: BorrowedFd<'_>, new: BorrowedFd<'_>) -> Resu
 
 /// Exchanges two mounts, the new one on top of the old one. Leaves the root of this process in the workspace.
 fn pivot(old: BorrowedFd<'_>, new: BorrowedFd<'_>) -> Result<()> {
-    let go = |to| rustix::process::fchdir(to).context(format!("go to {WORKSPACE}"));
-    go(old)?;
+    let enter = |directory| rustix::process::fchdir(directory).context(format!("enter {WORKSPACE}"));
+    enter(old)?;
     rustix::process::chroot(".").context(format!("make {WORKSPACE} the root of a helper"))?;
-    go(new)?;
+    enter(new)?;
     rustix::process::pivot_root(".", ".").context(format!("replace {WORKSPACE}"))
 }
 
 /// Detaches the topmost mount, given its root.
 fn detach(mount: BorrowedFd<'_>) -> Result<()> {
-    rustix::process::fchdir(mount).context(format!("go to {WORKSPACE}"))?;
-    unmount(".", UnmountFlags::DETACH).context(format!("take away the upper {WORKSPACE}"))
+    rustix::process::fchdir(mount).context(format!("enter {WORKSPACE}"))?;
+    unmount(".", UnmountFlags::DETACH).context(format!("detach the topmost mount at {WORKSPACE}"))
 }

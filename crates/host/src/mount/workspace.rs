@@ -6,12 +6,12 @@ use std::path::Path;
 use crate::error::{Context as _, Result};
 use crate::mount::idmap::IdMap;
 use crate::mount::mounts::{self, Access};
-use crate::namespace::holder::Holder;
+use crate::namespace::holder::NamespaceHolder;
 use crate::namespace::sandbox_ids::owner;
 
 /// Makes the sandbox user the owner of a workspace. `user` is the UID of the sandbox on the host, if it has
 /// one of its own. Does nothing without root: then the current user is the sandbox user.
-pub(crate) fn chown_to_sandbox(holder: &Holder, workspace: &Path, user: Option<u32>) -> Result<()> {
+pub(crate) fn chown_to_sandbox(holder: &NamespaceHolder, workspace: &Path, user: Option<u32>) -> Result<()> {
     let own = user.filter(|_| mounts::is_overlay(workspace).unwrap_or(false));
     chown(own.map(|user| (user, user)).or_else(|| owner(holder)), workspace)
 }

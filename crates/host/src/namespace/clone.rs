@@ -1,8 +1,9 @@
-//! Child processes in new namespaces, made by a process with one thread.
+//! Child processes in new namespaces. The parent must have one thread.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 
+use linux_raw_sys::general::{CLONE_INTO_CGROUP, clone_args};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 
@@ -30,34 +31,14 @@ pub(crate) struct Parent {
     from: io::PipeReader,
 }
 
-/// Message: a step is done.
+/// Byte that reports a finished step.
 const STEP: u8 = 1;
-/// Message: a step failed. The error follows as JSON.
+/// Byte that reports a failed step. The error follows as JSON.
 const FAILED: u8 = 2;
 
 fn pipe() -> Result<(io::PipeReader, io::PipeWriter)> {
-    let (reader, writer): (OwnedFd, OwnedFd) = pipe_with(PipeFlags::CLOEXEC).context("make a pipe")?;
+    let (reader, writer): (OwnedFd, OwnedFd) = pipe_with(PipeFlags::CLOEXEC).context("create a pipe")?;
     Ok((reader.into(), writer.into()))
-}
-
-/// Flag of `clone3`: creates the child in a cgroup.
-const CLONE_INTO_CGROUP: u64 = 1 << 33;
-
-/// `struct clone_args`, up to the cgroup.
-#[repr(C)]
-#[derive(Default)]
-struct CloneArgs {
-    flags: u64,
-    pidfd: u64,
-    child_tid: u64,
-    parent_tid: u64,
-    exit_signal: u64,
-    stack: u64,
-    stack_size: u64,
-    tls: u64,
-    set_tid: u64,
-    set_tid_size: u64,
-    cgroup: u64,
 }
 
 /// Forks into new namespaces and, if given, into a cgroup of version 2.
@@ -70,14 +51,13 @@ unsafe fn clone(namespaces: libc::c_int, cgroup: Option<BorrowedFd<'_>>) -> libc
         // SAFETY: without a stack the child continues on a copy of this one.
         return unsafe { libc::syscall(libc::SYS_clone, namespaces | libc::SIGCHLD, 0, 0, 0, 0) };
     };
-    let arguments = CloneArgs {
-        flags: namespaces as u64 | CLONE_INTO_CGROUP,
-        exit_signal: libc::SIGCHLD as u64,
-        cgroup: cgroup.as_raw_fd() as u64,
-        ..CloneArgs::default()
-    };
-    // SAFETY: a structure of the given size that outlives the call; the stack as above.
-    unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<CloneArgs>()) }
+    // SAFETY: the structure consists of integers, for which zero is valid.
+    let mut arguments: clone_args = unsafe { std::mem::zeroed() };
+    arguments.flags = namespaces as u64 | CLONE_INTO_CGROUP;
+    arguments.exit_signal = libc::SIGCHLD as u64;
+    arguments.cgroup = cgroup.as_raw_fd() as u64;
+    // SAFETY: the structure has the given size and outlives the call; the stack is as above.
+    unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<clone_args>()) }
 }
 
 /// Spawns a child in new namespaces and, if given, in a cgroup. The child runs `work`, which returns only on
@@ -89,7 +69,7 @@ pub(crate) fn spawn(
 ) -> Result<Child> {
     let (from, to_parent) = pipe()?;
     let (from_parent, to) = pipe()?;
-    // SAFETY: helpers have one thread.
+    // SAFETY: this is called in helpers, which have one thread.
     match unsafe { clone(namespaces, cgroup) } {
         -1 => Err(explain_failure(io::Error::last_os_error())),
         0 => {
@@ -97,12 +77,12 @@ pub(crate) fn spawn(
             let mut parent = Parent { to: to_parent, from: from_parent };
             let error = work(&mut parent);
             parent.fail(&error.into());
-            // SAFETY: ends the process, without running exit handlers of the parent.
+            // SAFETY: exits the process without running exit handlers of the parent.
             unsafe { libc::_exit(1) }
         }
         pid => {
             let pid =
-                Pid::from_raw(pid as i32).ok_or_else(|| HostError::other("a child without a process"))?;
+                Pid::from_raw(pid as i32).ok_or_else(|| HostError::other("clone returned an invalid PID"))?;
             Ok(Child { pid, to, from })
         }
     }
@@ -111,10 +91,10 @@ pub(crate) fn spawn(
 /// `ENOSPC` of `clone` does not mean the disk, so it must not be reported as such.
 fn explain_failure(error: io::Error) -> HostError {
     if error.kind() == io::ErrorKind::StorageFull {
-        let text = "cannot make namespaces: there are as many as there may be (sysctl user.max_*_namespaces)";
+        let text = "cannot create namespaces: the limit is reached (sysctl user.max_*_namespaces)";
         return HostError::other(text);
     }
-    HostError::System { action: "make namespaces".to_owned(), source: error }
+    HostError::System { action: "create namespaces".to_owned(), source: error }
 }
 
 impl Parent {
@@ -135,14 +115,14 @@ impl Parent {
     }
 
     fn fail(&mut self, error: &HelperError) {
-        // The error can always be encoded. The parent may have ended; then nobody needs it.
+        // Encoding does not fail. The parent may have exited; then the error is not needed.
         let error = serde_json::to_vec(&error).unwrap_or_default();
         drop(self.to.write_all(&[FAILED]).and_then(|()| self.to.write_all(&error)));
     }
 }
 
 impl Child {
-    /// Waits for the next step of the child. Returns false if it executed another program or ended.
+    /// Waits for the next step of the child. Returns false if it executed another program or exited.
     pub(crate) fn wait(&mut self) -> Result<bool> {
         let mut step = [0];
         match self.from.read(&mut step).context("wait for the child")? {
@@ -156,12 +136,12 @@ impl Child {
         }
     }
 
-    /// Waits for the next step of the child, and fails if it ended instead.
+    /// Waits for the next step of the child. Fails if it exited instead.
     pub(crate) fn wait_ready(&mut self) -> Result<()> {
         if self.wait()? {
             Ok(())
         } else {
-            Err(HostError::of_kind(HostErrorKind::Protocol, "the child ended too early"))
+            Err(HostError::of_kind(HostErrorKind::Protocol, "the child exited unexpectedly"))
         }
     }
 
@@ -170,15 +150,15 @@ impl Child {
         self.to.write_all(&[STEP]).context("notify the child")
     }
 
-    /// Kills the child and waits for it. All processes of its PID namespace end with it.
+    /// Kills the child and waits for it. This kills all processes of its PID namespace.
     pub(crate) fn kill(&self) {
-        // It may have ended by itself.
+        // It may have exited by itself.
         let _ = rustix::process::kill_process(self.pid, rustix::process::Signal::KILL);
         let _ = rustix::process::waitpid(Some(self.pid), rustix::process::WaitOptions::empty());
     }
 }
 
-/// Returns the error of a child that was killed while it sent its own.
+/// Returns the error for a child that was killed while it sent an error.
 fn unreadable(error: &serde_json::Error) -> HostError {
-    HostError::of_kind(HostErrorKind::Protocol, format!("the child ended too early: {error}"))
+    HostError::of_kind(HostErrorKind::Protocol, format!("the child exited unexpectedly: {error}"))
 }

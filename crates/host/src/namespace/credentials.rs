@@ -2,6 +2,11 @@
 
 use std::fs;
 
+use linux_raw_sys::general::{
+    __user_cap_data_struct, __user_cap_header_struct, _LINUX_CAPABILITY_VERSION_3, CAP_CHOWN,
+    CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID, CAP_KILL, CAP_NET_ADMIN, CAP_SETGID, CAP_SETUID,
+};
+
 use crate::error::{Context as _, Result};
 use crate::process::kill_on_parent_exit;
 
@@ -12,31 +17,31 @@ pub(crate) fn become_root_inside() -> Result<()> {
     if done { Ok(()) } else { Err(std::io::Error::last_os_error()).context("become root of the namespace") }
 }
 
-/// `SECBIT_NO_SETUID_FIXUP`: keeps capabilities when the user changes.
-const SECBIT_NO_SETUID_FIXUP: libc::c_ulong = 1 << 2;
+/// Securebits under which a change of the user keeps capabilities.
+const KEEP_CAPABILITIES: libc::c_ulong = libc::SECBIT_NO_SETUID_FIXUP as libc::c_ulong;
 
 /// Calls `make` with `owner` as the effective user, so that a user namespace that it creates belongs to that
 /// user. The process keeps its capabilities, so that it may create namespaces where ordinary users may not.
 /// It must have one thread.
 pub(crate) fn with_owner<T>(owner: u32, make: impl FnOnce() -> Result<T>) -> Result<T> {
     let parent = rustix::process::getppid();
-    become_effective(owner, SECBIT_NO_SETUID_FIXUP)?;
+    become_effective(owner, KEEP_CAPABILITIES)?;
     let made = make();
     become_effective(0, 0)?;
     // Changing credentials resets the parent death signal.
     kill_on_parent_exit();
     if rustix::process::getppid() != parent {
-        return Err(crate::error::HostError::other("the server has ended"));
+        return Err(crate::error::HostError::other("the server has exited"));
     }
     made
 }
 
 fn become_effective(user: u32, securebits: libc::c_ulong) -> Result<()> {
-    let same = u32::MAX;
+    let unchanged = u32::MAX;
     // SAFETY: the calls take integers.
     let done = unsafe {
-        let first = libc::prctl(libc::PR_SET_SECUREBITS, securebits | SECBIT_NO_SETUID_FIXUP, 0, 0, 0);
-        let second = libc::setresuid(same, user, same);
+        let first = libc::prctl(libc::PR_SET_SECUREBITS, securebits | KEEP_CAPABILITIES, 0, 0, 0);
+        let second = libc::setresuid(unchanged, user, unchanged);
         let third = libc::prctl(libc::PR_SET_SECUREBITS, securebits, 0, 0, 0);
         first == 0 && second == 0 && third == 0
     };
@@ -59,7 +64,7 @@ pub(crate) fn drop_supplementary_groups() -> Result<()> {
     if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context("drop all groups") }
 }
 
-/// Becomes a user without capabilities, for good: `no_new_privs` is set.
+/// Becomes a user without capabilities, irrevocably: `no_new_privs` is set.
 pub(crate) fn become_user(user: u32, group: u32) -> Result<()> {
     // SAFETY: system calls that take integers, and structures that outlive the calls.
     unsafe {
@@ -82,19 +87,17 @@ pub(crate) fn become_user(user: u32, group: u32) -> Result<()> {
     }
 }
 
-/// `struct __user_cap_header_struct`.
-#[repr(C)]
-struct CapabilityHeader {
-    version: u32,
-    pid: i32,
-}
+/// Capabilities over files, users and processes that programs of root expect. In a user namespace they apply
+/// to no writable file of the host.
+const FILE_CAPABILITIES: u32 = 1 << CAP_CHOWN
+    | 1 << CAP_DAC_OVERRIDE
+    | 1 << CAP_FOWNER
+    | 1 << CAP_FSETID
+    | 1 << CAP_KILL
+    | 1 << CAP_SETGID
+    | 1 << CAP_SETUID;
 
-/// Capabilities over files, users and processes that programs of root expect: `CAP_CHOWN`,
-/// `CAP_DAC_OVERRIDE`, `CAP_FOWNER`, `CAP_FSETID`, `CAP_KILL`, `CAP_SETGID` and `CAP_SETUID`. In a user
-/// namespace they apply to nothing of the host that is writable.
-const FILE_CAPABILITIES: u32 = 0b1111_1011;
-
-/// Drops all capabilities except [`FILE_CAPABILITIES`], for good.
+/// Drops all capabilities except [`FILE_CAPABILITIES`], irrevocably.
 pub(crate) fn keep_file_capabilities() -> Result<()> {
     let check = |result: libc::c_int, action: &str| {
         if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context(action) }
@@ -116,10 +119,7 @@ pub(crate) fn keep_file_capabilities() -> Result<()> {
     }
 }
 
-/// `CAP_NET_ADMIN`.
-const NET_ADMIN: u32 = 1 << 12;
-
-/// Becomes `user`, if one is given, and drops all capabilities except `CAP_NET_ADMIN`, for good.
+/// Becomes `user`, if one is given, and drops all capabilities except `CAP_NET_ADMIN`, irrevocably.
 pub(crate) fn keep_net_admin(user: Option<u32>) -> Result<()> {
     let check = |result: libc::c_int, action: &str| {
         if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context(action) }
@@ -132,7 +132,7 @@ pub(crate) fn keep_net_admin(user: Option<u32>) -> Result<()> {
             check(libc::setresgid(user, user, user), "become the group of the network daemon")?;
             check(libc::setresuid(user, user, user), "become the user of the network daemon")?;
         }
-        check(set_capabilities(NET_ADMIN), "drop capabilities")?;
+        check(set_capabilities(1 << CAP_NET_ADMIN), "drop capabilities")?;
         check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs")
     }
 }
@@ -142,11 +142,12 @@ unsafe fn drop_capabilities() -> libc::c_int {
     unsafe { set_capabilities(0) }
 }
 
-/// Sets the effective and permitted capabilities to these of the first 32.
+/// Sets the effective and permitted capabilities. `kept` has a bit for each of the first 32.
 unsafe fn set_capabilities(kept: u32) -> libc::c_int {
-    let header = CapabilityHeader { version: 0x2008_0522, pid: 0 };
-    // Effective, permitted and inheritable.
-    let sets = [[kept, kept, 0], [0; 3]];
-    // SAFETY: the structures have the layout of the kernel's third version, and outlive the call.
+    let header = __user_cap_header_struct { version: _LINUX_CAPABILITY_VERSION_3, pid: 0 };
+    let set = |bits| __user_cap_data_struct { effective: bits, permitted: bits, inheritable: 0 };
+    // The second structure has the capabilities from 32 on.
+    let sets = [set(kept), set(0)];
+    // SAFETY: the structures have the layout of this version, and outlive the call.
     unsafe { libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) as libc::c_int }
 }

@@ -1,4 +1,5 @@
-//! Programs in the namespaces of a holder: this program, started again, joins them and executes the other.
+//! Programs in the namespaces of a holder: this program, started again, joins the namespaces and executes the
+//! other program.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt as _;
@@ -6,7 +7,7 @@ use std::process::{Command, ExitCode};
 
 use crate::error::{Context as _, HostError, Result};
 use crate::helper::protocol::SELF_EXEC_ARG;
-use crate::namespace::holder::Holder;
+use crate::namespace::holder::NamespaceHolder;
 use crate::process::Process;
 use crate::resources::limits;
 
@@ -14,12 +15,12 @@ use crate::resources::limits;
 pub(crate) const ENTER_ARG: &str = "enter";
 
 /// Builds a command that runs `program` in the namespaces of `holder`.
-pub(crate) fn command(holder: &Holder, program: &OsStr) -> Command {
+pub(crate) fn command(holder: &NamespaceHolder, program: &OsStr) -> Command {
     let mut command = match holder {
-        Holder::Machine => Command::new(program),
-        Holder::Process(held) => {
+        NamespaceHolder::Machine => Command::new(program),
+        NamespaceHolder::Process(process) => {
             let mut command = Command::new("/proc/self/exe");
-            command.args([SELF_EXEC_ARG, ENTER_ARG, &held.to_arg()]).arg(program);
+            command.args([SELF_EXEC_ARG, ENTER_ARG, &process.to_arg()]).arg(program);
             command
         }
     };
@@ -43,8 +44,8 @@ fn exec_in_namespaces(arguments: &[OsString]) -> Result<std::convert::Infallible
     let [holder, program, arguments @ ..] = arguments else {
         return Err(HostError::other("no program to run"));
     };
-    let held = holder.to_str().and_then(Process::from_arg);
-    let held = held.ok_or_else(|| HostError::other("not a holder"))?;
-    Holder::Process(held).join()?;
+    let process = holder.to_str().and_then(Process::from_arg);
+    let process = process.ok_or_else(|| HostError::other("the first argument identifies no holder"))?;
+    NamespaceHolder::Process(process).join()?;
     Err(Command::new(program).args(arguments).exec()).context(format!("run {}", program.display()))
 }

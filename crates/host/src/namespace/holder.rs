@@ -1,8 +1,8 @@
-//! The holder: a process that keeps a user and a mount namespace alive.
+//! Namespace holder: a process that keeps a user and a mount namespace alive.
 //!
-//! An ordinary user may mount only inside his own user namespace, and its mounts go with its last process. So
-//! that mounts outlive the server, a process that does nothing else keeps the namespace; a new server joins
-//! the same holder and finds every mount. Root needs none and uses the namespaces of the host.
+//! An ordinary user may mount only inside a user namespace, and its mounts disappear with its last process.
+//! So that mounts outlive the server, a process that does nothing else keeps the namespaces. A new server
+//! joins the same holder and finds every mount. Root needs no holder and uses the namespaces of the host.
 
 use std::fs;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -23,52 +23,51 @@ use crate::process::Process;
 /// Name of the file, in the directory of a holder, that records its process.
 const HOLDER_FILE: &str = "holder";
 
-/// Namespaces in which mounts and sandboxes are made.
+/// Namespaces in which mounts and sandboxes are created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Holder {
+pub enum NamespaceHolder {
     /// Namespaces of the host, for root.
     Machine,
     /// Namespaces of this process.
     Process(Process),
 }
 
-impl Holder {
-    /// Returns the holder recorded in `directory`, or starts one. Of several concurrent callers one starts
-    /// it.
+impl NamespaceHolder {
+    /// Returns the holder recorded in `directory`, or starts one. Concurrent callers get the same holder.
     pub fn find_or_start(directory: &Path) -> Result<Self> {
         if geteuid().is_root() {
             return Ok(Self::Machine);
         }
-        if let Some(held) = recorded(directory) {
-            return Ok(Self::Process(held));
+        if let Some(process) = recorded(directory) {
+            return Ok(Self::Process(process));
         }
         client::call(&StartHolderTask { directory: directory.to_owned() }, &[]).map(Self::Process)
     }
 
     /// Moves this process, which must have one thread, into the namespaces.
     pub(crate) fn join(&self) -> Result<()> {
-        let Self::Process(held) = self else { return Ok(()) };
-        let fd = held.pidfd().ok_or_else(HostError::holder_gone)?;
+        let Self::Process(process) = self else { return Ok(()) };
+        let fd = process.pidfd().ok_or_else(HostError::holder_gone)?;
         let both = ThreadNameSpaceType::USER | ThreadNameSpaceType::MOUNT;
         move_into_thread_name_spaces(fd.as_fd(), both).context("join the holder")
     }
 
-    /// Kills the holder. Its mounts go with it.
+    /// Kills the holder. Its mounts disappear with it.
     pub fn end(&self) {
-        if let Self::Process(held) = self {
-            held.kill();
+        if let Self::Process(process) = self {
+            process.kill();
         }
     }
 }
 
 /// Returns the holder of a directory, if it still runs.
 fn recorded(directory: &Path) -> Option<Process> {
-    // A file that cannot be read is as good as none: there is no way to find that process.
+    // Without a readable file the process cannot be found.
     let recorded = Process::read(&directory.join(HOLDER_FILE)).ok().flatten();
     recorded.filter(Process::is_running)
 }
 
-/// Finds the holder of a directory, or makes one.
+/// Finds or starts the holder of a directory.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StartHolderTask {
     directory: PathBuf,
@@ -88,8 +87,8 @@ impl Task for StartHolderTask {
 fn run(directory: &Path) -> Result<Process> {
     let lock = fs::File::create(directory.join("holder.lock")).context("create the lock of the holder")?;
     flock(&lock, FlockOperation::LockExclusive).context("lock the holder")?;
-    if let Some(held) = recorded(directory) {
-        return Ok(held);
+    if let Some(process) = recorded(directory) {
+        return Ok(process);
     }
     let namespaces = libc::CLONE_NEWUSER | libc::CLONE_NEWNS;
     let mut child = clone::spawn(namespaces, None, |parent| match hold_namespaces(parent, &lock) {
@@ -97,24 +96,24 @@ fn run(directory: &Path) -> Result<Process> {
         Err(error) => error,
     })
     .map_err(explain_refusal)?;
-    let made = set_up(&mut child, &directory.join(HOLDER_FILE));
-    if made.is_err() {
+    let process = set_up(&mut child, &directory.join(HOLDER_FILE));
+    if process.is_err() {
         child.kill();
     }
-    made
+    process
 }
 
-/// Maps ids and records the holder while it starts. If the helper ends before the file is written, so does
-/// the holder.
+/// Maps ids and records the holder while it starts. If the helper exits before the file is written, the
+/// holder exits, too.
 fn set_up(child: &mut clone::Child, file: &Path) -> Result<Process> {
     let one = |outside| [id_map::IdRange { inside: 0, outside, count: 1 }];
-    let held = Process::of(child.pid)?;
+    let process = Process::of(child.pid)?;
     id_map::write(child.pid, &one(geteuid().as_raw()), &one(getegid().as_raw()))?;
     child.notify()?;
     child.wait_ready()?;
-    held.save(file)?;
+    process.save(file)?;
     child.notify()?;
-    Ok(held)
+    Ok(process)
 }
 
 /// Turns errors that mean "namespaces cannot be created" into one with a remedy.
@@ -132,19 +131,19 @@ pub(crate) fn explain_refusal(error: HostError) -> HostError {
 }
 
 fn hold_namespaces(parent: &mut clone::Parent, lock: &fs::File) -> Result<std::convert::Infallible> {
-    // SAFETY: a copy of the descriptor that nothing here uses; left open, it would keep the lock for ever.
+    // SAFETY: nothing uses this copy of the descriptor. If it stayed open, the file would stay locked.
     unsafe { libc::close(lock.as_raw_fd()) };
     parent.wait()?;
-    // Mounts of the host propagate into the namespace, but not the other way round.
+    // Mounts of the host propagate into the namespace, but not vice versa.
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
         .context("make the mounts of the holder private")?;
-    // Out of the process group that is killed with the server.
-    setsid().context("begin a session")?;
+    // Leaves the process group that is killed with the server.
+    setsid().context("create a session")?;
     detach_stdio()?;
     parent.notify()?;
     parent.wait()?;
-    // The descriptors of the helper; its reply socket must not stay open here.
-    // SAFETY: nothing is used from here on.
+    // Closes the descriptors of the helper, because its reply socket must not stay open.
+    // SAFETY: nothing uses them from here on.
     unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
     loop {
         // SAFETY: waits for a signal, which ends the process.

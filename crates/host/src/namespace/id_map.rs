@@ -17,17 +17,18 @@ pub(crate) struct IdRange {
     pub(crate) count: u32,
 }
 
-/// Inode of the initial user namespace, the same on every kernel (`PROC_USER_INIT_INO`).
+/// Inode of the initial user namespace, the same on every kernel: `PROC_USER_INIT_INO`, which no crate
+/// defines.
 const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
-/// Returns whether this process is in the initial user namespace, so that root is root of the host.
+/// Returns true if this process is in the initial user namespace, so that root is root of the host.
 pub(crate) fn is_initial_user_namespace() -> bool {
     use std::os::unix::fs::MetadataExt as _;
     fs::metadata("/proc/self/ns/user").is_ok_and(|namespace| namespace.ino() == INITIAL_USER_NAMESPACE)
 }
 
 impl IdRange {
-    /// Returns whether there is a root inside, and so more than one user.
+    /// Returns true if there is a root inside, and so more than one user.
     pub(crate) fn has_root(self) -> bool {
         self.inside == 0
     }

@@ -1,12 +1,13 @@
 //! Ids of sandboxes on the host.
 //!
-//! If root launches, ids inside map to ids of no user, which own the files of workspaces. All sandboxes have
-//! the same ones, so that they can share layers. An ordinary user has one id to map: his own.
+//! If root launches a sandbox, ids inside map to ids of no user, which own the files of workspaces. All
+//! sandboxes map to the same ids, so that they can share layers. An ordinary user can map one id only, their
+//! own.
 
 use std::sync::OnceLock;
 
 use crate::error::Result;
-use crate::namespace::holder::Holder;
+use crate::namespace::holder::NamespaceHolder;
 use crate::namespace::id_map::{self, IdRange};
 
 /// User and group id of the sandbox user, inside.
@@ -26,17 +27,17 @@ pub(crate) const FIRST_OWNER: u32 = 0x7000_0000;
 const OWNER_COUNT: u32 = 0x0800_0000;
 
 /// Returns the ids that exist in sandboxes with this holder.
-pub(crate) fn ids_of(holder: &Holder) -> IdRange {
+pub(crate) fn ids_of(holder: &NamespaceHolder) -> IdRange {
     static ROOT_IDS: OnceLock<IdRange> = OnceLock::new();
     match holder {
-        Holder::Machine => *ROOT_IDS.get_or_init(|| choose_root_ids(id_map::read())),
-        Holder::Process(_) => own_id(),
+        NamespaceHolder::Machine => *ROOT_IDS.get_or_init(|| choose_root_ids(id_map::read())),
+        NamespaceHolder::Process(_) => own_id(),
     }
 }
 
 /// Returns the user and group on the host of the sandbox user. `None` without root: then it is the current
 /// user.
-pub fn owner(holder: &Holder) -> Option<(u32, u32)> {
+pub fn owner(holder: &NamespaceHolder) -> Option<(u32, u32)> {
     let ids = ids_of(holder);
     let user = ids.outside + SANDBOX_UID;
     ids.has_root().then_some((user, user))
@@ -47,17 +48,17 @@ pub fn owner(holder: &Holder) -> Option<(u32, u32)> {
 ///
 /// The kernel counts resources of a user namespace (inotify, pending signals, message queues, locked memory,
 /// namespaces) for its owner as well, with one limit per owner. If root owned all of them, sandboxes would
-/// take from each other and from the host. No file belongs to such an id, and no process runs as one. It
-/// follows from the sandbox's id, so nothing has to be recorded. A sandbox that runs as a user of its `own`
-/// has an owner of its own; two others whose ids collide share the limits.
-pub(crate) fn namespace_owner(holder: &Holder, sandbox: &str, own: Option<u32>) -> Option<u32> {
+/// compete with each other and with the host. No file belongs to such an id, and no process runs as one. It
+/// is derived from the sandbox's id, so it need not be recorded. A sandbox with a dedicated UID (`own`) has
+/// its own owner; other sandboxes whose hashes collide share the limits.
+pub(crate) fn namespace_owner(holder: &NamespaceHolder, sandbox: &str, own: Option<u32>) -> Option<u32> {
     let exists = || {
         let last = FIRST_OWNER + (OWNER_COUNT - 1);
         id_map::read().is_ok_and(|mapped| {
             mapped.iter().any(|range| range.inside <= FIRST_OWNER && u64::from(last) < range.end())
         })
     };
-    (*holder == Holder::Machine && exists())
+    (*holder == NamespaceHolder::Machine && exists())
         .then(|| FIRST_OWNER + own.unwrap_or_else(|| hash(sandbox)) % OWNER_COUNT)
 }
 

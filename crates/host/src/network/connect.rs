@@ -10,7 +10,7 @@ use super::network_daemon::start;
 use crate::error::{HostError, Result};
 use crate::helper::client;
 use crate::helper::protocol::Task;
-use crate::namespace::holder::Holder;
+use crate::namespace::holder::NamespaceHolder;
 use crate::process::Process;
 
 /// Sets up the network of a sandbox that another runtime started.
@@ -33,6 +33,6 @@ impl Task for ConnectTask {
 
     fn run(self, _fds: Vec<OwnedFd>) -> Result<()> {
         let process = self.process.pidfd().ok_or_else(HostError::sandbox_ended)?;
-        start(&process, &self.egress, &Holder::Machine)
+        start(&process, &self.egress, &NamespaceHolder::Machine)
     }
 }

@@ -2,10 +2,10 @@
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
+use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
-use super::allow::Allow;
-use super::cidr::Cidr;
+use super::allow::AllowRule;
 
 /// Content of `/etc/resolv.conf` in a sandbox with egress.
 pub const RESOLV_CONF: &str = "nameserver 127.0.0.1\n";
@@ -14,9 +14,9 @@ pub const RESOLV_CONF: &str = "nameserver 127.0.0.1\n";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Egress {
     /// Allow list. `None` allows everything that is not denied.
-    pub allow: Option<Vec<Allow>>,
+    pub allow: Option<Vec<AllowRule>>,
     /// Denied ranges. A more specific entry of the allow list wins.
-    pub deny: Vec<Cidr>,
+    pub deny: Vec<Ipv4Net>,
     /// TCP ports of the host that are allowed although its addresses are denied.
     pub except: Vec<SocketAddrV4>,
     /// Upstream DNS server. `None` uses that of the host.
@@ -28,8 +28,9 @@ pub struct Egress {
 /// Uplink: how packets leave the router.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Uplink {
-    /// A program that opens connections on behalf of the sandbox: `pasta`, or else `slirp4netns`.
-    Program,
+    /// User-mode networking: a program opens connections on behalf of the sandbox, `pasta` or else
+    /// `slirp4netns`.
+    UserMode,
     /// The link that another runtime gave the sandbox. It is moved into the router.
     Link {
         /// Name of the link, in the sandbox.
@@ -39,6 +40,6 @@ pub enum Uplink {
         /// Gateway of that network.
         gateway: Ipv4Addr,
         /// Range of that network. Its other members are denied.
-        network: Cidr,
+        network: Ipv4Net,
     },
 }

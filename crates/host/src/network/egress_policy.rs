@@ -6,19 +6,20 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use super::allow::Allow;
-use super::cidr::Cidr;
+use ipnet::Ipv4Net;
+
+use super::allow::AllowRule;
 use super::egress::{Egress, Uplink};
 
 /// Maximum number of addresses that are allowed because an allowed name resolves to them.
 const RESOLVED_MAX: usize = 4_096;
 
 /// Ranges that are always denied: this network, loopback, multicast, and reserved addresses with broadcast.
-const RESERVED: [Cidr; 4] = [
-    Cidr::new(Ipv4Addr::new(0, 0, 0, 0), 8),
-    Cidr::new(Ipv4Addr::new(127, 0, 0, 0), 8),
-    Cidr::new(Ipv4Addr::new(224, 0, 0, 0), 4),
-    Cidr::new(Ipv4Addr::new(240, 0, 0, 0), 4),
+const RESERVED: [Ipv4Net; 4] = [
+    Ipv4Net::new_assert(Ipv4Addr::new(0, 0, 0, 0), 8),
+    Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8),
+    Ipv4Net::new_assert(Ipv4Addr::new(224, 0, 0, 0), 4),
+    Ipv4Net::new_assert(Ipv4Addr::new(240, 0, 0, 0), 4),
 ];
 
 /// Verdict on packets to a range.
@@ -31,9 +32,9 @@ pub(super) enum Verdict {
 /// Egress policy of one sandbox.
 #[derive(Debug)]
 pub(super) struct EgressPolicy {
-    table: BTreeMap<Cidr, Verdict>,
-    /// Ranges that are denied whatever the table says: those of the host.
-    own: Vec<Cidr>,
+    table: BTreeMap<Ipv4Net, Verdict>,
+    /// Ranges of the host, which are always denied, regardless of the table.
+    own: Vec<Ipv4Net>,
     /// Number of addresses that were allowed because a name resolves to them.
     resolved: usize,
 }
@@ -47,18 +48,18 @@ pub(super) enum Refused {
 
 impl EgressPolicy {
     /// Builds the policy for `egress` on a host with these ranges.
-    pub(super) fn new(egress: &Egress, own: impl IntoIterator<Item = Cidr>) -> Self {
-        let own: Vec<Cidr> = RESERVED.into_iter().chain(own).collect();
+    pub(super) fn new(egress: &Egress, own: impl IntoIterator<Item = Ipv4Net>) -> Self {
+        let own: Vec<Ipv4Net> = RESERVED.into_iter().chain(own).collect();
         let mut table = BTreeMap::new();
-        let all = [Cidr::new(Ipv4Addr::UNSPECIFIED, 0)];
-        let allowed: Vec<Cidr> = match &egress.allow {
+        let all = [Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 0)];
+        let allowed: Vec<Ipv4Net> = match &egress.allow {
             None => all.to_vec(),
             Some(list) => list.iter().filter_map(addresses).collect(),
         };
-        let of_machine = |cidr: &Cidr| own.iter().any(|own| own.covers(*cidr));
+        let of_machine = |cidr: &Ipv4Net| own.iter().any(|own| own.contains(cidr));
         table.extend(allowed.into_iter().filter(|cidr| !of_machine(cidr)).map(|cidr| (cidr, Verdict::Allow)));
         let neighbours = match &egress.uplink {
-            Uplink::Program => None,
+            Uplink::UserMode => None,
             Uplink::Link { network, .. } => Some(network),
         };
         let denied = egress.deny.iter().chain(neighbours).chain(&own);
@@ -67,20 +68,20 @@ impl EgressPolicy {
     }
 
     /// Returns all entries.
-    pub(super) fn table(&self) -> impl Iterator<Item = (Cidr, Verdict)> {
+    pub(super) fn table(&self) -> impl Iterator<Item = (Ipv4Net, Verdict)> {
         self.table.iter().map(|(cidr, verdict)| (*cidr, *verdict))
     }
 
     /// Denies further ranges of the host. Returns the entries that changed to `Deny`. They stay denied when
     /// the host loses the address.
-    pub(super) fn deny(&mut self, own: impl IntoIterator<Item = Cidr>) -> Vec<Cidr> {
-        let new: Vec<Cidr> = own.into_iter().filter(|cidr| !self.own.contains(cidr)).collect();
+    pub(super) fn deny(&mut self, own: impl IntoIterator<Item = Ipv4Net>) -> Vec<Ipv4Net> {
+        let new: Vec<Ipv4Net> = own.into_iter().filter(|cidr| !self.own.contains(cidr)).collect();
         self.own.extend(&new);
         let inside = self.table.iter().filter(|(cidr, verdict)| {
-            **verdict == Verdict::Allow && new.iter().any(|own| own.covers(**cidr))
+            **verdict == Verdict::Allow && new.iter().any(|own| own.contains(*cidr))
         });
-        let inside: Vec<Cidr> = inside.map(|(cidr, _)| *cidr).collect();
-        let shut: Vec<Cidr> = inside.into_iter().chain(new).collect();
+        let inside: Vec<Ipv4Net> = inside.map(|(cidr, _)| *cidr).collect();
+        let shut: Vec<Ipv4Net> = inside.into_iter().chain(new).collect();
         self.table.extend(shut.iter().map(|cidr| (*cidr, Verdict::Deny)));
         shut
     }
@@ -93,40 +94,41 @@ impl EgressPolicy {
             None if self.resolved >= RESOLVED_MAX => Err(Refused::TooMany),
             None => {
                 self.resolved += 1;
-                self.table.insert(Cidr::one(address), Verdict::Allow);
+                self.table.insert(Ipv4Net::from(address), Verdict::Allow);
                 Ok(true)
             }
         }
     }
 
     fn verdict(&self, address: Ipv4Addr) -> Option<Verdict> {
-        if self.own.iter().any(|own| own.contains(address)) {
+        if self.own.iter().any(|own| own.contains(&address)) {
             return Some(Verdict::Deny);
         }
-        let matching = self.table.iter().filter(|(cidr, _)| cidr.contains(address));
-        matching.max_by_key(|(cidr, _)| cidr.bits()).map(|(_, verdict)| *verdict)
+        let matching = self.table.iter().filter(|(cidr, _)| cidr.contains(&address));
+        matching.max_by_key(|(cidr, _)| cidr.prefix_len()).map(|(_, verdict)| *verdict)
     }
 }
 
-fn addresses(allow: &Allow) -> Option<Cidr> {
-    match allow {
-        Allow::Addresses(cidr) => Some(*cidr),
-        Allow::Names(_) => None,
+fn addresses(rule: &AllowRule) -> Option<Ipv4Net> {
+    match rule {
+        AllowRule::Addresses(cidr) => Some(*cidr),
+        AllowRule::Host(_) => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::parse_cidr;
 
-    fn cidr(text: &str) -> Cidr {
-        text.parse().unwrap()
+    fn cidr(text: &str) -> Ipv4Net {
+        parse_cidr(text).unwrap()
     }
 
     fn policy(allow: Option<&[&str]>, deny: &[&str], own: &[&str]) -> EgressPolicy {
         let allow = allow.map(|list| list.iter().map(|text| text.parse().unwrap()).collect());
         let deny = deny.iter().map(|text| cidr(text)).collect();
-        let egress = Egress { allow, deny, except: Vec::new(), dns: None, uplink: Uplink::Program };
+        let egress = Egress { allow, deny, except: Vec::new(), dns: None, uplink: Uplink::UserMode };
         EgressPolicy::new(&egress, own.iter().map(|text| cidr(text)))
     }
 

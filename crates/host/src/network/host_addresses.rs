@@ -3,13 +3,14 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use super::cidr::Cidr;
+use ipnet::Ipv4Net;
+
 use super::netlink::Netlink;
 
 const PORT: u16 = 53;
 
 /// Returns all local ranges: the addresses of the links, and what the routing table calls local.
-pub(super) fn addresses() -> io::Result<Vec<Cidr>> {
+pub(super) fn addresses() -> io::Result<Vec<Ipv4Net>> {
     Netlink::open_here()?.local_ranges()
 }
 
@@ -44,6 +45,6 @@ mod tests {
     #[test]
     fn loopback_is_local() {
         let own = addresses().unwrap();
-        assert!(own.iter().any(|range| range.contains(Ipv4Addr::LOCALHOST)), "{own:?}");
+        assert!(own.iter().any(|range| range.contains(&Ipv4Addr::LOCALHOST)), "{own:?}");
     }
 }

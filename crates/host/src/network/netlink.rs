@@ -6,43 +6,27 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
+use ipnet::Ipv4Net;
+use linux_raw_sys::net::{IPV4_DEVCONF_FORWARDING, IPV4_DEVCONF_PROXY_ARP};
+use linux_raw_sys::netlink::in6_addr_gen_mode::IN6_ADDR_GEN_MODE_NONE;
+use linux_raw_sys::netlink::{
+    FR_ACT_TO_TBL, FRA_DPORT_RANGE, FRA_DST, FRA_IP_PROTO, IFLA_INET_CONF, IFLA_INET6_ADDR_GEN_MODE,
+    NDTA_NAME, NDTA_PARMS, NDTPA_IFINDEX, NDTPA_PROXY_DELAY, RTNH_F_ONLINK,
+};
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
 };
 
-use super::cidr::Cidr;
-
 /// Maximum size of a packet from the kernel.
 const REPLY_MAX: usize = 64 << 10;
 /// Alignment of messages and attributes.
 const ALIGNMENT: usize = 4;
-const HEADER: usize = 16;
+/// Size of `struct nlmsghdr`.
+const HEADER_LEN: usize = size_of::<libc::nlmsghdr>();
 
-/// `NETLINK_GET_STRICT_CHK`.
-const GET_STRICT_CHECK: libc::c_int = 12;
-/// `RTNH_F_ONLINK`: the gateway is reachable over the link although no route leads to it.
-const ON_LINK: u32 = 4;
-/// Attributes of a rule: `FRA_DST`, `FRA_IP_PROTO` and `FRA_DPORT_RANGE`.
-const RULE_DESTINATION: u16 = 1;
-const RULE_PROTOCOL: u16 = 22;
-const RULE_PORTS: u16 = 24;
-/// `FR_ACT_TO_TBL`.
-const RULE_TO_TABLE: u8 = 1;
-/// Attributes of a neighbour table: `NDTA_NAME`, `NDTA_PARMS`, `NDTPA_IFINDEX` and `NDTPA_PROXY_DELAY`.
-const NEIGHBOURS_NAME: u16 = 1;
-const NEIGHBOURS_VALUES: u16 = 6;
-const NEIGHBOURS_LINK: u16 = 1;
-const NEIGHBOURS_PROXY_DELAY: u16 = 13;
-/// `VETH_INFO_PEER`.
-const VETH_PEER: u16 = 1;
-/// `IFLA_INET_CONF` and attributes in it.
-const INET_CONF: u16 = 1;
-const CONF_FORWARDING: u16 = 1;
-const CONF_PROXY_ARP: u16 = 3;
-/// `IFLA_INET6_ADDR_GEN_MODE`, and the mode without an address.
-const INET6_ADDR_GEN_MODE: u16 = 8;
-const ADDR_GEN_NONE: u8 = 1;
+/// Attribute of a veth link with its peer, which no crate defines.
+const VETH_INFO_PEER: u16 = 1;
 
 /// Netlink socket of a network namespace.
 #[derive(Debug)]
@@ -76,12 +60,20 @@ pub(super) enum Hop {
     Unreachable,
 }
 
+/// Scope of an address.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum AddressScope {
+    Universe,
+    /// The kernel does not use the address as the source of ARP requests.
+    Host,
+}
+
 /// Routing table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Table {
-    /// Table in which every destination is looked up.
+    /// Main table of the kernel, in which every destination is looked up.
     Main,
-    /// Table of exceptions. Rules select it.
+    /// Table for single ports, which rules select.
     Exceptions,
 }
 
@@ -148,7 +140,7 @@ impl Netlink {
         attribute(&mut other, libc::IFLA_IFNAME, &with_nul(peer));
         attribute(&mut other, libc::IFLA_NET_NS_FD, &(namespace.as_raw_fd() as u32).to_ne_bytes());
         let mut data = Vec::new();
-        attribute(&mut data, VETH_PEER, &other);
+        attribute(&mut data, VETH_INFO_PEER, &other);
         let mut info = Vec::new();
         attribute(&mut info, libc::IFLA_INFO_KIND, b"veth\0");
         attribute(&mut info, libc::IFLA_INFO_DATA, &data);
@@ -173,10 +165,14 @@ impl Netlink {
         }
         if change.forwarding || change.proxy_arp {
             let mut values = Vec::new();
-            attribute(&mut values, CONF_FORWARDING, &u32::from(change.forwarding).to_ne_bytes());
-            attribute(&mut values, CONF_PROXY_ARP, &u32::from(change.proxy_arp).to_ne_bytes());
+            attribute(
+                &mut values,
+                IPV4_DEVCONF_FORWARDING as u16,
+                &u32::from(change.forwarding).to_ne_bytes(),
+            );
+            attribute(&mut values, IPV4_DEVCONF_PROXY_ARP as u16, &u32::from(change.proxy_arp).to_ne_bytes());
             let mut conf = Vec::new();
-            attribute(&mut conf, INET_CONF, &values);
+            attribute(&mut conf, IFLA_INET_CONF as u16, &values);
             message.attribute(libc::IFLA_AF_SPEC, &family(libc::AF_INET, &conf));
         }
         self.execute(message)
@@ -185,31 +181,33 @@ impl Netlink {
     /// Prevents IPv6 addresses on a link, link-local ones included.
     pub(super) fn disable_ipv6(&self, link: u32) -> io::Result<()> {
         let mut mode = Vec::new();
-        attribute(&mut mode, INET6_ADDR_GEN_MODE, &[ADDR_GEN_NONE]);
+        attribute(&mut mode, IFLA_INET6_ADDR_GEN_MODE as u16, &[IN6_ADDR_GEN_MODE_NONE as u8]);
         let mut message = Message::new(libc::RTM_NEWLINK, 0, &link_header(link, false));
         message.attribute(libc::IFLA_AF_SPEC, &family(libc::AF_INET6, &mode));
         match self.execute(message) {
             // A kernel without IPv6 assigns no such address.
             Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => Ok(()),
-            told => told,
+            result => result,
         }
     }
 
-    /// Makes proxy ARP on a link answer at once; by default it waits for others to answer.
+    /// Disables the delay of proxy ARP on a link. By default it lets other hosts answer first.
     pub(super) fn disable_proxy_delay(&self, link: u32) -> io::Result<()> {
         let mut values = Vec::new();
-        attribute(&mut values, NEIGHBOURS_LINK, &link.to_ne_bytes());
-        attribute(&mut values, NEIGHBOURS_PROXY_DELAY, &0_u64.to_ne_bytes());
+        attribute(&mut values, NDTPA_IFINDEX as u16, &link.to_ne_bytes());
+        attribute(&mut values, NDTPA_PROXY_DELAY as u16, &0_u64.to_ne_bytes());
         let mut message = Message::new(libc::RTM_SETNEIGHTBL, 0, &[libc::AF_INET as u8, 0, 0, 0]);
-        message.text(NEIGHBOURS_NAME, "arp_cache");
-        message.attribute(NEIGHBOURS_VALUES, &values);
+        message.text(NDTA_NAME as u16, "arp_cache");
+        message.attribute(NDTA_PARMS as u16, &values);
         self.execute(message)
     }
 
-    /// Adds an address to a link. If `only` is true its scope is the host, so that ARP requests do not use it
-    /// as source.
-    pub(super) fn add_address(&self, link: u32, address: Ipv4Addr, only: bool) -> io::Result<()> {
-        let scope = if only { libc::RT_SCOPE_HOST } else { libc::RT_SCOPE_UNIVERSE };
+    /// Adds an address to a link.
+    pub(super) fn add_address(&self, link: u32, address: Ipv4Addr, scope: AddressScope) -> io::Result<()> {
+        let scope = match scope {
+            AddressScope::Universe => libc::RT_SCOPE_UNIVERSE,
+            AddressScope::Host => libc::RT_SCOPE_HOST,
+        };
         let mut header = [libc::AF_INET as u8, 32, 0, scope, 0, 0, 0, 0];
         header[4..].copy_from_slice(&link.to_ne_bytes());
         let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
@@ -220,18 +218,20 @@ impl Netlink {
     }
 
     /// Sets the route to a range. Replaces the route to exactly that range.
-    pub(super) fn set_route(&self, table: Table, range: Cidr, hop: Hop) -> io::Result<()> {
+    pub(super) fn set_route(&self, table: Table, range: Ipv4Net, hop: Hop) -> io::Result<()> {
         let (kind, scope, flags) = match hop {
-            Hop::Gateway { .. } => (libc::RTN_UNICAST, libc::RT_SCOPE_UNIVERSE, ON_LINK),
+            // The gateway is reachable over the link although no route leads to it.
+            Hop::Gateway { .. } => (libc::RTN_UNICAST, libc::RT_SCOPE_UNIVERSE, RTNH_F_ONLINK),
             Hop::Link(_) => (libc::RTN_UNICAST, libc::RT_SCOPE_LINK, 0),
             Hop::Unreachable => (libc::RTN_UNREACHABLE, libc::RT_SCOPE_UNIVERSE, 0),
         };
         let protocol = libc::RTPROT_STATIC;
-        let mut header = vec![libc::AF_INET as u8, range.bits(), 0, 0, table.number(), protocol, scope, kind];
+        let mut header =
+            vec![libc::AF_INET as u8, range.prefix_len(), 0, 0, table.number(), protocol, scope, kind];
         header.extend(flags.to_ne_bytes());
         let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
         let mut message = Message::new(libc::RTM_NEWROUTE, flags, &header);
-        message.attribute(libc::RTA_DST, &range.address().octets());
+        message.attribute(libc::RTA_DST, &range.addr().octets());
         if let Hop::Gateway { address, .. } = hop {
             message.attribute(libc::RTA_GATEWAY, &address.octets());
         }
@@ -243,25 +243,38 @@ impl Netlink {
 
     /// Adds a rule that looks up TCP packets to this port in the table of exceptions first.
     pub(super) fn add_exception_rule(&self, to: std::net::SocketAddrV4) -> io::Result<()> {
-        let header =
-            [libc::AF_INET as u8, 32, 0, 0, Table::Exceptions.number(), 0, 0, RULE_TO_TABLE, 0, 0, 0, 0];
+        let header = [
+            libc::AF_INET as u8,
+            32,
+            0,
+            0,
+            Table::Exceptions.number(),
+            0,
+            0,
+            FR_ACT_TO_TBL as u8,
+            0,
+            0,
+            0,
+            0,
+        ];
         let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
         let mut message = Message::new(libc::RTM_NEWRULE, flags, &header);
         let port = to.port().to_ne_bytes();
-        message.attribute(RULE_DESTINATION, &to.ip().octets());
-        message.attribute(RULE_PROTOCOL, &[libc::IPPROTO_TCP as u8]);
-        message.attribute(RULE_PORTS, &[port, port].concat());
+        message.attribute(FRA_DST as u16, &to.ip().octets());
+        message.attribute(FRA_IP_PROTO as u16, &[libc::IPPROTO_TCP as u8]);
+        message.attribute(FRA_DPORT_RANGE as u16, &[port, port].concat());
         self.execute(message)
     }
 
     /// Returns the ranges that are local to this network namespace, or broadcast on one of its links.
-    pub(super) fn local_ranges(&self) -> io::Result<Vec<Cidr>> {
+    pub(super) fn local_ranges(&self) -> io::Result<Vec<Ipv4Net>> {
         // Without this, a host with a full routing table would return all of it.
         self.enable_strict_check()?;
         let mut header = [0; 12];
         (header[0], header[4]) = (libc::AF_INET as u8, libc::RT_TABLE_LOCAL);
         let routes = self.request(Message::new(libc::RTM_GETROUTE, libc::NLM_F_DUMP, &header))?;
-        let mut own: Vec<Cidr> = routes.iter().filter_map(|(kind, body)| local_range(*kind, body)).collect();
+        let mut own: Vec<Ipv4Net> =
+            routes.iter().filter_map(|(kind, body)| local_range(*kind, body)).collect();
         // The addresses of links in a VRF are in the tables of that VRF.
         let header = [libc::AF_INET as u8, 0, 0, 0, 0, 0, 0, 0];
         let addresses = self.request(Message::new(libc::RTM_GETADDR, libc::NLM_F_DUMP, &header))?;
@@ -277,7 +290,7 @@ impl Netlink {
             libc::setsockopt(
                 self.0.as_raw_fd(),
                 libc::SOL_NETLINK,
-                GET_STRICT_CHECK,
+                libc::NETLINK_GET_STRICT_CHK,
                 (&raw const on).cast(),
                 size_of_val(&on) as libc::socklen_t,
             )
@@ -317,21 +330,21 @@ impl Netlink {
 }
 
 /// Returns the range of a route to this host or to a broadcast address.
-fn local_range(kind: u16, body: &[u8]) -> Option<Cidr> {
+fn local_range(kind: u16, body: &[u8]) -> Option<Ipv4Net> {
     let (header, attributes) = body.split_at_checked(12)?;
     let own = [libc::RTN_LOCAL, libc::RTN_BROADCAST, libc::RTN_ANYCAST];
     if kind != libc::RTM_NEWROUTE || !own.contains(&header[7]) {
         return None;
     }
     let address = find(attributes, libc::RTA_DST).and_then(address).unwrap_or(Ipv4Addr::UNSPECIFIED);
-    Some(Cidr::new(address, header[1]))
+    Ipv4Net::new(address, header[1]).ok().map(|range| range.trunc())
 }
 
 /// Returns the address in an address message.
-fn local_address(kind: u16, body: &[u8]) -> Option<Cidr> {
+fn local_address(kind: u16, body: &[u8]) -> Option<Ipv4Net> {
     let (_, attributes) = body.split_at_checked(8)?;
     let found = find(attributes, libc::IFA_LOCAL).filter(|_| kind == libc::RTM_NEWADDR)?;
-    address(found).map(Cidr::one)
+    address(found).map(Ipv4Net::from)
 }
 
 fn address(bytes: &[u8]) -> Option<Ipv4Addr> {
@@ -356,7 +369,7 @@ fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
 fn first_message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let length = u32_at(bytes, 0)? as usize;
     let kind = u16::from_ne_bytes([*bytes.get(4)?, *bytes.get(5)?]);
-    let body = bytes.get(HEADER..length)?;
+    let body = bytes.get(HEADER_LEN..length)?;
     let next = bytes.get(length.next_multiple_of(ALIGNMENT)..).unwrap_or_default();
     Some((kind, body, next))
 }
@@ -405,7 +418,7 @@ impl Message {
         let mut bytes = vec![0; 4];
         bytes.extend(kind.to_ne_bytes());
         bytes.extend((flags as u16).to_ne_bytes());
-        bytes.resize(HEADER, 0);
+        bytes.resize(HEADER_LEN, 0);
         bytes.extend(header);
         Self(bytes)
     }

@@ -6,12 +6,12 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::Ipv4Net;
 use rustix::net::{RecvFlags, recv};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::cidr::Cidr;
 use super::egress::{Egress, Uplink};
 use super::egress_policy::{EgressPolicy, Verdict};
 use super::host_addresses;
@@ -22,7 +22,7 @@ use super::routes::{self, ROUTER_NETWORK, Routes};
 use super::uplink::UplinkProcess;
 use crate::error::{Context as _, HostError, Result};
 use crate::namespace::clone::{self, Parent};
-use crate::namespace::holder::{Holder, detach_stdio};
+use crate::namespace::holder::{NamespaceHolder, detach_stdio};
 use crate::namespace::{credentials, sandbox_ids};
 
 /// Interval of reading the addresses of the host, if no notification comes.
@@ -30,7 +30,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Starts the network daemon of a sandbox that has not run any program yet, and waits until the network is
 /// ready. Must be called in a process with one thread.
-pub(crate) fn start(process: &OwnedFd, egress: &Egress, holder: &Holder) -> Result<()> {
+pub(crate) fn start(process: &OwnedFd, egress: &Egress, holder: &NamespaceHolder) -> Result<()> {
     let mut child = clone::spawn(0, None, |parent| match run(parent, process, egress, holder) {
         Ok(()) => HostError::sandbox_ended(),
         Err(error) => error,
@@ -43,10 +43,10 @@ pub(crate) fn start(process: &OwnedFd, egress: &Egress, holder: &Holder) -> Resu
 }
 
 /// Runs the daemon until the sandbox ends.
-fn run(parent: &mut Parent, process: &OwnedFd, egress: &Egress, holder: &Holder) -> Result<()> {
+fn run(parent: &mut Parent, process: &OwnedFd, egress: &Egress, holder: &NamespaceHolder) -> Result<()> {
     let [to, from] = parent.fds();
     close_fds_except(&[to, from, process.as_raw_fd()]).context("close inherited file descriptors")?;
-    rustix::process::setsid().context("begin a session")?;
+    rustix::process::setsid().context("create a session")?;
     rustix::thread::set_name(c"network-daemon").context("set the process name")?;
     detach_stdio()?;
     // Opened before the addresses are read, so that no change in between is missed.
@@ -54,34 +54,34 @@ fn run(parent: &mut Parent, process: &OwnedFd, egress: &Egress, holder: &Holder)
     let router = router::create(process, holder)?;
     routes::connect_sandbox(&router, &egress.uplink)?;
     let uplink = match egress.uplink {
-        Uplink::Program => Some(UplinkProcess::start(&router, holder)?),
+        Uplink::UserMode => Some(UplinkProcess::start(&router, holder)?),
         Uplink::Link { .. } => None,
     };
-    let served = set_up(router, egress).and_then(|ready| {
+    let served = set_up(router, egress).and_then(|network| {
         // From here on the daemon handles untrusted input. It changes to the user that runs the uplink, so
         // that it can still end that.
         let users = sandbox_ids::ids_of(holder);
         credentials::keep_net_admin(users.has_root().then_some(users.outside))?;
         parent.notify()?;
-        serve(process, uplink.as_ref(), &changes, ready)
+        serve(process, uplink.as_ref(), &changes, network)
     });
     if let Some(uplink) = uplink {
-        uplink.end();
+        uplink.kill();
     }
     served
 }
 
 /// Network that is set up.
-struct Ready {
+struct SandboxNetwork {
     resolver: Arc<Resolver>,
     dns_udp: std::net::UdpSocket,
     dns_tcp: std::net::TcpListener,
-    /// Keeps the namespace of the router alive where no uplink program does.
+    /// Keeps the network namespace of the router alive if there is no uplink program.
     _namespace: OwnedFd,
 }
 
 /// Sets the routes, first those that deny.
-fn set_up(router: Router, egress: &Egress) -> Result<Ready> {
+fn set_up(router: Router, egress: &Egress) -> Result<SandboxNetwork> {
     let Router { dns_udp, dns_tcp, sandbox, netlink, namespace, .. } = router;
     let routes = Routes::connect_uplink(sandbox, netlink, &egress.uplink)?;
     let own = host_ranges().context("read the addresses of the host")?;
@@ -99,40 +99,45 @@ fn set_up(router: Router, egress: &Egress) -> Result<Ready> {
         socket.context("listen for DNS queries in the sandbox")?;
     }
     let resolver = Resolver::new(egress.allow.as_deref(), egress.dns, policy, routes);
-    Ok(Ready { resolver: Arc::new(resolver), dns_udp, dns_tcp, _namespace: namespace })
+    Ok(SandboxNetwork { resolver: Arc::new(resolver), dns_udp, dns_tcp, _namespace: namespace })
 }
 
 /// Returns the ranges of the host and of the router.
-fn host_ranges() -> io::Result<Vec<Cidr>> {
+fn host_ranges() -> io::Result<Vec<Ipv4Net>> {
     let mut own = host_addresses::addresses()?;
     own.push(ROUTER_NETWORK);
     Ok(own)
 }
 
 /// Serves DNS and follows the addresses of the host until the sandbox or the uplink ends.
-fn serve(process: &OwnedFd, uplink: Option<&UplinkProcess>, changes: &OwnedFd, ready: Ready) -> Result<()> {
+fn serve(
+    process: &OwnedFd,
+    uplink: Option<&UplinkProcess>,
+    changes: &OwnedFd,
+    network: SandboxNetwork,
+) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("start an async runtime")?;
     runtime.block_on(async {
-        let Ready { resolver, dns_udp, dns_tcp, _namespace } = ready;
+        let SandboxNetwork { resolver, dns_udp, dns_tcp, _namespace } = network;
         let dns_udp = tokio::net::UdpSocket::from_std(dns_udp).context("listen for DNS queries")?;
         let dns_tcp = tokio::net::TcpListener::from_std(dns_tcp).context("listen for DNS queries")?;
         tokio::select! {
             () = resolver::serve_udp(dns_udp, resolver.clone()) => Ok(()),
             () = resolver::serve_tcp(dns_tcp, resolver.clone()) => Ok(()),
             failed = follow_host_addresses(changes, &resolver) => failed.context("follow the addresses of the host"),
-            ended = ended(process) => ended.context("watch the sandbox"),
-            ended = async {
+            exited = exited(process) => exited.context("watch the sandbox"),
+            exited = async {
                 match uplink {
-                    Some(uplink) => ended(&uplink.ended).await,
+                    Some(uplink) => exited(&uplink.pidfd).await,
                     None => std::future::pending().await,
                 }
-            } => ended.context("watch the uplink"),
+            } => exited.context("watch the uplink"),
         }
     })
 }
 
-async fn ended(process: &OwnedFd) -> io::Result<()> {
+async fn exited(process: &OwnedFd) -> io::Result<()> {
     watch(process)?.readable().await.map(|_| ())
 }
 
@@ -167,7 +172,7 @@ fn close_fds_except(kept: &[RawFd]) -> io::Result<()> {
     let kept: BTreeSet<RawFd> = kept.iter().copied().collect();
     let mut next = 3;
     let close = |first: RawFd, last: libc::c_uint| {
-        // SAFETY: nothing in this process uses these file descriptors any more.
+        // SAFETY: nothing in this process uses these file descriptors from here on.
         let closed = unsafe { libc::syscall(libc::SYS_close_range, first as libc::c_uint, last, 0) };
         if closed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     };

@@ -9,13 +9,13 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ipnet::Ipv4Net;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::allow::{Allow, Names};
-use super::cidr::Cidr;
+use super::allow::{AllowRule, HostPattern};
 use super::dns::{self, Question, ResponseCode};
 use super::egress_policy::{EgressPolicy, Refused, Verdict};
 use super::host_addresses;
@@ -39,7 +39,7 @@ const RETRY_BACKOFF: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Resolver {
     /// Allowed names. `None` if all are allowed.
-    names: Option<Vec<Names>>,
+    names: Option<Vec<HostPattern>>,
     /// Upstream server. `None` for that of the host.
     dns: Option<SocketAddr>,
     pub(super) policy: Mutex<EgressPolicy>,
@@ -55,27 +55,27 @@ enum Transport {
 
 impl Resolver {
     pub(super) fn new(
-        allow: Option<&[Allow]>,
+        allow: Option<&[AllowRule]>,
         dns: Option<SocketAddr>,
         policy: EgressPolicy,
         routes: Routes,
     ) -> Self {
-        let name = |entry: &Allow| match entry {
-            Allow::Names(names) => Some(names.clone()),
-            Allow::Addresses(_) => None,
+        let pattern = |rule: &AllowRule| match rule {
+            AllowRule::Host(pattern) => Some(pattern.clone()),
+            AllowRule::Addresses(_) => None,
         };
-        let names = allow.map(|list| list.iter().filter_map(name).collect());
+        let names = allow.map(|list| list.iter().filter_map(pattern).collect());
         Self { names, dns, policy: Mutex::new(policy), routes }
     }
 
     /// Denies further ranges of the host.
-    pub(super) fn deny(&self, own: Vec<Cidr>) -> io::Result<()> {
+    pub(super) fn deny(&self, own: Vec<Ipv4Net>) -> io::Result<()> {
         let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
         policy.deny(own).into_iter().try_for_each(|range| self.routes.set(range, Verdict::Deny))
     }
 
     fn allows(&self, name: &str) -> bool {
-        self.names.as_ref().is_none_or(|names| names.iter().any(|one| one.include(name)))
+        self.names.as_ref().is_none_or(|names| names.iter().any(|pattern| pattern.matches(name)))
     }
 
     /// Returns the response to a packet, or `None` if it gets none.
@@ -114,7 +114,7 @@ impl Resolver {
         let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
         for address in addresses {
             match policy.allow(address) {
-                Ok(true) => self.routes.set(Cidr::one(address), Verdict::Allow).ok()?,
+                Ok(true) => self.routes.set(Ipv4Net::from(address), Verdict::Allow).ok()?,
                 Ok(false) | Err(Refused::Denied) => {}
                 Err(Refused::TooMany) => return None,
             }
@@ -136,7 +136,7 @@ pub(super) async fn serve_udp(socket: UdpSocket, resolver: Arc<Resolver>) {
         let (packet, socket, resolver) = (buffer[..length].to_vec(), socket.clone(), resolver.clone());
         tokio::spawn(async move {
             if let Some(answer) = resolver.answer(&packet, Transport::Udp).await {
-                // The client may be gone.
+                // The client may have exited.
                 let _ = socket.send_to(&answer, from).await;
             }
             drop(permit);
@@ -155,7 +155,7 @@ pub(super) async fn serve_tcp(listener: TcpListener, resolver: Arc<Resolver>) {
         };
         let resolver = resolver.clone();
         tokio::spawn(async move {
-            // The client sees that the connection ends.
+            // The client sees that the connection is closed.
             let _ = serve_connection(stream, &resolver).await;
             drop(permit);
         });

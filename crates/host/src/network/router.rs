@@ -19,7 +19,7 @@ use super::netlink::Netlink;
 use crate::error::{Context as _, HostError, Result};
 use crate::namespace::clone::{self, Parent};
 use crate::namespace::credentials;
-use crate::namespace::holder::Holder;
+use crate::namespace::holder::NamespaceHolder;
 use crate::namespace::id_map::{self, IdRange};
 use crate::namespace::sandbox_ids;
 
@@ -47,10 +47,10 @@ pub(super) struct Router {
 }
 
 /// Creates the router of the sandbox with this first process.
-pub(super) fn create(process: &OwnedFd, holder: &Holder) -> Result<Router> {
+pub(super) fn create(process: &OwnedFd, holder: &NamespaceHolder) -> Result<Router> {
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
-    let (receiver, sender) = pair.context("make a socket")?;
-    let users = (*holder == Holder::Machine).then(|| sandbox_ids::ids_of(holder));
+    let (receiver, sender) = pair.context("create a socket")?;
+    let users = (*holder == NamespaceHolder::Machine).then(|| sandbox_ids::ids_of(holder));
     let mut child = clone::spawn(0, None, |parent| match enter(parent, process, users, &sender) {
         Ok(()) => HostError::other("done"),
         Err(error) => error,
@@ -130,7 +130,7 @@ fn send(sender: &OwnedFd, opened: &[OwnedFd; FD_COUNT]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FD_COUNT))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-        return Err(io::Error::other("no room for descriptors"));
+        return Err(io::Error::other("too many file descriptors for one message"));
     }
     sendmsg(sender, &[IoSlice::new(b"x")], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())

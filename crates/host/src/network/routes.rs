@@ -4,10 +4,11 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsFd as _;
 
-use super::cidr::Cidr;
+use ipnet::Ipv4Net;
+
 use super::egress::Uplink;
 use super::egress_policy::Verdict;
-use super::netlink::{Hop, LinkChange, Netlink, Table};
+use super::netlink::{AddressScope, Hop, LinkChange, Netlink, Table};
 use super::router::Router;
 use crate::error::{Context as _, HostError, Result};
 
@@ -18,18 +19,19 @@ pub(super) const UPLINK_LINK: &str = "outside";
 /// Name of the link to the router, in the sandbox.
 const GUEST_LINK: &str = "eth0";
 
-/// Network between sandbox, router and uplink. No host has an address in it: it was that of 6to4 relays.
-pub(super) const ROUTER_NETWORK: Cidr = Cidr::new(Ipv4Addr::new(192, 88, 99, 0), 24);
+/// Network between sandbox, router and uplink. It is not used on the internet: it was reserved for 6to4
+/// relays.
+pub(super) const ROUTER_NETWORK: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(192, 88, 99, 0), 24);
 /// Address of the router on the link to the sandbox.
 const ROUTER_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 88, 99, 1);
-/// Address of the uplink program; `slirp4netns` takes the second one of its network.
+/// Address of the uplink program; `slirp4netns` always uses the second address of its network.
 pub(super) const UPLINK_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 88, 99, 2);
-/// Address of the sandbox, where no other runtime gave it one.
+/// Address of the sandbox, unless another runtime assigned one.
 pub(super) const SANDBOX_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 88, 99, 100);
-/// Largest MTU that the uplink programs support: few large packets are faster than many small ones.
+/// MTU: the maximum of the uplink programs, because few large packets are faster than many small ones.
 pub(super) const MTU: u32 = 65_520;
 
-/// One of the two namespaces in which the policy is enforced.
+/// Network namespace in which the policy is enforced.
 #[derive(Debug)]
 struct Side {
     netlink: Netlink,
@@ -37,7 +39,7 @@ struct Side {
 }
 
 /// Routes that enforce the policy: in the router, where nothing can bypass them, and in the sandbox, where
-/// denied connections fail at once.
+/// denied connections fail immediately.
 #[derive(Debug)]
 pub(super) struct Routes {
     router: Side,
@@ -47,26 +49,26 @@ pub(super) struct Routes {
 /// Links a sandbox to its router. There is no route to the uplink yet.
 pub(super) fn connect_sandbox(router: &Router, uplink: &Uplink) -> Result<()> {
     let address = match uplink {
-        Uplink::Program => SANDBOX_ADDRESS,
+        Uplink::UserMode => SANDBOX_ADDRESS,
         Uplink::Link { name, address, .. } => {
             take_link(router, name)?;
             *address
         }
     };
-    let made = router.sandbox.add_pair(GUEST_LINK, SANDBOX_LINK, router.namespace.as_fd());
-    made.context("make a link to the sandbox")?;
-    let mtu = (*uplink == Uplink::Program).then_some(MTU);
+    let added = router.sandbox.add_pair(GUEST_LINK, SANDBOX_LINK, router.namespace.as_fd());
+    added.context("add a link to the sandbox")?;
+    let mtu = (*uplink == Uplink::UserMode).then_some(MTU);
     let change = LinkChange { up: true, forwarding: true, mtu, ..LinkChange::default() };
     // A gateway of a real network may not answer ARP requests from an address that it does not know.
-    let only = *uplink != Uplink::Program;
-    let link = prepare(&router.netlink, SANDBOX_LINK, (ROUTER_ADDRESS, only), &change)?;
-    let route = router.netlink.set_route(Table::Main, Cidr::one(address), Hop::Link(link));
+    let scope = if *uplink == Uplink::UserMode { AddressScope::Universe } else { AddressScope::Host };
+    let link = prepare(&router.netlink, SANDBOX_LINK, (ROUTER_ADDRESS, scope), &change)?;
+    let route = router.netlink.set_route(Table::Main, Ipv4Net::from(address), Hop::Link(link));
     route.context("set a route to the sandbox")?;
     let change = LinkChange { up: true, mtu, ..LinkChange::default() };
-    prepare(&router.sandbox, GUEST_LINK, (address, false), &change).map(|_| ())
+    prepare(&router.sandbox, GUEST_LINK, (address, AddressScope::Universe), &change).map(|_| ())
 }
 
-/// Moves the link that another runtime gave the sandbox into the router.
+/// Moves the link that another runtime created for the sandbox into the router.
 fn take_link(router: &Router, name: &str) -> Result<()> {
     let link = link_index(&router.sandbox, name)?;
     let taken = LinkChange {
@@ -77,22 +79,22 @@ fn take_link(router: &Router, name: &str) -> Result<()> {
     router.sandbox.change_link(link, &taken).context("move the link of the sandbox into the router")
 }
 
-/// Gives a link its address and brings it up. Returns its index.
+/// Assigns an address to a link and brings it up. Returns its index.
 fn prepare(
     netlink: &Netlink,
     name: &str,
-    (address, only): (Ipv4Addr, bool),
+    (address, scope): (Ipv4Addr, AddressScope),
     change: &LinkChange<'_>,
 ) -> Result<u32> {
     let link = link_index(netlink, name)?;
-    netlink.disable_ipv6(link).context(format!("keep IPv6 from the link `{name}`"))?;
-    netlink.add_address(link, address, only).context(format!("give the link `{name}` an address"))?;
-    netlink.change_link(link, change).context(format!("start the link `{name}`"))?;
+    netlink.disable_ipv6(link).context(format!("disable IPv6 on the link `{name}`"))?;
+    netlink.add_address(link, address, scope).context(format!("add an address to the link `{name}`"))?;
+    netlink.change_link(link, change).context(format!("bring up the link `{name}`"))?;
     Ok(link)
 }
 
 fn link_index(netlink: &Netlink, name: &str) -> Result<u32> {
-    let found = netlink.link_index(name).context(format!("look for the link `{name}`"))?;
+    let found = netlink.link_index(name).context(format!("find the link `{name}`"))?;
     found.ok_or_else(|| HostError::other(format!("there is no link `{name}`")))
 }
 
@@ -100,7 +102,7 @@ impl Routes {
     /// Links the router to the uplink. There is no route to it yet.
     pub(super) fn connect_uplink(sandbox: Netlink, router: Netlink, uplink: &Uplink) -> Result<Self> {
         let (gateway, mtu) = match uplink {
-            Uplink::Program => (UPLINK_ADDRESS, Some(MTU)),
+            Uplink::UserMode => (UPLINK_ADDRESS, Some(MTU)),
             Uplink::Link { gateway, .. } => (*gateway, None),
         };
         let link = link_index(&router, UPLINK_LINK)?;
@@ -116,7 +118,7 @@ impl Routes {
     }
 
     /// Sets the verdict on a range, in both namespaces.
-    pub(super) fn set(&self, range: Cidr, verdict: Verdict) -> io::Result<()> {
+    pub(super) fn set(&self, range: Ipv4Net, verdict: Verdict) -> io::Result<()> {
         for side in [&self.router, &self.sandbox] {
             let hop = match verdict {
                 Verdict::Allow => side.gateway,
@@ -127,10 +129,10 @@ impl Routes {
         Ok(())
     }
 
-    /// Allows one TCP port of the host, whatever the verdict on its address.
+    /// Allows one TCP port of the host, regardless of the verdict on its address.
     pub(super) fn add_exception_route(&self, to: SocketAddrV4) -> io::Result<()> {
         for side in [&self.router, &self.sandbox] {
-            side.netlink.set_route(Table::Exceptions, Cidr::one(*to.ip()), side.gateway)?;
+            side.netlink.set_route(Table::Exceptions, Ipv4Net::from(*to.ip()), side.gateway)?;
             side.netlink.add_exception_rule(to)?;
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! The uplink program, which opens connections on the host on behalf of a sandbox.
 //!
 //! It runs in the network namespace of the host, with other namespaces of its own and without capabilities on
-//! the host, and ends with the network daemon.
+//! the host, and exits with the network daemon.
 
 use std::convert::Infallible;
 use std::fs::{self, File};
@@ -22,12 +22,13 @@ use super::router::Router;
 use super::routes::{MTU, ROUTER_NETWORK, SANDBOX_ADDRESS, UPLINK_ADDRESS, UPLINK_LINK};
 use crate::error::{Context as _, HostError, Result};
 use crate::namespace::clone::{self, Parent};
-use crate::namespace::holder::Holder;
+use crate::namespace::holder::NamespaceHolder;
 use crate::namespace::{credentials, id_map, sandbox_ids};
 use crate::resources::limits;
 
 /// Device with which uplink programs create links.
 const TUN: &str = "/dev/net/tun";
+/// Major and minor number of the device: `MISC_MAJOR` and `TUN_MINOR`, which no crate defines.
 const TUN_DEVICE: (u32, u32) = (10, 200);
 /// Directory for a private tmpfs. It exists everywhere; its content on the host is hidden from the program.
 const PRIVATE_DIR: &str = "/tmp";
@@ -60,11 +61,9 @@ fn check_tun() -> std::result::Result<(), String> {
     };
     opened.map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            format!(
-                "{TUN} cannot be opened by this user: `chmod 0666 {TUN}` lets everybody, as most systems do"
-            )
+            format!("this user cannot open {TUN}; allow it with `chmod 0666 {TUN}`, the mode on most systems")
         }
-        _ => format!("{TUN} cannot be used ({error}): `modprobe tun` makes it"),
+        _ => format!("cannot use {TUN} ({error}); load it with `modprobe tun`"),
     })
 }
 
@@ -84,24 +83,24 @@ impl Program {
             None => "neither pasta nor slirp4netns is installed; install one (the package passt has pasta)"
                 .to_owned(),
             Some(_) => {
-                "pasta is from before August 2024 and damages data; install a newer one, or slirp4netns"
+                "pasta is older than August 2024 and corrupts data; install a newer version, or slirp4netns"
                     .to_owned()
             }
         })
     }
 
-    /// Builds the command. It maps neither ports of the host into the sandbox nor the other way round.
+    /// Builds the command. It forwards no ports between host and sandbox.
     fn command(&self, namespace: &str) -> Command {
-        let bits = ROUTER_NETWORK.bits();
-        let (program, words) = match self {
+        let bits = ROUTER_NETWORK.prefix_len();
+        let (program, args) = match self {
             Self::Pasta(program) => {
                 let nothing =
                     "--no-map-gw -t none -u none -T none -U none --no-dhcp --no-dhcpv6 --no-ndp --no-ra";
                 let network =
                     format!("-4 -a {SANDBOX_ADDRESS} -n {bits} -g {UPLINK_ADDRESS} -I {UPLINK_LINK}");
-                let words =
+                let args =
                     format!("--foreground --quiet {nothing} {network} --netns-only --netns {namespace}");
-                (program, words)
+                (program, args)
             }
             Self::Slirp(program) => {
                 let nothing = "--disable-host-loopback --disable-dns --enable-sandbox --enable-seccomp";
@@ -112,37 +111,38 @@ impl Program {
             }
         };
         let mut command = Command::new(program);
-        command.args(words.split(' ')).env_clear().env("PATH", DEFAULT_PATH).current_dir("/");
+        command.args(args.split(' ')).env_clear().env("PATH", DEFAULT_PATH).current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null());
         limits::reset_open_files_limit(&mut command);
         command
     }
 }
 
-/// Returns whether a `pasta` can be relied on: that of March 2023 repeats data on half-closed connections. An
-/// option tells its age; not all recent ones print a version when the output is no terminal.
+/// Returns true if a `pasta` is recent enough: that of March 2023 repeats data on half-closed connections.
+/// Its age is detected by an option, because not all recent versions print a version if the output is no
+/// terminal.
 fn is_recent(pasta: &Path) -> bool {
     let mut command = Command::new(pasta);
     limits::reset_open_files_limit(&mut command);
     let output = command.arg("--help").env_clear().stdin(Stdio::null()).output();
-    // One that cannot be run is of no use.
+    // A program that cannot be run does not count as recent.
     output.is_ok_and(|output| {
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).contains(RECENT_OPTION)
     })
 }
 
-/// Uplink program that runs.
+/// Running uplink program.
 pub(super) struct UplinkProcess {
     child: clone::Child,
-    /// PID file descriptor; readable when the program has ended.
-    pub(super) ended: OwnedFd,
+    /// PID file descriptor, which becomes readable when the program exits.
+    pub(super) pidfd: OwnedFd,
     /// Standard error of the program, in memory.
     stderr: File,
 }
 
 impl UplinkProcess {
     /// Starts the program, and waits for its link in the router.
-    pub(super) fn start(router: &Router, holder: &Holder) -> Result<Self> {
+    pub(super) fn start(router: &Router, holder: &NamespaceHolder) -> Result<Self> {
         let program =
             Program::find().and_then(|program| check_tun().map(|()| program)).map_err(HostError::other)?;
         let stderr = memfd_create(c"stderr", MemfdFlags::CLOEXEC).context("create a memory file")?;
@@ -153,8 +153,8 @@ impl UplinkProcess {
                 Err(error) => error,
             }
         })?;
-        let ended = pidfd_open(child.pid, PidfdFlags::empty()).context("open the process of a program")?;
-        let mut link = Self { child, ended, stderr };
+        let pidfd = pidfd_open(child.pid, PidfdFlags::empty()).context("open the process of a program")?;
+        let mut link = Self { child, pidfd, stderr };
         link.wait(router, &program)?;
         Ok(link)
     }
@@ -164,14 +164,15 @@ impl UplinkProcess {
         while self.child.wait()? {}
         let began = Instant::now();
         loop {
-            let found = router.netlink.link_index(UPLINK_LINK).context("look for the uplink")?;
+            let found = router.netlink.link_index(UPLINK_LINK).context("find the uplink")?;
             if found.is_some() {
                 return Ok(());
             }
             let ended = waitpid(Some(self.child.pid), WaitOptions::NOHANG).context("wait for a program")?;
             if ended.is_some() || began.elapsed() > LINK_TIMEOUT {
-                let (why, stderr) = (if ended.is_some() { "ended" } else { "makes no link" }, self.stderr());
-                return Err(HostError::other(format!("{program:?}, the uplink, {why}: {stderr}")));
+                let (why, stderr) =
+                    (if ended.is_some() { "exited" } else { "did not create a link" }, self.stderr());
+                return Err(HostError::other(format!("the uplink program {program:?} {why}: {stderr}")));
             }
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -179,13 +180,13 @@ impl UplinkProcess {
 
     fn stderr(&mut self) -> String {
         let mut stderr = String::new();
-        // The message is then without it.
+        // If it cannot be read, the message does not contain it.
         let _ = self.stderr.rewind().and_then(|()| self.stderr.read_to_string(&mut stderr));
         stderr.trim().to_owned()
     }
 
-    /// Kills the program and waits for its end.
-    pub(super) fn end(&self) {
+    /// Kills the program and waits for its exit.
+    pub(super) fn kill(&self) {
         self.child.kill();
     }
 }
@@ -195,7 +196,7 @@ fn exec_program(
     parent: &mut Parent,
     program: &Program,
     router: &Router,
-    holder: &Holder,
+    holder: &NamespaceHolder,
     stderr: &File,
 ) -> Result<Infallible> {
     let namespace = format!("{PRIVATE_DIR}/router");
@@ -212,10 +213,11 @@ fn exec_program(
     fs::write(&namespace, "").context("create a mount point")?;
     let descriptor = format!("/proc/self/fd/{}", router.namespace.as_raw_fd());
     mount_bind(descriptor, &namespace).context("bind the namespace of the router")?;
-    if *holder == Holder::Machine {
-        // In a user namespace nobody can create device nodes; there everybody must be allowed to open it.
+    if *holder == NamespaceHolder::Machine {
+        // Device nodes cannot be created in a user namespace; there every user must be allowed to open the
+        // device.
         if id_map::is_initial_user_namespace() {
-            bind_tun().context(format!("show a program {TUN}"))?;
+            bind_tun().context(format!("bind {TUN} for the uplink program"))?;
         }
         let users = sandbox_ids::ids_of(holder);
         move_into_link_name_space(router.users.as_fd(), Some(LinkNameSpaceType::User))
@@ -224,7 +226,7 @@ fn exec_program(
             credentials::become_root_inside()?;
         }
     }
-    // Last, because changing credentials resets it. The parent waits for this, so it exists until then.
+    // Set last, because changing credentials resets it. The parent waits for this step, so it still exists.
     // SAFETY: the call takes integers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     parent.wait()?;

@@ -15,14 +15,14 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use crate::error::{Context as _, HostError, Result};
 use crate::process::Process;
 use crate::resources::freeze::freezer::Freezer;
-use crate::resources::hierarchy::{self, Hierarchy, Version, words};
+use crate::resources::hierarchy::{self, Hierarchy, Version, read_words};
 use crate::resources::limits::{Limit, Limits, Missing, NOT_ALLOWED, Usage};
 
 /// Period of the CPU quota, in microseconds.
 const CPU_PERIOD_US: u64 = 100_000;
 /// Controller of version 1 that freezes processes. With version 2 every cgroup can.
 const FREEZER: &str = "freezer";
-/// Time that killed processes may take to end.
+/// Timeout for killed processes to exit.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Cgroups of one sandbox, for its first process to enter.
@@ -92,7 +92,7 @@ fn check_id(id: &str) -> Result<&str> {
     if !id.is_empty() && id.chars().all(harmless) {
         Ok(id)
     } else {
-        Err(HostError::other(format!("`{id}` cannot be the id of a sandbox")))
+        Err(HostError::other(format!("`{id}` is not a valid sandbox id")))
     }
 }
 
@@ -174,7 +174,7 @@ pub(crate) fn freezer(id: &str, process: &Process) -> Result<Option<Freezer>> {
         }
         let groups = hierarchy.sandbox_parents().into_iter().map(|parent| parent.join(name));
         // Of several with that name one belongs to the sandbox.
-        let own = |group: &PathBuf| words(&group.join("cgroup.procs")).contains(&pid);
+        let own = |group: &PathBuf| read_words(&group.join("cgroup.procs")).contains(&pid);
         let found = groups.filter(own).find_map(|group| Freezer::of(group, hierarchy.version));
         if found.is_some() {
             return Ok(found);
@@ -202,9 +202,10 @@ pub fn ids() -> Result<Vec<String>> {
 pub fn usage(id: &str) -> Result<Usage> {
     let mut usage = Usage::default();
     for group in groups(id)? {
-        let number = |file: &str| words(&group.join(file)).first().and_then(|word| word.parse::<u64>().ok());
+        let number =
+            |file: &str| read_words(&group.join(file)).first().and_then(|word| word.parse::<u64>().ok());
         let line = |file: &str, name: &str| {
-            let words = words(&group.join(file));
+            let words = read_words(&group.join(file));
             words.chunks_exact(2).find(|pair| pair[0] == name).and_then(|pair| pair[1].parse::<u64>().ok())
         };
         let cpu = number("cpuacct.usage").map(Duration::from_nanos);
@@ -224,7 +225,7 @@ pub fn usage(id: &str) -> Result<Usage> {
 pub(crate) fn remove_empty(id: &str) -> Result<()> {
     let mut groups = groups(id)?.into_iter();
     groups.try_for_each(|group| {
-        fs::remove_dir(&group).context(format!("remove the former {}", group.display()))
+        fs::remove_dir(&group).context(format!("remove the leftover cgroup {}", group.display()))
     })
 }
 
@@ -250,7 +251,7 @@ pub fn remove(id: &str) -> Result<()> {
     Ok(())
 }
 
-/// Thaws the processes: with version 1 a frozen process does not end when it is killed. One of the cgroups
+/// Thaws the processes: with version 1 a frozen process does not exit when it is killed. One of the cgroups
 /// has this file.
 fn thaw(groups: &[PathBuf]) {
     for group in groups {
@@ -263,12 +264,12 @@ fn kill_all(group: &Path) {
     if fs::write(group.join("cgroup.kill"), "1").is_ok() {
         return;
     }
-    for pid in words(&group.join("cgroup.procs")) {
+    for pid in read_words(&group.join("cgroup.procs")) {
         let Some(pid) = pid.parse().ok().and_then(Pid::from_raw) else { continue };
         let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
         // The PID may have been reused before it was opened.
-        if words(&group.join("cgroup.procs")).contains(&pid.to_string()) {
-            // It may have ended meanwhile.
+        if read_words(&group.join("cgroup.procs")).contains(&pid.to_string()) {
+            // It may have exited.
             let _ = pidfd_send_signal(&process, Signal::KILL);
         }
     }

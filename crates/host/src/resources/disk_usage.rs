@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::helper::client;
 use crate::helper::protocol::Task;
-use crate::namespace::holder::Holder;
+use crate::namespace::holder::NamespaceHolder;
 
 /// Minimum number of bytes that a file or directory counts for: an empty one takes an inode, of which a
 /// filesystem has a limited number. [`quota`](crate::quota) counts alike.
@@ -22,7 +22,7 @@ pub const ENTRY_MIN: u64 = 4096;
 pub struct Bounds {
     /// Time limit.
     pub time: Duration,
-    /// Number of bytes at which it ends.
+    /// Number of bytes at which it stops.
     pub bytes: u64,
 }
 
@@ -38,7 +38,7 @@ pub struct Usage {
     pub bytes: u64,
     /// Number of files, directories and other entries.
     pub files: u64,
-    /// True if the walk ended at a bound, so that there may be more.
+    /// True if the walk stopped at a bound, so the usage may be higher.
     pub at_least: bool,
 }
 
@@ -52,21 +52,21 @@ const CHECK_EVERY: u64 = 256;
 /// Measures a directory with the capabilities of a holder.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct MeasureTask {
-    holder: Holder,
+    holder: NamespaceHolder,
     path: PathBuf,
     bounds: Bounds,
 }
 
-/// Measures everything below a directory, even if it changes meanwhile. Symlinks are not followed.
+/// Measures everything below a directory, even if it changes concurrently. Symlinks are not followed.
 /// Directories that an ordinary user may not read are measured with the capabilities of the holder.
-pub fn measure(holder: &Holder, path: &Path) -> Usage {
+pub fn measure(holder: &NamespaceHolder, path: &Path) -> Usage {
     measure_within(holder, path, Bounds::NONE)
 }
 
 /// Measures like [`measure`], up to a bound.
-pub fn measure_within(holder: &Holder, path: &Path, bounds: Bounds) -> Usage {
+pub fn measure_within(holder: &NamespaceHolder, path: &Path, bounds: Bounds) -> Usage {
     let (usage, is_whole) = walk(path, bounds);
-    if is_whole || usage.at_least || *holder == Holder::Machine {
+    if is_whole || usage.at_least || *holder == NamespaceHolder::Machine {
         return usage;
     }
     let task = MeasureTask { holder: holder.clone(), path: path.to_owned(), bounds };
@@ -115,7 +115,7 @@ fn walk(path: &Path, bounds: Bounds) -> (Usage, bool) {
     (usage, is_whole)
 }
 
-/// Directory that is still to be read. It has no path of its own, because there may be a million of them and
+/// Directory that is still to be read. It does not store its path, because there may be a million of them and
 /// paths can be long.
 struct PendingDirectory {
     /// Length of the parent's path, with the slash.

@@ -9,8 +9,8 @@
 //! Otherwise all processes but the agent are stopped by signals (`signals.rs`). The caller must not have the
 //! agent start anything meanwhile.
 //!
-//! Before anything is stopped, a record says what is about to be (`record.rs`), from which alone everything
-//! can be resumed. Processes of the sandbox cannot reach the record.
+//! Before a process is stopped, it is recorded in a file (`record.rs`), from which alone all processes can be
+//! resumed. Processes of the sandbox cannot access the record.
 
 pub(crate) mod freezer;
 mod record;
@@ -51,8 +51,8 @@ pub fn freeze_group(id: &str, process: &Process, record: &Path) -> Result<Option
     Ok(Some(Frozen { method: FreezeMethod::Cgroup, processes: Some(frozen) }))
 }
 
-/// Resumes everything after a freeze that failed. If the sandbox was thawed meanwhile, that has been done,
-/// and a record that exists now belongs to another freeze.
+/// Resumes all processes after a failed freeze. If the sandbox was concurrently thawed, they already run, and
+/// a record that exists now belongs to another freeze.
 fn undo(error: HostError, record: &Path) -> HostError {
     if matches!(error, HostError::Thawed) {
         return error;
@@ -63,8 +63,8 @@ fn undo(error: HostError, record: &Path) -> HostError {
     }
 }
 
-/// Resumes everything that is recorded as stopped, and removes the record. Does nothing without a record. A
-/// freeze in progress stops nothing more, and fails with [`HostError::Thawed`].
+/// Resumes all recorded processes, and removes the record. Does nothing without a record. A freeze in
+/// progress stops no further process, and fails with [`HostError::Thawed`].
 pub fn thaw(record: &Path) -> Result<()> {
     let Some(mut held) = LockedRecord::lock(record)? else { return Ok(()) };
     match held.read()? {

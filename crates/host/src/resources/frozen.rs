@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FreezeMethod {
-    /// The cgroup freezer: all at once.
+    /// Cgroup freezer, which stops all processes at the same time.
     Cgroup,
-    /// `SIGSTOP`: one after the other, until none runs.
+    /// `SIGSTOP`, sent to one process after the other until none is running.
     Signals,
 }
 

@@ -1,7 +1,7 @@
 //! Cgroup hierarchies.
 //!
 //! Version 2 has one hierarchy, in which a cgroup with processes cannot delegate controllers to child
-//! cgroups. In version 1 every controller has a hierarchy of its own, or several share one. Both versions may
+//! cgroups. In version 1 every controller has its own hierarchy, or several share one. Both versions may
 //! be mounted; each controller is in one of them.
 
 use std::fs;
@@ -14,11 +14,12 @@ use crate::resources::limits::Limit;
 
 /// Name of the parent cgroup of all sandboxes.
 const SANDBOXES_CGROUP: &str = "workspace";
-/// Name of the cgroup to which the processes of the server move, where a cgroup with children may have none.
+/// Name of the cgroup that the server's processes are moved to. In version 2, a cgroup with controllers for
+/// its children cannot have processes.
 const SERVER_CGROUP: &str = "workspace-server";
-/// Number of attempts to move all processes out of a cgroup: new ones may be forked meanwhile.
-const ATTEMPTS: u32 = 20;
-/// Controllers of version 1 that are used, to limit, measure and freeze.
+/// Number of attempts to move all processes out of a cgroup. They may fork new ones.
+const MOVE_ATTEMPTS: u32 = 20;
+/// Controllers of version 1 that are used to limit, measure and freeze sandboxes.
 const USED_CONTROLLERS: [&str; 5] = ["cpu", "cpuacct", "memory", "pids", "freezer"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,9 +33,9 @@ pub(crate) enum Version {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Hierarchy {
     pub(crate) version: Version,
-    /// Controllers, for version 1. With version 2 each cgroup lists its own.
+    /// Used controllers of version 1. In version 2 each cgroup lists its own.
     controllers: Vec<String>,
-    top: PathBuf,
+    mount_point: PathBuf,
     /// Cgroup of this process.
     own: PathBuf,
 }
@@ -50,9 +51,10 @@ fn parse(mounts: &str, own: &str) -> Vec<Hierarchy> {
     let mut found: Vec<Hierarchy> = Vec::new();
     for hierarchy in mounts.lines().filter_map(|line| parse_mount(line, own)) {
         // A hierarchy may be mounted several times.
-        let known =
-            |one: &Hierarchy| one.version == hierarchy.version && one.controllers == hierarchy.controllers;
-        if !found.iter().any(known) {
+        let is_same = |other: &Hierarchy| {
+            other.version == hierarchy.version && other.controllers == hierarchy.controllers
+        };
+        if !found.iter().any(is_same) {
             found.push(hierarchy);
         }
     }
@@ -62,11 +64,11 @@ fn parse(mounts: &str, own: &str) -> Vec<Hierarchy> {
 fn parse_mount(line: &str, own: &str) -> Option<Hierarchy> {
     let (before, after) = line.split_once(" - ")?;
     let mut before = before.split(' ').skip(3);
-    let (root, top) = (before.next()?, PathBuf::from(before.next()?));
+    let (root, mount_point) = (before.next()?, PathBuf::from(before.next()?));
     let mut after = after.split(' ');
     let (kind, options) = (after.next()?, after.nth(1)?);
     let (version, controllers) = match kind {
-        "cgroup" => (Version::V1, used(options)),
+        "cgroup" => (Version::V1, used_controllers(options)),
         "cgroup2" => (Version::V2, Vec::new()),
         _ => return None,
     };
@@ -76,17 +78,17 @@ fn parse_mount(line: &str, own: &str) -> Option<Hierarchy> {
     let own = own.lines().find_map(|line| {
         let (names, path) = line.split_once(':')?.1.split_once(':')?;
         let same = match version {
-            Version::V1 => used(names) == controllers,
+            Version::V1 => used_controllers(names) == controllers,
             Version::V2 => names.is_empty(),
         };
         same.then_some(path)
     })?;
     let own = Path::new(own);
-    let below = own.strip_prefix(root).unwrap_or(Path::new(""));
-    Some(Hierarchy { version, controllers, own: top.join(below), top })
+    let relative = own.strip_prefix(root).unwrap_or(Path::new(""));
+    Some(Hierarchy { version, controllers, own: mount_point.join(relative), mount_point })
 }
 
-fn used(names: &str) -> Vec<String> {
+fn used_controllers(names: &str) -> Vec<String> {
     let mut used: Vec<String> =
         names.split(',').filter(|name| USED_CONTROLLERS.contains(name)).map(str::to_owned).collect();
     used.sort();
@@ -101,17 +103,17 @@ impl Hierarchy {
 
     fn parents(&self) -> Vec<PathBuf> {
         if self.version == Version::V1 {
-            return vec![self.top.clone()];
+            return vec![self.mount_point.clone()];
         }
-        // The server may have moved in an earlier start.
+        // An earlier start may have moved the server.
         let own = if self.own.ends_with(SERVER_CGROUP) {
             self.own.parent().unwrap_or(&self.own)
         } else {
             &self.own
         };
         let mut parents = vec![own.to_owned()];
-        let above = own.parent().filter(|above| above.starts_with(&self.top));
-        for parent in above.into_iter().chain([self.top.as_path()]) {
+        let own_parent = own.parent().filter(|path| path.starts_with(&self.mount_point));
+        for parent in own_parent.into_iter().chain([self.mount_point.as_path()]) {
             if !parents.iter().any(|known| known == parent) {
                 parents.push(parent.to_owned());
             }
@@ -128,52 +130,54 @@ impl Hierarchy {
     pub(crate) fn has(&self, controller: &str, group: &Path) -> bool {
         match self.version {
             Version::V1 => self.is_v1_with(controller),
-            Version::V2 => words(&group.join("cgroup.controllers")).iter().any(|name| name == controller),
+            Version::V2 => {
+                read_words(&group.join("cgroup.controllers")).iter().any(|name| name == controller)
+            }
         }
     }
 
     /// Prepares the parent cgroup of sandboxes, and returns its directory.
     pub(crate) fn prepare_parent(&self) -> io::Result<PathBuf> {
-        let mut first = None;
+        let mut first_error = None;
         let mut parents = self.parents();
-        // Preferably one with the most controllers.
+        // Those with the most controllers first.
         parents.sort_by_key(|parent| std::cmp::Reverse(delegable_controllers(parent).len()));
         for parent in parents {
             let sandboxes = parent.join(SANDBOXES_CGROUP);
             match self.prepare(&parent, &sandboxes) {
                 Ok(()) => return Ok(sandboxes),
-                Err(error) => first = first.or(Some(error)),
+                Err(error) => first_error = first_error.or(Some(error)),
             }
         }
-        Err(first.unwrap_or_else(|| io::Error::from(io::ErrorKind::NotFound)))
+        Err(first_error.unwrap_or_else(|| io::Error::from(io::ErrorKind::NotFound)))
     }
 
     fn prepare(&self, parent: &Path, sandboxes: &Path) -> io::Result<()> {
         if self.version == Version::V1 {
             return create(sandboxes);
         }
-        let wanted = delegable_controllers(parent);
-        if wanted.is_empty() {
+        let controllers = delegable_controllers(parent);
+        if controllers.is_empty() {
             return Err(io::Error::other(format!("no controllers in {}", parent.display())));
         }
-        delegate(parent, &wanted)?;
+        delegate(parent, &controllers)?;
         create(sandboxes)?;
-        delegate(sandboxes, &wanted)
+        delegate(sandboxes, &controllers)
     }
 }
 
 /// Returns the controllers of a cgroup that are to be delegated to its children.
 fn delegable_controllers(group: &Path) -> Vec<&'static str> {
-    let there = words(&group.join("cgroup.controllers"));
-    let wanted = Limit::ALL.map(Limit::controller).into_iter();
-    wanted.filter(|name| there.iter().any(|it| it == name)).collect()
+    let available = read_words(&group.join("cgroup.controllers"));
+    let needed = Limit::ALL.map(Limit::controller).into_iter();
+    needed.filter(|name| available.iter().any(|other| other == name)).collect()
 }
 
 /// Creates a cgroup, unless it exists.
 pub(crate) fn create(group: &Path) -> io::Result<()> {
-    let name = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", group.display()));
+    let add_path = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", group.display()));
     match fs::create_dir(group) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(name(error)),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(add_path(error)),
         _ => Ok(()),
     }
 }
@@ -181,37 +185,38 @@ pub(crate) fn create(group: &Path) -> io::Result<()> {
 /// Delegates controllers to child cgroups.
 fn delegate(group: &Path, controllers: &[&str]) -> io::Result<()> {
     let file = group.join("cgroup.subtree_control");
-    let has = words(&file);
+    let delegated = read_words(&file);
     let missing: Vec<String> = controllers
         .iter()
-        .filter(|name| !has.iter().any(|it| it == *name))
+        .filter(|name| !delegated.iter().any(|other| other == *name))
         .map(|name| format!("+{name}"))
         .collect();
     if missing.is_empty() {
         return Ok(());
     }
-    let name = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", file.display()));
-    for _ in 0..ATTEMPTS {
+    let add_path = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", file.display()));
+    for _ in 0..MOVE_ATTEMPTS {
         match fs::write(&file, missing.join(" ")) {
             // There are processes in the cgroup.
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => move_server_out(group)?,
-            other => return other.map_err(name),
+            written => return written.map_err(add_path),
         }
     }
-    fs::write(&file, missing.join(" ")).map_err(name)
+    fs::write(&file, missing.join(" ")).map_err(add_path)
 }
 
-/// Moves the processes of the server into a cgroup of their own. Fails if there are other programs.
+/// Moves the processes of the server into a child cgroup. Fails if the cgroup has processes of other
+/// programs.
 fn move_server_out(group: &Path) -> io::Result<()> {
     let this = fs::read_link("/proc/self/exe")?;
-    let processes = words(&group.join("cgroup.procs"));
+    let processes = read_words(&group.join("cgroup.procs"));
     let is_other = |pid: &String| match fs::read_link(format!("/proc/{pid}/exe")) {
         Ok(program) => program != this,
-        // It has ended.
+        // The process has exited.
         Err(error) => error.kind() != io::ErrorKind::NotFound,
     };
     if processes.iter().any(is_other) {
-        let text = format!("other programs run in {}: give the server a group of its own", group.display());
+        let text = format!("other programs run in {}; run the server in its own cgroup", group.display());
         return Err(io::Error::other(text));
     }
     let server = group.join(SERVER_CGROUP);
@@ -219,7 +224,7 @@ fn move_server_out(group: &Path) -> io::Result<()> {
     processes.iter().try_for_each(|pid| move_process(&server, pid))
 }
 
-/// Moves a process, which may have ended, into a cgroup.
+/// Moves a process into a cgroup, unless it has exited.
 fn move_process(group: &Path, pid: &str) -> io::Result<()> {
     match fs::write(group.join("cgroup.procs"), pid) {
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
@@ -227,8 +232,8 @@ fn move_process(group: &Path, pid: &str) -> io::Result<()> {
     }
 }
 
-/// Returns the words of a file; none if it does not exist.
-pub(crate) fn words(file: &Path) -> Vec<String> {
+/// Returns the whitespace-separated words of a file; none if it cannot be read.
+pub(crate) fn read_words(file: &Path) -> Vec<String> {
     let text = fs::read_to_string(file).unwrap_or_default();
     text.split_ascii_whitespace().map(str::to_owned).collect()
 }
@@ -246,9 +251,9 @@ mod tests {
                       35 31 0:31 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd\n";
         let own = "4:cpuacct,cpu:/\n3:memory:/docker/1/a\n2:name=systemd:/\n0::/\n";
         let found = parse(mounts, own);
-        let places: Vec<_> = found.iter().flat_map(Hierarchy::sandbox_parents).collect();
+        let parents: Vec<_> = found.iter().flat_map(Hierarchy::sandbox_parents).collect();
         let expected = ["/sys/fs/cgroup/cpu,cpuacct/workspace", "/sys/fs/cgroup/memory/workspace"];
-        assert_eq!(places, expected.map(PathBuf::from));
+        assert_eq!(parents, expected.map(PathBuf::from));
         assert!(found[0].has("cpu", Path::new("")) && !found[0].has("memory", Path::new("")));
     }
 
@@ -263,16 +268,21 @@ mod tests {
         assert_eq!(parse(mounts, "0::/\n")[0].sandbox_parents(), expected[2..]);
     }
 
-    fn second(top: &Path, controllers: &str) -> Hierarchy {
-        fs::write(top.join("cgroup.controllers"), controllers).unwrap();
-        Hierarchy { version: Version::V2, controllers: Vec::new(), top: top.to_owned(), own: top.to_owned() }
+    fn v2_hierarchy(root: &Path, controllers: &str) -> Hierarchy {
+        fs::write(root.join("cgroup.controllers"), controllers).unwrap();
+        Hierarchy {
+            version: Version::V2,
+            controllers: Vec::new(),
+            mount_point: root.to_owned(),
+            own: root.to_owned(),
+        }
     }
 
     #[test]
     fn controllers_are_delegated_to_sandboxes() {
         let top = tempfile::tempdir().unwrap();
-        let place = second(top.path(), "cpuset cpu memory pids").prepare_parent().unwrap();
-        for group in [top.path(), &place] {
+        let parent = v2_hierarchy(top.path(), "cpuset cpu memory pids").prepare_parent().unwrap();
+        for group in [top.path(), &parent] {
             let control = fs::read_to_string(group.join("cgroup.subtree_control")).unwrap();
             assert_eq!(control, "+cpu +memory +pids");
         }
@@ -283,7 +293,7 @@ mod tests {
         let top = tempfile::tempdir().unwrap();
         let own = top.path().join("a");
         fs::create_dir(&own).unwrap();
-        let hierarchy = Hierarchy { own: own.clone(), ..second(top.path(), "cpu memory pids") };
+        let hierarchy = Hierarchy { own: own.clone(), ..v2_hierarchy(top.path(), "cpu memory pids") };
         for (controllers, parent) in [("memory pids", top.path()), ("cpu memory pids io", &own)] {
             fs::write(own.join("cgroup.controllers"), controllers).unwrap();
             assert_eq!(hierarchy.prepare_parent().unwrap(), parent.join(SANDBOXES_CGROUP));
@@ -293,7 +303,7 @@ mod tests {
     #[test]
     fn without_controllers_there_is_no_parent() {
         let top = tempfile::tempdir().unwrap();
-        let error = second(top.path(), "hugetlb").prepare_parent().unwrap_err();
+        let error = v2_hierarchy(top.path(), "hugetlb").prepare_parent().unwrap_err();
         assert!(error.to_string().starts_with("no controllers"), "{error}");
         assert!(!top.path().join(SANDBOXES_CGROUP).exists());
     }

@@ -203,17 +203,17 @@ pub(crate) fn limit_pending_signals() -> io::Result<()> {
     limit(Resource::Sigpending, PENDING_SIGNALS)
 }
 
-/// Describes in one line which limits are not enforced, why, what is done instead, and the remedy. Returns
-/// `None` if all are.
+/// Describes in one line the limits that are not enforced, with reason, substitute and remedy. Returns `None`
+/// if all are enforced.
 pub fn describe_missing(missing: &[Missing]) -> Option<String> {
     let names: Vec<String> = missing.iter().map(|one| one.limit.to_string()).collect();
     let (last, others) = names.split_last()?;
     let names = if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };
     let mut reasons: Vec<&str> = missing.iter().map(|one| one.reason.as_str()).collect();
     reasons.dedup();
-    let mut line = format!("no limit of {names} for the sandbox as a whole: {}", reasons.join("; "));
+    let mut line = format!("no limit on {names} for the sandbox as a whole: {}", reasons.join("; "));
     if missing.iter().any(Missing::is_memory) {
-        line += "; each process may have as much memory as was asked for (RLIMIT_DATA)";
+        line += "; each process may use the requested memory (RLIMIT_DATA)";
     }
     if reasons.contains(&NOT_ALLOWED) {
         line += "; ";
@@ -223,15 +223,15 @@ pub fn describe_missing(missing: &[Missing]) -> Option<String> {
 }
 
 /// Reason why an ordinary user usually has no cgroups.
-pub(crate) const NOT_ALLOWED: &str = "this user may not make cgroups";
+pub(crate) const NOT_ALLOWED: &str = "this user may not create cgroups";
 
 /// Returns the remedy for an ordinary user. Cgroups of version 1 cannot safely be delegated.
-fn hint(second_version: bool) -> &'static str {
-    if second_version {
-        "start the server with `systemd-run --user --scope -p Delegate=yes workspace-server` to have them"
+fn hint(has_v2: bool) -> &'static str {
+    if has_v2 {
+        "to get them, start the server with `systemd-run --user --scope -p Delegate=yes workspace-server`"
     } else {
-        "boot with `systemd.unified_cgroup_hierarchy=1` and start the server with \
-         `systemd-run --user --scope -p Delegate=yes workspace-server`, or start it as root, to have them"
+        "to get them, boot with `systemd.unified_cgroup_hierarchy=1` and start the server with \
+         `systemd-run --user --scope -p Delegate=yes workspace-server`, or start it as root"
     }
 }
 
@@ -257,10 +257,10 @@ mod tests {
         assert_eq!(describe_missing(&[]), None);
         let both = [missing(Limit::Cpu, NOT_ALLOWED), missing(Limit::Memory, NOT_ALLOWED)];
         let line = describe_missing(&both).unwrap();
-        let expected = "no limit of cpu and memory for the sandbox as a whole: this user may not make cgroups; each \
-                        process may have as much memory as was asked for (RLIMIT_DATA); ";
+        let expected = "no limit on cpu and memory for the sandbox as a whole: this user may not create cgroups; each \
+                        process may use the requested memory (RLIMIT_DATA); ";
         assert!(line.starts_with(expected) && line.contains("-p Delegate=yes workspace-server`"), "{line}");
         let line = describe_missing(&[missing(Limit::Cpu, "no cgroup has the controller cpu")]).unwrap();
-        assert_eq!(line, "no limit of cpu for the sandbox as a whole: no cgroup has the controller cpu");
+        assert_eq!(line, "no limit on cpu for the sandbox as a whole: no cgroup has the controller cpu");
     }
 }

@@ -9,82 +9,44 @@
 
 use std::fs::File;
 use std::io;
-use std::mem::size_of;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+use linux_raw_sys::general::{FS_XFLAG_PROJINHERIT, fsxattr};
+use linux_raw_sys::ioctl::{FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR};
+
 use crate::error::{Context as _, HostError, Result};
 use crate::resources::disk_usage::Usage;
 
-/// Lowest project id of ours. Administrators use small ones.
+/// First project id for sandboxes. Administrators use small ids.
 const FIRST_PROJECT: u32 = 1 << 31;
 /// Number of project ids that are tried. An inode number may not fit into a project id, so two directories
 /// may collide.
 const ATTEMPTS: u32 = 64;
 /// Unit of limits, in bytes.
 const BLOCK: u64 = 1024;
-/// Number of bytes per file of the limit of files: an empty file takes no block, but space for its inode. A
-/// file with content takes as much anyway.
+/// Number of bytes of the limit per allowed file: an empty file takes no block, but space for its inode.
 const BYTES_PER_FILE: u64 = 4096;
-/// Minimum of the limit of files.
+/// Minimum number of allowed files.
 const FILES_MIN: u64 = 1 << 12;
 
-/// `struct fsxattr`.
+/// `struct fs_quota_stat`, which no crate defines. Only the flags are used.
 #[repr(C)]
 #[derive(Default)]
-struct Attributes {
-    flags: u32,
-    extent_size: u32,
-    extents: u32,
-    project: u32,
-    copy_extent_size: u32,
-    padding: [u8; 8],
-}
-
-/// `struct if_dqblk`.
-#[repr(C)]
-#[derive(Default)]
-struct Quota {
-    blocks_max: u64,
-    blocks_soft: u64,
-    bytes: u64,
-    files_max: u64,
-    files_soft: u64,
-    files: u64,
-    blocks_time: u64,
-    files_time: u64,
-    valid: u32,
-}
-
-/// `struct fs_quota_stat`, of which only the flags are used.
-#[repr(C)]
-#[derive(Default)]
-struct Status {
+struct QuotaStatus {
     version: i8,
     flags: u16,
     rest: [u64; 9],
 }
 
-const GET_ATTRIBUTES: libc::Ioctl = request(2, 31);
-const SET_ATTRIBUTES: libc::Ioctl = request(1, 32);
-/// `FS_XFLAG_PROJINHERIT`: new files in the directory belong to its project.
-const PROJECT_INHERIT: u32 = 0x200;
-
-const GET_QUOTA: u32 = 0x0080_0007;
-const SET_QUOTA: u32 = 0x0080_0008;
-const GET_STATUS: u32 = 0x5805;
-/// `PRJQUOTA`: the quota of a project, not of a user or a group.
-const PROJECT_QUOTA: u32 = 2;
-/// Flags for projects whose usage is counted and whose limits are enforced.
-const ENFORCED: u16 = 0b11 << 4;
-/// Fields in [`Quota::valid`]: the limits of blocks and of files.
-const VALID_LIMITS: u32 = 0b101;
-
-/// Returns the number of an ioctl on [`Attributes`].
-const fn request(direction: libc::Ioctl, number: libc::Ioctl) -> libc::Ioctl {
-    direction << 30 | (size_of::<Attributes>() as libc::Ioctl) << 16 | (b'X' as libc::Ioctl) << 8 | number
-}
+/// Command of `quotactl` that reads a [`QuotaStatus`]. No crate defines it.
+const Q_XGETQSTAT: libc::c_int = 0x5805;
+/// Type of quotas of projects, not of users or groups. No crate defines it.
+const PRJQUOTA: libc::c_int = 2;
+/// Flags of [`QuotaStatus`] for projects whose usage is counted and whose limits are enforced:
+/// `FS_QUOTA_PDQ_ACCT` and `FS_QUOTA_PDQ_ENFD`, which no crate defines.
+const ENFORCED: u16 = 1 << 4 | 1 << 5;
 
 /// Limits an empty directory to this many bytes. Fails with [`HostError::NoQuota`] where that is not
 /// possible.
@@ -92,35 +54,36 @@ pub fn limit(directory: &Path, bytes: u64) -> Result<()> {
     let no_quota =
         |reason: &str| HostError::NoQuota { directory: directory.to_owned(), reason: reason.to_owned() };
     if !rustix::process::geteuid().is_root() {
-        return Err(no_quota("only the superuser may set them"));
+        return Err(no_quota("only root can set quotas"));
     }
     let file = open(directory).context(opening(directory))?;
     if !is_enforced(&file) {
-        return Err(no_quota("its filesystem keeps none: it needs the mount option prjquota"));
+        return Err(no_quota("its filesystem has no project quotas; mount it with the option prjquota"));
     }
     let project = match project(&file).context("read a project id")? {
-        0 => assign_project(&file).context(format!("take {} into a project", directory.display()))?,
-        ours if ours >= FIRST_PROJECT => ours,
+        0 => assign_project(&file).context(format!("assign a project id to {}", directory.display()))?,
+        id if id >= FIRST_PROJECT => id,
         _ => return Err(no_quota("it belongs to another project")),
     };
-    set(&file, project, &Quota::of(bytes)).context("set a quota")
+    set(&file, project, &limits(bytes)).context("set a quota")
 }
 
-/// Returns the usage of a directory with a limit, or `None` if it is not counted. Empty files take no bytes
-/// here.
+/// Returns the usage of a directory with a limit; `None` if it is not counted. Empty files count as 0 bytes.
 pub fn used(directory: &Path) -> Result<Option<Usage>> {
     let Some((file, project)) = limited(directory)? else { return Ok(None) };
-    let Quota { bytes, files, .. } = get(&file, project).context("read a quota")?;
-    Ok(Some(Usage { bytes, files, at_least: false }))
+    let quota = get(&file, project).context("read a quota")?;
+    Ok(Some(Usage { bytes: quota.dqb_curspace, files: quota.dqb_curinodes, at_least: false }))
 }
 
 /// Removes the limit of a directory, which may have none or may not exist.
 pub fn release(directory: &Path) -> Result<()> {
     let Some((file, project)) = limited(directory)? else { return Ok(()) };
-    set(&file, project, &Quota { valid: VALID_LIMITS, ..Quota::default() }).context("remove a quota")
+    // Limits of 0 are no limits.
+    let none = libc::dqblk { dqb_valid: libc::QIF_LIMITS, ..empty() };
+    set(&file, project, &none).context("remove a quota")
 }
 
-/// Opens a directory with a project of ours that is counted.
+/// Opens a directory that has a project id of a sandbox and a quota.
 fn limited(directory: &Path) -> Result<Option<(File, u32)>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -144,11 +107,19 @@ fn opening(directory: &Path) -> String {
     format!("open {}", directory.display())
 }
 
-impl Quota {
-    /// Returns the limits, rounded down.
-    fn of(bytes: u64) -> Self {
-        let files_max = (bytes / BYTES_PER_FILE).max(FILES_MIN);
-        Self { blocks_max: bytes / BLOCK, files_max, valid: VALID_LIMITS, ..Self::default() }
+/// Returns the quota of an unknown project.
+fn empty() -> libc::dqblk {
+    // SAFETY: the structure consists of integers, for which zero is valid.
+    unsafe { std::mem::zeroed() }
+}
+
+/// Returns a quota with limits of blocks and of files, rounded down.
+fn limits(bytes: u64) -> libc::dqblk {
+    libc::dqblk {
+        dqb_bhardlimit: bytes / BLOCK,
+        dqb_ihardlimit: (bytes / BYTES_PER_FILE).max(FILES_MIN),
+        dqb_valid: libc::QIF_LIMITS,
+        ..empty()
     }
 }
 
@@ -162,62 +133,72 @@ fn assign_project(directory: &File) -> io::Result<u32> {
     let first = first_project(directory.metadata()?.ino());
     for number in (0..ATTEMPTS).map(|more| FIRST_PROJECT | first.wrapping_add(more)) {
         // The highest id means none.
-        if number != u32::MAX && get(directory, number)?.files == 0 {
+        if number != u32::MAX && get(directory, number)?.dqb_curinodes == 0 {
             set_project(directory, number)?;
             return Ok(number);
         }
     }
-    Err(io::Error::other("all numbers are taken"))
+    Err(io::Error::other("all project ids are in use"))
 }
 
 fn project(directory: &File) -> io::Result<u32> {
-    Ok(attributes(directory)?.project)
+    Ok(attributes(directory)?.fsx_projid)
 }
 
-fn attributes(directory: &File) -> io::Result<Attributes> {
-    let mut attributes = Attributes::default();
+fn attributes(directory: &File) -> io::Result<fsxattr> {
+    // SAFETY: the structure consists of integers, for which zero is valid.
+    let mut attributes: fsxattr = unsafe { std::mem::zeroed() };
+    let request = FS_IOC_FSGETXATTR as libc::Ioctl;
     // SAFETY: the kernel writes a structure of this layout, whose size is in the request.
-    check(unsafe { libc::ioctl(directory.as_raw_fd(), GET_ATTRIBUTES, &raw mut attributes) }.into())?;
+    check(unsafe { libc::ioctl(directory.as_raw_fd(), request, &raw mut attributes) }.into())?;
     Ok(attributes)
 }
 
 fn set_project(directory: &File, project: u32) -> io::Result<()> {
     let before = attributes(directory)?;
-    let after = Attributes { flags: before.flags | PROJECT_INHERIT, project, ..before };
+    // New files in the directory inherit its project.
+    let after =
+        fsxattr { fsx_xflags: before.fsx_xflags | FS_XFLAG_PROJINHERIT, fsx_projid: project, ..before };
+    let request = FS_IOC_FSSETXATTR as libc::Ioctl;
     // SAFETY: the kernel reads a structure of this layout, whose size is in the request.
-    check(unsafe { libc::ioctl(directory.as_raw_fd(), SET_ATTRIBUTES, &raw const after) }.into())
+    check(unsafe { libc::ioctl(directory.as_raw_fd(), request, &raw const after) }.into())
 }
 
-/// Returns whether the filesystem counts projects and enforces their limits.
+/// Returns true if the filesystem counts projects and enforces their limits.
 fn is_enforced(directory: &File) -> bool {
-    let mut status = Status { version: 1, ..Status::default() };
+    let mut status = QuotaStatus { version: 1, ..QuotaStatus::default() };
     // SAFETY: the kernel writes a structure of this layout.
-    let found = unsafe { quotactl(directory, GET_STATUS, 0, (&raw mut status).cast()) };
+    let found = unsafe { quotactl(directory, Q_XGETQSTAT, 0, (&raw mut status).cast()) };
     found.is_ok() && status.flags & ENFORCED == ENFORCED
 }
 
 /// Returns usage and limits of a project. An unknown one has neither.
-fn get(directory: &File, project: u32) -> io::Result<Quota> {
-    let mut quota = Quota::default();
+fn get(directory: &File, project: u32) -> io::Result<libc::dqblk> {
+    let mut quota = empty();
     // SAFETY: the kernel writes a structure of this layout.
-    match unsafe { quotactl(directory, GET_QUOTA, project, (&raw mut quota).cast()) } {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Quota::default()),
+    match unsafe { quotactl(directory, libc::Q_GETQUOTA, project, (&raw mut quota).cast()) } {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(empty()),
         found => found.map(|()| quota),
     }
 }
 
-fn set(directory: &File, project: u32, quota: &Quota) -> io::Result<()> {
+fn set(directory: &File, project: u32, quota: &libc::dqblk) -> io::Result<()> {
     // SAFETY: the kernel reads a structure of this layout.
-    unsafe { quotactl(directory, SET_QUOTA, project, (&raw const *quota).cast_mut().cast()) }
+    unsafe { quotactl(directory, libc::Q_SETQUOTA, project, (&raw const *quota).cast_mut().cast()) }
 }
 
 /// `quotactl_fd(2)`, since Linux 5.14.
 ///
 /// # Safety
 ///
-/// `data` points to what `command` reads or writes.
-unsafe fn quotactl(file: &File, command: u32, project: u32, data: *mut libc::c_void) -> io::Result<()> {
-    let command = command << 8 | PROJECT_QUOTA;
+/// `data` points to a structure of the type that `command` reads or writes.
+unsafe fn quotactl(
+    file: &File,
+    command: libc::c_int,
+    project: u32,
+    data: *mut libc::c_void,
+) -> io::Result<()> {
+    let command = libc::QCMD(command, PRJQUOTA);
     // SAFETY: see the contract of this function.
     check(unsafe { libc::syscall(libc::SYS_quotactl_fd, file.as_raw_fd(), command, project, data) })
 }
@@ -231,23 +212,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn structures_have_the_layout_of_the_kernel() {
-        assert_eq!((GET_ATTRIBUTES, SET_ATTRIBUTES), (0x801c_581f, 0x401c_5820));
-        assert_eq!(std::mem::offset_of!(Attributes, project), 12);
-        assert_eq!(size_of::<Quota>(), size_of::<libc::dqblk>());
-        assert_eq!(std::mem::offset_of!(Quota, valid), std::mem::offset_of!(libc::dqblk, dqb_valid));
-        assert_eq!((size_of::<Status>(), std::mem::offset_of!(Status, flags)), (80, 2));
+    fn the_quota_status_has_the_layout_of_the_kernel() {
+        assert_eq!((size_of::<QuotaStatus>(), std::mem::offset_of!(QuotaStatus, flags)), (80, 2));
     }
 
     #[test]
     fn limits_are_rounded_down() {
-        let quota = Quota::of((4 << 20) + 1023);
-        assert_eq!((quota.blocks_max, quota.files_max), (4 << 10, FILES_MIN));
-        assert_eq!(Quota::of(10 << 30).files_max, 10 << 18);
+        let quota = limits((4 << 20) + 1023);
+        assert_eq!((quota.dqb_bhardlimit, quota.dqb_ihardlimit), (4 << 10, FILES_MIN));
+        assert_eq!(limits(10 << 30).dqb_ihardlimit, 10 << 18);
     }
 
     #[test]
-    fn project_ids_are_in_our_range() {
+    fn project_ids_are_in_the_range_of_sandboxes() {
         for inode in [0, 2, u64::from(u32::MAX), u64::MAX] {
             assert!(first_project(inode) >= FIRST_PROJECT);
         }

@@ -1,7 +1,7 @@
-//! Limits of kernel resources in the namespaces of a sandbox, set by sysctls.
+//! Limits on kernel resources in the namespaces of a sandbox, set by sysctls.
 //!
-//! The kernel counts some resources in every user namespace and its parents, and each may set a limit
-//! (`/proc/sys/user`). Without one, a single sandbox could take all that the host allows its owner.
+//! The kernel counts some resources per user namespace and in all its ancestors, each of which may set a
+//! limit (`/proc/sys/user`). Without one, a single sandbox could use up the limit of its owner on the host.
 
 use std::fs;
 use std::io;
@@ -10,8 +10,8 @@ use std::path::Path;
 use crate::error::{Context as _, Result};
 use crate::resources::limits;
 
-/// Resources of which a sandbox gets none: namespaces and fanotify, which the seccomp filter denies, too.
-/// Mount namespaces are not among them, because the kernel counts every detached mount as one for a moment.
+/// Resources that a sandbox cannot use: namespaces and fanotify, which the seccomp filter denies, too. Mount
+/// namespaces are not among them, because the kernel briefly counts every detached mount as one.
 const FORBIDDEN: [&str; 9] = [
     "max_cgroup_namespaces",
     "max_fanotify_groups",
@@ -24,9 +24,9 @@ const FORBIDDEN: [&str; 9] = [
     "max_uts_namespaces",
 ];
 
-/// Resources of which a sandbox gets a quarter of what the host allows a user: the limit, the sysctl of the
-/// host, and the minimum.
-const QUARTERED: [(&str, &str, u64); 2] = [
+/// Resources of which a sandbox may use a quarter of the host's limit per user: sysctl to set, sysctl with
+/// the host's limit, and minimum.
+const SHARED: [(&str, &str, u64); 2] = [
     ("max_inotify_instances", "fs/inotify/max_user_instances", 16),
     ("max_inotify_watches", "fs/inotify/max_user_watches", 2048),
 ];
@@ -37,33 +37,37 @@ pub(crate) fn set(sys: &Path, memory: Option<u64>) -> Result<()> {
     for name in FORBIDDEN {
         write(&sys.join("user").join(name), 0)?;
     }
-    for (name, machine, least) in QUARTERED {
-        let machine = sys.join(machine);
+    for (name, host_sysctl, min) in SHARED {
+        let host_sysctl = sys.join(host_sysctl);
         // A kernel without inotify.
-        let Ok(text) = fs::read_to_string(&machine) else { continue };
-        let most: u64 =
-            text.trim().parse().map_err(io::Error::other).context(format!("read {}", machine.display()))?;
-        write(&sys.join("user").join(name), (most / 4).max(least))?;
+        let Ok(text) = fs::read_to_string(&host_sysctl) else { continue };
+        let host_limit: u64 = text
+            .trim()
+            .parse()
+            .map_err(io::Error::other)
+            .context(format!("read {}", host_sysctl.display()))?;
+        write(&sys.join("user").join(name), (host_limit / 4).max(min))?;
     }
     let Some(memory) = memory else { return Ok(()) };
-    let mut bounds = limits::system_v_bounds(memory).into_iter();
-    bounds.try_for_each(|(name, value)| write_if_allowed(&sys.join("kernel").join(name), value))
+    let mut sysctls = limits::system_v_bounds(memory).into_iter();
+    sysctls.try_for_each(|(name, value)| write_if_allowed(&sys.join("kernel").join(name), value))
 }
 
-/// Writes a sysctl, unless the kernel does not have it.
+/// Writes a sysctl. Does nothing if the kernel does not have it.
 fn write(path: &Path, value: u64) -> Result<()> {
     match fs::write(path, value.to_string()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done.context(format!("write {}", path.display())),
+        result => result.context(format!("write {}", path.display())),
     }
 }
 
-/// Writes a sysctl if allowed: before Linux 5.19 only root of the host may limit an IPC namespace.
+/// Writes a sysctl. Does nothing if that is not allowed: before Linux 5.19 only root of the host may limit an
+/// IPC namespace.
 fn write_if_allowed(path: &Path, value: u64) -> Result<()> {
     match fs::write(path, value.to_string()) {
         Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied].contains(&error.kind()) => {
             Ok(())
         }
-        done => done.context(format!("write {}", path.display())),
+        result => result.context(format!("write {}", path.display())),
     }
 }

@@ -6,8 +6,8 @@
 //! `/dev/shm` are directories of one tmpfs with one limit. Hidden paths are covered by empty files and
 //! directories.
 //!
-//! The first process inside is this program. It starts the other one, reaps orphans, and kills everything
-//! when the program has ended or its control socket is closed, however the client ended.
+//! The init process inside is this executable. It starts the program, reaps orphans, and kills all processes
+//! when the program has exited or its control socket is closed, even if the client was killed.
 
 mod init;
 mod root;
@@ -32,7 +32,7 @@ use crate::helper::client;
 use crate::helper::protocol::Task;
 use crate::namespace::clone::{self, Child, NAMESPACES};
 use crate::namespace::credentials;
-use crate::namespace::holder::{Holder, explain_refusal};
+use crate::namespace::holder::{NamespaceHolder, explain_refusal};
 use crate::namespace::id_map::{self, IdRange};
 use crate::namespace::sandbox_ids::namespace_owner;
 use crate::network::egress::Egress;
@@ -75,13 +75,13 @@ pub struct HostView {
     /// Name of its cgroups: letters, digits and dashes.
     pub id: String,
     /// Namespaces in which the network is created; those of the host without a network, or for root.
-    pub holder: Holder,
-    /// Differences, in the order of mounting: parents before what is below them.
+    pub holder: NamespaceHolder,
+    /// Differences, in the order of mounting: parents before their children.
     pub mounts: Vec<Mount>,
     /// Working directory.
     pub cwd: OsString,
     /// Program and arguments. A program without a slash is searched in `PATH` of the environment.
-    pub words: Vec<OsString>,
+    pub args: Vec<OsString>,
     /// Names and values of environment variables.
     pub environment: Vec<(OsString, OsString)>,
     /// Columns and rows of its terminal. `None` for pipes.
@@ -92,40 +92,40 @@ pub struct HostView {
     pub egress: Option<Egress>,
 }
 
-/// Result of a program that has ended.
+/// Exit status of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
-    /// Exit status; 128 plus the number of a signal.
+pub struct ExitStatus {
+    /// Exit code; 128 + n if signal n killed the program.
     pub exit_code: i32,
-    /// Error if the program could not be started.
-    pub failed: Option<String>,
+    /// Reason why the program could not be started; `None` if it was.
+    pub start_error: Option<String>,
 }
 
-/// Running program. Dropping this kills it and its descendants.
+/// Running program. Dropping it kills the program and its descendants.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningProgram {
     control: OwnedFd,
     process: OwnedFd,
-    /// Master side of its terminal, if it has one.
+    /// Controlling side of its terminal, if it has one.
     pub terminal: Option<OwnedFd>,
     /// Requested limits that are not enforced.
     pub missing: Vec<Missing>,
 }
 
-/// Message to the first process.
+/// Message to the init process.
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
     /// Send a signal to the program's process group.
     Signal(i32),
 }
 
-/// Message from the first process.
+/// Message from the init process.
 #[derive(Debug, Serialize, Deserialize)]
 enum Event {
-    /// The program runs. Sent with a PID file descriptor of the first process, and with the terminal if there
-    /// is one.
+    /// The program was started. Sent with a PID file descriptor of the init process, and with the terminal if
+    /// there is one.
     Started,
-    Ended(Ended),
+    Exited(ExitStatus),
 }
 
 /// Reply of the helper.
@@ -139,29 +139,29 @@ const MESSAGE_MAX: usize = 4 << 10;
 
 impl HostView {
     /// Starts the program. `stdio` are its standard input, output and error, unless it has a terminal.
-    pub fn start(&self, stdio: [BorrowedFd<'_>; 3]) -> Result<Running> {
-        let (control, theirs) =
+    pub fn start(&self, stdio: [BorrowedFd<'_>; 3]) -> Result<RunningProgram> {
+        let (control, helper_control) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .context("make a socket")?;
+                .context("create a socket")?;
         let [input, output, errors] = stdio;
-        let helper = client::start(self, &[theirs.as_fd(), input, output, errors])?;
-        drop(theirs);
+        let helper = client::start(self, &[helper_control.as_fd(), input, output, errors])?;
+        drop(helper_control);
         let Launched { missing } = helper.wait()?;
         let event = receive(control.as_fd()).context("receive an event of the sandbox")?;
         match event.ok_or_else(HostError::sandbox_ended)? {
             (Event::Started, descriptors) => {
-                // The program may have ended meanwhile.
+                // The program may have exited.
                 let mut descriptors = descriptors.into_iter();
                 let process = descriptors.next().ok_or_else(HostError::sandbox_ended)?;
-                Ok(Running { control, process, terminal: descriptors.next(), missing })
+                Ok(RunningProgram { control, process, terminal: descriptors.next(), missing })
             }
-            (Event::Ended(ended), _) => Err(HostError::other(ended.failed.unwrap_or_default())),
+            (Event::Exited(status), _) => Err(HostError::other(status.start_error.unwrap_or_default())),
         }
     }
 }
 
-impl Running {
-    /// Sends a signal to the program's process group. Does nothing if it has ended.
+impl RunningProgram {
+    /// Sends a signal to the program's process group. Does nothing if it has exited.
     pub fn signal(&self, number: i32) -> Result<()> {
         match send(self.control.as_fd(), &Request::Signal(number), &[]) {
             Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => Ok(()),
@@ -169,50 +169,47 @@ impl Running {
         }
     }
 
-    /// Waits until the program and its descendants have ended. Returns `None` if it was killed from outside.
-    pub fn wait(&self) -> Result<Option<Ended>> {
+    /// Waits until the program and its descendants have exited. Returns `None` if they were killed from
+    /// outside.
+    pub fn wait(&self) -> Result<Option<ExitStatus>> {
         let event = receive(self.control.as_fd()).context("receive an event of the sandbox")?;
-        self.wait_for_end()?;
+        self.wait_for_exit()?;
         Ok(event.and_then(|(event, _)| match event {
-            Event::Ended(ended) => Some(ended),
+            Event::Exited(status) => Some(status),
             Event::Started => None,
         }))
     }
 
-    /// Kills the program and its descendants, and waits for the end.
+    /// Kills the program and its descendants, and waits for their exit.
     pub fn kill(&self) -> Result<()> {
-        // It may have ended by itself.
+        // It may have exited by itself.
         let _ = rustix::process::pidfd_send_signal(&self.process, rustix::process::Signal::KILL);
-        self.wait_for_end()
+        self.wait_for_exit()
     }
 
-    /// Waits for the first process, which ends after all others of its namespace.
-    fn wait_for_end(&self) -> Result<()> {
+    /// Waits for the init process, which exits after all others of its PID namespace.
+    fn wait_for_exit(&self) -> Result<()> {
         loop {
             match poll(&mut [PollFd::new(&self.process, PollFlags::IN)], None) {
                 Err(Errno::INTR) => {}
-                done => return done.map(drop).context("wait for the sandbox"),
+                waited => return waited.map(drop).context("wait for the sandbox"),
             }
         }
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         let _ = rustix::process::pidfd_send_signal(&self.process, rustix::process::Signal::KILL);
     }
 }
 
-fn send<T: Serialize>(
-    socket: BorrowedFd<'_>,
-    message: &T,
-    with: &[BorrowedFd<'_>],
-) -> rustix::io::Result<()> {
+fn send<T: Serialize>(socket: BorrowedFd<'_>, message: &T, fds: &[BorrowedFd<'_>]) -> rustix::io::Result<()> {
     let text = serde_json::to_vec(message).map_err(|_| Errno::INVAL)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    if !with.is_empty() {
-        control.push(SendAncillaryMessage::ScmRights(with));
+    if !fds.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(fds));
     }
     sendmsg(socket, &[IoSlice::new(&text)], &mut control, SendFlags::NOSIGNAL).map(drop)
 }
@@ -243,15 +240,15 @@ fn receive<T: serde::de::DeserializeOwned>(
     Ok(Some((serde_json::from_slice(&text[..received.bytes])?, descriptors)))
 }
 
-/// Returns the user and group ids inside: those of the host, mapped to themselves. An ordinary user has one
-/// of each.
-fn ids(user: User, holder: &Holder) -> Result<(Vec<IdRange>, Vec<IdRange>)> {
+/// Returns the id maps of users and groups: ids of the host map to themselves. An ordinary user has one id of
+/// each.
+fn ids(user: User, holder: &NamespaceHolder) -> Result<(Vec<IdRange>, Vec<IdRange>)> {
     if user.is_superuser {
         let all: Vec<IdRange> = id_map::read()?.into_iter().map(IdRange::identity).collect();
         return Ok((all.clone(), all));
     }
-    // The one user of a holder is root there.
-    let outside = |id| if *holder == Holder::Machine { id } else { 0 };
+    // In the user namespace of a holder, the ordinary user is root.
+    let outside = |id| if *holder == NamespaceHolder::Machine { id } else { 0 };
     let one = |id| vec![IdRange { inside: id, outside: outside(id), count: 1 }];
     Ok((one(user.user), one(user.group)))
 }
@@ -281,39 +278,39 @@ fn run(view: &HostView, descriptors: Vec<OwnedFd>) -> Result<Launched> {
     let is_superuser = user == 0;
     let user = User { user, group, is_superuser };
     let (cgroups, mut missing) = cgroup::create(&view.id, &view.limits)?;
-    let mut processes = None;
+    let mut nproc_rlimit = None;
     if limits::has_per_namespace_process_limit() && missing.iter().any(Missing::is_processes) {
         missing.retain(|missing| !missing.is_processes());
-        processes = view.limits.processes;
+        nproc_rlimit = view.limits.processes;
     }
-    let (users, owners) = ids(user, &view.holder)?;
+    let (users, groups) = ids(user, &view.holder)?;
     view.holder.join()?;
     limits::limit_pending_signals().context("limit pending signals")?;
     let init = Init {
         view,
         user,
         cgroups: &cgroups,
-        processes,
-        memory: view.limits.memory_bytes.filter(|_| missing.iter().any(Missing::is_memory)),
+        nproc_rlimit,
+        data_rlimit: view.limits.memory_bytes.filter(|_| missing.iter().any(Missing::is_memory)),
         filters: Filters::new()?,
         descriptors,
     };
-    let make = || {
+    let spawn = || {
         clone::spawn(NAMESPACES, cgroups.v2_fd(), |parent| match init.run(parent) {
             Ok(never) => match never {},
             Err(error) => error,
         })
     };
-    let made = match namespace_owner(&view.holder, &view.id, None).filter(|_| is_superuser) {
-        Some(owner) => credentials::with_owner(owner, make),
-        None => make(),
+    let spawned = match namespace_owner(&view.holder, &view.id, None).filter(|_| is_superuser) {
+        Some(owner) => credentials::with_owner(owner, spawn),
+        None => spawn(),
     };
-    let mut child = made.map_err(explain_refusal)?;
-    let made = set_up(&mut child, view, &users, &owners);
-    if made.is_err() {
+    let mut child = spawned.map_err(explain_refusal)?;
+    let result = set_up(&mut child, view, &users, &groups);
+    if result.is_err() {
         child.kill();
     }
-    made.map(|()| Launched { missing })
+    result.map(|()| Launched { missing })
 }
 
 /// Maps ids and sets up the network while the child starts.

@@ -1,11 +1,11 @@
 //! Launching a sandbox: a program in its own namespaces, with its own root filesystem and without
 //! capabilities.
 //!
-//! Two processes take part. The **helper** joins the holder, clones the mounts, and spawns the **child** in
-//! new namespaces. The child builds its root and waits; the helper records it, and mounts the workspace into
-//! it from outside; the child drops all capabilities and executes the guest agent. The workspace is always
-//! mounted into existing namespaces, because a mount that is inherited when a namespace is created can never
-//! be replaced.
+//! Two processes take part. The **helper** joins the namespace holder, clones the mounts, and spawns the
+//! **init process** in new namespaces (`sandbox_init.rs`). The init process builds its root and waits. The
+//! helper records it and mounts the workspace into it from outside. Then the init process drops all
+//! capabilities and executes the guest agent. The workspace is always mounted into existing namespaces,
+//! because a mount that is inherited when a namespace is created can never be replaced.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -24,7 +24,7 @@ use crate::mount::attach;
 use crate::mount::mounts::{self, Access};
 use crate::mount::workspace::{chown, chown_to_sandbox, clone_workspace};
 use crate::namespace::clone::{self, Child, NAMESPACES};
-use crate::namespace::holder::{Holder, explain_refusal};
+use crate::namespace::holder::{NamespaceHolder, explain_refusal};
 pub use crate::namespace::sandbox_ids::owner;
 use crate::namespace::sandbox_ids::{ids_of, namespace_owner};
 use crate::namespace::{credentials, id_map};
@@ -33,9 +33,9 @@ use crate::network::network_daemon;
 use crate::process::Process;
 use crate::resources::cgroup;
 use crate::resources::limits::{self, Limits, Missing};
-use crate::sandbox::guest::{AGENT_FD, Guest, LOG_FD, OUTPUT_FD, SOCKET_DIR_FD, TOKEN_FD};
+use crate::sandbox::dedicated_uids;
 pub use crate::sandbox::layout::{SOCKETS, WORKSPACE};
-use crate::sandbox::own_users;
+use crate::sandbox::sandbox_init::{AGENT_FD, LOG_FD, OUTPUT_FD, SOCKET_DIR_FD, SandboxInit, TOKEN_FD};
 use crate::sandbox::seccomp::Filters;
 
 /// Source of the root filesystem of a sandbox.
@@ -50,14 +50,14 @@ pub enum Template {
 /// Parameters of a launch.
 #[derive(Debug)]
 pub struct Launch<'a> {
-    /// Namespaces in which mounts are made.
-    pub holder: &'a Holder,
+    /// Namespaces in which mounts are created.
+    pub holder: &'a NamespaceHolder,
     /// Id of the sandbox, also its host name.
     pub id: &'a str,
     /// Program of the guest agent.
     pub agent: &'a Path,
-    /// UID on the host that the sandbox runs as ([`OwnUsers`](crate::own_users::OwnUsers)). `None` for the
-    /// one that all share.
+    /// UID on the host that the sandbox runs as ([`DedicatedUids`](crate::dedicated_uids::DedicatedUids)).
+    /// `None` for the UID that all sandboxes share.
     pub user: Option<u32>,
     /// Source of the root filesystem.
     pub template: Template,
@@ -72,8 +72,8 @@ pub struct Launch<'a> {
     pub output: &'a Path,
     /// File for the log of the agent. Not visible inside.
     pub log: &'a Path,
-    /// File for the identity of the first process. It is written before any program of the user runs, so that
-    /// whatever is killed, the sandbox can be found by [`Process::read`].
+    /// File for the identity of the init process. It is written before any program of the user runs, so that
+    /// [`Process::read`] finds the sandbox whichever process was killed.
     pub process_file: &'a Path,
     /// Resource limits.
     pub limits: Limits,
@@ -83,19 +83,20 @@ pub struct Launch<'a> {
     pub token: &'a [u8],
 }
 
-/// Sandbox that was launched.
+/// Result of a launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launched {
-    /// First process.
+    /// Init process.
     pub process: Process,
     /// Requested limits that are not enforced.
     pub missing: Vec<Missing>,
 }
 
-/// Starts a sandbox. Its file descriptors are the program of the agent, its token, the output directory and the log.
+/// Starts a sandbox. Its file descriptors are the program of the agent, its token, the output directory and
+/// the log.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct LaunchTask {
-    pub(crate) holder: Holder,
+    pub(crate) holder: NamespaceHolder,
     pub(crate) id: String,
     user: Option<u32>,
     template: Template,
@@ -128,7 +129,7 @@ pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
     let output = File::open(launch.output).context(format!("open {}", launch.output.display()))?;
     let log = File::options().create(true).append(true).open(launch.log);
     let log = log.context(format!("open {}", launch.log.display()))?;
-    let (token, mut writer) = io::pipe().context("make a pipe")?;
+    let (token, mut writer) = io::pipe().context("create a pipe")?;
     writer.write_all(launch.token).context("pass the token")?;
     drop(writer);
     let descriptors = [agent.as_fd(), token.as_fd(), output.as_fd(), log.as_fd()];
@@ -150,7 +151,7 @@ pub fn missing(process_file: &Path) -> Result<Vec<Missing>> {
     serde_json::from_slice(&text).map_err(io::Error::from).context(format!("parse {}", path.display()))
 }
 
-/// Returns the path of the file with these limits, which exists if there are any.
+/// Returns the path of the file with the limits that are not enforced. It exists if there are any.
 fn missing_file(process_file: &Path) -> PathBuf {
     process_file.with_extension("missing")
 }
@@ -165,13 +166,14 @@ fn write_missing(process_file: &Path, missing: &[Missing]) -> Result<()> {
     std::fs::write(missing_file(process_file), text).context("record limits that are not enforced")
 }
 
-/// Removes what an earlier launch with the same id and file left behind. Fails if that sandbox still runs.
+/// Removes files and cgroups of an earlier launch with the same id and file. Fails if that sandbox still
+/// runs.
 fn remove_leftovers(launch: &Launch<'_>) -> Result<()> {
     let process_file = launch.process_file;
     if Process::read(process_file)?.is_some_and(|former| former.is_running()) {
         return Err(HostError::of_kind(
             HostErrorKind::Conflict,
-            format!("the sandbox recorded at {} still runs", process_file.display()),
+            format!("the sandbox recorded at {} is still running", process_file.display()),
         ));
     }
     remove(process_file)?;
@@ -202,9 +204,9 @@ fn remove(file: &Path) -> Result<()> {
 fn place_fds(descriptors: Vec<OwnedFd>) -> Result<()> {
     let numbers = [AGENT_FD, TOKEN_FD, OUTPUT_FD, LOG_FD];
     if descriptors.len() != numbers.len() {
-        return Err(HostError::other(format!("{} descriptors for a launch", descriptors.len())));
+        return Err(HostError::other(format!("a launch needs 4 descriptors, not {}", descriptors.len())));
     }
-    // Out of the way of these numbers first.
+    // Moved to higher numbers first: a descriptor may have one of the target numbers.
     let moved = descriptors.iter().map(|descriptor| fcntl_dupfd_cloexec(descriptor, 64));
     let moved = moved.collect::<rustix::io::Result<Vec<_>>>().context("duplicate a file descriptor")?;
     drop(descriptors);
@@ -212,7 +214,7 @@ fn place_fds(descriptors: Vec<OwnedFd>) -> Result<()> {
 }
 
 fn place_fd(descriptor: &OwnedFd, number: RawFd) -> Result<()> {
-    // SAFETY: an open descriptor, and a number that nothing here uses.
+    // SAFETY: the descriptor is open, and nothing else uses the number.
     let done = unsafe { libc::dup2(descriptor.as_raw_fd(), number) };
     if done < 0 { Err(io::Error::last_os_error()).context("duplicate a file descriptor") } else { Ok(()) }
 }
@@ -229,10 +231,10 @@ impl Task for LaunchTask {
 fn run(task: &LaunchTask, descriptors: Vec<OwnedFd>) -> Result<Launched> {
     place_fds(descriptors)?;
     let (cgroups, mut missing) = cgroup::create(&task.id, &task.limits)?;
-    let mut processes = None;
+    let mut nproc_rlimit = None;
     if limits::has_per_namespace_process_limit() && missing.iter().any(Missing::is_processes) {
         missing.retain(|missing| !missing.is_processes());
-        processes = task.limits.processes;
+        nproc_rlimit = task.limits.processes;
     }
     write_missing(&task.process_file, &missing)?;
     task.holder.join()?;
@@ -246,40 +248,40 @@ fn run(task: &LaunchTask, descriptors: Vec<OwnedFd>) -> Result<Launched> {
         Template::Directory(path) => Some(mounts::clone_tree(path, Access::Read)?),
     };
     let users = ids_of(&task.holder);
-    let memory = task.limits.memory_bytes.filter(|_| missing.iter().any(Missing::is_memory));
-    let guest =
-        Guest { task, template, users, cgroups: &cgroups, processes, memory, filters: Filters::new()? };
+    let data_rlimit = task.limits.memory_bytes.filter(|_| missing.iter().any(Missing::is_memory));
+    let filters = Filters::new()?;
+    let init = SandboxInit { task, template, users, cgroups: &cgroups, nproc_rlimit, data_rlimit, filters };
     limits::limit_pending_signals().context("limit pending signals")?;
-    let make = || {
-        clone::spawn(NAMESPACES, cgroups.v2_fd(), |parent| match guest.run(parent) {
+    let spawn = || {
+        clone::spawn(NAMESPACES, cgroups.v2_fd(), |parent| match init.run(parent) {
             Ok(never) => match never {},
             Err(error) => error,
         })
     };
-    if task.holder == Holder::Machine {
+    if task.holder == NamespaceHolder::Machine {
         credentials::drop_supplementary_groups()?;
     }
-    let made = match namespace_owner(&task.holder, &task.id, task.user) {
-        Some(owner) => credentials::with_owner(owner, make),
-        None => make(),
+    let spawned = match namespace_owner(&task.holder, &task.id, task.user) {
+        Some(owner) => credentials::with_owner(owner, spawn),
+        None => spawn(),
     };
-    let mut child = made.map_err(explain_refusal)?;
-    let made = set_up(&mut child, task, mounts);
-    if made.is_err() {
+    let mut child = spawned.map_err(explain_refusal)?;
+    let process = set_up(&mut child, task, mounts);
+    if process.is_err() {
         child.kill();
     }
-    made.map(|process| Launched { process, missing })
+    process.map(|process| Launched { process, missing })
 }
 
-/// Sets up the sandbox from outside while the child starts.
+/// Sets up the sandbox from outside while the init process starts.
 fn set_up(child: &mut Child, task: &LaunchTask, mounts: Vec<(OwnedFd, &str)>) -> Result<Process> {
-    let users = own_users::id_map_of(ids_of(&task.holder), task.user);
-    let made = Process::of(child.pid)?;
+    let users = dedicated_uids::id_map_of(ids_of(&task.holder), task.user);
+    let identity = Process::of(child.pid)?;
     id_map::write(child.pid, &users, &users)?;
     child.notify()?;
     child.wait_ready()?;
-    // If the helper ends before this, the child ends, too; from here on the sandbox can be found.
-    made.save(&task.process_file)?;
+    // If the helper exits before this, the init process exits, too. From here on the sandbox can be found.
+    identity.save(&task.process_file)?;
     let process = pidfd_open(child.pid, PidfdFlags::empty()).context("open the process of the sandbox")?;
     if let Some(egress) = &task.egress {
         network_daemon::start(&process, egress, &task.holder)?;
@@ -287,7 +289,7 @@ fn set_up(child: &mut Child, task: &LaunchTask, mounts: Vec<(OwnedFd, &str)>) ->
     attach::enter(process.as_fd())?;
     attach::mount(mounts)?;
     child.notify()?;
-    // The pipe is closed without a message when the child executes the agent.
+    // The pipe is closed without a message when the init process executes the agent.
     while child.wait()? {}
-    Ok(made)
+    Ok(identity)
 }

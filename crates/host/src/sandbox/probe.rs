@@ -13,21 +13,21 @@ use crate::helper::protocol::Task;
 use crate::mount::attach;
 use crate::mount::mounts::{self, Access};
 use crate::namespace::clone::{self, NAMESPACES};
-use crate::namespace::holder::{Holder, explain_refusal};
+use crate::namespace::holder::{NamespaceHolder, explain_refusal};
 use crate::namespace::id_map;
 use crate::namespace::sandbox_ids::ids_of;
 use crate::resources::cgroup;
 use crate::resources::limits::{self, Capabilities, Limits};
 
 /// Finds out what sandboxes with this holder can have.
-pub fn probe(holder: &Holder) -> Result<Capabilities> {
+pub fn probe(holder: &NamespaceHolder) -> Result<Capabilities> {
     client::call(&ProbeTask { holder: holder.clone() }, &[])
 }
 
 /// Tries the steps of a launch.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ProbeTask {
-    holder: Holder,
+    holder: NamespaceHolder,
 }
 
 impl Task for ProbeTask {
@@ -39,7 +39,7 @@ impl Task for ProbeTask {
     }
 }
 
-fn run(holder: &Holder) -> Result<Capabilities> {
+fn run(holder: &NamespaceHolder) -> Result<Capabilities> {
     let id = format!("probe-{}", std::process::id());
     let made = cgroup::create(&id, &Limits::all_set());
     cgroup::remove(&id)?;
@@ -52,11 +52,11 @@ fn run(holder: &Holder) -> Result<Capabilities> {
 }
 
 /// Tries the steps that the kernel, or a container around this process, may refuse.
-fn namespaces(holder: &Holder) -> Result<()> {
+fn namespaces(holder: &NamespaceHolder) -> Result<()> {
     let refused = |error: HostError| HostError::NoIsolation { reason: error.to_string() };
     holder.join().map_err(refused)?;
     let mut child = clone::spawn(NAMESPACES, None, |parent| match mount_inside(parent) {
-        Ok(()) => HostError::other("nothing more to do"),
+        Ok(()) => HostError::other("the probe succeeded"),
         Err(error) => error,
     })
     .map_err(explain_refusal)?;
@@ -77,7 +77,7 @@ fn mount_inside(parent: &mut clone::Parent) -> Result<()> {
 }
 
 /// Tries the steps from outside.
-fn try_from_outside(child: &mut clone::Child, holder: &Holder) -> Result<()> {
+fn try_from_outside(child: &mut clone::Child, holder: &NamespaceHolder) -> Result<()> {
     mounts::clone_tree(Path::new("/dev/null"), Access::Read)?;
     let users = [ids_of(holder)];
     id_map::write(child.pid, &users, &users)?;

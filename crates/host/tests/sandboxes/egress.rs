@@ -9,10 +9,13 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::process::{Signal, geteuid};
 use workspace_host::HostErrorKind;
 use workspace_host::network::{Egress, Uplink};
+use workspace_test_support::network::{
+    self, BULK, DNS_SERVER, HOST, INTERNET, TestNetwork, processes, tell_address,
+};
+use workspace_test_support::{requires, wait_until};
 
-use crate::guest::{Fixture, Sandbox, wait_until};
+use crate::guest::{Fixture, Sandbox};
 use crate::launcher::signal;
-use crate::test_network::{self, BULK, DNS_SERVER, HOST, INTERNET, TestNetwork, processes, tell_address};
 
 const WITH_PASTA: &str = "in-test-network-with-pasta";
 const WITH_SLIRP: &str = "in-test-network-with-slirp4netns";
@@ -34,7 +37,7 @@ const HIDE: &str = "mount --bind /dev/null /usr/bin/pasta && mount -t tmpfs -o m
 pub(crate) fn trials() -> Vec<Trial> {
     if !geteuid().is_root() {
         // The tests as root run all others as an ordinary user as well.
-        return crate::trials![the_reason_names_what_an_ordinary_user_lacks];
+        return crate::trials![the_unavailable_reason_names_the_missing_program_or_device];
     }
     vec![
         Trial::test("egress_with_pasta", || in_test_network(WITH_PASTA)),
@@ -42,7 +45,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-fn the_reason_names_what_an_ordinary_user_lacks() {
+fn the_unavailable_reason_names_the_missing_program_or_device() {
     let opened = std::fs::File::options().read(true).write(true).open("/dev/net/tun");
     let lacks = workspace_host::network::unavailable_reason();
     match (opened, Path::new("/usr/bin/slirp4netns").exists()) {
@@ -53,13 +56,14 @@ fn the_reason_names_what_an_ordinary_user_lacks() {
 }
 
 fn in_test_network(word: &str) -> Result<(), Failed> {
-    let missing = |program: &str| !Path::new("/usr/bin").join(program).exists();
-    if ["pasta", "slirp4netns", "ip"].into_iter().any(missing) {
-        assert!(std::env::var_os("CI").is_none(), "passt, slirp4netns and iproute2 are needed");
-        eprintln!("not tested: passt, slirp4netns and iproute2 are needed");
+    let is_installed = |program: &str| Path::new("/usr/bin").join(program).exists();
+    if !requires(
+        ["pasta", "slirp4netns", "ip"].into_iter().all(is_installed),
+        "passt, slirp4netns and iproute2",
+    ) {
         return Ok(());
     }
-    let status = test_network::in_own_network(&[word])?;
+    let status = network::in_own_network(&[word])?;
     if status.success() { Ok(()) } else { Err(Failed::from("see above")) }
 }
 
@@ -112,7 +116,7 @@ fn as_ordinary() -> ExitCode {
     let tun = home.path().join("tun");
     let opened = Command::new("sh").args(["-c", OPEN_TUN, "sh"]).arg(tun).status().unwrap();
     assert!(opened.success());
-    let id = crate::ORDINARY.to_string();
+    let id = crate::ORDINARY_UID.to_string();
     let mut command = Command::new("setpriv");
     command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]).arg(tests).arg(AS_ORDINARY);
     let status = command.env("TMPDIR", home.path()).status().unwrap();
@@ -125,7 +129,7 @@ fn egress(allow: Option<&[&str]>) -> Egress {
         deny: vec!["169.254.0.0/16".parse().unwrap()],
         except: Vec::new(),
         dns: Some(DNS_SERVER.parse().unwrap()),
-        uplink: Uplink::Program,
+        uplink: Uplink::UserMode,
     }
 }
 
@@ -210,11 +214,11 @@ fn allowed_names_resolve_and_their_addresses_are_reachable() {
     let (home, egress) = (Fixture::new(), egress(Some(&allow)));
     let sandbox = home.launch(|launch| launch.egress = Some(&egress));
     for address in &INTERNET[..3] {
-        assert_eq!(get(&sandbox, address, 80), "", "no name was asked for yet");
+        assert_eq!(get(&sandbox, address, 80), "", "no name was resolved yet");
     }
     assert_eq!(get(&sandbox, "ONE.example.com", 80), INTERNET[0]);
     assert_eq!(get(&sandbox, INTERNET[0], 80), INTERNET[0]);
-    assert_eq!(get(&sandbox, INTERNET[1], 80), "", "of another name");
+    assert_eq!(get(&sandbox, INTERNET[1], 80), "", "the address belongs to another name");
     assert_eq!(get(&sandbox, "deep.two.example.org", 80), INTERNET[1]);
     for name in ["other.test", "example.org", "x.one.example.com", "nobody.example.org"] {
         assert_eq!(get(&sandbox, name, 80), "", "{name}");
@@ -375,7 +379,7 @@ fn a_sandbox_without_its_network_does_not_start() {
         "{error}"
     );
     assert!(!home.guest_ran());
-    wait_until("nobody is left", || processes(&[NETWORK_DAEMON]).is_empty());
+    wait_until("no network daemon is left", || processes(&[NETWORK_DAEMON]).is_empty());
 }
 
 fn an_address_that_the_host_gets_later_is_denied() {

@@ -7,8 +7,9 @@ use libtest_mimic::Trial;
 use rustix::process::Signal;
 use workspace_host::freeze::{FreezeMethod, Frozen, freeze, thaw};
 use workspace_host::{Process, cgroup};
+use workspace_test_support::wait_until;
 
-use crate::guest::{Fixture, Sandbox, wait_until};
+use crate::guest::{Fixture, Sandbox};
 use crate::launcher::{children, runs, signal, start};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -19,7 +20,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         many_processes_are_frozen,
         a_forking_program_is_frozen,
         processes_run_again_after_a_failed_freeze,
-        forking_in_another_sandbox_does_not_matter,
+        forking_in_another_sandbox_does_not_prevent_a_freeze,
         a_program_in_vfork_is_frozen,
         a_program_whose_first_thread_ended_is_frozen,
         a_program_with_a_strange_name_is_frozen,
@@ -35,13 +36,13 @@ fn start_inside(sandbox: &Sandbox<'_>, text: &str) {
     assert_eq!(printed, "");
 }
 
-fn note(home: &Fixture) -> PathBuf {
+fn record_path(home: &Fixture) -> PathBuf {
     home.path("frozen")
 }
 
 #[track_caller]
 fn freeze_sandbox(home: &Fixture, sandbox: &Sandbox<'_>) -> Frozen {
-    freeze(home.id(), &sandbox.process, &note(home)).unwrap()
+    freeze(home.id(), &sandbox.process, &record_path(home)).unwrap()
 }
 
 fn size(home: &Fixture, name: &str) -> u64 {
@@ -65,18 +66,18 @@ fn processes_do_not_run_while_frozen() {
     let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     start_inside(&sandbox, COUNT);
-    wait_until("it counts", || size(&home, "count") > 0);
+    wait_until("the program counts", || size(&home, "count") > 0);
     for _ in 0..5 {
         let frozen = freeze_sandbox(&home, &sandbox);
         assert!(frozen.processes.unwrap() > 0, "{frozen:?}");
         assert!(!grows(&home, "count"));
-        let again = freeze(home.id(), &sandbox.process, &note(&home)).unwrap_err();
+        let again = freeze(home.id(), &sandbox.process, &record_path(&home)).unwrap_err();
         assert!(again.to_string().contains("already"), "{again}");
         assert!(!grows(&home, "count"));
-        thaw(&note(&home)).unwrap();
-        thaw(&note(&home)).unwrap();
-        assert!(!note(&home).exists());
-        wait_until("it counts again", || grows(&home, "count"));
+        thaw(&record_path(&home)).unwrap();
+        thaw(&record_path(&home)).unwrap();
+        assert!(!record_path(&home).exists());
+        wait_until("the program counts again", || grows(&home, "count"));
     }
     assert_eq!(sandbox.sh("echo works"), "works\n");
 }
@@ -88,10 +89,10 @@ fn stopped_processes_stay_stopped_after_a_thaw() {
         .sh("sleep 100 >/dev/null 2>&1 & sleep 0.2; kill -STOP $!; sleep 100 >/dev/null 2>&1 & echo up");
     assert_eq!(printed, "up\n");
     let states = || sandbox.sh("grep -h State /proc/[0-9]*/status | sort | cut -c8");
-    wait_until("one is stopped", || states().contains('T'));
+    wait_until("a process is stopped", || states().contains('T'));
     for _ in 0..3 {
         freeze_sandbox(&home, &sandbox);
-        thaw(&note(&home)).unwrap();
+        thaw(&record_path(&home)).unwrap();
         let states = states();
         assert_eq!(states.matches('T').count(), 1, "{states}");
     }
@@ -119,10 +120,10 @@ fn a_shell_never_sees_its_children_stopped() {
     let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     start_inside(&sandbox, SHELL);
-    wait_until("it waits", || exists(&home, "ready"));
+    wait_until("the shell waits", || exists(&home, "ready"));
     for _ in 0..30 {
         freeze_sandbox(&home, &sandbox);
-        thaw(&note(&home)).unwrap();
+        thaw(&record_path(&home)).unwrap();
         std::thread::sleep(Duration::from_millis(3));
     }
     let seen = std::fs::read_to_string(home.path("workspace/seen")).unwrap_or_default();
@@ -130,7 +131,7 @@ fn a_shell_never_sees_its_children_stopped() {
     assert_eq!(sandbox.sh("cat /workspace/errors"), "");
     // It does report one.
     sandbox.sh("kill -STOP $(pgrep -n python3)");
-    wait_until("one is seen", || size(&home, "seen") > 0);
+    wait_until("a stopped child is reported", || size(&home, "seen") > 0);
 }
 
 fn many_processes_are_frozen() {
@@ -140,7 +141,7 @@ fn many_processes_are_frozen() {
     wait_until("all run", || exists(&home, "ready"));
     let frozen = freeze_sandbox(&home, &sandbox);
     assert!(frozen.processes.unwrap() >= 201, "{frozen:?}");
-    thaw(&note(&home)).unwrap();
+    thaw(&record_path(&home)).unwrap();
     assert_eq!(sandbox.sh("grep -ls 'State:.T' /proc/[0-9]*/status"), "");
 }
 
@@ -149,12 +150,12 @@ fn a_forking_program_is_frozen() {
     let sandbox = home.launch(|_| {});
     let forks = "while :; do /bin/true; (:); (sleep 0.01 &); echo x >> /workspace/count; done";
     start_inside(&sandbox, &format!("{forks} & {forks}"));
-    wait_until("it counts", || size(&home, "count") > 0);
+    wait_until("the program counts", || size(&home, "count") > 0);
     for _ in 0..10 {
         freeze_sandbox(&home, &sandbox);
         assert!(!grows(&home, "count"));
-        thaw(&note(&home)).unwrap();
-        wait_until("it counts again", || grows(&home, "count"));
+        thaw(&record_path(&home)).unwrap();
+        wait_until("the program counts again", || grows(&home, "count"));
     }
 }
 
@@ -168,19 +169,19 @@ fn processes_run_again_after_a_failed_freeze() {
     let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     start_inside(&sandbox, &[CHAIN; 4].map(|chain| format!("({chain})")).join(" & "));
-    wait_until("it counts", || size(&home, "count") > 0);
-    match freeze(home.id(), &sandbox.process, &note(&home)) {
+    wait_until("the program counts", || size(&home, "count") > 0);
+    match freeze(home.id(), &sandbox.process, &record_path(&home)) {
         Ok(_) => {
             assert!(!grows(&home, "count"));
-            thaw(&note(&home)).unwrap();
+            thaw(&record_path(&home)).unwrap();
         }
         Err(error) => assert!(error.to_string().contains("could not all be stopped"), "{error}"),
     }
-    assert!(!note(&home).exists());
-    wait_until("it counts again", || grows(&home, "count"));
+    assert!(!record_path(&home).exists());
+    wait_until("the program counts again", || grows(&home, "count"));
 }
 
-fn forking_in_another_sandbox_does_not_matter() {
+fn forking_in_another_sandbox_does_not_prevent_a_freeze() {
     let (home, other) = (Fixture::new(), Fixture::new());
     let (sandbox, neighbour) = (home.launch(|_| {}), other.launch(|_| {}));
     start_inside(&neighbour, &format!("({CHAIN}) & while :; do /bin/true; (:); (sleep 0.01 &); done"));
@@ -189,8 +190,8 @@ fn forking_in_another_sandbox_does_not_matter() {
     for _ in 0..10 {
         freeze_sandbox(&home, &sandbox);
         assert!(!grows(&home, "count"));
-        wait_until("the neighbour counts on", || grows(&other, "count"));
-        thaw(&note(&home)).unwrap();
+        wait_until("the other sandbox still counts", || grows(&other, "count"));
+        thaw(&record_path(&home)).unwrap();
     }
 }
 
@@ -200,13 +201,13 @@ fn a_program_in_vfork_is_frozen() {
     // It starts programs by `vfork`, and sleeps in the kernel until the child calls `exec`.
     let spawn = "exec python3 -c 'import os\nwhile True: os.waitpid(os.posix_spawn(\"/bin/true\", [\"true\"], {}), 0); open(\"/workspace/count\", \"a\").write(\"x\")'";
     start_inside(&sandbox, spawn);
-    wait_until("it counts", || size(&home, "count") > 0);
+    wait_until("the program counts", || size(&home, "count") > 0);
     for _ in 0..40 {
         freeze_sandbox(&home, &sandbox);
-        thaw(&note(&home)).unwrap();
+        thaw(&record_path(&home)).unwrap();
         std::thread::sleep(Duration::from_millis(2));
     }
-    wait_until("it counts again", || grows(&home, "count"));
+    wait_until("the program counts again", || grows(&home, "count"));
 }
 
 fn a_program_whose_first_thread_ended_is_frozen() {
@@ -221,11 +222,11 @@ threading.Thread(target=count).start()
 ctypes.CDLL(None).syscall(60, 0)
 '"#;
     start_inside(&sandbox, threads);
-    wait_until("it counts", || size(&home, "count") > 0);
+    wait_until("the program counts", || size(&home, "count") > 0);
     freeze_sandbox(&home, &sandbox);
     assert!(!grows(&home, "count"));
-    thaw(&note(&home)).unwrap();
-    wait_until("it counts again", || grows(&home, "count"));
+    thaw(&record_path(&home)).unwrap();
+    wait_until("the program counts again", || grows(&home, "count"));
 }
 
 fn a_program_with_a_strange_name_is_frozen() {
@@ -233,11 +234,11 @@ fn a_program_with_a_strange_name_is_frozen() {
     let sandbox = home.launch(|_| {});
     let named = r#"exec perl -e '$0 = "\xff) T 1 (\xfe\n"; while (1) { open F, ">>/workspace/count"; print F "x"; close F }'"#;
     start_inside(&sandbox, named);
-    wait_until("it counts", || size(&home, "count") > 0);
+    wait_until("the program counts", || size(&home, "count") > 0);
     freeze_sandbox(&home, &sandbox);
     assert!(!grows(&home, "count"));
-    thaw(&note(&home)).unwrap();
-    wait_until("it counts again", || grows(&home, "count"));
+    thaw(&record_path(&home)).unwrap();
+    wait_until("the program counts again", || grows(&home, "count"));
 }
 
 fn a_killed_freeze_leaves_a_record() {
@@ -251,8 +252,8 @@ fn a_killed_freeze_leaves_a_record() {
         std::thread::sleep(Duration::from_millis(2 * step));
         signal(freezer.id() as i32, Signal::KILL);
         freezer.wait().unwrap();
-        thaw(&note(&home)).unwrap();
-        wait_until("it counts again", || grows(&home, "count"));
+        thaw(&record_path(&home)).unwrap();
+        wait_until("the program counts again", || grows(&home, "count"));
         assert_eq!(sandbox.sh("grep -ls 'State:.T' /proc/[0-9]*/status"), "", "after {step} steps");
     }
 }
@@ -261,15 +262,15 @@ fn a_frozen_sandbox_can_be_removed() {
     let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     start_inside(&sandbox, COUNT);
-    wait_until("it counts", || size(&home, "count") > 0);
+    wait_until("the program counts", || size(&home, "count") > 0);
     let frozen = freeze_sandbox(&home, &sandbox);
     let inside = children(sandbox.process.pid());
     sandbox.process.kill();
     cgroup::remove(home.id()).unwrap();
-    wait_until("it ends", || !sandbox.process.is_running() && !inside.iter().any(|pid| runs(*pid)));
+    wait_until("the sandbox exits", || !sandbox.process.is_running() && !inside.iter().any(|pid| runs(*pid)));
     assert_eq!(frozen.method == FreezeMethod::Cgroup, rustix::process::geteuid().is_root(), "{frozen:?}");
-    thaw(&note(&home)).unwrap();
-    assert!(!note(&home).exists());
+    thaw(&record_path(&home)).unwrap();
+    assert!(!record_path(&home).exists());
 }
 
 fn freezing_an_ended_sandbox_fails() {
@@ -277,8 +278,8 @@ fn freezing_an_ended_sandbox_fails() {
     let sandbox = home.launch(|_| {});
     let process: &Process = &sandbox.process;
     process.kill();
-    wait_until("it ends", || !process.is_running());
-    let error = freeze(home.id(), process, &note(&home)).unwrap_err();
+    wait_until("the sandbox exits", || !process.is_running());
+    let error = freeze(home.id(), process, &record_path(&home)).unwrap_err();
     assert!(error.to_string().contains("ended"), "{error}");
-    assert!(!note(&home).exists());
+    assert!(!record_path(&home).exists());
 }

@@ -6,13 +6,14 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::launch::{Launch, Launched, Template, launch};
 use workspace_host::limits::{Limits, Missing};
 use workspace_host::{Process, Result, cgroup};
+use workspace_test_support::wait_until;
 
 /// Command that the guest handles itself.
 pub(crate) const KEEP_DESCRIPTORS: &str = "keep descriptors on their way";
@@ -48,7 +49,7 @@ pub(crate) struct Fixture {
     directory: TempDir,
     paths: SandboxPaths,
     listener: UnixListener,
-    pub(crate) holder: Holder,
+    pub(crate) holder: NamespaceHolder,
 }
 
 impl Fixture {
@@ -64,7 +65,7 @@ impl Fixture {
         let socket = directory.path().join("sockets/agent.sock");
         let listener = UnixListener::bind(&socket).unwrap();
         std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o666)).unwrap();
-        let holder = Holder::find_or_start(directory.path()).unwrap();
+        let holder = NamespaceHolder::find_or_start(directory.path()).unwrap();
         let paths = SandboxPaths::of(directory.path());
         Self { directory, paths, listener, holder }
     }
@@ -136,7 +137,7 @@ impl SandboxPaths {
     }
 
     /// Returns the default parameters.
-    pub(crate) fn launch<'a>(&'a self, holder: &'a Holder) -> Launch<'a> {
+    pub(crate) fn launch<'a>(&'a self, holder: &'a NamespaceHolder) -> Launch<'a> {
         Launch {
             holder,
             id: &self.id,
@@ -190,15 +191,5 @@ impl Drop for Sandbox<'_> {
         if !std::thread::panicking() {
             wait_until("the sandbox ends", || !self.process.is_running());
         }
-    }
-}
-
-/// Waits until a condition is true.
-#[track_caller]
-pub(crate) fn wait_until(what: &str, mut look: impl FnMut() -> bool) {
-    let deadline = Instant::now() + TIMEOUT;
-    while !look() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(2));
     }
 }

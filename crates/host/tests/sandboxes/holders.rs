@@ -1,10 +1,11 @@
 //! Holders, and many sandboxes with one.
 
 use libtest_mimic::Trial;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::Process;
+use workspace_test_support::wait_until;
 
-use crate::guest::{Fixture, wait_until};
+use crate::guest::Fixture;
 use crate::launcher::{runs, start};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -20,41 +21,44 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn without_holder() -> Fixture {
     let home = Fixture::new();
     home.holder.end();
-    if let Holder::Process(process) = &home.holder {
+    if let NamespaceHolder::Process(process) = &home.holder {
         wait_until("the holder ends", || !process.is_running());
     }
     home
 }
 
-fn noted(home: &Fixture) -> Option<Process> {
+fn recorded(home: &Fixture) -> Option<Process> {
     Process::read(&home.path("holder")).unwrap()
 }
 
 fn concurrent_servers_share_one_holder() {
     let home = without_holder();
-    let former = noted(&home);
+    let former = recorded(&home);
     let mut servers: Vec<_> = (0..8).map(|_| start("holder", &home.path(""))).collect();
     let mut found = Vec::new();
     for server in &mut servers {
         assert!(server.wait().unwrap().success());
-        found.push(noted(&home));
+        found.push(recorded(&home));
     }
     found.dedup();
     assert_eq!(found.len(), 1, "{found:?}");
     let Some(holder) = &found[0] else {
-        assert!(rustix::process::geteuid().is_root(), "no holder");
+        assert!(rustix::process::geteuid().is_root(), "only root has no holder");
         return;
     };
     assert_ne!(found[0], former);
     assert!(holder.is_running());
-    assert_eq!(Holder::find_or_start(&home.path("")).unwrap(), Holder::Process(holder.clone()));
+    assert_eq!(
+        NamespaceHolder::find_or_start(&home.path("")).unwrap(),
+        NamespaceHolder::Process(holder.clone())
+    );
     holder.kill();
 }
 
 fn a_holder_outlives_its_server() {
     let home = without_holder();
     assert!(start("holder", &home.path("")).wait().unwrap().success());
-    if let Some(holder) = noted(&home) {
+    if let Some(holder) = recorded(&home) {
         // In its own session, apart from the server's terminal and process group.
         let session = rustix::process::getsid(rustix::process::Pid::from_raw(holder.pid())).unwrap();
         assert_eq!(session.as_raw_nonzero().get(), holder.pid());
@@ -66,14 +70,14 @@ fn a_holder_outlives_its_server() {
 fn a_sandbox_outlives_its_holder_and_the_next_gets_a_new_one() {
     let home = Fixture::new();
     let sandbox = home.launch(|_| {});
-    if let Holder::Process(former) = &home.holder {
+    if let NamespaceHolder::Process(former) = &home.holder {
         home.holder.end();
         wait_until("the holder ends", || !runs(former.pid()));
         assert!(home.try_launch(|launch| launch.id = "sbx-other").is_err());
     }
     assert_eq!(sandbox.sh("echo goes on > /workspace/x; cat /workspace/x"), "goes on\n");
-    let holder = Holder::find_or_start(&home.path("")).unwrap();
-    assert_eq!(holder == home.holder, holder == Holder::Machine);
+    let holder = NamespaceHolder::find_or_start(&home.path("")).unwrap();
+    assert_eq!(holder == home.holder, holder == NamespaceHolder::Machine);
     let other = Fixture::new();
     let next = other.launch(|launch| launch.holder = &holder);
     assert_eq!(next.sh("echo runs"), "runs\n");

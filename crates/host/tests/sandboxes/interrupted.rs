@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 use workspace_host::{Process, cgroup};
+use workspace_test_support::wait_until;
 
-use crate::guest::{Fixture, wait_until};
+use crate::guest::Fixture;
 use crate::launcher::{children, runs, signal, start};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -26,8 +27,8 @@ fn a_running_sandbox_is_recorded() {
     let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     assert_eq!(sandbox.sh("cat /proc/sys/kernel/hostname"), format!("{}\n", home.id()));
-    let noted = Process::read(&home.path("process")).unwrap();
-    assert_eq!(noted.as_ref(), Some(&sandbox.process));
+    let recorded = Process::read(&home.path("process")).unwrap();
+    assert_eq!(recorded.as_ref(), Some(&sandbox.process));
     assert!(sandbox.process.is_running());
 }
 
@@ -35,7 +36,7 @@ fn a_running_sandbox_is_not_launched_again() {
     let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     let again = home.try_launch(|_| {}).unwrap_err();
-    assert!(again.to_string().contains("still runs"), "{again}");
+    assert!(again.to_string().contains("still running"), "{again}");
     assert!(sandbox.process.is_running());
     assert!(Process::read(&home.path("process")).unwrap().is_some());
 }
@@ -47,7 +48,7 @@ fn a_sandbox_that_cannot_be_recorded_does_not_start() {
     assert!(error.to_string().contains("No space left"), "{error}");
     assert!(!home.guest_ran());
     assert_eq!(Process::read(&home.path("process")).unwrap(), None);
-    assert!(!cgroup::ids().unwrap().iter().any(|id| id == home.id()), "its groups are left");
+    assert!(!cgroup::ids().unwrap().iter().any(|id| id == home.id()), "its cgroups are left");
     // Nothing prevents the next launch.
     let sandbox = home.launch(|_| {});
     assert_eq!(sandbox.sh("echo runs"), "runs\n");
@@ -119,14 +120,14 @@ fn a_helper_killed_at_any_time_leaves_nothing_behind() {
             signal(helper, Signal::KILL);
         }
         let launched = launcher.wait().unwrap().success();
-        let noted = Process::read(&home.path("process")).unwrap();
-        assert_eq!(noted.is_some(), launched, "after {delay:?}");
+        let recorded = Process::read(&home.path("process")).unwrap();
+        assert_eq!(recorded.is_some(), launched, "after {delay:?}");
         for pid in stopped.into_iter().flat_map(|(_, inside)| inside) {
-            if noted.as_ref().is_none_or(|noted| noted.pid() != pid) {
-                wait_until("what was begun ends", || !runs(pid));
+            if recorded.as_ref().is_none_or(|recorded| recorded.pid() != pid) {
+                wait_until("the child exits", || !runs(pid));
             }
         }
-        end(noted);
+        end(recorded);
     }
 }
 
@@ -139,14 +140,14 @@ fn a_server_killed_at_any_time_leaves_no_unrecorded_sandbox() {
         if let Some((helper, inside)) = stopped {
             signal(helper, Signal::KILL);
             wait_until("the helper ends", || !runs(helper));
-            let noted = Process::read(&home.path("process")).unwrap();
+            let recorded = Process::read(&home.path("process")).unwrap();
             for pid in inside {
-                if noted.as_ref().is_none_or(|noted| noted.pid() != pid) {
-                    wait_until("what was begun ends", || !runs(pid));
+                if recorded.as_ref().is_none_or(|recorded| recorded.pid() != pid) {
+                    wait_until("the child exits", || !runs(pid));
                     assert!(!home.guest_ran(), "after {delay:?}");
                 }
             }
-            end(noted);
+            end(recorded);
         } else {
             end(Process::read(&home.path("process")).unwrap());
         }
@@ -156,9 +157,9 @@ fn a_server_killed_at_any_time_leaves_no_unrecorded_sandbox() {
 fn a_killed_helper_server_is_replaced() {
     let home = Fixture::new();
     assert!(start("launch-without-helper-server", &home.path("")).wait().unwrap().success());
-    let noted = Process::read(&home.path("process")).unwrap();
-    assert!(noted.as_ref().is_some_and(Process::is_running));
-    end(noted);
+    let recorded = Process::read(&home.path("process")).unwrap();
+    assert!(recorded.as_ref().is_some_and(Process::is_running));
+    end(recorded);
 }
 
 fn end(process: Option<Process>) {

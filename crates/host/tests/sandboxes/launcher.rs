@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::launch::{Launch, launch};
 use workspace_host::limits::Limits;
 use workspace_host::{Process, Result};
@@ -22,7 +22,7 @@ pub(crate) fn run() -> Option<ExitCode> {
     }
     let home = Path::new(home);
     let paths = SandboxPaths::of(home);
-    let done = Holder::find_or_start(home).and_then(|holder| match task.as_str() {
+    let done = NamespaceHolder::find_or_start(home).and_then(|holder| match task.as_str() {
         "launch" => launch(&paths.launch(&holder)).map(drop),
         "launch-many" => {
             let limits = Limits { processes: Some(1_000_000), ..Limits::default() };
@@ -54,7 +54,7 @@ fn freeze(home: &Path, paths: &SandboxPaths) -> Result<()> {
 }
 
 /// Launches the sandboxes of all homes in `parent` concurrently.
-fn launch_all(parent: &Path, holder: &Holder) -> Result<()> {
+fn launch_all(parent: &Path, holder: &NamespaceHolder) -> Result<()> {
     let homes = std::fs::read_dir(parent).unwrap().flatten().map(|entry| entry.path());
     let homes: Vec<_> = homes.filter(|path| path.join("workspace").is_dir()).collect();
     std::thread::scope(|scope| {

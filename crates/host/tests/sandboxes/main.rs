@@ -3,6 +3,7 @@
 //! This program is started again as helper server and as guest, so it has a `main` of its own.
 
 mod bounds;
+mod dedicated_uids;
 mod egress;
 mod frozen;
 mod guest;
@@ -12,11 +13,9 @@ mod interrupted;
 mod launcher;
 mod limits;
 mod overlays;
-mod own_users;
 mod quota;
 mod swapped;
 mod template;
-mod test_network;
 mod user_namespace;
 mod views;
 mod warm;
@@ -26,10 +25,10 @@ use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// UID of an ordinary user who owns nothing on the host.
-const ORDINARY: u32 = 61_235;
+/// UID of an ordinary user without any files.
+const ORDINARY_UID: u32 = 61_235;
 
-/// Makes tests of functions with the same names.
+/// Converts functions to tests with the same names.
 macro_rules! trials {
     ($($name:ident),* $(,)?) => {
         vec![$(libtest_mimic::Trial::test(stringify!($name), || {
@@ -53,7 +52,7 @@ fn main() -> ExitCode {
     if let Some(code) = egress::run() {
         return code;
     }
-    if let Some(code) = own_users::run() {
+    if let Some(code) = dedicated_uids::run() {
         return code;
     }
     if let Some(code) = overlays::run() {
@@ -75,7 +74,7 @@ fn all() -> Vec<Trial> {
     trials.extend(holders::trials());
     trials.extend(limits::trials());
     trials.extend(overlays::trials());
-    trials.extend(own_users::trials());
+    trials.extend(dedicated_uids::trials());
     trials.extend(quota::trials());
     trials.extend(swapped::trials());
     trials.extend(template::trials());
@@ -111,7 +110,7 @@ fn with_ordinary_rights(mut command: Command) -> Result<(), Failed> {
     std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o777))?;
     let tests = home.path().join("tests");
     std::fs::copy(std::env::current_exe()?, &tests)?;
-    let id = ORDINARY.to_string();
+    let id = ORDINARY_UID.to_string();
     command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]).arg(tests);
     let output = command.env("TMPDIR", home.path()).output()?;
     if output.status.success() {

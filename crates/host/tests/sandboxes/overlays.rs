@@ -12,12 +12,13 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::fs::{Mode, OFlags, XattrFlags, mkdirat, openat};
 use rustix::io::Errno;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::disk_usage::measure;
 use workspace_host::overlay::{self, Overlay, Xattrs};
 use workspace_host::privileged_files::PrivilegedFiles;
+use workspace_test_support::{skip, wait_until};
 
-use crate::guest::{Fixture, wait_until};
+use crate::guest::Fixture;
 
 pub(crate) fn trials() -> Vec<Trial> {
     crate::trials![
@@ -62,7 +63,7 @@ pub(crate) fn run() -> Option<ExitCode> {
         forge(home);
         return Some(ExitCode::SUCCESS);
     }
-    let holder = Holder::find_or_start(home).unwrap();
+    let holder = NamespaceHolder::find_or_start(home).unwrap();
     let layers = Layers::of(home);
     match task.as_str() {
         "mount" => overlay::mount(&holder, &layers.overlay()).unwrap(),
@@ -75,7 +76,7 @@ pub(crate) fn run() -> Option<ExitCode> {
         _ => {
             let script = "sleep 0.2; echo outlived > $0/outlived";
             let mut command = overlay::command(&holder, OsStr::new("sh"));
-            // It outlives this process, so nobody waits for it.
+            // The process outlives this one, so it is not waited for.
             drop(command.args(["-c", script]).arg(home).spawn().unwrap());
         }
     }
@@ -201,7 +202,7 @@ fn is_new_kernel() -> bool {
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
     let new = (numbers.next(), numbers.next()) >= (Some(6), Some(7));
     if !new {
-        eprintln!("not all of it is tested here: Linux {release} is older than 6.7");
+        skip(format_args!("a part of it: Linux {release} is older than 6.7"));
     }
     new
 }
@@ -226,10 +227,10 @@ fn too_many_layers_are_rejected() {
     let mut mounted = Mounted::new();
     mounted.layers.lower = vec![mounted.home.path("lower"); overlay::LAYERS_MAX + 1];
     let error = overlay::mount(&mounted.home.holder, &mounted.layers.overlay()).unwrap_err();
-    assert!(error.to_string().contains("501 layers are too many, the kernel takes 500"), "{error}");
+    assert!(error.to_string().contains("501 layers are too many; the kernel supports 500"), "{error}");
     mounted.layers.lower.clear();
     let error = overlay::mount(&mounted.home.holder, &mounted.layers.overlay()).unwrap_err();
-    assert!(error.to_string().contains("no layer"), "{error}");
+    assert!(error.to_string().contains("no lower layer"), "{error}");
 }
 
 fn long_and_unusual_paths_work() {
@@ -254,7 +255,7 @@ fn a_mount_point_is_used_once() {
     mounted.mount();
     let error = overlay::mount(&mounted.home.holder, &mounted.layers.overlay()).unwrap_err();
     assert_eq!(error.os_error(), Some(Errno::BUSY.raw_os_error()), "{error}");
-    assert!(error.to_string().contains("where something is mounted"), "{error}");
+    assert!(error.to_string().contains("already a mount point"), "{error}");
 }
 
 fn of_two_concurrent_mounts_one_succeeds() {
@@ -311,12 +312,12 @@ fn a_failed_mount_is_explained() {
     };
     mounted.layers.lower.push(mounted.home.path("none"));
     let error = refused(&mounted);
-    let explained = error.contains("none is no directory that can be reached");
+    let explained = error.contains("none is not an accessible directory");
     assert!(explained || !is_new_kernel() && error.contains("none: No such file"), "{error}");
     mounted.layers.lower.pop();
     mounted.layers.work = PathBuf::from("/dev/shm");
     let error = refused(&mounted);
-    assert!(error.contains("upper and work are not on one filesystem"), "{error}");
+    assert!(error.contains("upper and work directory are on different filesystems"), "{error}");
     mounted.layers = Layers::of(&mounted.home.path(""));
     mounted.layers.at = mounted.home.path("none");
     let error = overlay::mount(&mounted.home.holder, &mounted.layers.overlay()).unwrap_err();
@@ -368,7 +369,7 @@ fn replacing_nothing_mounts() {
     assert_eq!(mounted.sh("cat d/file"), "two\n");
     let missing = Overlay { upper: &mounted.home.path("none"), ..one.overlay() };
     assert!(overlay::replace(&mounted.home.holder, &missing).is_err());
-    assert_eq!(mounted.sh("cat d/file"), "two\n", "what cannot be mounted replaces nothing");
+    assert_eq!(mounted.sh("cat d/file"), "two\n", "a failed mount replaces nothing");
 }
 
 fn processes_keep_the_replaced_overlay() {
@@ -381,7 +382,7 @@ fn processes_keep_the_replaced_overlay() {
                   cat d/file $1/d/file; echo kept > kept";
     command.args(["-c", script, "sh"]).args([&mounted.layers.at, &mounted.home.path("")]);
     let inside = command.stdout(Stdio::piped()).spawn().unwrap();
-    wait_until("it is inside", || mounted.home.path("inside").exists());
+    wait_until("the process is inside", || mounted.home.path("inside").exists());
     overlay::replace(holder, &two.overlay()).unwrap();
     fs::write(mounted.home.path("replaced"), "").unwrap();
     let output = inside.wait_with_output().unwrap();
@@ -436,7 +437,7 @@ fn the_probe_finds_overlays_and_leaves_nothing() {
     assert_eq!(names(), before);
     assert!(overlay::mounted(&home.holder, &home.path("")).unwrap().is_empty());
     let error = overlay::probe(&home.holder, &home.path("none")).unwrap_err().to_string();
-    assert!(error.contains("none cannot be under overlays: cannot make"), "{error}");
+    assert!(error.contains("none cannot be a layer of an overlay: cannot create"), "{error}");
 }
 
 fn the_probe_names_missing_features_of_a_filesystem() {
@@ -445,7 +446,7 @@ fn the_probe_names_missing_features_of_a_filesystem() {
     let refused = || overlay::probe(&mounted.home.holder, &mounted.layers.at).unwrap_err().to_string();
     let error = refused();
     assert!(error.contains("is on another overlay"), "{error}");
-    assert_eq!(mounted.sh("ls"), "", "what was tried is cleared away");
+    assert_eq!(mounted.sh("ls"), "", "the probe leaves nothing");
     mounted.unmount();
     assert_eq!(mounted.sh("mount -t ramfs none \"$1\""), "");
     let error = refused();
@@ -568,12 +569,12 @@ fn a_command_runs_in_the_namespaces_and_outlives_its_parent() {
     assert_eq!(mounted.sh("ls; id -u"), "x\n0\n");
     let status = overlay::command(&mounted.home.holder, OsStr::new("false")).status().unwrap();
     assert_eq!(status.code(), Some(1));
-    if let Holder::Process(process) = &mounted.home.holder {
+    if let NamespaceHolder::Process(process) = &mounted.home.holder {
         mounted.home.holder.end();
         wait_until("the holder ends", || !process.is_running());
         let output = overlay::command(&mounted.home.holder, OsStr::new("true")).output().unwrap();
         assert!(!output.status.success());
-        assert_eq!(String::from_utf8_lossy(&output.stderr), "the holder is gone\n");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "the namespace holder has exited\n");
     }
 }
 
@@ -615,7 +616,7 @@ fn forged_attributes_are_data() {
     assert_eq!(mounted.sh("ls d; cat f; ls n"), "seen\n");
     assert!(mounted.unmount());
     mounted.mount();
-    assert_eq!(mounted.sh("ls d; cat f; ls n"), "seen\n", "nor after it was mounted again");
+    assert_eq!(mounted.sh("ls d; cat f; ls n"), "seen\n", "attributes have no effect after a remount either");
 }
 
 /// Sets attributes with names of overlay metadata, and prints the outcome of each.

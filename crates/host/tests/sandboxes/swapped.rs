@@ -1,22 +1,23 @@
-//! Swapping the workspace of a running sandbox, and its users.
+//! Swapping the workspace of a running sandbox, and the processes that use it.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
-use workspace_host::workspace_users::{User, Users, Why, end_users, users};
+use workspace_host::workspace_processes::{self, ProcessScope, WorkspaceProcess, WorkspaceUse};
 use workspace_host::{Process, SwapStep, swap, swap_killed, swap_stalled};
+use workspace_test_support::wait_until;
 
-use crate::guest::{Fixture, Sandbox, wait_until};
+use crate::guest::{Fixture, Sandbox};
 
 pub(crate) fn trials() -> Vec<Trial> {
     crate::trials![
-        users_of_the_workspace_are_found,
+        processes_that_use_the_workspace_are_found,
         a_program_whose_first_thread_ended_is_found,
         a_program_in_an_overlay_is_found,
-        users_of_the_workspace_are_ended,
+        processes_that_use_the_workspace_are_terminated,
         processes_that_ignore_sigterm_are_killed,
-        without_a_workspace_there_are_no_users,
+        without_a_workspace_no_process_is_found,
         a_workspace_is_replaced,
         a_reader_sees_the_old_or_the_new_workspace,
         a_process_in_a_subdirectory_keeps_the_old_workspace,
@@ -34,36 +35,36 @@ fn start_inside(sandbox: &Sandbox<'_>, text: &str) {
     assert_eq!(sandbox.sh(&format!("({text}) >/dev/null 2>&1 </dev/null &")), "");
 }
 
-fn found(home: &Fixture, sandbox: &Sandbox<'_>) -> Vec<User> {
-    users(&home.holder, &sandbox.process).unwrap()
+fn found(home: &Fixture, sandbox: &Sandbox<'_>) -> Vec<WorkspaceProcess> {
+    workspace_processes::list(&home.holder, &sandbox.process).unwrap()
 }
 
-/// Waits until the workspace has this many users.
+/// Waits until this many processes use the workspace.
 #[track_caller]
-fn wait_for(home: &Fixture, sandbox: &Sandbox<'_>, count: usize) -> Vec<User> {
-    wait_until("they use it", || found(home, sandbox).len() == count);
+fn wait_for(home: &Fixture, sandbox: &Sandbox<'_>, count: usize) -> Vec<WorkspaceProcess> {
+    wait_until("the processes use the workspace", || found(home, sandbox).len() == count);
     found(home, sandbox)
 }
 
-fn users_of_the_workspace_are_found() {
+fn processes_that_use_the_workspace_are_found() {
     let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     assert_eq!(found(&home, &sandbox), []);
     start_inside(&sandbox, "cd /tmp; exec sleep 100");
     // It would move along.
     start_inside(&sandbox, "cd /workspace; touch /tmp/ready; exec sleep 100");
-    wait_until("it is there", || sandbox.sh("ls /tmp") == "ready\n");
+    wait_until("the program is ready", || sandbox.sh("ls /tmp") == "ready\n");
     for (text, command, why) in [
-        ("mkdir /workspace/deep; cd /workspace/deep; exec sleep 100", "sleep", Why::Cwd),
-        ("exec 9>/workspace/file; exec sleep 100", "sleep", Why::Descriptor),
-        ("exec 9>'/workspace/gone'; rm /workspace/gone; exec sleep 100", "sleep", Why::Descriptor),
-        ("cp /bin/sleep '/workspace/a b'; exec '/workspace/a b' 100", "a b", Why::Mapping),
+        ("mkdir /workspace/deep; cd /workspace/deep; exec sleep 100", "sleep", WorkspaceUse::Cwd),
+        ("exec 9>/workspace/file; exec sleep 100", "sleep", WorkspaceUse::Descriptor),
+        ("exec 9>'/workspace/gone'; rm /workspace/gone; exec sleep 100", "sleep", WorkspaceUse::Descriptor),
+        ("cp /bin/sleep '/workspace/a b'; exec '/workspace/a b' 100", "a b", WorkspaceUse::Mapping),
     ] {
         start_inside(&sandbox, text);
         // The shell that executes it may be found before.
-        wait_until("it is found as what it is", || {
+        wait_until("the use is found", || {
             let found = found(&home, &sandbox);
-            found.len() == 1 && (found[0].command.as_str(), found[0].why) == (command, why)
+            found.len() == 1 && (found[0].command.as_str(), found[0].usage) == (command, why)
         });
         let user = found(&home, &sandbox).remove(0);
         assert_eq!(sandbox.sh(&format!("cat /proc/{}/comm", user.pid)), format!("{command}\n"));
@@ -86,8 +87,17 @@ ctypes.CDLL(None).syscall(60, 0)
         sandbox.sh("cat /proc/[0-9]*/stat | grep '(python3) Z'; ls /tmp").contains("Z")
     });
     let found = found(&home, &sandbox);
-    assert!(found.iter().any(|user| (user.command.as_str(), user.why) == ("python3", Why::Cwd)), "{found:?}");
-    end_users(&home.holder, &sandbox.process, Duration::from_secs(10), Users::Bound).unwrap();
+    assert!(
+        found.iter().any(|user| (user.command.as_str(), user.usage) == ("python3", WorkspaceUse::Cwd)),
+        "{found:?}"
+    );
+    workspace_processes::terminate(
+        &home.holder,
+        &sandbox.process,
+        Duration::from_secs(10),
+        ProcessScope::Bound,
+    )
+    .unwrap();
 }
 
 /// A mapping in an overlay is a file of a layer to the kernel.
@@ -108,12 +118,12 @@ fn a_program_in_an_overlay_is_found() {
     let sandbox = home.launch(|_| {});
     start_inside(&sandbox, "exec /workspace/rest 100");
     let found = wait_for(&home, &sandbox, 1);
-    assert_eq!((found[0].command.as_str(), found[0].why), ("rest", Why::Mapping));
+    assert_eq!((found[0].command.as_str(), found[0].usage), ("rest", WorkspaceUse::Mapping));
     drop(sandbox);
     mount(&["umount", "-l", &path("workspace")]);
 }
 
-fn users_of_the_workspace_are_ended() {
+fn processes_that_use_the_workspace_are_terminated() {
     let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     sandbox.sh("mkdir /workspace/deep");
@@ -123,10 +133,17 @@ fn users_of_the_workspace_are_ended() {
     start_inside(&sandbox, "cd /workspace/deep; exec sh -c 'kill -STOP $$; exec sleep 100'");
     let before = wait_for(&home, &sandbox, 3);
     let began = Instant::now();
-    let ended = end_users(&home.holder, &sandbox.process, Duration::from_secs(20), Users::Bound).unwrap();
+    let ended = workspace_processes::terminate(
+        &home.holder,
+        &sandbox.process,
+        Duration::from_secs(20),
+        ProcessScope::Bound,
+    )
+    .unwrap();
     assert!(began.elapsed() < Duration::from_secs(10));
-    let numbers = |users: &[User]| users.iter().map(|user| user.pid).collect::<Vec<_>>();
-    assert_eq!(numbers(&ended), numbers(&before));
+    let pids =
+        |processes: &[WorkspaceProcess]| processes.iter().map(|process| process.pid).collect::<Vec<_>>();
+    assert_eq!(pids(&ended), pids(&before));
     assert_eq!(found(&home, &sandbox), []);
     assert_eq!(sandbox.sh("cat /proc/[0-9]*/stat | grep -c '(sleep) S'"), "1\n");
 }
@@ -136,19 +153,20 @@ fn processes_that_ignore_sigterm_are_killed() {
     let sandbox = home.launch(|_| {});
     let deaf = "trap '' TERM; mkdir /workspace/deep; cd /workspace/deep; touch ../ready; while :; do sleep 0.01; done";
     start_inside(&sandbox, deaf);
-    wait_until("it is there", || home.path("workspace/ready").exists());
+    wait_until("the program is ready", || home.path("workspace/ready").exists());
     let grace = Duration::from_millis(100);
-    let ended = end_users(&home.holder, &sandbox.process, grace, Users::Bound).unwrap();
+    let ended =
+        workspace_processes::terminate(&home.holder, &sandbox.process, grace, ProcessScope::Bound).unwrap();
     assert!(ended.iter().any(|user| user.command == "sh"), "{ended:?}");
     assert_eq!(found(&home, &sandbox), []);
     assert_eq!(sandbox.sh("echo works"), "works\n");
 }
 
-fn without_a_workspace_there_are_no_users() {
+fn without_a_workspace_no_process_is_found() {
     let home = Fixture::new();
     let sandbox = home.launch(|launch| launch.workspace = None);
     start_inside(&sandbox, "cd /workspace; touch /tmp/ready; exec sleep 100");
-    wait_until("it is there", || sandbox.sh("ls /tmp") == "ready\n");
+    wait_until("the program is ready", || sandbox.sh("ls /tmp") == "ready\n");
     assert_eq!(found(&home, &sandbox), []);
 }
 
@@ -187,12 +205,12 @@ my %seen;
 until (-e "/tmp/end") { open(F, "/workspace/name") ? $seen{<F>}++ : $seen{"$!\n"}++; close F }
 open R, ">/tmp/seen"; print R sort keys %seen; close R; rename "/tmp/seen", "/tmp/told"'"#;
     start_inside(&sandbox, reader);
-    wait_until("it reads", || sandbox.sh("ls /tmp") == "ready\n");
+    wait_until("the reader is ready", || sandbox.sh("ls /tmp") == "ready\n");
     for step in 0..50 {
         swap(&home.holder, &sandbox.process, &workspaces[step % 2]).unwrap();
     }
     sandbox.sh("touch /tmp/end");
-    wait_until("it tells", || sandbox.sh("ls /tmp").contains("told"));
+    wait_until("the reader reports", || sandbox.sh("ls /tmp").contains("told"));
     assert_eq!(sandbox.sh("cat /tmp/told"), "one\ntwo\n");
 }
 
@@ -201,14 +219,14 @@ fn a_process_in_a_subdirectory_keeps_the_old_workspace() {
     let sandbox = home.launch(|_| {});
     let count = "mkdir /workspace/deep; cd /workspace/deep; while :; do echo x >> count; sleep 0.01; done";
     start_inside(&sandbox, count);
-    wait_until("it counts", || home.path("workspace/deep/count").exists());
+    wait_until("the program counts", || home.path("workspace/deep/count").exists());
     let new = other(&home, "one");
     // It may have the file open at this moment, because nothing is frozen here.
-    wait_until("it is swapped", || swap(&home.holder, &sandbox.process, &new).is_ok());
+    wait_until("the workspace is swapped", || swap(&home.holder, &sandbox.process, &new).is_ok());
     let size = || std::fs::metadata(home.path("workspace/deep/count")).unwrap().len();
     let before = size();
     std::thread::sleep(Duration::from_millis(100));
-    assert_eq!(size(), before, "the old one is written to");
+    assert_eq!(size(), before, "the old workspace is written to");
     assert!(!home.path("one/deep").exists());
     // It does not use the new one.
     assert_eq!(found(&home, &sandbox), []);
@@ -220,10 +238,16 @@ fn a_process_at_the_root_moves_to_the_new_workspace() {
     start_inside(&sandbox, "cd /workspace; until [ -e /tmp/end ]; do cp name /tmp/seen; sleep 0.01; done");
     for name in ["one", "two", "three"] {
         swap(&home.holder, &sandbox.process, &other(&home, name)).unwrap();
-        wait_until("it is there", || sandbox.sh("cat /tmp/seen 2>/dev/null") == format!("{name}\n"));
+        wait_until("the program is ready", || sandbox.sh("cat /tmp/seen 2>/dev/null") == format!("{name}\n"));
     }
-    let all = end_users(&home.holder, &sandbox.process, Duration::from_secs(10), Users::All).unwrap();
-    assert!(all.iter().any(|user| user.why == Why::Cwd && user.command == "sh"), "{all:?}");
+    let all = workspace_processes::terminate(
+        &home.holder,
+        &sandbox.process,
+        Duration::from_secs(10),
+        ProcessScope::All,
+    )
+    .unwrap();
+    assert!(all.iter().any(|user| user.usage == WorkspaceUse::Cwd && user.command == "sh"), "{all:?}");
 }
 
 fn a_killed_helper_leaves_the_old_or_the_new_workspace() {
@@ -233,7 +257,7 @@ fn a_killed_helper_leaves_the_old_or_the_new_workspace() {
     swap(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
     start_inside(&sandbox, "cd /workspace; until [ -e /tmp/end ]; do cp name /tmp/seen; sleep 0.01; done");
     let is_seen = |name: &str| {
-        wait_until("it is there", || sandbox.sh("cat /tmp/seen 2>/dev/null") == format!("{name}\n"));
+        wait_until("the program is ready", || sandbox.sh("cat /tmp/seen 2>/dev/null") == format!("{name}\n"));
         assert_eq!(sandbox.sh("cat /workspace/name"), format!("{name}\n"));
         assert_eq!(sandbox.sh("grep -c ' /workspace ' /proc/self/mounts"), "1\n");
         assert_eq!(sandbox.sh("touch /workspace/written && echo yes"), "yes\n");
@@ -244,11 +268,14 @@ fn a_killed_helper_leaves_the_old_or_the_new_workspace() {
             // A process may have a file open for writing at this moment, because nothing is frozen here.
             wait_until("a helper is killed", || {
                 let killed = swap_killed(&home.holder, &sandbox.process, to, step).unwrap_err().to_string();
-                assert!(killed.contains("without a word") || killed.contains("open for writing"), "{killed}");
-                killed.contains("without a word")
+                assert!(
+                    killed.contains("without a reply") || killed.contains("open for writing"),
+                    "{killed}"
+                );
+                killed.contains("without a reply")
             });
             // The next swap finishes it, or starts again.
-            wait_until("it is swapped", || swap(&home.holder, &sandbox.process, to).is_ok());
+            wait_until("the workspace is swapped", || swap(&home.holder, &sandbox.process, to).is_ok());
             is_seen(name);
         }
     }
@@ -262,7 +289,7 @@ fn a_late_helper_changes_nothing() {
     swap(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
     let late = swap_stalled(&home.holder, &sandbox.process, &workspaces[1], (Duration::ZERO, None));
     let late = late.unwrap_err().to_string();
-    assert!(late.contains("took too long"), "{late}");
+    assert!(late.contains("timed out"), "{late}");
     assert_eq!(sandbox.sh("cat /workspace/name; touch /workspace/new && echo yes"), "one\nyes\n");
 }
 
@@ -275,7 +302,7 @@ fn a_hanging_helper_is_killed_at_its_deadline() {
     for step in [SwapStep::Closed, SwapStep::Mounted, SwapStep::Pivoted] {
         let stalled = swap_stalled(&home.holder, &sandbox.process, &workspaces[1], (limit, Some(step)));
         let stalled = stalled.unwrap_err().to_string();
-        assert!(stalled.contains("without a word"), "{stalled}");
+        assert!(stalled.contains("without a reply"), "{stalled}");
         // The next swap finds what it left, and repairs it.
         swap(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
         assert_eq!(sandbox.sh("cat /workspace/name; touch /workspace/new && echo yes"), "one\nyes\n");
@@ -287,12 +314,12 @@ fn a_file_open_for_writing_prevents_a_swap() {
     let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     start_inside(&sandbox, "exec 3> /workspace/open; exec sleep 1000");
-    wait_until("it is open", || home.path("workspace/open").exists());
+    wait_until("the file is open", || home.path("workspace/open").exists());
     let error = swap(&home.holder, &sandbox.process, &other(&home, "one")).unwrap_err();
     assert!(error.to_string().contains("open for writing"), "{error}");
     // Nothing has changed.
     start_inside(&sandbox, "echo more > /workspace/more");
-    wait_until("it is written", || home.path("workspace/more").exists());
+    wait_until("the file is written", || home.path("workspace/more").exists());
 }
 
 fn without_a_workspace_there_is_nothing_to_swap() {
@@ -302,10 +329,10 @@ fn without_a_workspace_there_is_nothing_to_swap() {
     assert!(error.to_string().contains("no workspace"), "{error}");
     let process: &Process = &sandbox.process;
     process.kill();
-    wait_until("it ends", || !process.is_running());
+    wait_until("the sandbox exits", || !process.is_running());
     for error in [
         swap(&home.holder, process, &home.path("workspace")).unwrap_err(),
-        users(&home.holder, process).unwrap_err(),
+        workspace_processes::list(&home.holder, process).unwrap_err(),
     ] {
         assert!(error.to_string().contains("ended"), "{error}");
     }

@@ -14,7 +14,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     crate::trials![
         a_directory_becomes_the_root,
         a_template_is_not_modified,
-        a_template_gets_what_every_sandbox_has,
+        a_template_gets_the_users_files_and_mounts_of_every_sandbox,
         a_user_of_the_template_is_kept,
         symlinks_of_the_template_redirect_nothing,
         a_missing_template_is_reported,
@@ -97,7 +97,7 @@ fn listing(root: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn a_template_gets_what_every_sandbox_has() {
+fn a_template_gets_the_users_files_and_mounts_of_every_sandbox() {
     let home = Fixture::new();
     let sandbox = over(&home, &template(&home));
     fs::write(home.path("workspace/file"), "mine\n").unwrap();

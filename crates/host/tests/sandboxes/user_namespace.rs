@@ -24,7 +24,7 @@ fn is_root_of_the_host() -> bool {
     rustix::process::geteuid().is_root() && map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-/// First id of the namespace, outside; it belongs to nobody.
+/// First id outside the namespace that is mapped. No user has it.
 const FIRST: u32 = 1_878_000_000;
 
 /// Tests that are run there.

@@ -3,8 +3,9 @@
 use libtest_mimic::Trial;
 use rustix::fs::{FlockOperation, flock};
 use workspace_host::attach;
+use workspace_test_support::wait_until;
 
-use crate::guest::{Fixture, wait_until};
+use crate::guest::Fixture;
 
 pub(crate) fn trials() -> Vec<Trial> {
     crate::trials![
@@ -50,7 +51,7 @@ fn a_workspace_is_attached_once() {
     let error = attach(&home.holder, &sandbox.process, &home.path("other")).unwrap_err();
     assert!(error.to_string().contains("has a workspace"), "{error}");
     drop(sandbox);
-    wait_until("its groups can be removed", || workspace_host::cgroup::remove(home.id()).is_ok());
+    wait_until("its cgroups can be removed", || workspace_host::cgroup::remove(home.id()).is_ok());
     let sandbox = home.launch(|launch| launch.workspace = None);
     attach(&home.holder, &sandbox.process, &home.path("workspace")).unwrap();
     let error = attach(&home.holder, &sandbox.process, &home.path("other")).unwrap_err();
@@ -74,7 +75,7 @@ fn attaching_to_an_ended_sandbox_fails() {
     let home = Fixture::new();
     let sandbox = home.launch(|launch| launch.workspace = None);
     sandbox.process.kill();
-    wait_until("it ends", || !sandbox.process.is_running());
+    wait_until("the sandbox exits", || !sandbox.process.is_running());
     let error = attach(&home.holder, &sandbox.process, &home.path("workspace")).unwrap_err();
     assert!(error.to_string().contains("ended"), "{error}");
 }

@@ -1,27 +1,27 @@
-//! CRDT types by path.
+//! Schema of a CRDT document, and positions in it.
 
 use automerge::ObjId;
 
-use crate::rule::{Crdt, FileRule};
+use crate::rule::{CrdtType, FileRule};
 
-/// CRDT types of values, by path.
-pub(super) struct Schema(Vec<(Vec<String>, Crdt)>);
+/// CRDT types by path. Paths without an entry are registers.
+pub(super) struct Schema(Vec<(Vec<String>, CrdtType)>);
 
 impl Schema {
     pub(super) fn new(rule: &FileRule) -> Self {
-        let words = |path: &String| path.split('.').map(str::to_owned).collect();
-        Self(rule.schema.iter().map(|(path, kind)| (words(path), *kind)).collect())
+        let steps = |path: &String| path.split('.').map(str::to_owned).collect();
+        Self(rule.schema.iter().map(|(path, kind)| (steps(path), *kind)).collect())
     }
 
-    pub(super) fn kind(&self, path: &[String]) -> Crdt {
-        let is = |(word, key): (&String, &String)| word == "*" || word == key;
+    pub(super) fn kind(&self, path: &[String]) -> CrdtType {
+        let matches = |(step, key): (&String, &String)| step == "*" || step == key;
         let found =
-            self.0.iter().find(|(words, _)| words.len() == path.len() && words.iter().zip(path).all(is));
-        found.map_or(Crdt::Register, |(_, kind)| *kind)
+            self.0.iter().find(|(steps, _)| steps.len() == path.len() && steps.iter().zip(path).all(matches));
+        found.map_or(CrdtType::Register, |(_, kind)| *kind)
     }
 
     pub(super) fn has_counters(&self) -> bool {
-        self.0.iter().any(|(_, kind)| *kind == Crdt::Counter)
+        self.0.iter().any(|(_, kind)| *kind == CrdtType::Counter)
     }
 }
 
@@ -29,8 +29,8 @@ impl Schema {
 #[derive(Debug, Default)]
 pub(super) struct Cursor {
     pub(super) path: Vec<String>,
-    /// Array elements on the path, each with the length of the path up to it. Elements are identified by
-    /// their object id, since their index changes.
+    /// Object id of each array element on the path, with the length of the path up to it. Indexes would not
+    /// identify elements, since insertions change them.
     elements: Vec<(usize, String)>,
 }
 
@@ -53,14 +53,15 @@ impl Cursor {
         self.elements.pop();
     }
 
-    /// Replaces the id of the current element, after a new value replaced the old one.
-    pub(super) fn rename_element(&mut self, id: &ObjId) {
+    /// Sets the object id of the current element, after its value was replaced.
+    pub(super) fn set_element_id(&mut self, id: &ObjId) {
         if let Some((_, name)) = self.elements.last_mut() {
             *name = id.to_string();
         }
     }
 
-    /// Returns the name of the current counter: the innermost element and the keys after it.
+    /// Returns the name of the counter at this position: the id of the innermost array element and the keys
+    /// after it.
     pub(super) fn counter(&self) -> String {
         let (from, mut name) = self.elements.last().cloned().unwrap_or_default();
         for key in &self.path[from..] {

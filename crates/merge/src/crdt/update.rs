@@ -1,8 +1,8 @@
 //! Conversion between JSON values and automerge documents.
 //!
-//! Integers, strings, booleans and null map to automerge scalars. Other numbers are kept as written, as
-//! bytes, a type that JSON does not have. The root of a document is a map of the value and the increments of
-//! its counters.
+//! Integers, strings, booleans and null are stored as automerge scalars. The source text of other numbers is
+//! stored as bytes, a type that JSON does not have. The root of a document is a map with two members: the
+//! value, and the increments of its counters.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -14,38 +14,38 @@ use automerge::{
 };
 use imara_diff::{Algorithm, Diff, InternedInput};
 
-use super::counts::Counts;
-use super::data::Data;
+use super::counters::Counters;
 use super::schema::{Cursor, Schema};
-use crate::rule::Crdt;
+use super::value::JsonValue;
+use crate::rule::CrdtType;
 use crate::text::DiffLimits;
 
-/// Key in the root map of the value.
+/// Key of the value in the root map.
 const VALUE_KEY: &str = "value";
 
-/// Reads the value of a document; `None` if it is from a later version, or a counter overflowed.
-pub(super) fn read(document: &AutoCommit, schema: &Schema) -> Option<Data> {
-    let counts = Counts::read(document)?;
+/// Reads the value of a document; `None` if its format is unknown, or a counter overflowed.
+pub(super) fn read(document: &AutoCommit, schema: &Schema) -> Option<JsonValue> {
+    let counters = Counters::read(document)?;
     let (value, id) = document.get(ROOT, VALUE_KEY).ok()??;
-    Reader { document, schema, counts: &counts }.value(&value, &id, &mut Cursor::default())
+    Reader { document, schema, counters: &counters }.value(&value, &id, &mut Cursor::default())
 }
 
 struct Reader<'a> {
     document: &'a AutoCommit,
     schema: &'a Schema,
-    counts: &'a Counts,
+    counters: &'a Counters,
 }
 
 impl Reader<'_> {
-    fn value(&self, value: &Value<'_>, id: &ObjId, cursor: &mut Cursor) -> Option<Data> {
+    fn value(&self, value: &Value<'_>, id: &ObjId, cursor: &mut Cursor) -> Option<JsonValue> {
         Some(match value {
             counter if is_counter(counter) => {
-                Data::Literal(self.counts.total(&cursor.counter())?.to_string())
+                JsonValue::Literal(self.counters.total(&cursor.counter())?.to_string())
             }
-            Value::Scalar(scalar) => of_scalar(scalar)?,
-            Value::Object(ObjType::Map) if self.schema.kind(&cursor.path) == Crdt::Set => {
+            Value::Scalar(scalar) => from_scalar(scalar)?,
+            Value::Object(ObjType::Map) if self.schema.kind(&cursor.path) == CrdtType::Set => {
                 let names = keys(self.document, id);
-                Data::Array(names.iter().filter_map(|name| Data::parse(name.as_bytes())).collect())
+                JsonValue::Array(names.iter().filter_map(|name| JsonValue::parse(name.as_bytes())).collect())
             }
             Value::Object(ObjType::Map | ObjType::Table) => {
                 let mut members = BTreeMap::new();
@@ -55,17 +55,17 @@ impl Reader<'_> {
                     let value = self.value(&item.value.into_value(), &id, cursor);
                     members.insert(cursor.leave()?, value?);
                 }
-                Data::Object(members)
+                JsonValue::Object(members)
             }
             Value::Object(ObjType::List) => {
-                Data::Array(self.elements(id, cursor).into_iter().collect::<Option<_>>()?)
+                JsonValue::Array(self.elements(id, cursor).into_iter().collect::<Option<_>>()?)
             }
-            Value::Object(ObjType::Text) => Data::String(self.document.text(id).ok()?),
+            Value::Object(ObjType::Text) => JsonValue::String(self.document.text(id).ok()?),
         })
     }
 
-    /// Reads the elements of a list; `None` for an element from a later version of automerge.
-    fn elements(&self, list: &ObjId, cursor: &mut Cursor) -> Vec<Option<Data>> {
+    /// Reads the elements of a list; `None` for elements in an unknown format.
+    fn elements(&self, list: &ObjId, cursor: &mut Cursor) -> Vec<Option<JsonValue>> {
         let items = self.document.list_range(list, ..);
         let elements = items.map(|item| {
             let id = item.id();
@@ -78,7 +78,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns whether a value is a counter, whose total is in [`Counts`].
+/// Returns true if a value is a counter, whose total is in [`Counters`].
 fn is_counter(value: &Value<'_>) -> bool {
     matches!(value, Value::Scalar(scalar) if matches!(scalar.as_ref(), ScalarValue::Counter(_)))
 }
@@ -87,185 +87,192 @@ fn keys(document: &AutoCommit, id: &ObjId) -> Vec<String> {
     document.map_range(id, ..).map(|item| item.key.to_string()).collect()
 }
 
-fn of_scalar(scalar: &ScalarValue) -> Option<Data> {
+fn from_scalar(scalar: &ScalarValue) -> Option<JsonValue> {
     Some(match scalar {
-        ScalarValue::Null => Data::null(),
-        ScalarValue::Boolean(yes) => Data::Literal(yes.to_string()),
-        ScalarValue::Str(text) => Data::String(text.to_string()),
-        ScalarValue::Int(number) => Data::Literal(number.to_string()),
-        ScalarValue::Bytes(text) => Data::Literal(String::from_utf8(text.clone()).ok()?),
+        ScalarValue::Null => JsonValue::null(),
+        ScalarValue::Boolean(yes) => JsonValue::Literal(yes.to_string()),
+        ScalarValue::Str(text) => JsonValue::String(text.to_string()),
+        ScalarValue::Int(number) => JsonValue::Literal(number.to_string()),
+        ScalarValue::Bytes(text) => JsonValue::Literal(String::from_utf8(text.clone()).ok()?),
         _ => return None,
     })
 }
 
-fn to_scalar(data: &Data) -> Option<ScalarValue> {
+fn to_scalar(data: &JsonValue) -> Option<ScalarValue> {
     Some(match (data, data.integer()) {
-        (Data::Literal(text), Some(number)) if number.to_string() == *text => ScalarValue::Int(number),
-        (Data::Literal(text), _) => match text.as_str() {
+        (JsonValue::Literal(text), Some(number)) if number.to_string() == *text => ScalarValue::Int(number),
+        (JsonValue::Literal(text), _) => match text.as_str() {
             "null" => ScalarValue::Null,
             "true" => ScalarValue::Boolean(true),
             "false" => ScalarValue::Boolean(false),
             number => ScalarValue::Bytes(number.as_bytes().to_vec()),
         },
-        (Data::String(text), _) => ScalarValue::Str(text.as_str().into()),
-        (Data::Array(_) | Data::Object(_), _) => return None,
+        (JsonValue::String(text), _) => ScalarValue::Str(text.as_str().into()),
+        (JsonValue::Array(_) | JsonValue::Object(_), _) => return None,
     })
 }
 
-/// Changes a document to hold a value, with few operations. `there` is the value it holds, if that could be
-/// read. Returns the wanted totals of its counters, which [`Counts::add`] sets.
+/// Changes the value of a document to `data`, with as few operations as possible, since the cost of each
+/// grows with the size of the document: unchanged values need none, and a new value needs one.
 ///
-/// The cost of an operation grows with the size of the document. Unchanged values need none, and a new value
-/// needs one for all of it.
+/// `current` is the value of the document; `None` if it could not be read. Returns the counters and their
+/// target totals, to be passed to [`Counters::add_increments`].
 pub(super) fn write(
     document: &mut AutoCommit,
-    there: Option<&Data>,
-    data: &Data,
+    current: Option<&JsonValue>,
+    data: &JsonValue,
     schema: &Schema,
-) -> Result<(Counts, BTreeMap<String, i128>), AutomergeError> {
-    let counts = Counts::of(document)?;
+) -> Result<(Counters, BTreeMap<String, i128>), AutomergeError> {
+    let counters = Counters::read_or_create(document)?;
     let mut writer =
-        Writer { document, schema, counts: &counts, cursor: Cursor::default(), wanted: BTreeMap::new() };
-    writer.set(&ROOT, Prop::Map(VALUE_KEY.to_owned()), there, data)?;
-    let wanted = writer.wanted;
-    counts.retain(document, &wanted)?;
-    Ok((counts, wanted))
+        Writer { document, schema, counters: &counters, cursor: Cursor::default(), target: BTreeMap::new() };
+    writer.set(&ROOT, Prop::Map(VALUE_KEY.to_owned()), current, data)?;
+    let target = writer.target;
+    counters.retain(document, &target)?;
+    Ok((counters, target))
 }
 
 struct Writer<'a> {
     document: &'a mut AutoCommit,
     schema: &'a Schema,
-    counts: &'a Counts,
+    counters: &'a Counters,
     cursor: Cursor,
-    /// Wanted totals of counters, by name.
-    wanted: BTreeMap<String, i128>,
+    /// Target totals by counter name.
+    target: BTreeMap<String, i128>,
 }
 
 impl Writer<'_> {
-    /// Sets a member or an element to a value.
+    /// Sets the member or element `at` of `parent`, which is the current position, to a value.
     fn set(
         &mut self,
         parent: &ObjId,
         at: Prop,
-        there: Option<&Data>,
-        data: &Data,
+        current: Option<&JsonValue>,
+        data: &JsonValue,
     ) -> Result<(), AutomergeError> {
-        // With counters, unchanged values are visited too, to collect the names of their counters.
-        if there == Some(data) && !self.schema.has_counters() {
+        // If the schema has counters, unchanged values are visited too: `target` needs all counters.
+        if current == Some(data) && !self.schema.has_counters() {
             return Ok(());
         }
         let kind = self.schema.kind(&self.cursor.path);
         let before = self.document.get(parent, at.clone())?;
         let before = before.map(|(value, id)| (value.to_owned().into_owned(), id));
-        if let (Crdt::Counter, Some(number)) = (kind, data.counter()) {
+        if let (CrdtType::Counter, Some(number)) = (kind, data.counter()) {
             if !before.is_some_and(|(value, _)| is_counter(&value)) {
                 self.document.put(parent, at.clone(), ScalarValue::counter(0))?;
             }
             if let (Prop::Seq(_), Some((_, id))) = (&at, self.document.get(parent, at.clone())?) {
-                self.cursor.rename_element(&id);
+                self.cursor.set_element_id(&id);
             }
-            self.wanted.insert(self.cursor.counter(), number);
+            self.target.insert(self.cursor.counter(), number);
             return Ok(());
         }
         match (&before, data) {
-            (Some((Value::Object(ObjType::Map), id)), Data::Array(all)) if kind == Crdt::Set => {
+            (Some((Value::Object(ObjType::Map), id)), JsonValue::Array(all)) if kind == CrdtType::Set => {
                 self.set_members(id, all)
             }
-            (Some((Value::Object(ObjType::Map), id)), Data::Object(all)) if kind != Crdt::Set => {
-                let there = match there {
-                    Some(Data::Object(members)) => Some(members),
+            (Some((Value::Object(ObjType::Map), id)), JsonValue::Object(all)) if kind != CrdtType::Set => {
+                let current = match current {
+                    Some(JsonValue::Object(members)) => Some(members),
                     _ => None,
                 };
-                self.members(id, there, all)
+                self.members(id, current, all)
             }
-            (Some((Value::Object(ObjType::List), id)), Data::Array(all)) if kind != Crdt::Set => {
-                let there = match there {
-                    Some(Data::Array(elements)) => Some(elements.as_slice()),
+            (Some((Value::Object(ObjType::List), id)), JsonValue::Array(all)) if kind != CrdtType::Set => {
+                let current = match current {
+                    Some(JsonValue::Array(elements)) => Some(elements.as_slice()),
                     _ => None,
                 };
-                self.elements(id, there, all)
+                self.elements(id, current, all)
             }
-            (Some((Value::Scalar(scalar), _)), data) if of_scalar(scalar).as_ref() == Some(data) => Ok(()),
+            (Some((Value::Scalar(scalar), _)), data) if from_scalar(scalar).as_ref() == Some(data) => Ok(()),
             _ => self.put(parent, at, data, kind),
         }
     }
 
-    /// Replaces the current value.
-    fn put(&mut self, parent: &ObjId, at: Prop, data: &Data, kind: Crdt) -> Result<(), AutomergeError> {
+    /// Replaces the value at the current position.
+    fn put(
+        &mut self,
+        parent: &ObjId,
+        at: Prop,
+        data: &JsonValue,
+        kind: CrdtType,
+    ) -> Result<(), AutomergeError> {
         if let Some(scalar) = to_scalar(data) {
             return self.document.put(parent, at, scalar);
         }
-        if let Some(value) = self.whole(data, kind) {
+        if let Some(value) = self.hydrate(data, kind) {
             return self.document.batch_create_object(parent, at, &value, false).map(drop);
         }
-        let id = self.document.put_object(parent, at, shape(data, kind))?;
+        let id = self.document.put_object(parent, at, object_type(data, kind))?;
         self.fill(&id, data, kind)
     }
 
-    fn insert(&mut self, list: &ObjId, at: usize, data: &Data) -> Result<(), AutomergeError> {
-        let kind = self.schema.kind(&self.inside());
-        if let (Crdt::Counter, Some(number)) = (kind, data.counter()) {
+    fn insert(&mut self, list: &ObjId, at: usize, data: &JsonValue) -> Result<(), AutomergeError> {
+        let kind = self.schema.kind(&self.element_path());
+        if let (CrdtType::Counter, Some(number)) = (kind, data.counter()) {
             self.document.insert(list, at, ScalarValue::counter(0))?;
             return self.in_element(list, at, |writer, _| {
-                writer.wanted.insert(writer.cursor.counter(), number);
+                writer.target.insert(writer.cursor.counter(), number);
                 Ok(())
             });
         }
         match to_scalar(data) {
             Some(scalar) => self.document.insert(list, at, scalar),
             None => {
-                self.document.insert_object(list, at, shape(data, kind))?;
+                self.document.insert_object(list, at, object_type(data, kind))?;
                 self.in_element(list, at, |writer, id| writer.fill(id, data, kind))
             }
         }
     }
 
-    /// Converts a new value to be inserted with a single operation; `None` if a counter is in an array, since
-    /// its name is not known before it is inserted. Records the totals of its counters.
-    fn whole(&mut self, data: &Data, kind: Crdt) -> Option<hydrate::Value> {
-        if let (Crdt::Counter, Some(number)) = (kind, data.counter()) {
-            self.wanted.insert(self.cursor.counter(), number);
+    /// Converts a value so that a single operation can insert it, and records the totals of its counters.
+    /// `None` if the value contains an array and the schema has counters: the name of a counter in an array
+    /// is unknown before the insertion.
+    fn hydrate(&mut self, data: &JsonValue, kind: CrdtType) -> Option<hydrate::Value> {
+        if let (CrdtType::Counter, Some(number)) = (kind, data.counter()) {
+            self.target.insert(self.cursor.counter(), number);
             return Some(hydrate::Value::Scalar(ScalarValue::counter(0)));
         }
         if let Some(scalar) = to_scalar(data) {
             return Some(hydrate::Value::Scalar(scalar));
         }
         match data {
-            Data::Array(all) if kind == Crdt::Set => {
-                let there = || hydrate::Value::Scalar(ScalarValue::Boolean(true));
-                let members: HashMap<_, _> = all.iter().map(|value| (value.to_name(), there())).collect();
+            JsonValue::Array(all) if kind == CrdtType::Set => {
+                let member = || hydrate::Value::Scalar(ScalarValue::Boolean(true));
+                let members: HashMap<_, _> = all.iter().map(|value| (value.to_set_key(), member())).collect();
                 Some(hydrate::Value::Map(members.into()))
             }
-            Data::Array(_) if self.schema.has_counters() => None,
-            Data::Array(all) => self.whole_elements(all).map(hydrate::Value::from),
-            Data::Object(all) => {
+            JsonValue::Array(_) if self.schema.has_counters() => None,
+            JsonValue::Array(all) => self.hydrate_elements(all).map(hydrate::Value::from),
+            JsonValue::Object(all) => {
                 let mut members = HashMap::with_capacity(all.len());
                 for (key, value) in all {
                     self.cursor.enter(key.clone());
                     let kind = self.schema.kind(&self.cursor.path);
-                    let whole = self.whole(value, kind);
+                    let whole = self.hydrate(value, kind);
                     members.insert(self.cursor.leave()?, whole?);
                 }
                 Some(hydrate::Value::Map(members.into()))
             }
-            Data::Literal(_) | Data::String(_) => None,
+            JsonValue::Literal(_) | JsonValue::String(_) => None,
         }
     }
 
-    /// Converts elements of the current list like [`Writer::whole`]; `None` if the schema has counters.
-    fn whole_elements(&mut self, all: &[Data]) -> Option<Vec<hydrate::Value>> {
+    /// Converts elements of the current list like [`Writer::hydrate`]; `None` if the schema has counters.
+    fn hydrate_elements(&mut self, all: &[JsonValue]) -> Option<Vec<hydrate::Value>> {
         if self.schema.has_counters() {
             return None;
         }
         self.cursor.enter("*".to_owned());
         let kind = self.schema.kind(&self.cursor.path);
-        let elements = all.iter().map(|value| self.whole(value, kind)).collect();
+        let elements = all.iter().map(|value| self.hydrate(value, kind)).collect();
         self.cursor.leave();
         elements
     }
 
     /// Returns the path of the elements of the current list.
-    fn inside(&self) -> Vec<String> {
+    fn element_path(&self) -> Vec<String> {
         let mut path = self.cursor.path.clone();
         path.push("*".to_owned());
         path
@@ -285,94 +292,94 @@ impl Writer<'_> {
         done
     }
 
-    fn fill(&mut self, id: &ObjId, data: &Data, kind: Crdt) -> Result<(), AutomergeError> {
+    fn fill(&mut self, id: &ObjId, data: &JsonValue, kind: CrdtType) -> Result<(), AutomergeError> {
         match data {
-            Data::Array(all) if kind == Crdt::Set => self.set_members(id, all),
-            Data::Array(all) => self.elements(id, Some(&[]), all),
-            Data::Object(all) => self.members(id, Some(&BTreeMap::new()), all),
-            Data::Literal(_) | Data::String(_) => Ok(()),
+            JsonValue::Array(all) if kind == CrdtType::Set => self.set_members(id, all),
+            JsonValue::Array(all) => self.elements(id, Some(&[]), all),
+            JsonValue::Object(all) => self.members(id, Some(&BTreeMap::new()), all),
+            JsonValue::Literal(_) | JsonValue::String(_) => Ok(()),
         }
     }
 
     fn members(
         &mut self,
         id: &ObjId,
-        there: Option<&BTreeMap<String, Data>>,
-        wanted: &BTreeMap<String, Data>,
+        current: Option<&BTreeMap<String, JsonValue>>,
+        target: &BTreeMap<String, JsonValue>,
     ) -> Result<(), AutomergeError> {
-        let known = there.map(|there| there.keys().cloned().collect());
+        let known = current.map(|current| current.keys().cloned().collect());
         for key in known.unwrap_or_else(|| keys(self.document, id)) {
-            if !wanted.contains_key(&key) {
+            if !target.contains_key(&key) {
                 self.document.delete(id, key)?;
             }
         }
-        for (key, data) in wanted {
+        for (key, data) in target {
             self.cursor.enter(key.clone());
-            self.set(id, Prop::Map(key.clone()), there.and_then(|there| there.get(key)), data)?;
+            self.set(id, Prop::Map(key.clone()), current.and_then(|current| current.get(key)), data)?;
             self.cursor.leave();
         }
         Ok(())
     }
 
-    /// Sets the members of a set, which is stored as a map with a key for each value.
-    fn set_members(&mut self, id: &ObjId, wanted: &[Data]) -> Result<(), AutomergeError> {
-        let wanted: BTreeSet<String> = wanted.iter().map(Data::to_name).collect();
-        let there: BTreeSet<String> = keys(self.document, id).into_iter().collect();
-        for name in there.difference(&wanted) {
+    /// Sets the members of a set, which is stored as a map with one key per value.
+    fn set_members(&mut self, id: &ObjId, target: &[JsonValue]) -> Result<(), AutomergeError> {
+        let target: BTreeSet<String> = target.iter().map(JsonValue::to_set_key).collect();
+        let current: BTreeSet<String> = keys(self.document, id).into_iter().collect();
+        for name in current.difference(&target) {
             self.document.delete(id, name.as_str())?;
         }
-        for name in wanted.difference(&there) {
+        for name in target.difference(&current) {
             self.document.put(id, name.as_str(), true)?;
         }
         Ok(())
     }
 
-    /// Sets the elements of a list. Those that differ only in counters stay; the others are changed in place,
-    /// then removed or inserted.
+    /// Sets the elements of a list. Elements that differ only in counters are kept. In each differing range,
+    /// elements are changed in place, and the remaining ones removed or inserted.
     fn elements(
         &mut self,
         id: &ObjId,
-        known: Option<&[Data]>,
-        wanted: &[Data],
+        known: Option<&[JsonValue]>,
+        target: &[JsonValue],
     ) -> Result<(), AutomergeError> {
-        let there: Vec<Option<Cow<'_, Data>>> = match known {
+        let current: Vec<Option<Cow<'_, JsonValue>>> = match known {
             Some(known) => known.iter().map(|data| Some(Cow::Borrowed(data))).collect(),
             None => {
-                let reader = Reader { document: self.document, schema: self.schema, counts: self.counts };
+                let reader = Reader { document: self.document, schema: self.schema, counters: self.counters };
                 let read = reader.elements(id, &mut self.cursor);
                 read.into_iter().map(|data| data.map(Cow::Owned)).collect()
             }
         };
-        let there: Vec<Option<&Data>> = there.iter().map(Option::as_deref).collect();
-        let hunks = self.hunks(&there, wanted);
-        // Before anything is removed or inserted, while the indexes are still those that were read.
+        let current: Vec<Option<&JsonValue>> = current.iter().map(Option::as_deref).collect();
+        let hunks = self.hunks(&current, target);
+        // Counters come first, while indexes in the document and in `current` are equal.
         if self.schema.has_counters() {
-            for (old, new) in unchanged(&hunks, there.len()) {
-                self.element(id, old, there[old], &wanted[new])?;
+            for (old, new) in unchanged(&hunks, current.len()) {
+                self.element(id, old, current[old], &target[new])?;
             }
         }
-        // From the end, so that the indexes of earlier elements stay valid.
+        // The hunks are applied from the end, so that the indexes of earlier elements stay valid.
         for (old, new) in hunks.into_iter().rev() {
             let common = old.len().min(new.len());
-            let (gone, behind) = (old.len() - common, old.start + common);
-            let added = &wanted[new.start + common..new.end];
-            match self.whole_elements(added) {
-                Some(values) if gone > 0 || !values.is_empty() => {
-                    let gone = isize::try_from(gone).unwrap_or(isize::MAX);
-                    self.document.splice(id, behind, gone, values)?;
+            let (removed_count, end_of_common) = (old.len() - common, old.start + common);
+            let added = &target[new.start + common..new.end];
+            match self.hydrate_elements(added) {
+                Some(values) if removed_count > 0 || !values.is_empty() => {
+                    let removed_count = isize::try_from(removed_count).unwrap_or(isize::MAX);
+                    self.document.splice(id, end_of_common, removed_count, values)?;
                 }
                 Some(_) => {}
                 None => {
-                    for at in (behind..old.end).rev() {
+                    for at in (end_of_common..old.end).rev() {
                         self.document.delete(id, at)?;
                     }
                     for (step, data) in added.iter().enumerate() {
-                        self.insert(id, behind + step, data)?;
+                        self.insert(id, end_of_common + step, data)?;
                     }
                 }
             }
             for step in 0..common {
-                self.element(id, old.start + step, there[old.start + step], &wanted[new.start + step])?;
+                self.element(id, old.start + step, current[old.start + step], &target[new.start + step])?;
             }
         }
         Ok(())
@@ -382,29 +389,33 @@ impl Writer<'_> {
         &mut self,
         list: &ObjId,
         at: usize,
-        there: Option<&Data>,
-        data: &Data,
+        current: Option<&JsonValue>,
+        data: &JsonValue,
     ) -> Result<(), AutomergeError> {
-        self.in_element(list, at, |writer, _| writer.set(list, Prop::Seq(at), there, data))
+        self.in_element(list, at, |writer, _| writer.set(list, Prop::Seq(at), current, data))
     }
 
     /// Returns the ranges of elements that differ in more than counters.
-    fn hunks(&mut self, there: &[Option<&Data>], wanted: &[Data]) -> Vec<(Range<usize>, Range<usize>)> {
+    fn hunks(
+        &mut self,
+        current: &[Option<&JsonValue>],
+        target: &[JsonValue],
+    ) -> Vec<(Range<usize>, Range<usize>)> {
         if !self.schema.has_counters() {
-            return compare(there.iter().copied(), wanted.iter().map(Some));
+            return compare(current.iter().copied(), target.iter().map(Some));
         }
-        let (schema, mut path) = (self.schema, self.inside());
-        let mut compared = |data: &Data| data.without_counts(schema, &mut path);
-        let before: Vec<Option<Data>> = there.iter().map(|data| data.map(&mut compared)).collect();
-        let after: Vec<Option<Data>> = wanted.iter().map(|data| Some(compared(data))).collect();
+        let (schema, mut path) = (self.schema, self.element_path());
+        let mut compared = |data: &JsonValue| data.with_counters_at_zero(schema, &mut path);
+        let before: Vec<Option<JsonValue>> = current.iter().map(|data| data.map(&mut compared)).collect();
+        let after: Vec<Option<JsonValue>> = target.iter().map(|data| Some(compared(data))).collect();
         compare(before.iter().map(Option::as_ref), after.iter().map(Option::as_ref))
     }
 }
 
 /// Returns the differing ranges of two sequences.
 fn compare<'a>(
-    before: impl ExactSizeIterator<Item = Option<&'a Data>>,
-    after: impl ExactSizeIterator<Item = Option<&'a Data>>,
+    before: impl ExactSizeIterator<Item = Option<&'a JsonValue>>,
+    after: impl ExactSizeIterator<Item = Option<&'a JsonValue>>,
 ) -> Vec<(Range<usize>, Range<usize>)> {
     let is_long = before.len() + after.len() > DiffLimits::default().exact;
     let mut input = InternedInput::default();
@@ -427,9 +438,9 @@ fn unchanged(hunks: &[(Range<usize>, Range<usize>)], length: usize) -> Vec<(usiz
     pairs
 }
 
-fn shape(data: &Data, kind: Crdt) -> ObjType {
+fn object_type(data: &JsonValue, kind: CrdtType) -> ObjType {
     match data {
-        Data::Array(_) if kind != Crdt::Set => ObjType::List,
+        JsonValue::Array(_) if kind != CrdtType::Set => ObjType::List,
         _ => ObjType::Map,
     }
 }

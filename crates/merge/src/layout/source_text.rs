@@ -3,7 +3,8 @@
 use super::Syntax;
 use crate::json;
 
-/// Limit for indentation. Without it, a deeply indented input could make the output much larger than itself.
+/// Maximum number of characters of indentation. Without this limit, the output for a deeply indented input
+/// could be much larger than the input.
 const INDENT_MAX: usize = 400;
 
 /// Source text of a document.
@@ -37,7 +38,7 @@ impl<'d> SourceText<'d> {
             Syntax::Yaml => true,
         };
         let indent = line.iter().take(INDENT_MAX).take_while(|byte| is_part(byte));
-        // Other text before the value counts as spaces: mostly a YAML dash.
+        // Other text before the value, mostly a YAML dash, counts as spaces.
         indent.map(|byte| if *byte == b'\t' { '\t' } else { ' ' }).collect()
     }
 
@@ -56,15 +57,16 @@ impl<'d> SourceText<'d> {
         }
     }
 
-    /// Returns the comment on the same line, before or after a comma; empty if there is none.
+    /// Returns the comment on the same line after a value and its comma, with the whitespace before it; empty
+    /// if there is no comment.
     pub(super) fn trailing_comment(&self, end: usize) -> &'d str {
         let end = self.comma(end, self.text.len()).map_or(end, |comma| comma + 1);
-        let behind = &self.text[end..];
-        if !behind.trim_start_matches([' ', '\t']).starts_with(['/', '#']) {
+        let trailing = &self.text[end..];
+        if !trailing.trim_start_matches([' ', '\t']).starts_with(['/', '#']) {
             return "";
         }
-        let behind = first_line(behind);
-        if self.is_comment(behind.trim_start()) { behind } else { "" }
+        let trailing = first_line(trailing);
+        if self.is_comment(trailing.trim_start()) { trailing } else { "" }
     }
 
     /// Returns the offset of the comments on separate lines above a byte offset; the offset itself if there

@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use bumpalo::Bump;
 
 use crate::json;
-use crate::value::{Document, Node, Value};
+use crate::value::{Document, SyntaxNode, Value};
 
-/// Limit for cells. Notebooks with more are merged as JSON.
+/// Maximum number of cells. Notebooks with more cells are merged as JSON.
 pub(super) const CELLS_MAX: usize = 10_000;
 
 /// Members of a cell that the kernel writes when the cell runs.
@@ -19,10 +19,10 @@ pub(super) const RESULTS: [&str; 2] = ["outputs", "execution_count"];
 pub(super) const RESULT_METADATA: [&str; 5] =
     ["execution", "ExecuteTime", "executionInfo", "outputId", "papermill"];
 
-/// Members of the notebook's metadata that the program that runs it writes.
+/// Members of the notebook's metadata that are written by the program that runs it.
 pub(super) const ENVIRONMENT: [&str; 4] = ["kernelspec", "language_info", "widgets", "papermill"];
 
-/// Notebook of format 4.
+/// Parsed notebook of format 4.
 #[derive(Debug)]
 pub(super) struct Notebook<'a> {
     pub(super) document: Document<'a>,
@@ -34,23 +34,22 @@ pub(super) struct Notebook<'a> {
 /// Cell of a notebook.
 #[derive(Debug)]
 pub(super) struct Cell<'a> {
-    pub(super) node: &'a Node<'a>,
+    pub(super) node: &'a SyntaxNode<'a>,
     /// Type: `code`, `markdown` or `raw`.
     pub(super) kind: &'a str,
-    /// Id of the cell; also `None` if the id does not identify it: another cell has the same one, or ids are
-    /// just positions.
+    /// Id of the cell; `None` if it has no id, or the id does not identify the cell: another cell has the
+    /// same id, or ids are positions.
     pub(super) id: Option<&'a str>,
     pub(super) source: Cow<'a, str>,
-    /// Hash of type and source.
-    pub(super) content: Content,
+    pub(super) hash: ContentHash,
 }
 
 /// Hash of a cell's type and source.
-pub(super) type Content = [u8; 16];
+pub(super) type ContentHash = [u8; 16];
 
 impl<'a> Notebook<'a> {
-    /// Parses a notebook; `None` if it is not valid JSON, has comments, or deviates from the format in a way
-    /// that matters here.
+    /// Parses a notebook; `None` if it is not valid JSON, has comments, is not of format 4, has more than
+    /// [`CELLS_MAX`] cells, or has cells without type or source.
     pub(super) fn read(text: &'a str, arena: &'a Bump) -> Option<Self> {
         let document = json::parse(text, arena)?;
         if !document.comments.is_empty() {
@@ -69,7 +68,7 @@ impl<'a> Notebook<'a> {
         Some(Self { document, cells, has_duplicate_ids })
     }
 
-    /// Returns whether ids are just positions, as some tools that strip outputs write them: inserting a cell
+    /// Returns true if ids are positions, as written by some tools that strip outputs: inserting a cell
     /// changes the ids of all cells after it.
     pub(super) fn has_positional_ids(&self) -> bool {
         let number = |cell: &Cell<'_>| {
@@ -89,7 +88,7 @@ impl<'a> Notebook<'a> {
     }
 }
 
-/// Clears duplicate ids. Returns whether there were any.
+/// Clears duplicate ids. Returns true if there were any.
 fn clear_duplicate_ids(cells: &mut [Cell<'_>]) -> bool {
     let mut counts = HashMap::new();
     for id in cells.iter().filter_map(|cell| cell.id) {
@@ -102,28 +101,28 @@ fn clear_duplicate_ids(cells: &mut [Cell<'_>]) -> bool {
 }
 
 impl<'a> Cell<'a> {
-    fn read(node: &'a Node<'a>) -> Option<Self> {
+    fn read(node: &'a SyntaxNode<'a>) -> Option<Self> {
         let kind = string(member(node, "cell_type")?)?;
         let source = text(member(node, "source")?)?;
         let id = member(node, "id").and_then(string);
-        let mut hash = blake3::Hasher::new();
-        hash.update(&(kind.len() as u64).to_le_bytes());
-        hash.update(kind.as_bytes());
-        hash.update(source.as_bytes());
-        let mut content = Content::default();
-        content.copy_from_slice(&hash.finalize().as_bytes()[..16]);
-        Some(Self { node, kind, id, source, content })
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&(kind.len() as u64).to_le_bytes());
+        hasher.update(kind.as_bytes());
+        hasher.update(source.as_bytes());
+        let mut digest = ContentHash::default();
+        digest.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        Some(Self { node, kind, id, source, hash: digest })
     }
 
-    /// Iterates over everything that a run writes into the cell; `None` for absent members.
-    pub(super) fn results(&self) -> impl Iterator<Item = Option<&'a Node<'a>>> {
+    /// Iterates over the members that a run writes into the cell; `None` for absent members.
+    pub(super) fn results(&self) -> impl Iterator<Item = Option<&'a SyntaxNode<'a>>> {
         let (node, metadata) = (self.node, member(self.node, "metadata"));
         let of_metadata = move |key: &&str| metadata.and_then(|metadata| member(metadata, key));
         let results = RESULTS.iter().map(move |key| member(node, key));
         results.chain(RESULT_METADATA.iter().map(of_metadata))
     }
 
-    /// Returns whether two cells differ at most in their results.
+    /// Returns true if two cells differ at most in their results.
     pub(super) fn equals_except_results(&self, other: &Self) -> bool {
         let skipped = |key: &str| RESULTS.contains(&key) || ["source", "metadata", "id"].contains(&key);
         let metadata = |cell: &Self| member(cell.node, "metadata");
@@ -133,8 +132,12 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// Returns whether two objects have the same members, ignoring some. An absent object equals an empty one.
-fn equal_except(one: Option<&Node<'_>>, other: Option<&Node<'_>>, is_skipped: &dyn Fn(&str) -> bool) -> bool {
+/// Returns true if two objects have the same members, ignoring some. An absent object equals an empty one.
+fn equal_except(
+    one: Option<&SyntaxNode<'_>>,
+    other: Option<&SyntaxNode<'_>>,
+    is_skipped: &dyn Fn(&str) -> bool,
+) -> bool {
     match (members_except(one, is_skipped), members_except(other, is_skipped)) {
         (Some(one), Some(other)) => one == other,
         _ => one == other,
@@ -142,21 +145,21 @@ fn equal_except(one: Option<&Node<'_>>, other: Option<&Node<'_>>, is_skipped: &d
 }
 
 fn members_except<'n, 'a>(
-    node: Option<&'n Node<'a>>,
+    node: Option<&'n SyntaxNode<'a>>,
     is_skipped: &dyn Fn(&str) -> bool,
-) -> Option<HashMap<&'a str, &'n Node<'a>>> {
+) -> Option<HashMap<&'a str, &'n SyntaxNode<'a>>> {
     let Some(node) = node else { return Some(HashMap::new()) };
     let Value::Object(members) = node.value else { return None };
     Some(members.iter().filter(|node| !is_skipped(node.key)).map(|node| (node.key, node)).collect())
 }
 
 /// Returns a member; `None` if it is absent, or the node is not an object.
-pub(super) fn member<'a>(node: &Node<'a>, key: &str) -> Option<&'a Node<'a>> {
+pub(super) fn member<'a>(node: &SyntaxNode<'a>, key: &str) -> Option<&'a SyntaxNode<'a>> {
     let Value::Object(members) = node.value else { return None };
     members.iter().find(|member| member.key == key)
 }
 
-fn string<'a>(node: &Node<'a>) -> Option<&'a str> {
+fn string<'a>(node: &SyntaxNode<'a>) -> Option<&'a str> {
     match node.value {
         Value::String(text) => Some(text),
         _ => None,
@@ -164,7 +167,7 @@ fn string<'a>(node: &Node<'a>) -> Option<&'a str> {
 }
 
 /// Returns a text that is stored as a string, or as an array of lines.
-fn text<'a>(node: &Node<'a>) -> Option<Cow<'a, str>> {
+fn text<'a>(node: &SyntaxNode<'a>) -> Option<Cow<'a, str>> {
     match node.value {
         Value::String(text) => Some(Cow::Borrowed(text)),
         Value::Array(lines) => lines.iter().map(string).collect::<Option<String>>().map(Cow::Owned),

@@ -1,9 +1,9 @@
 //! Matching of cells between the base and a side.
 //!
-//! 1. Cells with the same id.
-//! 2. Of the others, those with the same type and source, in order.
-//! 3. Between these, those with similar source, in order; only if one of the two has no id.
-//! 4. Of the rest, those with the same type and a source that is unique: they were moved.
+//! 1. Cells with the same id are matched.
+//! 2. Of the other cells, those with the same type and source are matched, in order.
+//! 3. Between these, cells with similar sources are matched, in order, if at least one of the two has no id.
+//! 4. Of the remaining cells, those with the same type and a unique source are matched: they were moved.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,47 +11,51 @@ use std::ops::Range;
 
 use imara_diff::{Algorithm, Diff, InternedInput};
 
-use super::cells::{Cell, Content};
+use super::cells::{Cell, ContentHash};
 
-/// Limit for pairs in a gap up to which all pairs are compared. In larger gaps each cell is compared with the
-/// next few.
+/// Maximum number of pairs in a gap that are all compared. In larger gaps each cell is compared with the next
+/// [`WINDOW`] base cells.
 const PAIRS_MAX: usize = 4_096;
 
 /// Number of base cells that a cell in a large gap is compared with.
 const WINDOW: usize = 8;
 
-/// Limit for words of a cell that are compared.
+/// Maximum number of words of a cell that are compared.
 const WORDS_MAX: usize = 2_000;
 
-/// Limit for words that are compared per side.
+/// Maximum number of words that are compared per side.
 const WORDS_COMPARED_MAX: usize = 20_000_000;
 
-/// Least similarity of two cells, in thousandths of their words that both have.
+/// Minimum similarity of two matching cells: the share of common words, in thousandths.
 const SIMILARITY_MIN: usize = 500;
 
 /// Returns the index of the matching base cell for each cell of a side.
-pub(super) fn matched(base: &[Cell<'_>], side: &[Cell<'_>]) -> Vec<Option<usize>> {
+pub(super) fn match_cells(base: &[Cell<'_>], side: &[Cell<'_>]) -> Vec<Option<usize>> {
     let mut matching = Matching {
         base,
         side,
         of_side: vec![None; side.len()],
         of_base: vec![None; base.len()],
         words: HashMap::new(),
-        effort: WORDS_COMPARED_MAX,
+        words_left: WORDS_COMPARED_MAX,
     };
-    matching.by_id();
-    matching.by_content();
-    matching.moved();
+    matching.match_by_id();
+    matching.match_by_content();
+    matching.match_moved();
     matching.of_side
 }
 
 struct Matching<'c, 'a> {
     base: &'c [Cell<'a>],
     side: &'c [Cell<'a>],
+    /// Matching base cell of each cell of the side.
     of_side: Vec<Option<usize>>,
+    /// Matching cell of the side of each base cell.
     of_base: Vec<Option<usize>>,
+    /// Hashes of the words of a cell; the key is whether the cell is of the side, and its index.
     words: HashMap<(bool, usize), Vec<u64>>,
-    effort: usize,
+    /// Number of words that may still be compared.
+    words_left: usize,
 }
 
 impl Matching<'_, '_> {
@@ -60,7 +64,7 @@ impl Matching<'_, '_> {
         self.of_base[base] = Some(side);
     }
 
-    fn by_id(&mut self) {
+    fn match_by_id(&mut self) {
         let ids: HashMap<&str, usize> =
             self.base.iter().enumerate().filter_map(|(at, cell)| Some((cell.id?, at))).collect();
         for (at, cell) in self.side.iter().enumerate() {
@@ -70,14 +74,14 @@ impl Matching<'_, '_> {
         }
     }
 
-    fn by_content(&mut self) {
-        let left = |matched: &[Option<usize>]| -> Vec<usize> {
+    fn match_by_content(&mut self) {
+        let unmatched = |matched: &[Option<usize>]| -> Vec<usize> {
             matched.iter().enumerate().filter(|(_, pair)| pair.is_none()).map(|(at, _)| at).collect()
         };
-        let (base, side) = (left(&self.of_base), left(&self.of_side));
-        let mut input: InternedInput<Content> = InternedInput::default();
-        input.update_before(base.iter().map(|at| self.base[*at].content));
-        input.update_after(side.iter().map(|at| self.side[*at].content));
+        let (base, side) = (unmatched(&self.of_base), unmatched(&self.of_side));
+        let mut input: InternedInput<ContentHash> = InternedInput::default();
+        input.update_before(base.iter().map(|at| self.base[*at].hash));
+        input.update_after(side.iter().map(|at| self.side[*at].hash));
         let diff = Diff::compute(Algorithm::Myers, &input);
         let (mut in_base, mut in_side) = (0, 0);
         let hunks: Vec<_> = diff.hunks().collect();
@@ -99,7 +103,7 @@ impl Matching<'_, '_> {
         if base.len() * side.len() > PAIRS_MAX {
             return self.pair_similar_in_window(base, side);
         }
-        // best[i][j]: greatest total similarity of base cells from i on and side cells from j on.
+        // best[i][j]: maximum total similarity of base cells from i on and side cells from j on.
         let width = side.len() + 1;
         let mut similarity = vec![0; (base.len() + 1) * width];
         let mut best = similarity.clone();
@@ -149,7 +153,7 @@ impl Matching<'_, '_> {
         if old.kind != new.kind || (old.id.is_some() && new.id.is_some()) {
             return 0;
         }
-        if self.effort == 0 {
+        if self.words_left == 0 {
             return 0;
         }
         for (key, cell) in [((false, base), old), ((true, side), new)] {
@@ -159,25 +163,27 @@ impl Matching<'_, '_> {
             return 0;
         };
         let size = old.len() + new.len();
-        self.effort = self.effort.saturating_sub(size.max(1));
-        if size == 0 || self.effort == 0 {
+        self.words_left = self.words_left.saturating_sub(size.max(1));
+        if size == 0 || self.words_left == 0 {
             return 0;
         }
         let similarity = count_common(old, new) * 2_000 / size;
         if similarity < SIMILARITY_MIN { 0 } else { similarity }
     }
 
-    fn moved(&mut self) {
-        let mut found: HashMap<Content, (Occurrences, Occurrences)> = HashMap::new();
-        let is_left =
+    fn match_moved(&mut self) {
+        let mut found: HashMap<ContentHash, (Occurrences, Occurrences)> = HashMap::new();
+        let is_unmatched =
             |pair: &Option<usize>, cell: &Cell<'_>| pair.is_none() && !cell.source.trim().is_empty();
-        for (at, cell) in self.base.iter().enumerate().filter(|(at, cell)| is_left(&self.of_base[*at], cell))
+        for (at, cell) in
+            self.base.iter().enumerate().filter(|(at, cell)| is_unmatched(&self.of_base[*at], cell))
         {
-            found.entry(cell.content).or_default().0.add(at);
+            found.entry(cell.hash).or_default().0.add(at);
         }
-        for (at, cell) in self.side.iter().enumerate().filter(|(at, cell)| is_left(&self.of_side[*at], cell))
+        for (at, cell) in
+            self.side.iter().enumerate().filter(|(at, cell)| is_unmatched(&self.of_side[*at], cell))
         {
-            found.entry(cell.content).or_default().1.add(at);
+            found.entry(cell.hash).or_default().1.add(at);
         }
         for (_, pair) in found {
             if let (Occurrences::Once(base), Occurrences::Once(side)) = pair {
@@ -187,7 +193,7 @@ impl Matching<'_, '_> {
     }
 }
 
-/// Occurrences of a cell's content.
+/// Indexes at which a content hash occurs.
 #[derive(Debug, Clone, Copy, Default)]
 enum Occurrences {
     #[default]
@@ -209,16 +215,16 @@ pub(super) fn range(range: &Range<u32>) -> Range<usize> {
     range.start as usize..range.end as usize
 }
 
-/// Returns the sorted hashes of the words and symbols of a source.
+/// Returns the sorted hashes of the words and symbols of a source, at most [`WORDS_MAX`].
 fn words(source: &str) -> Vec<u64> {
-    let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
-    let ends = source.char_indices().filter(|(at, letter)| {
-        let next = source[at + letter.len_utf8()..].chars().next();
-        !is_word(*letter) || !next.is_some_and(is_word)
+    let is_word = |character: char| character.is_alphanumeric() || character == '_';
+    let ends = source.char_indices().filter(|(at, character)| {
+        let next = source[at + character.len_utf8()..].chars().next();
+        !is_word(*character) || !next.is_some_and(is_word)
     });
     let mut start = 0;
-    let pieces = ends.filter_map(|(at, letter)| {
-        let end = at + letter.len_utf8();
+    let pieces = ends.filter_map(|(at, character)| {
+        let end = at + character.len_utf8();
         let word = &source[std::mem::replace(&mut start, end)..end];
         (!word.trim().is_empty()).then_some(word)
     });

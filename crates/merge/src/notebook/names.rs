@@ -1,4 +1,4 @@
-//! Names of cells. Versions of the same cell have equal names.
+//! Names of cells, and the merged order of cells. Versions of the same cell have equal names.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -11,21 +11,21 @@ pub(super) struct Names {
     pub(super) base: Vec<String>,
     pub(super) ours: Vec<String>,
     pub(super) theirs: Vec<String>,
-    /// Display names, by name.
+    /// Display name of each cell in paths of conflicts, by name.
     pub(super) labels: HashMap<String, String>,
 }
 
 /// Cells of a side, with the index of the matching base cell for each.
 #[derive(Clone, Copy)]
-pub(super) struct Side<'c, 'a> {
+pub(super) struct SideCells<'c, 'a> {
     pub(super) cells: &'c [Cell<'a>],
     pub(super) matched: &'c [Option<usize>],
 }
 
 impl Names {
-    pub(super) fn new(base: &[Cell<'_>], ours: Side<'_, '_>, theirs: Side<'_, '_>) -> Self {
+    pub(super) fn new(base: &[Cell<'_>], ours: SideCells<'_, '_>, theirs: SideCells<'_, '_>) -> Self {
         let of_base = |at: usize| at.to_string();
-        let matched = |side: Side<'_, '_>| -> Vec<String> {
+        let matched = |side: SideCells<'_, '_>| -> Vec<String> {
             side.matched.iter().map(|found| found.map(of_base).unwrap_or_default()).collect()
         };
         let mut names = Self {
@@ -34,7 +34,7 @@ impl Names {
             theirs: matched(theirs),
             labels: HashMap::new(),
         };
-        names.added(ours, theirs);
+        names.name_added(ours, theirs);
         let labels = [(&names.base, base), (&names.ours, ours.cells), (&names.theirs, theirs.cells)];
         for (names_of, cells) in labels {
             for (at, (name, cell)) in names_of.iter().zip(cells).enumerate() {
@@ -45,38 +45,38 @@ impl Names {
         names
     }
 
-    /// Names added cells. Cells that one side added next to each other get names with a common prefix, so
-    /// that they stay together.
-    fn added(&mut self, ours: Side<'_, '_>, theirs: Side<'_, '_>) {
-        let (our_runs, their_runs) = (runs(ours), runs(theirs));
+    /// Sets the names of added cells. Consecutive cells that one side added get names with a common prefix,
+    /// so that the merge keeps them together.
+    fn name_added(&mut self, ours: SideCells<'_, '_>, theirs: SideCells<'_, '_>) {
+        let (our_runs, their_runs) = (added_runs(ours), added_runs(theirs));
         let (our_ids, their_ids) = (added_ids(ours), added_ids(theirs));
         let by_both: HashSet<&str> = our_ids.intersection(&their_ids).copied().collect();
         for (anchor, ours_run) in &our_runs {
             let Some(theirs_run) = their_runs.get(anchor) else { continue };
             let (first, last) =
-                added_by_both(&ours.cells[ours_run.clone()], &theirs.cells[theirs_run.clone()]);
-            let place = place(*anchor);
+                count_added_by_both(&ours.cells[ours_run.clone()], &theirs.cells[theirs_run.clone()]);
+            let position = position_name(*anchor);
             for at in 0..first {
-                let name = format!("+={place}/a{at:06}");
+                let name = format!("+={position}/a{at:06}");
                 self.ours[ours_run.start + at].clone_from(&name);
                 self.theirs[theirs_run.start + at] = name;
             }
             for at in 1..=last {
-                let name = format!("+={place}/z{at:06}");
+                let name = format!("+={position}/z{at:06}");
                 self.ours[ours_run.end - at].clone_from(&name);
                 self.theirs[theirs_run.end - at] = name;
             }
         }
         for (names, side, all) in [(&mut self.ours, ours, our_runs), (&mut self.theirs, theirs, their_runs)] {
             for (anchor, run) in all {
-                let left: Vec<usize> = run.filter(|at| names[*at].is_empty()).collect();
-                let mut hash = blake3::Hasher::new();
-                for at in &left {
-                    hash.update(&side.cells[*at].content);
+                let unnamed: Vec<usize> = run.filter(|at| names[*at].is_empty()).collect();
+                let mut hasher = blake3::Hasher::new();
+                for at in &unnamed {
+                    hasher.update(&side.cells[*at].hash);
                 }
-                let id = left.first().and_then(|at| side.cells[*at].id).unwrap_or_default();
-                let block = format!("+b{id}/{}/{}", &hash.finalize().to_hex()[..32], place(anchor));
-                for (number, at) in left.into_iter().enumerate() {
+                let id = unnamed.first().and_then(|at| side.cells[*at].id).unwrap_or_default();
+                let block = format!("+b{id}/{}/{}", &hasher.finalize().to_hex()[..32], position_name(anchor));
+                for (number, at) in unnamed.into_iter().enumerate() {
                     names[at] = match side.cells[at].id.filter(|id| by_both.contains(id)) {
                         Some(id) => format!("+i{id}"),
                         None => format!("{block}/{number:06}"),
@@ -87,12 +87,12 @@ impl Names {
     }
 }
 
-fn place(anchor: Option<usize>) -> String {
+fn position_name(anchor: Option<usize>) -> String {
     anchor.map_or_else(|| "-".to_owned(), |anchor| anchor.to_string())
 }
 
-/// Returns the ranges of consecutive cells that a side added, by the index of the base cell before them.
-fn runs(side: Side<'_, '_>) -> HashMap<Option<usize>, Range<usize>> {
+/// Returns the ranges of consecutive added cells, by the index of the base cell before them.
+fn added_runs(side: SideCells<'_, '_>) -> HashMap<Option<usize>, Range<usize>> {
     let mut runs: HashMap<Option<usize>, Range<usize>> = HashMap::new();
     let mut anchor = None;
     for (at, matched) in side.matched.iter().enumerate() {
@@ -105,24 +105,23 @@ fn runs(side: Side<'_, '_>) -> HashMap<Option<usize>, Range<usize>> {
     runs
 }
 
-fn added_ids<'a>(side: Side<'_, 'a>) -> HashSet<&'a str> {
+fn added_ids<'a>(side: SideCells<'_, 'a>) -> HashSet<&'a str> {
     let added = side.cells.iter().zip(side.matched).filter(|(_, matched)| matched.is_none());
     added.filter_map(|(cell, _)| cell.id).collect()
 }
 
 /// Returns the number of equal cells at the start of two ranges of added cells, and at the end.
-fn added_by_both(ours: &[Cell<'_>], theirs: &[Cell<'_>]) -> (usize, usize) {
-    let same = |(one, other): (&Cell<'_>, &Cell<'_>)| one.content == other.content;
-    let most = ours.len().min(theirs.len());
+fn count_added_by_both(ours: &[Cell<'_>], theirs: &[Cell<'_>]) -> (usize, usize) {
+    let same = |(one, other): (&Cell<'_>, &Cell<'_>)| one.hash == other.hash;
+    let shorter = ours.len().min(theirs.len());
     let first = ours.iter().zip(theirs).take_while(|pair| same(*pair)).count();
     let last = ours.iter().rev().zip(theirs.iter().rev()).take_while(|pair| same(*pair)).count();
-    (first, last.min(most - first))
+    (first, last.min(shorter - first))
 }
 
-/// Returns the order of cells after both sides moved some; `None` if only one side did, or both moved the
-/// same cell to different positions. Both arguments list the cells that all versions have, by their index in
-/// the base.
-pub(super) fn merged_order(ours: &[usize], theirs: &[usize]) -> Option<Vec<usize>> {
+/// Merges the orders of both sides. `None` if one side moved no cells, or both moved the same cell to
+/// different positions. The arguments list the cells that all versions have, by their index in the base.
+pub(super) fn merge_order(ours: &[usize], theirs: &[usize]) -> Option<Vec<usize>> {
     if ours == theirs || ours.is_sorted() || theirs.is_sorted() {
         return None;
     }
@@ -168,7 +167,7 @@ fn before(order: &[usize]) -> HashMap<usize, Option<usize>> {
     order.iter().copied().zip(before).collect()
 }
 
-/// Returns the cells that have to move for an ascending order: all but a longest ascending subsequence.
+/// Returns the cells that must move for an ascending order: all except a longest ascending subsequence.
 fn moved(order: &[usize]) -> HashSet<usize> {
     // Index of the last element of the lowest subsequence, by length.
     let mut ends: Vec<usize> = Vec::new();
@@ -183,10 +182,10 @@ fn moved(order: &[usize]) -> HashSet<usize> {
         }
     }
     let mut moved: HashSet<usize> = order.iter().copied().collect();
-    let mut stays = ends.last().copied();
-    while let Some(at) = stays {
+    let mut unmoved = ends.last().copied();
+    while let Some(at) = unmoved {
         moved.remove(&order[at]);
-        stays = comes_after[at];
+        unmoved = comes_after[at];
     }
     moved
 }
@@ -209,25 +208,25 @@ mod tests {
 
     #[test]
     fn merged_order_keeps_moves_of_both_sides() {
-        assert_eq!(merged_order(&[1, 0, 2, 3, 4], &[0, 1, 2, 4, 3]), Some(vec![1, 0, 2, 4, 3]));
-        assert_eq!(merged_order(&[4, 0, 1, 2, 3], &[0, 2, 3, 1, 4]), Some(vec![4, 0, 2, 3, 1]));
+        assert_eq!(merge_order(&[1, 0, 2, 3, 4], &[0, 1, 2, 4, 3]), Some(vec![1, 0, 2, 4, 3]));
+        assert_eq!(merge_order(&[4, 0, 1, 2, 3], &[0, 2, 3, 1, 4]), Some(vec![4, 0, 2, 3, 1]));
         // Both moved different cells behind the same one: the order does not depend on which side is ours.
         let (one, other) = ([0, 3, 1, 2, 4, 5], [0, 5, 1, 2, 3, 4]);
-        assert_eq!(merged_order(&one, &other), Some(vec![0, 3, 5, 1, 2, 4]));
-        assert_eq!(merged_order(&other, &one), Some(vec![0, 3, 5, 1, 2, 4]));
+        assert_eq!(merge_order(&one, &other), Some(vec![0, 3, 5, 1, 2, 4]));
+        assert_eq!(merge_order(&other, &one), Some(vec![0, 3, 5, 1, 2, 4]));
         // All combinations of orders of four cells.
         let orders = permutations(4);
         for one in &orders {
             for other in &orders {
-                let joined = merged_order(one, other);
-                assert_eq!(joined, merged_order(other, one), "{one:?} {other:?}");
+                let joined = merge_order(one, other);
+                assert_eq!(joined, merge_order(other, one), "{one:?} {other:?}");
                 let is_whole = |order: &Vec<usize>| orders.contains(order);
                 assert!(joined.as_ref().is_none_or(is_whole), "{one:?} {other:?}: {joined:?}");
             }
         }
         // Both moved the same cell to different positions.
-        assert_eq!(merged_order(&[4, 0, 1, 2, 3], &[0, 1, 4, 2, 3]), None);
+        assert_eq!(merge_order(&[4, 0, 1, 2, 3], &[0, 1, 4, 2, 3]), None);
         // One side moved nothing.
-        assert_eq!(merged_order(&[1, 0], &[0, 1]), None);
+        assert_eq!(merge_order(&[1, 0], &[0, 1]), None);
     }
 }

@@ -1,82 +1,84 @@
-//! Rewriting of both sides with the decisions about cells, so that only values are left to merge.
+//! Merge of cells that both sides changed. The merged cells are written into the texts of both sides.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use super::cells::{Cell, ENVIRONMENT, Notebook, RESULTS, member};
-use super::matching::matched;
-use super::names::{self, Names, merged_order};
+use super::matching::match_cells;
+use super::names::{self, Names, merge_order};
 use crate::conflict::ValueConflict;
 use crate::file::Side;
 use crate::layout::push_indented;
 use crate::quote::{Escaping, push_quoted};
 use crate::text::{DiffLimits, Favor, TextMerge};
-use crate::value::{Document, Node, Value};
+use crate::value::{Document, SyntaxNode, Value};
 
-/// Number of bytes before a value in which its line start is searched.
+/// Maximum distance in bytes between a value and the start of its line for detecting the indentation.
 const INDENT_SEARCH_LEN: usize = 400;
 
-/// Limit in bytes for the separator between lines of a source, which is repeated for each line.
-const BETWEEN_MAX: usize = 400;
+/// Maximum length in bytes of a separator between the lines of a source. It is repeated for each line.
+const SEPARATOR_MAX: usize = 400;
 
 /// Rewritten texts of both sides.
-pub(super) struct Rewritten {
+pub(super) struct RewriteResult {
     pub(super) ours: String,
     pub(super) theirs: String,
     pub(super) names: Names,
-    /// Sources with changes to the same lines. In both texts they are resolved in favour of one side.
+    /// Conflicts within cell sources. Both texts have the lines of the favored side.
     pub(super) conflicts: Vec<ValueConflict>,
 }
 
-/// Merges sources, and decides which results are taken.
+/// Merges cell sources, selects outputs and other results, and merges the order of cells. Resolves conflicts
+/// in favour of `favored`.
 pub(super) fn rewrite(
     base: Option<&Notebook<'_>>,
     ours: &Notebook<'_>,
     theirs: &Notebook<'_>,
-    settle: Side,
-) -> Rewritten {
+    favored: Side,
+) -> RewriteResult {
     let base_cells = base.map_or(&[][..], |base| &base.cells);
-    let [of_ours, of_theirs] = [ours, theirs].map(|side| matched(base_cells, &side.cells));
+    let [our_matches, their_matches] = [ours, theirs].map(|side| match_cells(base_cells, &side.cells));
     let mut names = Names::new(
         base_cells,
-        names::Side { cells: &ours.cells, matched: &of_ours },
-        names::Side { cells: &theirs.cells, matched: &of_theirs },
+        names::SideCells { cells: &ours.cells, matched: &our_matches },
+        names::SideCells { cells: &theirs.cells, matched: &their_matches },
     );
     let mut rewrite = Rewrite {
         base,
         ours: TextEditor::new(ours),
         theirs: TextEditor::new(theirs),
-        settle,
+        favored,
         preferred: if ours.document.text >= theirs.document.text { Side::Ours } else { Side::Theirs },
         conflicts: Vec::new(),
     };
-    rewrite.environment();
-    rewrite.cells(&names);
+    rewrite.merge_environment();
+    rewrite.merge_cells(&names);
     let conflicts = rewrite.conflicts;
     let [ours, theirs] = [(rewrite.ours, &mut names.ours), (rewrite.theirs, &mut names.theirs)];
     let (mut ours, mut theirs) = (ours, theirs);
-    let (our_common, their_common) = (common(&of_ours, &of_theirs), common(&of_theirs, &of_ours));
-    if let Some(order) = merged_order(&values(&our_common), &values(&their_common)) {
-        ours.0.reorder(&in_order(&order, &our_common), ours.1);
-        theirs.0.reorder(&in_order(&order, &their_common), theirs.1);
+    let (our_common, their_common) =
+        (common_cells(&our_matches, &their_matches), common_cells(&their_matches, &our_matches));
+    if let Some(order) = merge_order(&base_indexes(&our_common), &base_indexes(&their_common)) {
+        ours.0.reorder(&sort_cells(&order, &our_common), ours.1);
+        theirs.0.reorder(&sort_cells(&order, &their_common), theirs.1);
     }
-    let (ours, theirs) = (ours.0.text(), theirs.0.text());
-    Rewritten { ours, theirs, names, conflicts }
+    let (ours, theirs) = (ours.0.into_text(), theirs.0.into_text());
+    RewriteResult { ours, theirs, names, conflicts }
 }
 
-/// Returns the matching base cell of each cell of a side, if the other side has it too.
-fn common(side: &[Option<usize>], other: &[Option<usize>]) -> Vec<Option<usize>> {
-    let there: std::collections::HashSet<usize> = other.iter().flatten().copied().collect();
-    side.iter().map(|found| found.filter(|found| there.contains(found))).collect()
+/// Returns the matching base cell of each cell of a side; `None` if the other side does not have it.
+fn common_cells(side: &[Option<usize>], other: &[Option<usize>]) -> Vec<Option<usize>> {
+    let in_other: std::collections::HashSet<usize> = other.iter().flatten().copied().collect();
+    side.iter().map(|found| found.filter(|found| in_other.contains(found))).collect()
 }
 
-fn values(common: &[Option<usize>]) -> Vec<usize> {
+fn base_indexes(common: &[Option<usize>]) -> Vec<usize> {
     common.iter().flatten().copied().collect()
 }
 
-/// Sorts the cells of a side by a new order of the cells that all versions have. Other cells stay behind
-/// their predecessor.
-fn in_order(order: &[usize], common: &[Option<usize>]) -> Vec<usize> {
+/// Returns the indexes of the cells of a side in the new `order` of the cells that all versions have. Other
+/// cells stay after their predecessor.
+fn sort_cells(order: &[usize], common: &[Option<usize>]) -> Vec<usize> {
     let mut groups: HashMap<Option<usize>, Vec<usize>> = HashMap::new();
     let mut group = None;
     for (at, found) in common.iter().enumerate() {
@@ -87,11 +89,11 @@ fn in_order(order: &[usize], common: &[Option<usize>]) -> Vec<usize> {
     all.flat_map(|group| groups.remove(&group).unwrap_or_default()).collect()
 }
 
-/// Source of a cell's results.
+/// Source of the results of a merged cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Results {
-    Of(Side),
-    /// No results: neither side ran the merged source, or its conflict is not resolved.
+    From(Side),
+    /// No results, since neither side ran the merged source.
     Cleared,
 }
 
@@ -99,44 +101,43 @@ struct Rewrite<'n, 'a> {
     base: Option<&'n Notebook<'a>>,
     ours: TextEditor<'n, 'a>,
     theirs: TextEditor<'n, 'a>,
-    settle: Side,
-    /// Side whose results and environment are taken by default. It depends on the content only, not on which
-    /// side is ours, and is the same for the whole file.
+    favored: Side,
+    /// Side whose results and environment are taken by default. It depends only on the contents, so that the
+    /// merge is symmetric.
     preferred: Side,
     conflicts: Vec<ValueConflict>,
 }
 
-type OptionalNode<'a> = Option<&'a Node<'a>>;
+type OptionalNode<'a> = Option<&'a SyntaxNode<'a>>;
 
 impl<'n, 'a> Rewrite<'n, 'a> {
-    /// Decides about the environment that programs write when they run a notebook, and about the format
-    /// version.
-    fn environment(&mut self) {
+    /// Selects the metadata that is written when a notebook runs, and the newer format version.
+    fn merge_environment(&mut self) {
         let base = self.base.map(|base| &base.document.root);
         let (ours, theirs) = (&self.ours.notebook.document.root, &self.theirs.notebook.document.root);
-        let metadata = |root: &Node<'a>, key: &str| member(member(root, "metadata")?, key);
+        let metadata = |root: &SyntaxNode<'a>, key: &str| member(member(root, "metadata")?, key);
         for key in ENVIRONMENT {
-            let three =
+            let versions =
                 [base.and_then(|base| metadata(base, key)), metadata(ours, key), metadata(theirs, key)];
-            if is_changed_by_both(three) {
-                self.take(three, Results::Of(self.preferred), "null");
+            if is_changed_by_both(versions) {
+                self.write_to_both(versions, Results::From(self.preferred), "null");
             }
         }
         let key = "nbformat_minor";
-        let three = [base.and_then(|base| member(base, key)), member(ours, key), member(theirs, key)];
-        if let [_, Some(our), Some(their)] = three
-            && is_changed_by_both(three)
+        let versions = [base.and_then(|base| member(base, key)), member(ours, key), member(theirs, key)];
+        if let [_, Some(our), Some(their)] = versions
+            && is_changed_by_both(versions)
         {
-            let number = |node: &Node<'_>| match node.value {
+            let number = |node: &SyntaxNode<'_>| match node.value {
                 Value::Literal(text) => text.parse::<u32>().ok(),
                 _ => None,
             };
-            let later = if number(our) >= number(their) { Side::Ours } else { Side::Theirs };
-            self.take(three, Results::Of(later), "null");
+            let newer = if number(our) >= number(their) { Side::Ours } else { Side::Theirs };
+            self.write_to_both(versions, Results::From(newer), "null");
         }
     }
 
-    fn cells(&mut self, names: &Names) {
+    fn merge_cells(&mut self, names: &Names) {
         let index = |names: &'_ [String]| -> HashMap<String, usize> {
             names.iter().cloned().enumerate().map(|(at, name)| (name, at)).collect()
         };
@@ -149,87 +150,87 @@ impl<'n, 'a> Rewrite<'n, 'a> {
             match (of_base(name), in_theirs.get(name)) {
                 (base, Some(their)) => {
                     let label = names.labels.get(name).map_or("", String::as_str);
-                    self.cell(label, base, our, &theirs.cells[*their]);
+                    self.merge_cell(label, base, our, &theirs.cells[*their]);
                 }
-                (Some(base), None) => self.removed(Side::Ours, base, our),
+                (Some(base), None) => self.reset_removed(Side::Ours, base, our),
                 (None, None) => {}
             }
         }
         for (name, their) in names.theirs.iter().zip(&theirs.cells) {
             if let (Some(base), None) = (of_base(name), in_ours.get(name)) {
-                self.removed(Side::Theirs, base, their);
+                self.reset_removed(Side::Theirs, base, their);
             }
         }
     }
 
-    /// Handles a cell that the other side removed: having run it is no reason to keep it.
-    fn removed(&mut self, side: Side, base: &Cell<'a>, cell: &Cell<'a>) {
+    /// Restores the base version of a cell that the other side removed, if only its results changed. The
+    /// merge then removes the cell instead of reporting a conflict.
+    fn reset_removed(&mut self, side: Side, base: &Cell<'a>, cell: &Cell<'a>) {
         let Some(notebook) = self.base else { return };
         if cell.node != base.node && cell.equals_except_results(base) {
-            let text = self.editor(side).pasted(&notebook.document, base.node, cell.node);
+            let text = self.editor(side).reindented(&notebook.document, base.node, cell.node);
             self.editor(side).replace(cell.node, text);
         }
     }
 
-    /// Handles a cell that both sides have.
-    fn cell(&mut self, label: &str, base: Option<&Cell<'a>>, ours: &Cell<'a>, theirs: &Cell<'a>) {
-        let source = self.source(label, base, ours, theirs);
+    /// Merges a cell that both sides have.
+    fn merge_cell(&mut self, label: &str, base: Option<&Cell<'a>>, ours: &Cell<'a>, theirs: &Cell<'a>) {
+        let source = self.merge_source(label, base, ours, theirs);
         let results = if ours.source == theirs.source {
-            Results::Of(self.preferred)
+            Results::From(self.preferred)
         } else if source.is_clean && source.text == ours.source {
-            Results::Of(Side::Ours)
+            Results::From(Side::Ours)
         } else if source.is_clean && source.text == theirs.source {
-            Results::Of(Side::Theirs)
+            Results::From(Side::Theirs)
         } else {
             Results::Cleared
         };
-        self.results(base, ours, theirs, (&source.text, results));
+        self.merge_results(base, ours, theirs, (&source.text, results));
         let id = |cell: &Cell<'a>| member(cell.node, "id");
-        let three = [base.and_then(id), id(ours), id(theirs)];
-        if is_changed_by_both(three) {
-            self.take(three, Results::Of(self.preferred), "null");
+        let versions = [base.and_then(id), id(ours), id(theirs)];
+        if is_changed_by_both(versions) {
+            self.write_to_both(versions, Results::From(self.preferred), "null");
         }
     }
 
-    /// Decides about results that both sides changed, and about those of a source that changed. All results
-    /// of a cell come from the same side.
-    fn results(
+    /// Selects the results of a cell from one side, or clears them if neither side ran the merged source.
+    fn merge_results(
         &mut self,
         base: Option<&Cell<'a>>,
         ours: &Cell<'a>,
         theirs: &Cell<'a>,
-        (source, of_both): (&str, Results),
+        (source, if_both_changed): (&str, Results),
     ) {
         let of_base: Vec<OptionalNode<'a>> = match base {
             Some(base) => base.results().collect(),
             None => ours.results().map(|_| None).collect(),
         };
-        let three: Vec<[OptionalNode<'a>; 3]> = of_base
+        let versions: Vec<[OptionalNode<'a>; 3]> = of_base
             .into_iter()
             .zip(ours.results().zip(theirs.results()))
             .map(|(base, (our, their))| [base, our, their])
             .collect();
-        let by_ours = three.iter().any(|[base, our, _]| base != our);
-        let by_theirs = three.iter().any(|[base, _, their]| base != their);
+        let by_ours = versions.iter().any(|[base, our, _]| base != our);
+        let by_theirs = versions.iter().any(|[base, _, their]| base != their);
         let results = match (by_ours, by_theirs) {
-            (true, true) => of_both,
+            (true, true) => if_both_changed,
             (true, false) if ours.source != source => Results::Cleared,
             (false, true) if theirs.source != source => Results::Cleared,
             _ => return,
         };
-        for (number, three) in three.into_iter().enumerate() {
+        for (number, versions) in versions.into_iter().enumerate() {
             let (results, empty) = match RESULTS.get(number) {
                 Some(&"outputs") => (results, "[]"),
                 Some(_) => (results, "null"),
-                None if results == Results::Cleared => (Results::Of(self.preferred), "null"),
+                None if results == Results::Cleared => (Results::From(self.preferred), "null"),
                 None => (results, "null"),
             };
-            self.take(three, results, empty);
+            self.write_to_both(versions, results, empty);
         }
     }
 
-    /// Writes the value of one side into both.
-    fn take(&mut self, [base, ours, theirs]: [OptionalNode<'a>; 3], results: Results, empty: &str) {
+    /// Writes the selected value of one side, or `empty` for cleared results, into both sides.
+    fn write_to_both(&mut self, [base, ours, theirs]: [OptionalNode<'a>; 3], results: Results, empty: &str) {
         if ours == theirs {
             return;
         }
@@ -238,28 +239,29 @@ impl<'n, 'a> Rewrite<'n, 'a> {
                 self.ours.replace(ours, empty.to_owned());
                 self.theirs.replace(theirs, empty.to_owned());
             }
-            (Some(ours), Some(theirs), Results::Of(Side::Ours)) => {
-                let text = self.theirs.pasted(&self.ours.notebook.document, ours, theirs);
+            (Some(ours), Some(theirs), Results::From(Side::Ours)) => {
+                let text = self.theirs.reindented(&self.ours.notebook.document, ours, theirs);
                 self.theirs.replace(theirs, text);
             }
-            (Some(ours), Some(theirs), Results::Of(Side::Theirs)) => {
-                let text = self.ours.pasted(&self.theirs.notebook.document, theirs, ours);
+            (Some(ours), Some(theirs), Results::From(Side::Theirs)) => {
+                let text = self.ours.reindented(&self.theirs.notebook.document, theirs, ours);
                 self.ours.replace(ours, text);
             }
-            // One side removed the value: the other is reset to the base, so that it is removed.
-            (Some(there), None, _) | (None, Some(there), _) => {
+            // One side removed the value: restore the base version on the other side, so that the merge
+            // removes it.
+            (Some(node), None, _) | (None, Some(node), _) => {
                 let side = if ours.is_some() { Side::Ours } else { Side::Theirs };
                 if let (Some(notebook), Some(base)) = (self.base, base) {
-                    let text = self.editor(side).pasted(&notebook.document, base, there);
-                    self.editor(side).replace(there, text);
+                    let text = self.editor(side).reindented(&notebook.document, base, node);
+                    self.editor(side).replace(node, text);
                 }
             }
             (None, None, _) => {}
         }
     }
 
-    /// Writes the merged source of a cell into both sides, and returns it.
-    fn source(
+    /// Merges the source of a cell and writes it into both sides.
+    fn merge_source(
         &mut self,
         label: &str,
         base: Option<&Cell<'a>>,
@@ -267,22 +269,22 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         theirs: &Cell<'a>,
     ) -> MergedSource {
         let node = |cell: &Cell<'a>| member(cell.node, "source");
-        let three = [base.and_then(node), node(ours), node(theirs)];
+        let versions = [base.and_then(node), node(ours), node(theirs)];
         let text = base.map_or("", |base| &base.source);
-        let merged = merged_source(text, &ours.source, &theirs.source, self.settle);
+        let merged = merge_lines(text, &ours.source, &theirs.source, self.favored);
         if !merged.is_clean {
             let written = |document: &Document<'_>, node: OptionalNode<'_>| {
-                node.map(|node| document.written(&node.span).to_owned())
+                node.map(|node| document.source_text(&node.span).to_owned())
             };
             self.conflicts.push(ValueConflict {
                 path: format!("cells[{label}].source"),
-                base: self.base.and_then(|base| written(&base.document, three[0])),
-                ours: written(&self.ours.notebook.document, three[1]),
-                theirs: written(&self.theirs.notebook.document, three[2]),
+                base: self.base.and_then(|base| written(&base.document, versions[0])),
+                ours: written(&self.ours.notebook.document, versions[1]),
+                theirs: written(&self.theirs.notebook.document, versions[2]),
             });
         }
-        if let [_, Some(our), Some(their)] = three
-            && is_changed_by_both(three)
+        if let [_, Some(our), Some(their)] = versions
+            && is_changed_by_both(versions)
         {
             let is_list = [our, their].iter().any(|node| matches!(node.value, Value::Array(_)));
             let mut lines = HashMap::new();
@@ -290,13 +292,13 @@ impl<'n, 'a> Rewrite<'n, 'a> {
                 [(&self.theirs.notebook.document, their), (&self.ours.notebook.document, our)]
             {
                 let written = node.children().iter().filter_map(|line| match line.value {
-                    Value::String(text) => Some((text, document.written(&line.span))),
+                    Value::String(text) => Some((text, document.source_text(&line.span))),
                     _ => None,
                 });
                 lines.extend(written);
             }
             for (editor, node) in [(&mut self.ours, our), (&mut self.theirs, their)] {
-                let text = editor.source(node, &merged.text, is_list, &lines);
+                let text = editor.format_source(node, &merged.text, is_list, &lines);
                 editor.replace(node, text);
             }
         }
@@ -311,7 +313,7 @@ impl<'n, 'a> Rewrite<'n, 'a> {
     }
 }
 
-/// Returns whether both sides changed a value differently.
+/// Returns true if both sides changed a value, to different values.
 fn is_changed_by_both([base, ours, theirs]: [OptionalNode<'_>; 3]) -> bool {
     base != ours && base != theirs && ours != theirs
 }
@@ -321,18 +323,18 @@ struct MergedSource {
     is_clean: bool,
 }
 
-fn merged_source(base: &str, ours: &str, theirs: &str, settle: Side) -> MergedSource {
-    let taken = |text: &str| MergedSource { text: text.to_owned(), is_clean: true };
+fn merge_lines(base: &str, ours: &str, theirs: &str, favored: Side) -> MergedSource {
+    let clean = |text: &str| MergedSource { text: text.to_owned(), is_clean: true };
     if ours == theirs || base == theirs {
-        return taken(ours);
+        return clean(ours);
     }
     if base == ours {
-        return taken(theirs);
+        return clean(theirs);
     }
-    // The last line of a cell has no line ending, so appending a line would change it.
-    let ended = |text: &str| if text.is_empty() { String::new() } else { format!("{text}\n") };
-    let [base, our, their] = [base, ours, theirs].map(ended);
-    let (favor, side) = match settle {
+    // The last line of a cell has no line ending. One is added, so that appending a line does not change it.
+    let with_newline = |text: &str| if text.is_empty() { String::new() } else { format!("{text}\n") };
+    let [base, our, their] = [base, ours, theirs].map(with_newline);
+    let (favor, side) = match favored {
         Side::Ours => (Favor::Ours, ours),
         Side::Theirs => (Favor::Theirs, theirs),
     };
@@ -351,7 +353,7 @@ fn merged_source(base: &str, ours: &str, theirs: &str, settle: Side) -> MergedSo
 struct TextEditor<'n, 'a> {
     notebook: &'n Notebook<'a>,
     edits: Vec<(Range<usize>, String)>,
-    lists: Option<ListStyle<'a>>,
+    list_style: Option<ListStyle<'a>>,
     escaping: Escaping,
     end_of_line: &'static str,
 }
@@ -360,7 +362,7 @@ struct TextEditor<'n, 'a> {
 #[derive(Debug, Clone, Copy)]
 struct ListStyle<'a> {
     open: &'a str,
-    between: &'a str,
+    separator: &'a str,
     close: &'a str,
 }
 
@@ -373,31 +375,37 @@ impl<'n, 'a> TextEditor<'n, 'a> {
         Self {
             notebook,
             edits: Vec::new(),
-            lists: sources.filter_map(|source| list_style(text, source)).next(),
+            list_style: sources.filter_map(|source| list_style(text, source)).next(),
             escaping: if has_escapes { Escaping::NonAscii } else { Escaping::Minimal },
             end_of_line: if is_crlf { "\r\n" } else { "\n" },
         }
     }
 
-    fn replace(&mut self, node: &Node<'_>, text: String) {
+    fn replace(&mut self, node: &SyntaxNode<'_>, text: String) {
         self.edits.push((node.span.clone(), text));
     }
 
-    /// Returns the text of a value of another document, indented for the position of `place`.
-    fn pasted(&self, from: &Document<'_>, value: &Node<'_>, place: &Node<'_>) -> String {
-        let written = from.written(&value.span);
+    /// Returns the text of a value of another document, indented like `target`.
+    fn reindented(&self, from: &Document<'_>, value: &SyntaxNode<'_>, target: &SyntaxNode<'_>) -> String {
+        let written = from.source_text(&value.span);
         if !written.contains('\n') {
             return written.to_owned();
         }
-        let (old, new) = (indent(from.text, value.start), indent(self.notebook.document.text, place.start));
+        let (old, new) = (indent(from.text, value.start), indent(self.notebook.document.text, target.start));
         let mut out = String::with_capacity(written.len());
         push_indented(&mut out, written, old, new, self.end_of_line);
         out
     }
 
-    /// Returns the text of a source, formatted for the position of `place`. Lines that either side has are
-    /// written as there.
-    fn source(&self, place: &Node<'a>, text: &str, is_list: bool, written: &HashMap<&str, &str>) -> String {
+    /// Returns the text of a source, formatted like the value `target`. Lines of either side keep their
+    /// escaping.
+    fn format_source(
+        &self,
+        target: &SyntaxNode<'a>,
+        text: &str,
+        is_list: bool,
+        written: &HashMap<&str, &str>,
+    ) -> String {
         let mut out = String::with_capacity(text.len() + text.len() / 8 + 2);
         if !is_list {
             push_quoted(&mut out, text, self.escaping);
@@ -407,11 +415,11 @@ impl<'n, 'a> TextEditor<'n, 'a> {
             return "[]".to_owned();
         }
         let document = self.notebook.document.text;
-        let style = list_style(document, place).or(self.lists);
-        let indent = indent(document, place.start);
-        let is_on_line = document[..place.start].ends_with(indent) && !indent.is_empty();
-        let (open, between, close) = match style {
-            Some(style) => (style.open.to_owned(), style.between.to_owned(), style.close.to_owned()),
+        let style = list_style(document, target).or(self.list_style);
+        let indent = indent(document, target.start);
+        let is_on_line = document[..target.start].ends_with(indent) && !indent.is_empty();
+        let (open, separator, close) = match style {
+            Some(style) => (style.open.to_owned(), style.separator.to_owned(), style.close.to_owned()),
             None if is_on_line => {
                 let end = self.end_of_line;
                 let open = format!("{end}{indent} ");
@@ -421,7 +429,7 @@ impl<'n, 'a> TextEditor<'n, 'a> {
         };
         out.push('[');
         for (number, line) in text.split_inclusive('\n').enumerate() {
-            out.push_str(if number == 0 { &open } else { &between });
+            out.push_str(if number == 0 { &open } else { &separator });
             match written.get(line) {
                 Some(written) => out.push_str(written),
                 None => push_quoted(&mut out, line, self.escaping),
@@ -435,21 +443,21 @@ impl<'n, 'a> TextEditor<'n, 'a> {
     /// Reorders cells and their names.
     fn reorder(&mut self, order: &[usize], names: &mut Vec<String>) {
         let cells = &self.notebook.cells;
-        self.edits.sort_by_key(|(place, _)| place.start);
-        let is_in = |place: &Range<usize>, cell: &Cell<'_>| {
-            cell.node.span.start <= place.start && place.end <= cell.node.span.end
+        self.edits.sort_by_key(|(range, _)| range.start);
+        let is_in = |range: &Range<usize>, cell: &Cell<'_>| {
+            cell.node.span.start <= range.start && range.end <= cell.node.span.end
         };
         let (mut texts, mut outside, mut edits) =
             (Vec::new(), Vec::new(), std::mem::take(&mut self.edits).into_iter().peekable());
         for cell in cells {
-            while let Some(edit) = edits.next_if(|(place, _)| place.end <= cell.node.span.start) {
+            while let Some(edit) = edits.next_if(|(range, _)| range.end <= cell.node.span.start) {
                 outside.push(edit);
             }
             let mut inside = Vec::new();
-            while let Some(edit) = edits.next_if(|(place, _)| is_in(place, cell)) {
+            while let Some(edit) = edits.next_if(|(range, _)| is_in(range, cell)) {
                 inside.push(edit);
             }
-            texts.push(spliced(self.notebook.document.text, cell.node.span.clone(), &inside));
+            texts.push(apply_edits(self.notebook.document.text, cell.node.span.clone(), &inside));
         }
         outside.extend(edits);
         for (cell, from) in cells.iter().zip(order) {
@@ -459,38 +467,38 @@ impl<'n, 'a> TextEditor<'n, 'a> {
         *names = order.iter().map(|from| names[*from].clone()).collect();
     }
 
-    fn text(mut self) -> String {
-        self.edits.sort_by_key(|(place, _)| place.start);
+    fn into_text(mut self) -> String {
+        self.edits.sort_by_key(|(range, _)| range.start);
         let text = self.notebook.document.text;
-        spliced(text, 0..text.len(), &self.edits)
+        apply_edits(text, 0..text.len(), &self.edits)
     }
 }
 
-/// Returns a part of a text with edits applied, which have to be in order.
-fn spliced(text: &str, part: Range<usize>, edits: &[(Range<usize>, String)]) -> String {
+/// Applies sorted edits to a part of a text.
+fn apply_edits(text: &str, part: Range<usize>, edits: &[(Range<usize>, String)]) -> String {
     let mut out = String::with_capacity(part.len());
-    let mut done = part.start;
-    for (place, new) in edits {
-        out.push_str(&text[done..place.start]);
+    let mut copied = part.start;
+    for (range, new) in edits {
+        out.push_str(&text[copied..range.start]);
         out.push_str(new);
-        done = place.end;
+        copied = range.end;
     }
-    out.push_str(&text[done..part.end]);
+    out.push_str(&text[copied..part.end]);
     out
 }
 
 /// Returns the separators of a source; `None` if it is not an array of at least two lines.
-fn list_style<'a>(text: &'a str, source: &Node<'_>) -> Option<ListStyle<'a>> {
+fn list_style<'a>(text: &'a str, source: &SyntaxNode<'_>) -> Option<ListStyle<'a>> {
     let Value::Array([first, second, .., last] | [first, second @ last]) = source.value else { return None };
     let style = ListStyle {
         open: &text[source.span.start + 1..first.span.start],
-        between: &text[first.span.end..second.span.start],
+        separator: &text[first.span.end..second.span.start],
         close: text[last.span.end..source.span.end - 1].trim_start_matches(','),
     };
-    [style.open, style.between, style.close].iter().all(|part| part.len() <= BETWEEN_MAX).then_some(style)
+    [style.open, style.separator, style.close].iter().all(|part| part.len() <= SEPARATOR_MAX).then_some(style)
 }
 
-/// Returns the indentation of the line with a byte offset.
+/// Returns the indentation of the line at a byte offset.
 fn indent(text: &str, at: usize) -> &str {
     let bytes = &text.as_bytes()[..at];
     let from = at.saturating_sub(INDENT_SEARCH_LEN);

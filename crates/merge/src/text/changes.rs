@@ -1,32 +1,36 @@
-//! Line diff between the base and a side.
+//! Line diff between the base and a side, with the hunks that git finds.
 
 use std::ops::Range;
 
 use imara_diff::{Algorithm, Diff, InternedInput};
 
-use super::DiffLimitExceeded;
 use super::lines::Lines;
 
 /// Replacement of a range of base lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Change {
+pub(crate) struct LineChange {
     pub(crate) base: Range<usize>,
     pub(crate) side: Range<usize>,
 }
 
 /// All changes of a side, in order.
 #[derive(Debug, Default)]
-pub(crate) struct Changes(Vec<Change>);
+pub(crate) struct LineChanges(Vec<LineChange>);
 
-/// Limit for lines on each side of a single replacement that is detected without a diff.
+/// Maximum number of lines on each side of a single replacement that is detected without a diff.
 const SINGLE_CHANGE_MAX: usize = 8;
 
-/// Limits for the comparison of two texts.
+/// Error for texts that differ in more lines than the limits allow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the versions differ too much to be compared line by line")]
+pub struct DiffLimitExceeded;
+
+/// Limits of the diff of two texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiffLimits {
-    /// Limit for lines of both texts together, without their common start and end.
+    /// Maximum number of lines of both texts together, without their common start and end.
     pub lines: usize,
-    /// Limit for lines of both texts up to which the exact algorithm is used. Larger texts get the faster
+    /// Maximum number of lines of both texts together for the Myers diff. Longer texts get the faster
     /// histogram diff, which matches repeated lines less well.
     pub exact: usize,
 }
@@ -37,92 +41,92 @@ impl Default for DiffLimits {
     }
 }
 
-impl Change {
-    /// Returns the shift of the lines before this change.
+impl LineChange {
+    /// Returns the difference between line numbers of the side and of the base directly before this change.
     pub(crate) fn offset(&self) -> isize {
         self.side.start.cast_signed() - self.base.start.cast_signed()
     }
 }
 
-impl Changes {
-    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Change> {
+impl LineChanges {
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, LineChange> {
         self.0.iter()
     }
 }
 
 /// Compares both sides with the base.
-pub(crate) fn changes(
+pub(crate) fn diff_sides(
     base: &Lines<'_>,
     sides: [&Lines<'_>; 2],
     limits: DiffLimits,
-) -> Result<[Changes; 2], DiffLimitExceeded> {
-    let mut comparison = Comparison::new(base, 0..base.len(), limits);
-    let [ours, theirs] = sides.map(|side| comparison.with(side, 0..side.len()));
+) -> Result<[LineChanges; 2], DiffLimitExceeded> {
+    let mut comparison = BaseDiff::new(base, 0..base.len(), limits);
+    let [ours, theirs] = sides.map(|side| comparison.diff_with(side, 0..side.len()));
     Ok([ours?, theirs?])
 }
 
-/// Compares ranges of two texts. Line numbers of the result refer to the whole texts.
-pub(crate) fn compare(
+/// Compares ranges of two texts. Line numbers in the result count from the start of the texts.
+pub(crate) fn diff_ranges(
     base: &Lines<'_>,
     base_range: Range<usize>,
     side: &Lines<'_>,
     side_range: Range<usize>,
     limits: DiffLimits,
-) -> Result<Changes, DiffLimitExceeded> {
-    Comparison::new(base, base_range, limits).with(side, side_range)
+) -> Result<LineChanges, DiffLimitExceeded> {
+    BaseDiff::new(base, base_range, limits).diff_with(side, side_range)
 }
 
-/// Comparison of a base range with several sides. Interning lines is most of the work: base lines are
-/// interned once, and common lines at the start and end of a side are not interned again.
-struct Comparison<'b, 't> {
+/// Diff of a range of the base against several sides. Interning lines takes most of the time. Therefore base
+/// lines are interned once, and common lines at the start and end of a side are not interned again.
+struct BaseDiff<'b, 't> {
     base: &'b Lines<'t>,
     range: Range<usize>,
     limits: DiffLimits,
     input: InternedInput<&'t [u8]>,
 }
 
-impl<'b, 't> Comparison<'b, 't> {
+impl<'b, 't> BaseDiff<'b, 't> {
     fn new(base: &'b Lines<'t>, range: Range<usize>, limits: DiffLimits) -> Self {
         Self { base, range, limits, input: InternedInput::default() }
     }
 
-    fn with(&mut self, side: &Lines<'t>, range: Range<usize>) -> Result<Changes, DiffLimitExceeded> {
+    fn diff_with(&mut self, side: &Lines<'t>, range: Range<usize>) -> Result<LineChanges, DiffLimitExceeded> {
         let (first, last) = self.base.common(&self.range, side, &range);
         let size = self.range.len() + range.len();
         let is_large = size > self.limits.exact;
-        // The common start and end cost next to nothing. They are compared nevertheless: among repeated lines
-        // a change has several possible positions, and it has to be the one that git finds.
+        // The common start and end cost little, and are part of the diff: a change of repeated lines has
+        // several possible positions, and git chooses among all of them.
         let size = if is_large { size - 2 * (first + last) } else { size };
         if size > self.limits.lines {
             return Err(DiffLimitExceeded);
         }
-        let gone = self.range.start + first..self.range.end - last;
-        let new = range.start + first..range.end - last;
-        if self.is_one_change(&gone, side, &new) {
-            return Ok(Changes(vec![Change { base: gone, side: new }]));
+        let removed = self.range.start + first..self.range.end - last;
+        let added = range.start + first..range.end - last;
+        if self.is_single_replacement(&removed, side, &added) {
+            return Ok(LineChanges(vec![LineChange { base: removed, side: added }]));
         }
         self.intern(side, &range, first, last)?;
         let algorithm = if size > self.limits.exact { Algorithm::Histogram } else { Algorithm::Myers };
         let mut diff = Diff::compute(algorithm, &self.input);
         diff.postprocess_no_heuristic(&self.input);
-        let moved = |lines: Range<u32>, by: usize| lines.start as usize + by..lines.end as usize + by;
-        let hunks = diff.hunks().map(|hunk| Change {
-            base: moved(hunk.before, self.range.start),
-            side: moved(hunk.after, range.start),
+        let shift_range = |lines: Range<u32>, by: usize| lines.start as usize + by..lines.end as usize + by;
+        let hunks = diff.hunks().map(|hunk| LineChange {
+            base: shift_range(hunk.before, self.range.start),
+            side: shift_range(hunk.after, range.start),
         });
-        Ok(Changes(hunks.collect()))
+        Ok(LineChanges(hunks.collect()))
     }
 
-    /// Returns whether a few lines were replaced by others and nothing else changed. Any algorithm finds just
-    /// that change, and its position is unique, since both sides have lines there.
-    fn is_one_change(&self, gone: &Range<usize>, side: &Lines<'t>, new: &Range<usize>) -> bool {
+    /// Returns true if the only change replaced a few lines by others. Every algorithm finds exactly this
+    /// change, and its position is unique, since neither range is empty.
+    fn is_single_replacement(&self, removed: &Range<usize>, side: &Lines<'t>, added: &Range<usize>) -> bool {
         let are_few = |lines: &Range<usize>| (1..=SINGLE_CHANGE_MAX).contains(&lines.len());
-        are_few(gone)
-            && are_few(new)
-            && self.base.iter(gone.clone()).all(|line| side.iter(new.clone()).all(|other| line != other))
+        are_few(removed)
+            && are_few(added)
+            && self.base.iter(removed.clone()).all(|line| side.iter(added.clone()).all(|other| line != other))
     }
 
-    /// Interns the lines of a side: equal lines get equal tokens.
+    /// Fills the input of the diff. Equal lines get equal tokens.
     fn intern(
         &mut self,
         side: &Lines<'t>,

@@ -1,18 +1,41 @@
-//! Line endings of conflict markers.
+//! Line endings of conflict markers, chosen as in git.
 
-use super::Chunk;
+use super::chunk::Chunk;
 use super::lines::Lines;
 
-/// Returns whether conflict markers end in CR LF, as the surrounding lines do.
-pub(crate) fn needs_cr(base: &Lines<'_>, ours: &Lines<'_>, theirs: &Lines<'_>, chunk: &Chunk) -> bool {
-    let before = |lines: &Lines<'_>, start: usize| ends_in_crlf(lines, start.saturating_sub(1));
-    // Sides without line endings leave the decision to the base.
-    before(ours, chunk.ours.start) != Some(false)
-        && before(theirs, chunk.theirs.start) != Some(false)
-        && ends_in_crlf(base, 0) == Some(true)
+/// Line ending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LineEnding {
+    Lf,
+    CrLf,
 }
 
-/// Returns whether a line ends in CR LF; `None` if neither it nor the line before has an ending.
+impl LineEnding {
+    pub(crate) fn as_bytes(self) -> &'static [u8] {
+        match self {
+            Self::Lf => b"\n",
+            Self::CrLf => b"\r\n",
+        }
+    }
+}
+
+/// Returns the line ending of conflict markers: that of the surrounding lines.
+pub(crate) fn marker_ending(
+    base: &Lines<'_>,
+    ours: &Lines<'_>,
+    theirs: &Lines<'_>,
+    chunk: &Chunk,
+) -> LineEnding {
+    let before = |lines: &Lines<'_>, start: usize| ends_in_crlf(lines, start.saturating_sub(1));
+    // If a side has no line endings, the base decides.
+    let is_crlf = before(ours, chunk.ours.start) != Some(false)
+        && before(theirs, chunk.theirs.start) != Some(false)
+        && ends_in_crlf(base, 0) == Some(true);
+    if is_crlf { LineEnding::CrLf } else { LineEnding::Lf }
+}
+
+/// Returns whether a line ends in CR LF. A last line without an ending counts as the line before it; `None` if
+/// there is no such line.
 fn ends_in_crlf(lines: &Lines<'_>, line: usize) -> Option<bool> {
     let crlf = |line: usize| lines.get(line).ends_with(b"\r\n");
     if line >= lines.len() {

@@ -1,5 +1,5 @@
-//! Lines of a text, including their line endings: a last line without an ending differs from the same line
-//! with one.
+//! Lines of a text. They include their line endings, so a last line without an ending differs from the same
+//! line with an ending.
 
 use std::ops::Range;
 
@@ -39,22 +39,28 @@ impl<'a> Lines<'a> {
         lines.map(|line| self.get(line))
     }
 
-    /// Returns the number of common lines at the start of two ranges, and at the end of what remains.
+    /// Returns the lengths of the common prefix and the common suffix of two ranges, in lines. They do not
+    /// overlap.
     pub(crate) fn common(
         &self,
         lines: &Range<usize>,
         other: &Lines<'_>,
-        of_other: &Range<usize>,
+        other_lines: &Range<usize>,
     ) -> (usize, usize) {
-        let most = lines.len().min(of_other.len());
-        let same = |&at: &usize| self.get(lines.start + at) == other.get(of_other.start + at);
-        let first = (0..most).take_while(same).count();
-        let same = |&at: &usize| self.get(lines.end - 1 - at) == other.get(of_other.end - 1 - at);
-        (first, (0..most - first).take_while(same).count())
+        let shorter = lines.len().min(other_lines.len());
+        let same = |&at: &usize| self.get(lines.start + at) == other.get(other_lines.start + at);
+        let first = (0..shorter).take_while(same).count();
+        let same = |&at: &usize| self.get(lines.end - 1 - at) == other.get(other_lines.end - 1 - at);
+        (first, (0..shorter - first).take_while(same).count())
     }
 
-    /// Returns whether two ranges of lines are equal.
-    pub(crate) fn equal(&self, lines: &Range<usize>, other: &Lines<'_>, of_other: &Range<usize>) -> bool {
-        lines.len() == of_other.len() && self.bytes(lines) == other.bytes(of_other)
+    /// Returns true if two ranges of lines are equal.
+    pub(crate) fn range_equals(
+        &self,
+        lines: &Range<usize>,
+        other: &Lines<'_>,
+        other_lines: &Range<usize>,
+    ) -> bool {
+        lines.len() == other_lines.len() && self.bytes(lines) == other.bytes(other_lines)
     }
 }

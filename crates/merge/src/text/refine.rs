@@ -1,9 +1,10 @@
 //! Refinement of conflicts for display.
 
-use super::changes::{DiffLimits, compare};
-use super::{Chunk, ChunkKind, TextMerge};
+use super::TextMerge;
+use super::changes::{DiffLimits, diff_ranges};
+use super::chunk::{Chunk, ChunkKind};
 
-/// Conflicts with at most this number of lines between them are shown as one.
+/// Maximum number of lines between two conflicts that are shown as one.
 const JOIN_DISTANCE: usize = 3;
 
 /// Splits conflicts at lines that both sides have, as the style `merge` does.
@@ -15,10 +16,10 @@ pub(crate) fn split(text: &TextMerge<'_>) -> Vec<Chunk> {
             continue;
         }
         let (ours, theirs) = (chunk.ours.clone(), chunk.theirs.clone());
-        // Each side passed the limit in the comparison with the base, and a conflict is no longer than its
-        // side.
+        // No limit is needed: each side passed it in the diff against the base, and a conflict is not longer
+        // than its side.
         let limits = DiffLimits { lines: usize::MAX, ..DiffLimits::default() };
-        let Ok(parts) = compare(&text.ours, ours, &text.theirs, theirs, limits) else {
+        let Ok(parts) = diff_ranges(&text.ours, ours, &text.theirs, theirs, limits) else {
             split.push(chunk.clone());
             continue;
         };
@@ -32,13 +33,13 @@ pub(crate) fn split(text: &TextMerge<'_>) -> Vec<Chunk> {
     join(text, split)
 }
 
-/// Joins conflicts that are close to each other.
+/// Joins conflicts with few lines, or no letters and digits, between them.
 fn join(text: &TextMerge<'_>, chunks: Vec<Chunk>) -> Vec<Chunk> {
     let mut joined: Vec<Chunk> = Vec::with_capacity(chunks.len());
     for chunk in chunks {
         if let Some(last) = joined.last_mut()
             && (last.kind, chunk.kind) == (ChunkKind::Conflict, ChunkKind::Conflict)
-            && is_little(text, last.ours.end..chunk.ours.start)
+            && are_few(text, last.ours.end..chunk.ours.start)
         {
             last.ours.end = chunk.ours.end;
             last.theirs.end = chunk.theirs.end;
@@ -49,7 +50,7 @@ fn join(text: &TextMerge<'_>, chunks: Vec<Chunk>) -> Vec<Chunk> {
     joined
 }
 
-fn is_little(text: &TextMerge<'_>, between: std::ops::Range<usize>) -> bool {
+fn are_few(text: &TextMerge<'_>, between: std::ops::Range<usize>) -> bool {
     between.len() <= JOIN_DISTANCE || !text.ours.bytes(&between).iter().any(u8::is_ascii_alphanumeric)
 }
 

@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::eol::needs_cr;
+use super::chunk::{Chunk, ChunkKind};
+use super::eol::{LineEnding, marker_ending};
 use super::lines::Lines;
-use super::{Chunk, ChunkKind, Favor, TextMerge, refine};
+use super::{Favor, TextMerge, refine};
 
 /// Conflict style, as in git's `merge.conflictStyle`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -14,7 +15,8 @@ pub enum Style {
     Merge,
     /// Shows both sides and the base.
     Diff3,
-    /// Shows both sides and the base, without common lines of both sides at the start and end.
+    /// Shows both sides and the base. Common lines at the start and end of both sides are outside the
+    /// markers.
     Zdiff3,
 }
 
@@ -37,9 +39,9 @@ impl Default for Labels<'_> {
     }
 }
 
-pub(crate) fn settled(text: &TextMerge<'_>, favor: Favor) -> Vec<u8> {
-    let mut out = Out::new(text);
-    // A union contains lines that both sides of a conflict have only once.
+pub(crate) fn resolve(text: &TextMerge<'_>, favor: Favor) -> Vec<u8> {
+    let mut out = MergeWriter::new(text);
+    // In a union, lines that both sides of a conflict have appear once.
     let chunks =
         if favor == Favor::Union { Cow::Owned(refine::split(text)) } else { Cow::Borrowed(&text.chunks) };
     for chunk in chunks.iter() {
@@ -53,7 +55,7 @@ pub(crate) fn settled(text: &TextMerge<'_>, favor: Favor) -> Vec<u8> {
             out.lines(&text.ours, &chunk.ours, None);
         }
         if ours && theirs {
-            out.end_line(needs_cr(&text.base, &text.ours, &text.theirs, chunk));
+            out.end_line(marker_ending(&text.base, &text.ours, &text.theirs, chunk));
         }
         if theirs {
             out.lines(&text.theirs, &chunk.theirs, None);
@@ -62,13 +64,17 @@ pub(crate) fn settled(text: &TextMerge<'_>, favor: Favor) -> Vec<u8> {
     out.finish()
 }
 
-pub(crate) fn with_markers(text: &TextMerge<'_>, style: Style, labels: &Labels<'_>) -> (Vec<u8>, usize) {
+pub(crate) fn render_with_markers(
+    text: &TextMerge<'_>,
+    style: Style,
+    labels: &Labels<'_>,
+) -> (Vec<u8>, usize) {
     let chunks = match style {
         Style::Merge => refine::split(text),
         Style::Diff3 => text.chunks.clone(),
         Style::Zdiff3 => refine::trim(text),
     };
-    let (mut out, mut conflicts) = (Out::new(text), 0);
+    let (mut out, mut conflicts) = (MergeWriter::new(text), 0);
     for chunk in &chunks {
         out.up_to(chunk);
         match chunk.kind {
@@ -83,18 +89,18 @@ pub(crate) fn with_markers(text: &TextMerge<'_>, style: Style, labels: &Labels<'
     (out.finish(), conflicts)
 }
 
-struct Out<'a, 'b> {
+struct MergeWriter<'a, 'b> {
     text: &'a TextMerge<'b>,
     bytes: Vec<u8>,
-    /// Number of lines of ours that are already written.
+    /// Number of lines of ours before the current position.
     done: usize,
 }
 
-impl<'a, 'b> Out<'a, 'b> {
+impl<'a, 'b> MergeWriter<'a, 'b> {
     fn new(text: &'a TextMerge<'b>) -> Self {
         let [base, ours, theirs] =
             [&text.base, &text.ours, &text.theirs].map(|lines| lines.bytes(&(0..lines.len())).len());
-        // Size of a merge without conflicts.
+        // Approximate size of a merge without conflicts.
         let bytes = Vec::with_capacity((ours + theirs).saturating_sub(base));
         Self { text, bytes, done: 0 }
     }
@@ -112,43 +118,43 @@ impl<'a, 'b> Out<'a, 'b> {
         self.bytes
     }
 
-    /// Writes a range of lines. If `cr` is given, the last line gets an ending if it has none.
-    fn lines(&mut self, lines: &Lines<'_>, range: &std::ops::Range<usize>, cr: Option<bool>) {
+    /// Writes a range of lines. If the last line has no ending, `ending` is added.
+    fn lines(&mut self, lines: &Lines<'_>, range: &std::ops::Range<usize>, ending: Option<LineEnding>) {
         let before = self.bytes.len();
         self.bytes.extend_from_slice(lines.bytes(range));
-        if let Some(cr) = cr
+        if let Some(ending) = ending
             && self.bytes.len() > before
         {
-            self.end_line(cr);
+            self.end_line(ending);
         }
     }
 
-    fn end_line(&mut self, cr: bool) {
+    fn end_line(&mut self, ending: LineEnding) {
         if !self.bytes.is_empty() && !self.bytes.ends_with(b"\n") {
-            self.bytes.extend_from_slice(if cr { b"\r\n" } else { b"\n" });
+            self.bytes.extend_from_slice(ending.as_bytes());
         }
     }
 
     fn conflict(&mut self, chunk: &Chunk, style: Style, labels: &Labels<'_>) {
         let TextMerge { base, ours, theirs, .. } = self.text;
-        let cr = needs_cr(base, ours, theirs, chunk);
-        self.marker(b'<', labels.size, labels.ours, cr);
-        self.lines(ours, &chunk.ours, Some(cr));
+        let ending = marker_ending(base, ours, theirs, chunk);
+        self.marker(b'<', labels.size, labels.ours, ending);
+        self.lines(ours, &chunk.ours, Some(ending));
         if style != Style::Merge {
-            self.marker(b'|', labels.size, labels.base, cr);
-            self.lines(base, &chunk.base, Some(cr));
+            self.marker(b'|', labels.size, labels.base, ending);
+            self.lines(base, &chunk.base, Some(ending));
         }
-        self.marker(b'=', labels.size, "", cr);
-        self.lines(theirs, &chunk.theirs, Some(cr));
-        self.marker(b'>', labels.size, labels.theirs, cr);
+        self.marker(b'=', labels.size, "", ending);
+        self.lines(theirs, &chunk.theirs, Some(ending));
+        self.marker(b'>', labels.size, labels.theirs, ending);
     }
 
-    fn marker(&mut self, sign: u8, size: usize, label: &str, cr: bool) {
-        self.bytes.resize(self.bytes.len() + size, sign);
+    fn marker(&mut self, character: u8, size: usize, label: &str, ending: LineEnding) {
+        self.bytes.resize(self.bytes.len() + size, character);
         if !label.is_empty() {
             self.bytes.push(b' ');
             self.bytes.extend_from_slice(label.as_bytes());
         }
-        self.bytes.extend_from_slice(if cr { b"\r\n" } else { b"\n" });
+        self.bytes.extend_from_slice(ending.as_bytes());
     }
 }

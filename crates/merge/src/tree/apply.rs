@@ -1,25 +1,25 @@
-//! Writes the decided slots to a virtual tree over ours.
+//! Writes the merged slots to a virtual tree over ours.
 //!
-//! Removals come before additions. Directories that theirs added or removed, and that ours did not change,
-//! are added and removed as a whole.
+//! Removals come before additions. A directory that theirs added or removed, and in which ours changed
+//! nothing, is added or removed with one operation.
 
 use std::collections::HashSet;
 
 use workspace_state::{Attributes, Entry, Node, NodeKind, TreeError, VirtualTree};
 
-use super::Result;
 use super::attributes::{self, NodeAttributes};
-use super::changes::{Change, Changes};
+use super::changes::{EntryChange, SideChanges};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
-use super::leaf::{Leaf, Merger, Placed, Placement};
-use super::paths::{above, below, parent};
-use super::relocate;
+use super::directory_renames;
+use super::leaf::{ResultEntries, ResultEntry, ResultLeaf, TreeMerger};
+use super::paths::{ancestors, below, parent};
+use super::result::Result;
 
 pub(super) fn apply(
-    merger: &mut Merger<'_>,
-    mut result: Placement,
-    ours: &Changes<'_>,
-    theirs: &Changes<'_>,
+    merger: &mut TreeMerger<'_>,
+    mut result: ResultEntries,
+    ours: &SideChanges<'_>,
+    theirs: &SideChanges<'_>,
 ) -> Result<VirtualTree> {
     let mut builder = TreeBuilder { tree: VirtualTree::over(merger.ours)?, known: HashSet::new(), theirs };
     let removed = removed_whole(&result, ours, theirs);
@@ -45,13 +45,13 @@ pub(super) fn apply(
         }
     }
     let wholes: HashSet<&[u8]> = whole.iter().map(Vec::as_slice).collect();
-    let is_in_whole = |path: &[u8]| above(path).any(|above| wholes.contains(above));
+    let is_in_whole = |path: &[u8]| ancestors(path).any(|ancestor| wholes.contains(ancestor));
     for moved in theirs.moved.values().filter(|moved| !is_in_whole(&moved.to)) {
         builder.graft(&moved.to, &moved.new)?;
     }
     for (path, placed) in result {
         if let Some(leaf) = placed.leaf {
-            if placed.present.is_none() {
+            if placed.existing.is_none() {
                 builder.parents(&path)?;
             }
             builder.leaf(&path, leaf)?;
@@ -65,29 +65,29 @@ pub(super) fn apply(
     Ok(builder.tree)
 }
 
-impl Placed {
-    /// Returns whether the slot differs from ours.
+impl ResultEntry {
+    /// Returns true if the entry differs from ours.
     fn is_different(&self) -> bool {
-        match (&self.leaf, &self.present) {
-            (Some(Leaf::Stored(entry)), Some(present)) => entry.node != present.node,
+        match (&self.leaf, &self.existing) {
+            (Some(ResultLeaf::Unchanged(entry)), Some(existing)) => entry.node != existing.node,
             (None, None) => false,
             _ => true,
         }
     }
 }
 
-/// Drops everything below a path.
-fn drop_below(result: &mut Placement, path: &[u8]) {
+/// Drops all entries below a path.
+fn drop_below(result: &mut ResultEntries, path: &[u8]) {
     let paths: Vec<Vec<u8>> = below(result, path).map(|(path, _)| path.clone()).collect();
     for path in paths {
         result.remove(&path);
     }
 }
 
-/// Returns the outermost directories that theirs removed and of which nothing is left.
-fn removed_whole(result: &Placement, ours: &Changes<'_>, theirs: &Changes<'_>) -> Vec<Vec<u8>> {
+/// Returns the outermost directories that theirs removed and that have no entries in the result.
+fn removed_whole(result: &ResultEntries, ours: &SideChanges<'_>, theirs: &SideChanges<'_>) -> Vec<Vec<u8>> {
     let is_gone = |path: &[u8]| {
-        !ours.touches(path)
+        !ours.has_changes_at(path)
             && below(result, path).all(|(_, placed)| placed.leaf.is_none())
             && !theirs.moves_into(path)
             && below(&theirs.moved, path).next().is_none()
@@ -97,14 +97,14 @@ fn removed_whole(result: &Placement, ours: &Changes<'_>, theirs: &Changes<'_>) -
 }
 
 /// Returns the outermost directories that theirs added and that are unchanged in the result.
-fn added_whole(result: &Placement, ours: &Changes<'_>, theirs: &Changes<'_>) -> Vec<Vec<u8>> {
+fn added_whole(result: &ResultEntries, ours: &SideChanges<'_>, theirs: &SideChanges<'_>) -> Vec<Vec<u8>> {
     let is_whole = |path: &[u8]| {
-        let is_as_theirs = |(path, change): (&Vec<u8>, &Change)| match &change.new {
-            Some(entry) => result.get(path).is_some_and(|placed| placed.is(entry)),
+        let is_as_theirs = |(path, change): (&Vec<u8>, &EntryChange)| match &change.new {
+            Some(entry) => result.get(path).is_some_and(|placed| placed.is_entry(entry)),
             None => true,
         };
         let count = below(&theirs.leaves, path).filter(|(_, change)| change.new.is_some()).count();
-        !ours.touches(path)
+        !ours.has_changes_at(path)
             && below(&theirs.leaves, path).all(is_as_theirs)
             && below(result, path).filter(|(_, placed)| placed.leaf.is_some()).count() == count
     };
@@ -112,18 +112,19 @@ fn added_whole(result: &Placement, ours: &Changes<'_>, theirs: &Changes<'_>) -> 
     outermost(added.filter(|path| is_whole(path)))
 }
 
-impl Placed {
-    fn is(&self, entry: &Entry) -> bool {
-        matches!(&self.leaf, Some(Leaf::Stored(leaf)) if leaf.node == entry.node)
+impl ResultEntry {
+    /// Returns true if the result has an entry of one of the trees unchanged.
+    fn is_entry(&self, entry: &Entry) -> bool {
+        matches!(&self.leaf, Some(ResultLeaf::Unchanged(leaf)) if leaf.node == entry.node)
     }
 }
 
-/// Filters sorted paths to those that are below no other.
+/// Filters sorted paths to those that are not below another one.
 fn outermost<'p>(paths: impl Iterator<Item = &'p Vec<u8>>) -> Vec<Vec<u8>> {
     let mut found: Vec<Vec<u8>> = Vec::new();
     let mut seen: HashSet<Vec<u8>> = HashSet::new();
     for path in paths {
-        if !above(path).any(|above| seen.contains(above)) {
+        if !ancestors(path).any(|ancestor| seen.contains(ancestor)) {
             seen.insert(path.clone());
             found.push(path.clone());
         }
@@ -136,12 +137,12 @@ struct TreeBuilder<'a> {
     tree: VirtualTree,
     /// Directories that are known to exist.
     known: HashSet<Vec<u8>>,
-    theirs: &'a Changes<'a>,
+    theirs: &'a SideChanges<'a>,
 }
 
 impl TreeBuilder<'_> {
     /// Removes directories that theirs removed, if they are empty.
-    fn remove_empty(&mut self, result: &Placement) -> Result<()> {
+    fn remove_empty(&mut self, result: &ResultEntries) -> Result<()> {
         let removed = self.theirs.directories.iter().filter(|(_, change)| change.new.is_none());
         for (path, _) in removed.rev() {
             let is_needed = below(result, path).any(|(_, placed)| placed.leaf.is_some());
@@ -182,11 +183,15 @@ impl TreeBuilder<'_> {
         Ok(self.tree.graft(path, entry)?)
     }
 
-    fn leaf(&mut self, path: &[u8], leaf: Leaf) -> Result<()> {
+    fn leaf(&mut self, path: &[u8], leaf: ResultLeaf) -> Result<()> {
         match leaf {
-            Leaf::Stored(entry) => self.tree.graft(path, &entry)?,
-            Leaf::Kept(extents, attributes) => self.tree.put_extents(path, &extents, attributes)?,
-            Leaf::Written(content, attributes) => self.tree.put_content(path, content, attributes)?,
+            ResultLeaf::Unchanged(entry) => self.tree.graft(path, &entry)?,
+            ResultLeaf::NewAttributes(extents, attributes) => {
+                self.tree.put_extents(path, &extents, attributes)?;
+            }
+            ResultLeaf::NewContent(content, attributes) => {
+                self.tree.put_content(path, content, attributes)?;
+            }
         }
         Ok(())
     }
@@ -194,16 +199,16 @@ impl TreeBuilder<'_> {
     /// Creates a directory that theirs added, or merges the attributes of one that theirs changed.
     fn directory(
         &mut self,
-        merger: &mut Merger<'_>,
+        merger: &mut TreeMerger<'_>,
         path: &[u8],
-        change: &Change,
-        by_ours: Option<&Change>,
+        change: &EntryChange,
+        by_ours: Option<&EntryChange>,
     ) -> Result<()> {
         let Some(Node::Directory(theirs)) = change.new.as_ref().map(|entry| &entry.node) else {
             return Ok(());
         };
         if !path.is_empty() && !self.tree.exists(path)? {
-            // Its content is in another directory, or waits for a review.
+            // Its content was moved to another directory, or is held for a review.
             if change.old.is_some() || theirs.entries > 0 {
                 return Ok(());
             }
@@ -221,12 +226,12 @@ impl TreeBuilder<'_> {
     /// Merges the attributes of directories that one side renamed and the other changed.
     fn renamed_directories(
         &mut self,
-        merger: &mut Merger<'_>,
-        ours: &Changes<'_>,
-        theirs: &Changes<'_>,
+        merger: &mut TreeMerger<'_>,
+        ours: &SideChanges<'_>,
+        theirs: &SideChanges<'_>,
     ) -> Result<()> {
         for (by, other) in [(ours, theirs), (theirs, ours)] {
-            for (from, to) in relocate::changed_and_renamed(by, other) {
+            for (from, to) in directory_renames::changed_and_renamed(by, other) {
                 let entries = [by.base.entry(&from)?, by.tree.entry(&to)?, other.tree.entry(&from)?];
                 let [Some(base), Some(renamed), Some(changed)] = entries else { continue };
                 let base = TreeVersion::new(&from, base);
@@ -244,7 +249,7 @@ impl TreeBuilder<'_> {
     /// Sets the merged attributes of an existing directory.
     fn attributes(
         &mut self,
-        merger: &mut Merger<'_>,
+        merger: &mut TreeMerger<'_>,
         path: &[u8],
         [base, ours, theirs]: [TreeVersion; 3],
     ) -> Result<()> {
@@ -266,7 +271,7 @@ impl TreeBuilder<'_> {
             merger.report(TreeConflict { base, ours, theirs, ..TreeConflict::new(class, path) });
         }
         match self.tree.put_directory(path, Attributes { mode, xattrs, ..Attributes::default() }) {
-            // A leaf has this name: that conflict is already reported.
+            // A leaf has this path: that conflict is already reported.
             Err(TreeError::NotADirectory { .. }) => Ok(()),
             done => Ok(done?),
         }

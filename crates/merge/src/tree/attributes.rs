@@ -1,17 +1,16 @@
 //! Merge of permission bits and extended attributes.
 //!
-//! Each attribute is merged on its own: the side that changed it wins. If both did, ours is kept and a
-//! conflict is reported, except for read and write bits: these depend on the umask of the writer and are
-//! rarely intended.
+//! Each attribute is merged separately: the side that changed it wins. If both sides changed it, ours wins and
+//! a conflict is reported, except for read and write bits, which usually depend on the umask of the writer.
 
 use workspace_state::{DirectoryNode, FileNode, Xattrs};
 
-/// Permission bits that are set on purpose: execute, set-id, sticky.
+/// Permission bits that users set on purpose: execute, set-user-ID, set-group-ID and sticky.
 const SIGNIFICANT_BITS: u16 = 0o7111;
 
 /// Merged attributes of an entry.
 #[derive(Debug, Default)]
-pub(super) struct Merged {
+pub(super) struct MergedAttributes {
     pub(super) mode: u16,
     pub(super) xattrs: Xattrs,
     pub(super) modes_clash: bool,
@@ -39,12 +38,13 @@ pub(super) fn merge(
     base: Option<NodeAttributes<'_>>,
     ours: NodeAttributes<'_>,
     theirs: NodeAttributes<'_>,
-) -> Merged {
+) -> MergedAttributes {
     let bits = |mask: u16| one(base.map(|base| base.mode & mask), ours.mode & mask, theirs.mode & mask);
-    let ((meant, modes_clash), (rest, _)) = (bits(SIGNIFICANT_BITS), bits(!SIGNIFICANT_BITS));
+    let ((significant, modes_clash), (rest, _)) = (bits(SIGNIFICANT_BITS), bits(!SIGNIFICANT_BITS));
     let nothing = Xattrs::new();
     let base = base.map_or(&nothing, |base| base.xattrs);
-    let mut merged = Merged { mode: meant | rest, modes_clash, ..Merged::default() };
+    let mut merged =
+        MergedAttributes { mode: significant | rest, modes_clash, ..MergedAttributes::default() };
     for name in ours.xattrs.keys().chain(theirs.xattrs.keys()) {
         let [base, ours, theirs] = [base, ours.xattrs, theirs.xattrs].map(|xattrs| xattrs.get(name));
         let (value, clash) = one(Some(base), ours, theirs);

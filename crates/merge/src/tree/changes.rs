@@ -1,59 +1,59 @@
-//! The changes of one side relative to the base.
+//! Changes of one side relative to the base.
 
 use std::collections::{BTreeMap, HashSet};
 
 use workspace_state::{Difference, DifferenceKind, Entry, Node, StoreError, Subtree, Tree};
 
-use super::paths::{above, join, parent, touches};
+use super::paths::{ancestors, contains_at_or_below, join, parent};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// Old and new entry of a path.
+/// Old and new entry of a path; `None` before an addition and after a removal.
 #[derive(Debug, Default)]
-pub(super) struct Change {
+pub(super) struct EntryChange {
     pub(super) old: Option<Entry>,
     pub(super) new: Option<Entry>,
 }
 
-impl Change {
-    /// Returns whether the new entry is an empty directory.
+impl EntryChange {
+    /// Returns true if the new entry is an empty directory.
     pub(super) fn is_empty_directory(&self) -> bool {
         matches!(self.new.as_ref().map(|entry| &entry.node), Some(Node::Directory(node)) if node.entries == 0)
     }
 
-    /// Returns whether the entry exists before and after the change.
+    /// Returns true if the entry exists before and after the change.
     pub(super) fn is_edit(&self) -> bool {
         self.old.is_some() && self.new.is_some()
     }
 }
 
-/// Directory that was moved with its whole content unchanged.
+/// Move of a directory with its content unchanged.
 #[derive(Debug)]
-pub(super) struct Moved {
+pub(super) struct DirectoryMove {
     pub(super) to: Vec<u8>,
     pub(super) old: Entry,
     pub(super) new: Entry,
 }
 
 /// All changes of one side. A path that changed between directory and leaf is in both maps.
-pub(super) struct Changes<'t> {
+pub(super) struct SideChanges<'t> {
     pub(super) base: &'t Tree,
     pub(super) tree: &'t Tree,
     /// Changed files and symlinks.
-    pub(super) leaves: BTreeMap<Vec<u8>, Change>,
-    pub(super) directories: BTreeMap<Vec<u8>, Change>,
-    /// Directories that were moved as a whole, by their old path. Their entries are in none of the other
-    /// maps.
-    pub(super) moved: BTreeMap<Vec<u8>, Moved>,
+    pub(super) leaves: BTreeMap<Vec<u8>, EntryChange>,
+    pub(super) directories: BTreeMap<Vec<u8>, EntryChange>,
+    /// Moves of whole directories, by old path. Entries of these directories are in none of the other maps.
+    pub(super) moved: BTreeMap<Vec<u8>, DirectoryMove>,
     /// New paths of moved directories.
     pub(super) targets: BTreeMap<Vec<u8>, ()>,
     /// Renamed leaves: old path to new path.
     pub(super) renames: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Directories that only this side changed. They are not read, and their entries are in none of the maps.
+    /// Directories that only this side changed. They have not been read, and their entries are in none of the
+    /// maps.
     pub(super) one_sided: Vec<Subtree>,
 }
 
-impl<'t> Changes<'t> {
+impl<'t> SideChanges<'t> {
     pub(super) fn new(
         base: &'t Tree,
         tree: &'t Tree,
@@ -84,7 +84,7 @@ impl<'t> Changes<'t> {
         changes
     }
 
-    fn change(&mut self, path: &[u8], is_directory: bool) -> &mut Change {
+    fn change(&mut self, path: &[u8], is_directory: bool) -> &mut EntryChange {
         let map = if is_directory { &mut self.directories } else { &mut self.leaves };
         map.entry(path.to_vec()).or_default()
     }
@@ -107,55 +107,55 @@ impl<'t> Changes<'t> {
         match &new.node {
             Node::Directory(node) if node.entries > 0 => {
                 self.targets.insert(to.clone(), ());
-                self.moved.insert(from, Moved { to, old, new });
+                self.moved.insert(from, DirectoryMove { to, old, new });
             }
             Node::Directory(_) => {
                 self.old(&from, Some(old));
                 self.new_at(&to, Some(new));
             }
             Node::File(_) | Node::Symlink(_) => {
-                // All empty files are equal: that does not identify a rename.
-                let is_known = new.node.size() > 0;
+                // All empty files are equal, so equal content does not identify a rename.
+                let is_identified = new.node.size() > 0;
                 self.old(&from, Some(old));
                 self.new_at(&to, Some(new));
-                if is_known {
+                if is_identified {
                     self.renames.insert(from, to);
                 }
             }
         }
     }
 
-    /// Returns whether the other side changed nothing at the paths that this side added, removed or moved.
+    /// Returns true if the other side changed nothing at the paths that this side added, removed or moved.
     pub(super) fn is_disjoint_from(&self, other: &Self) -> bool {
-        let is_left = |path: &[u8]| !other.touches(path);
+        let is_unaffected = |path: &[u8]| !other.has_changes_at(path);
         let mut changes = self.leaves.iter().chain(&self.directories);
-        changes.all(|(path, change)| change.is_edit() || is_left(path))
-            && self.moved.iter().all(|(from, moved)| is_left(from) && is_left(&moved.to))
-            && self.one_sided.iter().all(|directory| is_left(&directory.path))
+        changes.all(|(path, change)| change.is_edit() || is_unaffected(path))
+            && self.moved.iter().all(|(from, moved)| is_unaffected(from) && is_unaffected(&moved.to))
+            && self.one_sided.iter().all(|directory| is_unaffected(&directory.path))
     }
 
-    /// Returns whether anything changed at a path or below it.
-    pub(super) fn touches(&self, path: &[u8]) -> bool {
-        touches(&self.leaves, path)
-            || touches(&self.directories, path)
-            || touches(&self.moved, path)
-            || touches(&self.targets, path)
+    /// Returns true if this side changed a path, or a path below it.
+    pub(super) fn has_changes_at(&self, path: &[u8]) -> bool {
+        contains_at_or_below(&self.leaves, path)
+            || contains_at_or_below(&self.directories, path)
+            || contains_at_or_below(&self.moved, path)
+            || contains_at_or_below(&self.targets, path)
     }
 
-    /// Returns whether a directory move by the other side overlaps with these changes, so that its entries
-    /// have to be read.
+    /// Returns true if a directory move by the other side overlaps with these changes, so that its entries
+    /// must be read.
     pub(super) fn overlaps_move(&self, from: &[u8], to: &[u8]) -> bool {
-        let in_the_way =
+        let is_blocking =
             |path| self.leaves.get(path).is_some_and(|change| change.new.is_some()) || self.has_removed(path);
-        self.touches(from) || self.touches(to) || above(to).any(in_the_way)
+        self.has_changes_at(from) || self.has_changes_at(to) || ancestors(to).any(is_blocking)
     }
 
-    /// Returns whether a directory was moved to a path or below it.
+    /// Returns true if a directory was moved to a path or below it.
     pub(super) fn moves_into(&self, path: &[u8]) -> bool {
-        touches(&self.targets, path)
+        contains_at_or_below(&self.targets, path)
     }
 
-    /// Returns whether a directory was removed.
+    /// Returns true if a directory was removed.
     pub(super) fn has_removed(&self, directory: &[u8]) -> bool {
         self.directories.get(directory).is_some_and(|change| change.new.is_none())
     }
@@ -174,25 +174,26 @@ impl<'t> Changes<'t> {
         added.chain(self.moved.values().map(|moved| (&moved.to[..], &moved.new))).collect()
     }
 
-    /// Returns whether a directory was added.
+    /// Returns true if a directory was added.
     pub(super) fn has_added(&self, directory: &[u8]) -> bool {
         self.directories.get(directory).is_some_and(|change| change.old.is_none())
     }
 
-    /// Replaces the selected directory moves by moves of their entries. Returns whether there were any.
+    /// Replaces the selected directory moves by moves of their entries. Returns true if there were any.
     pub(super) fn expand_where(&mut self, overlaps_move: impl Fn(&[u8], &[u8]) -> bool) -> Result<bool> {
-        let met = self.moved.iter().filter(|(from, moved)| overlaps_move(from, &moved.to));
-        let met: Vec<Vec<u8>> = met.map(|(from, _)| from.clone()).collect();
-        for from in &met {
+        let overlapping = self.moved.iter().filter(|(from, moved)| overlaps_move(from, &moved.to));
+        let overlapping: Vec<Vec<u8>> = overlapping.map(|(from, _)| from.clone()).collect();
+        for from in &overlapping {
             if let Some(moved) = self.moved.remove(from) {
-                self.open(from, moved)?;
+                self.expand(from, moved)?;
             }
         }
-        Ok(!met.is_empty())
+        Ok(!overlapping.is_empty())
     }
 
-    fn open(&mut self, from: &[u8], moved: Moved) -> Result<()> {
-        let Moved { to, old, new } = moved;
+    /// Replaces a directory move by moves of its entries.
+    fn expand(&mut self, from: &[u8], moved: DirectoryMove) -> Result<()> {
+        let DirectoryMove { to, old, new } = moved;
         self.targets.remove(&to);
         let children = |tree: &Tree, entry: &Entry| match &entry.node {
             Node::Directory(node) => tree.list(node),

@@ -3,9 +3,10 @@
 use workspace_state::Tree;
 
 use super::conflict::{ConflictClass, TreeConflict};
-use super::leaf::Merger;
-use super::{Result, TreeOptions};
-use crate::choices::{Choice, Chosen, by_rules, choices};
+use super::leaf::TreeMerger;
+use super::options::TreeOptions;
+use super::result::Result;
+use crate::choices::{Choice, ChoiceResult, by_rules, choices};
 
 /// Lists the possible resolutions of a conflict: by each rule and by each other strategy. Empty if the tree
 /// already contains all versions.
@@ -16,10 +17,10 @@ pub fn tree_choices(
     theirs: &Tree,
     options: &TreeOptions,
 ) -> Result<Vec<Choice>> {
-    let merger = Merger::new(options, base, ours, theirs);
+    let merger = TreeMerger::new(options, base, ours, theirs);
     let versions = [&conflict.base, &conflict.ours, &conflict.theirs].map(Option::as_ref);
     let author = merger.author_of_ours(&conflict.path.0);
-    let of_versions = || by_rules(&author, &options.theirs, Chosen::Version);
+    let of_versions = || by_rules(&author, &options.theirs, ChoiceResult::Version);
     match conflict.class {
         ConflictClass::Content | ConflictClass::AddAdd | ConflictClass::Critical => {
             let Some(read) = merger.read(versions)? else { return Ok(of_versions()) };

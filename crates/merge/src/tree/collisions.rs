@@ -1,7 +1,7 @@
-//! Names that case-insensitive or normalising filesystems treat as equal.
+//! Name collisions: different names that case-insensitive or normalising file systems treat as equal.
 //!
-//! Names within one side are not checked. Two names that different sides added are a conflict, since neither
-//! side has seen the other's. Both stay in the tree.
+//! If each side added one of such names, this is a conflict, and the result has both entries. Names that the
+//! same side added are not compared.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,13 +9,18 @@ use std::collections::BTreeMap;
 use unicode_normalization::UnicodeNormalization;
 use workspace_state::TreePath;
 
-use super::changes::Changes;
+use super::changes::SideChanges;
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
-use super::leaf::{Merger, Placement};
-use super::paths::{name, parent, touches};
+use super::leaf::{ResultEntries, TreeMerger};
+use super::paths::{contains_at_or_below, name, parent};
 
-/// Reports names that both sides added and that are equal after case folding and normalisation.
-pub(super) fn report(merger: &mut Merger<'_>, result: &Placement, ours: &Changes<'_>, theirs: &Changes<'_>) {
+/// Reports each pair of different names, one added by each side, that are equal after [`fold_name`].
+pub(super) fn report(
+    merger: &mut TreeMerger<'_>,
+    result: &ResultEntries,
+    ours: &SideChanges<'_>,
+    theirs: &SideChanges<'_>,
+) {
     let added_by_theirs = theirs.added();
     if added_by_theirs.is_empty() {
         return;
@@ -25,36 +30,36 @@ pub(super) fn report(merger: &mut Merger<'_>, result: &Placement, ours: &Changes
     let by_fold: BTreeMap<_, &[u8]> = added_by_ours.keys().map(|path| (fold(path), *path)).collect();
     for (path, entry) in added_by_theirs {
         let Some(other) = by_fold.get(&fold(path)).copied().filter(|other| *other != path) else { continue };
-        if !stays(result, ours, other) || !stays(result, theirs, path) {
+        if !is_in_result(result, ours, other) || !is_in_result(result, theirs, path) {
             continue;
         }
         merger.report(TreeConflict {
             ours: added_by_ours.get(other).map(|entry| TreeVersion::new(other, (*entry).clone())),
             theirs: Some(TreeVersion::new(path, entry.clone())),
-            beside: Some(TreePath(path.to_vec())),
+            theirs_path: Some(TreePath(path.to_vec())),
             ..TreeConflict::new(ConflictClass::Collision, other)
         });
     }
 }
 
-/// Returns whether the entry that was added at a path is in the result.
-fn stays(result: &Placement, side: &Changes<'_>, path: &[u8]) -> bool {
+/// Returns true if the entry that was added at a path is in the result.
+fn is_in_result(result: &ResultEntries, side: &SideChanges<'_>, path: &[u8]) -> bool {
     match result.get(path) {
         Some(placed) => placed.leaf.is_some(),
         None => {
             side.leaves.contains_key(path)
                 || side.has_added(path)
                 || side.moves_into(path)
-                || touches(result, path)
+                || contains_at_or_below(result, path)
         }
     }
 }
 
-/// Returns a name after case folding and Unicode normalisation.
+/// Applies case folding and Unicode normalisation to a name.
 fn fold_name(name: &[u8]) -> Cow<'_, [u8]> {
     match std::str::from_utf8(name) {
         Ok(text) if !text.is_ascii() => {
-            // Some letters fold only through upper case.
+            // Some characters, such as ß, fold only if they are converted to upper case first.
             let text: String =
                 text.nfd().flat_map(char::to_uppercase).flat_map(char::to_lowercase).nfc().collect();
             Cow::Owned(text.into_bytes())

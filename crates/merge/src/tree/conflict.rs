@@ -10,7 +10,7 @@ use crate::merge::Decision;
 /// Kind of a conflict between trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum ConflictClass {
-    /// Both sides changed a file in ways that exclude each other. The tree has ours.
+    /// Both sides changed a file, and the changes cannot be merged. The tree has ours.
     #[serde(rename = "content")]
     Content,
     /// Both sides added a file of the same name. The tree has ours.
@@ -48,14 +48,14 @@ pub enum ConflictClass {
     /// One side added a file to a directory that the other renamed. The tree has it in the renamed directory.
     #[serde(rename = "file location")]
     FileLocation,
-    /// One side added a file to a directory that the other renamed, and its new place is ambiguous or taken.
+    /// One side added a file to a directory that the other renamed, and its new path is ambiguous or taken.
     /// The tree has it at the path where it was added.
     #[serde(rename = "directory rename")]
     DirectoryRename,
-    /// Both sides added names that some filesystems treat as equal. The tree has both.
+    /// Both sides added names that some file systems treat as equal. The tree has both.
     #[serde(rename = "name collision")]
     Collision,
-    /// A rule demands a review of every change of this file. The tree has ours.
+    /// A rule requires a review of every change of this file. The tree has ours.
     #[serde(rename = "critical")]
     Critical,
 }
@@ -118,9 +118,9 @@ pub struct TreeConflict {
     pub class: ConflictClass,
     /// Path in the merged tree.
     pub path: TreePath,
-    /// Path of the entry of theirs in the merged tree, if the tree has both.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub beside: Option<TreePath>,
+    /// Path of the entry of theirs in the merged tree, if the tree has the entries of both sides.
+    #[serde(rename = "beside", skip_serializing_if = "Option::is_none")]
+    pub theirs_path: Option<TreePath>,
     /// Entry of the base, if it had one.
     pub base: Option<TreeVersion>,
     /// Entry of ours, if it has one.
@@ -130,7 +130,7 @@ pub struct TreeConflict {
     /// Conflict within the file, if its content was merged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<Conflict>,
-    /// Winner, if a rule decided the conflict.
+    /// Decision of a rule; `None` if the conflict needs a review.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided: Option<Decision>,
 }
@@ -138,6 +138,15 @@ pub struct TreeConflict {
 impl TreeConflict {
     pub(super) fn new(class: ConflictClass, path: &[u8]) -> Self {
         let path = TreePath(path.to_vec());
-        Self { class, path, beside: None, base: None, ours: None, theirs: None, file: None, decided: None }
+        Self {
+            class,
+            path,
+            theirs_path: None,
+            base: None,
+            ours: None,
+            theirs: None,
+            file: None,
+            decided: None,
+        }
     }
 }

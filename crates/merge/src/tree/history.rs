@@ -1,28 +1,28 @@
-//! Access to the state that strategies store with versions.
+//! Lookup of stored histories.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::conflict::TreeVersion;
 
-/// Lookup of the state that a strategy stored with a version of a file, such as the history of a CRDT.
+/// Lookup of the history that a strategy stored with a version of a file, such as the operations of a CRDT.
 ///
-/// A merge returns new state in [`MergedFile::history`](super::MergedFile::history); the caller stores it
-/// with the version that it creates. Strategies work without stored state, and derive it from the version
-/// itself.
+/// A merge returns new histories in [`MergedFile::history`](super::MergedFile::history), and the caller
+/// stores each with the version that it creates. For a version without a stored history, strategies derive a
+/// history from the content.
 #[derive(Clone, Default)]
 pub struct HistorySource(Option<Arc<Source>>);
 
 type Source = dyn Fn(&TreeVersion) -> Option<Vec<u8>> + Send + Sync;
 
 impl HistorySource {
-    /// Creates a source from a function that returns the state of a version.
+    /// Creates a source from a function that returns the history of a version.
     pub fn new(source: impl Fn(&TreeVersion) -> Option<Vec<u8>> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(source)))
     }
 
-    /// Returns whether there is a source at all.
-    pub(super) fn is_there(&self) -> bool {
+    /// Returns true if a lookup function is set.
+    pub(super) fn is_set(&self) -> bool {
         self.0.is_some()
     }
 
@@ -33,6 +33,6 @@ impl HistorySource {
 
 impl fmt::Debug for HistorySource {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(if self.is_there() { "HistorySource" } else { "no HistorySource" })
+        out.write_str(if self.is_set() { "HistorySource" } else { "no HistorySource" })
     }
 }

@@ -1,4 +1,4 @@
-//! Decision about a single path.
+//! Merge of the three versions of a single path.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,8 +6,9 @@ use workspace_state::{Attributes, Entry, Extent, FileNode, Node, Tree, TreePath}
 
 use super::attributes::{self, NodeAttributes};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
-use super::slot::{Slot, Slots, same};
-use super::{MergedFile, Result, TreeOptions};
+use super::options::TreeOptions;
+use super::result::{MergedFile, Result};
+use super::slot::{Slot, Slots, are_equal};
 use crate::file::{Author, Histories, Input, Side, Versions};
 use crate::file_type;
 use crate::merge::{Decision, FileMerge, merge_file, winner};
@@ -16,42 +17,42 @@ use crate::strategy::Strategy;
 
 /// File or symlink of the result.
 #[derive(Debug)]
-pub(super) enum Leaf {
-    /// Entry of one of the trees, unchanged.
-    Stored(Entry),
+pub(super) enum ResultLeaf {
+    /// Entry of one of the three trees.
+    Unchanged(Entry),
     /// Content of one side with merged attributes.
-    Kept(Vec<Extent>, Attributes),
-    /// New content.
-    Written(Vec<u8>, Attributes),
+    NewAttributes(Vec<Extent>, Attributes),
+    /// Merged content.
+    NewContent(Vec<u8>, Attributes),
 }
 
-/// Entry of the result at a path.
+/// Entry of the result at a path; `leaf` is `None` if the path has no leaf in the result.
 #[derive(Debug, Default)]
-pub(super) struct Placed {
-    pub(super) leaf: Option<Leaf>,
+pub(super) struct ResultEntry {
+    pub(super) leaf: Option<ResultLeaf>,
     /// Entry of ours at this path.
-    pub(super) present: Option<Entry>,
+    pub(super) existing: Option<Entry>,
 }
 
-/// Decided entries by path.
-pub(super) type Placement = BTreeMap<Vec<u8>, Placed>;
+/// Entries of the result by path.
+pub(super) type ResultEntries = BTreeMap<Vec<u8>, ResultEntry>;
 
-/// Decides slots, and collects conflicts and merged files.
-pub(super) struct Merger<'a> {
+/// State of a merge of trees: merges slots, and collects conflicts and merged files.
+pub(super) struct TreeMerger<'a> {
     pub(super) options: &'a TreeOptions,
     pub(super) base: &'a Tree,
     pub(super) ours: &'a Tree,
     pub(super) theirs: &'a Tree,
-    /// Paths of renames that need a review, with the rule for their conflicts.
-    reviewed: HashMap<Vec<u8>, OnConflict>,
+    /// Old and new paths of renames that are held for a review, with the rule for their conflicts.
+    held_for_review: HashMap<Vec<u8>, OnConflict>,
     conflicts: Vec<TreeConflict>,
     merged: Vec<MergedFile>,
 }
 
-impl<'a> Merger<'a> {
+impl<'a> TreeMerger<'a> {
     pub(super) fn new(options: &'a TreeOptions, base: &'a Tree, ours: &'a Tree, theirs: &'a Tree) -> Self {
-        let reviewed = HashMap::new();
-        Self { options, base, ours, theirs, reviewed, conflicts: Vec::new(), merged: Vec::new() }
+        let held_for_review = HashMap::new();
+        Self { options, base, ours, theirs, held_for_review, conflicts: Vec::new(), merged: Vec::new() }
     }
 
     pub(super) fn finish(mut self) -> (Vec<TreeConflict>, Vec<MergedFile>) {
@@ -64,21 +65,21 @@ impl<'a> Merger<'a> {
         self.conflicts.push(conflict);
     }
 
-    /// Decides all slots.
-    pub(super) fn decide(&mut self, slots: Slots) -> Result<Placement> {
+    /// Merges all slots.
+    pub(super) fn merge_slots(&mut self, slots: Slots) -> Result<ResultEntries> {
         self.hold_sources_for_review(&slots);
-        let mut result = Placement::new();
-        let mut beside = Vec::new();
+        let mut result = ResultEntries::new();
+        let mut renamed = Vec::new();
         for (path, mut slot) in slots {
-            let present = slot.present.take();
-            let (leaf, other) = self.slot(&path, slot)?;
-            beside.extend(other.map(|other| (path.clone(), other)));
-            result.insert(path, Placed { leaf, present });
+            let existing = slot.existing.take();
+            let (leaf, other) = self.merge_slot(&path, slot)?;
+            renamed.extend(other.map(|other| (path.clone(), other)));
+            result.insert(path, ResultEntry { leaf, existing });
         }
-        for (path, (leaf, conflict)) in beside {
+        for (path, (leaf, conflict)) in renamed {
             let free_path = self.free_name(&path, &result)?;
-            self.report(TreeConflict { beside: Some(TreePath(free_path.clone())), ..conflict });
-            result.insert(free_path, Placed { leaf: Some(leaf), present: None });
+            self.report(TreeConflict { theirs_path: Some(TreePath(free_path.clone())), ..conflict });
+            result.insert(free_path, ResultEntry { leaf: Some(leaf), existing: None });
         }
         Ok(result)
     }
@@ -90,7 +91,7 @@ impl<'a> Merger<'a> {
     /// Returns the strategy of a file, if its path alone determines it.
     fn strategy(&self, path: &[u8]) -> Option<&dyn Strategy> {
         let named = self.rule(path).strategy.as_deref();
-        let name = named.or_else(|| file_type::by_name(&String::from_utf8_lossy(path)))?;
+        let name = named.or_else(|| file_type::by_extension(&String::from_utf8_lossy(path)))?;
         self.options.strategies.get(name).map(|strategy| &**strategy)
     }
 
@@ -103,16 +104,16 @@ impl<'a> Merger<'a> {
         self.review_rule(path).is_some()
     }
 
-    /// Returns whether a rename by theirs waits for a review, and marks both paths: they stay as ours has
-    /// them.
+    /// Holds back a rename by theirs if it requires a review: both paths keep the entries of ours. Returns
+    /// true if the rename is held back.
     pub(super) fn hold_rename_for_review(&mut self, from: &[u8], to: &[u8]) -> bool {
         let Some(rule) = self.rename_review_rule(from, to) else { return false };
-        self.reviewed.extend([from, to].map(|path| (path.to_vec(), rule)));
+        self.held_for_review.extend([from, to].map(|path| (path.to_vec(), rule)));
         true
     }
 
-    /// Marks entries that theirs moved to a path under review and replaced with something else. They wait
-    /// like a rename does: otherwise their content would be lost.
+    /// Holds entries for a review that theirs moved to a path that requires a review and replaced by other
+    /// content. Otherwise neither path would have the old content.
     fn hold_sources_for_review(&mut self, slots: &Slots) {
         let added = slots.iter().filter(|(_, slot)| slot.base.is_none());
         let waiting: HashMap<&[Extent], OnConflict> = added
@@ -121,15 +122,15 @@ impl<'a> Merger<'a> {
         if waiting.is_empty() {
             return;
         }
-        let replaced = slots.iter().filter(|(_, slot)| !same(slot.base.as_ref(), slot.theirs.as_ref()));
+        let replaced = slots.iter().filter(|(_, slot)| !are_equal(slot.base.as_ref(), slot.theirs.as_ref()));
         let held = replaced.filter_map(|(path, slot)| {
             let rule = waiting.get(content_of(&slot.base)?)?;
             (content_of(&slot.theirs) != content_of(&slot.base)).then(|| (path.clone(), *rule))
         });
-        self.reviewed.extend(held);
+        self.held_for_review.extend(held);
     }
 
-    /// Returns whether a rename needs a review.
+    /// Returns true if a rename needs a review.
     pub(super) fn requires_review(&self, from: &[u8], to: &[u8]) -> bool {
         self.rename_review_rule(from, to).is_some()
     }
@@ -138,27 +139,27 @@ impl<'a> Merger<'a> {
         self.review_rule(from).or_else(|| self.review_rule(to))
     }
 
-    /// Returns the same as [`Self::review_rule`] for a slot, including the paths from which renames moved its
-    /// versions.
+    /// Returns the rule for conflicts if any path of a slot requires a review: its own path, or a path from
+    /// which a rename moved a version.
     fn slot_review_rule(&self, path: &[u8], slot: &Slot) -> Option<OnConflict> {
         let versions = [&slot.base, &slot.ours, &slot.theirs].into_iter().flatten();
-        let elsewhere = versions.map(|version| &version.path[..]).filter(|other| *other != path);
-        let known = self.reviewed.get(path).copied();
-        known.or_else(|| std::iter::once(path).chain(elsewhere).find_map(|path| self.review_rule(path)))
+        let other_paths = versions.map(|version| &version.path[..]).filter(|other| *other != path);
+        let known = self.held_for_review.get(path).copied();
+        known.or_else(|| std::iter::once(path).chain(other_paths).find_map(|path| self.review_rule(path)))
     }
 
-    /// Returns whether a strategy stores state with each version of the file.
+    /// Returns true if the strategy stores a history with each version of the file.
     fn has_history(&self, path: &[u8], slot: &Slot) -> bool {
         let is_file = |version: &Option<TreeVersion>| {
             version.as_ref().is_some_and(|version| matches!(version.entry.node, Node::File(_)))
         };
-        self.options.histories.is_there()
+        self.options.histories.is_set()
             && is_file(&slot.ours)
             && is_file(&slot.theirs)
             && self.strategy(path).is_some_and(Strategy::is_always_run)
     }
 
-    /// Returns whether changes of both sides add up, even if they are equal.
+    /// Returns true if equal changes of both sides are both applied.
     fn is_cumulative(&self, path: &[u8], slot: &Slot) -> bool {
         let is_file = |version: &Option<TreeVersion>| content_of(version).is_some();
         is_file(&slot.ours)
@@ -166,64 +167,77 @@ impl<'a> Merger<'a> {
             && self.strategy(path).is_some_and(|strategy| strategy.is_cumulative(self.rule(path)))
     }
 
-    /// Decides a slot. Returns the entry for the path, and the entry of theirs that needs another name.
-    #[expect(clippy::type_complexity, reason = "two things that are used once, right where this is called")]
-    fn slot(&mut self, path: &[u8], slot: Slot) -> Result<(Option<Leaf>, Option<(Leaf, TreeConflict)>)> {
-        let is = |a: &Option<TreeVersion>, b: &Option<TreeVersion>| same(a.as_ref(), b.as_ref());
-        let stored = |version: Option<TreeVersion>| version.map(|version| Leaf::Stored(version.entry));
-        let is_added_up = is(&slot.ours, &slot.theirs) && self.is_cumulative(path, &slot);
-        if is(&slot.ours, &slot.theirs) && !is_added_up || is(&slot.base, &slot.theirs) {
+    /// Merges a slot. Returns the entry for the path, and the entry of theirs that needs another name.
+    #[expect(clippy::type_complexity, reason = "the pair is used by a single caller")]
+    fn merge_slot(
+        &mut self,
+        path: &[u8],
+        slot: Slot,
+    ) -> Result<(Option<ResultLeaf>, Option<(ResultLeaf, TreeConflict)>)> {
+        let is = |a: &Option<TreeVersion>, b: &Option<TreeVersion>| are_equal(a.as_ref(), b.as_ref());
+        let stored =
+            |version: Option<TreeVersion>| version.map(|version| ResultLeaf::Unchanged(version.entry));
+        let is_cumulative = is(&slot.ours, &slot.theirs) && self.is_cumulative(path, &slot);
+        if is(&slot.ours, &slot.theirs) && !is_cumulative || is(&slot.base, &slot.theirs) {
             return Ok((stored(slot.ours), None));
         }
         if let Some(rule) = self.slot_review_rule(path, &slot) {
-            return Ok((self.either_by(rule, ConflictClass::Critical, path, &slot, Side::Ours), None));
+            return Ok((self.take_version_by(rule, ConflictClass::Critical, path, &slot, Side::Ours), None));
         }
         if is(&slot.base, &slot.ours) && !self.has_history(path, &slot) {
             return Ok((stored(slot.theirs), None));
         }
         match (&slot.ours, &slot.theirs) {
-            (None, _) => Ok((self.either(ConflictClass::ModifyDelete, path, &slot, Side::Theirs), None)),
-            (_, None) => Ok((self.either(ConflictClass::ModifyDelete, path, &slot, Side::Ours), None)),
+            (None, _) => {
+                Ok((self.take_version(ConflictClass::ModifyDelete, path, &slot, Side::Theirs), None))
+            }
+            (_, None) => Ok((self.take_version(ConflictClass::ModifyDelete, path, &slot, Side::Ours), None)),
             (Some(ours), Some(theirs)) => match (&ours.entry.node, &theirs.entry.node) {
-                (Node::File(_), Node::File(_)) => Ok((self.files(path, &slot)?, None)),
+                (Node::File(_), Node::File(_)) => Ok((self.merge_files(path, &slot)?, None)),
                 (Node::Symlink(_), Node::Symlink(_)) => {
-                    Ok((self.either(ConflictClass::Symlink, path, &slot, Side::Ours), None))
+                    Ok((self.take_version(ConflictClass::Symlink, path, &slot, Side::Ours), None))
                 }
                 _ => {
-                    let beside = Leaf::Stored(theirs.entry.clone());
-                    let ours = Leaf::Stored(ours.entry.clone());
-                    let conflict = of_slot(ConflictClass::DistinctTypes, path, &slot);
-                    Ok((Some(ours), Some((beside, conflict))))
+                    let renamed = ResultLeaf::Unchanged(theirs.entry.clone());
+                    let ours = ResultLeaf::Unchanged(ours.entry.clone());
+                    let conflict = conflict_of(ConflictClass::DistinctTypes, path, &slot);
+                    Ok((Some(ours), Some((renamed, conflict))))
                 }
             },
         }
     }
 
-    /// Takes one version: the choice of the rule, or else the side `first`.
-    fn either(&mut self, class: ConflictClass, path: &[u8], slot: &Slot, first: Side) -> Option<Leaf> {
-        self.either_by(self.rule(path).on_conflict, class, path, slot, first)
+    /// Reports a conflict, and takes the version that the rule prefers, or else that of the side `default`.
+    fn take_version(
+        &mut self,
+        class: ConflictClass,
+        path: &[u8],
+        slot: &Slot,
+        default: Side,
+    ) -> Option<ResultLeaf> {
+        self.take_version_by(self.rule(path).on_conflict, class, path, slot, default)
     }
 
-    fn either_by(
+    fn take_version_by(
         &mut self,
         rule: OnConflict,
         class: ConflictClass,
         path: &[u8],
         slot: &Slot,
-        first: Side,
-    ) -> Option<Leaf> {
+        default: Side,
+    ) -> Option<ResultLeaf> {
         let winner = winner(&self.author_of_ours(path), &self.options.theirs, rule);
         let decided = winner.map(|winner| Decision { winner, rule });
-        let version = match decided.map_or(first, |decided| decided.winner) {
+        let version = match decided.map_or(default, |decided| decided.winner) {
             Side::Ours => slot.ours.clone(),
             Side::Theirs => slot.theirs.clone(),
         };
-        self.report(TreeConflict { decided, ..of_slot(class, path, slot) });
-        version.map(|version| Leaf::Stored(version.entry))
+        self.report(TreeConflict { decided, ..conflict_of(class, path, slot) });
+        version.map(|version| ResultLeaf::Unchanged(version.entry))
     }
 
     /// Merges two files, of which at least one differs from the base.
-    fn files(&mut self, path: &[u8], slot: &Slot) -> Result<Option<Leaf>> {
+    fn merge_files(&mut self, path: &[u8], slot: &Slot) -> Result<Option<ResultLeaf>> {
         let (Some(ours), Some(theirs)) = (&slot.ours, &slot.theirs) else { return Ok(None) };
         let (Node::File(a), Node::File(b)) = (&ours.entry.node, &theirs.entry.node) else { return Ok(None) };
         let base = slot.base.as_ref().and_then(|base| match &base.entry.node {
@@ -240,10 +254,10 @@ impl<'a> Merger<'a> {
             (ConflictClass::Attributes, attributes.xattrs_clash),
         ] {
             if clash {
-                self.report(of_slot(class, path, slot));
+                self.report(conflict_of(class, path, slot));
             }
         }
-        let mut with =
+        let mut merged_attributes =
             Attributes { mode: attributes.mode, xattrs: attributes.xattrs, modified: None, link: None };
         let kept = if self.has_history(path, slot) {
             None
@@ -257,19 +271,19 @@ impl<'a> Merger<'a> {
             None
         };
         if let Some(kept) = kept {
-            return Ok(Some(keep(&kept.entry, with)));
+            return Ok(Some(with_attributes(&kept.entry, merged_attributes)));
         }
         let class = if base.is_some() { ConflictClass::Content } else { ConflictClass::AddAdd };
-        let Some(merge) = self.contents(path, slot)? else {
-            return Ok(self.either(class, path, slot, Side::Ours));
+        let Some(merge) = self.merge_contents(path, slot)? else {
+            return Ok(self.take_version(class, path, slot, Side::Ours));
         };
-        let is_settled = merge.is_settled();
+        let is_resolved = merge.is_resolved();
         if let Some(conflict) = merge.conflict {
-            let told = of_slot(class, path, slot);
-            self.report(TreeConflict { file: Some(conflict), decided: merge.decided, ..told });
+            let tree_conflict = conflict_of(class, path, slot);
+            self.report(TreeConflict { file: Some(conflict), decided: merge.decided, ..tree_conflict });
         }
-        if !is_settled {
-            return Ok(Some(keep(&ours.entry, with)));
+        if !is_resolved {
+            return Ok(Some(with_attributes(&ours.entry, merged_attributes)));
         }
         if let Some(strategy) = merge.strategy {
             self.merged.push(MergedFile {
@@ -282,12 +296,12 @@ impl<'a> Merger<'a> {
                 history: merge.merged.history,
             });
         }
-        with.modified = ours.entry.modified.max(theirs.entry.modified);
-        Ok(Some(Leaf::Written(merge.merged.content, with)))
+        merged_attributes.modified = ours.entry.modified.max(theirs.entry.modified);
+        Ok(Some(ResultLeaf::NewContent(merge.merged.content, merged_attributes)))
     }
 
     /// Merges the content; `None` if a version exceeds the size limit.
-    fn contents(&self, path: &[u8], slot: &Slot) -> Result<Option<FileMerge>> {
+    fn merge_contents(&self, path: &[u8], slot: &Slot) -> Result<Option<FileMerge>> {
         let versions = [&slot.base, &slot.ours, &slot.theirs].map(Option::as_ref);
         let Some(read) = self.read(versions)? else { return Ok(None) };
         let name = String::from_utf8_lossy(path);
@@ -295,8 +309,8 @@ impl<'a> Merger<'a> {
         Ok(Some(merge))
     }
 
-    /// Reads the content of base, ours and theirs with their stored state; `None` if one exceeds the size
-    /// limit.
+    /// Reads the contents of base, ours and theirs with their stored histories; `None` if a file exceeds the
+    /// size limit.
     pub(super) fn read(&self, versions: [Option<&TreeVersion>; 3]) -> Result<Option<Contents>> {
         let [base, ours, theirs] = versions.map(|version| match version.map(|version| &version.entry.node) {
             Some(Node::File(file)) => Some(file),
@@ -349,18 +363,18 @@ pub(super) struct Contents {
     histories: [Option<Vec<u8>>; 2],
 }
 
-/// Returns an entry with other attributes.
-fn keep(entry: &Entry, with: Attributes) -> Leaf {
+/// Returns the content of an entry with merged attributes.
+fn with_attributes(entry: &Entry, attributes: Attributes) -> ResultLeaf {
     match &entry.node {
-        Node::File(file) if file.mode != with.mode || file.xattrs != with.xattrs => {
-            let attributes = Attributes { modified: entry.modified, ..with };
-            Leaf::Kept(file.extents.clone(), attributes)
+        Node::File(file) if file.mode != attributes.mode || file.xattrs != attributes.xattrs => {
+            let attributes = Attributes { modified: entry.modified, ..attributes };
+            ResultLeaf::NewAttributes(file.extents.clone(), attributes)
         }
-        _ => Leaf::Stored(entry.clone()),
+        _ => ResultLeaf::Unchanged(entry.clone()),
     }
 }
 
-fn of_slot(class: ConflictClass, path: &[u8], slot: &Slot) -> TreeConflict {
+fn conflict_of(class: ConflictClass, path: &[u8], slot: &Slot) -> TreeConflict {
     let (base, ours, theirs) = (slot.base.clone(), slot.ours.clone(), slot.theirs.clone());
     TreeConflict { base, ours, theirs, ..TreeConflict::new(class, path) }
 }

@@ -1,4 +1,4 @@
-//! Path helpers, and range queries on maps sorted by path.
+//! Functions on paths and on maps sorted by path.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -14,7 +14,7 @@ pub(super) fn name(path: &[u8]) -> &[u8] {
 }
 
 /// Iterates over the parent directories, innermost first, without the root.
-pub(super) fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::successors(parent(path), |path| parent(path))
 }
 
@@ -39,8 +39,7 @@ pub(super) fn below<'m, V>(
 ) -> impl DoubleEndedIterator<Item = (&'m Vec<u8>, &'m V)> + use<'m, V> {
     // `0` follows `/`.
     let (from, to) = ([path, b"/"].concat(), [path, b"0"].concat());
-    let everything = path.is_empty();
-    let bounds = if everything {
+    let bounds = if path.is_empty() {
         (Bound::Unbounded, Bound::Unbounded)
     } else {
         (Bound::Included(from), Bound::Excluded(to))
@@ -48,8 +47,8 @@ pub(super) fn below<'m, V>(
     map.range::<Vec<u8>, _>(bounds)
 }
 
-/// Returns whether a map has an entry at a path or below it.
-pub(super) fn touches<V>(map: &BTreeMap<Vec<u8>, V>, path: &[u8]) -> bool {
+/// Returns true if a map contains a path, or a path below it.
+pub(super) fn contains_at_or_below<V>(map: &BTreeMap<Vec<u8>, V>, path: &[u8]) -> bool {
     !map.is_empty() && (map.contains_key(path) || below(map, path).next().is_some())
 }
 
@@ -61,7 +60,7 @@ mod tests {
     fn path_helpers_split_and_join() {
         assert_eq!((parent(b"a/b/c"), parent(b"a")), (Some(&b"a/b"[..]), None));
         assert_eq!((name(b"a/b"), name(b"a")), (&b"b"[..], &b"a"[..]));
-        assert_eq!(above(b"a/b/c").collect::<Vec<_>>(), [&b"a/b"[..], b"a"]);
+        assert_eq!(ancestors(b"a/b/c").collect::<Vec<_>>(), [&b"a/b"[..], b"a"]);
         assert_eq!(moved(b"a/b/c", b"a/b", b"x"), b"x/c");
         assert_eq!(moved(b"a/b/c", b"a/b/c", b"x/y"), b"x/y");
     }
@@ -71,6 +70,10 @@ mod tests {
         let map = BTreeMap::from(["a", "a-b", "a/b", "a/c/d", "a0"].map(|path| (path.into(), ())));
         let found: Vec<&[u8]> = below(&map, b"a").map(|(path, ())| &path[..]).collect();
         assert_eq!(found, [&b"a/b"[..], b"a/c/d"]);
-        assert!(touches(&map, b"a/c") && touches(&map, b"a0") && !touches(&map, b"a/b/c"));
+        assert!(
+            contains_at_or_below(&map, b"a/c")
+                && contains_at_or_below(&map, b"a0")
+                && !contains_at_or_below(&map, b"a/b/c")
+        );
     }
 }

@@ -1,32 +1,33 @@
 //! Rename detection: pairs of removed and added leaves that are the same file.
 //!
-//! The tree comparison already found those with equal content. Others are found by similarity, and only if it
-//! matters: files that one side removed and the other changed, and files that show the new name of a
-//! directory.
+//! The tree diff has already found pairs with equal content. Other pairs are found by similarity, but only
+//! among files whose rename affects the merge: files that one side removed and the other changed, and files
+//! from removed directories to which the other side added files.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use workspace_state::{FileNode, Node, Tree};
 
-use super::Result;
-use super::changes::Changes;
-use super::paths::{above, name};
-use super::similarity::{MAX_SCORE, Pieces, may_score};
+use super::changes::SideChanges;
+use super::paths::{ancestors, name};
+use super::result::Result;
+use super::similarity::{MAX_SCORE, Pieces, can_reach_score};
 
-/// Limit for symlinks to the same target. With more, their pairing would be arbitrary.
+/// Maximum number of removed symlinks to the same target. With more, pairs would be arbitrary.
 const SAME_TARGET_MAX: usize = 1000;
-/// Cheap size checks per allowed comparison of contents.
+/// Maximum number of size comparisons per allowed content comparison.
 const SIZE_CHECKS_PER_PAIR: usize = 16;
 
 /// Limits of rename detection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RenameOptions {
-    /// Least similarity in percent of a file and its renamed version; more than 100 finds only equal ones.
+    /// Minimum similarity of a file and its renamed version, in percent. Above 100, only renames with equal
+    /// content are found.
     pub similarity: u8,
-    /// Limit for comparisons of two files, per side.
+    /// Maximum number of file pairs that are compared, per side.
     pub pairs: usize,
-    /// Limit for bytes read, per side.
+    /// Maximum number of bytes that are read, per side.
     pub bytes: u64,
 }
 
@@ -37,38 +38,49 @@ impl Default for RenameOptions {
 }
 
 /// Finds renames by `side` that affect changes by `other`.
-pub(super) fn find(options: RenameOptions, side: &mut Changes<'_>, other: &Changes<'_>) -> Result<()> {
+pub(super) fn find(
+    options: RenameOptions,
+    side: &mut SideChanges<'_>,
+    other: &SideChanges<'_>,
+) -> Result<()> {
     pair_symlinks(side);
     let (removed, added) = candidates(side);
-    let relevance = Relevance::new(side, other);
-    let sources: Vec<&Candidate> = removed.iter().filter(|one| relevance.is_relevant(&one.path)).collect();
+    let filter = SourceFilter::new(side, other);
+    let sources: Vec<&Candidate> =
+        removed.iter().filter(|candidate| filter.is_relevant(&candidate.path)).collect();
     if sources.is_empty() || added.is_empty() {
         return Ok(());
     }
     let (base, tree) = (side.base, side.tree);
-    let mut search = Search { base, tree, left: options, pieces: HashMap::new(), found: BTreeMap::new() };
-    search.by_name(&removed, &sources, &added)?;
-    search.by_similarity(&sources, &added)?;
+    let mut search =
+        RenameSearch { base, tree, budget: options, pieces: HashMap::new(), found: BTreeMap::new() };
+    search.pair_by_name(&removed, &sources, &added)?;
+    search.pair_by_similarity(&sources, &added)?;
     let found = search.found;
     side.renames.extend(found);
     Ok(())
 }
 
-/// Finds renames from or to the selected paths, whatever the other side did, among files not yet paired.
+/// Finds renames from or to the selected paths among unpaired files, even if they do not affect changes of
+/// the other side.
 pub(super) fn find_selected(
     options: RenameOptions,
-    side: &mut Changes<'_>,
-    matters: impl Fn(&[u8]) -> bool,
+    side: &mut SideChanges<'_>,
+    is_selected: impl Fn(&[u8]) -> bool,
 ) -> Result<()> {
     let (removed, added) = candidates(side);
     let (base, tree) = (side.base, side.tree);
-    let mut search = Search { base, tree, left: options, pieces: HashMap::new(), found: BTreeMap::new() };
+    let mut search =
+        RenameSearch { base, tree, budget: options, pieces: HashMap::new(), found: BTreeMap::new() };
     let (from, to): (Vec<_>, Vec<_>) = (removed.iter().collect(), added.iter().collect());
-    let that_matter = |all: &[&Candidate]| -> Vec<Candidate> {
-        all.iter().filter(|one| matters(&one.path)).map(|one| (*one).clone()).collect()
+    let selected = |all: &[&Candidate]| -> Vec<Candidate> {
+        all.iter()
+            .filter(|candidate| is_selected(&candidate.path))
+            .map(|candidate| (*candidate).clone())
+            .collect()
     };
-    search.by_similarity(&that_matter(&from).iter().collect::<Vec<_>>(), &added)?;
-    search.by_similarity(&from, &that_matter(&to))?;
+    search.pair_by_similarity(&selected(&from).iter().collect::<Vec<_>>(), &added)?;
+    search.pair_by_similarity(&from, &selected(&to))?;
     let found = search.found;
     side.renames.extend(found);
     Ok(())
@@ -82,7 +94,7 @@ struct Candidate {
     is_old: bool,
 }
 
-fn candidates(side: &Changes<'_>) -> (Vec<Candidate>, Vec<Candidate>) {
+fn candidates(side: &SideChanges<'_>) -> (Vec<Candidate>, Vec<Candidate>) {
     let targets: BTreeSet<&Vec<u8>> = side.renames.values().collect();
     let (mut removed, mut added) = (Vec::new(), Vec::new());
     for (path, change) in &side.leaves {
@@ -91,7 +103,7 @@ fn candidates(side: &Changes<'_>) -> (Vec<Candidate>, Vec<Candidate>) {
             (None, Some(new)) if !targets.contains(path) => (new, false),
             _ => continue,
         };
-        // All empty files are equal: that does not identify a rename.
+        // All empty files are equal, so equal content does not identify a rename.
         if let Node::File(file) = &entry.node
             && !file.extents.is_empty()
         {
@@ -103,29 +115,29 @@ fn candidates(side: &Changes<'_>) -> (Vec<Candidate>, Vec<Candidate>) {
 }
 
 /// Pairs symlinks with equal targets, first by name, then in order.
-fn pair_symlinks(side: &mut Changes<'_>) {
-    let mut gone: BTreeMap<&[u8], Vec<&Vec<u8>>> = BTreeMap::new();
+fn pair_symlinks(side: &mut SideChanges<'_>) {
+    let mut removed: BTreeMap<&[u8], Vec<&Vec<u8>>> = BTreeMap::new();
     let mut found = Vec::new();
     for (path, change) in side.leaves.iter().filter(|(_, change)| change.new.is_none()) {
         if let Some(Node::Symlink(link)) = change.old.as_ref().map(|entry| &entry.node) {
-            gone.entry(&link.target).or_default().push(path);
+            removed.entry(&link.target).or_default().push(path);
         }
     }
-    gone.retain(|_, sources| sources.len() <= SAME_TARGET_MAX);
-    if gone.is_empty() {
+    removed.retain(|_, sources| sources.len() <= SAME_TARGET_MAX);
+    if removed.is_empty() {
         return;
     }
     let mut taken = BTreeSet::new();
-    for named in [true, false] {
+    for same_name in [true, false] {
         for (path, change) in side.leaves.iter().filter(|(_, change)| change.old.is_none()) {
             let Some(Node::Symlink(link)) = change.new.as_ref().map(|entry| &entry.node) else { continue };
-            let Some(sources) = gone.get_mut(&link.target[..]) else { continue };
+            let Some(sources) = removed.get_mut(&link.target[..]) else { continue };
             if taken.contains(path) {
                 continue;
             }
-            let at = sources.iter().position(|from| !named || name(from) == name(path));
-            if let Some(at) = at {
-                found.push((sources.remove(at).clone(), path.clone()));
+            let index = sources.iter().position(|from| !same_name || name(from) == name(path));
+            if let Some(index) = index {
+                found.push((sources.remove(index).clone(), path.clone()));
                 taken.insert(path);
             }
         }
@@ -133,42 +145,49 @@ fn pair_symlinks(side: &mut Changes<'_>) {
     side.renames.extend(found);
 }
 
-/// Selects the removed files for which a rename matters.
-struct Relevance<'c> {
-    side: &'c Changes<'c>,
-    other: &'c Changes<'c>,
+/// Filter for removed files whose rename affects the merge.
+struct SourceFilter<'c> {
+    side: &'c SideChanges<'c>,
+    other: &'c SideChanges<'c>,
     directories_with_additions: HashSet<&'c [u8]>,
 }
 
-impl<'c> Relevance<'c> {
-    fn new(side: &'c Changes<'_>, other: &'c Changes<'_>) -> Self {
+impl<'c> SourceFilter<'c> {
+    fn new(side: &'c SideChanges<'_>, other: &'c SideChanges<'_>) -> Self {
         Self { side, other, directories_with_additions: other.directories_with_additions() }
     }
 
-    /// Returns whether the other side changed the file, or added something to its directory, which is gone.
+    /// Returns true if the other side changed the file, or added files to a removed directory above it.
     fn is_relevant(&self, path: &[u8]) -> bool {
-        let is_wanted = |directory| {
+        let is_affected = |directory| {
             self.directories_with_additions.contains(directory) && self.side.has_removed(directory)
         };
-        self.other.leaves.contains_key(path) || above(path).any(is_wanted)
+        self.other.leaves.contains_key(path) || ancestors(path).any(is_affected)
     }
 }
 
-struct Search<'t> {
+/// Search for pairs of similar files. `budget` is the number of pairs and bytes that may still be compared.
+struct RenameSearch<'t> {
     base: &'t Tree,
     tree: &'t Tree,
-    left: RenameOptions,
+    budget: RenameOptions,
     pieces: HashMap<(Vec<u8>, bool), Option<Pieces>>,
     found: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-impl Search<'_> {
+impl RenameSearch<'_> {
     fn threshold(&self) -> u64 {
-        u64::from(self.left.similarity) * MAX_SCORE / 100
+        u64::from(self.budget.similarity) * MAX_SCORE / 100
     }
 
-    /// Pairs files with a unique name, if their similarity is well above the threshold.
-    fn by_name(&mut self, removed: &[Candidate], sources: &[&Candidate], added: &[Candidate]) -> Result<()> {
+    /// Pairs files with a unique name if their similarity is at least halfway between the threshold and the
+    /// maximum.
+    fn pair_by_name(
+        &mut self,
+        removed: &[Candidate],
+        sources: &[&Candidate],
+        added: &[Candidate],
+    ) -> Result<()> {
         let (removed, added) = (unique_names(removed), unique_names(added));
         let threshold = self.threshold().midpoint(MAX_SCORE);
         for source in sources {
@@ -185,17 +204,18 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Pairs the remaining files, the most similar first.
-    fn by_similarity(&mut self, sources: &[&Candidate], added: &[Candidate]) -> Result<()> {
+    /// Pairs the remaining files in order of similarity.
+    fn pair_by_similarity(&mut self, sources: &[&Candidate], added: &[Candidate]) -> Result<()> {
         let taken: BTreeSet<Vec<u8>> = self.found.values().cloned().collect();
-        let left = sources.iter().filter(|source| !self.found.contains_key(&source.path));
-        let left: Vec<&Candidate> = left.copied().collect();
+        let unpaired = sources.iter().filter(|source| !self.found.contains_key(&source.path));
+        let unpaired: Vec<&Candidate> = unpaired.copied().collect();
         let threshold = self.threshold();
         let mut scores = Vec::new();
-        let mut size_checks = self.left.pairs.saturating_mul(SIZE_CHECKS_PER_PAIR);
-        for (to, target) in added.iter().enumerate().filter(|(_, one)| !taken.contains(&one.path)) {
-            for (from, source) in left.iter().enumerate() {
-                if size_checks == 0 || self.left.pairs == 0 {
+        let mut size_checks = self.budget.pairs.saturating_mul(SIZE_CHECKS_PER_PAIR);
+        for (to, target) in added.iter().enumerate().filter(|(_, candidate)| !taken.contains(&candidate.path))
+        {
+            for (from, source) in unpaired.iter().enumerate() {
+                if size_checks == 0 || self.budget.pairs == 0 {
                     break;
                 }
                 size_checks -= 1;
@@ -209,7 +229,7 @@ impl Search<'_> {
         scores.sort_by_key(|(score, same_name, ..)| Reverse((*score, *same_name)));
         let mut used = BTreeSet::new();
         for (_, _, from, to) in scores {
-            let source = &left[from].path;
+            let source = &unpaired[from].path;
             if !self.found.contains_key(source) && used.insert(to) {
                 self.found.insert(source.clone(), added[to].path.clone());
             }
@@ -217,44 +237,46 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Returns the similarity of two files; 0 if their sizes rule it out, or a limit is reached.
+    /// Returns the similarity of two files; 0 if their sizes differ too much to reach the threshold, or a
+    /// limit is reached.
     fn score(&mut self, source: &Candidate, target: &Candidate, threshold: u64) -> Result<u64> {
-        if self.left.pairs == 0 || !may_score(source.file.size(), target.file.size(), threshold) {
+        if self.budget.pairs == 0 || !can_reach_score(source.file.size(), target.file.size(), threshold) {
             return Ok(0);
         }
-        self.left.pairs -= 1;
+        self.budget.pairs -= 1;
         self.read(source)?;
         self.read(target)?;
-        let pieces = |one: &Candidate| self.pieces.get(&(one.path.clone(), one.is_old))?.as_ref();
+        let pieces =
+            |candidate: &Candidate| self.pieces.get(&(candidate.path.clone(), candidate.is_old))?.as_ref();
         Ok(match (pieces(source), pieces(target)) {
             (Some(source), Some(target)) => source.score(target),
             _ => 0,
         })
     }
 
-    fn read(&mut self, one: &Candidate) -> Result<()> {
-        let key = (one.path.clone(), one.is_old);
+    fn read(&mut self, candidate: &Candidate) -> Result<()> {
+        let key = (candidate.path.clone(), candidate.is_old);
         if self.pieces.contains_key(&key) {
             return Ok(());
         }
-        let size = one.file.size();
-        let pieces = if size > self.left.bytes {
+        let size = candidate.file.size();
+        let pieces = if size > self.budget.bytes {
             None
         } else {
-            self.left.bytes -= size;
-            let tree = if one.is_old { self.base } else { self.tree };
-            Some(Pieces::new(&tree.read(&one.file)?))
+            self.budget.bytes -= size;
+            let tree = if candidate.is_old { self.base } else { self.tree };
+            Some(Pieces::new(&tree.read(&candidate.file)?))
         };
         self.pieces.insert(key, pieces);
         Ok(())
     }
 }
 
-/// Indexes files by name; `None` for names that several have.
+/// Indexes files by name; `None` if several files have the name.
 fn unique_names(all: &[Candidate]) -> HashMap<&[u8], Option<&Candidate>> {
     let mut names = HashMap::new();
-    for one in all {
-        names.entry(name(&one.path)).and_modify(|found| *found = None).or_insert(Some(one));
+    for candidate in all {
+        names.entry(name(&candidate.path)).and_modify(|found| *found = None).or_insert(Some(candidate));
     }
     names
 }

@@ -1,4 +1,4 @@
-//! Similarity of two files, measured like git's: both are split into pieces that end at a line ending or
+//! Similarity of two files, computed as in git: both files are split into pieces that end at a line ending or
 //! after 64 bytes, and the bytes of common pieces are counted.
 
 /// Score of files with equal content.
@@ -6,7 +6,7 @@ pub(super) const MAX_SCORE: u64 = 60_000;
 
 const PIECE_MAX: usize = 64;
 
-/// Number of bytes by hash of the piece, sorted by hash.
+/// Pieces of a file: pairs of a hash and the number of bytes with this hash, sorted by hash.
 #[derive(Debug)]
 pub(super) struct Pieces {
     size: u64,
@@ -66,8 +66,8 @@ fn score(common: u64, size: u64) -> u64 {
     u64::try_from(u128::from(common) * u128::from(MAX_SCORE) / u128::from(size.max(1))).unwrap_or(MAX_SCORE)
 }
 
-/// Returns whether files of these sizes can reach a score.
-pub(super) fn may_score(a: u64, b: u64, threshold: u64) -> bool {
+/// Returns true if files of these sizes can reach the threshold.
+pub(super) fn can_reach_score(a: u64, b: u64, threshold: u64) -> bool {
     score(a.min(b), a.max(b)) >= threshold
 }
 
@@ -83,6 +83,6 @@ mod tests {
         assert_eq!(score("aaa\nbbb\n", "aaa\nccc\n"), MAX_SCORE / 2);
         assert_eq!(score("aaa\naaa\n", "aaa\n"), MAX_SCORE / 2);
         assert_eq!(score("aaa\n", "bbb\n"), 0);
-        assert!(may_score(50, 100, MAX_SCORE / 2) && !may_score(49, 100, MAX_SCORE / 2));
+        assert!(can_reach_score(50, 100, MAX_SCORE / 2) && !can_reach_score(49, 100, MAX_SCORE / 2));
     }
 }

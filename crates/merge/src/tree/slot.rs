@@ -1,21 +1,21 @@
-//! Slots: the three versions of an entry.
+//! Slots: the three versions of the leaf at a path.
 
 use std::collections::BTreeMap;
 
 use workspace_state::Entry;
 
-use super::changes::{Change, Changes};
+use super::changes::{EntryChange, SideChanges};
 use super::conflict::TreeVersion;
 use crate::file::Side;
 
-/// The three versions of the entry that belongs at a path. Renames move versions here from other paths.
+/// Three versions that are merged to the leaf at a path of the result. Renames move versions between slots.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) base: Option<TreeVersion>,
     pub(super) ours: Option<TreeVersion>,
     pub(super) theirs: Option<TreeVersion>,
-    /// Entry of ours at this path, before renames are followed.
-    pub(super) present: Option<Entry>,
+    /// Entry of ours at this path. Unlike `ours`, renames do not move it to another slot.
+    pub(super) existing: Option<Entry>,
 }
 
 impl Slot {
@@ -35,8 +35,8 @@ impl Slot {
     }
 }
 
-/// Returns whether two versions are equal, or both absent.
-pub(super) fn same(a: Option<&TreeVersion>, b: Option<&TreeVersion>) -> bool {
+/// Returns true if two versions are equal, or both absent.
+pub(super) fn are_equal(a: Option<&TreeVersion>, b: Option<&TreeVersion>) -> bool {
     match (a, b) {
         (Some(a), Some(b)) => a.entry.node == b.entry.node,
         (None, None) => true,
@@ -48,7 +48,7 @@ pub(super) fn same(a: Option<&TreeVersion>, b: Option<&TreeVersion>) -> bool {
 pub(super) type Slots = BTreeMap<Vec<u8>, Slot>;
 
 /// Creates a slot for each leaf that either side changed.
-pub(super) fn slots(ours: &Changes<'_>, theirs: &Changes<'_>) -> Slots {
+pub(super) fn slots(ours: &SideChanges<'_>, theirs: &SideChanges<'_>) -> Slots {
     let mut slots = slots_of_theirs(ours, theirs);
     for path in ours.leaves.keys() {
         if !slots.contains_key(path) {
@@ -59,19 +59,19 @@ pub(super) fn slots(ours: &Changes<'_>, theirs: &Changes<'_>) -> Slots {
 }
 
 /// Creates a slot for each leaf that theirs changed.
-pub(super) fn slots_of_theirs(ours: &Changes<'_>, theirs: &Changes<'_>) -> Slots {
+pub(super) fn slots_of_theirs(ours: &SideChanges<'_>, theirs: &SideChanges<'_>) -> Slots {
     theirs.leaves.keys().map(|path| (path.clone(), slot(path, ours, theirs))).collect()
 }
 
-fn slot(path: &[u8], ours: &Changes<'_>, theirs: &Changes<'_>) -> Slot {
-    let (by_ours, by_theirs) = (ours.leaves.get(path), theirs.leaves.get(path));
-    let base = by_ours.or(by_theirs).and_then(|change| change.old.clone());
-    let side = |change: Option<&Change>| match change {
+fn slot(path: &[u8], ours: &SideChanges<'_>, theirs: &SideChanges<'_>) -> Slot {
+    let (our_change, their_change) = (ours.leaves.get(path), theirs.leaves.get(path));
+    let base = our_change.or(their_change).and_then(|change| change.old.clone());
+    let side = |change: Option<&EntryChange>| match change {
         Some(change) => change.new.clone(),
         None => base.clone(),
     };
-    let (ours, theirs) = (side(by_ours), side(by_theirs));
+    let (ours, theirs) = (side(our_change), side(their_change));
     let version = |entry: Option<Entry>| entry.map(|entry| TreeVersion::new(path, entry));
-    let present = ours.clone();
-    Slot { base: version(base), ours: version(ours), theirs: version(theirs), present }
+    let existing = ours.clone();
+    Slot { base: version(base), ours: version(ours), theirs: version(theirs), existing }
 }

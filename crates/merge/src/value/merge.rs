@@ -13,8 +13,8 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use super::keyed::{Keyed, display_name, is_before};
-use super::{Document, Node, Value, arrays};
+use super::named_children::{NamedChildren, display_name, sorts_before};
+use super::{Document, SyntaxNode, Value, arrays};
 use crate::conflict::ValueConflict;
 use crate::file::Side;
 
@@ -33,7 +33,7 @@ impl<'d> Documents<'d> {
     }
 
     /// Returns the versions with ours and theirs swapped.
-    pub(crate) fn mirrored(self) -> Self {
+    pub(crate) fn swap_sides(self) -> Self {
         Self { base: self.base, ours: self.theirs, theirs: self.ours }
     }
 
@@ -48,25 +48,25 @@ impl<'d> Documents<'d> {
 
 /// Merged value.
 #[derive(Debug)]
-pub(crate) enum Merged<'d> {
+pub(crate) enum MergedValue<'d> {
     /// Value of one side, unchanged.
-    Whole(Side, &'d Node<'d>),
-    /// Container of one side with other children. The side is the template: its text and order are used.
-    Parts(Side, &'d Node<'d>, Vec<Part<'d>>),
+    Whole(Side, &'d SyntaxNode<'d>),
+    /// Container with merged children. The side is the template, whose text and order are used.
+    Parts(Side, &'d SyntaxNode<'d>, Vec<Part<'d>>),
 }
 
 /// Child of a merged container.
 #[derive(Debug)]
 pub(crate) struct Part<'d> {
-    /// Index of the child in the template, ascending; `None` if it is inserted from the other side, and then
-    /// it is a [`Merged::Whole`].
-    pub(crate) slot: Option<usize>,
-    pub(crate) value: Merged<'d>,
+    /// Index of the child in the template, ascending; `None` for a [`MergedValue::Whole`] that is inserted
+    /// from the other side.
+    pub(crate) template_index: Option<usize>,
+    pub(crate) value: MergedValue<'d>,
 }
 
-impl<'d> Merged<'d> {
-    /// Returns the node of the side that is the template.
-    pub(crate) fn node(&self) -> &'d Node<'d> {
+impl<'d> MergedValue<'d> {
+    /// Returns the node of the template side.
+    pub(crate) fn node(&self) -> &'d SyntaxNode<'d> {
         match self {
             Self::Whole(_, node) | Self::Parts(_, node, _) => node,
         }
@@ -78,13 +78,13 @@ impl<'d> Merged<'d> {
         }
     }
 
-    /// Returns whether a node has the same value.
-    pub(crate) fn equals(&self, other: &Node<'_>) -> bool {
+    /// Returns true if a node has the same value.
+    pub(crate) fn equals(&self, other: &SyntaxNode<'_>) -> bool {
         self.equals_except(other, &[])
     }
 
-    /// Returns whether a node has the same value, except for some arrays whose content may differ.
-    pub(crate) fn equals_except(&self, other: &Node<'_>, ambiguous: &[&Node<'_>]) -> bool {
+    /// Returns true if a node has the same value. The content of the arrays `ambiguous` may differ.
+    pub(crate) fn equals_except(&self, other: &SyntaxNode<'_>, ambiguous: &[&SyntaxNode<'_>]) -> bool {
         let (node, parts) = match self {
             Self::Whole(_, node) => return *node == other,
             Self::Parts(_, node, parts) => (node, parts),
@@ -101,7 +101,7 @@ impl<'d> Merged<'d> {
                 parts.iter().zip(children).all(|(part, child)| part.value.equals_except(child, ambiguous))
             }
             (Value::Object(_), Value::Object(_)) => {
-                let found = Keyed::members(children);
+                let found = NamedChildren::by_key(children);
                 parts.iter().enumerate().all(|(at, part)| {
                     let key = &part.value.node().key;
                     found.get(key, at).is_some_and(|child| part.value.equals_except(child, ambiguous))
@@ -115,25 +115,25 @@ impl<'d> Merged<'d> {
 /// Result of merging two documents.
 #[derive(Debug)]
 pub(crate) struct ValueMerge<'d> {
-    /// Merged value, with conflicts resolved in favour of one side; `None` if nothing is left.
-    pub(crate) merged: Option<Merged<'d>>,
+    /// Merged value, with conflicts resolved in favour of one side; `None` if that side removed the root.
+    pub(crate) merged: Option<MergedValue<'d>>,
     pub(crate) conflicts: Vec<ValueConflict>,
     /// Arrays in which both sides changed adjacent elements. If there are no other conflicts, a merge of
     /// lines may still succeed, since an element can span many lines.
-    pub(crate) ambiguous: Vec<&'d Node<'d>>,
+    pub(crate) ambiguous: Vec<&'d SyntaxNode<'d>>,
 }
 
 impl ValueMerge<'_> {
-    /// Returns whether all conflicts concern adjacent elements of arrays.
+    /// Returns true if all conflicts concern adjacent elements of arrays.
     pub(crate) fn has_only_ambiguous_conflicts(&self) -> bool {
         self.ambiguous.len() == self.conflicts.len()
     }
 }
 
-/// Names of the elements of the top-level array `cells`, one for each element. Elements of equal names are
+/// Names of the elements of the top-level array `cells`, one for each element. Elements with equal names are
 /// versions of the same cell.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Cells<'d> {
+pub(crate) struct CellNames<'d> {
     pub(crate) base: &'d [String],
     pub(crate) ours: &'d [String],
     pub(crate) theirs: &'d [String],
@@ -141,9 +141,9 @@ pub(crate) struct Cells<'d> {
     pub(crate) labels: &'d HashMap<String, String>,
 }
 
-impl<'d> Cells<'d> {
+impl<'d> CellNames<'d> {
     /// Returns the names with ours and theirs swapped.
-    pub(crate) fn mirrored(self) -> Self {
+    pub(crate) fn swap_sides(self) -> Self {
         Self { ours: self.theirs, theirs: self.ours, ..self }
     }
 
@@ -153,22 +153,23 @@ impl<'d> Cells<'d> {
     }
 }
 
-/// Merges documents. Conflicts are reported, and resolved in favour of `settle`.
-pub(crate) fn merge<'d>(documents: Documents<'d>, keys: &[String], settle: Side) -> ValueMerge<'d> {
-    merge_cells(documents, keys, settle, None)
+/// Merges documents. Conflicts are reported, and resolved in favour of the side `favored`. `keys` are the
+/// fields that identify array elements.
+pub(crate) fn merge<'d>(documents: Documents<'d>, keys: &[String], favored: Side) -> ValueMerge<'d> {
+    merge_cells(documents, keys, favored, None)
 }
 
 /// Merges documents like [`merge`], with given names for the elements of the array `cells`.
 pub(crate) fn merge_cells<'d>(
     documents: Documents<'d>,
     keys: &[String],
-    settle: Side,
-    cells: Option<Cells<'d>>,
+    favored: Side,
+    cells: Option<CellNames<'d>>,
 ) -> ValueMerge<'d> {
-    let mut merger = Merger {
+    let mut merger = ValueMerger {
         documents,
         keys,
-        settle,
+        favored,
         cells,
         path: Vec::new(),
         conflicts: Vec::new(),
@@ -179,7 +180,7 @@ pub(crate) fn merge_cells<'d>(
     ValueMerge { merged, conflicts: merger.conflicts, ambiguous: merger.ambiguous }
 }
 
-/// Step of a path.
+/// Step of the path of a value.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Step<'d> {
     Key(&'d str),
@@ -191,23 +192,23 @@ pub(super) enum Step<'d> {
     Cell(&'d str),
 }
 
-pub(super) struct Merger<'d, 'r> {
+pub(super) struct ValueMerger<'d, 'r> {
     documents: Documents<'d>,
     /// Fields that identify array elements, in order of precedence.
     pub(super) keys: &'r [String],
-    pub(super) settle: Side,
-    cells: Option<Cells<'d>>,
+    pub(super) favored: Side,
+    cells: Option<CellNames<'d>>,
     path: Vec<Step<'d>>,
     conflicts: Vec<ValueConflict>,
-    ambiguous: Vec<&'d Node<'d>>,
+    ambiguous: Vec<&'d SyntaxNode<'d>>,
 }
 
 /// Value that may be absent in a version.
-type OptionalNode<'d> = Option<&'d Node<'d>>;
+type OptionalNode<'d> = Option<&'d SyntaxNode<'d>>;
 
-impl<'d> Merger<'d, '_> {
+impl<'d> ValueMerger<'d, '_> {
     /// Returns the names of the elements of the current array, if it is the `cells` of a notebook.
-    pub(super) fn current_cells(&self) -> Option<Cells<'d>> {
+    pub(super) fn current_cells(&self) -> Option<CellNames<'d>> {
         self.cells.filter(|_| matches!(self.path[..], [Step::Key("cells")]))
     }
 
@@ -216,12 +217,13 @@ impl<'d> Merger<'d, '_> {
         base: OptionalNode<'d>,
         ours: OptionalNode<'d>,
         theirs: OptionalNode<'d>,
-    ) -> Option<Merged<'d>> {
+    ) -> Option<MergedValue<'d>> {
         if ours == theirs || base == theirs {
-            return ours.map(|node| Merged::Whole(Side::Ours, node));
+            return ours.map(|node| MergedValue::Whole(Side::Ours, node));
         }
         if let (Some(ours), Some(theirs)) = (ours, theirs) {
-            // Also if ours did not change the value: its formatting and comments may differ.
+            // Containers are merged even if ours did not change the value, since its formatting and comments
+            // may differ.
             match (&ours.value, &theirs.value) {
                 (Value::Object(_), Value::Object(_)) => return Some(self.objects(base, ours, theirs)),
                 (Value::Array(_), Value::Array(_)) => return Some(arrays::merge(self, base, ours, theirs)),
@@ -229,94 +231,99 @@ impl<'d> Merger<'d, '_> {
             }
         }
         if base == ours {
-            return theirs.map(|node| Merged::Whole(Side::Theirs, node));
+            return theirs.map(|node| MergedValue::Whole(Side::Theirs, node));
         }
         self.conflict(base, ours, theirs);
-        let settled = match self.settle {
+        let resolved = match self.favored {
             Side::Ours => ours,
             Side::Theirs => theirs,
         };
-        settled.map(|node| Merged::Whole(self.settle, node))
+        resolved.map(|node| MergedValue::Whole(self.favored, node))
     }
 
-    fn objects(&mut self, base: OptionalNode<'d>, ours: &'d Node<'d>, theirs: &'d Node<'d>) -> Merged<'d> {
+    fn objects(
+        &mut self,
+        base: OptionalNode<'d>,
+        ours: &'d SyntaxNode<'d>,
+        theirs: &'d SyntaxNode<'d>,
+    ) -> MergedValue<'d> {
         let base = match base.map(|base| &base.value) {
             Some(Value::Object(members)) => *members,
             _ => &[],
         };
-        let three = ThreeWay {
-            base: Keyed::members(base),
-            ours: Keyed::members(ours.children()),
-            theirs: Keyed::members(theirs.children()),
+        let three = ChildVersions {
+            base: NamedChildren::by_key(base),
+            ours: NamedChildren::by_key(ours.children()),
+            theirs: NamedChildren::by_key(theirs.children()),
         };
         // An empty object does not show how its members are formatted.
-        let lead = if ours.children().is_empty() { Side::Theirs } else { Side::Ours };
-        let parts = self.merge_named(&three, lead, Step::Key);
-        Merged::Parts(lead, if lead == Side::Ours { ours } else { theirs }, parts)
+        let template = if ours.children().is_empty() { Side::Theirs } else { Side::Ours };
+        let parts = self.merge_named(&three, template, Step::Key);
+        MergedValue::Parts(template, if template == Side::Ours { ours } else { theirs }, parts)
     }
 
-    /// Merges children of the same name in the order of the template. Children of the other side alone are
-    /// inserted after their predecessor. If both sides insert at the same position, names decide the order,
-    /// so that the result does not depend on which side is ours.
+    /// Merges children of the same name in the order of the template. Children that only the other side has
+    /// are inserted after their predecessor. If both sides insert at the same position, children are sorted
+    /// by name, so that the merge is symmetric.
     pub(super) fn merge_named(
         &mut self,
-        three: &ThreeWay<'d>,
-        lead: Side,
+        three: &ChildVersions<'d>,
+        template: Side,
         step: impl Fn(&'d str) -> Step<'d>,
     ) -> Vec<Part<'d>> {
-        let (leads, other) = match lead {
+        let (template_children, other) = match template {
             Side::Ours => (&three.ours, &three.theirs),
             Side::Theirs => (&three.theirs, &three.ours),
         };
-        let mut insertions = self.insertions(three, leads, other, &step).into_iter().peekable();
-        let mut parts = Vec::with_capacity(leads.nodes.len());
-        for at in 0..leads.nodes.len() {
-            let name = leads.name(at);
+        let mut insertions = self.insertions(three, template_children, other, &step).into_iter().peekable();
+        let mut parts = Vec::with_capacity(template_children.nodes.len());
+        for at in 0..template_children.nodes.len() {
+            let name = template_children.name(at);
             let Some(value) = self.merge_name(three, name, at, &step) else { continue };
             let is_anchor = || other.find(name, at).is_some();
-            while let Some(put) =
-                insertions.next_if(|put| put.before <= at && (is_anchor() || is_before(put.name, name)))
-            {
-                parts.push(put.part);
+            while let Some(insertion) = insertions.next_if(|insertion| {
+                insertion.before <= at && (is_anchor() || sorts_before(insertion.name, name))
+            }) {
+                parts.push(insertion.part);
             }
-            parts.push(Part { slot: Some(at), value });
+            parts.push(Part { template_index: Some(at), value });
         }
-        parts.extend(insertions.map(|put| put.part));
+        parts.extend(insertions.map(|insertion| insertion.part));
         parts
     }
 
     /// Returns the children that only the other side has, each with its position in the template.
     fn insertions(
         &mut self,
-        three: &ThreeWay<'d>,
-        leads: &Keyed<'d, 'd>,
-        other: &Keyed<'d, 'd>,
+        three: &ChildVersions<'d>,
+        template_children: &NamedChildren<'d, 'd>,
+        other: &NamedChildren<'d, 'd>,
         step: &impl Fn(&'d str) -> Step<'d>,
     ) -> Vec<Insertion<'d>> {
         let (mut insertions, mut before) = (Vec::new(), 0);
         for at in 0..other.nodes.len() {
             let name = other.name(at);
-            if let Some(found) = leads.find(name, at) {
+            if let Some(found) = template_children.find(name, at) {
                 before = found + 1;
             } else if let Some(value) = self.merge_name(three, name, at, step) {
-                insertions.push(Insertion { before, name, part: Part { slot: None, value } });
+                insertions.push(Insertion { before, name, part: Part { template_index: None, value } });
             }
         }
         // The sort is stable: children for the same position keep their order.
-        insertions.sort_by_key(|put| put.before);
+        insertions.sort_by_key(|insertion| insertion.before);
         insertions
     }
 
     fn merge_name(
         &mut self,
-        three: &ThreeWay<'d>,
+        three: &ChildVersions<'d>,
         name: &'d str,
         hint: usize,
         step: &impl Fn(&'d str) -> Step<'d>,
-    ) -> Option<Merged<'d>> {
+    ) -> Option<MergedValue<'d>> {
         self.path.push(step(name));
         let [base, ours, theirs] =
-            [&three.base, &three.ours, &three.theirs].map(|keyed| keyed.get(name, hint));
+            [&three.base, &three.ours, &three.theirs].map(|named| named.get(name, hint));
         let merged = self.values(base, ours, theirs);
         self.path.pop();
         merged
@@ -326,12 +333,12 @@ impl<'d> Merger<'d, '_> {
     pub(super) fn sequence_conflict(
         &mut self,
         base: OptionalNode<'d>,
-        ours: &'d Node<'d>,
-        theirs: &'d Node<'d>,
-        lead: &'d Node<'d>,
+        ours: &'d SyntaxNode<'d>,
+        theirs: &'d SyntaxNode<'d>,
+        template: &'d SyntaxNode<'d>,
     ) {
         self.conflict(base, Some(ours), Some(theirs));
-        self.ambiguous.push(lead);
+        self.ambiguous.push(template);
     }
 
     /// Records a conflict at the current path.
@@ -343,7 +350,7 @@ impl<'d> Merger<'d, '_> {
     ) {
         let Documents { base: base_document, ours: our_document, theirs: their_document } = self.documents;
         let written = |document: &Document<'_>, node: OptionalNode<'_>| {
-            node.map(|node| document.written(&node.span).to_owned())
+            node.map(|node| document.source_text(&node.span).to_owned())
         };
         self.conflicts.push(ValueConflict {
             path: display_path(&self.path),
@@ -364,10 +371,10 @@ struct Insertion<'d> {
 
 /// Children of a container in the three versions.
 #[derive(Debug)]
-pub(super) struct ThreeWay<'d> {
-    pub(super) base: Keyed<'d, 'd>,
-    pub(super) ours: Keyed<'d, 'd>,
-    pub(super) theirs: Keyed<'d, 'd>,
+pub(super) struct ChildVersions<'d> {
+    pub(super) base: NamedChildren<'d, 'd>,
+    pub(super) ours: NamedChildren<'d, 'd>,
+    pub(super) theirs: NamedChildren<'d, 'd>,
 }
 
 fn display_path(path: &[Step<'_>]) -> String {

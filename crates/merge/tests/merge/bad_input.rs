@@ -139,8 +139,10 @@ fn long_lines_and_many_values_merge_in_linear_time() {
 fn arrays_of_equal_values_merge_in_linear_time() {
     let of = |count: usize, last: &str| format!("[{}{last}]", "0,".repeat(count));
     let merged = merged("a.json", Some(&of(50_000, "1")), &of(60_000, "1"), &of(50_000, "2"));
-    let places = merged.conflict.map(|conflict| conflict.places).unwrap_or_default();
+    let locations = merged.conflict.map(|conflict| conflict.locations).unwrap_or_default();
     assert!(
-        places.iter().all(|place| matches!(place, ConflictLocation::Value(value) if value.path.is_empty()))
+        locations
+            .iter()
+            .all(|place| matches!(place, ConflictLocation::Value(value) if value.path.is_empty()))
     );
 }

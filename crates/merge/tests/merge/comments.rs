@@ -22,13 +22,13 @@ const FORMATS: [Format; 3] = [
 struct Member {
     value: usize,
     above: Option<usize>,
-    behind: Option<usize>,
+    trailing: Option<usize>,
 }
 
 impl Format {
     fn write(&self, members: &[Member]) -> String {
         let mut text = self.open.to_owned();
-        for (number, Member { value, above, behind }) in members.iter().enumerate() {
+        for (number, Member { value, above, trailing }) in members.iter().enumerate() {
             let comma = if number + 1 < members.len() { "," } else { "" };
             if let Some(above) = above {
                 text += &format!("  {} above {above}\n", self.sign);
@@ -38,7 +38,7 @@ impl Format {
                 "a.toml" => format!("  k{number} = {value}"),
                 _ => format!("  \"k{number}\": {value}{comma}"),
             };
-            text += &behind.map_or(String::new(), |behind| format!(" {} behind {behind}", self.sign));
+            text += &trailing.map_or(String::new(), |trailing| format!(" {} trailing {trailing}", self.sign));
             text.push('\n');
         }
         text + self.close
@@ -46,7 +46,7 @@ impl Format {
 }
 
 /// Merges a value in the model; `None` if both sides changed it differently.
-fn joined<T: PartialEq + Clone>(base: &T, ours: &T, theirs: &T) -> Option<T> {
+fn merge_in_model<T: PartialEq + Clone>(base: &T, ours: &T, theirs: &T) -> Option<T> {
     match (ours == base, theirs == base) {
         (true, _) => Some(theirs.clone()),
         (_, true) => Some(ours.clone()),
@@ -58,7 +58,7 @@ fn joined<T: PartialEq + Clone>(base: &T, ours: &T, theirs: &T) -> Option<T> {
 fn values_keep_their_own_comments() {
     for format in &FORMATS {
         let write = |values: [usize; 2]| {
-            format.write(&values.map(|value| Member { value, above: None, behind: Some(value) }))
+            format.write(&values.map(|value| Member { value, above: None, trailing: Some(value) }))
         };
         let result = clean(format.path, Some(&write([1, 1])), &write([2, 1]), &write([1, 2]));
         assert_eq!(result, write([2, 2]));
@@ -73,7 +73,7 @@ fn comments_are_merged_per_value() {
         // Few different comments, so that many values have the same one.
         let comment = |rng: &mut Rng| (rng.below(3) > 0).then(|| rng.below(3));
         let base: Vec<Member> = (0..2 + rng.below(5))
-            .map(|_| Member { value: rng.below(3), above: comment(&mut rng), behind: comment(&mut rng) })
+            .map(|_| Member { value: rng.below(3), above: comment(&mut rng), trailing: comment(&mut rng) })
             .collect();
         // Removed comments are not merged, since programs that rewrite a document drop them: sides remove
         // none here.
@@ -89,7 +89,7 @@ fn comments_are_merged_per_value() {
                     1 => {
                         *member = Member {
                             value: 10 + rng.below(3),
-                            behind: other(&mut rng, member.behind),
+                            trailing: other(&mut rng, member.trailing),
                             ..member.clone()
                         }
                     }
@@ -100,7 +100,7 @@ fn comments_are_merged_per_value() {
                             ..member.clone()
                         }
                     }
-                    3 => member.behind = other(&mut rng, member.behind),
+                    3 => member.trailing = other(&mut rng, member.trailing),
                     _ => {}
                 }
             }
@@ -111,9 +111,9 @@ fn comments_are_merged_per_value() {
             .map(|at| {
                 let (base, ours, theirs) = (&base[at], &ours[at], &theirs[at]);
                 Some(Member {
-                    value: joined(&base.value, &ours.value, &theirs.value)?,
-                    above: joined(&base.above, &ours.above, &theirs.above)?,
-                    behind: joined(&base.behind, &ours.behind, &theirs.behind)?,
+                    value: merge_in_model(&base.value, &ours.value, &theirs.value)?,
+                    above: merge_in_model(&base.above, &ours.above, &theirs.above)?,
+                    trailing: merge_in_model(&base.trailing, &ours.trailing, &theirs.trailing)?,
                 })
             })
             .collect();

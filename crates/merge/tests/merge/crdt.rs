@@ -1,6 +1,6 @@
 //! `.crdt.json` files never conflict, and the result does not depend on the order.
 
-use workspace_merge::{Crdt, FileRule, Histories, Input, Strategies, Versions, merge_file};
+use workspace_merge::{CrdtType, FileRule, Histories, Input, Strategies, Versions, merge_file};
 
 use crate::git::Rng;
 
@@ -52,7 +52,7 @@ fn changes_of_both_sides_are_merged() {
 
 #[test]
 fn schema_selects_counters_and_sets() {
-    let schema = [("votes.*", Crdt::Counter), ("tags", Crdt::Set)];
+    let schema = [("votes.*", CrdtType::Counter), ("tags", CrdtType::Set)];
     let schema = schema.map(|(path, kind)| (path.to_owned(), kind)).into_iter().collect();
     let rule = FileRule { schema, ..FileRule::default() };
     let base = Version::plain(r#"{"votes": {"a": 5}, "tags": ["x", "y"]}"#);
@@ -61,7 +61,7 @@ fn schema_selects_counters_and_sets() {
     assert_eq!(compact(&second), r#"{"tags":["y","z"],"votes":{"a":6}}"#);
 }
 
-fn rule_of(schema: &[(&str, Crdt)]) -> FileRule {
+fn rule_of(schema: &[(&str, CrdtType)]) -> FileRule {
     let schema = schema.iter().map(|(path, kind)| ((*path).to_owned(), *kind)).collect();
     FileRule { schema, ..FileRule::default() }
 }
@@ -75,7 +75,11 @@ fn merge_all(rule: &FileRule, base: &str, sides: &[&str]) -> String {
 
 #[test]
 fn equal_increments_of_a_counter_add_up() {
-    let rule = rule_of(&[("n", Crdt::Counter), ("votes.*", Crdt::Counter), ("items.*.n", Crdt::Counter)]);
+    let rule = rule_of(&[
+        ("n", CrdtType::Counter),
+        ("votes.*", CrdtType::Counter),
+        ("items.*.n", CrdtType::Counter),
+    ]);
     let merge = |base: &str, sides: &[&str]| merge_all(&rule, base, sides);
     assert_eq!(merge(r#"{"n":5}"#, &[r#"{"n":6}"#, r#"{"n":6}"#]), r#"{"n":7}"#);
     assert_eq!(merge(r#"{"n":0}"#, &[r#"{"n":1}"#; 3]), r#"{"n":3}"#);
@@ -97,7 +101,7 @@ fn equal_increments_of_a_counter_add_up() {
 
 #[test]
 fn counters_created_by_both_sides_are_summed() {
-    let rule = rule_of(&[("n", Crdt::Counter), ("votes.*", Crdt::Counter)]);
+    let rule = rule_of(&[("n", CrdtType::Counter), ("votes.*", CrdtType::Counter)]);
     let merge = |base: &str, sides: &[&str]| merge_all(&rule, base, sides);
     assert_eq!(merge("{}", &[r#"{"n":1}"#, r#"{"n":2}"#]), r#"{"n":3}"#);
     assert_eq!(merge("{}", &[r#"{"n":1}"#; 3]), r#"{"n":3}"#);
@@ -112,7 +116,7 @@ fn counters_created_by_both_sides_are_summed() {
 
 #[test]
 fn counters_do_not_overflow() {
-    let rule = rule_of(&[("n", Crdt::Counter)]);
+    let rule = rule_of(&[("n", CrdtType::Counter)]);
     let (max, min) = (i64::MAX, i64::MIN);
     let at = |number: i128| format!(r#"{{"n":{number}}}"#);
     let sides = [at(max.into()), at(max.into())];
@@ -166,8 +170,12 @@ fn large_documents_are_merged() {
 
 #[test]
 fn counters_and_sets_do_not_depend_on_merge_order() {
-    let rule =
-        rule_of(&[("p", Crdt::Counter), ("q.*", Crdt::Counter), ("r.*.*", Crdt::Counter), ("s", Crdt::Set)]);
+    let rule = rule_of(&[
+        ("p", CrdtType::Counter),
+        ("q.*", CrdtType::Counter),
+        ("r.*.*", CrdtType::Counter),
+        ("s", CrdtType::Set),
+    ]);
     let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
     for seed in 1000..1060 {
         let mut rng = Rng(seed);
@@ -216,7 +224,7 @@ fn invalid_json_conflicts() {
     let versions = Versions { base: Some(b"{}"), ours: b"{}", theirs: b"{" };
     let input = Input::new("new.crdt.json", versions);
     let merged = merge_file(&Strategies::default(), &FileRule::default(), &input).unwrap();
-    assert!(merged.conflict.unwrap().reason.contains("theirs is no JSON"));
+    assert!(merged.conflict.unwrap().reason.contains("theirs is not valid JSON"));
 }
 
 #[test]

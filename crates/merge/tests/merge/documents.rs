@@ -43,5 +43,5 @@ pub(crate) fn conflicts(path: &str, base: Option<&str>, ours: &str, theirs: &str
         ConflictLocation::Value(value) => value.path,
         ConflictLocation::Lines(_) => panic!("a conflict of lines"),
     };
-    conflict.places.into_iter().map(path).collect()
+    conflict.locations.into_iter().map(path).collect()
 }

@@ -119,16 +119,16 @@ fn repeating(seed: usize) -> Triple {
 #[derive(Debug, Clone, Copy)]
 enum ConflictMode {
     Shown(Style),
-    Settled(Favor),
+    Resolved(Favor),
 }
 
 const CONFLICT_MODES: [ConflictMode; 6] = [
     ConflictMode::Shown(Style::Merge),
     ConflictMode::Shown(Style::Diff3),
     ConflictMode::Shown(Style::Zdiff3),
-    ConflictMode::Settled(Favor::Ours),
-    ConflictMode::Settled(Favor::Theirs),
-    ConflictMode::Settled(Favor::Union),
+    ConflictMode::Resolved(Favor::Ours),
+    ConflictMode::Resolved(Favor::Theirs),
+    ConflictMode::Resolved(Favor::Union),
 ];
 
 /// First version of git with the style `zdiff3`.
@@ -153,9 +153,9 @@ fn by_git(at: &Path, triple: &Triple, mode: ConflictMode) -> (usize, Vec<u8>) {
         ConflictMode::Shown(Style::Merge) => None,
         ConflictMode::Shown(Style::Diff3) => Some("--diff3"),
         ConflictMode::Shown(Style::Zdiff3) => Some("--zdiff3"),
-        ConflictMode::Settled(Favor::Ours) => Some("--ours"),
-        ConflictMode::Settled(Favor::Theirs) => Some("--theirs"),
-        ConflictMode::Settled(Favor::Union) => Some("--union"),
+        ConflictMode::Resolved(Favor::Ours) => Some("--ours"),
+        ConflictMode::Resolved(Favor::Theirs) => Some("--theirs"),
+        ConflictMode::Resolved(Favor::Union) => Some("--union"),
     });
     let output = git.args(["-L", "ours", "-L", "base", "-L", "theirs"]).args(names).output().unwrap();
     let code = output.status.code().unwrap();
@@ -222,7 +222,7 @@ fn difference(at: &Path, triple: &Triple, mode: ConflictMode) -> Option<String> 
     let is_clean = ours.is_clean();
     let (text, conflicts) = match mode {
         ConflictMode::Shown(style) => ours.render(style, &Labels::default()),
-        ConflictMode::Settled(favor) => (ours.favor(favor), 0),
+        ConflictMode::Resolved(favor) => (ours.favor(favor), 0),
     };
     let (git_conflicts, git_text) = match (mode, by_git(at, triple, mode)) {
         (ConflictMode::Shown(style), (shown, text))
@@ -233,7 +233,7 @@ fn difference(at: &Path, triple: &Triple, mode: ConflictMode) -> Option<String> 
         (_, by_git) => by_git,
     };
     let show = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
-    let told = || {
+    let describe = || {
         let [base, ours, theirs] = [&triple.base, &triple.ours, &triple.theirs].map(|text| show(text));
         format!(
             "{mode:?}\nbase\n{base}\nours\n{ours}\ntheirs\n{theirs}\nis {conflicts}\n{}\ngit {git_conflicts}\n{}",
@@ -242,7 +242,7 @@ fn difference(at: &Path, triple: &Triple, mode: ConflictMode) -> Option<String> 
         )
     };
     let is_other_verdict = matches!(mode, ConflictMode::Shown(_)) && is_clean != (git_conflicts == 0);
-    (conflicts.min(127) != git_conflicts || text != git_text || is_other_verdict).then(told)
+    (conflicts.min(127) != git_conflicts || text != git_text || is_other_verdict).then(describe)
 }
 
 /// Compares all triples in all modes, on a few threads.

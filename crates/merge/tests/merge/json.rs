@@ -21,14 +21,14 @@ fn two_fields_on_one_line_are_merged() {
     let merged = merged("a.json", Some(base), ours, theirs);
     assert_eq!(merged.strategy, Some("json"));
     let conflict = merged.conflict.unwrap();
-    let ConflictLocation::Value(value) = &conflict.places[0] else { panic!("{conflict:?}") };
+    let ConflictLocation::Value(value) = &conflict.locations[0] else { panic!("{conflict:?}") };
     assert_eq!(value.path, "count");
     assert_eq!(
         [&value.base, &value.ours, &value.theirs].map(|text| text.as_deref().unwrap()),
         ["1", "2", "3"]
     );
-    assert_eq!((conflict.strategy, conflict.places.len()), ("json", 1));
-    assert_eq!(merged.merged.content, ours.as_bytes(), "ours stays until somebody decides");
+    assert_eq!((conflict.strategy, conflict.locations.len()), ("json", 1));
+    assert_eq!(merged.merged.content, ours.as_bytes(), "ours is kept until the conflict is resolved");
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn deciding_rules_merge_everything_else() {
     let by = |on_conflict| {
         let rule = FileRule { on_conflict, ..FileRule::default() };
         let FileMerge { merged, conflict, .. } = merged_by(&rule, "a.json", Some(base), ours, theirs);
-        assert_eq!(conflict.unwrap().places.len(), 1);
+        assert_eq!(conflict.unwrap().locations.len(), 1);
         String::from_utf8(merged.content).unwrap()
     };
     assert_eq!(by(OnConflict::Ours), "{\n  \"a\": 2, \"b\": 2, \"c\": 3 // c\n}\n");

@@ -44,16 +44,16 @@ fn check(path: &str, base: &[u8], ours: &[u8], theirs: &[u8]) {
         merged_bytes(&FileRule { on_conflict, ..FileRule::default() }, path, Some(base), ours, theirs)
     };
     let result = by(OnConflict::Ours, ours, theirs);
-    let mirrored = by(OnConflict::Theirs, theirs, ours);
-    let told = || {
+    let swapped = by(OnConflict::Theirs, theirs, ours);
+    let describe = || {
         let [base, ours, theirs, merged, other] =
-            [base, ours, theirs, &result.merged.content, &mirrored.merged.content]
+            [base, ours, theirs, &result.merged.content, &swapped.merged.content]
                 .map(String::from_utf8_lossy);
         format!(
-            "{path}\n--- base\n{base}\n--- ours\n{ours}\n--- theirs\n{theirs}\n--- merged\n{merged}\n--- mirrored\n{other}"
+            "{path}\n--- base\n{base}\n--- ours\n{ours}\n--- theirs\n{theirs}\n--- merged\n{merged}\n--- swapped\n{other}"
         )
     };
-    assert_eq!(result.conflict.is_none(), mirrored.conflict.is_none(), "{}", told());
+    assert_eq!(result.conflict.is_none(), swapped.conflict.is_none(), "{}", describe());
     by(OnConflict::Theirs, ours, theirs);
 }
 

@@ -346,7 +346,7 @@ fn conflicts_are_limited_to_the_source_of_a_cell() {
     let merge = merged(PATH, Some(&base), &ours, &theirs);
     let conflict = merge.conflict.clone().unwrap();
     assert_eq!(conflicts(PATH, Some(&base), &ours, &theirs), ["cells[id=a].source"]);
-    assert_eq!((conflict.strategy, conflict.places.len()), ("notebook", 1));
+    assert_eq!((conflict.strategy, conflict.locations.len()), ("notebook", 1));
     let versions = Versions { base: Some(base.as_bytes()), ours: ours.as_bytes(), theirs: theirs.as_bytes() };
     let (strategies, rule) = (Strategies::default(), FileRule::default());
     let halves = conflict_sides(&strategies, &rule, &Input::new(PATH, versions)).unwrap().unwrap();
@@ -360,8 +360,8 @@ fn conflicts_are_limited_to_the_source_of_a_cell() {
     assert_eq!(differ.collect::<Vec<_>>(), [("    \"x = 2\\n\",", "    \"x = 3\\n\",")]);
     for (on_conflict, half) in [(OnConflict::Ours, &halves[0]), (OnConflict::Theirs, &halves[1])] {
         let rule = FileRule { on_conflict, ..FileRule::default() };
-        let settled = merged_by(&rule, PATH, Some(&base), &ours, &theirs);
-        assert_eq!(settled.merged.content, half.as_bytes());
+        let resolved = merged_by(&rule, PATH, Some(&base), &ours, &theirs);
+        assert_eq!(resolved.merged.content, half.as_bytes());
     }
 }
 
@@ -523,16 +523,16 @@ fn no_edit_is_lost_and_everything_git_merges_is_merged() {
         let git = git_merges(directory.path(), [&ours, &base, &theirs]);
         by_git += usize::from(git);
         let merge = merged(PATH, Some(&base), &ours, &theirs);
-        let mirrored = merged(PATH, Some(&base), &theirs, &ours);
-        assert_eq!(merge.conflict.is_none(), mirrored.conflict.is_none(), "{seed}");
+        let swapped = merged(PATH, Some(&base), &theirs, &ours);
+        assert_eq!(merge.conflict.is_none(), swapped.conflict.is_none(), "{seed}");
         if let Some(conflict) = merge.conflict {
             assert!(!git, "{seed}: git merges it: {conflict:?}\n{base}\n{ours}\n{theirs}");
             continue;
         }
         by_us += 1;
-        let [merged, mirrored] =
-            [merge, mirrored].map(|merge| String::from_utf8(merge.merged.content).unwrap());
-        assert_eq!(read(&merged), read(&mirrored), "{seed}");
+        let [merged, swapped] =
+            [merge, swapped].map(|merge| String::from_utf8(merge.merged.content).unwrap());
+        assert_eq!(read(&merged), read(&swapped), "{seed}");
         let [in_base, in_ours, in_theirs] = [&base, &ours, &theirs].map(|text| lines_of(text));
         let expected: BTreeSet<String> = in_ours
             .union(&in_theirs)

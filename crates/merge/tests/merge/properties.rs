@@ -360,9 +360,9 @@ fn describe(format: &Format, case: &Case, result: &str) -> String {
 fn expected(case: &Case) -> BTreeSet<usize> {
     let [base, ours, theirs] = [&case.base, &case.ours, &case.theirs].map(leaves);
     let both = ours.keys().chain(theirs.keys());
-    let stays =
+    let is_in_result =
         |leaf: &usize| !base.contains_key(leaf) || ours.contains_key(leaf) && theirs.contains_key(leaf);
-    both.copied().filter(stays).collect()
+    both.copied().filter(is_in_result).collect()
 }
 
 /// Returns the numbers in text order.
@@ -382,8 +382,9 @@ fn moved(case: &Case) -> BTreeSet<usize> {
     let is_moved = |side: &[usize], leaf: usize| {
         // Its order relative to another leaf changed.
         base.iter().any(|other| {
-            let places = (place(&base, leaf), place(&base, *other), place(side, leaf), place(side, *other));
-            matches!(places, (Some(was), Some(other_was), Some(is), Some(other_is))
+            let positions =
+                (place(&base, leaf), place(&base, *other), place(side, leaf), place(side, *other));
+            matches!(positions, (Some(was), Some(other_was), Some(is), Some(other_is))
                 if (was < other_was) != (is < other_is))
         })
     };
@@ -534,10 +535,10 @@ proptest! {
             let shown = String::from_utf8(shown).unwrap();
             for (at, on_conflict) in [OnConflict::Ours, OnConflict::Theirs].into_iter().enumerate() {
                 let rule = FileRule { on_conflict, ..FileRule::default() };
-                let settled = merged_by(&rule, format.path, Some(&base), &ours, &theirs).merged.content;
+                let resolved = merged_by(&rule, format.path, Some(&base), &ours, &theirs).merged.content;
                 let half = resolve_markers(&shown, at);
-                let settled = String::from_utf8(settled).unwrap();
-                prop_assert_eq!(half.trim_end(), settled.trim_end());
+                let resolved = String::from_utf8(resolved).unwrap();
+                prop_assert_eq!(half.trim_end(), resolved.trim_end());
                 prop_assert!((format.read)(&half).is_some(), "{}", describe(format, &case, &shown));
             }
         }
@@ -584,8 +585,8 @@ proptest! {
                 // A member that one side removed and the other moved, with a change: a merge of lines sees
                 // two equal removals, which is wrong.
                 let is_moved = |place: &ConflictLocation| matches!(place, ConflictLocation::Value(value) if value.ours.is_none() != value.theirs.is_none());
-                let places = conflict.iter().flat_map(|conflict| &conflict.places);
-                let is_merged = conflict.is_none() || places.clone().count() > 0 && places.clone().all(is_moved);
+                let locations = conflict.iter().flat_map(|conflict| &conflict.locations);
+                let is_merged = conflict.is_none() || locations.clone().count() > 0 && locations.clone().all(is_moved);
                 prop_assert!(is_merged, "{conflict:?}\n{}", describe(format, &case, &text));
             }
         }

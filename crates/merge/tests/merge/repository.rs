@@ -2,29 +2,31 @@
 //! change would need.
 //!
 //! `WORKSPACE_TEST_REPOSITORY` is the path of the repository; by default it is this one.
-//! `WORKSPACE_TEST_REPOSITORY_MOST` limits the number of merges.
+//! `WORKSPACE_TEST_REPOSITORY_MAX` is the maximum number of merges; 200 by default.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::process::Command;
+
+use workspace_test_support::skip;
 
 /// Commits of the base and both sides.
 pub(crate) type Commits = [String; 3];
 
 pub(crate) struct Repository {
     pub(crate) path: PathBuf,
-    most: usize,
+    max: usize,
 }
 
 impl Repository {
     pub(crate) fn find() -> Option<Self> {
         let named = std::env::var_os("WORKSPACE_TEST_REPOSITORY").map(PathBuf::from);
-        let most = std::env::var("WORKSPACE_TEST_REPOSITORY_MOST").ok().and_then(|most| most.parse().ok());
+        let max = std::env::var("WORKSPACE_TEST_REPOSITORY_MAX").ok().and_then(|max| max.parse().ok());
         let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let found = Self { path: named.clone().unwrap_or(own), most: most.unwrap_or(200) };
+        let found = Self { path: named.clone().unwrap_or(own), max: max.unwrap_or(200) };
         if found.git(&["rev-parse", "--verify", "HEAD"]).is_empty() {
             assert!(named.is_none(), "{} has no history", found.path.display());
-            eprintln!("this source has no history to merge");
+            skip("this source has no history to merge");
             return None;
         }
         Some(found)
@@ -47,7 +49,7 @@ impl Repository {
     fn merges(&self) -> Vec<Commits> {
         let mut found = Vec::new();
         for line in
-            self.git(&["rev-list", "--merges", "--parents", "-n", &self.most.to_string(), "HEAD"]).lines()
+            self.git(&["rev-list", "--merges", "--parents", "-n", &self.max.to_string(), "HEAD"]).lines()
         {
             let commits: Vec<&str> = line.split(' ').collect();
             let [_, ours, theirs] = commits.as_slice() else { continue };
@@ -73,7 +75,7 @@ impl Repository {
             found.extend(both.map(|path| (path.to_owned(), commits.clone())));
         }
         found.extend(self.reverted_files());
-        found.truncate(self.most);
+        found.truncate(self.max);
         found
     }
 
@@ -94,7 +96,7 @@ impl Repository {
         for line in log.lines().filter(|line| !line.is_empty()) {
             if let Some(ids) = line.strip_prefix(':') {
                 (commit, before) = ids.split_once(' ').unwrap_or((ids, ""));
-                if found.len() >= self.most {
+                if found.len() >= self.max {
                     break;
                 }
             } else if let Some(after) = next.insert(line, commit) {
@@ -105,18 +107,18 @@ impl Repository {
     }
 
     /// Returns merges of whole trees: merge commits, and reverts of some commits onto the head.
-    pub(crate) fn trees(&self, most: usize) -> Vec<Commits> {
+    pub(crate) fn trees(&self, max: usize) -> Vec<Commits> {
         let mut found = self.merges();
         let log = self.git(&["log", "--no-merges", "--format=%H %P", "HEAD"]);
         let commits: Vec<&str> = log.lines().collect();
         let head = commits.first().map_or("", |line| line.split(' ').next().unwrap_or_default());
-        let step = (commits.len() / most).max(1);
+        let step = (commits.len() / max).max(1);
         for line in commits.iter().skip(1).step_by(step) {
             if let Some((commit, before)) = line.split_once(' ') {
                 found.push([commit, head, before].map(str::to_owned));
             }
         }
-        found.truncate(most);
+        found.truncate(max);
         found
     }
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use workspace_merge::{
-    Author, Choice, Chosen, ConflictClass, Crdt, FileRule, HistorySource, OnConflict, PathRule, Policy,
-    RenameOptions, Side, TreeMerge, TreeOptions, merge_trees, tree_choices,
+    Author, Choice, ChoiceResult, ConflictClass, CrdtType, FileRule, HistorySource, OnConflict, PathRule,
+    Policy, RenameOptions, Side, TreeMerge, TreeOptions, merge_trees, tree_choices,
 };
 use workspace_state::{Attributes, Extent, NewSnapshot, Node, Tree};
 
@@ -60,7 +60,7 @@ fn conflicting_file_keeps_ours() {
     let merge = fixture.merge(&base, &ours, &theirs);
     assert_eq!(read_merge(&merge), ours);
     assert_eq!(classes(&merge), [(ConflictClass::Content, "a"), (ConflictClass::AddAdd, "n")]);
-    assert_eq!(merge.conflicts[0].file.as_ref().unwrap().places.len(), 1);
+    assert_eq!(merge.conflicts[0].file.as_ref().unwrap().locations.len(), 1);
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn rules_decide_and_critical_files_need_review() {
     let waiting: Vec<_> = merge.conflicts.iter().filter(|conflict| conflict.decided.is_none()).collect();
     assert_eq!(waiting.len(), 1);
     assert_eq!(waiting[0].class, ConflictClass::Critical);
-    assert!(!merge.is_settled());
+    assert!(!merge.is_resolved());
 }
 
 /// Returns options with a review of every change in `d`.
@@ -239,13 +239,13 @@ fn critical_file_survives_removal_of_its_directory() {
     let base = model(&[("d/f", "1\n"), ("d/e/f", "2\n"), ("z", "2\n")]);
     let ours = model(&[("d/f", "1\n"), ("d/e/f", "2\n"), ("z", "3\n")]);
     let file_instead = model(&[("d", "a file\n"), ("z", "2\n")]);
-    for (theirs, beside) in [(model(&[("z", "2\n")]), None), (file_instead, Some("d~theirs"))] {
+    for (theirs, theirs_path) in [(model(&[("z", "2\n")]), None), (file_instead, Some("d~theirs"))] {
         let [base, before, theirs] = [&base, &ours, &theirs].map(|model| fixture.tree(model));
         let merge = merge_trees(&base, &before, &theirs, &with_review(OnConflict::Review)).unwrap();
         let mut expected = ours.clone();
-        expected.extend(beside.map(|name| (name.to_owned(), Leaf::file("a file\n"))));
+        expected.extend(theirs_path.map(|name| (name.to_owned(), Leaf::file("a file\n"))));
         assert_eq!(read_merge(&merge), expected);
-        assert!(!merge.is_settled());
+        assert!(!merge.is_resolved());
         let merge = merge_trees(&base, &before, &theirs, &with_review(OnConflict::Ours)).unwrap();
         assert_eq!(read_merge(&merge), expected);
     }
@@ -270,10 +270,10 @@ fn critical_file_rename_needs_review() {
         let merge =
             merge_trees(&before, &head, &fixture.tree(theirs), &with_review(OnConflict::Review)).unwrap();
         assert_eq!(merge.tree.tree_id().unwrap(), head.id(), "both names stay as they are");
-        let told = classes(&merge);
+        let reported = classes(&merge);
         assert!(
-            told.len() == 2 && told.iter().all(|(class, _)| *class == ConflictClass::Critical),
-            "{told:?}"
+            reported.len() == 2 && reported.iter().all(|(class, _)| *class == ConflictClass::Critical),
+            "{reported:?}"
         );
         // The decision of a rule applies to both names.
         let merge =
@@ -442,7 +442,7 @@ fn conflicts_list_their_resolutions() {
         .iter()
         .map(|conflict| tree_choices(conflict, &base, &ours, &theirs, &options).unwrap())
         .collect();
-    let content = |text: &str| Chosen::Content(text.as_bytes().to_vec());
+    let content = |text: &str| ChoiceResult::Content(text.as_bytes().to_vec());
     let choice =
         |rules: &[OnConflict], result| Choice { on_conflict: rules.to_vec(), strategies: Vec::new(), result };
     assert_eq!(
@@ -455,8 +455,8 @@ fn conflicts_list_their_resolutions() {
     assert_eq!(
         choices[1],
         [
-            choice(&[Ours, Lww, Priority], Chosen::Version(Side::Ours)),
-            choice(&[Theirs], Chosen::Version(Side::Theirs)),
+            choice(&[Ours, Lww, Priority], ChoiceResult::Version(Side::Ours)),
+            choice(&[Theirs], ChoiceResult::Version(Side::Theirs)),
         ]
     );
     let as_log = Choice { strategies: vec!["log"], ..choice(&[], content("1\n2\n3\n")) };
@@ -474,7 +474,7 @@ fn files_over_the_size_limit_are_decided_by_rule() {
     let rule = FileRule { on_conflict: OnConflict::Theirs, ..FileRule::default() };
     let policy = Policy::new([PathRule { path: "*".to_owned(), rule }]).unwrap();
     let merge = fixture.merge_by(&TreeOptions { policy, ..small }, &base, &ours, &theirs);
-    assert!(merge.is_settled());
+    assert!(merge.is_resolved());
     assert_eq!(read_merge(&merge), theirs);
 }
 
@@ -484,7 +484,7 @@ type Kept = Arc<Mutex<Vec<(Vec<Extent>, Vec<u8>)>>>;
 /// Merges sides one after another from one base, and stores histories.
 fn one_after_another(fixture: &TestStore, base: &str, sides: &[&String]) -> Model {
     let name = "board.crdt.json";
-    let schema = BTreeMap::from([("votes".to_owned(), Crdt::Counter)]);
+    let schema = BTreeMap::from([("votes".to_owned(), CrdtType::Counter)]);
     let rule = FileRule { strategy: Some("crdt".to_owned()), schema, ..FileRule::default() };
     let policy = Policy::new([PathRule { path: name.to_owned(), rule }]).unwrap();
     let (base, kept) = (fixture.tree(&model(&[(name, base)])), Kept::default());
@@ -539,7 +539,7 @@ fn equal_log_entries_and_increments_add_up() {
             ("a.txt", log),
         ])
     };
-    let schema = BTreeMap::from([("votes".to_owned(), Crdt::Counter)]);
+    let schema = BTreeMap::from([("votes".to_owned(), CrdtType::Counter)]);
     let rule = PathRule { path: "*.crdt.json".to_owned(), rule: FileRule { schema, ..FileRule::default() } };
     let options = TreeOptions { policy: Policy::new([rule]).unwrap(), ..TreeOptions::default() };
     let (base, side) = (tree("1\n", 5), tree("1\n2\n", 6));

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{Fixture, Mounted};
+use crate::support::{Fixture, TestMount};
 
 fn tree_of(files: usize) -> (Fixture, workspace_state::Snapshot) {
     let fixture = Fixture::new();
@@ -36,7 +36,7 @@ fn read_everything(directory: &Path) {
 }
 
 /// Repeats `work` until the caches are warm: under memory pressure the kernel may drop entries.
-fn requests_when_warm(mount: &Mounted, work: impl Fn()) -> u64 {
+fn requests_when_warm(mount: &TestMount, work: impl Fn()) -> u64 {
     work();
     (0..5).map(|_| mount.requests_of(&work)).min().unwrap()
 }

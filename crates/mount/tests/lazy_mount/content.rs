@@ -12,7 +12,7 @@ use rustix::fs::SeekFrom as Sparse;
 use workspace_mount::MountOptions;
 use workspace_state::{Attributes, Timestamp, Xattrs};
 
-use crate::support::{Fixture, Mounted, names, output_of};
+use crate::support::{Fixture, TestMount, names, output_of};
 
 /// Returns bytes that do not repeat, so that a wrong offset is detected.
 fn bytes(len: usize, seed: u64) -> Vec<u8> {
@@ -311,7 +311,7 @@ fn attributes_are_escaped_for_an_overlay_above() {
         let with = Attributes { xattrs: xattrs.clone(), ..attributes(0o644, 0) };
         tree.put_file("f", &mut &b"x"[..], with).unwrap();
     });
-    let mount = Mounted::new(&fixture, &MountOptions { escape: true, ..MountOptions::default() });
+    let mount = TestMount::new(&fixture, &MountOptions { escape: true, ..MountOptions::default() });
     let path = mount.of(&snapshot).join("f");
     let mut buffer = vec![0; 1024];
     let listed = rustix::fs::listxattr(&path, &mut buffer[..]).unwrap();
@@ -331,7 +331,7 @@ fn files_have_the_configured_owner() {
     let fixture = Fixture::new();
     let snapshot = fixture.commit(|tree| tree.write("d/f", "x").unwrap());
     let mount =
-        Mounted::new(&fixture, &MountOptions { owner: Some((1234, 1235)), ..MountOptions::default() });
+        TestMount::new(&fixture, &MountOptions { owner: Some((1234, 1235)), ..MountOptions::default() });
     for path in [fixture.mountpoint(), mount.of(&snapshot), mount.of(&snapshot).join("d/f")] {
         let found = fs::metadata(&path).unwrap();
         assert_eq!((found.uid(), found.gid()), (1234, 1235), "{}", path.display());

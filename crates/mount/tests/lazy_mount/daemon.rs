@@ -7,9 +7,10 @@ use std::process::Command;
 use rustix::process::{Pid, Signal, kill_process};
 use workspace_mount::{MountError, MountOptions, MountState, mount_state, spawn_daemon, unmount};
 use workspace_state::{Snapshot, StoreError};
+use workspace_test_support::wait_until;
 
 use crate::roles;
-use crate::support::{Fixture, eventually, output_of};
+use crate::support::{Fixture, output_of};
 
 /// A lazy mount served by a daemon, killed and cleaned up on drop.
 struct Daemon<'a>(&'a Fixture);
@@ -45,7 +46,7 @@ impl Daemon<'_> {
         kill_process(self.process(), Signal::KILL).unwrap();
         // A dying process closes the connection to the kernel last.
         let is_dead = || matches!(mount_state(&self.0.mountpoint()), Ok(MountState::Dead { .. }));
-        eventually("the view is dead", is_dead);
+        wait_until("the mount is dead", is_dead);
     }
 
     fn read(&self, snapshot: &Snapshot, path: &str) -> std::io::Result<String> {
@@ -94,12 +95,12 @@ fn the_mount_outlives_the_process_that_started_it() {
     assert_eq!(daemon.read(&later, "f").unwrap(), "made later");
     assert_eq!(fixture.store.pins().unwrap().len(), 2);
     unmount(&fixture.mountpoint()).unwrap();
-    eventually("the server ends", || daemon.processes().is_empty());
+    wait_until("the server ends", || daemon.processes().is_empty());
     assert!(fixture.store.pins().unwrap().is_empty());
 }
 
 #[test]
-fn the_process_is_not_a_child_of_who_started_it() {
+fn the_daemon_is_not_a_child_of_its_starter() {
     let fixture = Fixture::new();
     let daemon = Daemon::start(&fixture);
     let (parent, ..) = relations(daemon.process());
@@ -115,7 +116,7 @@ fn a_dead_mount_is_detected_cleaned_up_and_replaced() {
     daemon.kill();
     let dead = fixture.mountpoint().join("never asked before");
     let not_connected = Some(rustix::io::Errno::NOTCONN.raw_os_error());
-    eventually("nobody answers", || fs::metadata(&dead).unwrap_err().raw_os_error() == not_connected);
+    wait_until("nobody answers", || fs::metadata(&dead).unwrap_err().raw_os_error() == not_connected);
     assert!(matches!(mount_state(&fixture.mountpoint()).unwrap(), MountState::Dead { .. }));
 
     drop(daemon);
@@ -143,7 +144,7 @@ fn sigterm_unmounts() {
     let daemon = Daemon::start(&fixture);
     assert_eq!(daemon.read(&snapshot, "f").unwrap(), "x");
     kill_process(daemon.process(), Signal::TERM).unwrap();
-    eventually("the server ends", || daemon.processes().is_empty());
+    wait_until("the server ends", || daemon.processes().is_empty());
     assert_eq!(mount_state(&fixture.mountpoint()).unwrap(), MountState::NotMounted);
     assert!(fixture.store.pins().unwrap().is_empty());
 }
@@ -156,7 +157,7 @@ fn errors_are_reported_to_the_starter() {
     let error = spawn(roles::daemon(), &fixture.directory.path().join("nowhere")).unwrap_err();
     assert!(matches!(error, MountError::Store(StoreError::NotAStore { .. })), "{error}");
     let error = spawn(Command::new("false"), fixture.store.path()).unwrap_err();
-    assert!(error.to_string().contains("ended before it was mounted"), "{error}");
+    assert!(error.to_string().contains("ended before it had mounted"), "{error}");
     assert_eq!(mount_state(&fixture.mountpoint()).unwrap(), MountState::NotMounted);
 
     let _daemon = Daemon::start(&fixture);

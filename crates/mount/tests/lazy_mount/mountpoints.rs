@@ -61,7 +61,7 @@ fn an_unsuitable_mountpoint_is_refused() {
 #[test]
 fn a_live_mount_is_not_mounted_over() {
     let fixture = Fixture::new();
-    let _view = fixture.mount();
+    let _mount = fixture.mount();
     let store = fixture.store.path().to_owned();
     assert_eq!(mount_state(&fixture.mountpoint()).unwrap(), MountState::Alive { store: store.clone() });
     match LazyMount::mount(&store, fixture.mountpoint(), &MountOptions::default()).map(drop) {

@@ -14,19 +14,19 @@ const MOUNTPOINT: &str = "WORKSPACE_MOUNT_TEST_MOUNTPOINT";
 const FILE: &str = "WORKSPACE_MOUNT_TEST_FILE";
 
 /// Arguments that make this program run only [`play`].
-pub(crate) const WORDS: [&str; 3] = ["roles::play", "--exact", "--nocapture"];
+pub(crate) const ARGUMENTS: [&str; 3] = ["roles::play", "--exact", "--nocapture"];
 
 /// Returns a command that runs this program as the daemon; [`spawn_daemon`] adds the rest.
 pub(crate) fn daemon() -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(WORDS).env(ROLE, "daemon");
+    command.args(ARGUMENTS).env(ROLE, "daemon");
     command
 }
 
 /// Returns a command that runs this program to start a daemon and exit.
 pub(crate) fn starter(store: &Path, mountpoint: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(WORDS).env(ROLE, "starter").env(STORE, store).env(MOUNTPOINT, mountpoint);
+    command.args(ARGUMENTS).env(ROLE, "starter").env(STORE, store).env(MOUNTPOINT, mountpoint);
     command
 }
 

@@ -5,8 +5,9 @@ use std::os::unix::fs::MetadataExt;
 
 use workspace_mount::unmount;
 use workspace_state::{Durability, Expect, GcOptions, Quiet, SnapshotId};
+use workspace_test_support::wait_until;
 
-use crate::support::{Fixture, eventually, names, requires_root};
+use crate::support::{Fixture, names, requires_root};
 
 #[test]
 fn a_snapshot_made_after_the_mount_appears_when_used() {
@@ -41,7 +42,7 @@ fn the_root_lists_the_current_snapshots() {
 fn listing_the_root_pins_nothing() {
     let fixture = Fixture::new();
     fixture.commit(|tree| tree.write("f", "x").unwrap());
-    let _view = fixture.mount();
+    let _mount = fixture.mount();
     assert_eq!(names(&fixture.mountpoint()).len(), 1);
     assert!(fixture.store.pins().unwrap().is_empty());
 }
@@ -80,7 +81,7 @@ fn snapshots_in_use_are_pinned_until_unmounted() {
     assert_eq!(fs::read_to_string(mount.of(&used).join("f")).unwrap(), "used");
     let pins = fixture.store.pins().unwrap();
     assert_eq!(pins.iter().map(|pin| pin.snapshot).collect::<Vec<_>>(), [used.id]);
-    assert!(pins[0].of_process && pins[0].owner.contains("view"), "{:?}", pins[0]);
+    assert!(pins[0].of_process && pins[0].owner.contains("lazy mount"), "{:?}", pins[0]);
 
     fixture.store.remove_snapshots(&[used.id, unused.id]).unwrap();
     assert!(!mount.of(&unused).exists());
@@ -140,7 +141,7 @@ fn forgotten_snapshots_are_unpinned() {
     if !requires_root() {
         return;
     }
-    eventually("the pin ends", || {
+    wait_until("the pin ends", || {
         fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
         fixture.store.pins().unwrap().is_empty()
     });
@@ -150,7 +151,7 @@ fn forgotten_snapshots_are_unpinned() {
 #[test]
 fn statistics_of_the_filesystem_are_plausible() {
     let fixture = Fixture::new();
-    let _view = fixture.mount();
+    let _mount = fixture.mount();
     let statistics = rustix::fs::statvfs(fixture.mountpoint()).unwrap();
     assert!(statistics.f_blocks > 0 && statistics.f_bavail == 0 && statistics.f_namemax == 255);
     assert!(statistics.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY));

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use workspace_mount::{LazyMount, MountError, MountOptions, Requests, detach};
 use workspace_state::{NewSnapshot, Snapshot, Store, VirtualTree};
+use workspace_test_support::requires;
 
 /// A store and an empty directory to mount it on, both removed on drop.
 pub(crate) struct Fixture {
@@ -20,12 +20,12 @@ impl Fixture {
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open_or_create(directory.path().join("store")).unwrap();
-        fs::create_dir(directory.path().join("view")).unwrap();
+        fs::create_dir(directory.path().join("mount")).unwrap();
         Self { directory, store }
     }
 
     pub(crate) fn mountpoint(&self) -> PathBuf {
-        self.directory.path().join("view")
+        self.directory.path().join("mount")
     }
 
     /// Commits a tree.
@@ -36,19 +36,19 @@ impl Fixture {
     }
 
     /// Mounts the store, served by a thread of this process.
-    pub(crate) fn mount(&self) -> Mounted {
-        Mounted::new(self, &MountOptions::default())
+    pub(crate) fn mount(&self) -> TestMount {
+        TestMount::new(self, &MountOptions::default())
     }
 }
 
 /// A lazy mount that is unmounted on drop.
-pub(crate) struct Mounted {
+pub(crate) struct TestMount {
     mountpoint: PathBuf,
     pub(crate) requests: Requests,
     thread: Option<JoinHandle<Result<(), MountError>>>,
 }
 
-impl Mounted {
+impl TestMount {
     pub(crate) fn new(fixture: &Fixture, options: &MountOptions) -> Self {
         let mount = LazyMount::mount(fixture.store.path(), fixture.mountpoint(), options)
             .unwrap_or_else(|error| panic!("these tests need FUSE: {error} ({:?})", error.hint()));
@@ -75,7 +75,7 @@ impl Mounted {
     }
 }
 
-impl Drop for Mounted {
+impl Drop for TestMount {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
             drop(detach(&self.mountpoint));
@@ -92,15 +92,6 @@ pub(crate) fn output_of(command: &mut Command) -> String {
     text
 }
 
-/// Waits for an effect of another process.
-pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}: not within 20 seconds");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// Returns the names in a directory, sorted.
 pub(crate) fn names(directory: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(directory)
@@ -113,13 +104,5 @@ pub(crate) fn names(directory: &Path) -> Vec<String> {
 
 /// Returns true if a test that needs root can run. Fails if all tests are required.
 pub(crate) fn requires_root() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    assert!(
-        root || std::env::var_os("CI").is_none_or(|ci| ci != "true"),
-        "this test needs root, and CI=true"
-    );
-    if !root {
-        eprintln!("skipped: this test makes mount namespaces, for which it must run as root");
-    }
-    root
+    requires(rustix::process::geteuid().is_root(), "root, because it makes mount namespaces")
 }

@@ -11,7 +11,7 @@ use std::process::Command;
 use workspace_mount::{MountState, mount_state};
 use workspace_state::Snapshot;
 
-use crate::roles::{self, WORDS};
+use crate::roles::{self, ARGUMENTS};
 use crate::support::{Fixture, output_of, requires_root};
 
 const NOBODY: u32 = 65534;
@@ -54,7 +54,7 @@ impl Nobody {
     /// Runs `setup` as root in a new mount namespace, then reads the mount through `wrapper`.
     fn look(&self, role: &str, setup: &str, wrapper: &str) -> String {
         let script =
-            format!("set -e; {setup}; exec {wrapper} {} {}", self.program.display(), WORDS.join(" "));
+            format!("set -e; {setup}; exec {wrapper} {} {}", self.program.display(), ARGUMENTS.join(" "));
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", &script]);
         let file = format!("{}/d/f", self.snapshot.id);
@@ -98,7 +98,7 @@ fn a_missing_helper_and_privilege_are_reported() {
     for role in ["look", "look-by-daemon"] {
         let said = nobody.look(role, &format!("{OPEN_DEVICE}; {NO_HELPER}"), AS_NOBODY);
         assert!(
-            said.starts_with("error: no privilege to mount, and there is no fusermount3"),
+            said.starts_with("error: no permission to mount, and fusermount3 is not installed"),
             "{role}: {said}"
         );
         assert!(said.contains("package fuse3") && said.contains("user namespace"), "{role}: {said}");
@@ -119,7 +119,7 @@ fn denied_access_to_the_device_gives_a_hint() {
 fn a_missing_device_is_reported() {
     let Some(nobody) = Nobody::new() else { return };
     let said = nobody.look("look", NO_DEVICE, AS_NOBODY);
-    assert!(said.starts_with("error: there is no /dev/fuse"), "{said}");
+    assert!(said.starts_with("error: /dev/fuse does not exist"), "{said}");
     assert!(said.contains("modprobe fuse") && said.contains("--device /dev/fuse"), "{said}");
 }
 
@@ -150,7 +150,7 @@ fn other_users_have_access_only_with_allow_other() {
     };
     for allow_other in [false, true] {
         let options = workspace_mount::MountOptions { allow_other, ..Default::default() };
-        let mount = crate::support::Mounted::new(&nobody.fixture, &options);
+        let mount = crate::support::TestMount::new(&nobody.fixture, &options);
         assert_eq!(sees(&mount.of(&nobody.snapshot)), allow_other);
         assert!(matches!(mount_state(&nobody.fixture.mountpoint()).unwrap(), MountState::Alive { .. }));
     }

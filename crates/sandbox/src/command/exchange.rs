@@ -13,11 +13,12 @@ use crate::command::running::{CommandReservation, End, Progress, RunningCommand}
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
 
-/// Time between two checks whether a sandbox is still frozen, when the time of a command is over.
+/// Interval at which the server checks whether a sandbox is still frozen after the timeout of a command.
 const FREEZE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 impl SandboxHandle {
-    /// Tells the agent to start a command. It is known before the agent can answer, and takes the slot that was reserved.
+    /// Sends the request to start a command. The command is added before the agent can respond, in the slot
+    /// that was reserved.
     pub(crate) async fn start_command(
         &self,
         id: &str,
@@ -34,9 +35,9 @@ impl SandboxHandle {
         Ok(command)
     }
 
-    /// Waits until a command makes progress. Returns false if there will be none, because the service was closed. Fails if
-    /// the agent was given up, or should have reported the end of the command long ago.
-    pub(crate) async fn changed(
+    /// Waits until a command makes progress. Returns false if there will be none, because the service was
+    /// closed. Fails if the agent was given up, or should have reported the end of the command long ago.
+    pub(crate) async fn wait_for_progress(
         &self,
         command: &RunningCommand,
         progress: &mut watch::Receiver<Progress>,
@@ -44,16 +45,17 @@ impl SandboxHandle {
         tokio::select! {
             biased;
             changed = progress.changed() => Ok(changed.is_ok()),
-            error = self.guest.lost() => Err(error),
-            () = self.overdue(command) => {
-                let reason = format!("it did not tell how command `{}` ended, whose time is over", command.id);
-                Err(self.guest.unanswered(&reason))
+            error = self.guest.wait_for_loss() => Err(error),
+            () = self.wait_until_overdue(command) => {
+                let reason = format!("it did not report the exit of timed-out command `{}`", command.id);
+                Err(self.guest.lost_error(&reason))
             }
         }
     }
 
-    /// Waits until the agent should have reported the end of a command. Time in which it may be frozen does not count.
-    async fn overdue(&self, command: &RunningCommand) {
+    /// Waits until the agent should have reported the end of a command. Time in which it may be frozen does
+    /// not count.
+    async fn wait_until_overdue(&self, command: &RunningCommand) {
         let Some(deadline) = command.report_deadline() else { return std::future::pending().await };
         tokio::time::sleep_until(deadline).await;
         while self.guest.may_be_frozen() {
@@ -61,8 +63,9 @@ impl SandboxHandle {
         }
     }
 
-    /// Notes that somebody has read the output of a command up to this offset, and tells the agent if it waits for that.
-    pub(crate) async fn output_read(&self, command: &RunningCommand, offset: u64) {
+    /// Records that a reader has read the output of a command up to this offset, and tells the agent if the
+    /// command waits for readers.
+    pub(crate) async fn report_read_offset(&self, command: &RunningCommand, offset: u64) {
         if command.advance_read_offset(offset) {
             self.send_read_offset(command).await;
         }
@@ -73,13 +76,13 @@ impl SandboxHandle {
         let taken = command.read_offset();
         if taken > 0 {
             let request = OutputTaken { command_id: command.id.clone(), taken };
-            // An agent that is away is told when it is back.
+            // A disconnected agent gets it when it reconnects.
             drop(self.guest.send(ServerPayload::OutputTaken(request)).await);
         }
     }
 
-    /// Writes to the input of a command, piece by piece, each in a request that `request` makes. Waits up to `timeout` for
-    /// each piece while the command reads slower.
+    /// Writes to the input of a command, piece by piece, each in a request that `request` makes. Waits up to
+    /// `timeout` for each piece while the command reads slower.
     pub(crate) async fn write_input(
         &self,
         id: &str,
@@ -97,7 +100,7 @@ impl SandboxHandle {
             }
             let delivered = self.deliver(&command, piece, timeout, &request).await;
             delivered.map_err(|error| match error {
-                // Earlier pieces came.
+                // Earlier pieces arrived.
                 SandboxError::AgentAway { .. } if n > 0 => SandboxError::InputLost { id: id.to_owned() },
                 other => other,
             })?;
@@ -105,7 +108,8 @@ impl SandboxHandle {
         Ok(())
     }
 
-    /// Sends a piece of input until the agent confirms it. Only what was lost with a stream is sent again on the next.
+    /// Sends a piece of input until the agent confirms it. Bytes that were lost with a stream are sent again
+    /// on the next one.
     async fn deliver(
         &self,
         command: &RunningCommand,
@@ -116,23 +120,25 @@ impl SandboxHandle {
         let lost = || SandboxError::InputLost { id: command.id.clone() };
         let mut left = piece;
         loop {
-            let missing = || if left.len() == piece.len() { self.guest.away() } else { lost() };
-            let stream = self.guest.stream().map_err(|_| missing())?;
-            // Input that is sent before the agent said on this stream how much came would count as lost, and be sent again.
+            let error = || if left.len() == piece.len() { self.guest.away_error() } else { lost() };
+            let stream = self.guest.stream().map_err(|_| error())?;
+            // Input that is sent before the agent has reported on this stream how much it received would
+            // count as lost, and be sent again.
             let is_first = command.started_on() == stream.id;
-            if stream.confirms_input && !is_first && !command.input.reported_on(stream.id, timeout).await {
-                return Err(missing());
+            if stream.confirms_input && !is_first && !command.input.wait_for_report(stream.id, timeout).await
+            {
+                return Err(error());
             }
-            let awaited = command.input.awaited();
-            // If the stream is lost, the agent says when it is back whether the piece came.
+            let position = command.input.position();
+            // If the stream was closed, the agent reports on the next one whether the piece arrived.
             let sent = self.guest.send_on(&stream, request(left.to_vec())).await;
             if !stream.confirms_input {
                 return sent;
             }
-            match command.input.arrived(&awaited, timeout).await {
+            match command.input.wait_for_arrival(&position, timeout).await {
                 Some(Arrival::All) => return Ok(()),
                 Some(Arrival::Closed) => return Err(SandboxError::InputClosed { id: command.id.clone() }),
-                Some(Arrival::Lost(missing)) => left = &left[left.len().saturating_sub(missing)..],
+                Some(Arrival::Lost(bytes)) => left = &left[left.len().saturating_sub(bytes)..],
                 None => return Err(lost()),
             }
         }
@@ -148,17 +154,17 @@ impl SandboxHandle {
         let Some(command) = self.commands.get(id) else { return self.guest.send(request).await };
         let _guard = command.input.lock(timeout).await.map_err(|reason| no_input(id, reason, 0))?;
         loop {
-            let awaited = command.input.awaited();
+            let position = command.input.position();
             let stream = self.guest.stream()?;
             let sent = self.guest.send_on(&stream, request.clone()).await;
             if !stream.confirms_input {
                 command.input.close();
                 return sent;
             }
-            match command.input.closed(&awaited, timeout).await {
+            match command.input.wait_for_close(&position, timeout).await {
                 Some(true) => return Ok(()),
                 Some(false) => {}
-                None => return Err(self.guest.away()),
+                None => return Err(self.guest.away_error()),
             }
         }
     }
@@ -189,11 +195,11 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(1)).await;
             handle.guest.set_lost("away");
         };
-        let (changed, ()) = tokio::join!(handle.changed(&command, &mut progress), give_up);
+        let (changed, ()) = tokio::join!(handle.wait_for_progress(&command, &mut progress), give_up);
         assert!(matches!(changed, Err(SandboxError::AgentLost { reason, .. }) if reason == "away"));
         // Progress that was reported before comes first.
         command.advance(1, None);
-        assert!(handle.changed(&command, &mut progress).await.unwrap());
+        assert!(handle.wait_for_progress(&command, &mut progress).await.unwrap());
     }
 
     #[tokio::test(start_paused = true)]
@@ -202,11 +208,12 @@ mod tests {
         command.set_report_timeout(Duration::from_secs(2));
         let mut progress = command.subscribe();
         let frozen = handle.guest.expect_freeze();
-        let waiting = tokio::time::timeout(Duration::from_secs(100), handle.changed(&command, &mut progress));
+        let waiting =
+            tokio::time::timeout(Duration::from_secs(100), handle.wait_for_progress(&command, &mut progress));
         assert!(waiting.await.is_err(), "it is waited for while it may be frozen");
         drop(frozen);
         handle.guest.forget_freezes();
-        let changed = handle.changed(&command, &mut progress).await;
+        let changed = handle.wait_for_progress(&command, &mut progress).await;
         assert!(matches!(changed, Err(SandboxError::AgentLost { .. })), "{changed:?}");
     }
 }

@@ -10,21 +10,21 @@ use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard, watch};
 use tokio::time::timeout;
 
-/// Bytes that may wait for a command to read them.
+/// Maximum number of bytes that wait for a command to read them.
 const WINDOW: u64 = 1 << 20;
-/// Bytes that are sent at once.
+/// Maximum number of bytes in one message.
 pub(crate) const PIECE: usize = 256 << 10;
 
 /// The input of one command.
 #[derive(Debug, Default)]
 pub(crate) struct Input {
-    counted: watch::Sender<Counted>,
+    counters: watch::Sender<InputCounters>,
     /// Held while one client writes, so that input of several is not interleaved.
     write_lock: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct Counted {
+struct InputCounters {
     sent: u64,
     received: u64,
     taken: u64,
@@ -33,44 +33,45 @@ struct Counted {
     stream: u64,
 }
 
-/// Input that is awaited: all that was sent so far, on this stream.
+/// End of the input that was sent so far, and the stream on which the agent last reported.
 #[derive(Debug)]
-pub(crate) struct Awaited {
+pub(crate) struct InputPosition {
     sent: u64,
     stream: u64,
 }
 
-/// Outcome of sent input.
+/// Result of sending input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// The agent received it.
     All,
-    /// The command takes no more input.
+    /// The command does not accept more input.
     Closed,
-    /// The agent reconnected, and so many bytes were lost.
+    /// The agent reconnected, and this number of bytes was lost.
     Lost(usize),
 }
 
-/// Reason why no input is sent.
+/// Reason why no input can be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoInput {
-    /// The command takes no input, or no more.
+    /// The command does not accept input, or its input is closed.
     Closed,
-    /// It has not read former input.
+    /// The command has not read earlier input.
     Full,
 }
 
 impl Input {
-    /// Waits until the window has room for `size` bytes, and takes it.
+    /// Waits until the window has space for `size` bytes, and takes it. Fails with [`NoInput::Full`] after
+    /// the timeout.
     pub(crate) async fn reserve(&self, size: u64, limit: Duration) -> Result<(), NoInput> {
-        let mut counted = self.counted.subscribe();
+        let mut counters = self.counters.subscribe();
         let waiting = async {
             loop {
-                counted.borrow_and_update();
+                counters.borrow_and_update();
                 if let Some(done) = self.try_reserve(size) {
                     return done;
                 }
-                if counted.changed().await.is_err() {
+                if counters.changed().await.is_err() {
                     return Err(NoInput::Closed);
                 }
             }
@@ -80,12 +81,12 @@ impl Input {
 
     pub(crate) fn try_reserve(&self, size: u64) -> Option<Result<(), NoInput>> {
         let mut done = None;
-        self.counted.send_if_modified(|counted| {
-            if counted.closed {
+        self.counters.send_if_modified(|counters| {
+            if counters.closed {
                 done = Some(Err(NoInput::Closed));
-            } else if counted.sent.saturating_sub(counted.taken) + size <= WINDOW {
-                // An agent may have confirmed more than can be counted.
-                counted.sent = counted.sent.saturating_add(size);
+            } else if counters.sent.saturating_sub(counters.taken) + size <= WINDOW {
+                // Saturates, because the agent may report any number.
+                counters.sent = counters.sent.saturating_add(size);
                 done = Some(Ok(()));
             }
             false
@@ -97,10 +98,10 @@ impl Input {
     pub(crate) async fn lock(&self, limit: Duration) -> Result<MutexGuard<'_, ()>, NoInput> {
         let mut guard = pin!(self.write_lock.lock());
         loop {
-            let taken = self.counted.borrow().taken;
+            let taken = self.counters.borrow().taken;
             match timeout(limit, guard.as_mut()).await {
                 Ok(guard) => return Ok(guard),
-                Err(_) if self.counted.borrow().taken == taken => return Err(NoInput::Full),
+                Err(_) if self.counters.borrow().taken == taken => return Err(NoInput::Full),
                 Err(_) => {}
             }
         }
@@ -108,31 +109,36 @@ impl Input {
 
     /// Waits until the agent has reported on this stream, or a later one, how much it received before.
     /// Returns false after the timeout.
-    pub(crate) async fn reported_on(&self, stream: u64, limit: Duration) -> bool {
-        let mut counted = self.counted.subscribe();
-        let reported = timeout(limit, counted.wait_for(|counted| counted.stream >= stream));
+    pub(crate) async fn wait_for_report(&self, stream: u64, limit: Duration) -> bool {
+        let mut counters = self.counters.subscribe();
+        let reported = timeout(limit, counters.wait_for(|counters| counters.stream >= stream));
         matches!(reported.await, Ok(Ok(_)))
     }
 
-    pub(crate) fn awaited(&self) -> Awaited {
-        let counted = self.counted.borrow();
-        Awaited { sent: counted.sent, stream: counted.stream }
+    pub(crate) fn position(&self) -> InputPosition {
+        let counters = self.counters.borrow();
+        InputPosition { sent: counters.sent, stream: counters.stream }
     }
 
-    /// Waits for the outcome of the awaited input. `None` after the timeout.
-    pub(crate) async fn arrived(&self, awaited: &Awaited, limit: Duration) -> Option<Arrival> {
-        let mut counted = self.counted.subscribe();
-        let known = |counted: &Counted| {
-            counted.received >= awaited.sent || counted.closed || counted.stream != awaited.stream
+    /// Waits until the agent has received the input up to a position, or it is lost. `None` after the
+    /// timeout.
+    pub(crate) async fn wait_for_arrival(
+        &self,
+        position: &InputPosition,
+        limit: Duration,
+    ) -> Option<Arrival> {
+        let mut counters = self.counters.subscribe();
+        let known = |counters: &InputCounters| {
+            counters.received >= position.sent || counters.closed || counters.stream != position.stream
         };
-        timeout(limit, counted.wait_for(known)).await.ok()?.ok()?;
+        timeout(limit, counters.wait_for(known)).await.ok()?.ok()?;
         let mut arrival = Arrival::All;
-        self.counted.send_if_modified(|counted| {
-            let missing = awaited.sent.saturating_sub(counted.received);
-            if missing > 0 && counted.closed {
+        self.counters.send_if_modified(|counters| {
+            let missing = position.sent.saturating_sub(counters.received);
+            if missing > 0 && counters.closed {
                 arrival = Arrival::Closed;
             } else if missing > 0 {
-                counted.sent = awaited.sent;
+                counters.sent = position.sent;
                 arrival = Arrival::Lost(usize::try_from(missing).unwrap_or(usize::MAX));
             }
             false
@@ -142,34 +148,33 @@ impl Input {
 
     /// Waits until the input is closed. Returns false if the agent reconnected and it is not, `None` after
     /// the timeout.
-    pub(crate) async fn closed(&self, awaited: &Awaited, limit: Duration) -> Option<bool> {
-        let mut counted = self.counted.subscribe();
-        let known = |counted: &Counted| counted.closed || counted.stream != awaited.stream;
-        let found = timeout(limit, counted.wait_for(known)).await.ok()?.ok()?;
+    pub(crate) async fn wait_for_close(&self, position: &InputPosition, limit: Duration) -> Option<bool> {
+        let mut counters = self.counters.subscribe();
+        let known = |counters: &InputCounters| counters.closed || counters.stream != position.stream;
+        let found = timeout(limit, counters.wait_for(known)).await.ok()?.ok()?;
         Some(found.closed)
     }
 
-    /// Closes the input.
     pub(crate) fn close(&self) {
-        self.counted.send_modify(|counted| counted.closed = true);
+        self.counters.send_modify(|counters| counters.closed = true);
     }
 
     /// Records a report of the agent.
     pub(crate) fn report(&self, received: u64, taken: u64, closed: bool) {
-        self.counted.send_if_modified(|counted| {
-            let news = received > counted.received || taken > counted.taken || (closed && !counted.closed);
-            counted.received = counted.received.max(received);
-            counted.taken = counted.taken.max(taken);
-            counted.closed |= closed;
+        self.counters.send_if_modified(|counters| {
+            let news = received > counters.received || taken > counters.taken || (closed && !counters.closed);
+            counters.received = counters.received.max(received);
+            counters.taken = counters.taken.max(taken);
+            counters.closed |= closed;
             news
         });
     }
 
     /// Records the report of an agent that reconnected: input that it did not receive is lost.
     pub(crate) fn reconnected(&self, received: u64, stream: u64) {
-        self.counted.send_modify(|counted| {
-            (counted.sent, counted.received) = (received, received);
-            counted.stream = stream;
+        self.counters.send_modify(|counters| {
+            (counters.sent, counters.received) = (received, received);
+            counters.stream = stream;
         });
     }
 }
@@ -198,23 +203,23 @@ mod tests {
     async fn input_lost_with_a_stream_is_reported() {
         let input = Input::default();
         input.reserve(10, SHORT).await.unwrap();
-        let awaited = input.awaited();
-        assert_eq!(input.arrived(&awaited, SHORT).await, None, "there is no report");
+        let position = input.position();
+        assert_eq!(input.wait_for_arrival(&position, SHORT).await, None, "there is no report");
         input.report(4, 0, false);
-        assert_eq!(input.arrived(&awaited, SHORT).await, None, "not all of it came");
-        assert!(!input.reported_on(2, SHORT).await, "there is no report on that stream yet");
+        assert_eq!(input.wait_for_arrival(&position, SHORT).await, None, "not all of it came");
+        assert!(!input.wait_for_report(2, SHORT).await, "there is no report on that stream yet");
         input.reconnected(6, 2);
-        assert!(input.reported_on(2, SHORT).await);
-        assert_eq!(input.arrived(&awaited, SHORT).await, Some(Arrival::Lost(4)));
-        let awaited = input.awaited();
+        assert!(input.wait_for_report(2, SHORT).await);
+        assert_eq!(input.wait_for_arrival(&position, SHORT).await, Some(Arrival::Lost(4)));
+        let position = input.position();
         input.report(10, 0, false);
-        assert_eq!(input.arrived(&awaited, SHORT).await, Some(Arrival::All));
+        assert_eq!(input.wait_for_arrival(&position, SHORT).await, Some(Arrival::All));
         input.reserve(1, SHORT).await.unwrap();
-        let awaited = input.awaited();
-        assert_eq!(input.closed(&awaited, SHORT).await, None);
+        let position = input.position();
+        assert_eq!(input.wait_for_close(&position, SHORT).await, None);
         input.report(10, 0, true);
-        assert_eq!(input.arrived(&awaited, SHORT).await, Some(Arrival::Closed));
-        assert_eq!(input.closed(&awaited, SHORT).await, Some(true));
+        assert_eq!(input.wait_for_arrival(&position, SHORT).await, Some(Arrival::Closed));
+        assert_eq!(input.wait_for_close(&position, SHORT).await, Some(true));
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! Size of the output that is kept of a sandbox's commands.
+//! Size of the retained output of a sandbox's commands.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use workspace_agent_protocol::output;
 use crate::leaf_mutex::LeafMutex;
 use crate::sandbox_dir::SandboxDir;
 
-/// Size of the output that is kept of a sandbox's commands: bytes at the last measurement, plus at most the
+/// Size of the retained output of a sandbox's commands: bytes at the last measurement, plus at most the
 /// bytes that were printed since.
 #[derive(Debug, Default)]
 pub(crate) struct KeptOutput {
@@ -36,7 +36,7 @@ impl KeptOutput {
         is_news && found.saturating_add(printed) > limit
     }
 
-    /// Bytes at the last measurement.
+    /// Returns the bytes at the last measurement.
     pub(crate) fn found(&self) -> u64 {
         self.found.load(Ordering::Relaxed)
     }
@@ -44,7 +44,7 @@ impl KeptOutput {
     /// Measures it, if the directory changed since the last time.
     pub(crate) fn measure(&self, dir: &SandboxDir) -> io::Result<()> {
         let directory = match std::fs::metadata(dir.output()) {
-            // Deleted meanwhile.
+            // Concurrently deleted.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             found => found?,
         };
@@ -59,7 +59,7 @@ impl KeptOutput {
         Ok(())
     }
 
-    /// Begins to measure or to trim it. Returns false if that is under way already.
+    /// Starts to measure or to trim it. Returns false if that is already in progress.
     pub(crate) fn begin(&self) -> bool {
         let first = !self.is_measured.swap(true, Ordering::Relaxed);
         if first {
@@ -68,7 +68,7 @@ impl KeptOutput {
         first
     }
 
-    /// Ends a measurement, with the bytes that are left if they are known.
+    /// Finishes a measurement or trim. `found` is the number of bytes that are left, if known.
     pub(crate) fn end(&self, found: Option<u64>) {
         if let Some(found) = found {
             self.found.store(found, Ordering::Relaxed);
@@ -77,7 +77,7 @@ impl KeptOutput {
     }
 }
 
-/// Bytes of output in the directory of a sandbox.
+/// Returns the bytes of output in the directory of a sandbox.
 pub(crate) fn kept(dir: &SandboxDir) -> io::Result<u64> {
     let segments = output::all_segments(File::open(dir.output())?)?;
     Ok(segments.iter().map(|segment| segment.bytes).sum())
@@ -111,7 +111,7 @@ mod tests {
         write(&dir.output(), "cmd-1");
         output.measure(&dir).unwrap();
         assert!(output.found() >= 32 << 10 && output.may_exceed(1 << 10), "{}", output.found());
-        // What is being removed is not measured meanwhile.
+        // Output that is being trimmed is not measured.
         assert!(output.begin());
         write(&dir.output(), "cmd-2");
         let before = output.found();

@@ -14,7 +14,7 @@ use crate::error::{Context as _, Result, SandboxError};
 use crate::scope::Scope;
 use crate::service::Service;
 
-/// Largest number of commands in the logs.
+/// Maximum number of commands in the logs.
 const COMMANDS_MAX: u32 = 200;
 /// Memory for the output, in bytes; the oldest is dropped first.
 const MEMORY_MAX: usize = 8 << 20;
@@ -43,7 +43,7 @@ impl Service {
         until: Option<i64>,
     ) -> Result<Logs> {
         self.find(scope, id).await?;
-        let ids = self.0.catalog.commands().newest(id, COMMANDS_MAX).await?;
+        let ids = self.0.catalog.commands().newest_ids(id, COMMANDS_MAX).await?;
         if ids.is_empty() {
             // The directory of the output may not exist yet.
             return Ok(Logs::default());
@@ -54,19 +54,24 @@ impl Service {
         let stop = cancel.on_drop();
         let read = move || {
             let files = File::open(dir.output())?;
-            Ok(read(&files, &ids, Newest::new(times, MEMORY_MAX, READ_MAX), &cancel)?.lines(tail))
+            Ok(read(&files, &ids, NewestOutput::new(times, MEMORY_MAX, READ_MAX), &cancel)?.lines(tail))
         };
         let read = tokio::task::spawn_blocking(read).await;
         stop.disarm();
         match read.map_err(io::Error::other).flatten() {
             Err(error) if Cancelled::is_cause_of(&error) => Err(SandboxError::Cancelled),
-            read => read.context(|| "read what commands printed".to_owned()),
+            read => read.context(|| "read the output of commands".to_owned()),
         }
     }
 }
 
 /// Reads the output of commands, given newest first.
-fn read(files: impl AsFd, ids: &[String], mut newest: Newest, cancel: &Cancel) -> io::Result<Newest> {
+fn read(
+    files: impl AsFd,
+    ids: &[String],
+    mut newest: NewestOutput,
+    cancel: &Cancel,
+) -> io::Result<NewestOutput> {
     let segments = all_segments(&files)?;
     newest.truncated = ids.len() >= COMMANDS_MAX as usize;
     for id in ids {
@@ -92,11 +97,11 @@ fn read(files: impl AsFd, ids: &[String], mut newest: Newest, cancel: &Cancel) -
 }
 
 /// The newest output, in bounded memory.
-struct Newest {
+struct NewestOutput {
     /// Times that are requested, in milliseconds since 1970.
     times: RangeInclusive<i64>,
-    /// Most memory for the pieces, in bytes.
-    most: usize,
+    /// Maximum memory for the pieces, in bytes.
+    memory_max: usize,
     /// Bytes that may still be read.
     left: u64,
     /// Pieces by time, and those of the same time in the order in which they were read.
@@ -106,13 +111,13 @@ struct Newest {
     truncated: bool,
 }
 
-impl Newest {
-    fn new(times: RangeInclusive<i64>, most: usize, left: u64) -> Self {
-        Self { times, most, left, pieces: BTreeMap::new(), taken: 0, size: 0, truncated: false }
+impl NewestOutput {
+    fn new(times: RangeInclusive<i64>, memory_max: usize, left: u64) -> Self {
+        Self { times, memory_max, left, pieces: BTreeMap::new(), taken: 0, size: 0, truncated: false }
     }
 
     fn is_full(&self) -> bool {
-        self.left == 0 || self.size >= self.most
+        self.left == 0 || self.size >= self.memory_max
     }
 
     /// Returns the offset from which to read a command so that its last bytes are read, and the bytes of
@@ -133,7 +138,7 @@ impl Newest {
         }
         let (start, bytes) = reserved?;
         self.left = self.left.saturating_sub(bytes);
-        // Output before it is not read, or not kept any more.
+        // Output before it is not read, or no longer kept.
         self.truncated |= start > 0;
         // An empty segment may be written to.
         Some((start, bytes.max(1)))
@@ -147,7 +152,7 @@ impl Newest {
                 return;
             }
         };
-        if frame.stream != Stream::End && self.times.contains(&frame.time) {
+        if frame.stream != Stream::Exit && self.times.contains(&frame.time) {
             self.keep(frame);
         }
     }
@@ -158,7 +163,7 @@ impl Newest {
         self.pieces.insert((frame.time, self.taken), frame.data);
         // The remaining pieces still fill the memory.
         while let Some(oldest) = self.pieces.first_entry()
-            && self.size - (oldest.get().len() + PIECE_OVERHEAD) >= self.most
+            && self.size - (oldest.get().len() + PIECE_OVERHEAD) >= self.memory_max
         {
             self.size -= oldest.remove().len() + PIECE_OVERHEAD;
             self.truncated = true;
@@ -174,7 +179,7 @@ impl Newest {
     }
 }
 
-/// Offset at which the last `tail` lines begin. Bytes after the last newline are a line, too.
+/// Returns the offset at which the last `tail` lines begin. Bytes after the last newline are a line, too.
 fn start_of_last_lines(bytes: &[u8], tail: usize) -> usize {
     let last = bytes.len().saturating_sub(1);
     let ends = bytes[..last].iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
@@ -195,7 +200,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_the_newest_pieces_stay() {
-        let mut newest = Newest::new(i64::MIN..=i64::MAX, 10 * (PIECE_OVERHEAD + 2), READ_MAX);
+        let mut newest = NewestOutput::new(i64::MIN..=i64::MAX, 10 * (PIECE_OVERHEAD + 2), READ_MAX);
         // The newest command first, as they are read: its pieces are later than those of the other.
         for time in (100..105).chain(0..100) {
             newest.take(frame(time, format!("{}\n", time % 10).as_bytes()));
@@ -217,7 +222,7 @@ mod tests {
         let mut writer = Writer::create(files().into(), "older", 16 << 20).unwrap();
         writer.write(Stream::Stdout, 0, b"older\n").unwrap();
         let read = |budget| {
-            let newest = Newest::new(i64::MIN..=i64::MAX, MEMORY_MAX, budget);
+            let newest = NewestOutput::new(i64::MIN..=i64::MAX, MEMORY_MAX, budget);
             let ids = ["daemon".to_owned(), "older".to_owned()];
             read(files(), &ids, newest, &Cancel::default()).unwrap().lines(2)
         };

@@ -19,12 +19,12 @@ use crate::sandbox_dir::SandboxDir;
 
 /// Bytes that are read at once by default.
 const BATCH_BYTES: usize = 512 << 10;
-/// Approximate memory of a piece beside its bytes. Agents may write pieces of one byte.
+/// Approximate memory of a piece in addition to its bytes. Agents may write pieces of one byte.
 pub(crate) const PIECE_OVERHEAD: usize = 128;
 /// Exit codes of a command that could not be run, as in shells.
 const EXIT_NOT_EXECUTABLE: i32 = 126;
 const EXIT_NOT_FOUND: i32 = 127;
-/// Time limit for the reason why a command could not be run.
+/// Timeout for the reason why a command could not be run.
 const FAILURE_REASON_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A piece of output.
@@ -41,11 +41,11 @@ pub enum Piece {
         /// The bytes.
         data: Vec<u8>,
     },
-    /// Output between these offsets is not kept any more.
+    /// Output between these offsets is no longer kept.
     Gap {
         /// Offset of the first missing byte.
         from: u64,
-        /// Offset of the first byte that is there again.
+        /// Offset of the next available byte.
         to: u64,
     },
     /// The command ended. Nothing follows.
@@ -53,7 +53,7 @@ pub enum Piece {
 }
 
 impl Piece {
-    /// Offset behind the piece; `None` for the end.
+    /// Returns the offset after the piece; `None` for the end.
     fn end_offset(&self) -> Option<u64> {
         match self {
             Self::Data { offset, data, .. } => Some(offset + data.len() as u64),
@@ -85,7 +85,7 @@ impl Source {
 #[derive(Debug)]
 pub struct Output {
     source: Option<Source>,
-    /// A read under way; it owns the source.
+    /// Read in progress; it owns the source.
     reading: Option<JoinHandle<(Source, std::io::Result<Vec<Piece>>)>>,
     /// The last pieces, while the reason why the command could not be run is awaited.
     found: Option<Vec<Piece>>,
@@ -94,7 +94,7 @@ pub struct Output {
     running: Option<(Arc<SandboxHandle>, Arc<RunningCommand>)>,
     /// Offset that was requested.
     from: u64,
-    /// Offset behind the last piece that was returned.
+    /// Offset after the last piece that was returned.
     returned: u64,
     /// Bytes that are read at once.
     batch: usize,
@@ -112,7 +112,7 @@ impl Output {
         running: Option<(Arc<SandboxHandle>, Arc<RunningCommand>)>,
     ) -> Result<Self> {
         let mut source = Source { directory: dir.output(), id: id.to_owned(), from, reader: None };
-        // Files of an ended command may be gone, which the caller wants to know at once.
+        // Files of an ended command may have been removed, which must be reported immediately.
         if running.is_none() {
             let open = move || source.open().map(|_| ()).map(|()| source);
             let opened = spawn_blocking(open).await.map_err(|error| broken(std::io::Error::other(error)))?;
@@ -142,10 +142,10 @@ impl Output {
             if self.skips_to_end {
                 self.returned = self.returned.max(written);
             }
-            // A caller that asks for more has consumed the former pieces. Sent each time: the agent may have
-            // reconnected.
+            // A caller that asks for more has consumed the previous pieces. Sent each time: the agent may
+            // have reconnected.
             if let Some((handle, running)) = &self.running {
-                handle.output_read(running, self.returned).await;
+                handle.report_read_offset(running, self.returned).await;
             }
             let stale = self.reading.is_some();
             let mut pieces = match (self.found.take(), &end) {
@@ -182,7 +182,7 @@ impl Output {
                 return Ok(Some(pieces));
             }
             let has_progress = match &self.running {
-                Some((handle, running)) => handle.changed(running, &mut self.progress).await?,
+                Some((handle, running)) => handle.wait_for_progress(running, &mut self.progress).await?,
                 None => self.progress.changed().await.is_ok(),
             };
             if !has_progress {
@@ -194,12 +194,12 @@ impl Output {
         Ok(None)
     }
 
-    /// Sets how many bytes are read at once, for callers that hold them for long.
+    /// Sets the number of bytes per read, for callers that keep them for long.
     pub fn set_batch_size(&mut self, bytes: usize) {
         self.batch = bytes;
     }
 
-    /// Skips all output: the next piece is the end. A command that waits for its readers goes on.
+    /// Skips all output: the next piece is the end. A command that waits for its readers continues.
     pub fn skip_to_end(&mut self) {
         self.skips_to_end = true;
         (self.source, self.reading) = (None, None);
@@ -217,7 +217,8 @@ impl Output {
         self.ended
     }
 
-    /// Reason why a command could not be run. It is not in the files; the agent reports it at the same time.
+    /// Returns the reason why a command could not be run. It is not in the files; the agent reports it at the
+    /// same time.
     async fn failure_reason(&mut self, exit_code: i32) -> Option<String> {
         if !matches!(exit_code, EXIT_NOT_EXECUTABLE | EXIT_NOT_FOUND) {
             return None;
@@ -246,10 +247,10 @@ impl Output {
     }
 }
 
-/// Returns true if any output of a command is kept, be it only its end.
-pub(crate) async fn is_kept(dir: &SandboxDir, id: &str) -> Result<bool> {
+/// Returns whether any output of a command is left, including its exit status.
+pub(crate) async fn has_output(dir: &SandboxDir, id: &str) -> Result<bool> {
     let (directory, id) = (dir.output(), id.to_owned());
-    let check = move || workspace_agent_protocol::output::is_kept(File::open(directory)?, &id);
+    let check = move || workspace_agent_protocol::output::has_output(File::open(directory)?, &id);
     let kept = spawn_blocking(check).await.map_err(|error| broken(std::io::Error::other(error)))?;
     kept.map_err(broken)
 }
@@ -275,7 +276,7 @@ fn read_batch(reader: &mut Reader, batch: usize) -> std::io::Result<Vec<Piece>> 
 }
 
 fn of_frame(frame: Frame) -> Piece {
-    match frame.end() {
+    match frame.exit_status() {
         Some(end) => Piece::End(End { exit_code: end.exit_code, timed_out: end.timed_out, failed: None }),
         None => {
             Piece::Data { stream: frame.stream, time: frame.time, offset: frame.offset, data: frame.data }
@@ -284,5 +285,5 @@ fn of_frame(frame: Frame) -> Piece {
 }
 
 pub(crate) fn broken(source: std::io::Error) -> SandboxError {
-    SandboxError::Io { action: "read what a command printed".to_owned(), source }
+    SandboxError::Io { action: "read the output of a command".to_owned(), source }
 }

@@ -1,11 +1,11 @@
-//! Limit of the output that is kept of all commands of a sandbox.
+//! Limit on the retained output of all commands of a sandbox.
 //!
 //! Output is outside the workspace, so neither a quota nor the disk limit of the workspace applies to it. A
 //! sandbox keeps [`Settings::sandbox_output_kept`](crate::Settings) bytes of it, and no more than its disk
-//! limit leaves beside its workspace, but [`OUTPUT_MIN`] at least. Older output is removed segment by segment:
-//! first of commands that ended, oldest first, then of running ones, largest first. Readers get a gap. The
-//! last segment of a running command stays, and so does unread output of a command that waits for its
-//! readers.
+//! limit leaves beside its workspace, but [`OUTPUT_MIN`] at least. Older output is removed segment by
+//! segment: first of commands that ended, oldest first, then of running ones, largest first. Readers get a
+//! gap. The last segment of a running command stays, and so does unread output of a command that waits for
+//! its readers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -27,10 +27,10 @@ pub(crate) const OUTPUT_MIN: u64 = 1 << 20;
 const BLOCKING_SHARE: u64 = 16;
 
 impl Service {
-    /// Bytes of output that a command keeps.
+    /// Returns how many bytes of output a command keeps.
     pub(crate) fn kept_of_command(&self, handle: &SandboxHandle, waits_for_readers: bool) -> u64 {
-        let most = self.0.settings.output_kept;
-        if waits_for_readers { most.min(self.output_limit(handle) / BLOCKING_SHARE) } else { most }
+        let max = self.0.settings.output_kept;
+        if waits_for_readers { max.min(self.output_limit(handle) / BLOCKING_SHARE) } else { max }
     }
 
     /// Measures the output of sandboxes whose output directory changed since the last time: agents do not
@@ -40,20 +40,20 @@ impl Service {
         let measure = move || {
             for (dir, handle) in outputs {
                 if let Err(error) = handle.output.measure(&dir) {
-                    tracing::warn!(sandbox = handle.id, %error, "failed to measure the output that is kept");
+                    tracing::warn!(sandbox = handle.id, %error, "failed to measure retained output");
                 }
             }
         };
         blocking(measure).await
     }
 
-    /// Bytes of output that a sandbox may keep, given the size of its workspace at the last scan.
+    /// Returns how many bytes of output a sandbox may keep, given the size of its workspace at the last scan.
     fn output_limit(&self, handle: &SandboxHandle) -> u64 {
         let settings = &self.0.settings;
-        // The output of one command fits, whatever the limit for all is.
-        let most = settings.sandbox_output_kept.max(settings.output_kept + settings.output_kept / 4);
+        // The output of one command always fits, even if the limit for all commands is lower.
+        let max = settings.sandbox_output_kept.max(settings.output_kept + settings.output_kept / 4);
         let left = handle.disk().map_or(u64::MAX, |limit| limit.saturating_sub(handle.usage.bytes()));
-        most.min(left).max(OUTPUT_MIN)
+        max.min(left).max(OUTPUT_MIN)
     }
 
     /// Removes output of a sandbox beyond its limit, if it may have grown beyond it.
@@ -74,7 +74,7 @@ impl Service {
                 Ok(kept) => handle.output.end(Some(kept)),
                 Err(error) => {
                     handle.output.end(None);
-                    tracing::warn!(sandbox = handle.id, %error, "failed to limit the output that is kept");
+                    tracing::warn!(sandbox = handle.id, %error, "failed to limit retained output");
                 }
             }
         });
@@ -102,9 +102,9 @@ fn trim(directory: &Path, goal: u64, running: &HashMap<String, u64>) -> io::Resu
         kept -= segment.bytes;
     }
     for segments in &mut run {
-        let most = running.get(&segments[0].command).copied().unwrap_or(0);
+        let droppable = running.get(&segments[0].command).copied().unwrap_or(0);
         // A segment ends where the next one begins; the last one stays.
-        let free = segments.windows(2).take_while(|pair| pair[1].offset <= most).count();
+        let free = segments.windows(2).take_while(|pair| pair[1].offset <= droppable).count();
         segments.truncate(free);
         segments.reverse();
     }

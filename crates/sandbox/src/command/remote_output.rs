@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
-use workspace_agent_protocol::output::{End, Stream, Writer};
+use workspace_agent_protocol::output::{ExitStatus, Stream, Writer};
 use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
 use workspace_agent_protocol::v1::{
     CommandOutput, OutputStored, OutputType, PtyOutput, RegisterRequest, pty_output,
@@ -20,7 +20,7 @@ use crate::command::running::RunningCommand;
 use crate::guest::handle::SandboxHandle;
 use crate::service::Service;
 
-/// Bytes that are kept at least, as by agents that write files themselves.
+/// Minimum bytes that are kept, the same as by agents that write files themselves.
 pub(crate) const KEPT_MIN: u64 = 512 << 10;
 
 /// A piece of output that an agent sent.
@@ -33,7 +33,7 @@ pub(crate) struct Piece {
 
 enum Content {
     Data(Stream, Vec<u8>),
-    End(End),
+    Exit(ExitStatus),
 }
 
 impl Piece {
@@ -42,7 +42,7 @@ impl Piece {
             OutputType::Stdout => Content::Data(Stream::Stdout, output.data),
             OutputType::Stderr => Content::Data(Stream::Stderr, output.data),
             OutputType::Exit => {
-                Content::End(End { exit_code: output.exit_code, timed_out: output.timed_out })
+                Content::Exit(ExitStatus { exit_code: output.exit_code, timed_out: output.timed_out })
             }
             OutputType::Unspecified | OutputType::Error => return None,
         };
@@ -52,7 +52,9 @@ impl Piece {
     pub(crate) fn of_terminal(output: PtyOutput) -> Option<Self> {
         let content = match output.payload? {
             pty_output::Payload::Data(data) => Content::Data(Stream::Stdout, data),
-            pty_output::Payload::ExitCode(exit_code) => Content::End(End { exit_code, timed_out: false }),
+            pty_output::Payload::ExitCode(exit_code) => {
+                Content::Exit(ExitStatus { exit_code, timed_out: false })
+            }
             pty_output::Payload::Error(_) => return None,
         };
         Some(Self { id: output.pty_id, offset: output.offset, time: output.timestamp, content })
@@ -61,7 +63,7 @@ impl Piece {
     /// Writes the part of the piece that is not written yet.
     pub(crate) fn write(self, writer: &mut Writer) -> io::Result<()> {
         match self.content {
-            Content::End(end) => writer.end(self.time, end),
+            Content::Exit(status) => writer.write_exit(self.time, status),
             Content::Data(stream, data) => {
                 let known = writer.written().saturating_sub(self.offset);
                 let new = data.get(usize::try_from(known).unwrap_or(usize::MAX)..).unwrap_or_default();
@@ -100,7 +102,7 @@ impl Service {
             tracing::warn!(sandbox = handle.id, command = id, %error, "failed to store output");
         }
         let confirmation = OutputStored { command_id: id, stored };
-        // A disconnected agent asks how much is stored when it is back.
+        // A disconnected agent gets the stored offset when it reconnects.
         drop(handle.guest.send(ServerPayload::OutputStored(confirmation)).await);
     }
 
@@ -109,10 +111,11 @@ impl Service {
         if request.commands.iter().all(|progress| handle.commands.get(&progress.command_id).is_some()) {
             return;
         }
-        let started: HashSet<String> = match self.0.catalog.commands().newest(&handle.id, u32::MAX).await {
+        let started: HashSet<String> = match self.0.catalog.commands().newest_ids(&handle.id, u32::MAX).await
+        {
             Ok(started) => started.into_iter().collect(),
             Err(error) => {
-                // Better one command too many than a running one that is never reported again.
+                // If unsure, the command stays: a running one would never be reported again.
                 return tracing::error!(sandbox = handle.id, %error, "failed to list the commands of a sandbox");
             }
         };
@@ -180,7 +183,7 @@ impl Service {
         let opened = spawn_blocking(open).await.map_err(io::Error::other).flatten();
         opened
             .map_err(|error| {
-                tracing::error!(sandbox = handle.id, command = id, %error, "failed to open the files of output");
+                tracing::error!(sandbox = handle.id, command = id, %error, "failed to open output files");
             })
             .ok()
     }

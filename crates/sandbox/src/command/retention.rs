@@ -25,22 +25,21 @@ impl Service {
 
     async fn keep_newest(&self, handle: &SandboxHandle, keep: u32) -> Result<()> {
         let commands = self.0.catalog.commands();
-        let old = commands.ended_before_newest(&handle.id, keep).await?;
+        let old = commands.old_ended_ids(&handle.id, keep).await?;
         // Files first: files without a row would never be found again.
         remove_output(handle.dir.clone(), old.clone()).await?;
         for id in old {
-            commands.forget(&id).await?;
+            commands.delete_ended(&id).await?;
         }
         Ok(())
     }
 }
 
 async fn remove_output(dir: SandboxDir, commands: Vec<String>) -> Result<()> {
-    let action = || "remove what commands printed".to_owned();
+    let action = "remove the output of commands";
     let work = move || -> std::io::Result<()> {
         commands.iter().try_for_each(|id| output::remove(File::open(dir.output())?, id))
     };
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| SandboxError::Io { action: action(), source: std::io::Error::other(error) })?
-        .context(action)
+    done.map_err(|error| SandboxError::task_failed(action, error))?.context(|| action.to_owned())
 }

@@ -1,8 +1,8 @@
 //! Commands in a sandbox, from the request to the end.
 //!
 //! A command is in the catalog before the guest agent is told to start it, and the agent keeps its end until
-//! the server has recorded it. So every command is known and every end is reported, whatever is killed in
-//! between.
+//! the server has recorded it. So every command is known and every end is reported, even if the server or the
+//! agent is killed in between.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
 use workspace_agent_protocol::v1::{
     CommandInput, ForgetCommandRequest, KillCommandRequest, RunCommandRequest,
 };
-use workspace_catalog::{CatalogError, Command, CommandState, InsertedCommand, NewClaim, NewCommand};
+use workspace_catalog::{CatalogError, Command, CommandInsertion, CommandState, NewClaim, NewCommand};
 
 use crate::clock::now;
 use crate::command::output::{self, Output};
@@ -29,23 +29,23 @@ use crate::service::Service;
 
 const WORKSPACE: &str = "/workspace";
 const COMMAND_MAX: usize = 1 << 20;
-/// Time limit for a command to read its input.
+/// Timeout for a command to read its input.
 const INPUT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Numbers of signals.
 const SIGNALS: std::ops::RangeInclusive<i32> = 1..=64;
 /// Prefix of the ids of commands.
 pub(crate) const COMMAND: &str = "cmd";
 
-/// A command to run.
+/// Parameters of a new command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunRequest {
-    /// A line for `/bin/sh`.
+    /// Command line for `/bin/sh`.
     pub command: String,
-    /// Working directory; `/workspace` if there is none.
+    /// Working directory; `/workspace` by default.
     pub cwd: Option<String>,
     /// Environment variables in addition to those of the sandbox.
     pub envs: BTreeMap<String, String>,
-    /// Time limit. Zero for none, `None` for the default.
+    /// Timeout. Zero for none, `None` for the default.
     pub timeout: Option<Duration>,
     /// Keeps standard input open; otherwise it is empty.
     pub stdin: bool,
@@ -70,9 +70,9 @@ impl CommandHandle {
         Self { id, dir, progress, running: Some((handle.clone(), running.clone())) }
     }
 
-    /// Makes the handle of a command that the catalog lists as ended.
+    /// Creates the handle of a command that the catalog lists as ended.
     fn ended(dir: SandboxDir, command: &Command) -> Self {
-        let lost = || "it was lost with its sandbox, or could not be run".to_owned();
+        let lost = || "it was lost with its sandbox, or could not be started".to_owned();
         let end = End {
             exit_code: command.exit_code.and_then(|code| i32::try_from(code).ok()).unwrap_or(-1),
             timed_out: command.timed_out,
@@ -84,7 +84,7 @@ impl CommandHandle {
 
     /// Reads its output from offset `from` on.
     pub async fn output(&self, from: u64) -> Result<Output> {
-        if self.running.is_none() && self.has_exited() && !output::is_kept(&self.dir, &self.id).await? {
+        if self.running.is_none() && self.has_exited() && !output::has_output(&self.dir, &self.id).await? {
             return Err(SandboxError::OutputGone { id: self.id.clone() });
         }
         Output::open(&self.dir, &self.id, from, self.progress.clone(), self.running.clone()).await
@@ -101,29 +101,38 @@ impl CommandHandle {
             if let Some(end) = self.progress.borrow_and_update().end.clone() {
                 return Ok(end);
             }
-            // The end of a command that has ended is there already.
+            // The end of an ended command is already known.
             let Some((handle, running)) = &self.running else { return Ok(End::default()) };
-            if !handle.changed(running, &mut self.progress).await? {
+            if !handle.wait_for_progress(running, &mut self.progress).await? {
                 return Ok(End::default());
             }
         }
     }
 }
 
-/// Outcome of [`Service::run_once`].
-#[derive(Debug, Clone)]
-pub enum Run {
-    /// The command was started.
-    Started(CommandHandle),
-    /// The same request started it before. It may still run, or have ended.
-    Repeated(CommandHandle),
+/// State of a command's standard input after a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AfterInput {
+    /// More input can be written.
+    KeepOpen,
+    /// The command reads end of file after this input.
+    Close,
 }
 
-impl Run {
-    /// Returns the command, started or repeated.
+/// Result of [`Service::run_once`].
+#[derive(Debug, Clone)]
+pub enum CommandStart {
+    /// The command was started.
+    New(CommandHandle),
+    /// An earlier request with the same idempotency key started the command, which may have ended.
+    Existing(CommandHandle),
+}
+
+impl CommandStart {
+    /// Returns the command, new or existing.
     pub fn into_command(self) -> CommandHandle {
         match self {
-            Self::Started(command) | Self::Repeated(command) => command,
+            Self::New(command) | Self::Existing(command) => command,
         }
     }
 }
@@ -141,15 +150,15 @@ impl Service {
         sandbox: &str,
         request: RunRequest,
         claim: Option<NewClaim>,
-    ) -> Result<Run> {
+    ) -> Result<CommandStart> {
         // Before anything else: a repeated request is answered even when nothing more can be started.
         if let Some(claim) = &claim {
             self.find_here(scope, sandbox).await?;
             if let Some(id) = self.0.catalog.command_claims().find(claim, sandbox).await? {
-                return self.command(scope, sandbox, &id).await.map(Run::Repeated);
+                return self.command(scope, sandbox, &id).await.map(CommandStart::Existing);
             }
         }
-        let handle = self.running(scope, sandbox).await?;
+        let handle = self.find_running(scope, sandbox).await?;
         let cwd = request.cwd.as_deref().unwrap_or(WORKSPACE);
         check_command(&request.command)?;
         check_cwd(cwd)?;
@@ -172,8 +181,8 @@ impl Service {
         let row = new_command(&handle, &id, &request.command, cwd);
         if let Some(claim) = &claim {
             let inserted = self.0.catalog.command_claims().insert(claim, &row).await?;
-            if let InsertedCommand::Repeated { command_id } = inserted {
-                return self.command(scope, sandbox, &command_id).await.map(Run::Repeated);
+            if let CommandInsertion::Existing { command_id } = inserted {
+                return self.command(scope, sandbox, &command_id).await.map(CommandStart::Existing);
             }
         } else {
             self.0.catalog.commands().insert(&row).await?;
@@ -184,12 +193,12 @@ impl Service {
             running.set_report_timeout(timeout.saturating_add(self.0.settings.command_grace));
         }
         if request.block {
-            running.set_waits();
+            running.set_waits_for_readers();
         }
         if !request.stdin {
             running.input.close();
         }
-        Ok(Run::Started(CommandHandle::of(&handle, &running)))
+        Ok(CommandStart::New(CommandHandle::of(&handle, &running)))
     }
 
     /// Tells the agent to start a command that is in the catalog.
@@ -212,11 +221,11 @@ impl Service {
         begun
     }
 
-    /// Records that a command never began. Its request may be repeated.
+    /// Records that a command never started. Its request may be repeated.
     pub(crate) async fn record_never_began(&self, sandbox: &str, id: &str, end: &End) {
         self.write_end(sandbox, id, end).await;
         if let Err(error) = self.0.catalog.command_claims().release(sandbox, id).await {
-            tracing::error!(command = id, %error, "failed to release the claim of a command that never began");
+            tracing::error!(command = id, %error, "failed to release the claim of an unstarted command");
         }
     }
 
@@ -256,15 +265,15 @@ impl Service {
     /// Sends a signal to all processes of a command, also to those that outlived it.
     pub async fn kill(&self, scope: &Scope, sandbox: &str, id: &str, signal: i32) -> Result<()> {
         if !SIGNALS.contains(&signal) {
-            let message = "a number from 1 to 64 is allowed".to_owned();
+            let message = "1 to 64 are allowed".to_owned();
             return Err(SandboxError::Invalid { field: "signal", message });
         }
         let handle = match self.find_active(scope, sandbox, id).await {
             Err(SandboxError::CommandEnded { id }) => {
-                let Ok(handle) = self.running(scope, sandbox).await else {
+                let Ok(handle) = self.find_running(scope, sandbox).await else {
                     return Err(SandboxError::CommandEnded { id });
                 };
-                match self.has_left(&handle, &id).await {
+                match self.has_leftover_processes(&handle, &id).await {
                     Ok(true) => handle,
                     Ok(false) => return Err(SandboxError::CommandEnded { id }),
                     // It is unknown whether processes outlived it, because the agent is older, slow or away.
@@ -282,21 +291,22 @@ impl Service {
         handle.guest.send(ServerPayload::KillCommand(kill)).await.map(|_| ())
     }
 
-    /// Writes to the standard input of a command, and closes it if `close` is set.
+    /// Writes to the standard input of a command. Waits up to 5 s for each piece while the command reads
+    /// slower.
     pub async fn input(
         &self,
         scope: &Scope,
         sandbox: &str,
         id: &str,
         data: Vec<u8>,
-        close: bool,
+        after: AfterInput,
     ) -> Result<()> {
         let handle = self.find_active(scope, sandbox, id).await?;
         let message = |data, close| {
             ServerPayload::CommandInput(CommandInput { command_id: id.to_owned(), data, close })
         };
         handle.write_input(id, &data, INPUT_TIMEOUT, |data| message(data, false)).await?;
-        if close {
+        if after == AfterInput::Close {
             handle.close_input(id, INPUT_TIMEOUT, message(Vec::new(), true)).await?;
         }
         Ok(())
@@ -311,14 +321,14 @@ impl Service {
             return Ok(handle);
         }
         match self.known_command(scope, sandbox, id).await?.state {
-            CommandState::Running => self.running(scope, sandbox).await,
+            CommandState::Running => self.find_running(scope, sandbox).await,
             _ => Err(SandboxError::CommandEnded { id: id.to_owned() }),
         }
     }
 
     /// Records the end of a command, with retries, and then tells the agent to forget it.
     pub(crate) async fn finish_command(&self, handle: &Arc<SandboxHandle>, id: &str, end: &End) {
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::default();
         while !self.write_end(&handle.id, id, end).await {
             backoff.wait().await;
             if self.handle(&handle.id).is_none() {
@@ -326,7 +336,7 @@ impl Service {
                 return;
             }
         }
-        // A disconnected agent reports the end again when it is back.
+        // A disconnected agent reports the end again when it reconnects.
         let forget = ForgetCommandRequest { command_id: id.to_owned() };
         drop(handle.guest.send(ServerPayload::ForgetCommand(forget)).await);
         handle.commands.remove(id);
@@ -335,14 +345,14 @@ impl Service {
 
     /// Records the end of a command. Returns false if that failed and has to be retried.
     pub(crate) async fn write_end(&self, sandbox: &str, id: &str, end: &End) -> bool {
-        let row = workspace_catalog::End {
+        let row = workspace_catalog::CommandEnd {
             exited: end.failed.is_none(),
             exit_code: Some(end.exit_code.into()),
             timed_out: end.timed_out,
             ended_at: now(),
         };
         match self.0.catalog.commands().finish(sandbox, id, row).await {
-            // Reported twice, of a sandbox that is gone, or by an agent that has no such command.
+            // Reported twice, for a removed sandbox, or for a command that does not exist.
             Ok(()) | Err(CatalogError::Ended { .. } | CatalogError::NotFound { .. }) => true,
             Err(error) => {
                 tracing::error!(command = id, %error, "failed to record the end of a command");
@@ -352,7 +362,7 @@ impl Service {
     }
 }
 
-/// Makes the row of a command that is about to start.
+/// Creates the row of a command that is about to start.
 pub(crate) fn new_command(handle: &SandboxHandle, id: &str, command: &str, cwd: &str) -> NewCommand {
     NewCommand {
         id: id.to_owned(),

@@ -1,4 +1,4 @@
-//! Commands of a sandbox that run, or whose end is not written down yet.
+//! Commands of a sandbox that run, or whose end is not recorded yet.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -13,30 +13,32 @@ use crate::command::input::Input;
 use crate::guest::connection::ID_MAX;
 use crate::leaf_mutex::{LeafGuard, LeafMutex};
 
-/// Commands that an agent may report: far more than run at once and are remembered.
+/// Maximum number of commands that an agent may report: far more than run at once and are remembered.
 const COMMANDS_MAX: usize = 100_000;
-/// Ends of commands of one sandbox that are written down at the same time. An agent that reports more waits.
+/// Maximum number of ends of commands of one sandbox that are recorded at the same time. An agent that
+/// reports more waits.
 const ENDS_AT_ONCE: usize = 64;
 
-/// A command that has not ended, or whose end is not written down yet.
+/// Command that has not ended, or whose end is not recorded yet.
 #[derive(Debug)]
 pub(crate) struct RunningCommand {
     /// Unique id, `cmd-` or `pty-` followed by a UUIDv7.
     pub(crate) id: String,
-    /// Id of the stream on which the agent was told to start it; zero if another server did, or nobody yet.
+    /// Id of the stream on which this server told the agent to start the command; zero if another server did,
+    /// or none yet.
     started_on: AtomicU64,
-    /// Time by which the agent must have reported its end, if it has a time limit.
+    /// Deadline for the agent to report its end, if it has a timeout.
     report_deadline: OnceLock<tokio::time::Instant>,
     progress: watch::Sender<Progress>,
     pub(crate) input: Input,
-    /// Bytes that it may print before somebody reads them; zero for one that does not wait for readers.
+    /// Maximum number of unread bytes of output; zero if the command does not wait for readers.
     window: AtomicU64,
     /// Offset up to which its output was read, as the agent was told.
     read_offset: AtomicU64,
     /// Writes its output, where the agent sends that instead of writing files.
     pub(crate) stored: tokio::sync::Mutex<Option<Writer>>,
     /// True if it waits for its readers.
-    waits: AtomicBool,
+    waits_for_readers: AtomicBool,
 }
 
 /// Progress of a command.
@@ -51,9 +53,9 @@ pub struct Progress {
 /// End of a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct End {
-    /// Exit code, 128 + n for a program that signal n ended.
+    /// Exit code; 128 + n if signal n killed the program.
     pub exit_code: i32,
-    /// True if it ran out of time.
+    /// True if it timed out.
     pub timed_out: bool,
     /// Reason why it could not be run, or was lost.
     pub failed: Option<String>,
@@ -70,7 +72,7 @@ impl RunningCommand {
             window: AtomicU64::default(),
             read_offset: AtomicU64::default(),
             stored: tokio::sync::Mutex::default(),
-            waits: AtomicBool::default(),
+            waits_for_readers: AtomicBool::default(),
         }
     }
 
@@ -78,7 +80,7 @@ impl RunningCommand {
         self.progress.subscribe()
     }
 
-    /// Sets the time by which the agent must have reported its end. The first that is set stays.
+    /// Sets the deadline for the agent to report its end, unless it is already set.
     pub(crate) fn set_report_timeout(&self, timeout: Duration) {
         if let Some(deadline) = tokio::time::Instant::now().checked_add(timeout) {
             let _ = self.report_deadline.set(deadline);
@@ -89,26 +91,26 @@ impl RunningCommand {
         self.report_deadline.get().copied()
     }
 
-    /// Id of the stream on which it was started by this server; zero if it was not.
+    /// Returns the id of the stream on which this server started the command; zero if another server did.
     pub(crate) fn started_on(&self) -> u64 {
         self.started_on.load(Ordering::Relaxed)
     }
 
-    /// Sets how many bytes it may print before somebody reads them; with zero it does not wait.
+    /// Sets the maximum number of unread bytes of output; with zero the command does not wait for readers.
     pub(crate) fn set_window(&self, window: u64) {
         self.window.store(window, Ordering::Relaxed);
         if window > 0 {
-            self.set_waits();
+            self.set_waits_for_readers();
         }
     }
 
-    /// Notes that it waits for its readers, before the agent reports its window.
-    pub(crate) fn set_waits(&self) {
-        self.waits.store(true, Ordering::Relaxed);
+    /// Records that it waits for its readers, before the agent reports its window.
+    pub(crate) fn set_waits_for_readers(&self) {
+        self.waits_for_readers.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that somebody read its output up to this offset. Returns true if the agent should be told: the command
-    /// waits for readers, and they are an eighth of its window further.
+    /// Records that a reader has read the output up to this offset. Returns true if the agent should be told:
+    /// the command waits for readers, and they have advanced by an eighth of its window.
     pub(crate) fn advance_read_offset(&self, offset: u64) -> bool {
         let (window, sent) = (self.window.load(Ordering::Relaxed), self.read_offset());
         let is_due = window > 0 && offset > sent && offset - sent >= window / 8;
@@ -119,12 +121,13 @@ impl RunningCommand {
         self.read_offset.load(Ordering::Relaxed)
     }
 
-    /// Offset up to which its output need not be kept: everything, unless it waits for readers.
+    /// Returns the offset up to which output need not be kept: everything, unless the command waits for
+    /// readers.
     fn droppable_offset(&self) -> u64 {
-        if self.waits.load(Ordering::Relaxed) { self.read_offset() } else { u64::MAX }
+        if self.waits_for_readers.load(Ordering::Relaxed) { self.read_offset() } else { u64::MAX }
     }
 
-    /// Returns true if this server started it, and so heard of everything that it printed.
+    /// Returns true if this server started it, and so received all its reports.
     pub(crate) fn was_started_here(&self) -> bool {
         self.started_on() != 0
     }
@@ -133,12 +136,11 @@ impl RunningCommand {
         self.progress.borrow().end.is_some()
     }
 
-    /// Bytes of output so far.
     pub(crate) fn written(&self) -> u64 {
         self.progress.borrow().written
     }
 
-    /// Records its progress. The first end stays; returns true for that one.
+    /// Records its progress. Only the first end is recorded; returns true for it.
     pub(crate) fn advance(&self, written: u64, end: Option<&End>) -> bool {
         let mut first_end = false;
         self.progress.send_if_modified(|progress| {
@@ -158,13 +160,14 @@ impl RunningCommand {
     }
 }
 
-/// The commands of one sandbox.
+/// Commands of one sandbox.
 #[derive(Debug)]
 pub(crate) struct RunningCommands {
     commands: LeafMutex<HashMap<String, Arc<RunningCommand>>>,
-    /// Commands that will be among those soon. Raised only by who holds the lock of those.
+    /// Number of reserved slots for commands that are about to start. Increased only while `commands` is
+    /// locked.
     reserved: AtomicUsize,
-    /// Permits for writing down ends.
+    /// Permits for recording ends.
     ends: Arc<Semaphore>,
     /// Commands that may end before old ones are removed again.
     until_retention: AtomicU32,
@@ -216,13 +219,13 @@ impl RunningCommands {
         // A client that repeats the request may follow it already.
         let command = commands.entry(id.to_owned()).or_insert_with(|| Arc::new(RunningCommand::new(id)));
         command.started_on.store(stream, Ordering::Relaxed);
-        // Given back under the lock, so that it is counted once.
+        // Released under the lock, so that it is counted once.
         drop(reservation);
         command.clone()
     }
 
-    /// Returns the command of that id. One that the agent reported is added, unless it reports more than a sandbox can
-    /// have: an agent may say anything.
+    /// Returns the command of that id. A command that the agent reported is added, up to the maximum: a
+    /// malicious agent may report anything.
     pub(crate) fn get_or_add(&self, id: &str) -> Arc<RunningCommand> {
         let mut commands = self.lock();
         if let Some(known) = commands.get(id) {
@@ -235,7 +238,7 @@ impl RunningCommands {
         command
     }
 
-    /// Records what the agent reports of a command, except its progress, which is left to the caller.
+    /// Records a report of the agent on a command, except its progress, which the caller records.
     pub(crate) fn report(&self, progress: CommandProgress) -> (Arc<RunningCommand>, Option<End>) {
         let end = progress.end.map(|end| End {
             exit_code: end.exit_code,
@@ -248,33 +251,34 @@ impl RunningCommands {
         (command, end)
     }
 
-    /// Waits for a permit to write down the end of one more command. `None` for a command that is not known.
+    /// Waits for a permit to record the end of one more command. Returns `None` for an unknown command.
     pub(crate) async fn end_permit(&self, id: &str) -> Option<OwnedSemaphorePermit> {
         self.get(id)?;
         // Never closed.
         Arc::clone(&self.ends).acquire_owned().await.ok()
     }
 
-    /// Counts a command that ended. Returns true if it is time to remove old ones: the first time, and every `period` ends.
+    /// Counts a command that ended. Returns true if it is time to remove old ones: the first time, and every
+    /// `period` ends.
     pub(crate) fn is_retention_due(&self, period: u32) -> bool {
         let next = |left: u32| Some(left.checked_sub(1).unwrap_or(period));
         self.until_retention.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) == Ok(0)
     }
 
-    /// Commands that run and whose id begins with `prefix`.
+    /// Returns the running commands whose id begins with `prefix`.
     pub(crate) fn running(&self, prefix: &str) -> Vec<Arc<RunningCommand>> {
         let commands = self.lock();
         let running = commands.values().filter(|one| one.id.starts_with(prefix) && !one.has_ended());
         running.cloned().collect()
     }
 
-    /// Commands that run, each with the offset up to which its output need not be kept.
+    /// Returns the running commands, each with the offset up to which its output need not be kept.
     pub(crate) fn droppable_offsets(&self) -> HashMap<String, u64> {
         self.running("").iter().map(|one| (one.id.clone(), one.droppable_offset())).collect()
     }
 
-    /// Commands that run and were started before the stream of that id. The agent never heard of those that it does not
-    /// report on that stream.
+    /// Returns the running commands that were started before this stream. The agent never heard of those that
+    /// it does not report on that stream.
     pub(crate) fn started_before(&self, stream: u64) -> Vec<Arc<RunningCommand>> {
         self.running("").into_iter().filter(|one| one.started_on() < stream).collect()
     }

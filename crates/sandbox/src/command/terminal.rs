@@ -16,13 +16,14 @@ use crate::scope::Scope;
 use crate::service::Service;
 
 const WORKSPACE: &str = "/workspace";
-/// Time limit for a terminal to take input; nothing is shown meanwhile.
+/// Timeout for a terminal to accept input. It is short, because a user waits for the echo.
 const INPUT_TIMEOUT: Duration = Duration::from_secs(1);
-const SHELL: &str = "/bin/bash";
-/// Shell that runs a command line, in a terminal and without one.
-const LINE_SHELL: &str = "/bin/sh";
+/// Default interactive shell.
+const INTERACTIVE_SHELL: &str = "/bin/bash";
+/// Default shell of a command line.
+const COMMAND_SHELL: &str = "/bin/sh";
 /// Prefix of the ids of terminals.
-pub(crate) const TERMINAL: &str = "pty";
+pub(crate) const TERMINAL_ID_PREFIX: &str = "pty";
 
 /// Size of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,26 +36,26 @@ pub struct Size {
 
 impl Size {
     fn check(self) -> Result<(i32, i32)> {
-        let of = |field, value: u16| {
+        let check = |field, value: u16| {
             if (1..=1_000).contains(&value) {
                 return Ok(i32::from(value));
             }
             Err(SandboxError::Invalid { field, message: "1 to 1000 are allowed".to_owned() })
         };
-        Ok((of("cols", self.cols)?, of("rows", self.rows)?))
+        Ok((check("cols", self.cols)?, check("rows", self.rows)?))
     }
 }
 
-/// A terminal to open.
+/// Parameters of a new terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TerminalRequest {
     /// Size of the screen.
     pub size: Size,
-    /// Program that runs in it; `/bin/sh` where it does not exist.
+    /// Program to run. The guest falls back to `/bin/sh` if it does not exist.
     pub shell: Option<String>,
-    /// Command line for `/bin/sh`, or for `shell`. Without it the shell is interactive.
+    /// Command line for `shell`, or `/bin/sh` by default. Without it, the shell is interactive.
     pub command: Option<String>,
-    /// Working directory; `/workspace` if there is none.
+    /// Working directory; `/workspace` by default.
     pub cwd: Option<String>,
     /// Environment variables in addition to those of the sandbox.
     pub envs: BTreeMap<String, String>,
@@ -68,18 +69,18 @@ impl Service {
         sandbox: &str,
         request: TerminalRequest,
     ) -> Result<CommandHandle> {
-        let handle = self.running(scope, sandbox).await?;
+        let handle = self.find_running(scope, sandbox).await?;
         let (cols, rows) = request.size.check()?;
-        let usual = if request.command.is_some() { LINE_SHELL } else { SHELL };
-        let (shell, cwd) = (request.shell.as_deref().unwrap_or(usual), request.cwd.as_deref());
-        let cwd = cwd.unwrap_or(WORKSPACE);
+        let default_shell = if request.command.is_some() { COMMAND_SHELL } else { INTERACTIVE_SHELL };
+        let shell = request.shell.as_deref().unwrap_or(default_shell);
+        let cwd = request.cwd.as_deref().unwrap_or(WORKSPACE);
         check_cwd(cwd)?;
         check_envs(&request.envs)?;
         check_shell(shell)?;
         request.command.as_deref().map(check_command).transpose()?;
-        let shown = request.command.clone().unwrap_or_else(|| shell.to_owned());
+        let title = request.command.clone().unwrap_or_else(|| shell.to_owned());
         let create = CreatePtyRequest {
-            pty_id: id::new(TERMINAL),
+            pty_id: id::new(TERMINAL_ID_PREFIX),
             cols,
             rows,
             shell: shell.to_owned(),
@@ -89,11 +90,11 @@ impl Service {
         };
         let _terminals_lock = handle.terminals.lock().await;
         let limit = self.0.settings.terminals;
-        if handle.commands.running(TERMINAL).len() >= limit as usize {
+        if handle.commands.running(TERMINAL_ID_PREFIX).len() >= limit as usize {
             return Err(SandboxError::TooManyTerminals { limit });
         }
         let id = create.pty_id.clone();
-        self.0.catalog.commands().insert(&new_command(&handle, &id, &shown, cwd)).await?;
+        self.0.catalog.commands().insert(&new_command(&handle, &id, &title, cwd)).await?;
         self.start_recorded(&handle, &id, ServerPayload::CreatePty(create), None).await?;
         self.terminal(scope, sandbox, &id).await
     }
@@ -108,25 +109,25 @@ impl Service {
     }
 
     /// Writes input to a terminal.
-    pub async fn type_in(&self, scope: &Scope, sandbox: &str, id: &str, data: Vec<u8>) -> Result<()> {
+    pub async fn write_terminal(&self, scope: &Scope, sandbox: &str, id: &str, data: Vec<u8>) -> Result<()> {
         let handle = self.open_terminal_of(scope, sandbox, id).await?;
         let message = |data| ServerPayload::PtyInput(PtyInput { pty_id: id.to_owned(), data });
         handle.write_input(id, &data, INPUT_TIMEOUT, message).await
     }
 
     /// Changes the size of a terminal.
-    pub async fn resize(&self, scope: &Scope, sandbox: &str, id: &str, size: Size) -> Result<()> {
+    pub async fn resize_terminal(&self, scope: &Scope, sandbox: &str, id: &str, size: Size) -> Result<()> {
         let (cols, rows) = size.check()?;
         let resize = ResizePtyRequest { pty_id: id.to_owned(), cols, rows };
         self.send_to_terminal(scope, sandbox, id, ServerPayload::ResizePty(resize)).await
     }
 
-    /// Closes a terminal and ends all that runs in it. Closing it twice is no error.
+    /// Closes a terminal and kills its processes. Succeeds if it is already closed.
     pub async fn close_terminal(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<()> {
         let kill = KillPtyRequest { pty_id: id.to_owned() };
         match self.send_to_terminal(scope, sandbox, id, ServerPayload::KillPty(kill)).await {
             Err(SandboxError::CommandEnded { .. }) => Ok(()),
-            done => done,
+            result => result,
         }
     }
 
@@ -148,7 +149,7 @@ impl Service {
             Some(handle) => Ok(handle),
             None => {
                 self.terminal(scope, sandbox, id).await?;
-                self.running(scope, sandbox).await?;
+                self.find_running(scope, sandbox).await?;
                 Err(SandboxError::CommandEnded { id: id.to_owned() })
             }
         }
@@ -156,7 +157,7 @@ impl Service {
 }
 
 fn is_terminal(id: &str) -> bool {
-    id.strip_prefix(TERMINAL).is_some_and(|rest| rest.starts_with('-'))
+    id.strip_prefix(TERMINAL_ID_PREFIX).is_some_and(|rest| rest.starts_with('-'))
 }
 
 fn no_terminal(error: SandboxError, id: &str) -> SandboxError {
@@ -168,7 +169,7 @@ fn no_terminal(error: SandboxError, id: &str) -> SandboxError {
 
 fn check_shell(shell: &str) -> Result<()> {
     if shell.is_empty() || shell.len() > 4_095 || shell.contains('\0') {
-        let message = "the path of a program, of at most 4095 bytes, is allowed".to_owned();
+        let message = "must be the path of a program, of at most 4095 bytes".to_owned();
         return Err(SandboxError::Invalid { field: "shell", message });
     }
     Ok(())

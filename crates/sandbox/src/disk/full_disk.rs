@@ -3,7 +3,7 @@
 //! Each step is taken only while less space is free than [`Settings::disk_reserve`](crate::Settings):
 //!
 //! 1. Layers that no workspace uses are dropped, and garbage is collected.
-//! 2. Of the owner with the largest usage, the sandbox is removed that was stopped for the disk the longest
+//! 2. Of the owner with the largest usage, the sandbox is removed that was stopped on a full disk the longest
 //!    ago, if that was [`Settings::stopped_kept`](crate::Settings) ago.
 //! 3. If a sandbox keeps writing, a sandbox of that owner is stopped: of those that write the one that has
 //!    grown most, else the largest, but then no second one while the workspace of the first is still kept.
@@ -11,7 +11,7 @@
 //!    usage first.
 //!
 //! The usage of an owner is the size of its workspaces, of stopped sandboxes too, with the output of running
-//! ones, and of layers that nobody else uses.
+//! ones, and of layers that no other owner uses.
 
 mod choice;
 pub(crate) mod state;
@@ -26,7 +26,7 @@ use tokio::time::timeout;
 use workspace_catalog::{Sandbox, State};
 use workspace_host::disk_usage::ENTRY_MIN;
 use workspace_host::free_space::{Shortage, Unit};
-use workspace_workspace::{Bounds, Usage};
+use workspace_workspace::{Bounds, UnusedLayers, Usage};
 
 use crate::blocking::blocking;
 use crate::disk::scan::SCANS_AT_ONCE;
@@ -37,13 +37,13 @@ use crate::lifecycle::remove::Removal;
 use crate::service::Service;
 use choice::{SandboxUsage, Step, choose};
 
-/// Shortest time between two garbage collections because of a full disk.
+/// Minimum time between two garbage collections because of a full disk.
 const GC_INTERVAL: Duration = Duration::from_secs(600);
 /// Growth in bytes since the disk had enough space from which a sandbox counts as writing.
 const GROWTH_MIN: u64 = 1 << 20;
-/// Time limit for a scan of a workspace. A scan that did not finish counts as a lower bound.
+/// Timeout for a scan of a workspace. A scan that did not finish counts as a lower bound.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(1);
-/// Number and time limit of the scans, in one round, of workspaces in which nothing runs.
+/// Maximum number and time limit of the scans, in one round, of workspaces in which nothing runs.
 const ENDED_SCANS: (usize, Duration) = (4, Duration::from_millis(250));
 /// Time to wait for unused layers to be dropped before the next step. Dropping continues after that.
 const LAYERS_WAIT: Duration = Duration::from_millis(200);
@@ -62,7 +62,7 @@ struct Scan {
 impl Service {
     /// Frees space while less than the reserve is free. Returns how many sandboxes were stopped or removed.
     pub(crate) async fn check_free_space(&self) -> Result<u64> {
-        // Before the disk is checked: a scan that ends meanwhile may include the growth that fills it.
+        // Before the disk is checked: a concurrent scan may include the growth that fills it.
         let seen: Vec<_> = self.handles().into_iter().map(|handle| (handle.usage.last(), handle)).collect();
         let Some(short) = self.shortage().await? else {
             seen.iter().for_each(|(found, handle)| handle.usage.set_baseline(*found));
@@ -70,7 +70,7 @@ impl Service {
         };
         self.start_gc();
         let layers = self.drop_layers();
-        // With little space left, a process that writes is faster.
+        // With little space left, a writing process could fill the disk before this finishes.
         if !short.is_severe() {
             let _ = timeout(LAYERS_WAIT, layers).await;
         }
@@ -99,12 +99,12 @@ impl Service {
         blocking(move || Shortage::at(&path, reserve)).await
     }
 
-    /// Takes a step, and returns true if it freed space. A sandbox with another operation under way cannot be
-    /// stopped now: the next step is tried.
+    /// Takes a step, and returns true if it freed space. A sandbox with another operation in progress cannot
+    /// be stopped now: the next step is tried.
     async fn take(&self, step: &Step<'_>, short: &Shortage) -> Result<bool> {
         let (id, owner) = (step.usage().id.as_str(), step.usage().owner.as_str());
         let Step::Stop { usage, reason } = step else {
-            tracing::warn!(sandbox = id, owner, %short, "removing a sandbox that was stopped for the disk");
+            tracing::warn!(sandbox = id, owner, %short, "removing a sandbox that was stopped on a full disk");
             return match self.remove_in_time(id, Removal::All).await {
                 Ok(_) => Ok(true),
                 Err(SandboxError::NotFound { .. }) => Ok(false),
@@ -147,7 +147,7 @@ impl Service {
         scans
     }
 
-    /// Scans several sandboxes at once, with a semaphore of its own: other scans may take longer than the
+    /// Scans several sandboxes at once, with its own semaphore: other scans may take longer than the
     /// disk has space.
     async fn scan_all<W>(&self, scan: impl Fn(Self, Arc<SandboxHandle>) -> W) -> Vec<Scan>
     where
@@ -162,7 +162,7 @@ impl Service {
             });
         }
         let mut scans = scans.join_all().await;
-        // Uncertain growth counts only if nobody else has grown.
+        // Uncertain growth counts only if no other sandbox has grown.
         scans.sort_by_key(|scan| Reverse((!scan.found.at_least, scan.grown)));
         scans
     }
@@ -207,10 +207,10 @@ impl Service {
         all
     }
 
-    /// Sandboxes in which nothing runs; none if the catalog does not answer, so that others can still be
-    /// stopped.
+    /// Returns the sandboxes in which nothing runs; none if the catalog does not respond, so that others can
+    /// still be stopped.
     async fn ended_sandboxes(&self) -> Vec<Sandbox> {
-        let mut ended = match self.0.catalog.sandboxes().all(&self.0.settings.node).await {
+        let mut ended = match self.0.catalog.sandboxes().all(&self.0.settings.server).await {
             Ok(all) => all,
             Err(error) => {
                 tracing::error!(%error, "failed to list ended sandboxes on a full disk");
@@ -237,7 +237,8 @@ impl Service {
         }
     }
 
-    /// Begins to drop unused layers until there is enough space. The returned future ends when that is done.
+    /// Starts to drop unused layers until there is enough space. The returned future completes when that is
+    /// done.
     fn drop_layers(&self) -> impl Future<Output = ()> + use<> {
         let guard = Arc::clone(&self.0.full_disk.dropping).try_lock_owned();
         let dropping = guard.ok().map(|guard| {
@@ -258,7 +259,7 @@ impl Service {
         }
     }
 
-    /// Begins a garbage collection, unless one was begun a short while ago.
+    /// Starts a garbage collection, unless one was started recently.
     pub(crate) fn start_gc(&self) {
         {
             let mut last = self.0.full_disk.collected.lock();
@@ -269,7 +270,7 @@ impl Service {
         }
         let service = self.clone();
         tokio::spawn(async move {
-            match service.collect_content(false, &service.0.cancel).await {
+            match service.collect_content(UnusedLayers::Expired, &service.0.cancel).await {
                 Ok(_) | Err(SandboxError::Cancelled) => {}
                 Err(error) => {
                     tracing::error!(%error, "failed to collect garbage on a full disk");
@@ -279,7 +280,7 @@ impl Service {
     }
 }
 
-/// Bytes of the unit that is short. A quota counts no bytes for an empty file.
+/// Returns the usage in bytes, of the unit that is short. A quota counts no bytes for an empty file.
 fn amount(usage: Usage, unit: Unit) -> u64 {
     match unit {
         Unit::Bytes => usage.bytes,

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Free space at the last search for deleted files, so that the next one waits until the disk is notably fuller.
+/// Free space at the last search for deleted files, so that the next one waits until the disk is notably
+/// fuller.
 #[derive(Debug, Default)]
 pub(crate) struct Fullness(AtomicU64);
 
@@ -22,7 +23,7 @@ impl Fullness {
     }
 }
 
-/// Free bytes of the filesystem of a directory; `None` if it cannot be asked.
+/// Returns the free bytes of the filesystem of a directory; `None` if the system call fails.
 pub(crate) fn free(path: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(path).ok()?;
     Some(stat.f_bavail * stat.f_frsize)

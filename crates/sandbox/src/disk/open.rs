@@ -7,13 +7,14 @@ use workspace_workspace::{Options, Workspaces};
 
 use crate::blocking::blocking;
 use crate::error::Result;
-use crate::runtime::Runtime;
+use crate::runtime::{LazyMount, Runtime};
 use crate::settings::Settings;
 
 /// Opens the workspaces of a server with the best provider that works here.
 pub(crate) async fn open(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Result<Workspaces> {
-    runtime.find_own_users(&settings.workspaces, &settings.sandboxes, settings.lazy.is_some()).await?;
-    let holder = runtime.mounts().await;
+    let lazy = if settings.lazy.is_some() { LazyMount::Used } else { LazyMount::Unused };
+    runtime.find_dedicated_uids(&settings.workspaces, &settings.sandboxes, lazy).await?;
+    let holder = runtime.mount_holder().await;
     let (settings, owner) = (settings.clone(), runtime.owner());
     let opened = blocking(move || -> Result<Workspaces> {
         let store =
@@ -37,9 +38,9 @@ pub(crate) async fn open(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Res
 
 /// Logs the provider of workspaces, and why no better one is used.
 fn log_provider(workspaces: &Workspaces) {
-    let chosen = workspaces.chosen();
+    let chosen = workspaces.provider_selection();
     tracing::info!(provider = %chosen.kind, "chose the provider of workspaces");
-    for (kind, reason) in chosen.better() {
-        tracing::warn!(provider = %kind, reason, "a better provider is not available");
+    for (kind, reason) in chosen.unavailable_faster() {
+        tracing::warn!(provider = %kind, reason, "preferred provider is not available");
     }
 }

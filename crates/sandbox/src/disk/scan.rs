@@ -5,10 +5,10 @@ use std::sync::Arc;
 use crate::fair_semaphore::{FairPermit, FairSemaphore};
 use crate::guest::handle::SandboxHandle;
 
-/// Scans of workspaces that the server makes at the same time.
+/// Maximum number of scans of workspaces that the server makes at the same time.
 pub(crate) const SCANS_AT_ONCE: u32 = 4;
 
-/// Scans that the server makes by itself. Each is a task of its own: its caller does not wait for it, and a
+/// Scans that the server makes by itself. Each has its own task: its caller does not wait for it, and a
 /// slow one delays no other sandbox.
 #[derive(Debug)]
 pub(crate) struct DiskScans(Arc<FairSemaphore>);
@@ -18,8 +18,8 @@ impl DiskScans {
         Self(Arc::new(FairSemaphore::new(at_once)))
     }
 
-    /// Begins a scan of a sandbox, unless one is under way. The scan gets a permit, which it drops when it is
-    /// done.
+    /// Begins a scan of a sandbox, unless one is in progress. The scan gets a permit, which it drops when it
+    /// is done.
     pub(crate) fn begin<L: Future<Output = ()> + Send + 'static>(
         &self,
         handle: &Arc<SandboxHandle>,

@@ -1,8 +1,7 @@
 //! Creating and measuring the workspace of a sandbox.
 //!
-//! Where the filesystem supports quotas for the runtime's workspaces, writes beyond the limit fail and the
-//! sandbox keeps running. Everywhere else a sandbox beyond its limit is stopped
-//! ([`crate::lifecycle::monitor`]).
+//! If filesystem and runtime support quotas, writes beyond the limit fail and the sandbox keeps running.
+//! Otherwise a sandbox that exceeds its limit is stopped ([`crate::lifecycle::monitor`]).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use std::time::Duration;
 
 use workspace_host::{HostError, quota};
 use workspace_state::Cancel;
-use workspace_workspace::{Bounds, Kind, Made, New, Usage, Workspaces};
+use workspace_workspace::{Bounds, NewWorkspace, ProviderKind, Usage, WorkspaceInfo, Workspaces};
 
 use crate::blocking::blocking;
 use crate::clock::now;
@@ -19,29 +18,29 @@ use crate::error::Result;
 use crate::guest::handle::SandboxHandle;
 use crate::service::Service;
 
-/// Time limit for a scan for a request.
+/// Timeout of a scan that a request waits for.
 const REQUESTED_SCAN_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time limit for a scan of a new workspace.
+/// Timeout of the scan of a new workspace.
 const NEW_SCAN_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Service {
     /// Creates the workspace of a sandbox with a limit in bytes, unless it is cancelled.
-    pub(crate) async fn make_workspace(
+    pub(crate) async fn create_workspace(
         &self,
         id: &str,
         owner: &str,
         new: &NewSandbox,
         bytes: Option<u64>,
         cancel: &Cancel,
-    ) -> Result<Made> {
+    ) -> Result<WorkspaceInfo> {
         let (snapshot, materialize) = (new.snapshot, new.materialize);
-        // An empty one is a plain directory: nothing to share.
-        let provider = new.provider.or(snapshot.is_none().then_some(Kind::Copy));
+        // Without a snapshot there are no files to share, so a plain directory is enough.
+        let provider = new.provider.or(snapshot.is_none().then_some(ProviderKind::Copy));
         let bytes = bytes.filter(|_| self.0.runtime.supports_quotas());
-        if let Ok(holder) = self.0.runtime.mounts().await {
-            self.0.workspaces.use_holder(holder);
+        if let Ok(holder) = self.0.runtime.mount_holder().await {
+            self.0.workspaces.set_holder(holder);
         }
-        let user = self.0.runtime.user(id, &self.dir(id)).await?;
+        let idmap_uid = self.0.runtime.dedicated_uid(id, &self.dir(id)).await?;
         let (id, owner) = (id.to_owned(), owner.to_owned());
         self.on_workspaces_until(cancel, move |workspaces| {
             let owner = Some(owner.as_str());
@@ -50,7 +49,10 @@ impl Service {
                     limit(&id, path, bytes);
                 }
             };
-            workspaces.create(&id, &New { snapshot, provider, materialize, user, owner, prepare: &prepare })
+            workspaces.create(
+                &id,
+                &NewWorkspace { snapshot, provider, materialize, idmap_uid, owner, prepare: &prepare },
+            )
         })
         .await
     }
@@ -64,7 +66,7 @@ impl Service {
         Ok(blocking(move || work(&workspaces)).await??)
     }
 
-    /// Removes a workspace and its quota. A workspace that does not exist is no error.
+    /// Removes a workspace and its quota. Succeeds if it does not exist.
     pub(crate) async fn remove_workspace(&self, id: &str) -> Result<()> {
         let id = id.to_owned();
         self.on_workspaces(move |workspaces| {
@@ -74,12 +76,12 @@ impl Service {
         .await
     }
 
-    /// Bytes on disk of a workspace. Files that cannot be read do not count.
+    /// Returns the bytes on disk of a workspace. Files that cannot be read do not count.
     pub(crate) async fn disk_usage(&self, id: &str) -> u64 {
         self.measure(id, Bounds::NONE).await.bytes
     }
 
-    /// Measures a workspace within a bound.
+    /// Measures a workspace within bounds.
     pub(crate) async fn measure(&self, id: &str, bounds: Bounds) -> Usage {
         let deleted = self.handle(id).map_or(0, |handle| handle.usage.deleted());
         let (workspaces, id) = (Arc::clone(&self.0.workspaces), id.to_owned());
@@ -87,8 +89,7 @@ impl Service {
         Usage { bytes: used.bytes + deleted, ..used }
     }
 
-    /// Records the size of a new workspace before its sandbox writes anything: everything beyond it was
-    /// written by the sandbox.
+    /// Records the initial size of a workspace, before its sandbox writes anything.
     pub(crate) async fn measure_new(&self, handle: &SandboxHandle, new: &NewSandbox) {
         let bounds = Bounds { time: NEW_SCAN_TIMEOUT, ..Bounds::NONE };
         let used = match new.snapshot {
@@ -98,11 +99,12 @@ impl Service {
         handle.usage.record_first(used);
     }
 
-    /// Bytes of a workspace at the last scan, and its time in milliseconds since 1970. A sandbox that does
-    /// not run is scanned now, with a short time limit and a limit on concurrent scans.
+    /// Returns the bytes of a workspace at the last scan, and its time in milliseconds since 1970. The
+    /// workspace of a sandbox that is not running is scanned now, with a timeout and a limit on concurrent
+    /// scans.
     pub(crate) async fn last_usage(&self, id: &str, owner: &str) -> (u64, i64) {
-        if let Some(seen) = self.handle(id).and_then(|handle| handle.usage.last_with_time()) {
-            return seen;
+        if let Some(last) = self.handle(id).and_then(|handle| handle.usage.last_with_time()) {
+            return last;
         }
         // Fails only when the service is closed.
         let _permit = self.0.requested_scans.acquire(owner).await;
@@ -110,8 +112,7 @@ impl Service {
         (self.measure(id, bounds).await.bytes, now())
     }
 
-    /// Measures deleted files that a sandbox has open, and returns by how many bytes they have grown since
-    /// the last time.
+    /// Measures deleted files that a sandbox has open, and returns their growth in bytes since the last call.
     pub(crate) async fn measure_deleted(&self, handle: &SandboxHandle) -> u64 {
         match self.0.runtime.deleted_bytes(&handle.id, &handle.dir).await {
             Ok(bytes) => bytes.saturating_sub(handle.usage.set_deleted(bytes)),
@@ -123,7 +124,7 @@ impl Service {
     }
 }
 
-/// Sets a quota where the filesystem supports it.
+/// Sets a quota if the filesystem supports it.
 fn limit(id: &str, path: &Path, bytes: u64) {
     match quota::limit(path, bytes) {
         Ok(()) => {}
@@ -136,7 +137,7 @@ fn limit(id: &str, path: &Path, bytes: u64) {
     }
 }
 
-/// Removes the quota of a workspace that no sandbox uses any more.
+/// Removes the quota of a workspace.
 pub(crate) fn release(path: &Path) {
     if let Err(error) = quota::release(path) {
         tracing::warn!(workspace = %path.display(), %error, "failed to remove a quota");

@@ -12,20 +12,20 @@ use workspace_agent_protocol::v1::{Process, ProcessesRequest, ResourceUsage, Ser
 use crate::error::{Result, SandboxError};
 use crate::leaf_mutex::{LeafGuard, LeafMutex};
 
-/// Time limit for putting a request into the queue of a connection.
+/// Timeout for putting a request into the queue of a connection.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit for an agent to report its resource usage, or to list processes.
+/// Timeout for an agent to report its resource usage, or to list processes.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time that an agent which was frozen may take to say something.
+/// Timeout for a thawed agent to send a message.
 const THAW_GRACE: Duration = Duration::from_secs(15);
-/// Largest number of processes that an agent may list, and length of the arguments of each in bytes.
+/// Maximum number of processes that an agent may list, and length of the arguments of each in bytes.
 const PROCESSES_MAX: usize = 4_096;
 const ARGUMENTS_MAX: usize = 4_096;
-/// Length of the longest id of a command, in bytes.
+/// Maximum length of the id of a command, in bytes.
 pub(crate) const ID_MAX: usize = 64;
 /// Connections of an agent, made or lost, that become events, and the period for which that many are allowed.
 const CONNECTION_EVENTS: (u32, Duration) = (20, Duration::from_secs(60));
-/// Id of no stream.
+/// Id that no stream has.
 const NO_STREAM: u64 = 0;
 
 /// The connection to one guest agent. The agent may come and go; each time it has another [`AgentStream`].
@@ -41,7 +41,8 @@ pub(crate) struct GuestConnection {
     usage: watch::Sender<Option<ResourceUsage>>,
     /// Processes that the agent listed last.
     processes: watch::Sender<Vec<Process>>,
-    /// Id of the stream on which the agent did not answer when it was asked for processes, [`NO_STREAM`] if it did.
+    /// Id of the stream on which the agent did not respond to a request for its processes, [`NO_STREAM`] if
+    /// it did.
     lists_nothing: AtomicU64,
     /// Start of the present period of events on this connection, and how many came since.
     events: LeafMutex<Option<(tokio::time::Instant, u32)>>,
@@ -82,7 +83,7 @@ impl GuestConnection {
         self.stream.subscribe()
     }
 
-    /// Takes the stream of an agent that connected, and returns its id. A former stream is no longer used.
+    /// Sets the stream of an agent that connected, and returns its id. The previous stream is no longer used.
     pub(crate) fn connect(
         &self,
         sender: mpsc::Sender<ServerMessage>,
@@ -95,7 +96,7 @@ impl GuestConnection {
         id
     }
 
-    /// Forgets a stream that was lost. Returns false if another took its place before.
+    /// Removes a closed stream. Returns false if another one has replaced it.
     pub(crate) fn disconnect(&self, id: u64) -> bool {
         self.stream.send_if_modified(|stream| {
             let is_present = stream.as_ref().is_some_and(|stream| stream.id == id);
@@ -106,21 +107,21 @@ impl GuestConnection {
         })
     }
 
-    /// Closes the present stream. The agent looks for another server.
+    /// Closes the current stream. The agent tries to reconnect.
     pub(crate) fn close(&self) {
         self.stream.send_replace(None);
     }
 
-    /// The present stream, or an error that the agent is away.
+    /// Returns the current stream. Fails if the agent is not connected.
     pub(crate) fn stream(&self) -> Result<AgentStream> {
-        self.stream.borrow().clone().ok_or_else(|| self.away())
+        self.stream.borrow().clone().ok_or_else(|| self.away_error())
     }
 
-    pub(crate) fn away(&self) -> SandboxError {
+    pub(crate) fn away_error(&self) -> SandboxError {
         SandboxError::AgentAway { id: self.sandbox_id.clone() }
     }
 
-    /// Sends a request to the agent, on the present stream.
+    /// Sends a request to the agent, on the current stream.
     pub(crate) async fn send(&self, request: ServerPayload) -> Result<()> {
         let stream = self.stream()?;
         self.send_on(&stream, request).await
@@ -128,7 +129,7 @@ impl GuestConnection {
 
     pub(crate) async fn send_on(&self, stream: &AgentStream, request: ServerPayload) -> Result<()> {
         let sent = stream.sender.send_timeout(ServerMessage { payload: Some(request) }, SEND_TIMEOUT);
-        sent.await.map_err(|_| self.away())
+        sent.await.map_err(|_| self.away_error())
     }
 
     /// Reports to all that wait for the agent that it was given up.
@@ -137,18 +138,18 @@ impl GuestConnection {
     }
 
     /// Waits until the agent is given up, and returns the error that says why.
-    pub(crate) async fn lost(&self) -> SandboxError {
+    pub(crate) async fn wait_for_loss(&self) -> SandboxError {
         let mut lost = self.lost.subscribe();
         // An error only if `self` were dropped.
         let reason = lost.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
-        self.unanswered(&reason.unwrap_or_default())
+        self.lost_error(&reason.unwrap_or_default())
     }
 
-    pub(crate) fn unanswered(&self, reason: &str) -> SandboxError {
+    pub(crate) fn lost_error(&self, reason: &str) -> SandboxError {
         SandboxError::AgentLost { id: self.sandbox_id.clone(), reason: reason.to_owned() }
     }
 
-    /// Notes that the agent may be frozen until the guard is dropped, and is not expected to answer.
+    /// Records that the agent may be frozen until the guard is dropped, and is not expected to respond.
     pub(crate) fn expect_freeze(&self) -> FreezeGuard<'_> {
         self.freezes().0 += 1;
         FreezeGuard(self)
@@ -164,13 +165,13 @@ impl GuestConnection {
         count > 0 || last.is_some_and(|last| last.elapsed() < THAW_GRACE)
     }
 
-    /// Lets the time after the last freeze be over.
+    /// Ends the grace period after the last freeze.
     #[cfg(test)]
     pub(crate) fn forget_freezes(&self) {
         *self.freezes() = (0, None);
     }
 
-    /// Asks the agent for its resource usage. `None` if it is away or too old to know.
+    /// Asks the agent for its resource usage. `None` if it is disconnected or too old to support this.
     pub(crate) async fn request_usage(&self) -> Option<ResourceUsage> {
         let mut usage = self.usage.subscribe();
         usage.mark_unchanged();
@@ -183,7 +184,7 @@ impl GuestConnection {
         self.usage.send_replace(Some(usage));
     }
 
-    /// Asks the agent for its processes. `None` if it is away or too old to know.
+    /// Asks the agent for its processes. `None` if it is disconnected or too old to support this.
     pub(crate) async fn request_processes(&self) -> Option<Vec<Process>> {
         let mut listed = self.processes.subscribe();
         listed.mark_unchanged();
@@ -193,7 +194,7 @@ impl GuestConnection {
         }
         self.send_on(&stream, ServerPayload::Processes(ProcessesRequest {})).await.ok()?;
         if !matches!(tokio::time::timeout(REPORT_TIMEOUT, listed.changed()).await, Ok(Ok(()))) {
-            // An older agent: nobody waits for it again until another one connects.
+            // An older agent does not respond. Do not wait for it again until another one connects.
             self.lists_nothing.store(stream.id, Ordering::Relaxed);
             return None;
         }
@@ -201,7 +202,7 @@ impl GuestConnection {
         Some(processes)
     }
 
-    /// Takes the processes that the agent lists, no more than a sandbox may have. An agent may say anything.
+    /// Sets the processes that the agent lists, up to the maximum. A malicious agent may report anything.
     pub(crate) fn set_processes(&self, mut processes: Vec<Process>) {
         processes.truncate(PROCESSES_MAX);
         processes.retain(|process| process.command_id.len() <= ID_MAX);
@@ -216,8 +217,8 @@ impl GuestConnection {
         self.processes.send_replace(processes);
     }
 
-    /// Counts a connect or disconnect, and returns whether it becomes an event: an agent that connects again and again
-    /// does not fill the catalog.
+    /// Counts a connect or disconnect, and returns whether it becomes an event: an agent that connects again
+    /// and again does not fill the catalog.
     pub(crate) fn count_event(&self) -> bool {
         let mut period = self.events.lock();
         let now = tokio::time::Instant::now();

@@ -19,15 +19,15 @@ use crate::leaf_mutex::{LeafGuard, LeafMutex};
 /// A connection that counts for a limit, and is closed when it does not register in time.
 pub(crate) struct LimitedStream<S> {
     stream: S,
-    identified: Identified,
+    peer: Peer,
     deadline: Pin<Box<Sleep>>,
     /// Permit that it holds while it is open.
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// True once the sandbox of a connection is known. Clones share the state.
+/// Other end of a connection: unidentified until its sandbox is known. Clones share the state.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Identified(Arc<PeerState>);
+pub(crate) struct Peer(Arc<PeerState>);
 
 #[derive(Debug, Default)]
 struct PeerState {
@@ -35,7 +35,7 @@ struct PeerState {
     /// Quota that it counts for: unidentified connections of its address, and then connections of its
     /// sandbox.
     quota_use: LeafMutex<QuotaUse>,
-    peer: Option<IpAddr>,
+    address: Option<IpAddr>,
 }
 
 #[derive(Debug, Default)]
@@ -50,16 +50,16 @@ enum QuotaUse {
     },
 }
 
-impl Identified {
-    /// Makes the state of an unidentified connection.
-    pub(crate) fn waiting(permit: ConnectionPermit<IpAddr>) -> Self {
-        let peer = Some(permit.key);
+impl Peer {
+    /// Creates the state of an unidentified connection.
+    pub(crate) fn unidentified(permit: ConnectionPermit<IpAddr>) -> Self {
+        let address = Some(permit.key);
         let quota_use = LeafMutex::new(QuotaUse::Unknown { _permit: permit });
-        Self(Arc::new(PeerState { identified: AtomicBool::new(false), quota_use, peer }))
+        Self(Arc::new(PeerState { identified: AtomicBool::new(false), quota_use, address }))
     }
 
     /// Marks the connection as identified. From now on it counts for its sandbox.
-    pub(crate) fn set(&self, permit: ConnectionPermit<String>) {
+    pub(crate) fn identify(&self, permit: ConnectionPermit<String>) {
         self.0.identified.store(true, Ordering::Relaxed);
         let quota_use = QuotaUse::Sandbox { _permit: permit };
         let former = std::mem::replace(&mut *self.0.quota_use.lock(), quota_use);
@@ -67,37 +67,37 @@ impl Identified {
         drop(former);
     }
 
-    fn is_set(&self) -> bool {
+    fn is_identified(&self) -> bool {
         self.0.identified.load(Ordering::Relaxed)
     }
 
     /// Address of the peer; `None` for a Unix socket.
-    pub(crate) fn peer(&self) -> Option<IpAddr> {
-        self.0.peer
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        self.0.address
     }
 }
 
 impl<S> LimitedStream<S> {
     pub(crate) fn new(
         stream: S,
-        identified: Identified,
+        peer: Peer,
         deadline: Instant,
         permit: Option<OwnedSemaphorePermit>,
     ) -> Self {
-        Self { stream, identified, deadline: Box::pin(sleep_until(deadline)), _permit: permit }
+        Self { stream, peer, deadline: Box::pin(sleep_until(deadline)), _permit: permit }
     }
 
     /// Returns true if it did not register in time. Wakes the reader at the deadline.
     fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
-        !self.identified.is_set() && self.deadline.as_mut().poll(cx).is_ready() && !self.identified.is_set()
+        !self.peer.is_identified() && self.deadline.as_mut().poll(cx).is_ready() && !self.peer.is_identified()
     }
 }
 
 impl<S> Connected for LimitedStream<S> {
-    type ConnectInfo = Identified;
+    type ConnectInfo = Peer;
 
-    fn connect_info(&self) -> Identified {
-        self.identified.clone()
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
     }
 }
 
@@ -189,18 +189,18 @@ mod tests {
         let [one, other, third]: [IpAddr; 3] =
             ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|it| it.parse().unwrap());
         let first = quota.acquire(one).unwrap();
-        let identified = Identified::waiting(quota.acquire(one).unwrap());
+        let peer = Peer::unidentified(quota.acquire(one).unwrap());
         assert!(quota.acquire(one).is_none());
         let last = quota.acquire(other).unwrap();
         assert!(quota.acquire(third).is_none(), "there are no more than three in all");
         let sandboxes = ConnectionQuota::new(1, 3);
-        identified.set(sandboxes.acquire("sbx-1".to_owned()).unwrap());
+        peer.identify(sandboxes.acquire("sbx-1".to_owned()).unwrap());
         assert!(quota.acquire(third).is_some(), "an identified connection counts for its sandbox instead");
         assert!(
             sandboxes.acquire("sbx-1".to_owned()).is_none()
                 && sandboxes.acquire("sbx-2".to_owned()).is_some()
         );
-        drop((first, last, identified));
+        drop((first, last, peer));
         assert!(quota.taken().is_empty());
         assert!(sandboxes.taken().is_empty());
     }

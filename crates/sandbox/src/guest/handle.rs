@@ -1,6 +1,7 @@
 //! The state that the server keeps in memory for a sandbox, beside its row in the catalog.
 //!
-//! All of it can be lost: after a restart it is made anew from the catalog, and the guest agent reports the rest.
+//! All of it can be lost: after a restart it is rebuilt from the catalog, and the guest agent reports the
+//! rest.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -12,7 +13,7 @@ use workspace_catalog::{Sandbox, State};
 use crate::command::kept_output::KeptOutput;
 use crate::command::running::RunningCommands;
 use crate::config::Config;
-use crate::disk::measured::WorkspaceUsage;
+use crate::disk::workspace_usage::WorkspaceUsage;
 use crate::guest::connection::GuestConnection;
 use crate::leaf_mutex::LeafMutex;
 use crate::sandbox_dir::SandboxDir;
@@ -20,18 +21,19 @@ use crate::sandbox_dir::SandboxDir;
 /// A sandbox whose guest agent may connect.
 ///
 /// Locks: an operation on a sandbox holds its lock in
-/// [`OperationLocks`](crate::lifecycle::operation_lock::OperationLocks) first. Then `terminals`, which may be held across
-/// awaits. Everything else here is a [`LeafMutex`] or an atomic, and no other lock is taken while one is held.
+/// [`OperationLocks`](crate::lifecycle::operation_lock::OperationLocks) first. Then `terminals`, which may be
+/// held across awaits. Everything else here is a [`LeafMutex`] or an atomic, and no other lock is taken while
+/// one is held.
 #[derive(Debug)]
 pub(crate) struct SandboxHandle {
     pub(crate) id: String,
     pub(crate) dir: SandboxDir,
     pub(crate) token_hash: String,
-    /// `None` for a sandbox of the warm pool, which nobody owns yet.
+    /// Not set for a sandbox of the warm pool, which has no owner yet.
     assignment: OnceLock<Assignment>,
-    /// End of its life, in milliseconds since 1970.
+    /// Expiry time, in milliseconds since 1970.
     expires_at: AtomicI64,
-    /// True until the one who creates it has announced it.
+    /// True until the creation has finished.
     pub(crate) is_being_made: AtomicBool,
     /// Held while its terminals are counted and one more is created.
     pub(crate) terminals: tokio::sync::Mutex<()>,
@@ -39,7 +41,7 @@ pub(crate) struct SandboxHandle {
     pub(crate) commands: RunningCommands,
     /// Disk usage of its workspace.
     pub(crate) usage: WorkspaceUsage,
-    /// Size of the output that is kept of its commands.
+    /// Size of the retained output of its commands.
     pub(crate) output: KeptOutput,
     /// Tasks that end with this handle.
     tasks: LeafMutex<Vec<JoinHandle<()>>>,
@@ -71,7 +73,7 @@ impl SandboxHandle {
         }
     }
 
-    /// Makes the handle of a sandbox that is in the catalog.
+    /// Creates the handle of a sandbox that is in the catalog.
     pub(crate) fn of(sandbox: &Sandbox, dir: SandboxDir, config: &Config) -> Self {
         let handle = Self::new(&sandbox.id, dir, &sandbox.token_hash);
         handle.assign(&sandbox.owner, sandbox.expires_at, config);
@@ -81,7 +83,7 @@ impl SandboxHandle {
         handle
     }
 
-    /// Gives a sandbox of the warm pool to an owner. The first assignment stays.
+    /// Assigns a sandbox of the warm pool to an owner. Does nothing if it is already assigned.
     pub(crate) fn assign(&self, owner: &str, expires_at: i64, config: &Config) {
         self.set_expires_at(expires_at);
         let assignment = Assignment { owner: owner.to_owned(), envs: config.envs.clone(), disk: config.disk };
@@ -92,17 +94,17 @@ impl SandboxHandle {
         self.assignment.get().map(|assignment| assignment.owner.as_str())
     }
 
-    /// Environment variables of every command in it.
+    /// Returns the environment variables of every command in the sandbox.
     pub(crate) fn envs(&self) -> BTreeMap<String, String> {
         self.assignment.get().map(|assignment| assignment.envs.clone()).unwrap_or_default()
     }
 
-    /// Disk limit of its workspace, in bytes.
+    /// Returns the disk limit of the workspace, in bytes.
     pub(crate) fn disk(&self) -> Option<u64> {
         self.assignment.get().and_then(|assignment| assignment.disk)
     }
 
-    /// Returns true if it has expired, though nobody has removed it yet.
+    /// Returns true if the sandbox has expired. It may not be removed yet.
     pub(crate) fn has_expired(&self, now: i64) -> bool {
         self.expires_at.load(Ordering::Relaxed) <= now
     }
@@ -116,7 +118,7 @@ impl SandboxHandle {
         self.tasks.lock().push(task);
     }
 
-    /// Ends its tasks, so that no agent can connect any more, and closes the connection.
+    /// Aborts its tasks, so that no agent can connect, and closes the connection.
     pub(crate) fn close(&self) {
         for task in self.tasks.lock().drain(..) {
             task.abort();

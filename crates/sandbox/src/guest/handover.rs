@@ -17,8 +17,8 @@ use tokio::net::{UnixListener, UnixStream};
 
 use crate::sandbox_dir::{START_SOCKET, SandboxDir};
 
-/// A closed connection is an error, no signal. Where there is no such flag, programs in Rust ignore the
-/// signal.
+/// Makes a closed connection an error instead of a signal. On systems without this flag, Rust programs ignore
+/// the signal.
 #[cfg(target_os = "linux")]
 const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
 #[cfg(not(target_os = "linux"))]
@@ -40,25 +40,25 @@ impl Handover {
         Ok(Self { listener, output, socket: dir.sockets().join(START_SOCKET) })
     }
 
-    /// Waits for the first connection. The agent runs nothing until it got its data.
-    pub(crate) async fn guest(&self) -> io::Result<UnixStream> {
+    /// Waits for the first connection. The agent runs nothing until it has received its parameters.
+    pub(crate) async fn accept(&self) -> io::Result<UnixStream> {
         Ok(self.listener.accept().await?.0)
     }
 
     /// Sends the bytes and the directory to the agent. No second connection is served.
-    pub(crate) async fn give(self, mut guest: UnixStream, bytes: &[u8]) -> io::Result<()> {
-        let sent = self.send(&guest, bytes).await?;
+    pub(crate) async fn send(self, mut guest: UnixStream, bytes: &[u8]) -> io::Result<()> {
+        let sent = self.send_first(&guest, bytes).await?;
         guest.write_all(&bytes[sent..]).await
     }
 
     /// Sends the directory, and as many of the bytes as fit.
-    async fn send(&self, guest: &UnixStream, bytes: &[u8]) -> io::Result<usize> {
+    async fn send_first(&self, guest: &UnixStream, bytes: &[u8]) -> io::Result<usize> {
         let message = || {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut control = SendAncillaryBuffer::new(&mut space);
             let descriptors = [self.output.as_fd()];
             if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-                return Err(io::Error::other("no room for a descriptor"));
+                return Err(io::Error::other("too many file descriptors for one message"));
             }
             Ok(sendmsg(guest, &[IoSlice::new(bytes)], &mut control, NO_SIGNAL)?)
         };
@@ -68,7 +68,7 @@ impl Handover {
 
 impl Drop for Handover {
     fn drop(&mut self) {
-        // With the whole directory it may be gone already.
+        // It may have been removed with the whole directory.
         let _ = std::fs::remove_file(&self.socket);
     }
 }
@@ -91,9 +91,9 @@ mod tests {
         let socket = dir.sockets().join(START_SOCKET);
         let dial = || std::os::unix::net::UnixStream::connect(&socket).unwrap();
         let (first, second) = (dial(), dial());
-        let guest = handover.guest().await.unwrap();
+        let guest = handover.accept().await.unwrap();
         assert_eq!(guest.peer_cred().unwrap().pid(), Some(std::process::id() as i32));
-        handover.give(guest, b"secret").await.unwrap();
+        handover.send(guest, b"secret").await.unwrap();
         assert_eq!(receive(&first), (b"secret".to_vec(), true));
         assert_eq!(receive(&second), (Vec::new(), false));
         assert!(!socket.exists());
@@ -111,8 +111,8 @@ mod tests {
             let mut got = Vec::new();
             io::Read::read_to_end(&mut guest, &mut got).map(|_| got)
         });
-        let guest = handover.guest().await.unwrap();
-        handover.give(guest, &much).await.unwrap();
+        let guest = handover.accept().await.unwrap();
+        handover.send(guest, &much).await.unwrap();
         assert_eq!(reading.await.unwrap().unwrap(), much);
     }
 

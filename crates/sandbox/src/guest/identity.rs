@@ -20,11 +20,11 @@ pub enum IdentityError {
     Certificates { part: &'static str, source: pem::Error },
     #[error("the private key cannot be read: {0}")]
     Key(pem::Error),
-    #[error("{part} holds no certificate")]
+    #[error("{part} contains no certificate")]
     Empty { part: &'static str },
     #[error("certificate and key cannot be used: {0}")]
     Unusable(#[from] rustls::Error),
-    #[error("no certificate can be made: {0}")]
+    #[error("cannot create a certificate: {0}")]
     Make(#[from] rcgen::Error),
 }
 
@@ -36,7 +36,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Makes a new certificate and its key, in PEM. It never expires, because agents could not be given the
+    /// Creates a new certificate and its key, in PEM. It never expires, because agents could not receive the
     /// next one.
     pub fn make() -> Result<String, IdentityError> {
         let key = rcgen::KeyPair::generate()?;
@@ -49,14 +49,14 @@ impl Identity {
     pub fn new(chain: &[u8], key: &[u8], trusted: &[u8]) -> Result<Self, IdentityError> {
         let key = PrivateKeyDer::from_pem_slice(key).map_err(IdentityError::Key)?;
         let chain = certificates("the certificate chain", chain)?;
-        let trusted = certificates("what guest agents trust", trusted)?;
+        let trusted = certificates("the CA bundle", trusted)?;
         let trusted = trusted.iter().map(|one| one.to_vec()).collect();
         let provider = Arc::new(ring::default_provider());
-        // Agents support no older version.
+        // Agents support only TLS 1.3.
         let config = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13])?;
         let mut config = config.with_no_client_auth().with_single_cert(chain, key)?;
         config.alpn_protocols = vec![b"h2".to_vec()];
-        // Agents resume no sessions.
+        // Agents do not resume sessions.
         config.send_tls13_tickets = 0;
         Ok(Self { config: Arc::new(config), trusted })
     }

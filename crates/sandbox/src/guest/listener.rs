@@ -1,7 +1,7 @@
 //! Listeners for guest agents, and the protocol after they connect. An agent must have the token of its
 //! sandbox.
 //!
-//! Each sandbox has a socket of its own; over a network there is one port for all (`tcp.rs`). A sandbox that
+//! Each sandbox has its own socket; over a network there is one port for all (`tcp.rs`). A sandbox that
 //! floods its socket affects only itself: it has a few connections at most, and a connection that does not
 //! register in time is closed.
 
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status, Streaming};
-use workspace_agent_protocol::GENERATION;
+use workspace_agent_protocol::PROTOCOL_VERSION;
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::agent_service_server::{AgentService, AgentServiceServer};
 use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
@@ -24,26 +24,26 @@ use workspace_agent_protocol::v1::{
     AgentMessage, OutputStored, RegisterRequest, RegisterResponse, ServerConfig, ServerMessage,
 };
 
-use crate::guest::connection_limit::{ConnectionQuota, Identified, LimitedStream};
+use crate::guest::connection_limit::{ConnectionQuota, LimitedStream, Peer};
 use crate::guest::handle::SandboxHandle;
 use crate::id;
 use crate::leaf_mutex::LeafMutex;
 
-/// Connections that a sandbox may have. An agent needs one, and another while the first is being lost.
+/// Maximum number of connections of a sandbox. An agent needs one, and another while the first is being lost.
 const CONNECTIONS_MAX: usize = 16;
-/// Time limit for an agent to register.
+/// Timeout for an agent to register.
 pub(crate) const REGISTER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which an agent sends a heartbeat.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 /// Time without a message after which an agent is disconnected.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(95);
-/// Largest message of an agent, in bytes. The first is decoded before its sender is known. Agents send output
-/// in smaller pieces, and list processes in fewer bytes.
+/// Maximum size of a message of an agent, in bytes. The first is decoded before its sender is known. Agents
+/// send output in smaller pieces, and list processes in fewer bytes.
 pub(crate) const MESSAGE_MAX: usize = 512 << 10;
-/// Requests that may be queued for an agent.
+/// Maximum number of queued requests to an agent.
 const REQUEST_QUEUE: usize = 256;
-/// Shortest time between two log lines about refused agents.
-const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// Minimum interval between two log lines about rejected agents.
+const REJECTION_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Receiver of the messages of guest agents.
 #[tonic::async_trait]
@@ -84,7 +84,7 @@ pub(crate) fn open(socket: UnixListener, handle: &Arc<SandboxHandle>, handler: A
     }));
 }
 
-/// Makes a server for agents. Each needs one stream, and another while the first is being lost.
+/// Creates a server for agents. Each needs one stream, and another while the first is being lost.
 pub(crate) fn server() -> Server {
     Server::builder().max_concurrent_streams(2).concurrency_limit_per_connection(2)
 }
@@ -96,7 +96,7 @@ pub(crate) struct GuestService {
     handler: Arc<dyn GuestHandler>,
     /// Limits the connections of each sandbox.
     connections: Arc<ConnectionQuota<String>>,
-    refusals: Refusals,
+    rejections: Rejections,
 }
 
 impl GuestService {
@@ -105,7 +105,7 @@ impl GuestService {
             only,
             handler,
             connections: ConnectionQuota::new(CONNECTIONS_MAX, usize::MAX),
-            refusals: Refusals::default(),
+            rejections: Rejections::default(),
         }
     }
 
@@ -122,36 +122,32 @@ impl GuestService {
 
     /// Finds the sandbox of an agent, if it has its token. Takes the same time and returns the same error
     /// whether there is no such sandbox or the token is wrong.
-    fn admit(
-        &self,
-        request: &RegisterRequest,
-        identified: Option<&Identified>,
-    ) -> Result<Arc<SandboxHandle>, Status> {
+    fn admit(&self, request: &RegisterRequest, peer: Option<&Peer>) -> Result<Arc<SandboxHandle>, Status> {
         let handle = self.sandbox(&request.sandbox_id);
         let hash = handle.as_ref().map_or(id::NO_TOKEN_HASH, |handle| handle.token_hash.as_str());
         let fits = id::is_token_of(&request.token, hash);
         if let Some(handle) = handle.filter(|_| fits) {
             return Ok(handle);
         }
-        if let Some(refused) = self.refusals.count() {
-            let (sandbox, peer) = (&request.sandbox_id, identified.and_then(Identified::peer));
-            tracing::warn!(sandbox, ?peer, refused, "refused guest agents with a wrong token");
+        if let Some(refused) = self.rejections.count() {
+            let (sandbox, peer) = (&request.sandbox_id, peer.and_then(Peer::address));
+            tracing::warn!(sandbox, ?peer, refused, "rejected guest agents with an invalid token");
         }
-        Err(Status::unauthenticated("this token is not of this sandbox"))
+        Err(Status::unauthenticated("the token does not belong to this sandbox"))
     }
 }
 
-/// Counts refusals, so that repeated ones do not fill the log.
+/// Counts rejections, so that repeated ones do not fill the log.
 #[derive(Debug, Default)]
-struct Refusals(LeafMutex<(u64, Option<Instant>)>);
+struct Rejections(LeafMutex<(u64, Option<Instant>)>);
 
-impl Refusals {
-    /// Counts one more refusal, and returns the number to log, if a log line is due.
+impl Rejections {
+    /// Counts one more rejection, and returns the number to log, if a log line is due.
     fn count(&self) -> Option<u64> {
         let mut inner = self.0.lock();
         let (unlogged, last_logged) = &mut *inner;
         *unlogged += 1;
-        if last_logged.is_some_and(|time| time.elapsed() < REFUSAL_LOG_INTERVAL) {
+        if last_logged.is_some_and(|time| time.elapsed() < REJECTION_LOG_INTERVAL) {
             return None;
         }
         *last_logged = Some(Instant::now());
@@ -167,25 +163,25 @@ impl AgentService for GuestService {
         &self,
         request: Request<Streaming<AgentMessage>>,
     ) -> Result<Response<Self::ConnectStream>, Status> {
-        let identified = request.extensions().get::<Identified>().cloned();
+        let peer = request.extensions().get::<Peer>().cloned();
         let mut messages = request.into_inner();
         let mut registration = registration(&mut messages).await?;
-        let handle = self.admit(&registration, identified.as_ref())?;
-        check_generation(registration.generation)?;
-        if let Some(identified) = identified {
+        let handle = self.admit(&registration, peer.as_ref())?;
+        check_protocol_version(registration.generation)?;
+        if let Some(peer) = peer {
             let permit = self.connections.acquire(handle.id.clone());
-            identified.set(
+            peer.identify(
                 permit.ok_or_else(|| Status::resource_exhausted("this sandbox has too many connections"))?,
             );
         }
         let (requests, mut queued) = mpsc::channel::<ServerMessage>(REQUEST_QUEUE);
         let (sender, receiver) = mpsc::channel(REQUEST_QUEUE);
         self.handler.retain_started(&handle, &mut registration).await;
-        // The response to the registration is the first message of the stream, whatever is requested
+        // The response to the registration is the first message of the stream, also if a request comes
         // meanwhile.
         let outputs = self.handler.stored_output(&handle, &registration).await;
         let welcome = Ok(ServerMessage { payload: Some(ServerPayload::RegisterResponse(welcome(outputs))) });
-        sender.send(welcome).await.map_err(|_| Status::unavailable("the stream is lost"))?;
+        sender.send(welcome).await.map_err(|_| Status::unavailable("the stream was closed"))?;
         tokio::spawn(async move {
             while let Some(request) = queued.recv().await {
                 if sender.send(Ok(request)).await.is_err() {
@@ -232,11 +228,11 @@ async fn registration(messages: &mut Streaming<AgentMessage>) -> Result<Register
     }
 }
 
-pub(crate) fn check_generation(generation: u32) -> Result<(), Status> {
-    if (1..=GENERATION).contains(&generation) {
+pub(crate) fn check_protocol_version(version: u32) -> Result<(), Status> {
+    if (1..=PROTOCOL_VERSION).contains(&version) {
         return Ok(());
     }
-    let message = format!("this server speaks generations 1 to {GENERATION} of the guest's contract");
+    let message = format!("this server supports guest protocol versions 1 to {PROTOCOL_VERSION}");
     Err(Status::failed_precondition(message))
 }
 
@@ -260,7 +256,7 @@ fn incoming(socket: UnixListener) -> impl tokio_stream::Stream<Item = io::Result
             match connection {
                 Ok((stream, _)) => {
                     let deadline = Instant::now() + REGISTER_TIMEOUT;
-                    let limited = LimitedStream::new(stream, Identified::default(), deadline, Some(permit));
+                    let limited = LimitedStream::new(stream, Peer::default(), deadline, Some(permit));
                     if sender.send(Ok(limited)).await.is_err() {
                         return;
                     }
@@ -281,11 +277,11 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn repeated_refusals_are_logged_from_time_to_time() {
-        let refusals = Refusals::default();
-        let logged: Vec<_> = (0..5).map(|_| refusals.count()).collect();
+    async fn repeated_rejections_are_logged_from_time_to_time() {
+        let rejections = Rejections::default();
+        let logged: Vec<_> = (0..5).map(|_| rejections.count()).collect();
         assert_eq!(logged, [Some(1), None, None, None, None]);
-        tokio::time::advance(REFUSAL_LOG_INTERVAL).await;
-        assert_eq!(refusals.count(), Some(5));
+        tokio::time::advance(REJECTION_LOG_INTERVAL).await;
+        assert_eq!(rejections.count(), Some(5));
     }
 }

@@ -1,7 +1,7 @@
 //! Processes of a sandbox, and the commands that started them.
 //!
-//! A process may outlive the command that started it. It stays below the command's supervisor, so it is known which
-//! command left it behind, and a signal to that command reaches it.
+//! A process may outlive the command that started it. It stays below the command's supervisor, so it is known
+//! which command left it behind, and a signal to that command reaches it.
 
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
@@ -26,12 +26,12 @@ pub struct Process {
 impl Service {
     /// Lists the running processes that commands and terminals of a sandbox started, by PID.
     pub async fn processes(&self, scope: &Scope, sandbox: &str) -> Result<Vec<Process>> {
-        let handle = self.running(scope, sandbox).await?;
+        let handle = self.find_running(scope, sandbox).await?;
         processes(&handle).await
     }
 
     /// Returns true if processes of an ended command still run.
-    pub(crate) async fn has_left(&self, handle: &SandboxHandle, command: &str) -> Result<bool> {
+    pub(crate) async fn has_leftover_processes(&self, handle: &SandboxHandle, command: &str) -> Result<bool> {
         Ok(processes(handle).await?.iter().any(|process| process.command == command))
     }
 }

@@ -20,13 +20,14 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::guest::connection_limit::{ConnectionPermit, ConnectionQuota, Identified, LimitedStream};
+use crate::guest::connection_limit::{ConnectionPermit, ConnectionQuota, LimitedStream, Peer};
+use crate::guest::endpoint::ServerEndpoint;
 use crate::guest::identity::Identity;
 use crate::guest::listener::{GuestHandler, GuestService, REGISTER_TIMEOUT, server};
 
-/// Unidentified connections from one address; an agent needs one.
+/// Maximum number of unidentified connections from one address; an agent needs one.
 const PER_ADDRESS_MAX: usize = 8;
-/// Unidentified connections from all addresses.
+/// Maximum number of unidentified connections from all addresses.
 const UNIDENTIFIED_MAX: usize = 1_024;
 /// Connections after their handshake that wait to be served.
 const HANDSHAKE_QUEUE: usize = 16;
@@ -39,17 +40,6 @@ pub struct GuestPort {
     listener: TcpListener,
     identity: Identity,
     endpoint: ServerEndpoint,
-}
-
-/// Address of the port for guest agents.
-#[derive(Debug, Clone)]
-pub struct ServerEndpoint {
-    /// Host and port to connect to, if they are not those that the runtime finds.
-    pub(crate) advertised: Option<(String, u16)>,
-    /// Port that the server listens on.
-    pub(crate) port: u16,
-    /// Certificates that agents trust, in DER.
-    pub(crate) trusted: Vec<Vec<u8>>,
 }
 
 impl GuestPort {
@@ -104,7 +94,7 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, sender: mpsc::Sender<io
                 Some(permit) => {
                     tokio::spawn(shake_hands(stream, permit, tls.clone(), sender.clone()));
                 }
-                None => tracing::debug!(%peer, "refused a guest agent: too many unidentified connections"),
+                None => tracing::debug!(%peer, "rejected a guest agent: too many unidentified connections"),
             },
             // Perhaps out of file descriptors; the agent retries.
             Err(error) => {
@@ -122,14 +112,14 @@ async fn shake_hands(
     sender: mpsc::Sender<io::Result<GuestStream>>,
 ) {
     let deadline = Instant::now() + REGISTER_TIMEOUT;
-    let identified = Identified::waiting(permit);
-    let peer = identified.peer();
+    let peer = Peer::unidentified(permit);
+    let address = peer.address();
     // Input must not wait for more to send. A failure means that the connection is closed already.
     let _ = stream.set_nodelay(true);
     match timeout_at(deadline, tls.accept(stream)).await {
         // It is closed when the server is gone.
-        Ok(Ok(stream)) => drop(sender.send(Ok(LimitedStream::new(stream, identified, deadline, None))).await),
-        Ok(Err(error)) => tracing::debug!(%error, ?peer, "TLS handshake of a guest agent failed"),
-        Err(_) => tracing::debug!(?peer, "TLS handshake of a guest agent timed out"),
+        Ok(Ok(stream)) => drop(sender.send(Ok(LimitedStream::new(stream, peer, deadline, None))).await),
+        Ok(Err(error)) => tracing::debug!(%error, peer = ?address, "TLS handshake of a guest agent failed"),
+        Err(_) => tracing::debug!(peer = ?address, "TLS handshake of a guest agent timed out"),
     }
 }

@@ -1,6 +1,6 @@
 //! Operations that are cancelled when their request is dropped.
 //!
-//! An operation runs in a task of its own, so that it always thaws what it froze and undoes partial work. It
+//! An operation runs in its own task, so that it always thaws the sandbox and undoes partial work. It
 //! polls a [`Cancel`], which is set when the future of its request is dropped and when the service is closed.
 
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Service {
             drop(counted);
             done
         });
-        let done = done.await.unwrap_or_else(|error| Err(join_error(error)));
+        let done = done.await.unwrap_or_else(|error| Err(SandboxError::task_failed("finish", error)));
         stop.disarm();
         done
     }
@@ -66,8 +66,4 @@ async fn cancelled(cancel: &Cancel) {
     while !cancel.is_cancelled() {
         sleep(CANCEL_POLL).await;
     }
-}
-
-pub(crate) fn join_error(error: tokio::task::JoinError) -> SandboxError {
-    SandboxError::Io { action: "finish".to_owned(), source: std::io::Error::other(error) }
 }

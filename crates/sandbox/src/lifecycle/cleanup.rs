@@ -5,17 +5,18 @@
 
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::blocking::blocking;
 use crate::error::{Context as _, Result};
 use crate::lifecycle::cleanup_queue::{BACKLOG_MAX, Leftover};
+use crate::retry::Backoff;
 use crate::scope::Scope;
 use crate::service::Service;
 
-/// Attempts to remove the files of one sandbox, and the first pause between them. After that they are left to
-/// the next garbage collection.
-const ATTEMPTS: (u32, Duration) = (5, Duration::from_millis(500));
+/// Number of attempts to remove the files of one sandbox. After that they are left to the next garbage
+/// collection.
+const ATTEMPTS_MAX: u32 = 5;
 
 impl Service {
     /// Removes the files of a sandbox that is not in the catalog any more, in the background, with a fair
@@ -23,7 +24,7 @@ impl Service {
     /// its workspace.
     pub(crate) async fn queue_cleanup(&self, id: &str, owner: &str, bytes: u64) {
         let leftovers = &self.0.cleanup_queue;
-        leftovers.fewer_than(BACKLOG_MAX, &Scope::Owner(owner.to_owned())).await;
+        leftovers.wait_for_fewer_than(BACKLOG_MAX, &Scope::Owner(owner.to_owned())).await;
         leftovers.add(id, Leftover { owner: owner.to_owned(), bytes });
         let (service, id, owner) = (self.clone(), id.to_owned(), owner.to_owned());
         tokio::spawn(async move {
@@ -35,9 +36,8 @@ impl Service {
     }
 
     async fn remove_files_with_retries(&self, id: &str) {
-        let (mut left, mut pause) = ATTEMPTS;
-        loop {
-            left -= 1;
+        let mut backoff = Backoff::default();
+        for left in (0..ATTEMPTS_MAX).rev() {
             match self.remove_files(id).await {
                 Ok(()) => return,
                 Err(error) if left == 0 => {
@@ -48,8 +48,7 @@ impl Service {
                     tracing::warn!(sandbox = id, %error, "failed to remove the files of a deleted sandbox, trying again");
                 }
             }
-            sleep(pause).await;
-            pause *= 2;
+            backoff.wait().await;
         }
     }
 
@@ -67,12 +66,12 @@ impl Service {
 
     /// Waits until the files of all sandboxes that were deleted before are removed. Returns false after the
     /// time limit.
-    pub async fn files_removed(&self, limit: Duration) -> bool {
-        self.files_removed_of(&Scope::All, limit).await
+    pub async fn wait_for_removed_files(&self, limit: Duration) -> bool {
+        self.wait_for_removed_files_of(&Scope::All, limit).await
     }
 
-    /// Waits like [`Self::files_removed`], for the sandboxes in scope only.
-    pub async fn files_removed_of(&self, scope: &Scope, limit: Duration) -> bool {
-        timeout(limit, self.0.cleanup_queue.none_of(scope)).await.is_ok()
+    /// Waits like [`Self::wait_for_removed_files`], for the sandboxes in scope only.
+    pub async fn wait_for_removed_files_of(&self, scope: &Scope, limit: Duration) -> bool {
+        timeout(limit, self.0.cleanup_queue.wait_until_none_of(scope)).await.is_ok()
     }
 }

@@ -8,9 +8,10 @@ use crate::fair_semaphore::FairSemaphore;
 use crate::leaf_mutex::{LeafGuard, LeafMutex};
 use crate::scope::Scope;
 
-/// Deleted sandboxes of one owner whose files are still there. Further deletions of that owner wait.
+/// Maximum number of deleted sandboxes of one owner whose files are still there. Further deletions of that
+/// owner wait.
 pub(crate) const BACKLOG_MAX: usize = 250;
-/// Sandboxes whose files are removed at the same time, half of them of one owner at most.
+/// Maximum number of sandboxes whose files are removed at the same time; half of them for one owner.
 const AT_ONCE: u32 = 4;
 
 /// Deleted sandboxes whose files are being removed.
@@ -53,23 +54,23 @@ impl CleanupQueue {
         self.all.lock()
     }
 
-    /// Ids of the sandboxes whose files are being removed.
+    /// Returns the ids of the sandboxes whose files are being removed.
     pub(crate) fn ids(&self) -> HashSet<String> {
         self.lock().keys().cloned().collect()
     }
 
-    /// Sandboxes whose files are being removed, by id.
+    /// Returns the sandboxes whose files are being removed, by id.
     pub(crate) fn all(&self) -> HashMap<String, Leftover> {
         self.lock().clone()
     }
 
     /// Waits until none of a scope is left.
-    pub(crate) async fn none_of(&self, scope: &Scope) {
-        self.fewer_than(1, scope).await;
+    pub(crate) async fn wait_until_none_of(&self, scope: &Scope) {
+        self.wait_for_fewer_than(1, scope).await;
     }
 
     /// Waits until fewer than `limit` of a scope are left.
-    pub(crate) async fn fewer_than(&self, limit: usize, scope: &Scope) {
+    pub(crate) async fn wait_for_fewer_than(&self, limit: usize, scope: &Scope) {
         let count = || self.lock().values().filter(|one| scope.covers(Some(one.owner.as_str()))).count();
         let mut changes = self.changes.subscribe();
         // The sender lives as long as this.
@@ -88,7 +89,7 @@ mod tests {
         let queue = CleanupQueue::default();
         let alice = Scope::Owner("alice".to_owned());
         let is_done = |scope: &Scope| {
-            let mut waiting = pin!(queue.none_of(scope));
+            let mut waiting = pin!(queue.wait_until_none_of(scope));
             waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
         };
         let of = |owner: &str| Leftover { owner: owner.to_owned(), bytes: 0 };
@@ -107,7 +108,7 @@ mod tests {
         let queue = CleanupQueue::default();
         let is_free = |owner: &str| {
             let scope = Scope::Owner(owner.to_owned());
-            let mut waiting = pin!(queue.fewer_than(BACKLOG_MAX, &scope));
+            let mut waiting = pin!(queue.wait_for_fewer_than(BACKLOG_MAX, &scope));
             waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
         };
         for number in 0..BACKLOG_MAX {

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
-use workspace_catalog::{CatalogError, Change, EventKind, Inserted, NewClaim, NewEvent, Sandbox, State};
+use workspace_catalog::{
+    CatalogError, Change, EventKind, NewClaim, NewEvent, Sandbox, SandboxInsertion, State,
+};
 use workspace_state::Cancel;
-use workspace_workspace::{Kind, Made as Workspace};
+use workspace_workspace::{ProviderKind, WorkspaceInfo};
 
 use crate::clock::{milliseconds, now};
 use crate::config::{Config, NewSandbox};
@@ -22,28 +24,28 @@ use crate::lifecycle::reservation::{Reservation, ReservationGuard};
 use crate::runtime::{Egress, Network, RuntimeError, Start, Uplink};
 use crate::service::{Service, View, event, not_running};
 
-/// Interval at which a sandbox is checked that an earlier request creates.
+/// Poll interval for the state of a sandbox that an earlier request is creating.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Shortest time between two updates of the progress of a creation.
+/// Minimum time between two updates of the progress of a creation.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
-/// Characters of the guest agent's log that are shown when it did not connect.
+/// Number of characters of the guest agent's log in the error when it did not connect.
 const LOG_TAIL: usize = 2_000;
 
-/// The owner of a new sandbox, and its quota.
+/// Caller that creates a sandbox: owner, quota and idempotency key.
 #[derive(Debug, Clone)]
 pub struct Creator {
     /// Owner of the new sandbox.
     pub owner: String,
-    /// True if the owner has no quota.
+    /// True if no quota of the owner applies. The limit of the server still does.
     pub unlimited: bool,
-    /// Quota of the owner; `None` for the one of the settings.
+    /// Maximum number of sandboxes of the owner; `None` for the one of the settings.
     pub max_sandboxes: Option<u32>,
-    /// Idempotency key of the request, and the hash of the request.
+    /// Idempotency key of the request, and a hash of the request; `None` if it may be executed twice.
     pub idempotency_key: Option<(String, String)>,
 }
 
 impl Service {
-    /// Creates a sandbox and waits until it runs. The creation goes on when this future is dropped.
+    /// Creates a sandbox and waits until it runs. The creation continues if this future is dropped.
     pub async fn create(&self, creator: Creator, new: NewSandbox) -> Result<View> {
         self.create_cancellable(&self.0.cancel, creator, new).await
     }
@@ -55,25 +57,22 @@ impl Service {
         creator: Creator,
         new: NewSandbox,
     ) -> Result<View> {
-        let (mut config, life) = new.check(&self.0.settings)?;
-        let expected = self.0.runtime.variables(&new.template).await?;
-        config.envs = expected.into_iter().chain(config.envs).collect();
+        let (mut config, lifetime) = new.check(&self.0.settings)?;
+        let template_envs = self.0.runtime.variables(&new.template).await?;
+        config.envs = template_envs.into_iter().chain(config.envs).collect();
         let (service, cancel) = (self.clone(), cancel.clone());
         // Closing the service waits until a partial creation is undone.
         let counted = self.0.operation_count.begin();
-        let made = tokio::spawn(async move {
-            let made = service.create_now(creator, new, config, life, cancel).await;
+        let creation = tokio::spawn(async move {
+            let sandbox = service.create_now(creator, new, config, lifetime, cancel).await;
             drop(counted);
-            made
+            sandbox
         });
-        let made = made.await.map_err(|error| SandboxError::Io {
-            action: "make a sandbox".to_owned(),
-            source: std::io::Error::other(error),
-        });
-        self.view(made??)
+        let sandbox = creation.await.map_err(|error| SandboxError::task_failed("create a sandbox", error))?;
+        self.view(sandbox?)
     }
 
-    /// Checks a request for errors that [`Service::create`] would report at once.
+    /// Checks a request for errors that [`Service::create`] would report immediately.
     pub(crate) async fn check_creatable(&self, new: &NewSandbox) -> Result<()> {
         new.check(&self.0.settings)?;
         self.0.runtime.variables(&new.template).await?;
@@ -85,34 +84,34 @@ impl Service {
         creator: Creator,
         new: NewSandbox,
         config: Config,
-        life: Duration,
+        lifetime: Duration,
         cancel: Cancel,
     ) -> Result<Sandbox> {
         let _queue_slot = self.acquire_queue_slot(&creator.owner)?;
-        // Keeps the namespaces from being released meanwhile.
+        // Prevents the namespaces from being released during this.
         let _creation_lock = self.0.creation_lock.read().await;
         *self.0.idle_since.lock() = None;
         let claim = creator.claim();
         let reservation = loop {
             cancel.check()?;
             match self.reserve(&creator, claim.as_ref(), &new).await? {
-                Reserve::Made(reservation) => break reservation,
-                Reserve::Replayed(made) => return self.wait_for_existing(&made, &cancel).await,
-                Reserve::InProgress => sleep(POLL_INTERVAL).await,
+                ReserveResult::New(reservation) => break reservation,
+                ReserveResult::Existing(id) => return self.wait_for_existing(&id, &cancel).await,
+                ReserveResult::InProgress => sleep(POLL_INTERVAL).await,
             }
         };
-        let creation = Creation { creator, new, config, life, claim, cancel };
-        let made = match self.take_pooled(&creation.new, &creation.config) {
+        let creation = Creation { creator, new, config, lifetime, claim, cancel };
+        let result = match self.take_pooled(&creation.new, &creation.config) {
             Some(unassigned) => self.create_from_pool(&creation, unassigned, reservation).await,
             None => self.create_from_scratch(&creation, self.new_unassigned()?, reservation).await,
         };
-        if made.is_ok() {
+        if result.is_ok() {
             self.record_demand(&creation.new, &creation.config);
         }
         self.fill_pool();
-        match made? {
-            Created::New(sandbox) => Ok(*sandbox),
-            Created::Existing(id) => self.wait_for_existing(&id, &creation.cancel).await,
+        match result? {
+            CreateResult::New(sandbox) => Ok(*sandbox),
+            CreateResult::Existing(id) => self.wait_for_existing(&id, &creation.cancel).await,
         }
     }
 
@@ -123,19 +122,19 @@ impl Service {
         creation: &Creation,
         unassigned: UnassignedSandbox,
         reservation: ReservationGuard<'_>,
-    ) -> Result<Created> {
+    ) -> Result<CreateResult> {
         let handle = unassigned.handle.clone();
         let _operation = self.0.operation_locks.lock(&handle.id).await;
         let row = creation.row(self, &handle, State::Starting, &creation.config);
         let events = [new_sandbox_event(&row, EventKind::SandboxStarting)];
         let sandbox = match self.insert_row(creation, &row, &events, reservation).await? {
-            Inserted::New(sandbox) => *sandbox,
-            Inserted::Repeated { sandbox_id } => return Ok(Created::Existing(sandbox_id)),
+            SandboxInsertion::New(sandbox) => *sandbox,
+            SandboxInsertion::Existing { sandbox_id } => return Ok(CreateResult::Existing(sandbox_id)),
         };
         handle.assign(&sandbox.owner, sandbox.expires_at, &creation.config);
         self.add_handle(&handle);
-        match self.fill_and_start(creation, &sandbox, &unassigned).await {
-            Ok(sandbox) => Ok(Created::New(Box::new(sandbox))),
+        match self.prepare_and_start(creation, &sandbox, &unassigned).await {
+            Ok(sandbox) => Ok(CreateResult::New(Box::new(sandbox))),
             Err(error) => {
                 self.undo_creation(&sandbox).await;
                 Err(error)
@@ -150,9 +149,9 @@ impl Service {
         creation: &Creation,
         unassigned: UnassignedSandbox,
         reservation: ReservationGuard<'_>,
-    ) -> Result<Created> {
+    ) -> Result<CreateResult> {
         let handle = unassigned.handle.clone();
-        let (missing, provider) = match self.fill_and_attach(creation, &unassigned).await {
+        let (not_applied, provider) = match self.prepare_and_attach(creation, &unassigned).await {
             Ok(Some(attached)) => attached,
             unusable => {
                 self.discard_pooled(&handle).await;
@@ -160,35 +159,37 @@ impl Service {
                 return self.create_from_scratch(creation, self.new_unassigned()?, reservation).await;
             }
         };
-        let written = self.assign_pooled(creation, &handle, (missing, provider), reservation).await;
-        if !matches!(written, Ok(Created::New(_))) {
+        let result = self.assign_pooled(creation, &handle, (not_applied, provider), reservation).await;
+        if !matches!(result, Ok(CreateResult::New(_))) {
             self.remove_handle(&handle.id);
             self.discard_pooled(&handle).await;
         }
-        written
+        result
     }
 
-    async fn fill_and_attach(
+    /// Prepares a workspace and attaches it to a sandbox of the pool. Returns the limits that are not applied
+    /// to the sandbox, and the provider of the workspace; `None` if the sandbox can no longer be used.
+    async fn prepare_and_attach(
         &self,
         creation: &Creation,
         unassigned: &UnassignedSandbox,
-    ) -> Result<Option<(Vec<String>, Kind)>> {
-        let workspace = self.fill_workspace(creation, &unassigned.handle).await?;
+    ) -> Result<Option<(Vec<String>, ProviderKind)>> {
+        let workspace = self.prepare_workspace(creation, &unassigned.handle).await?;
         let _permit = self.acquire_permit(&self.0.start_permits, creation).await?;
-        let missing = self.attach_pooled(unassigned, &workspace.path).await;
-        Ok(missing.map(|missing| (missing, workspace.provider)))
+        let not_applied = self.attach_pooled(unassigned, &workspace.path).await;
+        Ok(not_applied.map(|not_applied| (not_applied, workspace.provider)))
     }
 
     async fn assign_pooled(
         &self,
         creation: &Creation,
         handle: &Arc<SandboxHandle>,
-        (missing, provider): (Vec<String>, Kind),
+        (not_applied, provider): (Vec<String>, ProviderKind),
         reservation: ReservationGuard<'_>,
-    ) -> Result<Created> {
-        self.check_isolation(&missing)?;
+    ) -> Result<CreateResult> {
+        self.check_isolation(&not_applied)?;
         let _operation = self.0.operation_locks.lock(&handle.id).await;
-        let config = Config { missing, provider: Some(provider), ..creation.config.clone() };
+        let config = Config { not_applied, provider: Some(provider), ..creation.config.clone() };
         let row = creation.row(self, handle, State::Running, &config);
         let events = [
             EventKind::SandboxStarting,
@@ -201,12 +202,12 @@ impl Service {
         handle.assign(&row.owner, row.expires_at, &config);
         self.add_handle(handle);
         match self.insert_row(creation, &row, &events, reservation).await? {
-            Inserted::New(sandbox) => {
+            SandboxInsertion::New(sandbox) => {
                 self.0.pool.release(&handle.id);
                 self.activate(handle);
-                Ok(Created::New(sandbox))
+                Ok(CreateResult::New(sandbox))
             }
-            Inserted::Repeated { sandbox_id } => Ok(Created::Existing(sandbox_id)),
+            SandboxInsertion::Existing { sandbox_id } => Ok(CreateResult::Existing(sandbox_id)),
         }
     }
 
@@ -224,51 +225,55 @@ impl Service {
         row: &workspace_catalog::NewSandbox,
         events: &[NewEvent],
         reservation: ReservationGuard<'_>,
-    ) -> Result<Inserted> {
+    ) -> Result<SandboxInsertion> {
         let sandboxes = self.0.catalog.sandboxes();
         // Otherwise a concurrent creation would count both the reservation and the row.
         let _quota_lock = self.0.quota_lock.lock().await;
-        let written = match &creation.claim {
-            None => sandboxes.insert(row, events).await.map(|made| Inserted::New(Box::new(made))),
+        let insertion = match &creation.claim {
+            None => {
+                sandboxes.insert(row, events).await.map(|sandbox| SandboxInsertion::New(Box::new(sandbox)))
+            }
             Some(claim) => sandboxes.insert_once(row, claim, events).await,
         };
         drop(reservation);
-        match written {
+        match insertion {
             // Another server on the same catalog took the name since it was checked.
             Err(CatalogError::NameTaken { name }) => {
                 let sandbox = sandboxes.find_named(&row.owner, &name).await?;
                 Err(SandboxError::NameTaken { name, sandbox })
             }
-            written => Ok(written?),
+            insertion => Ok(insertion?),
         }
     }
 
-    /// Reserves a place in the quota for one more sandbox.
+    /// Reserves a slot in the quota for one more sandbox.
     async fn reserve(
         &self,
         creator: &Creator,
         claim: Option<&NewClaim>,
         new: &NewSandbox,
-    ) -> Result<Reserve<'_>> {
+    ) -> Result<ReserveResult<'_>> {
         let key = creator.idempotency_key.as_ref().map(|(key, _)| key.clone());
         let (owner, template) = (creator.owner.clone(), new.template.clone());
         let reservation = Reservation { owner, template, name: new.name.clone(), key };
         let _quota_lock = self.0.quota_lock.lock().await;
         if let Some(claim) = claim
-            && let Some(made) = self.0.catalog.idempotency().find(claim).await?
+            && let Some(id) = self.0.catalog.idempotency().find(claim).await?
         {
-            return Ok(Reserve::Replayed(made));
+            return Ok(ReserveResult::Existing(id));
         }
         // Before the reservation, which has the name itself. A repeated request does not conflict with
         // itself.
-        let taken = self.check_name(creator, new).await;
-        let Some(reserved) = self.0.reservations.reserve(reservation) else { return Ok(Reserve::InProgress) };
-        taken?;
+        let name_check = self.check_name(creator, new).await;
+        let Some(guard) = self.0.reservations.reserve(reservation) else {
+            return Ok(ReserveResult::InProgress);
+        };
+        name_check?;
         self.check_quota(creator, 0).await?;
-        Ok(Reserve::Made(reserved))
+        Ok(ReserveResult::New(guard))
     }
 
-    /// Refuses a name that must be unique and is taken.
+    /// Fails if the name has to be unique and the owner has another sandbox of that name.
     async fn check_name(&self, creator: &Creator, new: &NewSandbox) -> Result<()> {
         let Some(name) = new.name.as_deref().filter(|_| new.unique_name) else { return Ok(()) };
         let sandbox = self.0.catalog.sandboxes().find_named(&creator.owner, name).await?;
@@ -286,11 +291,13 @@ impl Service {
 
     async fn check_quota(&self, creator: &Creator, more: u32) -> Result<()> {
         let settings = &self.0.settings;
-        let (here, own) = self.0.catalog.sandboxes().total(&settings.node, &creator.owner).await?;
-        let (coming, own_coming) = self.0.reservations.counts(&creator.owner);
-        let (coming, own_coming) = (coming as u64 + u64::from(more), own_coming as u64 + u64::from(more));
+        let (of_server, of_owner) =
+            self.0.catalog.sandboxes().count_for_quota(&settings.server, &creator.owner).await?;
+        let (reserved, reserved_by_owner) = self.0.reservations.counts(&creator.owner);
+        let of_server = of_server + reserved as u64 + u64::from(more);
+        let of_owner = of_owner + reserved_by_owner as u64 + u64::from(more);
         let limit = settings.sandboxes_max;
-        if here + coming > u64::from(limit) {
+        if of_server > u64::from(limit) {
             return Err(SandboxError::TooMany {
                 what: "this server".to_owned(),
                 limit,
@@ -301,7 +308,7 @@ impl Service {
             Some(limit) => (limit, "limits.maxSandboxes of the key"),
             None => (settings.sandboxes_per_owner, "MAX_SANDBOXES_PER_OWNER"),
         };
-        if !creator.unlimited && own + own_coming > u64::from(limit) {
+        if !creator.unlimited && of_owner > u64::from(limit) {
             let what = format!("`{}`", creator.owner);
             return Err(SandboxError::TooMany { what, limit, setting });
         }
@@ -321,27 +328,28 @@ impl Service {
         permit.map_err(|_| SandboxError::Cancelled)
     }
 
-    /// Creates the workspace of a sandbox. Writing a large snapshot takes long, so it has a semaphore of its
-    /// own: sandboxes that need no snapshot start meanwhile.
-    async fn fill_workspace(&self, creation: &Creation, handle: &SandboxHandle) -> Result<Workspace> {
+    /// Creates and measures the workspace of a sandbox. Writing a large snapshot is slow, so it has its own
+    /// semaphore, and sandboxes without a snapshot do not wait for it.
+    async fn prepare_workspace(&self, creation: &Creation, handle: &SandboxHandle) -> Result<WorkspaceInfo> {
         let _permit = match creation.new.snapshot {
-            Some(_) => Some(self.acquire_permit(&self.0.fill_permits, creation).await?),
+            Some(_) => Some(self.acquire_permit(&self.0.workspace_permits, creation).await?),
             None => None,
         };
         let (owner, disk) = (&creation.creator.owner, creation.config.disk);
-        let workspace = self.make_workspace(&handle.id, owner, &creation.new, disk, &creation.cancel).await?;
+        let workspace =
+            self.create_workspace(&handle.id, owner, &creation.new, disk, &creation.cancel).await?;
         self.measure_new(handle, &creation.new).await;
         creation.cancel.check()?;
         Ok(workspace)
     }
 
-    /// Refuses missing limits or isolation where the settings require them.
-    pub(crate) fn check_isolation(&self, missing: &[String]) -> Result<()> {
-        if !self.0.settings.strict || missing.is_empty() {
+    /// Fails if limits or isolation are not applied and the settings are strict.
+    pub(crate) fn check_isolation(&self, not_applied: &[String]) -> Result<()> {
+        if !self.0.settings.strict || not_applied.is_empty() {
             return Ok(());
         }
-        let hint = "REQUIRE_ISOLATION=best-effort makes do with what there is";
-        Err(RuntimeError::Isolation(format!("{}; {hint}", missing.join("; "))).into())
+        let hint = "REQUIRE_ISOLATION=best-effort accepts the isolation that is available";
+        Err(RuntimeError::Isolation(format!("{}; {hint}", not_applied.join("; "))).into())
     }
 
     /// Waits for the sandbox of an earlier request with the same idempotency key.
@@ -357,14 +365,15 @@ impl Service {
         }
     }
 
-    async fn fill_and_start(
+    /// Prepares the workspace of a sandbox and starts the sandbox over it.
+    async fn prepare_and_start(
         &self,
         creation: &Creation,
         sandbox: &Sandbox,
         unassigned: &UnassignedSandbox,
     ) -> Result<Sandbox> {
         self.check_still_starting(sandbox).await?;
-        let workspace = self.fill_workspace(creation, &unassigned.handle).await?;
+        let workspace = self.prepare_workspace(creation, &unassigned.handle).await?;
         let (_permit, cancel) =
             (self.acquire_permit(&self.0.start_permits, creation).await?, &creation.cancel);
         self.check_still_starting(sandbox).await?;
@@ -383,14 +392,11 @@ impl Service {
             egress: egress.as_ref(),
             endpoint: self.endpoint(),
         };
-        let missing = self.0.runtime.start(&start).await?.missing;
+        let not_applied = self.0.runtime.start(&start).await?.not_applied;
         or_cancelled(cancel, self.wait_for_guest(&unassigned.handle)).await??;
-        self.check_isolation(&missing)?;
-        self.set_running(
-            &sandbox.id,
-            &Config { missing, provider: Some(workspace.provider), ..config.clone() },
-        )
-        .await
+        self.check_isolation(&not_applied)?;
+        let config = Config { not_applied, provider: Some(workspace.provider), ..config.clone() };
+        self.set_running(&sandbox.id, &config).await
     }
 
     /// Writes progress messages into the state reason of a sandbox that is starting, until the returned
@@ -414,17 +420,17 @@ impl Service {
         sender
     }
 
-    /// Egress policy of a sandbox with this network.
+    /// Returns the egress policy of a sandbox; `None` for a sandbox without a network.
     fn egress(&self, network: &Network) -> Option<Egress> {
         let Network::Egress { allow } = network else { return None };
         let settings = &self.0.settings;
         let (allow, deny, dns) = (allow.clone(), settings.egress_deny.clone(), settings.egress_dns);
-        Some(Egress { allow, deny, except: Vec::new(), dns, uplink: Uplink::Program })
+        Some(Egress { allow, deny, except: Vec::new(), dns, uplink: Uplink::UserMode })
     }
 
-    /// Makes the directory of a sandbox, and listens for its guest agent there.
+    /// Creates the directory of a sandbox, and listens for its guest agent there.
     pub(crate) fn open_guest_socket(&self, handle: &Arc<SandboxHandle>) -> Result<()> {
-        handle.dir.make().context(|| "make the directory of a sandbox".to_owned())?;
+        handle.dir.make().context(|| "create the directory of a sandbox".to_owned())?;
         let socket = handle.dir.listen().context(|| "listen for the guest agent".to_owned())?;
         listener::open(socket, handle, Arc::new(self.clone()));
         Ok(())
@@ -443,20 +449,20 @@ impl Service {
     pub(crate) async fn wait_for_guest(&self, handle: &SandboxHandle) -> Result<()> {
         let mut stream = handle.guest.subscribe();
         let limit = self.0.settings.start_timeout;
-        let outcome = tokio::select! {
+        let failure = tokio::select! {
             connected = timeout(limit, stream.wait_for(Option::is_some)) => match connected {
                 Ok(_) => return Ok(()),
                 Err(_) => format!("did not connect within {} s", limit.as_secs()),
             },
-            ended = self.0.runtime.ended(&handle.id, &handle.dir) => {
+            ended = self.0.runtime.wait_for_end(&handle.id, &handle.dir) => {
                 ended?;
-                "ended before it connected".to_owned()
+                "exited before it connected".to_owned()
             }
         };
         let log = self.0.runtime.agent_log(&handle.id, &handle.dir).await;
         let log = log.trim();
         let log = log.char_indices().rev().nth(LOG_TAIL).map_or(log, |(at, _)| &log[at..]);
-        let message = format!("the guest agent {outcome}{}{log}", if log.is_empty() { "" } else { ": " });
+        let message = format!("the guest agent {failure}{}{log}", if log.is_empty() { "" } else { ": " });
         Err(SandboxError::Refused { message })
     }
 
@@ -467,7 +473,7 @@ impl Service {
             sandbox.state.can_become(State::Running).then(|| Change {
                 state: Some(State::Running),
                 config: Some(config.clone()),
-                // Its lifetime begins now, however long an image took to pull.
+                // Its lifetime starts now, regardless of how long an image took to pull.
                 expires_at: Some(now() + (sandbox.expires_at - sandbox.created_at)),
                 ..Change::default()
             })
@@ -484,7 +490,7 @@ impl Service {
         Ok(sandbox)
     }
 
-    /// Begins to monitor a sandbox that was created.
+    /// Starts to monitor a sandbox that was created.
     fn activate(&self, handle: &Arc<SandboxHandle>) {
         handle.is_being_made.store(false, Ordering::SeqCst);
         self.watch_end(handle);
@@ -528,29 +534,29 @@ impl Service {
     }
 }
 
-/// A creation under way.
+/// Request for a sandbox, validated and with a reservation.
 struct Creation {
     creator: Creator,
     new: NewSandbox,
     config: Config,
-    life: Duration,
+    lifetime: Duration,
     claim: Option<NewClaim>,
     cancel: Cancel,
 }
 
-/// Outcome of a reservation.
-enum Reserve<'a> {
-    Made(ReservationGuard<'a>),
-    /// The same request created the sandbox with this id before.
-    Replayed(String),
-    /// The same request is under way.
+/// Result of [`Service::reserve`].
+enum ReserveResult<'a> {
+    New(ReservationGuard<'a>),
+    /// An earlier request with the same idempotency key created the sandbox with this id.
+    Existing(String),
+    /// An earlier request with the same idempotency key is creating the sandbox.
     InProgress,
 }
 
-/// Outcome of a creation.
-enum Created {
+/// Result of a creation.
+enum CreateResult {
     New(Box<Sandbox>),
-    /// The same request created the sandbox with this id before.
+    /// An earlier request with the same idempotency key created the sandbox with this id.
     Existing(String),
 }
 
@@ -562,6 +568,7 @@ impl Creator {
 }
 
 impl Creation {
+    /// Returns the row of the new sandbox.
     fn row(
         &self,
         service: &Service,
@@ -574,7 +581,7 @@ impl Creation {
         workspace_catalog::NewSandbox {
             workspace_path: settings.workspaces.join(&handle.id).to_string_lossy().into_owned(),
             id: handle.id.clone(),
-            node: settings.node.clone(),
+            server: settings.server.clone(),
             state,
             name: self.new.name.clone(),
             unique_name: self.new.unique_name,
@@ -586,12 +593,12 @@ impl Creation {
             labels: self.new.labels.clone(),
             config: serde_json::to_value(config).unwrap_or_default(),
             created_at,
-            expires_at: created_at + milliseconds(self.life.as_secs()),
+            expires_at: created_at + milliseconds(self.lifetime.as_secs()),
         }
     }
 }
 
-/// Makes an event about a new sandbox.
+/// Returns an event about a sandbox that is not in the catalog yet.
 fn new_sandbox_event(row: &workspace_catalog::NewSandbox, kind: EventKind) -> NewEvent {
     let state = if kind == EventKind::SandboxStarting { State::Starting } else { row.state };
     let data = serde_json::json!({

@@ -1,4 +1,4 @@
-//! Releasing resources that only sandboxes need once there are none: the lazy view, the namespace holder of
+//! Releasing resources that only sandboxes need once there are none: the lazy mount, the namespace holder of
 //! an unprivileged user, and the warm pool in its namespaces. The next creation starts them again.
 
 use std::time::{Duration, Instant};
@@ -8,11 +8,11 @@ use workspace_workspace::Workspaces;
 use crate::error::Result;
 use crate::service::Service;
 
-/// Longest interval at which the server checks whether there are sandboxes.
+/// Maximum interval at which the server checks whether there are sandboxes.
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 impl Service {
-    /// Interval of the check.
+    /// Returns the interval at which the server checks whether it is idle.
     pub(crate) fn idle_check_interval(&self) -> Duration {
         self.0.settings.idle_release_after.min(CHECK_INTERVAL_MAX).max(Duration::from_millis(10))
     }
@@ -48,7 +48,7 @@ impl Service {
 
     /// Returns true if there is no sandbox, and no files of one are left.
     async fn is_idle(&self) -> Result<bool> {
-        let (here, _) = self.0.catalog.sandboxes().total(&self.0.settings.node, "").await?;
+        let (here, _) = self.0.catalog.sandboxes().count_for_quota(&self.0.settings.server, "").await?;
         if here > 0 || !self.0.cleanup_queue.ids().is_empty() {
             return Ok(false);
         }

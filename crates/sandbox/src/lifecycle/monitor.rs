@@ -11,7 +11,7 @@ use tokio::time::{MissedTickBehavior, interval_at, sleep};
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, OutputStored, RegisterRequest};
 use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
-use workspace_workspace::Bounds;
+use workspace_workspace::{Bounds, Cancellable, UnusedLayers};
 
 use crate::blocking::blocking;
 use crate::clock::{milliseconds, now};
@@ -22,7 +22,7 @@ use crate::fair_semaphore::FairPermit;
 use crate::guest::handle::SandboxHandle;
 use crate::guest::listener::GuestHandler;
 use crate::lifecycle::remove::Removal;
-use crate::service::{Inner, Service, event};
+use crate::service::{Inner, Service, event, transition};
 
 /// Time before the expiry of a sandbox at which an event is emitted.
 const EXPIRY_WARNING: Duration = Duration::from_secs(300);
@@ -32,13 +32,13 @@ const CLAIM_RETENTION: Duration = Duration::from_secs(86_400);
 const FREE_SPACE_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval at which old events are removed.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(3_600);
-/// Part of the time that scanning one workspace may take, as a divisor.
+/// Divisor for the share of time that scanning one workspace may take.
 const SCAN_TIME_SHARE: u32 = 20;
-/// Time limit for a scan of a workspace. A scan that did not finish counts as a lower bound.
+/// Timeout for a scan of a workspace. A scan that did not finish counts as a lower bound.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that the end of a sandbox which writes too much waits for another operation on it.
 const STOP_WAIT: Duration = Duration::from_millis(500);
-/// Expired sandboxes that are removed at the same time.
+/// Maximum number of expired sandboxes that are removed at the same time.
 const REMOVALS_AT_ONCE: usize = 8;
 
 #[tonic::async_trait]
@@ -68,7 +68,7 @@ impl GuestHandler for Service {
             .into_iter()
             .filter(|one| !reported.contains(one.id.as_str()));
         for running in unreported {
-            let reason = "the connection was lost before it could begin";
+            let reason = "the connection was lost before it could start";
             let end = End { failed: Some(reason.to_owned()), ..End::default() };
             self.record_never_began(&handle.id, &running.id, &end).await;
             self.advance_command(handle, &running.id, 0, Some(end)).await;
@@ -121,7 +121,7 @@ impl Service {
         match found.map(|sandbox| sandbox.state) {
             None => {}
             // It is `running` again when it is known which directory is its workspace.
-            Some(State::Error) if self.is_undecided(&handle.id).await? => {
+            Some(State::Error) if self.is_unresolved(&handle.id).await? => {
                 self.emit_connection_event(handle, EventKind::AgentConnected).await;
             }
             Some(State::Error) => {
@@ -174,7 +174,7 @@ impl Service {
         };
         for command in running {
             if !reported.contains(command.id.as_str()) && handle.commands.get(&command.id).is_none() {
-                let failed = Some("the server was stopped before it could begin".to_owned());
+                let failed = Some("the server stopped before it could start".to_owned());
                 self.record_never_began(&handle.id, &command.id, &End { failed, ..End::default() }).await;
             }
         }
@@ -190,7 +190,7 @@ impl Service {
         log_failure(handle, inserted.map_err(Into::into));
     }
 
-    /// Gives a disconnected agent some time to come back.
+    /// Waits for a disconnected agent to reconnect, up to a timeout.
     pub(crate) fn expect_reconnect(&self, handle: &Arc<SandboxHandle>) {
         let (service, handle) = (Arc::downgrade(&self.0), Arc::downgrade(handle));
         tokio::spawn(async move {
@@ -198,7 +198,7 @@ impl Service {
             sleep(grace).await;
             let (Some(inner), Some(handle)) = (service.upgrade(), handle.upgrade()) else { return };
             if !handle.guest.is_connected() {
-                let reason = format!("its guest agent has been away for {} s", grace.as_secs());
+                let reason = format!("its guest agent has been disconnected for {} s", grace.as_secs());
                 Service(inner).mark_lost(&handle, &reason).await;
                 handle.guest.set_lost(&reason);
             }
@@ -221,29 +221,29 @@ impl Service {
         let (inner, weak) = (Arc::downgrade(&self.0), Arc::downgrade(handle));
         let (runtime, id, dir) = (self.0.runtime.clone(), handle.id.clone(), handle.dir.clone());
         handle.keep_task(tokio::spawn(async move {
-            let ended = runtime.ended(&id, &dir).await;
+            let ended = runtime.wait_for_end(&id, &dir).await;
             let (Some(inner), Some(handle)) = (inner.upgrade(), weak.upgrade()) else { return };
             match ended {
-                // In a task of its own: this one ends with the handle.
+                // In its own task: this one ends with the handle.
                 Ok(()) => drop(tokio::spawn(async move { Service(inner).on_processes_ended(&handle).await })),
                 Err(error) => log_failure(&handle, Err::<(), _>(error.into())),
             }
         }));
     }
 
-    /// Handles the end of all processes of a sandbox that nobody ended.
+    /// Handles the unexpected end of all processes of a sandbox.
     pub(crate) async fn on_processes_ended(&self, handle: &Arc<SandboxHandle>) {
         let _operation = self.0.operation_locks.lock(&handle.id).await;
         if self.handle(&handle.id).is_none() {
             return;
         }
-        self.mark_lost(handle, "its processes ended: they were killed, or ran out of memory").await;
+        self.mark_lost(handle, "its processes exited: they were killed or ran out of memory").await;
         self.remove_handle(&handle.id);
         log_failure(handle, self.end(&handle.id, &handle.dir).await);
         self.fail_commands(&handle.id, Some(handle), "the sandbox ended").await;
     }
 
-    /// Records the end of all commands of a sandbox in which nothing runs, whatever was reported of them.
+    /// Records the end of all commands of a sandbox in which nothing runs, independent of earlier reports.
     pub(crate) async fn fail_commands(&self, id: &str, handle: Option<&Arc<SandboxHandle>>, reason: &str) {
         let end = End { exit_code: -1, timed_out: false, failed: Some(reason.to_owned()) };
         match self.0.catalog.commands().running(id).await {
@@ -280,7 +280,7 @@ impl Service {
             service.collect_layers().await
         });
         let gc = |service: Service| async move {
-            Ok(service.collect_content(false, &service.0.cancel).await?.freed)
+            Ok(service.collect_content(UnusedLayers::Expired, &service.0.cancel).await?.freed)
         };
         spawn_periodic(self.idle_check_interval(), service(), |service| async move {
             service.release_when_idle().await
@@ -291,11 +291,11 @@ impl Service {
 
     /// Removes expired sandboxes, and emits events for those that expire soon.
     pub(crate) async fn expire(&self) -> Result<u64> {
-        let (catalog, node) = (&self.0.catalog, &self.0.settings.node);
+        let (catalog, server) = (&self.0.catalog, &self.0.settings.server);
         let time = now();
         let mut removed = 0;
         let mut removals = JoinSet::new();
-        for sandbox in catalog.sandboxes().expired(node, time).await? {
+        for sandbox in catalog.sandboxes().expired(server, time).await? {
             // The lifetime of a sandbox begins when it runs.
             if sandbox.state == State::Starting {
                 continue;
@@ -315,7 +315,7 @@ impl Service {
             removed += u64::from(done.unwrap_or(false));
         }
         let soon = time + milliseconds(EXPIRY_WARNING.as_secs());
-        for sandbox in catalog.sandboxes().expired(node, soon).await? {
+        for sandbox in catalog.sandboxes().expired(server, soon).await? {
             // Emitted once: in the round in which the expiry came near.
             let interval = i64::try_from(self.0.settings.expiry_interval.as_millis()).unwrap_or(i64::MAX);
             if sandbox.expires_at > soon - interval {
@@ -324,12 +324,12 @@ impl Service {
             }
         }
         let kept_since = time - milliseconds(CLAIM_RETENTION.as_secs());
-        catalog.idempotency().forget_before(kept_since).await?;
-        catalog.command_claims().forget_before(kept_since).await?;
+        catalog.idempotency().delete_before(kept_since).await?;
+        catalog.command_claims().delete_before(kept_since).await?;
         if self.is_retention_due() {
             catalog
                 .events()
-                .forget_before(time - milliseconds(self.0.settings.events_kept.as_secs()))
+                .delete_before(time - milliseconds(self.0.settings.events_kept.as_secs()))
                 .await?;
         }
         Ok(removed)
@@ -339,7 +339,7 @@ impl Service {
     async fn remove_expired(&self, sandbox: &Sandbox) -> bool {
         match self.remove_in_time(&sandbox.id, Removal::Expired).await {
             Ok(_) => true,
-            // Deleted or extended meanwhile.
+            // Concurrently deleted or extended.
             Err(SandboxError::NotFound { .. } | SandboxError::NotRunning { .. }) => false,
             Err(error) => {
                 tracing::error!(sandbox = sandbox.id, %error, "failed to remove an expired sandbox");
@@ -357,12 +357,15 @@ impl Service {
         self.measure_outputs(&handles).await?;
         for handle in handles {
             self.limit_output(&handle);
-            let deleted = is_fuller || handle.usage.deleted() > 0;
-            let is_due = handle.disk().is_some() && handle.usage.is_scan_due();
-            if deleted || is_due {
+            let is_search_due = is_fuller || handle.usage.deleted() > 0;
+            let is_scan_due = handle.disk().is_some() && handle.usage.is_scan_due();
+            if is_search_due || is_scan_due {
                 let (service, scanned) = (self.clone(), handle.clone());
                 self.0.scans.begin(&handle, move |permit| async move {
-                    log_failure(&scanned, service.check_disk(&scanned, deleted, permit).await);
+                    if is_search_due {
+                        service.measure_deleted(&scanned).await;
+                    }
+                    log_failure(&scanned, service.check_disk(&scanned, permit).await);
                 });
             }
         }
@@ -370,11 +373,8 @@ impl Service {
         Ok(0)
     }
 
-    /// Scans the workspace of a sandbox, and stops the sandbox if it exceeds its disk limit.
-    async fn check_disk(&self, handle: &Arc<SandboxHandle>, deleted: bool, permit: FairPermit) -> Result<()> {
-        if deleted {
-            self.measure_deleted(handle).await;
-        }
+    /// Scans the workspace of a sandbox if that is due, and stops the sandbox if it exceeds its disk limit.
+    async fn check_disk(&self, handle: &Arc<SandboxHandle>, permit: FairPermit) -> Result<()> {
         let Some(limit) = handle.disk().filter(|_| handle.usage.is_scan_due()) else { return Ok(()) };
         let began = Instant::now();
         let time = handle.usage.scan_timeout(SCAN_TIMEOUT);
@@ -409,16 +409,16 @@ impl Service {
     }
 
     async fn collect_layers(&self) -> Result<u64> {
-        let collected =
-            self.on_workspaces_until(&self.0.cancel, |workspaces| workspaces.collect(false)).await?;
+        let collect = |workspaces: &Cancellable<'_>| workspaces.collect_layers(UnusedLayers::Expired);
+        let collected = self.on_workspaces_until(&self.0.cancel, collect).await?;
         Ok(collected.layers)
     }
 
-    /// Ends everything that runs in a sandbox because of the disk; the sandbox and its workspace stay.
-    /// Returns false if the sandbox is gone, or another operation is under way: then the next check tries
-    /// again.
+    /// Kills all processes of a sandbox because of the disk; the sandbox and its workspace stay.
+    /// Returns false if the sandbox was removed or another operation is in progress: then the next check
+    /// tries again.
     pub(crate) async fn stop(&self, handle: &Arc<SandboxHandle>, reason: &str) -> Result<bool> {
-        // A commit may take long. Its sandbox is frozen meanwhile, and the others are checked.
+        // A commit may take long, but its sandbox is frozen. Continues with the others.
         let operation = self.0.operation_locks.lock_within(&handle.id, STOP_WAIT).await;
         if operation.is_none() || self.handle(&handle.id).is_none() {
             return Ok(false);
@@ -440,20 +440,14 @@ impl Service {
         done.map(|()| true)
     }
 
-    /// Ends everything that runs in a sandbox and sets its state to `stopped`, unless it was deleted
-    /// meanwhile. The caller holds the sandbox's operation lock.
+    /// Kills all processes of a sandbox and sets its state to `stopped`, unless it was concurrently deleted.
+    /// The caller holds the sandbox's operation lock.
     async fn end_stopped(&self, handle: &Arc<SandboxHandle>, reason: &str) -> Result<()> {
         let found = self.0.catalog.sandboxes().get(&handle.id).await?;
         if !found.is_some_and(|sandbox| sandbox.state.can_become(State::Stopped)) {
             return Ok(());
         }
-        let stopped = |sandbox: &Sandbox| {
-            sandbox.state.can_become(State::Stopped).then(|| Change {
-                state: Some(State::Stopped),
-                state_reason: Some(reason.to_owned()),
-                ..Change::default()
-            })
-        };
+        let stopped = transition(State::Stopped, reason);
         self.end(&handle.id, &handle.dir).await?;
         self.change(&handle.id, stopped, &[EventKind::SandboxError]).await?;
         self.fail_commands(&handle.id, Some(handle), reason).await;
@@ -461,7 +455,7 @@ impl Service {
     }
 }
 
-/// Runs `work` periodically, for the first time at once.
+/// Runs `work` periodically, starting immediately.
 fn spawn_periodic<F, W>(period: Duration, service: Weak<Inner>, work: F)
 where
     F: Fn(Service) -> W + Send + 'static,
@@ -470,7 +464,7 @@ where
     spawn_periodic_after(Duration::ZERO, period, service, work);
 }
 
-/// Runs `work` periodically, for the first time after a delay, until the service is dropped.
+/// Runs `work` periodically, starting after a delay, until the service is dropped.
 fn spawn_periodic_after<F, W>(first: Duration, period: Duration, service: Weak<Inner>, work: F)
 where
     F: Fn(Service) -> W + Send + 'static,

@@ -1,4 +1,4 @@
-//! Common steps of operations on a sandbox, with their time limits.
+//! Common steps of operations on a sandbox, with their timeouts.
 
 use std::time::Duration;
 
@@ -13,39 +13,39 @@ use crate::runtime::{Frozen, RuntimeError};
 use crate::sandbox_dir::SandboxDir;
 use crate::service::{Service, not_running};
 
-/// Longest time of one call to the runtime. Runtimes have shorter limits of their own for what they wait for; this one
-/// is for a daemon or a helper process that does not answer.
+/// Maximum time of one call to the runtime. Runtimes have their own, shorter timeouts; this one is for a
+/// daemon or a helper process that does not respond.
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(90);
 /// Attempts to thaw a sandbox, and the pause between them.
 const THAW_ATTEMPTS: (u32, Duration) = (5, Duration::from_millis(200));
 
 impl Service {
-    /// Begins an operation on a sandbox (see [`crate::lifecycle::operation_lock::OperationLocks`]).
+    /// Starts an operation on a sandbox (see [`crate::lifecycle::operation_lock::OperationLocks`]).
     pub(crate) async fn operation(&self, id: &str, cancel: &Cancel) -> Result<Operation> {
         let operation = or_cancelled(cancel, self.0.operation_locks.lock_within(id, OPERATION_WAIT)).await?;
         operation.ok_or_else(|| SandboxError::Busy { id: id.to_owned(), seconds: OPERATION_WAIT.as_secs() })
     }
 
     /// Reads the row of a sandbox again, for the holder of its operation lock.
-    pub(crate) async fn current(&self, id: &str) -> Result<Sandbox> {
+    pub(crate) async fn read_row(&self, id: &str) -> Result<Sandbox> {
         let found = self.0.catalog.sandboxes().get(id).await?;
         found.ok_or_else(|| SandboxError::NotFound { id: id.to_owned() })
     }
 
-    /// Freezes everything in a sandbox. If it ended meanwhile, the error has its state.
+    /// Freezes all processes of a sandbox. If it has ended, the error has its state.
     pub(crate) async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen> {
         let error = match with_runtime_timeout(self.0.runtime.freeze(id, dir)).await {
             Ok(frozen) => return Ok(frozen),
             Err(error) => error,
         };
-        // A freeze that timed out may still be under way; after this it freezes nothing more.
+        // A freeze that timed out may still be in progress; after this it freezes nothing more.
         if let Err(error) = self.thaw(id, dir).await {
             tracing::error!(sandbox = id, %error, "failed to thaw a sandbox after a failed freeze");
         }
         Err(self.explain(id, dir, error).await)
     }
 
-    /// Thaws everything in a sandbox, with retries: it must not stay frozen.
+    /// Thaws all processes of a sandbox, with retries: it must not stay frozen.
     pub(crate) async fn thaw(&self, id: &str, dir: &SandboxDir) -> Result<()> {
         let (mut left, pause) = THAW_ATTEMPTS;
         loop {
@@ -59,14 +59,14 @@ impl Service {
         }
     }
 
-    /// Ends everything in a sandbox, within a time limit.
+    /// Kills all processes of a sandbox, with a timeout.
     pub(crate) async fn end(&self, id: &str, dir: &SandboxDir) -> Result<()> {
         with_runtime_timeout(self.0.runtime.end(id, dir)).await.map_err(|error| operation_error(id, error))
     }
 
     /// Turns a runtime error into the error for the client: the state of the sandbox, if that is the cause.
     pub(crate) async fn explain(&self, id: &str, dir: &SandboxDir, error: RuntimeError) -> SandboxError {
-        let sandbox = match self.current(id).await {
+        let sandbox = match self.read_row(id).await {
             Ok(sandbox) => sandbox,
             Err(gone @ SandboxError::NotFound { .. }) => return gone,
             Err(_) => return operation_error(id, error),
@@ -78,7 +78,7 @@ impl Service {
             // Its end is about to be noticed.
             Ok(false) => not_running(&Sandbox {
                 state: State::Error,
-                state_reason: Some("its processes ended".to_owned()),
+                state_reason: Some("its processes exited".to_owned()),
                 ..sandbox
             }),
             _ => operation_error(id, error),
@@ -86,14 +86,14 @@ impl Service {
     }
 }
 
-/// Waits for a call to the runtime, within a time limit.
+/// Waits for a call to the runtime, with a timeout.
 pub(crate) async fn with_runtime_timeout<T>(
     call: impl Future<Output = std::result::Result<T, RuntimeError>>,
 ) -> std::result::Result<T, RuntimeError> {
     let seconds = RUNTIME_TIMEOUT.as_secs();
     timeout(RUNTIME_TIMEOUT, call).await.unwrap_or_else(|_| {
-        let reason = format!("it did not answer within {seconds} s");
-        Err(RuntimeError::Failed { runtime: "sandbox", action: "do what was asked of it", reason })
+        let reason = format!("it did not respond within {seconds} s");
+        Err(RuntimeError::Failed { runtime: "sandbox", action: "complete the operation", reason })
     })
 }
 

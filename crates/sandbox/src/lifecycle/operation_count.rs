@@ -1,4 +1,4 @@
-//! Operations under way.
+//! Counter of operations in progress.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,27 +6,27 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Number of operations under way, also of those whose client has left.
+/// Number of operations in progress, including those whose client has disconnected.
 #[derive(Debug, Default)]
 pub(crate) struct OperationCount(Arc<watch::Sender<usize>>);
 
-/// One operation, counted until this is dropped.
-pub(crate) struct CountedOperation(Arc<watch::Sender<usize>>);
+/// Operation that is counted until this is dropped.
+pub(crate) struct OperationGuard(Arc<watch::Sender<usize>>);
 
 impl OperationCount {
-    pub(crate) fn begin(&self) -> CountedOperation {
+    pub(crate) fn begin(&self) -> OperationGuard {
         self.0.send_modify(|count| *count += 1);
-        CountedOperation(Arc::clone(&self.0))
+        OperationGuard(Arc::clone(&self.0))
     }
 
-    /// Waits until there is none, for `limit` at most. Returns false if there is one still.
-    pub(crate) async fn idle(&self, limit: Duration) -> bool {
+    /// Waits until no operation is in progress. Returns false on timeout.
+    pub(crate) async fn wait_until_idle(&self, max_wait: Duration) -> bool {
         let mut count = self.0.subscribe();
-        timeout(limit, count.wait_for(|count| *count == 0)).await.is_ok()
+        timeout(max_wait, count.wait_for(|count| *count == 0)).await.is_ok()
     }
 }
 
-impl Drop for CountedOperation {
+impl Drop for OperationGuard {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count = count.saturating_sub(1));
     }

@@ -35,22 +35,22 @@ pub(crate) const OPERATION_WAIT: Duration = Duration::from_secs(60);
 /// Number of locks at which unused ones are removed.
 const SWEEP_THRESHOLD: usize = 256;
 
-/// The right to operate on a sandbox, until it is dropped.
+/// Guard of the operation lock of a sandbox.
 #[derive(Debug)]
 pub(crate) struct Operation(#[expect(dead_code, reason = "held for its drop")] OwnedMutexGuard<()>);
 
 impl OperationLocks {
-    /// Waits for the lock without a time limit.
+    /// Waits for the lock without a timeout.
     pub(crate) async fn lock(&self, id: &str) -> Operation {
-        Operation(self.of(id).lock_owned().await)
+        Operation(self.lock_of(id).lock_owned().await)
     }
 
-    /// Waits for the lock. `None` after the time limit.
+    /// Waits for the lock. Returns `None` on timeout.
     pub(crate) async fn lock_within(&self, id: &str, limit: Duration) -> Option<Operation> {
-        timeout(limit, self.of(id).lock_owned()).await.ok().map(Operation)
+        timeout(limit, self.lock_of(id).lock_owned()).await.ok().map(Operation)
     }
 
-    fn of(&self, id: &str) -> Arc<AsyncMutex<()>> {
+    fn lock_of(&self, id: &str) -> Arc<AsyncMutex<()>> {
         let mut locks = self.0.lock();
         if let Some(lock) = locks.get(id).and_then(Weak::upgrade) {
             return lock;

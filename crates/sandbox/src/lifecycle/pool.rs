@@ -1,4 +1,4 @@
-//! The warm pool: sandboxes that are started before anybody requests one.
+//! Warm pool: sandboxes that are started before a request needs one.
 //!
 //! Each is new and has run nothing: it has an id, a token and a connected guest agent, but neither an owner
 //! nor a workspace. A request for a sandbox like it takes only the time to attach a workspace. A sandbox of
@@ -23,7 +23,7 @@ use state::{Demand, UnassignedSandbox};
 
 /// Template of the first sandbox in the pool, before there is any demand.
 const INITIAL_TEMPLATE: &str = "base";
-/// Pause after a failure to start a sandbox of the pool.
+/// Delay after a failure to start a sandbox of the pool.
 const RETRY_BACKOFF: Duration = Duration::from_secs(10);
 /// Interval at which sandboxes of the pool are checked for a lost guest agent.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(10);
@@ -31,14 +31,14 @@ const HEALTH_INTERVAL: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 impl Service {
-    /// Number of sandboxes in the warm pool that are ready.
+    /// Returns the number of sandboxes in the warm pool that are ready.
     pub fn warm_pool_size(&self) -> usize {
         self.0.pool.lock().ready.values().map(Vec::len).sum()
     }
 
-    /// Makes id, token and handle for a sandbox that is not started yet.
+    /// Creates id, token and handle for a sandbox that is not started yet.
     pub(crate) fn new_unassigned(&self) -> Result<UnassignedSandbox> {
-        let token = Token::new().context(|| "make a token".to_owned())?;
+        let token = Token::new().context(|| "create a token".to_owned())?;
         let id = id::new("sbx");
         let handle = Arc::new(SandboxHandle::new(&id, self.dir(&id), &token.hash()));
         Ok(UnassignedSandbox { handle, token, started: None })
@@ -62,11 +62,10 @@ impl Service {
         if new.network != Network::None || config.limits != self.default_limits() {
             return;
         }
-        let fresh = || Demand { count: 0.0, updated_at: Instant::now() };
-        self.0.pool.lock().demand.entry(new.template.clone()).or_insert_with(fresh).grow();
+        self.0.pool.lock().demand.entry(new.template.clone()).or_insert_with(Demand::new).grow();
     }
 
-    /// Resource limits of sandboxes in the pool: the defaults of the settings.
+    /// Returns the resource limits of sandboxes in the pool: the defaults of the settings.
     fn default_limits(&self) -> Limits {
         let resources = &self.0.settings.default_resources;
         Limits {
@@ -76,14 +75,14 @@ impl Service {
         }
     }
 
-    /// Attaches a workspace to a sandbox of the pool, and returns the limits that could not be applied to it.
-    /// `None` if it cannot be used any more.
+    /// Attaches a workspace to a sandbox of the pool, and returns the limits that are not applied to it.
+    /// `None` if the sandbox can no longer be used.
     pub(crate) async fn attach_pooled(
         &self,
         unassigned: &UnassignedSandbox,
         workspace: &std::path::Path,
     ) -> Option<Vec<String>> {
-        let (_, missing) = unassigned.started.as_ref()?;
+        let (_, not_applied) = unassigned.started.as_ref()?;
         let (id, dir) = (&unassigned.handle.id, &unassigned.handle.dir);
         let attached = match self.0.runtime.attach(id, dir, workspace).await {
             // One that was just killed can be attached to, and is connected until that is noticed.
@@ -91,7 +90,7 @@ impl Service {
             Err(error) => Err(error),
         };
         match attached {
-            Ok(true) if unassigned.handle.guest.is_connected() => Some(missing.clone()),
+            Ok(true) if unassigned.handle.guest.is_connected() => Some(not_applied.clone()),
             attached => {
                 tracing::warn!(sandbox = id, ?attached, "failed to use a sandbox of the warm pool");
                 None
@@ -101,21 +100,20 @@ impl Service {
 
     /// Starts sandboxes until the pool matches the demand, one after another, in the background.
     pub(crate) fn fill_pool(&self) {
-        let most = self.0.settings.pool;
-        if most == 0 || !self.0.runtime.supports_warm_pool() {
+        let max_size = self.0.settings.pool;
+        if max_size == 0 || !self.0.runtime.supports_warm_pool() {
             return;
         }
         {
             let mut inner = self.0.pool.lock();
-            let fresh = || Demand { count: 0.0, updated_at: Instant::now() };
-            inner.demand.entry(INITIAL_TEMPLATE.to_owned()).or_insert_with(fresh);
+            inner.demand.entry(INITIAL_TEMPLATE.to_owned()).or_insert_with(Demand::new);
             if std::mem::replace(&mut inner.filling, true) {
                 return;
             }
         }
         let service = self.clone();
         tokio::spawn(async move {
-            while let Some(template) = service.0.pool.next_template(most) {
+            while let Some(template) = service.0.pool.next_template(max_size) {
                 service.0.pool.wait_until_quiet(&template).await;
                 if let Err(error) = service.start_pooled(&template).await {
                     tracing::warn!(template, %error, "failed to start a sandbox for the warm pool");
@@ -130,14 +128,14 @@ impl Service {
     }
 
     async fn start_pooled(&self, template: &str) -> Result<()> {
-        // Keeps the namespaces from being released meanwhile.
+        // Prevents the namespaces from being released during this.
         let _creation_lock = self.0.creation_lock.read().await;
         let unassigned = self.new_unassigned()?;
         let handle = unassigned.handle.clone();
         self.0.pool.lock().ids.insert(handle.id.clone());
         let started = self.start_unassigned(template, &unassigned).await;
-        let missing = match started {
-            Ok(missing) => missing,
+        let not_applied = match started {
+            Ok(not_applied) => not_applied,
             Err(error) => {
                 self.end_pooled(&handle).await;
                 return Err(error);
@@ -146,7 +144,7 @@ impl Service {
         let closed = {
             let mut inner = self.0.pool.lock();
             if !inner.closed {
-                let started = Some((template.to_owned(), missing));
+                let started = Some((template.to_owned(), not_applied));
                 inner
                     .ready
                     .entry(template.to_owned())
@@ -178,10 +176,10 @@ impl Service {
         };
         let started = self.0.runtime.start(&start).await?;
         self.wait_for_guest(&unassigned.handle).await?;
-        Ok(started.missing)
+        Ok(started.not_applied)
     }
 
-    /// Removes a sandbox of the pool when its guest agent is lost before anybody took it.
+    /// Removes a sandbox of the pool when its guest agent is lost before a request takes it.
     fn watch_pooled(&self, handle: &Arc<SandboxHandle>) {
         let (service, handle) = (Arc::downgrade(&self.0), Arc::downgrade(handle));
         tokio::spawn(async move {
@@ -212,40 +210,40 @@ impl Service {
         self.0.pool.lock().ids.remove(&handle.id);
     }
 
-    /// Ends the pooled sandboxes of a template, and starts no more until there is demand again.
+    async fn end_all_pooled(&self, pooled: Vec<UnassignedSandbox>) {
+        for one in pooled {
+            self.end_pooled(&one.handle).await;
+        }
+    }
+
+    /// Removes the pooled sandboxes of a template, and starts no more until there is demand again.
     pub(crate) async fn end_pooled_of(&self, template: &str) {
         let ready = {
             let mut inner = self.0.pool.lock();
             inner.demand.remove(template);
             inner.ready.remove(template).unwrap_or_default()
         };
-        for one in ready {
-            self.end_pooled(&one.handle).await;
-        }
+        self.end_all_pooled(ready).await;
     }
 
-    /// Ends all pooled sandboxes, and starts no more until there is demand again.
+    /// Removes all pooled sandboxes, and starts no more until there is demand again.
     pub(crate) async fn drain_pool(&self) {
-        let ready: Vec<UnassignedSandbox> = {
+        let ready = {
             let mut inner = self.0.pool.lock();
             inner.demand.clear();
-            inner.ready.drain().flat_map(|(_, ready)| ready).collect()
+            inner.take_all()
         };
-        for one in ready {
-            self.end_pooled(&one.handle).await;
-        }
+        self.end_all_pooled(ready).await;
     }
 
-    /// Ends all pooled sandboxes, and starts no more.
+    /// Removes all pooled sandboxes, and starts no more.
     pub(crate) async fn close_pool(&self) {
-        let ready: Vec<UnassignedSandbox> = {
+        let ready = {
             let mut inner = self.0.pool.lock();
             inner.closed = true;
-            inner.ready.drain().flat_map(|(_, ready)| ready).collect()
+            inner.take_all()
         };
-        for one in ready {
-            self.end_pooled(&one.handle).await;
-        }
+        self.end_all_pooled(ready).await;
         // A sandbox that is just being started is ended right after.
         while self.0.pool.lock().filling {
             sleep(POLL_INTERVAL).await;

@@ -6,10 +6,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use workspace_catalog::{Change, EventKind, Sandbox, State};
 use workspace_state::{Cancel, GcOptions, Quiet};
-use workspace_workspace::{Cancellable, Workspaces};
+use workspace_workspace::{Cancellable, UnusedLayers, Workspaces};
 
 use crate::config::Config;
 use crate::error::{Context as _, Result, SandboxError, without_host_paths};
@@ -17,11 +17,12 @@ use crate::guest::handle::SandboxHandle;
 use crate::guest::listener;
 use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::remove::Removal;
+use crate::retry::{Backoff, retry_until_closed};
 use crate::service::{Inner, Service, config_of};
 
 /// Result of a garbage collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Collected {
+pub struct CollectionReport {
     /// Expired sandboxes, and orphans.
     pub sandboxes: u64,
     /// Workspaces without a sandbox.
@@ -32,19 +33,21 @@ pub struct Collected {
     pub freed: u64,
 }
 
-/// Sandboxes that are recovered at the same time.
+/// Maximum number of sandboxes that are recovered at the same time.
 const RECOVERIES_AT_ONCE: usize = 16;
-/// Time limit for the recovery of one sandbox before the next one begins.
+/// Timeout for the recovery of one sandbox before the next one begins.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest time that a start waits for all sandboxes.
+/// Maximum time that a start waits for all sandboxes.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// The reason of a sandbox in `error` begins with this until it is recovered.
 const NOT_RECOVERED: &str = "it could not be recovered yet";
-/// Pause between two attempts to recover a sandbox, at first and at last.
-const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// Most collections of the store in a row.
+/// Delay before the second attempt to recover a sandbox.
+const BACKOFF_MIN: Duration = Duration::from_secs(1);
+/// Maximum delay between two attempts to recover a sandbox.
+const BACKOFF_MAX: Duration = Duration::from_secs(60);
+/// Maximum number of collections of the store in a row.
 const GC_ROUNDS_MAX: usize = 3;
-/// Longest time that a collection waits for the files of deleted sandboxes.
+/// Maximum time that a collection waits for the files of deleted sandboxes.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Service {
@@ -53,7 +56,7 @@ impl Service {
     pub(crate) async fn recover(&self) -> Result<()> {
         let deadline = Instant::now() + START_TIMEOUT;
         let semaphore = Arc::new(Semaphore::new(RECOVERIES_AT_ONCE));
-        let sandboxes = self.0.catalog.sandboxes().all(&self.0.settings.node).await?;
+        let sandboxes = self.0.catalog.sandboxes().all(&self.0.settings.server).await?;
         let recoveries = sandboxes.into_iter().map(|sandbox| {
             let (service, semaphore, id) = (self.clone(), Arc::clone(&semaphore), sandbox.id.clone());
             let recovery = tokio::spawn(async move {
@@ -64,7 +67,7 @@ impl Service {
         });
         for (id, recovery) in recoveries.collect::<Vec<_>>() {
             if timeout_at(deadline, recovery).await.is_err() {
-                self.mark_not_recovered(&id, "its recovery did not begin in time").await;
+                self.mark_not_recovered(&id, "its recovery did not start in time").await;
             }
         }
         let service = self.clone();
@@ -76,7 +79,7 @@ impl Service {
         Ok(())
     }
 
-    /// Recovers one sandbox within a time limit. A recovery that takes longer, or fails, continues in the
+    /// Recovers one sandbox with a timeout. A recovery that takes longer, or fails, continues in the
     /// background.
     async fn recover_in_time(&self, sandbox: Sandbox) {
         let (service, id) = (self.clone(), sandbox.id.clone());
@@ -85,7 +88,7 @@ impl Service {
             Ok(Ok(Ok(()))) => return,
             Ok(Ok(Err(error))) => error.to_string(),
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("it takes longer than {} s", RECOVERY_TIMEOUT.as_secs()),
+            Err(_) => format!("it took longer than {} s", RECOVERY_TIMEOUT.as_secs()),
         };
         self.mark_not_recovered(&id, &reason).await;
         let service = Arc::downgrade(&self.0);
@@ -121,9 +124,9 @@ impl Service {
         }
         let id = sandbox.id.as_str();
         let _operation = self.0.operation_locks.lock(id).await;
-        let sandbox = self.current(id).await?;
+        let sandbox = self.read_row(id).await?;
         if let Some(handle) = self.handle(id) {
-            return self.decide(&handle, &sandbox).await;
+            return self.resolve_restore(&handle, &sandbox).await;
         }
         if matches!(sandbox.state, State::Stopping | State::Stopped) {
             return Ok(());
@@ -136,14 +139,14 @@ impl Service {
         self.end(id, &dir).await?;
         let was_not_recovered = sandbox.state_reason.is_some_and(|reason| reason.starts_with(NOT_RECOVERED));
         let (state, reason) = match sandbox.state {
-            State::Starting => (State::Error, "the server was stopped while it was being made"),
+            State::Starting => (State::Error, "the server stopped while it was being created"),
             // No failure: it was ended, or its processes exited.
-            State::Running => (State::Stopped, "its processes ended while the server was away"),
-            _ if was_not_recovered => (State::Error, "its processes ended while the server was away"),
+            State::Running => (State::Stopped, "its processes exited while the server was down"),
+            _ if was_not_recovered => (State::Error, "its processes exited while the server was down"),
             _ => return Ok(()),
         };
         if sandbox.state == State::Starting {
-            // No client got an answer, so the same request may create another.
+            // No client got a response, so the same request may create another.
             self.0.catalog.idempotency().release(id).await?;
         }
         self.set_state(id, state, reason).await?;
@@ -151,7 +154,22 @@ impl Service {
         Ok(())
     }
 
-    /// Listens for the guest agent of a sandbox that still runs.
+    /// Recovers a sandbox once more. Does nothing if the sandbox was removed.
+    async fn retry_recovery(&self, id: &str) -> Result<()> {
+        let sandbox = match self.read_row(id).await {
+            Err(SandboxError::NotFound { .. }) => return Ok(()),
+            row => row.inspect_err(|error| {
+                tracing::error!(sandbox = id, %error, "failed to read the row of a sandbox to recover");
+            })?,
+        };
+        self.recover_one(sandbox).await.inspect_err(|error| {
+            tracing::error!(sandbox = id, %error, "failed to recover a sandbox, trying again");
+        })?;
+        tracing::info!(sandbox = id, "recovered a sandbox");
+        Ok(())
+    }
+
+    /// Listens for the guest agent of a sandbox that is still running.
     fn reattach(&self, sandbox: &Sandbox) -> Result<()> {
         let config = config_of(sandbox)?;
         let handle = Arc::new(SandboxHandle::of(sandbox, self.dir(&sandbox.id), &config));
@@ -183,12 +201,12 @@ impl Service {
 
     async fn resume_creation(&self, handle: &SandboxHandle, config: Config) -> Result<()> {
         self.wait_for_guest(handle).await?;
-        let missing = self.0.runtime.missing(&handle.id, &handle.dir).await?;
-        if let Err(error) = self.check_isolation(&missing) {
+        let not_applied = self.0.runtime.not_applied(&handle.id, &handle.dir).await?;
+        if let Err(error) = self.check_isolation(&not_applied) {
             self.end(&handle.id, &handle.dir).await?;
             return Err(error);
         }
-        self.set_running(&handle.id, &Config { missing, ..config }).await.map(|_| ())
+        self.set_running(&handle.id, &Config { not_applied, ..config }).await.map(|_| ())
     }
 
     pub(crate) async fn set_state(&self, id: &str, state: State, reason: &str) -> Result<()> {
@@ -204,16 +222,16 @@ impl Service {
     }
 
     /// Removes expired sandboxes, orphans, and unreachable objects of the store.
-    pub async fn collect(&self) -> Result<Collected> {
+    pub async fn collect(&self) -> Result<CollectionReport> {
         self.cancellable(|service, cancel| async move { service.collect_now(&cancel).await }).await
     }
 
-    async fn collect_now(&self, cancel: &Cancel) -> Result<Collected> {
+    async fn collect_now(&self, cancel: &Cancel) -> Result<CollectionReport> {
         let expired = self.expire().await?;
-        or_cancelled(cancel, self.files_removed(REMOVAL_TIMEOUT)).await?;
+        or_cancelled(cancel, self.wait_for_removed_files(REMOVAL_TIMEOUT)).await?;
         let orphans = self.clear_orphans(cancel).await?;
-        let unneeded = self.collect_content(true, cancel).await?;
-        Ok(Collected {
+        let unneeded = self.collect_content(UnusedLayers::All, cancel).await?;
+        Ok(CollectionReport {
             sandboxes: orphans.sandboxes + expired,
             workspaces: orphans.workspaces,
             layers: unneeded.layers,
@@ -221,11 +239,14 @@ impl Service {
         })
     }
 
-    /// Removes layers that have not been used for a while, or with `recent` all unused layers, and
-    /// unreachable objects of the store.
-    pub(crate) async fn collect_content(&self, recent: bool, cancel: &Cancel) -> Result<Collected> {
+    /// Removes unused layers, and unreachable objects of the store.
+    pub(crate) async fn collect_content(
+        &self,
+        unused: UnusedLayers,
+        cancel: &Cancel,
+    ) -> Result<CollectionReport> {
         let collect = move |workspaces: &Cancellable<'_>| {
-            let layers = workspaces.collect(recent)?;
+            let layers = workspaces.collect_layers(unused)?;
             let (mut freed, mut sizes) = (layers.bytes, Vec::new());
             for _ in 0..GC_ROUNDS_MAX {
                 let report = workspaces.store().collect_garbage(&GcOptions::default(), &Quiet)?;
@@ -237,17 +258,17 @@ impl Service {
                 }
             }
             tracing::info!(layers = layers.layers, freed, "collected garbage");
-            Ok((Collected { layers: layers.layers, freed, ..Collected::default() }, sizes))
+            Ok((CollectionReport { layers: layers.layers, freed, ..CollectionReport::default() }, sizes))
         };
         let (collected, sizes) = self.on_workspaces_until(cancel, collect).await?;
         let sizes: Vec<_> = sizes.into_iter().map(|(id, bytes)| (id.to_string(), bytes)).collect();
-        self.0.catalog.snapshots().measure(&sizes).await?;
+        self.0.catalog.snapshots().set_sizes(&sizes).await?;
         Ok(collected)
     }
 
     /// Removes processes, directories and workspaces that have no row in the catalog.
-    async fn clear_orphans(&self, cancel: &Cancel) -> Result<Collected> {
-        let mut collected = Collected::default();
+    async fn clear_orphans(&self, cancel: &Cancel) -> Result<CollectionReport> {
+        let mut collected = CollectionReport::default();
         // Names first, rows after: a creation inserts the row before it makes the directory, or has its id in
         // the pool, and a deletion removes its files itself.
         let queued = self.0.cleanup_queue.ids();
@@ -258,7 +279,7 @@ impl Service {
         let recorded = self.0.runtime.known_ids().await?;
         // A sandbox that is taken from the pool is in the catalog before it leaves the pool.
         let pooled = self.0.pool.ids();
-        let known = self.0.catalog.sandboxes().all(&self.0.settings.node).await?;
+        let known = self.0.catalog.sandboxes().all(&self.0.settings.server).await?;
         let deleted = self.0.cleanup_queue.ids();
         let known: HashSet<&str> = known
             .iter()
@@ -300,26 +321,10 @@ impl Service {
     }
 }
 
-/// Retries the recovery of a sandbox until it succeeds or the sandbox is gone.
+/// Retries the recovery of a sandbox until it succeeds, the sandbox is removed, or the service is closed.
 pub(crate) async fn recover_again(service: &Weak<Inner>, id: &str) {
-    let mut pause = RETRY_BACKOFF.0;
-    loop {
-        sleep(pause).await;
-        pause = (pause * 2).min(RETRY_BACKOFF.1);
-        let Some(service) = service.upgrade().map(Service) else { return };
-        let sandbox = match service.current(id).await {
-            Ok(sandbox) => sandbox,
-            Err(SandboxError::NotFound { .. }) => return,
-            Err(error) => {
-                tracing::error!(sandbox = id, %error, "failed to read the row of a sandbox to recover");
-                continue;
-            }
-        };
-        match service.recover_one(sandbox).await {
-            Ok(()) => return tracing::info!(sandbox = id, "recovered a sandbox"),
-            Err(error) => tracing::error!(sandbox = id, %error, "failed to recover a sandbox, trying again"),
-        }
-    }
+    let backoff = Backoff::new(BACKOFF_MIN, BACKOFF_MAX);
+    retry_until_closed(service, backoff, |service| async move { service.retry_recovery(id).await }).await;
 }
 
 fn entry_names(directory: &Path) -> std::io::Result<Vec<String>> {

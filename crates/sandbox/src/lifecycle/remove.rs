@@ -16,27 +16,37 @@ use crate::disk::usage::release;
 use crate::error::{Result, SandboxError, without_host_paths};
 use crate::guest::handle::SandboxHandle;
 use crate::scope::Scope;
-use crate::service::{Service, event, not_running};
+use crate::service::{Service, event, not_running, transition};
 
 /// Reasons why a sandbox is stopping whose workspace outlives it: as it is, and as a snapshot.
 const KEPT: &str = "kept";
 const KEPT_AS_SNAPSHOT: &str = "kept as a snapshot";
 
-/// Remains of a sandbox that was removed.
+/// Treatment of the workspace of a sandbox that is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReclaimPolicy {
+    /// Deletes the workspace.
+    Delete,
+    /// Keeps the workspace: as a snapshot for an owner, and as a directory, if it is one, for a caller with
+    /// access to all sandboxes.
+    Keep,
+}
+
+/// Form in which the workspace of a removed sandbox is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kept {
-    /// Nothing.
-    Nothing,
-    /// Its workspace, as this directory.
+pub enum KeptWorkspace {
+    /// The workspace is deleted.
+    None,
+    /// The workspace itself, moved to this directory.
     Directory(PathBuf),
-    /// The content of its workspace, as a snapshot.
+    /// A snapshot of the workspace.
     Snapshot(SnapshotId),
 }
 
-/// Longest time until a delete is answered. It goes on after that.
+/// Maximum time that a delete request waits. The removal continues after that.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// The kind of a removal.
+/// Kind of a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Removal {
     /// With its workspace.
@@ -45,21 +55,22 @@ pub(crate) enum Removal {
     KeepWorkspace,
     /// The workspace stays as a snapshot of its owner's.
     KeepSnapshot,
-    /// With its workspace, unless it was extended meanwhile.
+    /// With its workspace, unless it was concurrently extended.
     Expired,
 }
 
 impl Removal {
     /// Directories that are kept count for no quota and are never collected, so only callers with access to
     /// all sandboxes keep directories.
-    fn keeping(scope: &Scope) -> Self {
-        match scope {
-            Scope::All => Self::KeepWorkspace,
-            Scope::Owner(_) => Self::KeepSnapshot,
+    fn new(scope: &Scope, policy: ReclaimPolicy) -> Self {
+        match (policy, scope) {
+            (ReclaimPolicy::Delete, _) => Self::All,
+            (ReclaimPolicy::Keep, Scope::All) => Self::KeepWorkspace,
+            (ReclaimPolicy::Keep, Scope::Owner(_)) => Self::KeepSnapshot,
         }
     }
 
-    /// The removal of a sandbox that is stopping, by the reason that was noted for it.
+    /// Returns the removal of a sandbox that is stopping, by its recorded reason.
     pub(crate) fn of_stopping(reason: Option<&str>) -> Self {
         match reason {
             Some(KEPT) => Self::KeepWorkspace,
@@ -68,7 +79,7 @@ impl Removal {
         }
     }
 
-    /// The reason that is recorded for a workspace that outlives its sandbox.
+    /// Returns the reason that is recorded for a workspace that outlives its sandbox.
     fn reason(self) -> Option<&'static str> {
         match self {
             Self::KeepWorkspace => Some(KEPT),
@@ -88,13 +99,11 @@ impl Removal {
 }
 
 impl Service {
-    /// Ends everything in a sandbox and deletes it. Its workspace is removed as well unless `keep_workspace`
-    /// is set: an owner then keeps a snapshot, and a caller with access to all sandboxes keeps the directory
-    /// where the workspace is one. Returns when nothing runs any more and the row is deleted; files are
-    /// removed after that. The removal goes on when this future is dropped.
-    pub async fn remove(&self, scope: &Scope, id: &str, keep_workspace: bool) -> Result<Kept> {
+    /// Kills all processes of a sandbox and deletes it. Returns when all have exited and the row is
+    /// deleted; files are removed after that. The removal continues if this future is dropped.
+    pub async fn remove(&self, scope: &Scope, id: &str, policy: ReclaimPolicy) -> Result<KeptWorkspace> {
         let sandbox = self.find_here(scope, id).await?;
-        self.remove_found(scope, &sandbox.id, keep_workspace).await
+        self.remove_found(scope, &sandbox.id, policy).await
     }
 
     /// Looks up several sandboxes, and returns them in the same order, with an error for each that does not
@@ -104,12 +113,12 @@ impl Service {
         // No sandbox has an id with a NUL.
         let names = ids.iter().filter(|id| !id.contains('\0') && seen.insert(id.as_str()));
         let names: Vec<String> = names.cloned().collect();
-        let mut nodes = self.0.catalog.sandboxes().nodes(scope.owner(), &names).await?;
+        let mut servers = self.0.catalog.sandboxes().servers(scope.owner(), &names).await?;
         let found = |id: String| {
-            let found = match nodes.remove(&id) {
+            let found = match servers.remove(&id) {
                 None => Err(SandboxError::NotFound { id: id.clone() }),
-                Some(node) if node != self.0.settings.node => {
-                    Err(SandboxError::Elsewhere { id: id.clone(), node })
+                Some(server) if server != self.0.settings.server => {
+                    Err(SandboxError::Elsewhere { id: id.clone(), server })
                 }
                 Some(_) => Ok(()),
             };
@@ -124,20 +133,22 @@ impl Service {
         &self,
         scope: &Scope,
         found: Vec<(String, Result<()>)>,
-        keep_workspace: bool,
-    ) -> Vec<(String, Result<Kept>)> {
+        policy: ReclaimPolicy,
+    ) -> Vec<(String, Result<KeptWorkspace>)> {
         let remove = |id: String| {
             let (service, scope) = (self.clone(), scope.clone());
             tokio::spawn(async move {
                 let _permit = service.0.batch_removals.acquire(scope.owner().unwrap_or_default()).await;
-                service.remove_found(&scope, &id, keep_workspace).await
+                service.remove_found(&scope, &id, policy).await
             })
         };
         let removals = found.into_iter().map(|(id, found)| (id.clone(), found.map(|()| remove(id))));
         let mut done = Vec::new();
         for (id, removal) in removals.collect::<Vec<_>>() {
             let removed = match removal {
-                Ok(removal) => removal.await.unwrap_or_else(|error| Err(lost(error))),
+                Ok(removal) => removal
+                    .await
+                    .unwrap_or_else(|error| Err(SandboxError::task_failed("remove a sandbox", error))),
                 Err(error) => Err(error),
             };
             done.push((id, removed));
@@ -146,58 +157,60 @@ impl Service {
     }
 
     /// Removes a sandbox that is in scope and belongs to this server.
-    async fn remove_found(&self, scope: &Scope, id: &str, keep_workspace: bool) -> Result<Kept> {
-        let removal = if keep_workspace { Removal::keeping(scope) } else { Removal::All };
+    async fn remove_found(&self, scope: &Scope, id: &str, policy: ReclaimPolicy) -> Result<KeptWorkspace> {
+        let removal = Removal::new(scope, policy);
         if removal == Removal::KeepSnapshot {
-            // Checked before anything is ended.
+            // Checked before anything is killed.
             self.check_snapshot_quota(scope, 1).await?;
         }
         self.remove_in_time(id, removal).await
     }
 
-    pub(crate) async fn remove_in_time(&self, id: &str, removal: Removal) -> Result<Kept> {
+    pub(crate) async fn remove_in_time(&self, id: &str, removal: Removal) -> Result<KeptWorkspace> {
         let (service, name) = (self.clone(), id.to_owned());
         let removing = tokio::spawn(async move { service.remove_now(&name, removal).await });
         let removed = timeout(ANSWER_TIMEOUT, removing).await;
         let late = |_| SandboxError::Busy { id: id.to_owned(), seconds: ANSWER_TIMEOUT.as_secs() };
-        removed.map_err(late)?.unwrap_or_else(|error| Err(lost(error)))
+        removed
+            .map_err(late)?
+            .unwrap_or_else(|error| Err(SandboxError::task_failed("remove a sandbox", error)))
     }
 
     /// Removes a sandbox. Every step can be repeated: the next server continues an interrupted removal.
-    pub(crate) async fn remove_now(&self, id: &str, removal: Removal) -> Result<Kept> {
-        // Before the lock: operations that wait for it are refused by this state.
+    pub(crate) async fn remove_now(&self, id: &str, removal: Removal) -> Result<KeptWorkspace> {
+        // Before the lock: this state rejects operations that wait for it.
         self.set_stopping(id, removal).await?;
         let _operation = self.0.operation_locks.lock(id).await;
-        let sandbox = self.current(id).await?;
+        let sandbox = self.read_row(id).await?;
         if !removal.covers(&sandbox) {
             return Err(not_running(&sandbox));
         }
         let handle = self.handle(id);
-        // From here on its guest agent is not expected any more.
+        // From here on, its guest agent is no longer expected to respond.
         self.remove_handle(id);
         let dir = self.dir(id);
         self.end(id, &dir).await?;
         let reason = "the sandbox was removed";
         end_waiting_commands(handle.as_ref(), reason);
         if !removal.keeps_workspace() {
-            self.forget_row(&sandbox).await?;
+            self.delete_row(&sandbox).await?;
             let bytes = handle
                 .as_ref()
                 .map_or_else(|| self.0.full_disk.known_usage(id), |handle| handle.usage.bytes());
             self.queue_cleanup(id, &sandbox.owner, bytes).await;
-            return Ok(Kept::Nothing);
+            return Ok(KeptWorkspace::None);
         }
         let kept = match self.keep_workspace(id, &sandbox.owner, removal).await {
-            // Nothing is lost: it can be removed again, or committed when the cause is gone.
+            // Nothing is lost: it can be removed again, or committed when the cause is fixed.
             Err(error) => {
                 self.fail_commands(id, handle.as_ref(), reason).await;
-                self.mark_unkept(id, &error).await;
+                self.mark_workspace_not_kept(id, &error).await;
                 return Err(error);
             }
             Ok(kept) => kept,
         };
         self.remove_dir(id).await?;
-        self.forget_row(&sandbox).await?;
+        self.delete_row(&sandbox).await?;
         Ok(kept)
     }
 
@@ -212,7 +225,7 @@ impl Service {
             })
         };
         let sandbox = match self.change(id, stopping, &[]).await {
-            // Its files may be what fills the disk, and they are not wanted.
+            // Its files may fill the disk, and are to be deleted anyway.
             Err(SandboxError::Catalog(error)) if error.is_full() && !removal.keeps_workspace() => {
                 let _operation = self.0.operation_locks.lock(id).await;
                 self.end(id, &self.dir(id)).await?;
@@ -225,11 +238,11 @@ impl Service {
     }
 
     /// Deletes the row of a sandbox in which nothing runs.
-    async fn forget_row(&self, sandbox: &Sandbox) -> Result<()> {
+    async fn delete_row(&self, sandbox: &Sandbox) -> Result<()> {
         let id = sandbox.id.as_str();
         let deleted = || [event(EventKind::SandboxDeleted, sandbox, &Change::default())];
         match self.0.catalog.sandboxes().delete(id, &deleted()).await {
-            // Its files may be what fills the disk.
+            // Its files may fill the disk.
             Err(error) if error.is_full() => {
                 self.remove_files(id).await?;
                 self.0.catalog.sandboxes().delete(id, &deleted()).await?;
@@ -240,16 +253,10 @@ impl Service {
     }
 
     /// Sets the state of a sandbox to `stopped` because its workspace could not be kept.
-    async fn mark_unkept(&self, id: &str, error: &SandboxError) {
+    async fn mark_workspace_not_kept(&self, id: &str, error: &SandboxError) {
         tracing::error!(sandbox = id, %error, "failed to keep the workspace of a deleted sandbox");
         let reason = without_host_paths(&format!("its workspace could not be kept: {error}"));
-        let stopped = |sandbox: &Sandbox| {
-            sandbox.state.can_become(State::Stopped).then(|| Change {
-                state: Some(State::Stopped),
-                state_reason: Some(reason.clone()),
-                ..Change::default()
-            })
-        };
+        let stopped = transition(State::Stopped, &reason);
         if let Err(error) = self.change(id, stopped, &[EventKind::SandboxError]).await {
             tracing::error!(sandbox = id, %error, "failed to mark a sandbox as stopped");
         }
@@ -257,27 +264,27 @@ impl Service {
 
     /// Keeps the content of a workspace: as a directory, or as a snapshot if that is requested or it is
     /// spread over layers.
-    async fn keep_workspace(&self, id: &str, owner: &str, removal: Removal) -> Result<Kept> {
+    async fn keep_workspace(&self, id: &str, owner: &str, removal: Removal) -> Result<KeptWorkspace> {
         if removal != Removal::KeepSnapshot
             && let Some(path) = self.keep_directory(id).await?
         {
-            return Ok(Kept::Directory(path));
+            return Ok(KeptWorkspace::Directory(path));
         }
-        let message = format!("what sandbox {id} left");
+        let message = format!("workspace of deleted sandbox {id}");
         let stored = Arc::default();
         let new = NewSnapshot {
             author: owner.to_owned(),
             stored: Some(Arc::clone(&stored)),
             ..NewSnapshot::with_message(message)
         };
-        let committed = match self.commit_still(id, new, &Cancel::new()).await {
+        let committed = match self.commit_workspace(id, new, &Cancel::new()).await {
             // The interrupted removal has kept it.
-            Err(SandboxError::Workspace(WorkspaceError::NotFound { .. })) => return Ok(Kept::Nothing),
+            Err(SandboxError::Workspace(WorkspaceError::NotFound { .. })) => return Ok(KeptWorkspace::None),
             committed => committed?,
         };
         self.record_snapshot(owner, &committed.snapshot, id, &stored).await?;
         self.remove_workspace(id).await?;
-        Ok(Kept::Snapshot(committed.snapshot.id))
+        Ok(KeptWorkspace::Snapshot(committed.snapshot.id))
     }
 
     /// Moves a workspace that is one directory to the kept ones. `None` if it is not one.
@@ -285,14 +292,10 @@ impl Service {
         let id = id.to_owned();
         self.on_workspaces(move |workspaces| {
             release(&workspaces.directory_of(&id));
-            workspaces.keep(&id)
+            workspaces.keep_content(&id)
         })
         .await
     }
-}
-
-fn lost(error: tokio::task::JoinError) -> SandboxError {
-    SandboxError::Io { action: "remove a sandbox".to_owned(), source: std::io::Error::other(error) }
 }
 
 /// Reports to the clients that wait for a command of a sandbox that it ended.
@@ -310,8 +313,9 @@ mod tests {
     #[test]
     fn interrupted_removal_keeps_its_kind() {
         let owner = Scope::Owner("alice".to_owned());
-        assert_eq!(Removal::keeping(&owner), Removal::KeepSnapshot);
-        assert_eq!(Removal::keeping(&Scope::All), Removal::KeepWorkspace);
+        assert_eq!(Removal::new(&owner, ReclaimPolicy::Keep), Removal::KeepSnapshot);
+        assert_eq!(Removal::new(&Scope::All, ReclaimPolicy::Keep), Removal::KeepWorkspace);
+        assert_eq!(Removal::new(&Scope::All, ReclaimPolicy::Delete), Removal::All);
         for removal in [Removal::All, Removal::KeepWorkspace, Removal::KeepSnapshot] {
             assert_eq!(Removal::of_stopping(removal.reason()), removal);
         }

@@ -54,7 +54,7 @@ impl Reservations {
     }
 }
 
-/// A reservation, until it is dropped.
+/// Reservation that is released on drop.
 #[derive(Debug)]
 pub(crate) struct ReservationGuard<'a> {
     reservations: &'a Reservations,

@@ -1,15 +1,17 @@
 //! The docker runtime: containers of a Docker daemon.
 //!
-//! The guest agent is mounted into a container of any image that has `/bin/sh`, and is its first process. Its
-//! data comes over a socket (`handover.rs`), so neither the container's arguments nor its environment, which
-//! all clients of the daemon can read, hold a secret.
+//! The guest agent is mounted into a container of any image that has `/bin/sh`, and is its first process. It
+//! receives its start parameters over a socket (`handover.rs`), so there are no secrets in the arguments and
+//! the environment of the container, which all clients of the daemon can read.
 //!
-//! Containers are found again by labels. One of them names the server, because two servers may use the same
-//! daemon.
+//! Containers are identified by labels. One of them has the id of the server, because several servers may use
+//! the same daemon.
 
+mod agent_address;
 mod container;
-mod dial;
 mod image;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,17 +26,18 @@ use bollard::query_parameters::{
 };
 use tokio::time::{sleep, timeout};
 use tokio_stream::StreamExt as _;
-use workspace_agent_protocol::handover::Handover as Remote;
-use workspace_host::Holder;
+use workspace_agent_protocol::start_parameters::StartParameters;
+use workspace_host::NamespaceHolder;
+use workspace_host::freeze;
 use workspace_host::network::RESOLV_CONF;
-use workspace_host::{HostError, Process, freeze};
 
+use super::actions::{FIND_PROCESSES, SWAP};
+use super::container_access::{self, Container, first_process};
 use super::egress::{HandoverError, hand_over};
-use super::guest::{User, is_harmless};
-use super::outside::{self, SWAP, USERS, first_process};
+use super::guest::{AgentTransport, User, is_safe_name};
 use super::{
-    Egress, Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers,
-    paused,
+    Egress, Frozen, ProcessScope, Runtime, RuntimeError, Start, StartResult, Template, Usage,
+    WorkspaceProcess, pause_note,
 };
 use crate::guest::handover::Handover;
 use crate::sandbox_dir::SandboxDir;
@@ -42,89 +45,93 @@ use crate::sandbox_dir::SandboxDir;
 const NAME: &str = "docker";
 const FREEZE: &str = "freeze a sandbox";
 const THAW: &str = "thaw a sandbox";
-/// Attempts to pause a container, and the pause between them.
-const PAUSE_ATTEMPTS: (u32, Duration) = (5, Duration::from_millis(50));
-/// Attempts to unpause a container, and the pause between them.
-const UNPAUSE_ATTEMPTS: (u32, Duration) = (40, Duration::from_millis(50));
-/// Consecutive reports that a container is not paused before the state is trusted.
-const RUNNING_ANSWERS: u32 = 3;
+/// Number of attempts to pause a container.
+const PAUSE_ATTEMPTS: u32 = 5;
+/// Number of attempts to unpause a container.
+const UNPAUSE_ATTEMPTS: u32 = 40;
+/// Interval between attempts to pause or unpause a container.
+const PAUSE_RETRY_INTERVAL: Duration = Duration::from_millis(50);
+/// Number of consecutive reports that a container is not paused before this is trusted.
+const RUNNING_REPORTS_MIN: u32 = 3;
 /// Label with the id of the sandbox.
-const SANDBOX: &str = "workspace.sandbox";
+const SANDBOX_LABEL: &str = "workspace.sandbox";
 /// Label with the id of the server.
-const SERVER: &str = "workspace.server";
-/// Time limit for a started agent to connect for its data.
+const SERVER_LABEL: &str = "workspace.server";
+/// Timeout for a started agent to connect to its handover socket, and for the removal of a container.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Interval at which a pending change is polled.
+/// Poll interval of a container that is starting or being removed.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Interval at which a daemon that does not answer is polled.
+/// Interval between attempts to reach a daemon that does not respond.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs sandboxes as containers of a Docker daemon.
 #[derive(Debug)]
 pub struct Docker {
     client: bollard::Docker,
-    /// Network of sandboxes with egress.
+    /// Docker network of sandboxes with egress.
     network: Option<String>,
     /// Path of the guest agent's program, as the daemon sees it.
     agent: PathBuf,
     /// Id of this server.
     server: String,
-    /// Images of the template `base`; the first that is present is used, and the last is pulled.
+    /// Images of the template `base`, in order of preference. If none is present, the last is pulled.
     base: Vec<String>,
 }
 
-/// Features of a daemon.
-struct Abilities {
+/// Isolation features that a daemon supports.
+struct DaemonFeatures {
     cpu: bool,
     memory: bool,
     processes: bool,
     seccomp: bool,
 }
 
-impl Abilities {
-    fn lacks(&self) -> Vec<String> {
-        let parts = [
-            ("limit of cpu", self.cpu),
-            ("limit of memory", self.memory),
-            ("limit of processes", self.processes),
-            ("list of system calls", self.seccomp),
+impl DaemonFeatures {
+    fn missing(&self) -> Vec<String> {
+        let features = [
+            ("CPU limit", self.cpu),
+            ("memory limit", self.memory),
+            ("limit on processes", self.processes),
+            ("seccomp filter", self.seccomp),
         ];
-        let lacks = parts.into_iter().filter(|(_, had)| !had);
-        lacks.map(|(part, _)| format!("no {part}: the Docker daemon cannot have one here")).collect()
+        let missing = features.into_iter().filter(|(_, is_supported)| !is_supported);
+        missing
+            .map(|(name, _)| format!("no {name}: the Docker daemon does not support it on this host"))
+            .collect()
     }
 }
 
 impl Docker {
     /// Unpauses a container, if it is paused.
     ///
-    /// The daemon learns from events of containerd whether a container is paused, so its state may be outdated for a
-    /// moment. It then refuses, and both calls are retried.
+    /// The daemon updates the state of a container from containerd events, so the state may be stale for a
+    /// moment. The daemon then rejects the call, and it is retried.
     async fn unpause(&self, id: &str) -> Result<(), RuntimeError> {
-        let (mut left, pause) = UNPAUSE_ATTEMPTS;
-        let mut running_answers = 0;
+        let mut attempts_left = UNPAUSE_ATTEMPTS;
+        let mut running_reports = 0;
         loop {
-            left -= 1;
+            attempts_left -= 1;
             let found = self.find(id).await.map_err(|error| failed(THAW, &error))?;
             let Some(found) = found else { return Ok(()) };
             if found.state.and_then(|state| state.paused).unwrap_or(false) {
-                running_answers = 0;
+                running_reports = 0;
                 match self.client.unpause_container(id).await {
                     Ok(()) => return Ok(()),
-                    Err(error) if left == 0 => return Err(failed(THAW, &error)),
+                    Err(error) if attempts_left == 0 => return Err(failed(THAW, &error)),
                     Err(_) => {}
                 }
             } else {
-                running_answers += 1;
-                if running_answers == RUNNING_ANSWERS || left == 0 {
+                running_reports += 1;
+                if running_reports == RUNNING_REPORTS_MIN || attempts_left == 0 {
                     return Ok(());
                 }
             }
-            sleep(pause).await;
+            sleep(PAUSE_RETRY_INTERVAL).await;
         }
     }
 
     /// Connects to the daemon at `host` (`unix:///…` or `tcp://…`), for the server whose sandboxes are in
-    /// `sandboxes`. Sandboxes with egress are in `network`; without one, none may have egress.
+    /// `sandboxes`. Sandboxes with egress are in `network`; if it is `None`, egress is not available.
     pub async fn connect(
         host: &str,
         network: Option<&str>,
@@ -133,16 +140,16 @@ impl Docker {
     ) -> Result<Self, RuntimeError> {
         let unavailable = |reason: String| RuntimeError::Unavailable { runtime: NAME, reason };
         if !agent.is_file() {
-            return Err(unavailable(format!("the guest agent {} is not there", agent.display())));
+            return Err(unavailable(format!("the guest agent {} does not exist", agent.display())));
         }
         let absolute =
             |path: &Path| std::path::absolute(path).map_err(|error| unavailable(error.to_string()));
         let server = blake3::hash(absolute(sandboxes)?.as_os_str().as_encoded_bytes());
         let client = bollard::Docker::connect_with_host(host);
         let client = client.map_err(|error| unavailable(format!("{host}: {error}")))?;
-        let answered = client.ping().await;
-        answered.map_err(|error| {
-            unavailable(format!("no daemon answers at {host} ({error}); start one, or set DOCKER_HOST"))
+        let pinged = client.ping().await;
+        pinged.map_err(|error| {
+            unavailable(format!("no daemon responds at {host} ({error}); start one, or set DOCKER_HOST"))
         })?;
         Ok(Self {
             client,
@@ -160,47 +167,47 @@ impl Docker {
         self
     }
 
-    /// Finds the container of a sandbox of this server. A container of another server with that name does not
-    /// count.
+    /// Finds the container of a sandbox of this server. Ignores containers of other servers.
     async fn find(&self, id: &str) -> Result<Option<ContainerInspectResponse>, Error> {
-        if !is_harmless(id) {
+        if !is_safe_name(id) {
             return Ok(None);
         }
         match self.client.inspect_container(id, None::<InspectContainerOptions>).await {
             Ok(found) => {
                 let labels = found.config.as_ref().and_then(|config| config.labels.as_ref());
-                let server = labels.and_then(|labels| labels.get(SERVER));
-                let ours = server == Some(&self.server);
-                Ok(ours.then_some(found))
+                let server = labels.and_then(|labels| labels.get(SERVER_LABEL));
+                let is_own = server == Some(&self.server);
+                Ok(is_own.then_some(found))
             }
-            Err(error) if is_gone(&error) => Ok(None),
+            Err(error) if is_not_found(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Returns the network of a sandbox.
+    /// Returns the Docker network of a sandbox: `none` without egress.
     async fn network(&self, start: &Start<'_>) -> Result<String, RuntimeError> {
         if start.egress.is_none() {
             return Ok("none".to_owned());
         }
         let Some(network) = &self.network else {
-            let reason = "this server has no network for sandboxes: DOCKER_NETWORK names one";
+            let reason = "this server has no network for sandboxes; set DOCKER_NETWORK";
             return Err(RuntimeError::Network(reason.to_owned()));
         };
         let found = self.client.inspect_network(network, None::<InspectNetworkOptions>).await;
         found.map_err(|error| {
             RuntimeError::Network(format!(
                 "the network `{network}` (DOCKER_NETWORK) cannot be used: {error}; \
-                 `docker network create {network}` makes it"
+                 create it with `docker network create {network}`"
             ))
         })?;
         Ok(network.clone())
     }
 
-    async fn abilities(&self) -> Result<Abilities, RuntimeError> {
-        let info = self.client.info().await.map_err(|error| failed("ask the daemon what it can", &error))?;
+    async fn features(&self) -> Result<DaemonFeatures, RuntimeError> {
+        let info =
+            self.client.info().await.map_err(|error| failed("query the features of the daemon", &error))?;
         let security = info.security_options.unwrap_or_default();
-        Ok(Abilities {
+        Ok(DaemonFeatures {
             cpu: info.cpu_cfs_quota.unwrap_or(false),
             memory: info.memory_limit.unwrap_or(false),
             processes: info.pids_limit.unwrap_or(false),
@@ -208,92 +215,100 @@ impl Docker {
         })
     }
 
-    async fn run(&self, start: &Start<'_>, abilities: &Abilities) -> Result<(), RuntimeError> {
+    async fn run(&self, start: &Start<'_>, features: &DaemonFeatures) -> Result<(), RuntimeError> {
         let user = User::of_sandboxes();
-        user.own(start).map_err(|error| failed("give a sandbox its directories", &error))?;
+        user.take_ownership(start)
+            .map_err(|error| failed("change the owner of the directories of a sandbox", &error))?;
         let handover = Handover::open(start.dir);
         let handover = handover.map_err(|error| failed("listen for the guest agent", &error))?;
         let image = self.image(start.template, start.progress).await?;
         let network = self.network(start).await?;
-        let (agent, server, seccomp) = (self.agent.as_path(), self.server.as_str(), abilities.seccomp);
-        let remote = self.dial(start, &network).await?;
-        let dials_socket = remote.is_none();
+        let (agent, server, seccomp) = (self.agent.as_path(), self.server.as_str(), features.seccomp);
+        let remote = self.agent_address(start, &network).await?;
+        let transport = if remote.is_some() { AgentTransport::Tcp } else { AgentTransport::Socket };
         let part = network.clone();
-        let parts = container::Parts { agent, image, network: part, server, user, seccomp, dials_socket };
+        let parts = container::Parts { agent, image, network: part, server, user, seccomp, transport };
         let options = CreateContainerOptionsBuilder::new().name(start.id).build();
         if start.egress.is_some() {
             let written = write_readable(&container::resolv_conf(start), RESOLV_CONF);
             written.map_err(|error| failed("write a sandbox's resolv.conf", &error))?;
         }
-        let made = self.client.create_container(Some(options), parts.container(start)).await;
-        made.map_err(|error| failed("make a container", &error))?;
+        let created = self.client.create_container(Some(options), parts.container(start)).await;
+        created.map_err(|error| failed("create a container", &error))?;
         let started = self.client.start_container(start.id, None::<StartContainerOptions>).await;
         started.map_err(|error| failed("start a container", &error))?;
         let egress = match start.egress {
-            Some(egress) => Some(self.through(start.id, &network, egress, remote.as_ref()).await?),
+            Some(egress) => Some(self.egress_over_link(start.id, &network, egress, remote.as_ref()).await?),
             None => None,
         };
-        let given = remote.map_or_else(|| start.token.to_vec(), |remote| remote.to_bytes());
+        let parameters = remote.map_or_else(|| start.token.to_vec(), |remote| remote.to_bytes());
         let reason = tokio::select! {
-            given = timeout(AGENT_TIMEOUT, hand_over(handover, &given, egress)) => match given {
+            sent = timeout(AGENT_TIMEOUT, hand_over(handover, &parameters, egress)) => match sent {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(HandoverError::Network(error))) => return Err(error),
                 Ok(Err(HandoverError::Io(error))) => error.to_string(),
-                Err(_) => format!("the guest agent did not come within {} s", AGENT_TIMEOUT.as_secs()),
+                Err(_) => format!("the guest agent did not connect within {} s", AGENT_TIMEOUT.as_secs()),
             },
-            ended = self.ended(start.id, start.dir) => {
+            ended = self.wait_for_end(start.id, start.dir) => {
                 ended?;
-                "the guest agent ended at once".to_owned()
+                "the guest agent exited immediately".to_owned()
             }
         };
         let log = self.agent_log(start.id, start.dir).await;
-        let between = if log.is_empty() { "" } else { ": " };
-        Err(failed("start the guest agent", &format!("{reason}{between}{log}")))
+        let separator = if log.is_empty() { "" } else { ": " };
+        Err(failed("start the guest agent", &format!("{reason}{separator}{log}")))
     }
 
-    /// Runs a container with a policy on its link to a network, and to the server's port if its agent
-    /// connects to that.
-    async fn through(
+    /// Returns the egress configuration of a container whose uplink is its link to `network`. If its agent
+    /// connects over TCP, the server's addresses are allowed.
+    async fn egress_over_link(
         &self,
         id: &str,
         network: &str,
         egress: &Egress,
-        remote: Option<&Remote>,
+        remote: Option<&StartParameters>,
     ) -> Result<Egress, RuntimeError> {
         let found = self.find(id).await.map_err(|error| failed("find a container", &error))?;
         let uplink = found.as_ref().and_then(|found| container::uplink(found, network)).ok_or_else(|| {
             let reason = format!("the network `{network}` (DOCKER_NETWORK) has no IPv4 gateway");
             RuntimeError::Network(reason)
         })?;
-        let dialled = remote.into_iter().flat_map(|remote| &remote.addresses);
-        let except = dialled.filter_map(|address| address.parse().ok()).collect();
+        let addresses = remote.into_iter().flat_map(|remote| &remote.addresses);
+        let except = addresses.filter_map(|address| address.parse().ok()).collect();
         Ok(Egress { uplink, except, ..egress.clone() })
     }
 
-    /// Returns the first process of a container, for an action on it.
-    async fn first(&self, id: &str, dir: &SandboxDir, action: &'static str) -> Result<Process, RuntimeError> {
+    /// Returns the container of a running sandbox. `action` is for error messages.
+    async fn container(
+        &self,
+        id: &str,
+        dir: &SandboxDir,
+        action: &'static str,
+    ) -> Result<Container, RuntimeError> {
         if !self.can_swap_workspace() {
-            return Err(failed(action, &"only the superuser can reach the mounts of containers"));
+            return Err(failed(action, &"only root can enter the mount namespaces of containers"));
         }
         let found = self.find(id).await.map_err(|error| failed(action, &error))?;
-        let pid = found.filter(runs).and_then(|found| found.state?.pid);
-        let pid = pid.ok_or_else(|| failed(action, &"the sandbox is gone"))?;
+        let pid = found.filter(is_running).and_then(|found| found.state?.pid);
+        let pid = pid.ok_or_else(|| failed(action, &"the sandbox is not running"))?;
         let first = i32::try_from(pid).map_or(Ok(None), |pid| first_process(pid, dir));
         let first = first.map_err(|error| failed(action, &error))?;
-        first.ok_or_else(|| failed(action, &"the Docker daemon is not on this machine"))
+        let first = first.ok_or_else(|| failed(action, &"the Docker daemon is not on this machine"))?;
+        Ok(Container::new(first, dir, Box::new(failed)))
     }
 
-    /// Waits until a container that is being removed is gone.
-    async fn gone(&self, id: &str) -> Result<(), RuntimeError> {
-        let gone = async {
+    /// Waits until a container is removed.
+    async fn wait_for_removal(&self, id: &str) -> Result<(), RuntimeError> {
+        let removed = async {
             while self.find(id).await?.is_some() {
                 sleep(POLL_INTERVAL).await;
             }
             Ok::<_, Error>(())
         };
-        let gone = timeout(AGENT_TIMEOUT, gone).await;
-        let gone = gone.map_err(|_| failed("remove a container", &"the daemon takes too long"))?;
-        gone.map_err(|error| failed("remove a container", &error))
+        let removed = timeout(AGENT_TIMEOUT, removed).await;
+        let removed =
+            removed.map_err(|_| failed("remove a container", &"the daemon did not remove it in time"))?;
+        removed.map_err(|error| failed("remove a container", &error))
     }
 }
 
@@ -303,12 +318,12 @@ impl Runtime for Docker {
         NAME
     }
 
-    /// Mounts of root are those of the machine, and visible to the daemon.
-    async fn mounts(&self) -> Result<Holder, String> {
+    /// Returns the namespaces of the host if the server runs as root. The daemon cannot see other mounts.
+    async fn mount_holder(&self) -> Result<NamespaceHolder, String> {
         if rustix::process::geteuid().is_root() {
-            return Ok(Holder::Machine);
+            return Ok(NamespaceHolder::Machine);
         }
-        Err("the Docker daemon cannot see what an ordinary user mounts".to_owned())
+        Err("the Docker daemon cannot see the mounts of an unprivileged user".to_owned())
     }
 
     fn owner(&self) -> Option<(u32, u32)> {
@@ -316,33 +331,33 @@ impl Runtime for Docker {
         rustix::process::geteuid().is_root().then_some((uid, gid))
     }
 
-    async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
-        Ok(self.abilities().await?.lacks())
+    async fn missing_features(&self) -> Result<Vec<String>, RuntimeError> {
+        Ok(self.features().await?.missing())
     }
 
-    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError> {
-        let abilities = self.abilities().await?;
-        self.run(start, &abilities).await?;
-        Ok(Started { missing: abilities.lacks() })
+    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
+        let features = self.features().await?;
+        self.run(start, &features).await?;
+        Ok(StartResult { not_applied: features.missing() })
     }
 
-    async fn missing(&self, _id: &str, _dir: &SandboxDir) -> Result<Vec<String>, RuntimeError> {
-        self.lacks().await
+    async fn not_applied(&self, _id: &str, _dir: &SandboxDir) -> Result<Vec<String>, RuntimeError> {
+        self.missing_features().await
     }
 
     async fn is_running(&self, id: &str, _dir: &SandboxDir) -> Result<bool, RuntimeError> {
         let found = self.find(id).await.map_err(|error| failed("find a container", &error))?;
-        Ok(found.is_some_and(|found| runs(&found)))
+        Ok(found.is_some_and(|found| is_running(&found)))
     }
 
-    /// Waits with retries: containers may keep running while the daemon does not answer.
-    async fn ended(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
+    /// Retries on errors: containers may keep running while the daemon does not respond.
+    async fn wait_for_end(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
         loop {
             match self.find(id).await {
-                Ok(Some(found)) if runs(&found) => {}
+                Ok(Some(found)) if is_running(&found) => {}
                 Ok(_) => return Ok(()),
                 Err(error) => {
-                    tracing::warn!(sandbox = id, %error, "the Docker daemon does not answer");
+                    tracing::warn!(sandbox = id, %error, "Docker daemon did not respond");
                     sleep(RETRY_INTERVAL).await;
                     continue;
                 }
@@ -358,19 +373,19 @@ impl Runtime for Docker {
 
     async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
         if !self.is_running(id, dir).await? {
-            return Err(failed(FREEZE, &"the sandbox is gone"));
+            return Err(failed(FREEZE, &"the sandbox is not running"));
         }
-        paused::note(dir).map_err(|error| failed(FREEZE, &error))?;
-        let (mut left, pause) = PAUSE_ATTEMPTS;
+        pause_note::write(dir).map_err(|error| failed(FREEZE, &error))?;
+        let mut attempts_left = PAUSE_ATTEMPTS;
         while let Err(error) = self.client.pause_container(id).await {
-            left -= 1;
-            // What runs the container gives up soon where processes are slow to stop, and the daemon may still think that
-            // the container is paused from the last time.
-            if left == 0 || !self.is_running(id, dir).await? {
+            attempts_left -= 1;
+            // The OCI runtime has a short timeout for processes to freeze, and the daemon may not know yet
+            // that the container was unpaused.
+            if attempts_left == 0 || !self.is_running(id, dir).await? {
                 self.thaw(id, dir).await?;
                 return Err(failed(FREEZE, &error));
             }
-            sleep(pause).await;
+            sleep(PAUSE_RETRY_INTERVAL).await;
         }
         Ok(Frozen { method: freeze::FreezeMethod::Cgroup, processes: None })
     }
@@ -380,37 +395,33 @@ impl Runtime for Docker {
             return Ok(());
         }
         self.unpause(id).await?;
-        paused::forget(dir).map_err(|error| failed(THAW, &error))
+        pause_note::remove(dir).map_err(|error| failed(THAW, &error))
     }
 
-    /// Returns true for root. Whether the daemon is on this machine is checked at each swap.
+    /// Returns true for root. Each swap checks that the daemon is on this host.
     fn can_swap_workspace(&self) -> bool {
-        outside::may_enter()
+        container_access::can_enter()
     }
 
-    async fn workspace_users(
+    async fn workspace_processes(
         &self,
         id: &str,
         dir: &SandboxDir,
-        end: Option<(WorkspaceUsers, Duration)>,
-    ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
-        let (process, dir) = (self.first(id, dir, USERS).await?, dir.clone());
-        blocking(USERS, move || outside::workspace_users(&Holder::Machine, &process, &dir, end)).await
+        end: Option<(ProcessScope, Duration)>,
+    ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
+        self.container(id, dir, FIND_PROCESSES).await?.workspace_processes(end).await
     }
 
     async fn deleted_bytes(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
-        let process = self.first(id, dir, USERS).await?;
-        blocking(USERS, move || outside::deleted(&Holder::Machine, &process)).await
+        self.container(id, dir, FIND_PROCESSES).await?.deleted_bytes().await
     }
 
     async fn swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
-        let (process, workspace) = (self.first(id, dir, SWAP).await?, workspace.to_owned());
-        blocking(SWAP, move || outside::swap_container(&process, &workspace)).await
+        self.container(id, dir, SWAP).await?.swap(workspace).await
     }
 
     async fn settle_swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<bool, RuntimeError> {
-        let (process, workspace) = (self.first(id, dir, SWAP).await?, workspace.to_owned());
-        blocking(SWAP, move || outside::settle_swap_container(&process, &workspace)).await
+        self.container(id, dir, SWAP).await?.settle_swap(workspace).await
     }
 
     async fn end(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
@@ -418,14 +429,14 @@ impl Runtime for Docker {
         if found.is_none() {
             return Ok(());
         }
-        // Volumes that the image asks for are the container's own.
+        // Also removes the anonymous volumes that the image declares.
         let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
         match self.client.remove_container(id, Some(options)).await {
-            // It is being removed already.
-            Err(Error::DockerResponseServerError { status_code: 409, .. }) => self.gone(id).await,
-            Err(error) if is_gone(&error) => Ok(()),
+            // It is already being removed.
+            Err(Error::DockerResponseServerError { status_code: 409, .. }) => self.wait_for_removal(id).await,
+            Err(error) if is_not_found(&error) => Ok(()),
             Err(error) => Err(failed("remove a container", &error)),
-            Ok(()) => self.gone(id).await,
+            Ok(()) => self.wait_for_removal(id).await,
         }
     }
 
@@ -444,18 +455,20 @@ impl Runtime for Docker {
         let mut stats = self.client.stats(id, Some(options));
         match stats.next().await {
             Some(Ok(stats)) => Ok(container::usage(&stats)),
-            Some(Err(error)) if !is_gone(&error) => Err(failed("count what a sandbox uses", &error)),
+            Some(Err(error)) if !is_not_found(&error) => {
+                Err(failed("measure the resource usage of a sandbox", &error))
+            }
             _ => Ok(Usage::default()),
         }
     }
 
     async fn known_ids(&self) -> Result<Vec<String>, RuntimeError> {
-        let filters = [("label".to_owned(), vec![format!("{SERVER}={}", self.server)])];
+        let filters = [("label".to_owned(), vec![format!("{SERVER_LABEL}={}", self.server)])];
         let filters = std::collections::HashMap::from(filters);
         let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
         let found = self.client.list_containers(Some(options)).await;
         let found = found.map_err(|error| failed("list containers", &error))?;
-        let ids = found.into_iter().filter_map(|container| container.labels?.remove(SANDBOX));
+        let ids = found.into_iter().filter_map(|container| container.labels?.remove(SANDBOX_LABEL));
         Ok(ids.collect())
     }
 
@@ -464,28 +477,20 @@ impl Runtime for Docker {
     }
 }
 
-/// Writes a file that all users inside may read, independent of the umask of this process.
+/// Writes a file that all users in the container can read, regardless of the umask of this process.
 fn write_readable(path: &Path, text: &str) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::write(path, text)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644))
 }
 
-fn runs(container: &ContainerInspectResponse) -> bool {
+fn is_running(container: &ContainerInspectResponse) -> bool {
     container.state.as_ref().and_then(|state| state.running).unwrap_or(false)
 }
 
-/// Returns true if the daemon reports that there is no such container.
-fn is_gone(error: &Error) -> bool {
+/// Returns whether the daemon responded with status 404.
+fn is_not_found(error: &Error) -> bool {
     matches!(error, Error::DockerResponseServerError { status_code: 404, .. })
-}
-
-async fn blocking<T: Send + 'static>(
-    action: &'static str,
-    work: impl FnOnce() -> Result<T, HostError> + Send + 'static,
-) -> Result<T, RuntimeError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| failed(action, &error))?.map_err(|error| failed(action, &error))
 }
 
 fn failed(action: &'static str, error: &dyn std::fmt::Display) -> RuntimeError {

@@ -17,7 +17,7 @@ pub(super) fn no_egress() -> Option<String> {
 pub(super) fn check_egress() -> Result<(), RuntimeError> {
     match network::unavailable_reason() {
         None => Ok(()),
-        Some(reason) => Err(RuntimeError::Network(format!("sandboxes cannot reach out here: {reason}"))),
+        Some(reason) => Err(RuntimeError::Network(format!("egress is not available here: {reason}"))),
     }
 }
 
@@ -27,9 +27,9 @@ pub(super) async fn hand_over(
     given: &[u8],
     egress: Option<Egress>,
 ) -> Result<(), HandoverError> {
-    let guest = handover.guest().await?;
+    let guest = handover.accept().await?;
     if let Some(egress) = egress {
-        // Who it is, the kernel says: a daemon's numbers may be those of another machine.
+        // From the kernel: the PID that a daemon reports may be of another machine.
         let pid = guest.peer_cred()?.pid().filter(|pid| *pid > 0);
         let pid =
             pid.ok_or_else(|| RuntimeError::Network("the sandbox is not on this machine".to_owned()))?;
@@ -37,7 +37,7 @@ pub(super) async fn hand_over(
             spawn_blocking(move || network::connect(pid, &egress)).await.map_err(io::Error::other)?;
         connected.map_err(|error| RuntimeError::Network(error.to_string()))?;
     }
-    Ok(handover.give(guest, given).await?)
+    Ok(handover.send(guest, given).await?)
 }
 
 /// Error of a handover to an agent.

@@ -8,35 +8,39 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
+use workspace_host::dedicated_uids::{self, DedicatedUids};
 use workspace_host::launch::{self, Launch, Launched};
 use workspace_host::limits::{self, Capabilities, Missing};
-use workspace_host::own_users::{self, OwnUsers};
 use workspace_host::{HostError, HostErrorKind, Process, cgroup, freeze};
 
-use super::built_in::{BASE, listed, not_here};
+use super::actions::{FIND_PROCESSES, SWAP};
+use super::built_in_templates::{BASE, list_templates, template_not_found};
+use super::container_access;
 use super::egress::{check_egress, no_egress};
-use super::outside::{self, SWAP, USERS};
-use super::watched::ended;
-use super::{Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers};
+use super::process_end::wait_for_end;
+use super::{
+    Frozen, LazyMount, ProcessScope, Runtime, RuntimeError, Start, StartResult, Template, Usage,
+    WorkspaceProcess, blocking,
+};
 use crate::leaf_mutex::LeafMutex;
 use crate::sandbox_dir::SandboxDir;
 use crate::template::{ImportedTemplate, Templates};
 
 const NAME: &str = "embedded";
 const FREEZE: &str = "freeze a sandbox";
-/// Limits that sandboxes share with the user of the server, where they run as that user.
-const SHARED: &str = "no user ids of their own for sandboxes: what the kernel counts for each user (inotify, pages in pipes, \
-    descriptors on their way) they share with this user";
-/// Limits that sandboxes share with each other, where they run as one user.
-const SHARED_BY_ALL: &str = "no user ids of their own for sandboxes: what the kernel counts for each user (pages in pipes, \
-    descriptors on their way, watches of epoll) they share with each other";
-/// Time limit for processes to end when they are killed.
+/// Missing feature if sandboxes run as the user of the server.
+const SHARED: &str = "no dedicated UIDs for sandboxes: they share the kernel's limits per user (inotify, pages in pipes, \
+    descriptors in flight) with this user";
+/// Missing feature if all sandboxes run as one user.
+const SHARED_BY_ALL: &str = "no dedicated UIDs for sandboxes: they share the kernel's limits per user (pages in pipes, \
+    descriptors in flight, epoll watches) with each other";
+/// Timeout for killed processes to exit.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
-/// Interval at which the end of the holder is polled.
-const HOLDER_POLL: Duration = Duration::from_millis(5);
-/// Interval at which processes that have not ended are killed and thawed again.
-const END_POLL: Duration = Duration::from_millis(500);
+/// Poll interval for the exit of the holder.
+const HOLDER_POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// Interval at which remaining processes are killed and thawed again.
+const KILL_RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Runs sandboxes in namespaces.
 #[derive(Debug)]
@@ -46,10 +50,10 @@ pub struct Embedded {
     /// Path of the guest agent's program.
     agent: PathBuf,
     templates: Templates,
-    holder: LeafMutex<Holder>,
-    own_users: OwnUsers,
-    /// Result of the check whether sandboxes get users of their own, with the reason if not.
-    own: OnceLock<Result<(), String>>,
+    holder: LeafMutex<NamespaceHolder>,
+    dedicated_uids: DedicatedUids,
+    /// Result of [`dedicated_uids::probe`].
+    dedicated_uids_probe: OnceLock<Result<(), String>>,
     /// Requirements that were unmet when the machine was last checked.
     unmet: LeafMutex<Option<Vec<String>>>,
 }
@@ -58,35 +62,33 @@ impl Embedded {
     /// Starts the runtime with the holder that is recorded in `directory`, or a new one.
     pub async fn start(directory: &Path, agent: &Path) -> Result<Self, RuntimeError> {
         if !agent.is_file() {
-            let reason = format!("the guest agent {} is not there", agent.display());
+            let reason = format!("the guest agent {} does not exist", agent.display());
             return Err(RuntimeError::Unavailable { runtime: NAME, reason });
         }
         let directory = directory.to_owned();
         let find = directory.clone();
-        let holder = blocking(move || Holder::find_or_start(&find)).await?;
-        let holder = holder.map_err(|error| unavailable(&error))?;
+        let holder = blocking(move || NamespaceHolder::find_or_start(&find), unavailable).await?;
         let templates = Templates::new(directory.join("templates"));
-        templates.clear().map_err(|error| failed("clear away unfinished templates", &error))?;
+        templates.clear().map_err(|error| failed("remove unfinished templates", &error))?;
         Ok(Self {
             directory,
             agent: agent.to_owned(),
             templates,
             holder: LeafMutex::new(holder),
-            own_users: OwnUsers::default(),
-            own: OnceLock::new(),
+            dedicated_uids: DedicatedUids::default(),
+            dedicated_uids_probe: OnceLock::new(),
             unmet: LeafMutex::default(),
         })
     }
 
-    fn holder(&self) -> Holder {
+    fn holder(&self) -> NamespaceHolder {
         self.holder.lock().clone()
     }
 
     /// Starts a new holder, if the present one is gone.
     async fn renew_holder(&self) -> Result<(), RuntimeError> {
         let find = self.directory.clone();
-        let holder =
-            blocking(move || Holder::find_or_start(&find)).await?.map_err(|error| unavailable(&error))?;
+        let holder = blocking(move || NamespaceHolder::find_or_start(&find), unavailable).await?;
         *self.holder.lock() = holder;
         Ok(())
     }
@@ -97,31 +99,31 @@ impl Embedded {
         }
         match self.found(name)? {
             Some((_, root)) => Ok(launch::Template::Directory(root)),
-            None => Err(not_here(name)),
+            None => Err(template_not_found(name)),
         }
     }
 
     fn found(&self, name: &str) -> Result<Option<(ImportedTemplate, PathBuf)>, RuntimeError> {
-        self.templates.find(name).map_err(|error| failed("look for a template", &error))
+        self.templates.find(name).map_err(|error| failed("find a template", &error))
     }
 
     /// Explains why nothing could be started: a machine without isolation has a known reason and solution.
     async fn why_not(&self, error: &HostError) -> RuntimeError {
         let holder = self.holder();
-        match blocking(move || workspace_host::probe(&holder)).await {
+        match spawn_blocking(move || workspace_host::probe(&holder)).await {
             Ok(Ok(Capabilities { namespaces: Err(reason), .. })) => RuntimeError::Isolation(reason),
             _ => failed("start a sandbox", error),
         }
     }
 
     async fn launch(&self, start: &Start<'_>) -> Result<Result<Launched, HostError>, RuntimeError> {
-        let user = self.user(start.id, start.dir).await?;
+        let user = self.dedicated_uid(start.id, start.dir).await?;
         let (holder, agent) = (self.holder(), self.agent.clone());
         let (id, token) = (start.id.to_owned(), start.token.to_vec());
         let (workspace, dir) = (start.workspace.map(Path::to_owned), start.dir.clone());
         let (template, limits) = (self.template(start.template)?, start.limits.clone());
         let egress = start.egress.cloned();
-        blocking(move || {
+        let launch = move || {
             launch::launch(&Launch {
                 holder: &holder,
                 id: &id,
@@ -137,14 +139,14 @@ impl Embedded {
                 egress: egress.as_ref(),
                 token: &token,
             })
-        })
-        .await
+        };
+        spawn_blocking(launch).await.map_err(|error| failed("start a sandbox", &error))
     }
 }
 
 /// Returns true if the process that held the namespaces has ended.
-fn is_gone(holder: &Holder) -> bool {
-    matches!(holder, Holder::Process(held) if !held.is_running())
+fn is_gone(holder: &NamespaceHolder) -> bool {
+    matches!(holder, NamespaceHolder::Process(held) if !held.is_running())
 }
 
 #[async_trait]
@@ -153,7 +155,7 @@ impl Runtime for Embedded {
         NAME
     }
 
-    async fn mounts(&self) -> Result<Holder, String> {
+    async fn mount_holder(&self) -> Result<NamespaceHolder, String> {
         if is_gone(&self.holder()) {
             self.renew_holder().await.map_err(|error| error.to_string())?;
         }
@@ -164,48 +166,50 @@ impl Runtime for Embedded {
         launch::owner(&self.holder())
     }
 
-    async fn find_own_users(
+    async fn find_dedicated_uids(
         &self,
         workspaces: &Path,
         sandboxes: &Path,
-        lazy: bool,
+        lazy: LazyMount,
     ) -> Result<(), RuntimeError> {
         let (holder, workspaces, sandboxes) = (self.holder(), workspaces.to_owned(), sandboxes.to_owned());
-        let (own, running) =
-            blocking(move || (own_users::probe(&holder, &workspaces, lazy), running_users(&sandboxes)))
-                .await?;
+        let has_lazy = lazy == LazyMount::Used;
+        let probe =
+            move || (dedicated_uids::probe(&holder, &workspaces, has_lazy), running_users(&sandboxes));
+        let probed = spawn_blocking(probe).await;
+        let (probe, running) = probed.map_err(|error| failed("probe the host", &error))?;
         for (id, user) in running {
-            self.own_users.record(&id, user);
+            self.dedicated_uids.record(&id, user);
         }
-        match &own {
-            Ok(()) => tracing::info!("every sandbox runs as a user id of its own"),
+        match &probe {
+            Ok(()) => tracing::info!("every sandbox runs with a dedicated UID"),
             Err(reason) => {
-                tracing::info!(reason, "sandboxes have no user ids of their own; see docs/isolation.md");
+                tracing::info!(reason, "sandboxes have no dedicated UIDs; see docs/isolation.md");
             }
         }
-        // Asked twice, the first answer stays: sandboxes may run by it.
-        let _ = self.own.set(own);
+        // If this is called again, the first result is kept, because running sandboxes depend on it.
+        let _ = self.dedicated_uids_probe.set(probe);
         Ok(())
     }
 
-    async fn user(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
-        // One that runs has what it was started with, perhaps by a server that gave it none.
+    async fn dedicated_uid(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
+        // A running sandbox keeps the UID that it was started with; an earlier server may have assigned none.
         if let Some(process) = recorded_process(dir)?.filter(Process::is_running) {
-            return own_users::of(&process)
-                .map_err(|error| failed("look at the user ids of a sandbox", &error));
+            return dedicated_uids::uid_of(&process)
+                .map_err(|error| failed("read the UID of a sandbox", &error));
         }
-        let can = self.own.get().is_some_and(Result::is_ok);
-        Ok(can.then(|| self.own_users.allocate(id)))
+        let is_supported = self.dedicated_uids_probe.get().is_some_and(Result::is_ok);
+        Ok(is_supported.then(|| self.dedicated_uids.allocate(id)))
     }
 
-    async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
+    async fn missing_features(&self) -> Result<Vec<String>, RuntimeError> {
         let shared = if self.owner().is_none() { SHARED } else { SHARED_BY_ALL };
-        let why = self.own.get().and_then(|own| own.as_ref().err());
-        let shared = why.map(|why| format!("{shared} ({why})"));
-        Ok(self.unmet().await?.into_iter().chain(no_egress()).chain(shared).collect())
+        let reason = self.dedicated_uids_probe.get().and_then(|probe| probe.as_ref().err());
+        let shared = reason.map(|reason| format!("{shared} ({reason})"));
+        Ok(self.unmet_requirements().await?.into_iter().chain(no_egress()).chain(shared).collect())
     }
 
-    async fn unmet(&self) -> Result<Vec<String>, RuntimeError> {
+    async fn unmet_requirements(&self) -> Result<Vec<String>, RuntimeError> {
         let holder = self.holder();
         if is_gone(&holder) {
             // The next sandbox starts another one; a check of the machine does not need it.
@@ -216,8 +220,8 @@ impl Runtime for Embedded {
             self.renew_holder().await?;
         }
         let holder = self.holder();
-        let found = blocking(move || workspace_host::probe(&holder)).await?;
-        let found = found.map_err(|error| failed("look at the machine", &error))?;
+        let probe = move || workspace_host::probe(&holder);
+        let found = blocking(probe, |error| failed("probe the host", error)).await?;
         let namespaces = found.namespaces.as_ref().err().map(|reason| format!("no namespaces: {reason}"));
         let unmet: Vec<_> =
             namespaces.into_iter().chain(limits::describe_missing(&found.missing())).collect();
@@ -225,7 +229,7 @@ impl Runtime for Embedded {
         Ok(unmet)
     }
 
-    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError> {
+    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
         if start.egress.is_some() {
             check_egress()?;
         }
@@ -242,7 +246,7 @@ impl Runtime for Embedded {
             }
             Err(error) => return Err(self.why_not(&error).await),
         };
-        Ok(Started { missing: describe_missing(&launched.missing) })
+        Ok(StartResult { not_applied: describe_missing(&launched.missing) })
     }
 
     fn supports_warm_pool(&self) -> bool {
@@ -254,54 +258,53 @@ impl Runtime for Embedded {
     }
 
     async fn attach(&self, _id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
-        let process =
-            recorded_process(dir)?.ok_or_else(|| failed("attach a workspace", &"the sandbox is gone"))?;
+        let process = recorded_process(dir)?
+            .ok_or_else(|| failed("attach a workspace", &"the sandbox is not running"))?;
         let (holder, workspace) = (self.holder(), workspace.to_owned());
-        let attached = blocking(move || workspace_host::attach(&holder, &process, &workspace)).await?;
-        attached.map_err(|error| failed("attach a workspace", &error))
+        let attach = move || workspace_host::attach(&holder, &process, &workspace);
+        blocking(attach, |error| failed("attach a workspace", error)).await
     }
 
     async fn is_running(&self, _id: &str, dir: &SandboxDir) -> Result<bool, RuntimeError> {
         Ok(recorded_process(dir)?.is_some_and(|process| process.is_running()))
     }
 
-    async fn missing(&self, _id: &str, dir: &SandboxDir) -> Result<Vec<String>, RuntimeError> {
+    async fn not_applied(&self, _id: &str, dir: &SandboxDir) -> Result<Vec<String>, RuntimeError> {
         let missing = launch::missing(&dir.process());
         missing
             .map(|missing| describe_missing(&missing))
-            .map_err(|error| failed("find out what is missing", &error))
+            .map_err(|error| failed("read the limits that are not enforced", &error))
     }
 
-    async fn ended(&self, _id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
+    async fn wait_for_end(&self, _id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
         let Some(process) = recorded_process(dir)?.and_then(|process| process.pidfd()) else { return Ok(()) };
-        ended(process).await.map_err(|error| failed("watch a sandbox", &error))
+        wait_for_end(process).await.map_err(|error| failed("watch a sandbox", &error))
     }
 
     async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
         let process = running(dir, FREEZE)?;
         let (id, note) = (id.to_owned(), dir.frozen());
-        let frozen = blocking(move || freeze::freeze(&id, &process, &note)).await?;
-        frozen.map_err(|error| failed(FREEZE, &error))
+        blocking(move || freeze::freeze(&id, &process, &note), |error| failed(FREEZE, error)).await
     }
 
     async fn thaw(&self, _id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
         let note = dir.frozen();
-        blocking(move || freeze::thaw(&note)).await?.map_err(|error| failed("thaw a sandbox", &error))
+        blocking(move || freeze::thaw(&note), |error| failed("thaw a sandbox", error)).await
     }
 
     fn has_holder(&self) -> bool {
-        matches!(self.holder(), Holder::Process(_))
+        matches!(self.holder(), NamespaceHolder::Process(_))
     }
 
     async fn release_holder(&self) -> Result<(), RuntimeError> {
-        let Holder::Process(held) = self.holder() else { return Ok(()) };
+        let NamespaceHolder::Process(held) = self.holder() else { return Ok(()) };
         held.kill();
         let gone = async {
             while held.is_running() {
-                sleep(HOLDER_POLL).await;
+                sleep(HOLDER_POLL_INTERVAL).await;
             }
         };
-        let stays = |_| failed("end the namespaces of sandboxes", &"their holder does not end");
+        let stays = |_| failed("stop the namespace holder", &"the namespace holder did not exit");
         timeout(END_TIMEOUT, gone).await.map_err(stays)
     }
 
@@ -309,33 +312,36 @@ impl Runtime for Embedded {
         true
     }
 
-    async fn workspace_users(
+    async fn workspace_processes(
         &self,
         _id: &str,
         dir: &SandboxDir,
-        end: Option<(WorkspaceUsers, Duration)>,
-    ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
-        let (holder, process, dir) = (self.holder(), running(dir, USERS)?, dir.clone());
-        let users = blocking(move || outside::workspace_users(&holder, &process, &dir, end)).await?;
-        users.map_err(|error| failed(USERS, &error))
+        end: Option<(ProcessScope, Duration)>,
+    ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
+        let (holder, process, dir) = (self.holder(), running(dir, FIND_PROCESSES)?, dir.clone());
+        let users = move || container_access::workspace_processes(&holder, &process, &dir, end);
+        blocking(users, |error| failed(FIND_PROCESSES, error)).await
     }
 
     async fn deleted_bytes(&self, _id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
-        let (holder, process) = (self.holder(), running(dir, USERS)?);
-        let deleted = blocking(move || outside::deleted(&holder, &process)).await?;
-        deleted.map_err(|error| failed(USERS, &error))
+        let (holder, process) = (self.holder(), running(dir, FIND_PROCESSES)?);
+        blocking(
+            move || container_access::deleted_bytes(&holder, &process),
+            |error| failed(FIND_PROCESSES, error),
+        )
+        .await
     }
 
     async fn swap(&self, _id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
         let (holder, process, workspace) = (self.holder(), running(dir, SWAP)?, workspace.to_owned());
-        let swapped = blocking(move || workspace_host::swap(&holder, &process, &workspace)).await?;
-        swapped.map_err(|error| failed(SWAP, &error))
+        let swap = move || workspace_host::swap(&holder, &process, &workspace);
+        blocking(swap, |error| failed(SWAP, error)).await
     }
 
     async fn settle_swap(&self, _id: &str, dir: &SandboxDir, workspace: &Path) -> Result<bool, RuntimeError> {
         let (holder, process, workspace) = (self.holder(), running(dir, SWAP)?, workspace.to_owned());
-        let settled = blocking(move || workspace_host::settle_swap(&holder, &process, &workspace)).await?;
-        settled.map_err(|error| failed(SWAP, &error))
+        let settle = move || workspace_host::settle_swap(&holder, &process, &workspace);
+        blocking(settle, |error| failed(SWAP, error)).await
     }
 
     async fn end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
@@ -345,26 +351,25 @@ impl Runtime for Embedded {
                 if let Some(process) = &process {
                     process.kill();
                 }
-                // What is frozen may not end before it goes on. Without its groups it is not frozen either.
+                // A frozen process may not end before it is thawed. Removing its cgroups thaws it, too.
                 if self.thaw(id, dir).await.is_err() {
                     remove_groups(id).await?;
                 }
-                if let Ok(ended) = timeout(END_POLL, self.ended(id, dir)).await {
+                if let Ok(ended) = timeout(KILL_RETRY_INTERVAL, self.wait_for_end(id, dir)).await {
                     return ended;
                 }
             }
         };
-        let late = format!("its processes did not end within {} s", END_TIMEOUT.as_secs());
+        let late = format!("its processes did not exit within {} s", END_TIMEOUT.as_secs());
         timeout(END_TIMEOUT, ending).await.map_err(|_| failed("end a sandbox", &late))??;
-        self.own_users.release(id);
+        self.dedicated_uids.release(id);
         remove_groups(id).await
     }
 
     async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {
         let id = id.to_owned();
-        blocking(move || cgroup::usage(&id))
-            .await?
-            .map_err(|error| failed("count what a sandbox uses", &error))
+        blocking(move || cgroup::usage(&id), |error| failed("measure the resource usage of a sandbox", error))
+            .await
     }
 
     /// Returns none: a sandbox's directory is made before anything else of it, and removed last.
@@ -373,22 +378,21 @@ impl Runtime for Embedded {
     }
 
     async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
-        listed(&self.templates).map_err(|error| failed("look for templates", &error))
+        list_templates(&self.templates).map_err(|error| failed("list templates", &error))
     }
 
     async fn variables(&self, template: &str) -> Result<BTreeMap<String, String>, RuntimeError> {
         Ok(self.found(template)?.map(|(known, _)| known.envs).unwrap_or_default())
     }
 
-    fn imported(&self) -> Option<&Templates> {
+    fn imported_templates(&self) -> Option<&Templates> {
         Some(&self.templates)
     }
 }
 
 async fn remove_groups(id: &str) -> Result<(), RuntimeError> {
     let id = id.to_owned();
-    let removed = blocking(move || cgroup::remove(&id)).await?;
-    removed.map_err(|error| failed("remove a sandbox's limits", &error))
+    blocking(move || cgroup::remove(&id), |error| failed("remove the cgroups of a sandbox", error)).await
 }
 
 /// Formats limits that are not applied, for people.
@@ -401,29 +405,25 @@ fn running_users(sandboxes: &Path) -> Vec<(String, u32)> {
     let directories = std::fs::read_dir(sandboxes).into_iter().flatten().flatten();
     let user = |dir: std::fs::DirEntry| {
         let process = Process::read(&SandboxDir::new(dir.path()).process()).ok()??;
-        Some((dir.file_name().into_string().ok()?, own_users::of(&process).ok().flatten()?))
+        Some((dir.file_name().into_string().ok()?, dedicated_uids::uid_of(&process).ok().flatten()?))
     };
     directories.filter_map(user).collect()
 }
 
 fn recorded_process(dir: &SandboxDir) -> Result<Option<Process>, RuntimeError> {
-    Process::read(&dir.process()).map_err(|error| failed("find a sandbox again", &error))
+    Process::read(&dir.process()).map_err(|error| failed("read the recorded process of a sandbox", &error))
 }
 
 /// Returns the first process of a sandbox, for an action on it.
 fn running(dir: &SandboxDir, action: &'static str) -> Result<Process, RuntimeError> {
     let process = recorded_process(dir)?.filter(Process::is_running);
-    process.ok_or_else(|| failed(action, &"the sandbox is gone"))
+    process.ok_or_else(|| failed(action, &"the sandbox is not running"))
 }
 
-fn unavailable(error: &HostError) -> RuntimeError {
+fn unavailable(error: &dyn std::fmt::Display) -> RuntimeError {
     RuntimeError::Unavailable { runtime: NAME, reason: error.to_string() }
 }
 
 fn failed(action: &'static str, error: &dyn std::fmt::Display) -> RuntimeError {
     RuntimeError::Failed { runtime: NAME, action, reason: error.to_string() }
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, RuntimeError> {
-    spawn_blocking(work).await.map_err(|error| failed("do its work", &error))
 }

@@ -24,8 +24,8 @@ pub(super) struct User {
 }
 
 impl User {
-    /// Returns an unused user for root; otherwise the user of this process, who can give files to nobody
-    /// else.
+    /// Returns an unused user if this process is root; otherwise its own user, since only root can change the
+    /// owner of files.
     pub(super) fn of_sandboxes() -> Self {
         if geteuid().is_root() {
             return Self { uid: USER, gid: USER };
@@ -34,7 +34,7 @@ impl User {
     }
 
     /// Makes the user the owner of directories that it writes to.
-    pub(super) fn own(self, start: &Start<'_>) -> io::Result<()> {
+    pub(super) fn take_ownership(self, start: &Start<'_>) -> io::Result<()> {
         if !geteuid().is_root() {
             return Ok(());
         }
@@ -46,46 +46,56 @@ impl User {
     }
 }
 
-/// Arguments of the guest agent. It gets secrets later, and the address of the server, too, unless it
-/// `dials_socket`.
-pub(super) fn arguments(id: &str, dials_socket: bool) -> Vec<String> {
+/// Transport over which a guest agent connects to the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AgentTransport {
+    /// The Unix socket in the directory of the sandbox.
+    Socket,
+    /// TCP, to an address that the agent gets with its secrets.
+    Tcp,
+}
+
+/// Returns the arguments of the guest agent. They contain no secret: the agent gets those later.
+pub(super) fn arguments(id: &str, transport: AgentTransport) -> Vec<String> {
     let (socket, start) =
         (format!("{SOCKETS}/agent.sock"), format!("{SOCKETS}/{}", crate::sandbox_dir::START_SOCKET));
     let socket = ["--socket", &socket];
-    let socket = if dials_socket { &socket[..] } else { &[] };
+    let socket = match transport {
+        AgentTransport::Socket => &socket[..],
+        AgentTransport::Tcp => &[],
+    };
     [&["--sandbox", id][..], socket, &["--start", &start]].concat().into_iter().map(str::to_owned).collect()
 }
 
 /// A directory in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Memory {
+pub(super) struct MemoryDirectory {
     pub(super) path: &'static str,
     pub(super) mode: u32,
     /// True if it belongs to the user.
     pub(super) owned: bool,
-    /// Divisor of the memory limit: its largest size.
+    /// Divisor of the memory limit: the maximum size of the directory.
     part: u64,
 }
 
-/// Writable directories beside the workspace. A container's runtime gives each a filesystem of its own, so
+/// Writable directories beside the workspace. A container's runtime gives each its own filesystem, so
 /// their parts and that of `/dev/shm` add up to half of the memory limit; in the embedded runtime they share
 /// that half.
-pub(super) const IN_MEMORY: [Memory; 4] = [
-    Memory { path: "/tmp", mode: 0o1777, owned: false, part: 4 },
-    Memory { path: "/var/tmp", mode: 0o1777, owned: false, part: 16 },
+pub(super) const IN_MEMORY: [MemoryDirectory; 4] = [
+    MemoryDirectory { path: "/tmp", mode: 0o1777, owned: false, part: 4 },
+    MemoryDirectory { path: "/var/tmp", mode: 0o1777, owned: false, part: 16 },
     // No user inside may write there.
-    Memory { path: "/run", mode: 0o755, owned: false, part: 1024 },
-    Memory { path: "/home/sandbox", mode: 0o755, owned: true, part: 8 },
+    MemoryDirectory { path: "/run", mode: 0o755, owned: false, part: 1024 },
+    MemoryDirectory { path: "/home/sandbox", mode: 0o755, owned: true, part: 8 },
 ];
 
-impl Memory {
-    /// Options of the mount.
+impl MemoryDirectory {
     pub(super) fn options(&self, user: User, start: &Start<'_>) -> Vec<String> {
         let mut options: Vec<String> = ["rw", "exec", "nosuid", "nodev"].map(str::to_owned).into();
         options.push(format!("mode={:o}", self.mode));
-        if let Some(room) = room(start, self.part) {
+        if let Some(room) = memory_share(start, self.part) {
             options.push(format!("size={room}"));
-            options.push(format!("nr_inodes={}", (room / PAGE).max(FILES_LEAST)));
+            options.push(format!("nr_inodes={}", (room / PAGE).max(FILES_MIN)));
         }
         if self.owned {
             options.extend([format!("uid={}", user.uid), format!("gid={}", user.gid)]);
@@ -95,31 +105,31 @@ impl Memory {
 }
 
 const PAGE: u64 = 4096;
-/// Least number of files in a directory in memory.
-const FILES_LEAST: u64 = 256;
-/// Divisor of the memory limit: the largest size of `/dev/shm`.
+/// Minimum for the limit of files in a directory in memory.
+const FILES_MIN: u64 = 256;
+/// Divisor of the memory limit: the maximum size of `/dev/shm`.
 const SHARED: u64 = 16;
 
-/// Size of a directory in memory. When all are full, processes must have memory left: otherwise they would be
-/// killed, and the files would stay. Without a size there would be no bound.
-fn room(start: &Start<'_>, part: u64) -> Option<u64> {
+/// Returns the size of a directory in memory. When all are full, processes must have memory left: otherwise
+/// they would be killed, and the files would stay. Without a size there would be no bound.
+fn memory_share(start: &Start<'_>, part: u64) -> Option<u64> {
     start.limits.memory_bytes.map(|memory| (memory / part).max(PAGE))
 }
 
-/// Size of `/dev/shm`.
+/// Returns the size of `/dev/shm`.
 pub(super) fn shared_memory(start: &Start<'_>) -> Option<u64> {
-    room(start, SHARED)
+    memory_share(start, SHARED)
 }
 
-/// Limits of System V shared memory and messages. Not for Docker: a daemon without root refuses to start a
-/// container with them on kernels before 5.19.
-pub(super) fn bounds(start: &Start<'_>) -> Vec<(String, String)> {
+/// Returns the limits of System V shared memory and messages. Not for Docker: a daemon without root refuses
+/// to start a container with them on kernels before 5.19.
+pub(super) fn system_v_limits(start: &Start<'_>) -> Vec<(String, String)> {
     let Some(memory) = start.limits.memory_bytes else { return Vec::new() };
     system_v_bounds(memory).map(|(name, value)| (format!("kernel.{name}"), value.to_string())).into()
 }
 
 /// Returns true for a valid id or name. They become parts of paths and of other programs' arguments.
-pub(super) fn is_harmless(name: &str) -> bool {
+pub(super) fn is_safe_name(name: &str) -> bool {
     let harmless = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(harmless)
 }

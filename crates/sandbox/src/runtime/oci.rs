@@ -1,4 +1,5 @@
-//! The oci runtime: any program that runs OCI bundles from the command line, such as `runc`, `crun` or `runsc`.
+//! The oci runtime: any program that runs OCI bundles from the command line, such as `runc`, `crun` or
+//! `runsc`.
 //!
 //! A sandbox's bundle is in its directory; the state of the program is in a directory of this server, so
 //! sandboxes are found again through the program.
@@ -17,17 +18,19 @@ use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_s
 use serde::Deserialize;
 use tokio::process::Command;
 use tokio::time::timeout;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::limits::reset_open_files_limit;
-use workspace_host::{HostError, Process, cgroup, freeze};
+use workspace_host::{Process, cgroup, freeze};
 
-use super::built_in::{BASE, listed, not_here};
+use super::actions::{FIND_PROCESSES, NO_MOUNT_ACCESS, SWAP};
+use super::built_in_templates::{BASE, list_templates, template_not_found};
+use super::container_access::{self, Container, first_process};
 use super::egress::{HandoverError, check_egress, hand_over, no_egress};
-use super::guest::{User, is_harmless};
-use super::outside::{self, SWAP, USERS, first_process};
-use super::watched::ended;
+use super::guest::{User, is_safe_name};
+use super::process_end::wait_for_end;
 use super::{
-    Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers, paused,
+    Frozen, ProcessScope, Runtime, RuntimeError, Start, StartResult, Template, Usage, WorkspaceProcess,
+    blocking, pause_note,
 };
 use crate::guest::handover::Handover;
 use crate::sandbox_dir::SandboxDir;
@@ -36,7 +39,7 @@ use crate::template::{ImportedTemplate, Templates};
 const NAME: &str = "oci";
 const FREEZE: &str = "freeze a sandbox";
 const THAW: &str = "thaw a sandbox";
-/// Time limit for the program, and for a started agent to connect for its data.
+/// Timeout for the program, and for a started agent to connect for its data.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of a program's output that are shown in an error.
 const LOG_TAIL: usize = 2_000;
@@ -72,10 +75,10 @@ impl Oci {
     ) -> Result<Self, RuntimeError> {
         let unavailable = |reason: String| RuntimeError::Unavailable { runtime: NAME, reason };
         if !agent.is_file() {
-            return Err(unavailable(format!("the guest agent {} is not there", agent.display())));
+            return Err(unavailable(format!("the guest agent {} does not exist", agent.display())));
         }
         if !geteuid().is_root() {
-            let reason = "only the superuser can run containers with limits; use the embedded runtime";
+            let reason = "only root can run containers with limits; use the embedded runtime";
             return Err(unavailable(reason.to_owned()));
         }
         let absolute =
@@ -86,9 +89,9 @@ impl Oci {
             agent: absolute(agent)?,
             templates: Templates::new(absolute(templates)?),
         };
-        oci.templates.clear().map_err(|error| oci.failed("clear away unfinished templates", &error))?;
+        oci.templates.clear().map_err(|error| oci.failed("remove unfinished templates", &error))?;
         std::fs::create_dir_all(&oci.state)
-            .map_err(|error| unavailable(format!("{} cannot be made: {error}", oci.state.display())))?;
+            .map_err(|error| unavailable(format!("{} cannot be created: {error}", oci.state.display())))?;
         match oci.ask(&["--version"]).await {
             Ok(Ok(version)) => {
                 let version = version.lines().next().unwrap_or_default().to_owned();
@@ -111,27 +114,27 @@ impl Oci {
     /// Runs the program and returns its output, or its error message.
     async fn ask(&self, words: &[&str]) -> Result<Result<String, String>, RuntimeError> {
         let output = timeout(PROGRAM_TIMEOUT, self.command(words).output()).await;
-        let output = output.map_err(|_| self.failed("be run", &"it takes too long"))?;
+        let output = output.map_err(|_| self.failed("be run", &"it timed out"))?;
         let output = output.map_err(|error| self.failed("be run", &error))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         Ok(if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) })
     }
 
     fn failed(&self, action: &'static str, error: &dyn std::fmt::Display) -> RuntimeError {
-        RuntimeError::Failed { runtime: NAME, action, reason: format!("{}: {error}", self.program) }
+        failed(&self.program, action, error)
     }
 
     /// Returns the state of a sandbox; `None` if the program does not have it.
     async fn state(&self, id: &str) -> Result<Option<State>, RuntimeError> {
-        if !is_harmless(id) {
+        if !is_safe_name(id) {
             return Ok(None);
         }
         match self.ask(&["state", id]).await? {
             Ok(text) => serde_json::from_str(&text)
                 .map(Some)
-                .map_err(|error| self.failed("tell of a sandbox", &error)),
+                .map_err(|error| self.failed("read the state of a sandbox", &error)),
             Err(complaint) if is_unknown(id, &complaint) => Ok(None),
-            Err(complaint) => Err(self.failed("tell of a sandbox", &complaint)),
+            Err(complaint) => Err(self.failed("read the state of a sandbox", &complaint)),
         }
     }
 
@@ -151,26 +154,27 @@ impl Oci {
 
     /// Returns the first process of a sandbox, for an action on it.
     async fn first(&self, id: &str, dir: &SandboxDir, action: &'static str) -> Result<Process, RuntimeError> {
-        let gone = || self.failed(action, &"the sandbox is gone");
+        let gone = || self.failed(action, &"the sandbox is not running");
         let pid = self.running(id).await?.ok_or_else(gone)?;
         let first = first_process(pid.as_raw_nonzero().get(), dir);
         let first = first.map_err(|error| self.failed(action, &error))?;
-        first.ok_or_else(|| self.failed(action, &outside::CANNOT))
+        first.ok_or_else(|| self.failed(action, &NO_MOUNT_ACCESS))
     }
 
-    /// Runs a blocking action on the first process of a sandbox.
-    async fn blocking<T: Send + 'static>(
+    /// Returns the container of a running sandbox, for an action on it.
+    async fn container(
         &self,
+        id: &str,
+        dir: &SandboxDir,
         action: &'static str,
-        work: impl FnOnce() -> Result<T, HostError> + Send + 'static,
-    ) -> Result<T, RuntimeError> {
-        let done = tokio::task::spawn_blocking(work).await;
-        done.map_err(|error| self.failed(action, &error))?.map_err(|error| self.failed(action, &error))
+    ) -> Result<Container, RuntimeError> {
+        let (process, program) = (self.first(id, dir, action).await?, self.program.clone());
+        Ok(Container::new(process, dir, Box::new(move |action, error| failed(&program, action, error))))
     }
 
     /// Pauses a sandbox with the program.
     async fn pause(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
-        paused::note(dir).map_err(|error| self.failed(FREEZE, &error))?;
+        pause_note::write(dir).map_err(|error| self.failed(FREEZE, &error))?;
         let paused = self.ask(&["pause", id]).await;
         let paused = paused.and_then(|answer| answer.map_err(|complaint| self.failed(FREEZE, &complaint)));
         if let Err(error) = paused {
@@ -187,7 +191,7 @@ impl Oci {
             let resumed = self.ask(&["resume", id]).await?;
             resumed.map_err(|complaint| self.failed(THAW, &complaint))?;
         }
-        paused::forget(dir).map_err(|error| self.failed(THAW, &error))
+        pause_note::remove(dir).map_err(|error| self.failed(THAW, &error))
     }
 
     async fn run(&self, start: &Start<'_>) -> Result<(), RuntimeError> {
@@ -199,7 +203,7 @@ impl Oci {
         command.arg(&bundle).arg(start.id).stdout(log).stderr(also);
         let handover = Handover::open(start.dir).map_err(wrong)?;
         let run = timeout(PROGRAM_TIMEOUT, command.status()).await;
-        let run = run.map_err(|_| self.failed("start a sandbox", &"it takes too long"))?.map_err(wrong)?;
+        let run = run.map_err(|_| self.failed("start a sandbox", &"it timed out"))?.map_err(wrong)?;
         if !run.success() {
             return Err(self.failed("start a sandbox", &log_tail(start.dir)));
         }
@@ -208,11 +212,11 @@ impl Oci {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(HandoverError::Network(error))) => return Err(error),
                 Ok(Err(HandoverError::Io(error))) => error.to_string(),
-                Err(_) => format!("the guest agent did not come within {} s", PROGRAM_TIMEOUT.as_secs()),
+                Err(_) => format!("the guest agent did not connect within {} s", PROGRAM_TIMEOUT.as_secs()),
             },
-            ended = self.ended(start.id, start.dir) => {
+            ended = self.wait_for_end(start.id, start.dir) => {
                 ended?;
-                format!("the guest agent ended at once: {}", log_tail(start.dir))
+                format!("the guest agent exited immediately: {}", log_tail(start.dir))
             }
         };
         Err(self.failed("start the guest agent", &reason))
@@ -224,33 +228,33 @@ impl Oci {
         if !["runsc", "kata"].iter().any(|other| name.starts_with(other)) {
             return Ok(());
         }
-        let reason = format!(
-            "sandboxes of `{name}` have a network of their own and cannot reach out; those of runc can"
-        );
+        let reason =
+            format!("sandboxes of `{name}` have their own network stack and no egress; use runc for egress");
         Err(RuntimeError::Network(reason))
     }
 
     fn bundle(&self, start: &Start<'_>) -> Result<PathBuf, RuntimeError> {
         let template = self.template(start.template)?;
         let user = User::of_sandboxes();
-        user.own(start).map_err(|error| self.failed("give a sandbox its directories", &error))?;
+        user.take_ownership(start)
+            .map_err(|error| self.failed("change the owner of the directories of a sandbox", &error))?;
         let bundle = bundle::Bundle { agent: &self.agent, template: template.as_deref(), user };
         bundle.write(start).map_err(|error| self.failed("write a bundle", &error))
     }
 
-    /// Directory of a template; `None` for `base`.
+    /// Returns the directory of a template; `None` for `base`.
     fn template(&self, name: &str) -> Result<Option<PathBuf>, RuntimeError> {
         if name == BASE {
             return Ok(None);
         }
         match self.found(name)? {
             Some((_, root)) => Ok(Some(root)),
-            None => Err(not_here(name)),
+            None => Err(template_not_found(name)),
         }
     }
 
     fn found(&self, name: &str) -> Result<Option<(ImportedTemplate, PathBuf)>, RuntimeError> {
-        self.templates.find(name).map_err(|error| self.failed("look for a template", &error))
+        self.templates.find(name).map_err(|error| self.failed("find a template", &error))
     }
 }
 
@@ -260,10 +264,10 @@ impl Runtime for Oci {
         NAME
     }
 
-    /// Mounts of this server are visible to the program. A bundle with something else that is missing fails
-    /// at its start.
-    async fn mounts(&self) -> Result<Holder, String> {
-        Ok(Holder::Machine)
+    /// Returns the machine: the program sees all its mounts. A bundle with something else that is missing
+    /// fails at its start.
+    async fn mount_holder(&self) -> Result<NamespaceHolder, String> {
+        Ok(NamespaceHolder::Machine)
     }
 
     fn owner(&self) -> Option<(u32, u32)> {
@@ -271,79 +275,74 @@ impl Runtime for Oci {
         Some((uid, gid))
     }
 
-    async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
+    async fn missing_features(&self) -> Result<Vec<String>, RuntimeError> {
         Ok(no_egress().into_iter().collect())
     }
 
-    async fn unmet(&self) -> Result<Vec<String>, RuntimeError> {
+    async fn unmet_requirements(&self) -> Result<Vec<String>, RuntimeError> {
         Ok(Vec::new())
     }
 
-    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError> {
+    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
         if start.egress.is_some() {
             check_egress()?;
             self.check_network()?;
         }
         self.run(start).await?;
-        Ok(Started::default())
+        Ok(StartResult::default())
     }
 
     async fn is_running(&self, id: &str, _dir: &SandboxDir) -> Result<bool, RuntimeError> {
         Ok(self.running(id).await?.is_some())
     }
 
-    async fn ended(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
+    async fn wait_for_end(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
         let Some(process) = self.process(id).await? else { return Ok(()) };
-        ended(process).await.map_err(|error| self.failed("watch a sandbox", &error))
+        wait_for_end(process).await.map_err(|error| self.failed("watch a sandbox", &error))
     }
 
     async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
         // Sandboxes of some programs have no process on the host; the program stops them itself.
         let Ok(process) = self.first(id, dir, FREEZE).await else { return self.pause(id, dir).await };
         let (group, note) = (id.to_owned(), dir.frozen());
-        let frozen = self.blocking(FREEZE, move || freeze::freeze_group(&group, &process, &note)).await?;
-        match frozen {
+        let freeze = move || freeze::freeze_group(&group, &process, &note);
+        match blocking(freeze, |error| self.failed(FREEZE, error)).await? {
             Some(frozen) => Ok(frozen),
             None => self.pause(id, dir).await,
         }
     }
 
     async fn thaw(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
-        if paused::is_noted(dir).map_err(|error| self.failed(THAW, &error))? {
+        if pause_note::exists(dir).map_err(|error| self.failed(THAW, &error))? {
             return self.resume(id, dir).await;
         }
         let note = dir.frozen();
-        self.blocking(THAW, move || freeze::thaw(&note)).await
+        blocking(move || freeze::thaw(&note), |error| self.failed(THAW, error)).await
     }
 
     fn can_swap_workspace(&self) -> bool {
-        outside::may_enter()
+        container_access::can_enter()
     }
 
-    async fn workspace_users(
+    async fn workspace_processes(
         &self,
         id: &str,
         dir: &SandboxDir,
-        end: Option<(WorkspaceUsers, Duration)>,
-    ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
-        let (process, dir) = (self.first(id, dir, USERS).await?, dir.clone());
-        let users = move || outside::workspace_users(&Holder::Machine, &process, &dir, end);
-        self.blocking(USERS, users).await
+        end: Option<(ProcessScope, Duration)>,
+    ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
+        self.container(id, dir, FIND_PROCESSES).await?.workspace_processes(end).await
     }
 
     async fn deleted_bytes(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
-        let process = self.first(id, dir, USERS).await?;
-        self.blocking(USERS, move || outside::deleted(&Holder::Machine, &process)).await
+        self.container(id, dir, FIND_PROCESSES).await?.deleted_bytes().await
     }
 
     async fn swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
-        let (process, workspace) = (self.first(id, dir, SWAP).await?, workspace.to_owned());
-        self.blocking(SWAP, move || outside::swap_container(&process, &workspace)).await
+        self.container(id, dir, SWAP).await?.swap(workspace).await
     }
 
     async fn settle_swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<bool, RuntimeError> {
-        let (process, workspace) = (self.first(id, dir, SWAP).await?, workspace.to_owned());
-        self.blocking(SWAP, move || outside::settle_swap_container(&process, &workspace)).await
+        self.container(id, dir, SWAP).await?.settle_swap(workspace).await
     }
 
     async fn end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
@@ -352,7 +351,7 @@ impl Runtime for Oci {
         }
         let process = self.process(id).await?;
         if let Some(process) = process.as_ref().filter(|_| dir.frozen().exists()) {
-            // What is frozen may not end before it goes on. It may have ended all the same.
+            // A frozen process may not end before it is thawed. An error means that it has ended already.
             let _ = pidfd_send_signal(process, Signal::KILL);
             self.thaw(id, dir).await?;
         }
@@ -363,8 +362,8 @@ impl Runtime for Oci {
             _ => {}
         }
         if let Some(process) = process {
-            let ended = timeout(PROGRAM_TIMEOUT, ended(process)).await;
-            let ended = ended.map_err(|_| self.failed("remove a sandbox", &"its processes stay"))?;
+            let ended = timeout(PROGRAM_TIMEOUT, wait_for_end(process)).await;
+            let ended = ended.map_err(|_| self.failed("remove a sandbox", &"its processes did not exit"))?;
             ended.map_err(|error| self.failed("watch a sandbox", &error))?;
         }
         let bundle = bundle::at(dir);
@@ -373,28 +372,34 @@ impl Runtime for Oci {
 
     async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {
         let id = id.to_owned();
-        let usage = tokio::task::spawn_blocking(move || cgroup::usage(&id)).await;
-        let usage = usage.map_err(|error| self.failed("count what a sandbox uses", &error))?;
-        usage.map_err(|error| self.failed("count what a sandbox uses", &error))
+        blocking(
+            move || cgroup::usage(&id),
+            |error| self.failed("measure the resource usage of a sandbox", error),
+        )
+        .await
     }
 
     async fn known_ids(&self) -> Result<Vec<String>, RuntimeError> {
         let listed = self.ask(&["list", "--quiet"]).await?;
         let listed = listed.map_err(|complaint| self.failed("list sandboxes", &complaint))?;
-        Ok(listed.lines().map(|line| line.trim().to_owned()).filter(|id| is_harmless(id)).collect())
+        Ok(listed.lines().map(|line| line.trim().to_owned()).filter(|id| is_safe_name(id)).collect())
     }
 
     async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
-        listed(&self.templates).map_err(|error| self.failed("list templates", &error))
+        list_templates(&self.templates).map_err(|error| self.failed("list templates", &error))
     }
 
     async fn variables(&self, template: &str) -> Result<BTreeMap<String, String>, RuntimeError> {
         Ok(self.found(template)?.map(|(known, _)| known.envs).unwrap_or_default())
     }
 
-    fn imported(&self) -> Option<&Templates> {
+    fn imported_templates(&self) -> Option<&Templates> {
         Some(&self.templates)
     }
+}
+
+fn failed(program: &str, action: &'static str, error: &dyn std::fmt::Display) -> RuntimeError {
+    RuntimeError::Failed { runtime: NAME, action, reason: format!("{program}: {error}") }
 }
 
 /// Returns true if a program reports that it has no such sandbox: `runc` says so, `crun` names the file of
@@ -411,7 +416,7 @@ fn log_tail(dir: &SandboxDir) -> String {
     log.char_indices().rev().nth(LOG_TAIL).map_or(log, |(at, _)| &log[at..]).to_owned()
 }
 
-/// Search path of the program, with directories that only root has in its own.
+/// Returns the search path of the program, with directories that only root has in its own.
 fn search_path() -> std::ffi::OsString {
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/local/sbin:/usr/sbin:/sbin");

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 
-use super::built_in::listed;
-use super::{Runtime, RuntimeError, Start, Started, Template, Usage};
+use super::built_in_templates::list_templates;
+use super::{Runtime, RuntimeError, Start, StartResult, Template, Usage};
 use crate::sandbox_dir::SandboxDir;
 use crate::template::Templates;
 
@@ -24,10 +24,11 @@ impl Unavailable {
         Self { name, reason, templates: None }
     }
 
-    /// Sets the templates of the runtime that it replaces: they can be managed all the same.
+    /// Sets the templates of the runtime that it replaces: they can be listed, imported and removed without a
+    /// runtime.
     pub fn with_templates(self, directory: PathBuf) -> Result<Self, RuntimeError> {
         let templates = Templates::new(directory);
-        templates.clear().map_err(|error| self.failed("clear away unfinished templates", &error))?;
+        templates.clear().map_err(|error| self.failed("remove unfinished templates", &error))?;
         Ok(Self { templates: Some(templates), ..self })
     }
 
@@ -46,11 +47,11 @@ impl Runtime for Unavailable {
         self.name
     }
 
-    async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
+    async fn missing_features(&self) -> Result<Vec<String>, RuntimeError> {
         self.error()
     }
 
-    async fn start(&self, _: &Start<'_>) -> Result<Started, RuntimeError> {
+    async fn start(&self, _: &Start<'_>) -> Result<StartResult, RuntimeError> {
         self.error()
     }
 
@@ -58,7 +59,7 @@ impl Runtime for Unavailable {
         self.error()
     }
 
-    async fn ended(&self, _: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
+    async fn wait_for_end(&self, _: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
         self.error()
     }
 
@@ -76,7 +77,7 @@ impl Runtime for Unavailable {
 
     async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
         let Some(templates) = &self.templates else { return Ok(Vec::new()) };
-        listed(templates).map_err(|error| self.failed("look for templates", &error))
+        list_templates(templates).map_err(|error| self.failed("list templates", &error))
     }
 
     /// Fails. Called before anything of a sandbox is made, so nothing has to be undone.
@@ -84,7 +85,7 @@ impl Runtime for Unavailable {
         self.error()
     }
 
-    fn imported(&self) -> Option<&Templates> {
+    fn imported_templates(&self) -> Option<&Templates> {
         self.templates.as_ref()
     }
 }

@@ -2,7 +2,7 @@
 //! to other sandboxes.
 //!
 //! The sandbox is frozen while its workspace is read, so that a snapshot is consistent. The freeze is noted
-//! in the directory of the sandbox; if the server is killed meanwhile, the next one thaws it.
+//! in the directory of the sandbox; if the server is killed during this, the next one thaws it.
 //!
 //! Each operation is cancelled with its request (see [`crate::lifecycle::cancellable`]), and then it has no
 //! effect: a commit makes no snapshot, a fork no sandbox, and a restore leaves the workspace as it was. Once
@@ -17,27 +17,28 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use workspace_catalog::{Change, Sandbox, State};
 use workspace_state::{Cancel, Durability, NewSnapshot, Snapshot, SnapshotId};
-use workspace_workspace::{Cancellable, Changes, Committed, Materialize, WorkspaceError};
+use workspace_workspace::{Cancellable, Changes, CommitResult, Materialize, WorkspaceError};
 
 use crate::config::{Config, NewSandbox, ResourceRequest, check_labels};
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
-use crate::lifecycle::cancellable::{join_error, or_cancelled};
+use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::create::Creator;
 use crate::lifecycle::operation::with_runtime_timeout;
 use crate::lifecycle::operation_lock::OPERATION_WAIT;
-use crate::runtime::{Frozen, Network, RuntimeError, WorkspaceUser, WorkspaceUsers};
+use crate::lifecycle::remove::ReclaimPolicy;
+use crate::runtime::{Frozen, Network, ProcessScope, RuntimeError, WorkspaceProcess};
 use crate::sandbox_dir::SandboxDir;
 use crate::scope::Scope;
 use crate::service::{Service, View, config_of, not_running};
 use crate::snapshot::swap::Swap;
 
-/// Largest number of sandboxes that one fork makes.
+/// Maximum number of sandboxes that one fork makes.
 pub const FORKS_MAX: u32 = 1_000;
-/// Attempts to replace a workspace whose users were ended, and the pause between them. The last one ends
-/// everybody in it.
+/// Number of attempts to replace a workspace whose users were ended, and the pause between them. The last
+/// attempt ends all processes in the workspace.
 const RESTORE_ATTEMPTS: (u32, Duration) = (4, Duration::from_millis(100));
-/// Longest message of a snapshot, in bytes.
+/// Maximum length of the message of a snapshot, in bytes.
 const MESSAGE_MAX: usize = 64 << 10;
 
 /// Description of a new snapshot of a sandbox.
@@ -62,21 +63,32 @@ pub struct Pause {
 
 /// A commit of a sandbox.
 #[derive(Debug, Clone)]
-pub struct Taken {
+pub struct SandboxCommit {
     /// The snapshot, and files that are not in it.
-    pub committed: Committed,
-    /// Freeze of the sandbox meanwhile.
+    pub committed: CommitResult,
+    /// Freeze of the sandbox during the operation.
     pub pause: Pause,
+}
+
+/// Treatment of processes that use the workspace which a restore replaces: processes with their working
+/// directory in a directory of the workspace, or with a file of it open or mapped. A process whose working
+/// directory is the workspace itself is none of them: it keeps running, in the restored workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IfInUse {
+    /// Fails the restore and names the processes.
+    Fail,
+    /// Ends the processes.
+    EndProcesses,
 }
 
 /// A sandbox that was restored.
 #[derive(Debug, Clone)]
-pub struct Restored {
+pub struct RestoreResult {
     /// The sandbox after the restore.
     pub view: View,
     /// Processes that were ended.
-    pub ended: Vec<WorkspaceUser>,
-    /// Freeze of the sandbox meanwhile.
+    pub ended: Vec<WorkspaceProcess>,
+    /// Freeze of the sandbox during the operation.
     pub pause: Pause,
 }
 
@@ -95,9 +107,9 @@ pub struct Fork {
 
 /// Sandboxes made from the present state of another one.
 #[derive(Debug, Clone)]
-pub struct Forked {
+pub struct ForkResult {
     /// The snapshot that they are made from.
-    pub taken: Taken,
+    pub taken: SandboxCommit,
     /// The new sandboxes.
     pub views: Vec<View>,
 }
@@ -116,7 +128,7 @@ impl NewCommit {
 impl Service {
     /// Makes a snapshot of a sandbox's workspace, which belongs to the owner of the sandbox. Processes keep
     /// running after it.
-    pub async fn commit(&self, scope: &Scope, id: &str, new: NewCommit) -> Result<Taken> {
+    pub async fn commit(&self, scope: &Scope, id: &str, new: NewCommit) -> Result<SandboxCommit> {
         new.check()?;
         let sandbox = self.find_here(scope, id).await?;
         self.check_snapshot_quota(scope, 1).await?;
@@ -142,9 +154,9 @@ impl Service {
         Ok(())
     }
 
-    async fn commit_now(&self, id: &str, new: NewCommit, cancel: &Cancel) -> Result<Taken> {
+    async fn commit_now(&self, id: &str, new: NewCommit, cancel: &Cancel) -> Result<SandboxCommit> {
         let operation = self.operation(id, cancel).await?;
-        let sandbox = &self.current(id).await?;
+        let sandbox = &self.read_row(id).await?;
         let (buffered, stored) = (new.buffered, Arc::default());
         let snapshot = NewSnapshot {
             author: sandbox.owner.clone(),
@@ -155,11 +167,11 @@ impl Service {
             ..NewSnapshot::default()
         };
         let (committed, pause) =
-            match self.while_frozen(sandbox, self.commit_still(id, snapshot, cancel)).await? {
+            match self.while_frozen(sandbox, self.commit_workspace(id, snapshot, cancel)).await? {
                 (committed, Ok(pause)) if !cancel.is_cancelled() => (committed, pause),
                 (committed, thawed) => {
                     // The client gets an error, so it does not learn of the snapshot.
-                    self.forget_snapshot(id, &committed.snapshot).await;
+                    self.remove_snapshot_from_store(id, &committed.snapshot).await;
                     return Err(thawed.err().unwrap_or(SandboxError::Cancelled));
                 }
             };
@@ -167,16 +179,16 @@ impl Service {
         if !buffered {
             // The sandbox need not be frozen for this.
             if let Err(error) = self.on_workspaces(|workspaces| Ok(workspaces.store().sync()?)).await {
-                self.forget_snapshot(id, &committed.snapshot).await;
+                self.remove_snapshot_from_store(id, &committed.snapshot).await;
                 return Err(error);
             }
         }
         self.record_snapshot(&sandbox.owner, &committed.snapshot, id, &stored).await?;
-        Ok(Taken { committed, pause })
+        Ok(SandboxCommit { committed, pause })
     }
 
-    /// Records the owner of a snapshot that was made in a sandbox. If that fails the snapshot is removed:
-    /// nobody could see or remove it. It made the store larger by `stored` bytes.
+    /// Records the owner of a snapshot that was made in a sandbox and made the store larger by `stored`
+    /// bytes. If that fails the snapshot is removed: without an owner it could be neither seen nor removed.
     pub(crate) async fn record_snapshot(
         &self,
         owner: &str,
@@ -185,15 +197,15 @@ impl Service {
         stored: &AtomicU64,
     ) -> Result<()> {
         let (id, bytes) = (snapshot.id.to_string(), stored.load(Ordering::Relaxed));
-        let recorded = self.0.catalog.snapshots().add(owner, &id, Some(sandbox), bytes).await;
+        let recorded = self.0.catalog.snapshots().add_owner(owner, &id, Some(sandbox), bytes).await;
         if recorded.is_err() {
-            self.forget_snapshot(sandbox, snapshot).await;
+            self.remove_snapshot_from_store(sandbox, snapshot).await;
         }
         Ok(recorded?)
     }
 
     /// Removes the last snapshot of a sandbox from the store, if possible.
-    async fn forget_snapshot(&self, sandbox: &str, snapshot: &Snapshot) {
+    async fn remove_snapshot_from_store(&self, sandbox: &str, snapshot: &Snapshot) {
         let (id, snapshot) = (sandbox.to_owned(), snapshot.clone());
         let name = snapshot.id;
         let removed = self.on_workspaces(move |workspaces| workspaces.uncommit(&id, &snapshot)).await;
@@ -204,23 +216,23 @@ impl Service {
 
     /// Removes a snapshot that was made for an operation which failed.
     async fn remove_unused_snapshot(&self, sandbox: &Sandbox, snapshot: &Snapshot) {
-        match self.0.catalog.snapshots().remove(Some(&sandbox.owner), &snapshot.id.to_string()).await {
+        match self.0.catalog.snapshots().remove_owner(Some(&sandbox.owner), &snapshot.id.to_string()).await {
             // Another owner has it by now.
             Ok(true) => {}
-            Ok(false) => self.forget_snapshot(&sandbox.id, snapshot).await,
+            Ok(false) => self.remove_snapshot_from_store(&sandbox.id, snapshot).await,
             Err(error) => {
                 tracing::warn!(snapshot = %snapshot.id, %error, "failed to remove the snapshot of a failed fork");
             }
         }
     }
 
-    /// Makes a snapshot of a workspace to which nobody writes.
-    pub(crate) async fn commit_still(
+    /// Makes a snapshot of a workspace. The caller has frozen or ended the processes that write to it.
+    pub(crate) async fn commit_workspace(
         &self,
         id: &str,
         new: NewSnapshot,
         cancel: &Cancel,
-    ) -> Result<Committed> {
+    ) -> Result<CommitResult> {
         let id = id.to_owned();
         self.on_workspaces_until(cancel, move |workspaces| workspaces.commit(&id, new, true)).await
     }
@@ -231,7 +243,7 @@ impl Service {
         let sandbox = self.find_here(scope, id).await?;
         self.cancellable(|service, cancel| async move {
             let _operation = service.operation(&sandbox.id, &cancel).await?;
-            let sandbox = service.current(&sandbox.id).await?;
+            let sandbox = service.read_row(&sandbox.id).await?;
             let id = sandbox.id.clone();
             let read = move |workspaces: &Cancellable<'_>| workspaces.changes(&id, true);
             let changes = service.on_workspaces_until(&cancel, read);
@@ -241,22 +253,19 @@ impl Service {
         .await
     }
 
-    /// Replaces the workspace of a running sandbox by a snapshot. Processes that have their working directory
-    /// in a directory of the workspace, or something open or mapped there, are ended with `force`; without it
-    /// they are an error. Processes whose working directory is the workspace itself keep running, in the
-    /// restored one.
+    /// Replaces the workspace of a running sandbox by a snapshot.
     pub async fn restore(
         &self,
         scope: &Scope,
         id: &str,
         snapshot: SnapshotId,
-        force: bool,
-    ) -> Result<Restored> {
-        self.running(scope, id).await?;
+        if_in_use: IfInUse,
+    ) -> Result<RestoreResult> {
+        self.find_running(scope, id).await?;
         let id = id.to_owned();
-        self.cancellable(
-            |service, cancel| async move { service.restore_now(&id, snapshot, force, &cancel).await },
-        )
+        self.cancellable(|service, cancel| async move {
+            service.restore_now(&id, snapshot, if_in_use, &cancel).await
+        })
         .await
     }
 
@@ -264,76 +273,76 @@ impl Service {
         &self,
         id: &str,
         snapshot: SnapshotId,
-        force: bool,
+        if_in_use: IfInUse,
         cancel: &Cancel,
-    ) -> Result<Restored> {
+    ) -> Result<RestoreResult> {
+        let ends_users = if_in_use == IfInUse::EndProcesses;
         let _operation = self.operation(id, cancel).await?;
-        let sandbox = &self.current(id).await?;
+        let sandbox = &self.read_row(id).await?;
         let handle = self.handle(id).filter(|_| sandbox.state == State::Running);
         let handle = handle.ok_or_else(|| not_running(sandbox))?;
-        // Before any process is ended.
+        // Before any process is terminated.
         let known =
             self.on_workspaces(move |workspaces| Ok(workspaces.store().find_snapshot(&snapshot)?)).await?;
         if known.is_none() {
             return Err(WorkspaceError::UnknownSnapshot(snapshot).into());
         }
         let check_unused = async || {
-            let users = if force { Vec::new() } else { self.workspace_users(&handle, None).await? };
+            let users = if ends_users { Vec::new() } else { self.workspace_processes(&handle, None).await? };
             match users.is_empty() {
                 true => Ok(()),
                 false => Err(SandboxError::WorkspaceUsed { id: id.to_owned(), users }),
             }
         };
         check_unused().await?;
-        // Materialization takes long and may fail, so it needs a permit as in a creation. The operation lock
-        // is held meanwhile, and a sandbox under that lock is not stopped for the disk: the wait has a bound.
+        // Materialization is slow and may fail, so it needs a permit, as in a creation. The wait has a
+        // timeout, because a sandbox is not stopped on a full disk while its operation lock is held.
         let permit =
-            or_cancelled(cancel, timeout(OPERATION_WAIT, self.0.fill_permits.acquire(&sandbox.owner)))
+            or_cancelled(cancel, timeout(OPERATION_WAIT, self.0.workspace_permits.acquire(&sandbox.owner)))
                 .await?;
         let busy = |_| SandboxError::Busy { id: id.to_owned(), seconds: OPERATION_WAIT.as_secs() };
         let permit = permit.map_err(busy)?.map_err(|_| SandboxError::Cancelled)?;
         let name = id.to_owned();
-        let prepare = move |workspaces: &Cancellable<'_>| workspaces.prepare(&name, snapshot);
+        let prepare = move |workspaces: &Cancellable<'_>| workspaces.prepare_reset(&name, snapshot);
         let _prepared = self.on_workspaces_until(cancel, prepare).await?;
         drop(permit);
         check_unused().await?;
         let (mut ended, mut left) = (Vec::new(), RESTORE_ATTEMPTS.0);
-        let mut users_to_end = WorkspaceUsers::Bound;
+        let mut users_to_end = ProcessScope::Bound;
         let pause = loop {
             left -= 1;
             cancel.check()?;
-            if force {
-                ended.extend(self.workspace_users(&handle, Some((users_to_end, Duration::ZERO))).await?);
+            if ends_users {
+                ended.extend(self.workspace_processes(&handle, Some((users_to_end, Duration::ZERO))).await?);
             }
             match self.while_frozen(sandbox, self.replace(&handle, snapshot, cancel)).await {
-                // Of the processes that keep running, some may be in a directory each time: in the end all
-                // are ended.
-                Err(SandboxError::WorkspaceUsed { .. }) if force && left > 0 => {
+                // Remaining processes may enter a directory before each attempt. The last attempt terminates
+                // all of them.
+                Err(SandboxError::WorkspaceUsed { .. }) if ends_users && left > 0 => {
                     if left == 1 {
-                        users_to_end = WorkspaceUsers::All;
+                        users_to_end = ProcessScope::All;
                     }
                 }
-                // Files of processes that were just ended may still be open: a frozen process does not close
-                // them.
+                // Files of terminated processes may still be open: a frozen process does not close them.
                 Err(SandboxError::Workspace(WorkspaceError::Unusable { .. })) if left > 0 => {}
                 done => break done?.1?,
             }
             sleep(RESTORE_ATTEMPTS.1).await;
         };
-        self.forget_former(id);
+        self.remove_former_files(id);
         let config = Config { snapshot: Some(snapshot), ..config_of(sandbox)? };
         let config = serde_json::to_value(config).unwrap_or_default();
         let change = |_: &Sandbox| Some(Change { config: Some(config.clone()), ..Change::default() });
         let view = self.view(self.change(id, change, &[]).await?)?;
-        Ok(Restored { view, ended, pause })
+        Ok(RestoreResult { view, ended, pause })
     }
 
     /// Replaces the workspace of a frozen sandbox. If that fails, or is cancelled before the workspace is
     /// replaced, the sandbox keeps the former one.
     async fn replace(&self, handle: &SandboxHandle, snapshot: SnapshotId, cancel: &Cancel) -> Result<()> {
         let (id, dir) = (handle.id.as_str(), &handle.dir);
-        // A process may have begun to use it before the freeze.
-        let users = self.workspace_users(handle, None).await?;
+        // A process may have started to use it before the freeze.
+        let users = self.workspace_processes(handle, None).await?;
         if !users.is_empty() {
             return Err(SandboxError::WorkspaceUsed { id: id.to_owned(), users });
         }
@@ -349,44 +358,44 @@ impl Service {
         }
         if cancel.is_cancelled() {
             let name = id.to_owned();
-            self.on_workspaces(move |workspaces| workspaces.switch_back(&name)).await?;
+            self.on_workspaces(move |workspaces| workspaces.undo_reset(&name)).await?;
             return Err(SandboxError::Cancelled);
         }
-        let swapped = match self.unmounted(id).await {
+        let swapped = match self.mount_error(id).await {
             // Nothing was changed yet.
             Some(error) => Swap::NotDone(error),
-            None => self.swap(id, dir, &switched.made.path).await,
+            None => self.swap(id, dir, &switched.workspace.path).await,
         };
         let name = id.to_owned();
         match swapped {
-            Swap::Done => self.on_workspaces(move |workspaces| workspaces.switched(&name)).await,
+            Swap::Done => self.on_workspaces(move |workspaces| workspaces.finish_reset(&name)).await,
             Swap::NotDone(error) => {
-                self.on_workspaces(move |workspaces| workspaces.switch_back(&name)).await?;
+                self.on_workspaces(move |workspaces| workspaces.undo_reset(&name)).await?;
                 Err(self.explain_unswapped(id, dir, error).await)
             }
-            Swap::Unknown(error) => Err(self.leave_undecided(id, error).await),
+            Swap::Unknown(error) => Err(self.mark_unresolved(id, error).await),
         }
     }
 
-    /// Lists the processes that use the workspace of a sandbox, and ends them if `end` is given.
-    async fn workspace_users(
+    /// Lists the processes that use the workspace of a sandbox, and terminates them if `end` is given.
+    async fn workspace_processes(
         &self,
         handle: &SandboxHandle,
-        end: Option<(WorkspaceUsers, Duration)>,
-    ) -> Result<Vec<WorkspaceUser>> {
-        match with_runtime_timeout(self.0.runtime.workspace_users(&handle.id, &handle.dir, end)).await {
-            Ok(users) => Ok(users),
+        end: Option<(ProcessScope, Duration)>,
+    ) -> Result<Vec<WorkspaceProcess>> {
+        match with_runtime_timeout(self.0.runtime.workspace_processes(&handle.id, &handle.dir, end)).await {
+            Ok(processes) => Ok(processes),
             Err(error) => Err(self.explain_unswapped(&handle.id, &handle.dir, error).await),
         }
     }
 
-    /// Explains why a sandbox does not get another workspace: its state, or the runtime. The holder of its
-    /// mounts may have died, for instance.
+    /// Explains why the workspace of a sandbox cannot be replaced: its state, or the runtime, for example if
+    /// the namespace holder has died.
     async fn explain_unswapped(&self, id: &str, dir: &SandboxDir, error: RuntimeError) -> SandboxError {
         match self.explain(id, dir, error).await {
             SandboxError::Operation { source, .. } | SandboxError::Runtime(source) => {
                 let reason = format!(
-                    "it cannot be replaced where it is ({source}); fork the sandbox, or commit it, and go on there"
+                    "it cannot be replaced in place ({source}); fork or commit the sandbox, and continue there"
                 );
                 WorkspaceError::Unusable { id: id.to_owned(), reason }.into()
             }
@@ -395,11 +404,11 @@ impl Service {
     }
 
     /// Removes the former files of a restored workspace in the background.
-    pub(crate) fn forget_former(&self, id: &str) {
+    pub(crate) fn remove_former_files(&self, id: &str) {
         let (service, id) = (self.clone(), id.to_owned());
         tokio::spawn(async move {
             let name = id.clone();
-            let gone = service.on_workspaces(move |workspaces| workspaces.forget_former(&name)).await;
+            let gone = service.on_workspaces(move |workspaces| workspaces.remove_former(&name)).await;
             if let Err(error) = gone {
                 // The next restore, or the removal of the sandbox, tries again.
                 tracing::warn!(sandbox = id, %error, "failed to remove the former files of a restored workspace");
@@ -408,7 +417,7 @@ impl Service {
     }
 
     /// Makes sandboxes like one, with its present workspace: all of them, or none.
-    pub async fn fork(&self, scope: &Scope, id: &str, creator: Creator, fork: Fork) -> Result<Forked> {
+    pub async fn fork(&self, scope: &Scope, id: &str, creator: Creator, fork: Fork) -> Result<ForkResult> {
         if fork.count == 0 || fork.count > FORKS_MAX {
             let message = format!("1 to {FORKS_MAX} are allowed");
             return Err(SandboxError::Invalid { field: "count", message });
@@ -417,7 +426,7 @@ impl Service {
         fork.commit.check()?;
         let sandbox = self.find_here(scope, id).await?;
         // Checked before the freeze, and before a snapshot is made that would be unwanted.
-        let like = like(&sandbox, &fork)?;
+        let like = fork_parameters(&sandbox, &fork)?;
         self.check_creatable(&like).await?;
         self.check_snapshot_quota(scope, 1).await?;
         self.check_capacity(&creator, fork.count).await?;
@@ -434,7 +443,7 @@ impl Service {
         creator: Creator,
         fork: Fork,
         cancel: &Cancel,
-    ) -> Result<Forked> {
+    ) -> Result<ForkResult> {
         let taken = self.commit_now(&sandbox.id, fork.commit, cancel).await?;
         let new = NewSandbox { snapshot: Some(taken.committed.snapshot.id), ..like };
         // No more at once than the limit of one owner: the rest does not fill the queue.
@@ -450,13 +459,13 @@ impl Service {
         let mut views = Vec::new();
         let mut failed = None;
         for one in made.collect::<Vec<_>>() {
-            match one.await.unwrap_or_else(|error| Err(join_error(error))) {
+            match one.await.unwrap_or_else(|error| Err(SandboxError::task_failed("finish", error))) {
                 Ok(view) => views.push(view),
                 Err(error) => failed = Some(error),
             }
         }
         let failed = failed.or_else(|| cancel.check().err().map(SandboxError::from));
-        let Some(error) = failed else { return Ok(Forked { taken, views }) };
+        let Some(error) = failed else { return Ok(ForkResult { taken, views }) };
         self.remove_forks(views).await;
         self.remove_unused_snapshot(sandbox, &taken.committed.snapshot).await;
         Err(error)
@@ -469,7 +478,8 @@ impl Service {
             let (service, semaphore) = (self.clone(), Arc::clone(&semaphore));
             tokio::spawn(async move {
                 let _permit = semaphore.acquire().await;
-                if let Err(error) = service.remove(&Scope::All, &view.sandbox.id, false).await {
+                if let Err(error) = service.remove(&Scope::All, &view.sandbox.id, ReclaimPolicy::Delete).await
+                {
                     tracing::error!(sandbox = view.sandbox.id, %error, "failed to remove an unwanted fork");
                 }
             })
@@ -495,7 +505,7 @@ impl Service {
             // Processes of a sandbox that is starting or stopping are about to change.
             State::Starting | State::Stopping => return Err(not_running(sandbox)),
             // It is unknown which directory is its workspace.
-            State::Error if self.is_undecided(id).await? => return Err(not_running(sandbox)),
+            State::Error if self.is_unresolved(id).await? => return Err(not_running(sandbox)),
             // A sandbox whose agent is lost still has processes.
             State::Error => with_runtime_timeout(self.0.runtime.is_running(id, &dir)).await?,
             State::Stopped => false,
@@ -511,7 +521,7 @@ impl Service {
 }
 
 /// Parameters of another sandbox like this one, without the snapshot.
-fn like(sandbox: &Sandbox, fork: &Fork) -> Result<NewSandbox> {
+fn fork_parameters(sandbox: &Sandbox, fork: &Fork) -> Result<NewSandbox> {
     let config = config_of(sandbox)?;
     let network = match sandbox.network.as_str() {
         "egress" => Network::Egress { allow: config.egress_allow },

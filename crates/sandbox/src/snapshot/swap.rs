@@ -1,8 +1,8 @@
 //! Moving a running sandbox to the new directory of its workspace, the last step of a restore.
 //!
-//! A helper process of the runtime does it, and may die or not answer. Then the server checks which of the
-//! two directories the sandbox has. If that is unknown, both stay, the workspace stays marked as switching,
-//! and the sandbox is in `error` until it is known.
+//! A helper process of the runtime does it, and may die or time out. Then the server checks which of the two
+//! directories is mounted in the sandbox. If it cannot tell, it keeps both, and the sandbox is in `error`
+//! until it can.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,16 +22,18 @@ use crate::sandbox_dir::SandboxDir;
 use crate::service::{Service, config_of};
 
 const ACTION: &str = "replace the workspace";
-/// Attempts to find out the outcome of a swap, and the pause between them.
-const CHECK_ATTEMPTS: (u32, Duration) = (3, Duration::from_millis(200));
+/// Number of attempts to determine the outcome of a swap.
+const CHECK_ATTEMPTS: u32 = 3;
+/// Interval between these attempts.
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Outcome of a swap.
 pub(crate) enum Swap {
     /// The sandbox has the new directory.
     Done,
-    /// It has the former directory.
+    /// The sandbox has the old directory.
     NotDone(RuntimeError),
-    /// It has one of them.
+    /// The sandbox has one of them.
     Unknown(RuntimeError),
 }
 
@@ -40,17 +42,17 @@ impl Service {
     pub(crate) async fn swap(&self, id: &str, dir: &SandboxDir, path: &Path) -> Swap {
         match with_runtime_timeout(self.0.runtime.swap(id, dir, path)).await {
             Ok(()) => Swap::Done,
-            Err(error) => self.outcome(id, dir, error).await,
+            Err(error) => self.swap_outcome(id, dir, error).await,
         }
     }
 
-    /// Returns an error if the new directory of a workspace is not mounted any more: the holder of its mount
+    /// Returns an error if the new directory of a workspace is no longer mounted: the holder of its mount
     /// may have died and left an empty directory.
-    pub(crate) async fn unmounted(&self, id: &str) -> Option<RuntimeError> {
+    pub(crate) async fn mount_error(&self, id: &str) -> Option<RuntimeError> {
         let name = id.to_owned();
-        match self.on_workspaces(move |workspaces| workspaces.is_there(&name)).await {
+        match self.on_workspaces(move |workspaces| workspaces.is_available(&name)).await {
             Ok(true) => None,
-            Ok(false) => Some(self.swap_failed("its new workspace is not mounted any more")),
+            Ok(false) => Some(self.swap_failed("its new workspace is no longer mounted")),
             Err(error) => Some(self.swap_failed(&error.to_string())),
         }
     }
@@ -59,44 +61,44 @@ impl Service {
         RuntimeError::Failed { runtime: self.0.runtime.name(), action: ACTION, reason: reason.to_owned() }
     }
 
-    /// Finds out the outcome of a swap that failed with `error`.
-    async fn outcome(&self, id: &str, dir: &SandboxDir, error: RuntimeError) -> Swap {
-        let (mut left, pause) = CHECK_ATTEMPTS;
+    /// Determines the outcome of a swap that failed with `error`.
+    async fn swap_outcome(&self, id: &str, dir: &SandboxDir, error: RuntimeError) -> Swap {
+        let mut attempts_left = CHECK_ATTEMPTS;
         loop {
-            left -= 1;
-            let more = match self.is_swapped(id, dir).await {
+            attempts_left -= 1;
+            let check_error = match self.is_swapped(id, dir).await {
                 Ok(true) => return Swap::Done,
                 Ok(false) => return Swap::NotDone(error),
-                Err(more) => more,
+                Err(error) => error,
             };
             if let Ok(false) = with_runtime_timeout(self.0.runtime.is_running(id, dir)).await {
                 // Nothing uses either directory of a sandbox that has ended.
                 return Swap::NotDone(error);
             }
-            if left == 0 {
-                return Swap::Unknown(self.swap_failed(&format!("{error}; then {more}")));
+            if attempts_left == 0 {
+                return Swap::Unknown(self.swap_failed(&format!("{error}; then {check_error}")));
             }
-            tracing::warn!(sandbox = id, error = %more, "failed to check which workspace a sandbox has, trying again");
-            sleep(pause).await;
+            tracing::warn!(sandbox = id, error = %check_error, "failed to check the workspace of a sandbox, trying again");
+            sleep(CHECK_INTERVAL).await;
         }
     }
 
-    /// Returns true if a sandbox has the new directory of its workspace, and not the former one.
+    /// Returns whether a sandbox has the new directory of its workspace, and not the old one.
     async fn is_swapped(&self, id: &str, dir: &SandboxDir) -> Result<bool> {
         let name = id.to_owned();
         let runtime = &self.0.runtime;
-        match self.on_workspaces(move |workspaces| workspaces.switching_between(&name)).await? {
+        match self.on_workspaces(move |workspaces| workspaces.reset_directories(&name)).await? {
             (Some(new), _) => Ok(with_runtime_timeout(runtime.settle_swap(id, dir, &new)).await?),
-            (None, Some(former)) => Ok(!with_runtime_timeout(runtime.settle_swap(id, dir, &former)).await?),
-            (None, None) => Err(self.swap_failed("neither of its workspaces is mounted any more").into()),
+            (None, Some(old)) => Ok(!with_runtime_timeout(runtime.settle_swap(id, dir, &old)).await?),
+            (None, None) => Err(self.swap_failed("neither of its workspaces is mounted").into()),
         }
     }
 
     /// Puts a sandbox in `error` because it is unknown which directory is its workspace, and keeps checking
     /// in the background. Returns the error for the client of the restore.
-    pub(crate) async fn leave_undecided(&self, id: &str, error: RuntimeError) -> SandboxError {
-        tracing::error!(sandbox = id, %error, "failed to find out whether a workspace was replaced");
-        let reason = undecided(&error);
+    pub(crate) async fn mark_unresolved(&self, id: &str, error: RuntimeError) -> SandboxError {
+        tracing::error!(sandbox = id, %error, "failed to determine whether a workspace was replaced");
+        let reason = unresolved_reason(&error);
         if let Err(error) = self.set_state(id, State::Error, &without_host_paths(&reason)).await {
             tracing::error!(sandbox = id, %error, "failed to mark a sandbox with an unknown workspace");
         }
@@ -105,20 +107,20 @@ impl Service {
         operation_error(id, self.swap_failed(&reason))
     }
 
-    /// Returns true if it is unknown which directory is the workspace of a sandbox.
-    pub(crate) async fn is_undecided(&self, id: &str) -> Result<bool> {
+    /// Returns whether a restore of a sandbox is unresolved: it is unknown which directory is its workspace.
+    pub(crate) async fn is_unresolved(&self, id: &str) -> Result<bool> {
         let name = id.to_owned();
-        Ok(self.on_workspaces(move |workspaces| workspaces.switching(&name)).await?.is_some())
+        Ok(self.on_workspaces(move |workspaces| workspaces.pending_reset(&name)).await?.is_some())
     }
 
-    /// Sets an undecided sandbox to `running`, once it is known which directory is its workspace.
-    pub(crate) async fn decide(&self, handle: &SandboxHandle, sandbox: &Sandbox) -> Result<()> {
-        if sandbox.state != State::Error || !self.is_undecided(&handle.id).await? {
+    /// Finishes an unresolved restore, and sets the sandbox to `running`.
+    pub(crate) async fn resolve_restore(&self, handle: &SandboxHandle, sandbox: &Sandbox) -> Result<()> {
+        if sandbox.state != State::Error || !self.is_unresolved(&handle.id).await? {
             return Ok(());
         }
         self.finish_interrupted(&handle.id, &handle.dir).await?;
         if !handle.guest.is_connected() {
-            // It is set to `running` when its agent is back.
+            // It is set to `running` when its agent reconnects.
             return Ok(());
         }
         let running = |sandbox: &Sandbox| {
@@ -131,39 +133,38 @@ impl Service {
     /// Thaws a sandbox that an earlier server froze, and finishes its interrupted restore.
     pub(crate) async fn finish_interrupted(&self, id: &str, dir: &SandboxDir) -> Result<()> {
         let name = id.to_owned();
-        let path = self.on_workspaces(move |workspaces| workspaces.switching(&name)).await?;
+        let path = self.on_workspaces(move |workspaces| workspaces.pending_reset(&name)).await?;
         if let Some(path) = path {
-            let swapped = match self.unmounted(id).await {
-                // One that was thawed has written to the directory that it has.
+            let swapped = match self.mount_error(id).await {
+                // Only a frozen sandbox is swapped: a thawed one may have written to its current directory.
                 None if dir.frozen().exists() => self.swap(id, dir, &path).await,
-                None => self.outcome(id, dir, self.swap_failed("it was interrupted")).await,
-                Some(error) => self.outcome(id, dir, error).await,
+                None => self.swap_outcome(id, dir, self.swap_failed("it was interrupted")).await,
+                Some(error) => self.swap_outcome(id, dir, error).await,
             };
             let name = id.to_owned();
             match swapped {
                 Swap::Done => {
                     tracing::info!(sandbox = id, "finished an interrupted restore");
-                    self.on_workspaces(move |workspaces| workspaces.switched(&name)).await?;
-                    self.forget_former(id);
+                    self.on_workspaces(move |workspaces| workspaces.finish_reset(&name)).await?;
+                    self.remove_former_files(id);
                 }
                 Swap::NotDone(error) => {
                     tracing::warn!(sandbox = id, %error, "rolled back an interrupted restore");
-                    self.on_workspaces(move |workspaces| workspaces.switch_back(&name)).await?;
+                    self.on_workspaces(move |workspaces| workspaces.undo_reset(&name)).await?;
                 }
                 Swap::Unknown(error) => {
-                    // It must not stay frozen because of that.
+                    // It must not stay frozen.
                     self.thaw(id, dir).await?;
-                    return Err(operation_error(id, self.swap_failed(&undecided(&error))));
+                    return Err(operation_error(id, self.swap_failed(&unresolved_reason(&error))));
                 }
             }
         }
         self.thaw(id, dir).await?;
-        self.note_restored(id).await
+        self.record_restored(id).await
     }
 
-    /// Records the snapshot that a workspace was restored to. A server that was killed may have restored it
-    /// without recording that.
-    async fn note_restored(&self, id: &str) -> Result<()> {
+    /// Records the snapshot to which a workspace was restored. A killed server may not have recorded it.
+    async fn record_restored(&self, id: &str) -> Result<()> {
         let name = id.to_owned();
         let base = match self.on_workspaces(move |workspaces| workspaces.record(&name)).await {
             Ok(record) => record.current.base,
@@ -179,9 +180,9 @@ impl Service {
     }
 }
 
-fn undecided(error: &RuntimeError) -> String {
+fn unresolved_reason(error: &RuntimeError) -> String {
     format!(
-        "a restore was interrupted, and it is not known whether the workspace was replaced ({error}); the server goes on \
-         looking; if that does not help, delete the sandbox"
+        "a restore was interrupted, and it is not known whether the workspace was replaced ({error}); the server keeps \
+         checking; if the sandbox does not recover, delete it"
     )
 }

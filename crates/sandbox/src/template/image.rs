@@ -11,11 +11,11 @@ use workspace_state::{Extractor, list_tar};
 
 use super::{ImportOptions, TemplateError, decompress};
 
-/// Largest size of a JSON file in an archive, in bytes.
+/// Maximum size of a JSON file in an archive, in bytes.
 const TEXT_MAX: u64 = 16 << 20;
-/// Largest depth of nested indexes.
+/// Maximum depth of nested indexes.
 const DEPTH_MAX: u32 = 4;
-/// Largest number of layers of an image; runtimes have no more than 127.
+/// Maximum number of layers of an image; runtimes have no more than 127.
 const LAYERS_MAX: usize = 512;
 
 /// Offsets and sizes of the members of an archive.
@@ -28,7 +28,7 @@ struct Members<'o> {
 }
 
 #[derive(Deserialize)]
-struct Saved {
+struct SavedImage {
     #[serde(rename = "Config")]
     config: String,
     #[serde(rename = "Layers")]
@@ -102,7 +102,7 @@ impl<'o> Members<'o> {
         archive.rewind()?;
         let files = list_tar(&archive, options.limits(), &options.cancel)?;
         if files.is_empty() {
-            return Err(wrong("it holds no files"));
+            return Err(wrong("it contains no files"));
         }
         let members = files.into_iter().map(|file| (file.path, (file.offset, file.size))).collect();
         Ok(Self { archive, members, options, verified: RefCell::default() })
@@ -131,7 +131,7 @@ impl<'o> Members<'o> {
         let (kind, hex) = digest.split_once(':').unwrap_or_default();
         let name = format!("blobs/{kind}/{hex}");
         if kind != "sha256" {
-            return Err(wrong(format!("`{digest}` is no SHA-256 digest")));
+            return Err(wrong(format!("`{digest}` is not a SHA-256 digest")));
         }
         if self.verified.borrow().contains(digest) {
             return Ok(name);
@@ -140,7 +140,7 @@ impl<'o> Members<'o> {
         io::copy(&mut self.open(&name)?, &mut hasher)?;
         let found: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         if found != hex {
-            return Err(wrong(format!("`{name}` is damaged")));
+            return Err(wrong(format!("`{name}` is corrupt")));
         }
         self.verified.borrow_mut().insert(digest.to_owned());
         Ok(name)
@@ -166,7 +166,7 @@ impl<'o> Members<'o> {
             Some(reader) => reader,
             None => Box::new(self.open(name)?),
         };
-        let mut layer = Budgeted { input, left, used_up: false };
+        let mut layer = BudgetReader { input, left, used_up: false };
         let extracted = extractor.extract(&mut layer);
         if layer.used_up {
             return Err(self.options.too_large());
@@ -175,9 +175,9 @@ impl<'o> Members<'o> {
     }
 
     fn saved(&self, extractor: &mut Extractor) -> Result<BTreeMap<String, String>, TemplateError> {
-        let images: Vec<Saved> = parse(&self.text("manifest.json")?, "manifest.json")?;
+        let images: Vec<SavedImage> = parse(&self.text("manifest.json")?, "manifest.json")?;
         let [image] = &images[..] else {
-            return Err(wrong(format!("it holds {} images; save one", images.len())));
+            return Err(wrong(format!("it contains {} images; save only one", images.len())));
         };
         self.layers(&image.layers, extractor)?;
         variables(&self.text(&image.config)?)
@@ -197,18 +197,18 @@ impl<'o> Members<'o> {
             self.layers(&layers?, extractor)?;
             return variables(&self.text(&self.blob(&manifest.config.digest)?)?);
         }
-        Err(wrong("its indexes never come to an image"))
+        Err(wrong("its indexes do not lead to an image"))
     }
 }
 
-/// A reader that fails when more bytes come than are left.
-struct Budgeted<'a> {
+/// Reader that fails when it reads more bytes than are left.
+struct BudgetReader<'a> {
     input: Box<dyn Read + 'a>,
     left: &'a mut u64,
     used_up: bool,
 }
 
-impl Read for Budgeted<'_> {
+impl Read for BudgetReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.input.read(buffer)?;
         match self.left.checked_sub(read as u64) {

@@ -88,7 +88,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     gzip.finish().unwrap()
 }
 
-/// A member whose path and records are written unchecked.
+/// Returns a member whose path and records are written unchecked.
 fn with_records(records: &[(&str, &[u8])], content: &[u8]) -> Vec<u8> {
     let mut text = Vec::new();
     for (key, value) in records {
@@ -338,5 +338,5 @@ fn an_oci_layout_is_checked_and_unpacked() {
     let mut damaged = layer.clone();
     damaged[20] ^= 1;
     let refused = dir.import("damaged", &layout(&damaged)).unwrap_err();
-    assert!(refused.to_string().contains("is damaged"), "{refused}");
+    assert!(refused.to_string().contains("is corrupt"), "{refused}");
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use workspace_catalog::{Filter, State};
-use workspace_sandbox::{Fork, Kind as Provider, NewCommit, NewSandbox, SandboxError, Scope, Service, View};
+use workspace_sandbox::{
+    Fork, IfInUse, NewCommit, NewSandbox, ProviderKind, SandboxError, Scope, Service, View,
+};
 use workspace_state::{Cancel, NewSnapshot, SnapshotId};
 
 use crate::home::{TIMEOUT, TestHome, alice, base as new, creator, sh, wait_until};
@@ -26,7 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// Files in a snapshot that takes a while to write.
 const LARGE_SNAPSHOT_FILES: usize = 6_000;
 
-async fn create_with(service: &Service, snapshot: SnapshotId, provider: Option<Provider>) -> View {
+async fn create_with(service: &Service, snapshot: SnapshotId, provider: Option<ProviderKind>) -> View {
     let new = NewSandbox { snapshot: Some(snapshot), provider, ..new() };
     service.create(creator(), new).await.unwrap()
 }
@@ -87,8 +89,10 @@ async fn closing_the_service_cancels_operations_without_effect(home: &TestHome) 
     let cancel = Cancel::new();
     let service = home.start_with(|settings| settings.cancel = cancel.clone()).await;
     let (first, other) = (small(&service), large(&service));
-    let views =
-        [create_with(&service, first, None).await, create_with(&service, first, Some(Provider::Copy)).await];
+    let views = [
+        create_with(&service, first, None).await,
+        create_with(&service, first, Some(ProviderKind::Copy)).await,
+    ];
     for view in &views {
         sh(&service, view, "echo new > new").await;
     }
@@ -101,7 +105,7 @@ async fn closing_the_service_cancels_operations_without_effect(home: &TestHome) 
             service.commit(&alice(), id, NewCommit::default()).await.map(drop),
             service.changes(&alice(), id).await.map(drop),
             service.fork(&alice(), id, creator(), fork).await.map(drop),
-            service.restore(&alice(), id, other, true).await.map(drop),
+            service.restore(&alice(), id, other, IfInUse::EndProcesses).await.map(drop),
             service.collect().await.map(drop),
             service.create(creator(), NewSandbox { snapshot: Some(other), ..new() }).await.map(drop),
         ];
@@ -162,7 +166,7 @@ async fn cancelled_fork_makes_no_sandbox(home: &TestHome) {
     drop_when(service.fork(&alice, id, creator(), fork), async || count().await > 2).await;
     wait_until("they are gone", async || count().await == 1 && snapshots(&service) == before).await;
     assert_usable(home, &service, &view).await;
-    assert!(service.files_removed(TIMEOUT).await);
+    assert!(service.wait_for_removed_files(TIMEOUT).await);
     assert_eq!(service.workspaces().list().unwrap().len(), 1);
 }
 
@@ -180,19 +184,22 @@ async fn cancelled_restore_leaves_the_workspace_unchanged(home: &TestHome) {
         return;
     }
     let view = create_with(&service, small(&service), None).await;
-    if view.config.provider != Some(Provider::Overlay) {
+    if view.config.provider != Some(ProviderKind::Overlay) {
         return;
     }
     let (id, to, layers) = (view.sandbox.id.as_str(), large(&service), home.path().join("layers/layers"));
     let before = files(&layers);
-    drop_when(service.restore(&alice(), id, to, true), async || files(&layers) > before + 50).await;
+    drop_when(service.restore(&alice(), id, to, IfInUse::EndProcesses), async || {
+        files(&layers) > before + 50
+    })
+    .await;
     wait_until("it goes on", async || !home.dir(&view).frozen().exists()).await;
     assert_eq!(sh(&service, &view, "ls").await.stdout, "old\n");
     wait_until("what it wrote is gone", async || files(&layers) == before).await;
     assert_usable(home, &service, &view).await;
     assert_eq!(service.get(&alice(), id).await.unwrap().config.snapshot, view.config.snapshot);
     // The next one succeeds.
-    service.restore(&alice(), id, to, true).await.unwrap();
+    service.restore(&alice(), id, to, IfInUse::EndProcesses).await.unwrap();
     assert_eq!(
         sh(&service, &view, "find . -type f | wc -l").await.stdout.trim(),
         LARGE_SNAPSHOT_FILES.to_string()
@@ -201,14 +208,14 @@ async fn cancelled_restore_leaves_the_workspace_unchanged(home: &TestHome) {
 
 async fn cancelled_restore_in_place_leaves_the_workspace_unchanged(home: &TestHome) {
     let service = home.start().await;
-    let view = create_with(&service, small(&service), Some(Provider::Copy)).await;
+    let view = create_with(&service, small(&service), Some(ProviderKind::Copy)).await;
     sh(&service, &view, "mkdir own; echo mine > own/file; ln old link").await;
     let (id, to, tree) = (view.sandbox.id.as_str(), large(&service), home.workspace(&view));
-    drop_when(service.restore(&alice(), id, to, true), async || files(&tree) > 50).await;
+    drop_when(service.restore(&alice(), id, to, IfInUse::EndProcesses), async || files(&tree) > 50).await;
     assert_usable(home, &service, &view).await;
     let shown = sh(&service, &view, "find . -type f | sort; cat own/file link; stat -c %h old").await;
     assert_eq!(shown.stdout, "./link\n./old\n./own/file\nmine\nold\n2\n");
-    service.restore(&alice(), id, to, true).await.unwrap();
+    service.restore(&alice(), id, to, IfInUse::EndProcesses).await.unwrap();
     assert_eq!(
         sh(&service, &view, "find . -type f | wc -l").await.stdout.trim(),
         LARGE_SNAPSHOT_FILES.to_string()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 use workspace_catalog::{CommandState, State};
-use workspace_sandbox::{RunRequest, SandboxError, Service};
+use workspace_sandbox::{AfterInput, RunRequest, SandboxError, Service};
 
 use crate::home::{TestHome, alice, create, read, request, sh, wait_until};
 use crate::trials;
@@ -109,8 +109,8 @@ async fn input_is_written_and_closed(home: &TestHome) {
     let id = &view.sandbox.id;
     let handle =
         service.run(&alice(), id, RunRequest { stdin: true, ..request("cat; echo done") }).await.unwrap();
-    service.input(&alice(), id, &handle.id, b"one\n".to_vec(), false).await.unwrap();
-    service.input(&alice(), id, &handle.id, b"two\n".to_vec(), true).await.unwrap();
+    service.input(&alice(), id, &handle.id, b"one\n".to_vec(), AfterInput::KeepOpen).await.unwrap();
+    service.input(&alice(), id, &handle.id, b"two\n".to_vec(), AfterInput::Close).await.unwrap();
     assert_eq!(read(&handle, 0).await.stdout, "one\ntwo\ndone\n");
 }
 
@@ -127,7 +127,7 @@ async fn acknowledged_input_arrives_exactly_once(home: &TestHome) {
             let mut written = Vec::new();
             for number in next.. {
                 let line = format!("{number} {:5000}\n", "").into_bytes();
-                if writer.input(&alice(), &sandbox, &command, line, false).await.is_err() {
+                if writer.input(&alice(), &sandbox, &command, line, AfterInput::KeepOpen).await.is_err() {
                     return (written, number + 1);
                 }
                 written.push(number);
@@ -153,7 +153,7 @@ async fn acknowledged_input_arrives_exactly_once(home: &TestHome) {
             .await;
     }
     assert!(acknowledged.len() > 8, "{acknowledged:?}");
-    service.input(&alice(), &id, &command, Vec::new(), true).await.unwrap();
+    service.input(&alice(), &id, &command, Vec::new(), AfterInput::Close).await.unwrap();
     let handle = service.command(&alice(), &id, &command).await.unwrap();
     let printed = read(&handle, 0).await.stdout;
     let printed: Vec<u32> = printed.lines().map(|line| line.trim_end().parse().unwrap()).collect();
@@ -302,7 +302,7 @@ async fn ended_command_refuses_requests(home: &TestHome) {
         matches!(killed, Err(SandboxError::CommandEnded { .. }))
     })
     .await;
-    let refused = service.input(&alice(), id, &handle.id, vec![1], false).await.unwrap_err();
+    let refused = service.input(&alice(), id, &handle.id, vec![1], AfterInput::KeepOpen).await.unwrap_err();
     assert!(matches!(refused, SandboxError::CommandEnded { .. }), "{refused}");
     for unknown in ["cmd-1", "", "../x", "a\0"] {
         let refused = service.command(&alice(), id, unknown).await.unwrap_err();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use libtest_mimic::Trial;
 use workspace_catalog::{Filter, State};
 use workspace_sandbox::runtime::{Docker, Network};
-use workspace_sandbox::{NewSandbox, Service, Settings};
+use workspace_sandbox::{NewSandbox, ReclaimPolicy, Service, Settings};
 
 use crate::docker;
 use crate::home::{TestHome, agent_program, alice, base, create, creator, run, sh, wait_until};
@@ -92,7 +92,7 @@ async fn settings_of_an_image_are_ignored(home: &TestHome) {
     assert_ne!(ran.end.exit_code, 0);
     let health = docker::run(&["inspect", "--format", "{{.Config.Healthcheck}}", &view.sandbox.id]);
     assert!(health.contains("NONE"), "{health}");
-    service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+    service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     assert_eq!(docker::run(&["volume", "ls", "--quiet"]), "");
 }
 
@@ -123,7 +123,7 @@ async fn progress_of_a_pull_is_in_the_state_reason(home: &TestHome) {
     let view = made.await.unwrap().unwrap();
     assert_eq!((view.sandbox.state, view.sandbox.state_reason.as_deref()), (State::Running, None));
     assert_eq!(sh(&service, &view, "cat /etc/os-release").await.stdout, "NAME=mini\n");
-    service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+    service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     docker::run(&["rmi", &image]);
 }
 
@@ -149,13 +149,13 @@ async fn sandbox_with_egress_is_in_the_configured_network(home: &TestHome) {
     let service = Service::start(settings, home.catalog().await, Arc::new(runtime)).await.unwrap();
     let new = NewSandbox { network: Network::Egress { allow: None }, ..base() };
     let refused = service.create(creator(), new.clone()).await.unwrap_err().to_string();
-    assert!(refused.contains(&format!("`docker network create {name}` makes it")), "{refused}");
+    assert!(refused.contains(&format!("create it with `docker network create {name}`")), "{refused}");
     docker::run(&["network", "create", &name]);
     let interfaces = "ls /sys/class/net";
     let view = service.create(creator(), new).await.unwrap();
     assert!(sh(&service, &view, interfaces).await.stdout.contains("eth0"));
     let alone = create(&service).await;
     assert!(!sh(&service, &alone, interfaces).await.stdout.contains("eth0"));
-    service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+    service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     docker::run(&["network", "rm", &name]);
 }

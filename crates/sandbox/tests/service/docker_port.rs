@@ -10,19 +10,15 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use workspace_catalog::State;
 use workspace_sandbox::runtime::{Docker, Network};
-use workspace_sandbox::{
-    GuestPort, Identity, NewSandbox, Piece, Service, Settings, Size, TerminalRequest, View,
-};
+use workspace_sandbox::{GuestPort, Identity, NewSandbox, ReclaimPolicy, Service, Settings, View};
+use workspace_test_support::stable_port;
 
 use crate::docker;
 use crate::escape::assert_no_token;
-use crate::home::{
-    TestHome, agent_program, alice, base, create, creator, read, request, run, sh, wait_until,
-};
+use crate::home::{TestHome, agent_program, alice, base, create, creator, request, run, sh, wait_until};
 use crate::kind::Kind;
-use crate::ports::stable_port;
+use crate::restart::{LongWork, wait_for_agent};
 
 pub(crate) fn trials() -> Vec<Trial> {
     if !Kind::available().contains(&Kind::Docker) {
@@ -113,11 +109,6 @@ fn dials_socket(view: &View) -> bool {
     words.contains("--socket")
 }
 
-async fn connected(service: &Service, view: &View) {
-    let id = &view.sandbox.id;
-    wait_until("the guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
-}
-
 async fn agent_with_a_network_connects_to_the_port(home: &TestHome) {
     let bridge = Bridge::new("dials").await;
     let service = bridge.start(home).await;
@@ -135,7 +126,7 @@ async fn agent_with_a_network_connects_to_the_port(home: &TestHome) {
     let alone = create(&service).await;
     assert!(dials_socket(&alone) && alone.agent_connected);
     assert_eq!(sh(&service, &alone, "echo out").await.stdout, "out\n");
-    service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+    service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     assert_eq!(sh(&service, &alone, "echo out").await.stdout, "out\n");
 }
 
@@ -143,33 +134,11 @@ async fn agent_reconnects_to_the_next_server(home: &TestHome) {
     let bridge = Bridge::new("next").await;
     let service = bridge.start(home).await;
     let view = create_reaching(&service).await;
-    let id = view.sandbox.id.clone();
-    let line = "for i in $(seq 1 40); do echo $i; sleep 0.05; done";
-    let handle = service.run(&alice(), &id, request(line)).await.unwrap();
-    let size = Size { cols: 80, rows: 24 };
-    let request = TerminalRequest { size, shell: None, command: None, cwd: None, envs: [].into() };
-    let terminal = service.open_terminal(&alice(), &id, request).await.unwrap();
-    service.type_in(&alice(), &id, &terminal.id, b"x=kept\n".to_vec()).await.unwrap();
-    handle.output(0).await.unwrap().next().await.unwrap();
+    let work = LongWork::begin(&service, &view.sandbox.id).await;
     service.close().await;
     drop(service);
     let service = bridge.start(home).await;
-    let again = service.command(&alice(), &id, &handle.id).await.unwrap();
-    let ran = read(&again, 0).await;
-    let expected: String = (1..=40).map(|n| format!("{n}\n")).collect();
-    assert_eq!((ran.stdout, ran.end.exit_code), (expected, 0));
-    connected(&service, &view).await;
-    service.type_in(&alice(), &id, &terminal.id, b"echo is-$x\n".to_vec()).await.unwrap();
-    let mut output = service.terminal(&alice(), &id, &terminal.id).await.unwrap().output(0).await.unwrap();
-    let mut shown = String::new();
-    while !shown.contains("is-kept") {
-        for piece in output.next().await.unwrap().unwrap() {
-            if let Piece::Data { data, .. } = piece {
-                shown.push_str(&String::from_utf8_lossy(&data));
-            }
-        }
-    }
-    assert_eq!(service.get(&alice(), &id).await.unwrap().sandbox.state, State::Running);
+    work.check(&service).await;
 }
 
 async fn agent_refuses_a_server_with_another_certificate(home: &TestHome) {
@@ -188,7 +157,7 @@ async fn agent_refuses_a_server_with_another_certificate(home: &TestHome) {
         }
     }
     let service = bridge.start(home).await;
-    connected(&service, &view).await;
+    wait_for_agent(&service, &view.sandbox.id).await;
     assert_eq!(sh(&service, &view, "echo out").await.stdout, "out\n");
 }
 
@@ -204,7 +173,7 @@ async fn sandbox_that_floods_the_port_affects_no_other(home: &TestHome) {
     let bridge = Bridge::new("flood").await;
     let service = bridge.start(home).await;
     let flooding = create_reaching(&service).await;
-    // Each sends nothing, and connects again as wait_until as it is closed.
+    // Each sends nothing, and connects again as soon as it is closed.
     let dial = format!("sleep 99 | while :; do nc {} {}; sleep 0.05; done", bridge.gateway(), bridge.port);
     let flood = format!("for i in $(seq 30); do {dial} & done; wait");
     service.run(&alice(), &flooding.sandbox.id, request(&flood)).await.unwrap();

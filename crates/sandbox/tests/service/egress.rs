@@ -7,12 +7,15 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::process::geteuid;
 use workspace_sandbox::runtime::{Network, RuntimeError};
-use workspace_sandbox::{NewSandbox, SandboxError, Service, Settings, View};
+use workspace_sandbox::{NewSandbox, ReclaimPolicy, SandboxError, Service, Settings, View};
+use workspace_test_support::network::{
+    self, DNS_SERVER, HOST, INTERNET, TestNetwork, processes, tell_address,
+};
+use workspace_test_support::requires;
 
 use crate::escape::{attempt, bring};
 use crate::home::{TestHome, alice, base, create, creator, run as run_on, sh, wait_until};
 use crate::kind::Kind;
-use crate::test_network::{self, DNS_SERVER, HOST, INTERNET, TestNetwork, processes, tell_address};
 use crate::{docker, trials};
 
 const IN_WORLD: &str = "in-world";
@@ -30,13 +33,14 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn in_world() -> Result<(), Failed> {
-    let missing = |program: &str| !Path::new("/usr/bin").join(program).exists();
-    if ["slirp4netns", "ip", "busybox"].into_iter().any(missing) {
-        assert!(std::env::var_os("CI").is_none(), "slirp4netns, iproute2 and busybox are needed");
-        eprintln!("not tested: slirp4netns, iproute2 and busybox are needed");
+    let is_installed = |program: &str| Path::new("/usr/bin").join(program).exists();
+    if !requires(
+        ["slirp4netns", "ip", "busybox"].into_iter().all(is_installed),
+        "slirp4netns, iproute2 and busybox",
+    ) {
         return Ok(());
     }
-    let status = test_network::in_own_network(&[IN_WORLD])?;
+    let status = network::in_own_network(&[IN_WORLD])?;
     if status.success() { Ok(()) } else { Err(Failed::from("see above")) }
 }
 
@@ -148,7 +152,7 @@ async fn a_network_survives_the_server_and_ends_with_its_sandbox(home: &TestHome
     wait_until("the guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
     assert_eq!(get(&service, &view, "two.example.org", 80).await, INTERNET[1]);
     assert_eq!(processes(&[NETWORK_DAEMON]).len(), 1);
-    service.remove(&alice(), id, false).await.unwrap();
+    service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap();
     wait_until("daemon and uplink end", async || {
         processes(&[NETWORK_DAEMON]).is_empty() && processes(&PROGRAMS).is_empty()
     })
@@ -188,7 +192,7 @@ async fn missing_uplink_program_is_reported_with_a_hint(home: &TestHome) {
     }
     let (refused, lacks) = (
         service.create(creator(), reaching(None)).await.unwrap_err(),
-        service.runtime().lacks().await.unwrap(),
+        service.runtime().missing_features().await.unwrap(),
     );
     for program in ["pasta", "slirp4netns"] {
         sh_outside(&format!("umount /usr/bin/{program}"));

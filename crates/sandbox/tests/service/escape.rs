@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use workspace_catalog::State;
-use workspace_sandbox::{NewSandbox, ResourceRequest, Service, View};
+use workspace_sandbox::{NewSandbox, ReclaimPolicy, ResourceRequest, Service, View};
 
 use crate::attempts::{ATTEMPT_ARG, holds};
 use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, sh};
@@ -44,8 +44,8 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// Copies this program into a workspace.
 pub(crate) fn bring(home: &TestHome, view: &View) {
     let program = home.workspace(view).join("attempt");
-    // Copied by another process: a child that another test forks meanwhile would keep the copy open for writing, and
-    // executing it would fail with ETXTBSY.
+    // Copied by another process: a child that another test forks meanwhile would keep the copy open for
+    // writing, and executing it would fail with ETXTBSY.
     let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status().unwrap();
     assert!(copied.success());
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -202,8 +202,8 @@ async fn server_does_not_follow_links_in_the_workspace(home: &TestHome) {
     assert_eq!(state, State::Running);
     // Neither a removal nor the change of permissions before it follows them.
     symlink(&outside, home.workspace(&view).join("of-the-server")).unwrap();
-    service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
-    assert!(service.files_removed(TIMEOUT).await);
+    service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+    assert!(service.wait_for_removed_files(TIMEOUT).await);
     assert!(!home.workspace(&view).exists());
     assert_eq!(std::fs::metadata(&outside).unwrap().permissions().mode() & 0o777, 0o500);
     assert_eq!(std::fs::metadata(outside.join("precious")).unwrap().len(), 16 << 20);

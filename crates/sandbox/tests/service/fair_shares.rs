@@ -9,8 +9,8 @@ use libtest_mimic::Trial;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use workspace_catalog::{NewSandbox as Row, State};
-use workspace_sandbox::runtime::{RuntimeError, Start, Started};
-use workspace_sandbox::{Creator, NewSandbox, SandboxError, Scope, Service, Settings};
+use workspace_sandbox::runtime::{RuntimeError, Start, StartResult};
+use workspace_sandbox::{Creator, NewSandbox, ReclaimPolicy, SandboxError, Scope, Service, Settings};
 use workspace_state::NewSnapshot;
 
 use crate::fake_runtime::{Behaviour, FakeRuntime};
@@ -28,8 +28,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     }
     on_fake_runtime![
         starts_of_one_owner_leave_permits_for_others,
-        filling_a_workspace_takes_no_start_permit,
-        filling_from_snapshots_is_limited_per_owner,
+        creating_a_workspace_takes_no_start_permit,
+        workspaces_from_snapshots_are_limited_per_owner,
         unique_name_requires_a_name,
         batch_removals_of_one_owner_leave_permits_for_others,
         batch_lookup_finds_each_sandbox_once_and_only_for_its_owner,
@@ -57,7 +57,7 @@ impl Behaviour for StartsNothing {
         }
     }
 
-    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError> {
+    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
         self.starts.fetch_add(1, Ordering::SeqCst);
         if start.template == "slow" {
             self.release.notified().await;
@@ -109,7 +109,7 @@ async fn starts_of_one_owner_leave_permits_for_others(home: &TestHome) {
     }
 }
 
-async fn filling_a_workspace_takes_no_start_permit(home: &TestHome) {
+async fn creating_a_workspace_takes_no_start_permit(home: &TestHome) {
     let runtime = Arc::new(FakeRuntime(StartsNothing { fills_slowly: true, ..StartsNothing::default() }));
     let service = start(home, home.path(), &runtime, 1).await;
     let filled = create(&service, "alice", "base");
@@ -122,7 +122,7 @@ async fn filling_a_workspace_takes_no_start_permit(home: &TestHome) {
     assert!(error.contains("it got its permit"), "{error}");
 }
 
-async fn filling_from_snapshots_is_limited_per_owner(home: &TestHome) {
+async fn workspaces_from_snapshots_are_limited_per_owner(home: &TestHome) {
     let runtime = Arc::new(FakeRuntime(StartsNothing { fills_slowly: true, ..StartsNothing::default() }));
     // One permit for each owner.
     let service = start(home, home.path(), &runtime, 2).await;
@@ -154,13 +154,13 @@ async fn unique_name_requires_a_name(home: &TestHome) {
 }
 
 /// Inserts rows of running sandboxes into the catalog.
-async fn insert_rows(home: &TestHome, node: &str, owner: &str, count: usize) -> Vec<String> {
+async fn insert_rows(home: &TestHome, server: &str, owner: &str, count: usize) -> Vec<String> {
     let catalog = home.catalog().await;
     let mut ids = Vec::new();
     for number in 0..count {
         let row = Row {
             id: format!("sbx-{owner}-{number}"),
-            node: node.to_owned(),
+            server: server.to_owned(),
             state: State::Running,
             name: None,
             unique_name: false,
@@ -184,7 +184,7 @@ fn remove(service: &Service, owner: &str, ids: Vec<String>) -> tokio::task::Join
     let (service, scope) = (service.clone(), Scope::Owner(owner.to_owned()));
     tokio::spawn(async move {
         let found = service.find_many(&scope, ids).await.unwrap();
-        for (id, removed) in service.remove_many(&scope, found, false).await {
+        for (id, removed) in service.remove_many(&scope, found, ReclaimPolicy::Delete).await {
             assert!(removed.is_ok(), "{id}: {removed:?}");
         }
     })
@@ -193,9 +193,9 @@ fn remove(service: &Service, owner: &str, ids: Vec<String>) -> tokio::task::Join
 async fn batch_removals_of_one_owner_leave_permits_for_others(home: &TestHome) {
     let runtime = Arc::new(FakeRuntime(StartsNothing { ends_slowly: true, ..StartsNothing::default() }));
     let service = start(home, home.path(), &runtime, 1).await;
-    let node = service.settings().node.clone();
-    let many = insert_rows(home, &node, "alice", 20).await;
-    let few = insert_rows(home, &node, "bob", 1).await;
+    let server = service.settings().server.clone();
+    let many = insert_rows(home, &server, "alice", 20).await;
+    let few = insert_rows(home, &server, "bob", 1).await;
     let _batches: Vec<_> = many.chunks(10).map(|ids| remove(&service, "alice", ids.to_vec())).collect();
     wait_until("eight end", async || runtime.ends.load(Ordering::SeqCst) == 8).await;
     let _batch = remove(&service, "bob", few);
@@ -205,8 +205,8 @@ async fn batch_removals_of_one_owner_leave_permits_for_others(home: &TestHome) {
 async fn batch_lookup_finds_each_sandbox_once_and_only_for_its_owner(home: &TestHome) {
     let runtime = Arc::new(FakeRuntime::<StartsNothing>::default());
     let service = start(home, home.path(), &runtime, 1).await;
-    let here = insert_rows(home, &service.settings().node, "alice", 2).await;
-    let theirs = insert_rows(home, &service.settings().node, "bob", 1).await;
+    let here = insert_rows(home, &service.settings().server, "alice", 2).await;
+    let theirs = insert_rows(home, &service.settings().server, "bob", 1).await;
     let away = insert_rows(home, "elsewhere", "carol", 1).await;
     let ids = [&here[..], &here[..1], &theirs, &away, &["a\0b".to_owned()]].concat();
     let found = async |scope: &Scope| {

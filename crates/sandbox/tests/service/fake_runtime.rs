@@ -5,12 +5,12 @@ use std::ops::Deref;
 
 use async_trait::async_trait;
 use workspace_sandbox::SandboxDir;
-use workspace_sandbox::runtime::{Runtime, RuntimeError, Start, Started, Template, Usage};
+use workspace_sandbox::runtime::{Runtime, RuntimeError, Start, StartResult, Template, Usage};
 
 /// Behaviour of a [`FakeRuntime`]. By default its sandboxes have no process, and end at once.
 #[async_trait]
 pub(crate) trait Behaviour: Debug + Send + Sync {
-    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError>;
+    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError>;
 
     /// Called when the workspace of a sandbox is about to be filled.
     async fn before_fill(&self) {}
@@ -21,7 +21,7 @@ pub(crate) trait Behaviour: Debug + Send + Sync {
     }
 
     /// Waits until a sandbox has ended.
-    async fn ended(&self, id: &str) {
+    async fn wait_for_end(&self, id: &str) {
         let _ = id;
     }
 
@@ -48,16 +48,16 @@ impl<B: Behaviour> Runtime for FakeRuntime<B> {
         "fake"
     }
 
-    async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
+    async fn missing_features(&self) -> Result<Vec<String>, RuntimeError> {
         Ok(Vec::new())
     }
 
-    async fn user(&self, _: &str, _: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
+    async fn dedicated_uid(&self, _: &str, _: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
         self.0.before_fill().await;
         Ok(None)
     }
 
-    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError> {
+    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
         self.0.start(start).await
     }
 
@@ -65,8 +65,8 @@ impl<B: Behaviour> Runtime for FakeRuntime<B> {
         Ok(self.0.is_running(id))
     }
 
-    async fn ended(&self, id: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
-        self.0.ended(id).await;
+    async fn wait_for_end(&self, id: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
+        self.0.wait_for_end(id).await;
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use libtest_mimic::Trial;
 use workspace_sandbox::runtime::freeze::FreezeMethod;
 use workspace_sandbox::runtime::{Frozen, Runtime};
 use workspace_sandbox::{
-    CommandHandle, NewSandbox, Piece, ResourceRequest, Service, Size, TerminalRequest, View,
+    CommandHandle, NewSandbox, Piece, ReclaimPolicy, ResourceRequest, Service, Size, TerminalRequest, View,
 };
 
 use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, read, request, sh, wait_until};
@@ -128,7 +128,7 @@ async fn a_shell_never_sees_its_jobs_stopped(home: &TestHome) {
     let terminal = service.open_terminal(&alice(), id, request).await.unwrap();
     let typed =
         b"set -m; sleep 100 & sleep 100 | sleep 100 & touch ready; sleep 2; jobs; echo end-$((1 + 1))\n";
-    service.type_in(&alice(), id, &terminal.id, typed.to_vec()).await.unwrap();
+    service.write_terminal(&alice(), id, &terminal.id, typed.to_vec()).await.unwrap();
     wait_until("it runs", async || home.workspace(&view).join("ready").exists()).await;
     for _ in 0..20 {
         freeze(home, &service, &view).await;
@@ -170,10 +170,10 @@ async fn frozen_sandbox_can_be_removed(home: &TestHome) {
     let process = home.process(&view.sandbox.id);
     freeze(home, &service, &view).await;
     let owner = alice();
-    let removed = service.remove(&owner, &view.sandbox.id, false);
+    let removed = service.remove(&owner, &view.sandbox.id, ReclaimPolicy::Delete);
     tokio::time::timeout(Duration::from_secs(20), removed).await.unwrap().unwrap();
     assert!(!process.is_running());
-    assert!(service.files_removed(TIMEOUT).await);
+    assert!(service.wait_for_removed_files(TIMEOUT).await);
     assert!(!home.dir(&view).root().exists());
 }
 
@@ -185,7 +185,7 @@ async fn freezing_an_ended_sandbox_fails(home: &TestHome) {
     let error = service.runtime().freeze(&view.sandbox.id, &dir).await.unwrap_err();
     // An OCI runtime has an error message of its own.
     let is_explained =
-        home.kind == Kind::Oci || home.kind == Kind::Crun || error.to_string().contains("gone");
+        home.kind == Kind::Oci || home.kind == Kind::Crun || error.to_string().contains("not running");
     assert!(is_explained, "{error}");
     assert!(!dir.frozen().exists());
     service.runtime().thaw(&view.sandbox.id, &dir).await.unwrap();

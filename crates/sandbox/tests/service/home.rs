@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use sqlx::Connection as _;
 use tempfile::TempDir;
 use workspace_catalog::{Catalog, sqlite_url};
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::overlay;
 use workspace_sandbox::{
     CommandHandle, Creator, End, NewSandbox, Piece, RunRequest, SandboxDir, Scope, Service, Settings, Stream,
@@ -39,9 +39,9 @@ impl Drop for TestHome {
     fn drop(&mut self) {
         self.kind.clear(self.path());
         // Mounts of an unprivileged user end with the namespace holder.
-        let mounted = overlay::mounted(&Holder::Machine, self.path()).unwrap_or_default();
+        let mounted = overlay::mounted(&NamespaceHolder::Machine, self.path()).unwrap_or_default();
         for path in mounted.iter().rev() {
-            drop(overlay::unmount(&Holder::Machine, path));
+            drop(overlay::unmount(&NamespaceHolder::Machine, path));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use rustix::process::Signal;
-use workspace_sandbox::{RunRequest, SandboxError};
+use workspace_sandbox::{AfterInput, ReclaimPolicy, RunRequest, SandboxError};
 
 use crate::home::{TIMEOUT, TestHome, alice, create, request, sh, wait_until};
 use crate::trials;
@@ -36,7 +36,7 @@ async fn hung_agent_does_not_block_clients(home: &TestHome) {
     let bounded = async {
         // Each is refused or queued, wait_until.
         drop(service.kill(&alice(), id, &other, 15).await);
-        drop(service.input(&alice(), id, &other, data, true).await);
+        drop(service.input(&alice(), id, &other, data, AfterInput::Close).await);
         drop(service.stats(&alice(), id).await);
         service.commands(&alice(), id, 10).await.unwrap();
         service.logs(&alice(), id, 10, None, None).await.unwrap();
@@ -61,7 +61,10 @@ async fn sandbox_with_a_hung_agent_can_be_removed(home: &TestHome) {
     guest.signal(Signal::STOP);
     let mut handle = service.run(&alice(), id, request("sleep 100")).await.unwrap();
     let waiting = tokio::spawn(async move { handle.wait().await });
-    tokio::time::timeout(TIMEOUT, service.remove(&alice(), id, false)).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, service.remove(&alice(), id, ReclaimPolicy::Delete))
+        .await
+        .unwrap()
+        .unwrap();
     let end = tokio::time::timeout(TIMEOUT, waiting).await.unwrap().unwrap().unwrap();
     assert!(end.failed.is_some(), "{end:?}");
     assert!(!guest.is_running());
@@ -99,7 +102,7 @@ async fn ended_command_is_ended_even_if_the_agent_lists_no_processes(home: &Test
         kill().await;
     }
     guest.signal(Signal::CONT);
-    // It is trusted again as wait_until as it answers.
+    // It is trusted again as soon as it answers.
     wait_until("it lists processes", async || service.processes(&alice(), id).await.is_ok()).await;
     kill().await;
 }

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use workspace_host::Holder;
-use workspace_sandbox::{NewSandbox, Service};
+use workspace_host::NamespaceHolder;
+use workspace_sandbox::{IfInUse, NewSandbox, ReclaimPolicy, Service};
 use workspace_state::{NewSnapshot, SnapshotId};
 
 use crate::home::{TestHome, alice, base as new, create, creator, run, sh, wait_until};
@@ -37,7 +37,7 @@ fn snapshot(service: &Service) -> SnapshotId {
 /// Returns true if a namespace holder runs. Root never has one.
 async fn has_holder(service: &Service) -> bool {
     let noted = service.workspaces().holder();
-    matches!(noted, Holder::Process(held) if held.is_running())
+    matches!(noted, NamespaceHolder::Process(held) if held.is_running())
 }
 
 async fn namespace_holder_is_released_after_the_last_sandbox(home: &TestHome) {
@@ -52,15 +52,15 @@ async fn namespace_holder_is_released_after_the_last_sandbox(home: &TestHome) {
         let new = NewSandbox { snapshot: Some(from), ..new() };
         let view = service.create(creator(), new).await.unwrap();
         assert_eq!(sh(&service, &view, "cat file; echo more > more").await.stdout, "content\n");
-        service.restore(&alice(), &view.sandbox.id, from, true).await.unwrap();
-        service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+        service.restore(&alice(), &view.sandbox.id, from, IfInUse::EndProcesses).await.unwrap();
+        service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
         let is_ordinary = service.runtime().has_holder();
         wait_until("it rests", async || {
             !has_holder(&service).await && (!is_ordinary || service.warm_pool_size() == 0)
         })
         .await;
         // It needs no holder.
-        service.runtime().lacks().await.unwrap();
+        service.runtime().missing_features().await.unwrap();
     }
     // One without a snapshot, whose workspace is read with the privileges of the new holder.
     let view = create(&service).await;
@@ -85,8 +85,8 @@ async fn sandbox_created_during_a_release_works(home: &TestHome) {
             let snapshot = (round % 2 == 0).then_some(from);
             let view = service.create(creator(), NewSandbox { snapshot, ..new() }).await.unwrap();
             assert_eq!(sh(&service, &view, "echo works").await.stdout, "works\n");
-            service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
-            assert!(service.files_removed(crate::home::TIMEOUT).await);
+            service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+            assert!(service.wait_for_removed_files(crate::home::TIMEOUT).await);
         }
         over.store(true, Ordering::Relaxed);
     };
@@ -99,7 +99,7 @@ async fn resources_are_not_released_while_a_sandbox_exists(home: &TestHome) {
     let view = create(&service).await;
     assert!(!service.release_idle_resources().await.unwrap());
     assert_eq!(sh(&service, &view, "echo works").await.stdout, "works\n");
-    service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
-    assert!(service.files_removed(crate::home::TIMEOUT).await);
+    service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+    assert!(service.wait_for_removed_files(crate::home::TIMEOUT).await);
     assert!(service.release_idle_resources().await.unwrap());
 }

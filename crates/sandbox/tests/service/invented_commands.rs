@@ -11,11 +11,11 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::Endpoint;
-use workspace_agent_protocol::GENERATION;
+use workspace_agent_protocol::PROTOCOL_VERSION;
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::agent_service_client::AgentServiceClient;
 use workspace_agent_protocol::v1::{AgentMessage, CommandEnd, CommandProgress, RegisterRequest};
-use workspace_sandbox::runtime::{RuntimeError, Start, Started};
+use workspace_sandbox::runtime::{RuntimeError, Start, StartResult};
 use workspace_sandbox::{SandboxError, Service, Settings};
 
 use crate::fake_runtime::{Behaviour, FakeRuntime};
@@ -48,13 +48,13 @@ impl ScriptedAgent {
 
 #[async_trait]
 impl Behaviour for ScriptedAgent {
-    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError> {
+    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
         let (messages, queued) = unbounded_channel();
         *self.messages.lock().unwrap() = Some(messages);
         self.send(AgentPayload::Register(RegisterRequest {
             sandbox_id: start.id.to_owned(),
             token: start.token.to_vec(),
-            generation: GENERATION,
+            generation: PROTOCOL_VERSION,
             commands: vec![progress("cmd-made-up", None)],
             ..RegisterRequest::default()
         }));
@@ -71,14 +71,14 @@ impl Behaviour for ScriptedAgent {
                 client.connect(UnboundedReceiverStream::new(queued)).await.unwrap().into_inner();
             while let Ok(Some(_)) = requests.message().await {}
         });
-        Ok(Started::default())
+        Ok(StartResult::default())
     }
 
     fn is_running(&self, _: &str) -> bool {
         true
     }
 
-    async fn ended(&self, _: &str) {
+    async fn wait_for_end(&self, _: &str) {
         std::future::pending::<()>().await;
     }
 }

@@ -2,6 +2,7 @@
 
 use libtest_mimic::Trial;
 use workspace_sandbox::{NewSandbox, ResourceRequest};
+use workspace_test_support::skip;
 
 use crate::home::{TestHome, base, create, creator, sh, wait_until};
 use crate::trials;
@@ -17,10 +18,10 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// Returns true if the runtime can apply all limits here. An unprivileged user may have no cgroups.
 async fn can_limit(service: &workspace_sandbox::Service) -> bool {
-    let lacks = service.runtime().lacks().await.unwrap();
+    let lacks = service.runtime().missing_features().await.unwrap();
     let lacks: Vec<String> = lacks.into_iter().filter(|lack| lack.starts_with("no limit")).collect();
     if !lacks.is_empty() {
-        eprintln!("skipped: {}", lacks.join("; "));
+        skip(lacks.join("; "));
     }
     lacks.is_empty()
 }
@@ -55,7 +56,7 @@ async fn processes_and_memory_are_limited(home: &TestHome) {
         ..ResourceRequest::default()
     };
     let view = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
-    assert_eq!(view.config.missing, [""; 0]);
+    assert_eq!(view.config.not_applied, [""; 0]);
     let many = "for i in $(seq 1 40); do sleep 1 & done; wait";
     let ran = sh(&service, &view, many).await;
     assert!(ran.stderr.to_lowercase().contains("fork"), "{ran:?}");

@@ -4,6 +4,7 @@
 mod attempts;
 mod cancelled;
 mod commands;
+mod dedicated_uids;
 mod docker;
 mod docker_only;
 mod docker_port;
@@ -22,9 +23,7 @@ mod kind;
 mod life;
 mod limits;
 mod oci_only;
-mod own_users;
 mod pool;
-mod ports;
 mod quota;
 mod races;
 mod registry;
@@ -32,10 +31,8 @@ mod remote;
 mod restart;
 mod snapshots;
 mod terminals;
-#[path = "../../../host/tests/sandboxes/test_network.rs"]
-mod test_network;
-mod undecided_swap;
 mod unprivileged;
+mod unresolved_restore;
 mod workspace_swap;
 
 use std::process::ExitCode;
@@ -76,11 +73,11 @@ fn main() -> ExitCode {
     trials.extend(pool::trials());
     trials.extend(idle_release::trials());
     trials.extend(quota::trials());
-    trials.extend(own_users::trials());
+    trials.extend(dedicated_uids::trials());
     trials.extend(unprivileged::trials());
     trials.extend(invented_commands::trials());
     trials.extend(fair_shares::trials());
-    trials.extend(undecided_swap::trials());
+    trials.extend(unresolved_restore::trials());
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     docker::end();
     conclusion.exit_code()

@@ -2,7 +2,7 @@
 
 use libtest_mimic::Trial;
 use workspace_catalog::State;
-use workspace_sandbox::{NewSandbox, ResourceRequest, SandboxError, Service};
+use workspace_sandbox::{NewSandbox, ReclaimPolicy, ResourceRequest, SandboxError, Service};
 
 use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, sh, wait_until};
 use crate::trials;
@@ -54,8 +54,8 @@ async fn pooled_sandbox_is_like_any_other(home: &TestHome) {
     wait_until("its guest is back", async || service.get(&alice(), &ready).await.unwrap().agent_connected)
         .await;
     assert_eq!(sh(&service, &view, "cat file").await.stdout, "x\n");
-    service.remove(&alice(), &ready, false).await.unwrap();
-    assert!(service.files_removed(TIMEOUT).await);
+    service.remove(&alice(), &ready, ReclaimPolicy::Delete).await.unwrap();
+    assert!(service.wait_for_removed_files(TIMEOUT).await);
     assert_eq!(sandbox_dirs(home), [] as [String; 0]);
 }
 
@@ -117,7 +117,7 @@ async fn pool_is_removed_when_the_service_closes_or_is_killed(home: &TestHome) {
 
 async fn garbage_collection_keeps_pooled_sandboxes(home: &TestHome) {
     let (service, ready) = start_with_one_pooled(home).await;
-    assert_eq!(service.collect().await.unwrap(), workspace_sandbox::Collected::default());
+    assert_eq!(service.collect().await.unwrap(), workspace_sandbox::CollectionReport::default());
     let view = create(&service).await;
     assert_eq!(view.sandbox.id, ready);
     service.close().await;

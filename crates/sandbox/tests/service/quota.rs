@@ -6,7 +6,8 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use workspace_catalog::State;
 use workspace_host::quota;
-use workspace_sandbox::{Kept, NewSandbox, ResourceRequest, Scope};
+use workspace_sandbox::{KeptWorkspace, NewSandbox, ReclaimPolicy, ResourceRequest, Scope};
+use workspace_test_support::skip;
 
 use crate::home::{TIMEOUT, TestHome, alice, base, creator, sh, wait_until};
 use crate::kind::Kind;
@@ -32,7 +33,6 @@ pub(crate) fn are_kept(home: &TestHome) -> bool {
         Err(error) => {
             let promised = std::env::var_os("WORKSPACE_TEST_QUOTAS").is_some();
             assert!(!promised || !rustix::process::geteuid().is_root(), "{error}");
-            eprintln!("{error}");
             false
         }
     }
@@ -44,7 +44,7 @@ fn small() -> NewSandbox {
 
 async fn a_quota_refuses_writes_beyond_the_limit(home: &TestHome) {
     if !are_kept(home) {
-        return eprintln!("not tested here");
+        return skip("the filesystem or the runtime has no quotas");
     }
     // One that is created from scratch, and one from the warm pool.
     for pool in [0, 1] {
@@ -68,9 +68,9 @@ async fn a_quota_refuses_writes_beyond_the_limit(home: &TestHome) {
         .await;
         let found = service.get(&alice(), &view.sandbox.id).await.unwrap();
         assert_eq!(found.sandbox.state, State::Running);
-        assert_eq!(found.config.missing, [""; 0]);
-        service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
-        assert!(service.files_removed(TIMEOUT).await);
+        assert_eq!(found.config.not_applied, [""; 0]);
+        service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+        assert!(service.wait_for_removed_files(TIMEOUT).await);
         assert!(!home.workspace(&view).exists());
         service.close().await;
     }
@@ -78,13 +78,13 @@ async fn a_quota_refuses_writes_beyond_the_limit(home: &TestHome) {
 
 async fn a_quota_ends_with_its_sandbox(home: &TestHome) {
     if !are_kept(home) {
-        return eprintln!("not tested here");
+        return skip("the filesystem or the runtime has no quotas");
     }
     let service = home.start().await;
     let view = service.create(creator(), small()).await.unwrap();
     sh(&service, &view, "echo mine > file").await;
-    let kept = service.remove(&Scope::All, &view.sandbox.id, true).await.unwrap();
-    let Kept::Directory(kept) = kept else { panic!("{kept:?}") };
+    let kept = service.remove(&Scope::All, &view.sandbox.id, ReclaimPolicy::Keep).await.unwrap();
+    let KeptWorkspace::Directory(kept) = kept else { panic!("{kept:?}") };
     // Its owner may use it like any other directory.
     let owner = rustix::fs::stat(&kept).unwrap().st_uid.to_string();
     let mut command = std::process::Command::new("setpriv");

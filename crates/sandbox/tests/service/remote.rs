@@ -11,16 +11,16 @@ use libtest_mimic::Trial;
 use tokio::net::TcpListener;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use workspace_agent_protocol::handover::Handover;
-use workspace_sandbox::runtime::{RuntimeError, Start, Started};
+use workspace_agent_protocol::start_parameters::StartParameters;
+use workspace_sandbox::runtime::{RuntimeError, Start, StartResult};
 use workspace_sandbox::{
-    GuestPort, Identity, Piece, RunRequest, Service, Settings, Size, TerminalRequest, View,
+    GuestPort, Identity, Piece, ReclaimPolicy, RunRequest, Service, Settings, Size, TerminalRequest, View,
 };
+use workspace_test_support::stable_port;
 
 use crate::fake_runtime::{Behaviour, FakeRuntime};
 use crate::home::{TestHome, agent_program, alice, create, read, request, run, wait_until};
 use crate::kind::Kind;
-use crate::ports::stable_port;
 
 pub(crate) fn trials() -> Vec<Trial> {
     macro_rules! remote {
@@ -41,7 +41,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// Starts agents as plain processes that know the server's address and none of its files.
 #[derive(Debug)]
 struct RemoteAgents {
-    handover: Handover,
+    parameters: StartParameters,
     directory: PathBuf,
     agents: Mutex<HashMap<String, Child>>,
 }
@@ -63,17 +63,17 @@ impl Drop for RemoteAgents {
 
 #[async_trait]
 impl Behaviour for RemoteAgents {
-    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError> {
-        let handover = Handover { token: start.token.to_vec(), ..self.handover.clone() };
-        let file = self.directory.join(format!("{}.handover", start.id));
-        std::fs::write(&file, handover.to_bytes()).unwrap();
+    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
+        let parameters = StartParameters { token: start.token.to_vec(), ..self.parameters.clone() };
+        let file = self.directory.join(format!("{}.parameters", start.id));
+        std::fs::write(&file, parameters.to_bytes()).unwrap();
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "exec \"$0\" --sandbox \"$1\" --token-fd 3 3< \"$2\""]);
         command.arg(agent_program()).arg(start.id).arg(file);
         command.env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null()).stderr(Stdio::null());
         let agent = command.spawn().unwrap();
         self.agents.lock().unwrap().insert(start.id.to_owned(), agent);
-        Ok(Started::default())
+        Ok(StartResult::default())
     }
 
     fn is_running(&self, id: &str) -> bool {
@@ -81,7 +81,7 @@ impl Behaviour for RemoteAgents {
         agents.get_mut(id).is_some_and(|agent| agent.try_wait().unwrap().is_none())
     }
 
-    async fn ended(&self, id: &str) {
+    async fn wait_for_end(&self, id: &str) {
         while self.is_running(id) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -107,14 +107,14 @@ impl Fixture {
         let pem = Identity::make().unwrap();
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], stable_port()));
         let trusted = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec();
-        let handover = Handover {
+        let parameters = StartParameters {
             addresses: vec![address.to_string()],
             name: "server".to_owned(),
             trusted: vec![trusted],
-            ..Handover::default()
+            ..StartParameters::default()
         };
         let (directory, agents) = (home.path().to_owned(), Mutex::default());
-        let runtime = Arc::new(FakeRuntime(RemoteAgents { handover, directory, agents }));
+        let runtime = Arc::new(FakeRuntime(RemoteAgents { parameters, directory, agents }));
         Self { runtime, pem, port: address.port() }
     }
 
@@ -172,7 +172,7 @@ async fn output_is_sent_over_the_connection(home: &TestHome) {
     let slow = service.run(&alice(), &view.sandbox.id, short).await.unwrap();
     let ran = read(&slow, 0).await;
     assert!(ran.stdout == "begun\n" && ran.end.timed_out);
-    service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+    service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
 }
 
 async fn no_output_is_lost_without_a_server(home: &TestHome) {
@@ -214,7 +214,7 @@ async fn terminal_works_over_the_connection(home: &TestHome) {
     let request = TerminalRequest { size, shell, command: None, cwd, envs: [].into() };
     let terminal = service.open_terminal(&alice(), &view.sandbox.id, request).await.unwrap();
     let typed = b"echo is-$((40+2)); exit 3\n".to_vec();
-    service.type_in(&alice(), &view.sandbox.id, &terminal.id, typed).await.unwrap();
+    service.write_terminal(&alice(), &view.sandbox.id, &terminal.id, typed).await.unwrap();
     let mut output = terminal.output(0).await.unwrap();
     let (mut shown, mut code) = (String::new(), None);
     while let Some(pieces) = output.next().await.unwrap() {

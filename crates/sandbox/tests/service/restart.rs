@@ -5,7 +5,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 use workspace_catalog::{CommandState, State};
-use workspace_sandbox::{SandboxError, Scope, Service, Size, TerminalRequest};
+use workspace_sandbox::{Piece, ReclaimPolicy, SandboxError, Scope, Service, Size, TerminalRequest};
 
 use crate::home::{TIMEOUT, TestHome, alice, create, read, request, sh, wait_until};
 use crate::trials;
@@ -28,40 +28,58 @@ async fn restart(home: &TestHome, service: Service) -> Service {
     home.start().await
 }
 
-async fn connected(service: &Service, id: &str) {
+pub(crate) async fn wait_for_agent(service: &Service, id: &str) {
     wait_until("the guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
+}
+
+/// A command that prints numbers for two seconds, and an open terminal with a variable in its shell.
+pub(crate) struct LongWork {
+    sandbox: String,
+    command: String,
+    terminal: String,
+}
+
+impl LongWork {
+    pub(crate) async fn begin(service: &Service, sandbox: &str) -> Self {
+        let line = "for i in $(seq 1 40); do echo $i; sleep 0.05; done";
+        let command = service.run(&alice(), sandbox, request(line)).await.unwrap();
+        let size = Size { cols: 80, rows: 24 };
+        let request = TerminalRequest { size, shell: None, command: None, cwd: None, envs: [].into() };
+        let terminal = service.open_terminal(&alice(), sandbox, request).await.unwrap();
+        service.write_terminal(&alice(), sandbox, &terminal.id, b"x=kept\n".to_vec()).await.unwrap();
+        command.output(0).await.unwrap().next().await.unwrap();
+        Self { sandbox: sandbox.to_owned(), command: command.id, terminal: terminal.id }
+    }
+
+    /// Checks, with the next server, that the command lost no output and that the terminal has the same
+    /// shell.
+    pub(crate) async fn check(&self, service: &Service) {
+        let (id, terminal) = (&self.sandbox, &self.terminal);
+        let again = service.command(&alice(), id, &self.command).await.unwrap();
+        let expected: String = (1..=40).map(|n| format!("{n}\n")).collect();
+        let ran = read(&again, 0).await;
+        assert_eq!((ran.stdout, ran.end.exit_code), (expected, 0));
+        wait_for_agent(service, id).await;
+        assert_eq!(service.get(&alice(), id).await.unwrap().sandbox.state, State::Running);
+        service.write_terminal(&alice(), id, terminal, b"echo is-$x\n".to_vec()).await.unwrap();
+        let mut output = service.terminal(&alice(), id, terminal).await.unwrap().output(0).await.unwrap();
+        let mut shown = String::new();
+        while !shown.contains("is-kept") {
+            for piece in output.next().await.unwrap().unwrap() {
+                if let Piece::Data { data, .. } = piece {
+                    shown.push_str(&String::from_utf8_lossy(&data));
+                }
+            }
+        }
+    }
 }
 
 async fn sandboxes_keep_running_without_a_server(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
-    let id = view.sandbox.id.clone();
-    let line = "for i in $(seq 1 40); do echo $i; sleep 0.05; done";
-    let handle = service.run(&alice(), &id, request(line)).await.unwrap();
-    let size = Size { cols: 80, rows: 24 };
-    let request = TerminalRequest { size, shell: None, command: None, cwd: None, envs: [].into() };
-    let terminal = service.open_terminal(&alice(), &id, request).await.unwrap();
-    service.type_in(&alice(), &id, &terminal.id, b"x=kept\n".to_vec()).await.unwrap();
-    handle.output(0).await.unwrap().next().await.unwrap();
+    let work = LongWork::begin(&service, &view.sandbox.id).await;
     let service = restart(home, service).await;
-    let again = service.command(&alice(), &id, &handle.id).await.unwrap();
-    let expected: String = (1..=40).map(|n| format!("{n}\n")).collect();
-    let ran = read(&again, 0).await;
-    assert_eq!((ran.stdout, ran.end.exit_code), (expected, 0));
-    connected(&service, &id).await;
-    let view = service.get(&alice(), &id).await.unwrap();
-    assert_eq!(view.sandbox.state, State::Running);
-    service.type_in(&alice(), &id, &terminal.id, b"echo is-$x\n".to_vec()).await.unwrap();
-    let screen = service.terminal(&alice(), &id, &terminal.id).await.unwrap();
-    let mut output = screen.output(0).await.unwrap();
-    let mut shown = String::new();
-    while !shown.contains("is-kept") {
-        for piece in output.next().await.unwrap().unwrap() {
-            if let workspace_sandbox::Piece::Data { data, .. } = piece {
-                shown.push_str(&String::from_utf8_lossy(&data));
-            }
-        }
-    }
+    work.check(&service).await;
     assert_eq!(sh(&service, &view, "echo new").await.stdout, "new\n");
 }
 
@@ -123,11 +141,11 @@ async fn sandbox_that_died_without_a_server_is_stopped(home: &TestHome) {
     let service = home.start().await;
     let sandbox = service.get(&alice(), &id).await.unwrap().sandbox;
     assert_eq!(sandbox.state, State::Stopped);
-    assert_eq!(sandbox.state_reason.as_deref(), Some("its processes ended while the server was away"));
+    assert_eq!(sandbox.state_reason.as_deref(), Some("its processes exited while the server was down"));
     let again = service.command(&alice(), &id, &handle.id).await.unwrap();
     let ran = read(&again, 0).await;
     assert!(ran.stdout == "begun\n" && ran.end.failed.is_some());
-    service.remove(&alice(), &id, false).await.unwrap();
+    service.remove(&alice(), &id, ReclaimPolicy::Delete).await.unwrap();
 }
 
 async fn orphans_are_removed(home: &TestHome) {
@@ -162,6 +180,6 @@ async fn interrupted_removal_is_continued(home: &TestHome) {
     catalog.sandboxes().change(&id, view.sandbox.version, change, &[]).await.unwrap();
     let service = home.start().await;
     assert!(matches!(service.get(&Scope::All, &id).await, Err(SandboxError::NotFound { .. })));
-    assert!(service.files_removed(TIMEOUT).await);
+    assert!(service.wait_for_removed_files(TIMEOUT).await);
     assert!(!home.path().join("sandboxes").join(&id).exists());
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use workspace_catalog::State;
-use workspace_sandbox::runtime::Why;
+use workspace_sandbox::runtime::WorkspaceUse;
 use workspace_sandbox::{
-    Fork, Kept, Kind as Provider, NewCommit, NewSandbox, ResourceRequest, SandboxError, Scope, Service, View,
-    WorkspaceError,
+    Fork, IfInUse, KeptWorkspace, NewCommit, NewSandbox, ProviderKind, ReclaimPolicy, ResourceRequest,
+    SandboxError, Scope, Service, View, WorkspaceError,
 };
 use workspace_state::{NewSnapshot, Snapshot, SnapshotId};
 
@@ -87,8 +87,8 @@ async fn sandbox_starts_with_its_snapshot(home: &TestHome) {
     let other = create_from(&service, view.config.snapshot.unwrap()).await;
     assert_eq!(sh(&service, &other, "ls").await.stdout, "link\nread me\nsrc\n");
     for id in [&view.sandbox.id, &other.sandbox.id] {
-        service.remove(&alice(), id, false).await.unwrap();
-        assert!(service.files_removed(TIMEOUT).await);
+        service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap();
+        assert!(service.wait_for_removed_files(TIMEOUT).await);
     }
     assert!(service.workspaces().list().unwrap().is_empty());
     assert!(service.workspaces().store().pins().unwrap().is_empty());
@@ -122,7 +122,7 @@ async fn commit_is_consistent(home: &TestHome) {
 async fn sandbox_without_a_base_snapshot_can_be_committed(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
-    assert_eq!((view.config.snapshot, view.config.provider), (None, Some(Provider::Copy)));
+    assert_eq!((view.config.snapshot, view.config.provider), (None, Some(ProviderKind::Copy)));
     sh(&service, &view, "mkdir d; echo hello > d/file").await;
     let first = commit(&service, &view).await;
     assert!(first.parents.is_empty());
@@ -168,7 +168,7 @@ async fn restore_replaces_the_workspace(home: &TestHome) {
             (base.id, "first", "link\nread me\nsrc\n"),
             (changed.id, "changed", "link\nmore\nread me\nsrc\n"),
         ] {
-            let restored = service.restore(&alice(), id, to, true).await.unwrap();
+            let restored = service.restore(&alice(), id, to, IfInUse::EndProcesses).await.unwrap();
             assert_eq!(restored.view.config.snapshot, Some(to));
             assert_eq!(sh(&service, &view, "cat src/main; ls").await.stdout, format!("{main}\n{names}"));
             let (changes, _) = service.changes(&alice(), id).await.unwrap();
@@ -189,14 +189,14 @@ async fn forced_restore_ends_processes_that_use_the_workspace(home: &TestHome) {
     let mut inside = service.run(&alice(), id, request("cd src; exec sleep 1000")).await.unwrap();
     let seen = "for c in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $c; echo; done | grep -c 'sleep 100[0]'";
     wait_until("both run", async || sh(&service, &view, seen).await.stdout == "2\n").await;
-    let refused = service.restore(&alice(), id, base.id, false).await.unwrap_err();
+    let refused = service.restore(&alice(), id, base.id, IfInUse::Fail).await.unwrap_err();
     let SandboxError::WorkspaceUsed { users, .. } = &refused else { panic!("{refused}") };
     assert_eq!(
-        users.iter().map(|user| (user.command.as_str(), user.why)).collect::<Vec<_>>(),
-        [("sleep", Why::Cwd)]
+        users.iter().map(|user| (user.command.as_str(), user.usage)).collect::<Vec<_>>(),
+        [("sleep", WorkspaceUse::Cwd)]
     );
     assert!(refused.to_string().contains("1 process of sandbox"), "{refused}");
-    let restored = service.restore(&alice(), id, base.id, true).await.unwrap();
+    let restored = service.restore(&alice(), id, base.id, IfInUse::EndProcesses).await.unwrap();
     assert_eq!(restored.ended.len(), 1);
     inside.wait().await.unwrap();
     assert_eq!(sh(&service, &view, seen).await.stdout, "1\n");
@@ -206,21 +206,21 @@ async fn commands_in_the_workspace_root_continue_after_a_restore(home: &TestHome
     let service = home.start().await;
     let base = snapshot(&service);
     // A workspace that is replaced, and one that is changed in place.
-    for provider in [None, Some(Provider::Copy)] {
+    for provider in [None, Some(ProviderKind::Copy)] {
         let view = service.create(creator(), NewSandbox { provider, ..from(base.id) }).await.unwrap();
         let id = view.sandbox.id.as_str();
         sh(&service, &view, "echo other > src/main").await;
         let wait = "touch $HOME/ready; until [ -e $HOME/go ]; do sleep 0.01; done; pwd -P; cat src/main; echo mine > new";
         let waiting = service.run(&alice(), id, request(wait)).await.unwrap();
         wait_until("it waits", async || sh(&service, &view, "ls $HOME").await.stdout.contains("ready")).await;
-        let restored = service.restore(&alice(), id, base.id, false).await.unwrap();
+        let restored = service.restore(&alice(), id, base.id, IfInUse::Fail).await.unwrap();
         assert_eq!(restored.ended, []);
         sh(&service, &view, "touch $HOME/go").await;
         let ran = read(&waiting, 0).await;
         assert_eq!((ran.stdout.as_str(), ran.end.exit_code), ("/workspace\nfirst\n", 0), "{ran:?}");
         let (changes, _) = service.changes(&alice(), id).await.unwrap();
         assert_eq!(changes.differences().unwrap().len(), 1);
-        service.remove(&alice(), id, false).await.unwrap();
+        service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap();
     }
 }
 
@@ -233,7 +233,7 @@ async fn forced_restore_succeeds_while_a_process_keeps_entering_directories(home
     service.run(&alice(), id, request(busy)).await.unwrap();
     wait_until("it is busy", async || sh(&service, &view, "ls $HOME").await.stdout.contains("ready")).await;
     sh(&service, &view, "echo gone > gone").await;
-    service.restore(&alice(), id, base.id, true).await.unwrap();
+    service.restore(&alice(), id, base.id, IfInUse::EndProcesses).await.unwrap();
     assert_eq!(sh(&service, &view, "ls").await.stdout, "link\nread me\nsrc\n");
 }
 
@@ -279,11 +279,14 @@ async fn refused_fork_leaves_no_snapshot(home: &TestHome) {
     let id = view.sandbox.id.as_str();
     let snapshots = || service.workspaces().store().snapshots().unwrap().len();
     let before = snapshots();
-    for timeout in [Duration::ZERO, Duration::from_secs(i64::MAX as u64)] {
+    let refused = async |timeout| {
         let fork = Fork { count: 1, timeout: Some(timeout), ..Fork::default() };
-        let refused = service.fork(&alice(), id, creator(), fork).await.unwrap_err();
-        assert!(matches!(refused, SandboxError::Invalid { field: "timeout_seconds", .. }), "{refused}");
-    }
+        service.fork(&alice(), id, creator(), fork).await.unwrap_err()
+    };
+    let zero = refused(Duration::ZERO).await;
+    assert!(matches!(zero, SandboxError::Invalid { field: "timeout_seconds", .. }), "{zero}");
+    let long = refused(Duration::from_secs(i64::MAX as u64)).await;
+    assert!(matches!(long, SandboxError::Lifetime { .. }), "{long}");
     // Together with those of the sandbox they are too many.
     let labels = |from| (from..from + 40).map(|number| (format!("l{number}"), String::new())).collect();
     service.relabel(&alice(), id, labels(0)).await.unwrap();
@@ -330,7 +333,7 @@ async fn sandbox_stays_stopped_if_its_workspace_cannot_be_kept(home: &TestHome) 
     let service = home.start().await;
     let view = create_from(&service, snapshot(&service).id).await;
     let id = view.sandbox.id.as_str();
-    if view.config.provider != Some(Provider::Overlay) {
+    if view.config.provider != Some(ProviderKind::Overlay) {
         return;
     }
     sh(&service, &view, "echo x > x").await;
@@ -338,14 +341,17 @@ async fn sandbox_stays_stopped_if_its_workspace_cannot_be_kept(home: &TestHome) 
     let before = snapshots();
     refuse(home, "snapshots").await;
     for _ in 0..2 {
-        service.remove(&alice(), id, true).await.unwrap_err();
+        service.remove(&alice(), id, ReclaimPolicy::Keep).await.unwrap_err();
         let left = service.get(&alice(), id).await.unwrap().sandbox;
         assert_eq!(left.state, State::Stopped);
         assert!(left.state_reason.unwrap().contains("could not be kept"));
         assert_eq!(snapshots(), before);
     }
     admit(home).await;
-    let Kept::Snapshot(kept) = service.remove(&alice(), id, true).await.unwrap() else { panic!() };
+    let KeptWorkspace::Snapshot(kept) = service.remove(&alice(), id, ReclaimPolicy::Keep).await.unwrap()
+    else {
+        panic!()
+    };
     let tree = service.workspaces().store().restore(&kept).unwrap();
     assert_eq!(tree.read("x").unwrap(), b"x\n");
     assert!(service.get(&alice(), id).await.is_err());
@@ -357,12 +363,12 @@ async fn owner_keeps_a_workspace_as_a_removable_snapshot(home: &TestHome) {
     // On layers where that is possible, and a plain directory.
     for view in [create_from(&service, snapshot(&service).id).await, create(&service).await] {
         sh(&service, &view, "echo keep me > kept").await;
-        let kept = service.remove(&alice(), &view.sandbox.id, true).await.unwrap();
-        let Kept::Snapshot(id) = kept else { panic!("{kept:?} of {:?}", view.config.provider) };
+        let kept = service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Keep).await.unwrap();
+        let KeptWorkspace::Snapshot(id) = kept else { panic!("{kept:?} of {:?}", view.config.provider) };
         let store = service.workspaces().store().clone();
         assert_eq!(store.restore(&id).unwrap().read("kept").unwrap(), b"keep me\n");
         assert!(catalog.snapshots().owns("alice", &id.to_string()).await.unwrap());
-        assert!(!catalog.snapshots().remove(Some("alice"), &id.to_string()).await.unwrap());
+        assert!(!catalog.snapshots().remove_owner(Some("alice"), &id.to_string()).await.unwrap());
         store.remove_snapshots(&[id]).unwrap();
     }
     assert!(service.workspaces().list().unwrap().is_empty());
@@ -379,7 +385,7 @@ async fn snapshot_quota_is_enforced(home: &TestHome) {
     let refusals = [
         service.commit(&alice(), id, NewCommit::default()).await.err(),
         service.fork(&alice(), id, creator(), Fork { count: 1, ..Fork::default() }).await.err(),
-        service.remove(&alice(), id, true).await.err(),
+        service.remove(&alice(), id, ReclaimPolicy::Keep).await.err(),
     ];
     for refusal in refusals {
         assert!(matches!(refusal, Some(SandboxError::TooManySnapshots { limit: 1, .. })), "{refusal:?}");
@@ -388,7 +394,7 @@ async fn snapshot_quota_is_enforced(home: &TestHome) {
     assert_eq!(sh(&service, &view, "echo runs").await.stdout, "runs\n");
     // A caller with access to all sandboxes has no quota.
     service.commit(&Scope::All, id, NewCommit::default()).await.unwrap();
-    assert_eq!(service.remove(&alice(), id, false).await.unwrap(), Kept::Nothing);
+    assert_eq!(service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap(), KeptWorkspace::None);
 }
 
 async fn unknown_snapshot_is_refused_without_effect(home: &TestHome) {
@@ -403,7 +409,7 @@ async fn unknown_snapshot_is_refused_without_effect(home: &TestHome) {
     service.run(&alice(), &view.sandbox.id, request("sleep 1000")).await.unwrap();
     // The shell executes it only a moment later.
     sh(&service, &view, "until grep -qx sleep /proc/[0-9]*/comm; do :; done").await;
-    let refused = service.restore(&alice(), &view.sandbox.id, gone, true).await.unwrap_err();
+    let refused = service.restore(&alice(), &view.sandbox.id, gone, IfInUse::EndProcesses).await.unwrap_err();
     assert!(matches!(refused, SandboxError::Workspace(WorkspaceError::UnknownSnapshot(id)) if id == gone));
     // No process was ended for it.
     let ran = sh(&service, &view, "cat src/main; cat /proc/[0-9]*/comm | grep -c sleep").await;
@@ -423,7 +429,7 @@ async fn next_server_continues_with_the_workspace(home: &TestHome) {
     assert_eq!(sh(&service, &view, "cat file; echo after > file").await.stdout, "before\n");
     let committed = commit(&service, &view).await;
     assert_eq!(content(&service, &committed, "file"), "after\n");
-    service.restore(&alice(), &view.sandbox.id, base.id, true).await.unwrap();
+    service.restore(&alice(), &view.sandbox.id, base.id, IfInUse::EndProcesses).await.unwrap();
     assert_eq!(sh(&service, &view, "ls").await.stdout, "link\nread me\nsrc\n");
 }
 
@@ -437,7 +443,7 @@ async fn interrupted_restore_is_finished(home: &TestHome) {
     let id = view.sandbox.id.as_str();
     sh(&service, &view, "echo x > x").await;
     let other = commit(&service, &view).await;
-    let restored = service.restore(&alice(), id, other.id, true).await.unwrap();
+    let restored = service.restore(&alice(), id, other.id, IfInUse::EndProcesses).await.unwrap();
     assert_eq!(restored.view.config.snapshot, Some(other.id));
     // State of a service that is killed right before the sandbox gets its new workspace.
     let dir = home.dir(&view);
@@ -470,7 +476,7 @@ async fn restore_to_a_lost_mount_is_rolled_back(home: &TestHome) {
     let reset = service.workspaces().reset(id, Some(base.id), workspace_sandbox::Materialize::Auto, true);
     // As a holder leaves it that dies.
     let holder = service.workspaces().holder();
-    workspace_host::overlay::unmount(&holder, &reset.unwrap().made.path).unwrap();
+    workspace_host::overlay::unmount(&holder, &reset.unwrap().workspace.path).unwrap();
     service.close().await;
     drop(service);
     let service = home.start().await;
@@ -482,7 +488,7 @@ async fn restore_that_cannot_be_written_ends_no_process(home: &TestHome) {
     let service = home.start().await;
     let base = snapshot(&service);
     let view = create_from(&service, base.id).await;
-    if view.config.provider != Some(Provider::Overlay) {
+    if view.config.provider != Some(ProviderKind::Overlay) {
         return;
     }
     let id = view.sandbox.id.as_str();
@@ -495,12 +501,12 @@ async fn restore_that_cannot_be_written_ends_no_process(home: &TestHome) {
     let (layers, aside) = (home.path().join("layers/layers"), home.path().join("layers/aside"));
     std::fs::rename(&layers, &aside).unwrap();
     std::fs::write(&layers, "in the way").unwrap();
-    service.restore(&alice(), id, other.id, true).await.unwrap_err();
+    service.restore(&alice(), id, other.id, IfInUse::EndProcesses).await.unwrap_err();
     let left = sh(&service, &view, "cat /proc/[0-9]*/comm | grep -c '^sleep$'").await;
     assert_eq!(left.stdout, "1\n", "it was ended for nothing");
     std::fs::remove_file(&layers).unwrap();
     std::fs::rename(&aside, &layers).unwrap();
-    let restored = service.restore(&alice(), id, other.id, true).await.unwrap();
+    let restored = service.restore(&alice(), id, other.id, IfInUse::EndProcesses).await.unwrap();
     assert_eq!(restored.ended.len(), 1);
     assert_eq!(sh(&service, &view, "ls").await.stdout, "alone\n");
 }
@@ -556,7 +562,7 @@ async fn sandbox_that_fills_the_disk_is_stopped_in_time(home: &TestHome) {
         service.get(&alice(), &view.sandbox.id).await.unwrap().sandbox.state == State::Stopped
     };
     wait_until("it is ended", async || is_stopped(&nameless).await).await;
-    service.remove(&alice(), &nameless.sandbox.id, false).await.unwrap();
+    service.remove(&alice(), &nameless.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     let fill = "while :; do head -c 2000000 /dev/zero; sleep 0.02; done > all";
     service.run(&alice(), &greedy.sandbox.id, request(fill)).await.unwrap();
     let state = async |view: &View| service.get(&alice(), &view.sandbox.id).await.unwrap().sandbox;
@@ -569,7 +575,7 @@ async fn sandbox_that_fills_the_disk_is_stopped_in_time(home: &TestHome) {
     let left = service.commit(&alice(), &greedy.sandbox.id, NewCommit::default()).await.unwrap();
     assert!(left.pause.frozen.is_none());
     for view in [&greedy, &neighbour] {
-        service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+        service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     }
 }
 
@@ -595,11 +601,11 @@ async fn sandbox_that_fills_the_disk_at_once_is_stopped(home: &TestHome) {
             let found = state(&greedy).await.state_reason.unwrap();
             assert!(found.contains(reason), "{found}");
             assert_eq!(state(&neighbour).await.state, State::Running);
-            service.remove(&alice(), &greedy.sandbox.id, false).await.unwrap();
-            assert!(service.files_removed(TIMEOUT).await);
+            service.remove(&alice(), &greedy.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+            assert!(service.wait_for_removed_files(TIMEOUT).await);
         }
     }
-    service.remove(&alice(), &neighbour.sandbox.id, false).await.unwrap();
+    service.remove(&alice(), &neighbour.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
 }
 
 async fn deleted_open_files_count_for_the_disk_limit(home: &TestHome) {
@@ -616,7 +622,7 @@ async fn deleted_open_files_count_for_the_disk_limit(home: &TestHome) {
         let full =
             async || service.stats(&alice(), &view.sandbox.id).await.is_ok_and(|stats| stats.disk > 29 << 20);
         wait_until("it is full", async || state().await.state == State::Stopped || full().await).await;
-        service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+        service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     }
 }
 
@@ -639,7 +645,7 @@ async fn former_files_are_removed_after_a_restore(home: &TestHome) {
     sh(&service, &view, "echo x > x").await;
     let other = commit(&service, &view).await;
     for to in [other.id, base.id] {
-        service.restore(&alice(), id, to, true).await.unwrap();
+        service.restore(&alice(), id, to, IfInUse::EndProcesses).await.unwrap();
         let directory = service.workspaces().directory_of(id);
         let generations = || {
             std::fs::read_dir(&directory)
@@ -681,7 +687,7 @@ except OSError as error:
 '"#;
     let hidden = service.run(&alice(), &view.sandbox.id, request(script)).await.unwrap();
     wait_until("it is ready", async || sh(&service, &view, "ls /tmp").await.stdout.contains("ready")).await;
-    service.restore(&alice(), &view.sandbox.id, base.id, true).await.unwrap();
+    service.restore(&alice(), &view.sandbox.id, base.id, IfInUse::EndProcesses).await.unwrap();
     assert_eq!(
         sh(&service, &view, "touch /tmp/go; echo well > well; cat well").await.stdout,
         "well
@@ -711,7 +717,7 @@ print("alive")
 '"#;
     let held = service.run(&alice(), &view.sandbox.id, request(script)).await.unwrap();
     wait_until("it is ready", async || sh(&service, &view, "ls /tmp").await.stdout.contains("ready")).await;
-    let refused = service.restore(&alice(), &view.sandbox.id, base.id, false).await.unwrap_err();
+    let refused = service.restore(&alice(), &view.sandbox.id, base.id, IfInUse::Fail).await.unwrap_err();
     assert!(matches!(refused, SandboxError::Workspace(WorkspaceError::Unusable { .. })), "{refused}");
     assert_eq!(sh(&service, &view, "touch /tmp/go; ls held").await.stdout, "held\n");
     assert_eq!(read(&held, 0).await.stdout, "alive\n");
@@ -726,7 +732,7 @@ async fn restores_and_commits_are_serialized(home: &TestHome) {
         tokio::spawn(async move {
             match number % 3 {
                 0 => service.commit(&alice(), &id, NewCommit::default()).await.map(drop),
-                1 => service.restore(&alice(), &id, base.id, true).await.map(drop),
+                1 => service.restore(&alice(), &id, base.id, IfInUse::EndProcesses).await.map(drop),
                 _ => service.changes(&alice(), &id).await.map(drop),
             }
         })

@@ -85,21 +85,21 @@ async fn terminal_takes_input_and_is_resized_and_closed(home: &TestHome) {
     let view = create(&service).await;
     let id = view.sandbox.id.as_str();
     let mut terminal = service.open_terminal(&alice(), id, terminal_request()).await.unwrap();
-    service.type_in(&alice(), id, &terminal.id, b"stty size; tty\n".to_vec()).await.unwrap();
+    service.write_terminal(&alice(), id, &terminal.id, b"stty size; tty\n".to_vec()).await.unwrap();
     let screen = shows(&terminal, "/dev/pts/").await;
     assert!(screen.contains("24 80"), "{screen}");
-    service.resize(&alice(), id, &terminal.id, Size { cols: 132, rows: 43 }).await.unwrap();
-    service.type_in(&alice(), id, &terminal.id, b"stty size\n".to_vec()).await.unwrap();
+    service.resize_terminal(&alice(), id, &terminal.id, Size { cols: 132, rows: 43 }).await.unwrap();
+    service.write_terminal(&alice(), id, &terminal.id, b"stty size\n".to_vec()).await.unwrap();
     shows(&terminal, "43 132").await;
     service.close_terminal(&alice(), id, &terminal.id).await.unwrap();
     assert_eq!(terminal.wait().await.unwrap().exit_code, 137);
     service.close_terminal(&alice(), id, &terminal.id).await.unwrap();
-    let refused = service.type_in(&alice(), id, &terminal.id, vec![1]).await.unwrap_err();
+    let refused = service.write_terminal(&alice(), id, &terminal.id, vec![1]).await.unwrap_err();
     assert!(matches!(refused, SandboxError::CommandEnded { .. }), "{refused}");
-    let refused = service.type_in(&alice(), id, "pty-1", vec![1]).await.unwrap_err();
+    let refused = service.write_terminal(&alice(), id, "pty-1", vec![1]).await.unwrap_err();
     assert!(matches!(refused, SandboxError::NoTerminal { .. }), "{refused}");
     let zero = Size { cols: 0, rows: 24 };
-    let refused = service.resize(&alice(), id, &terminal.id, zero).await.unwrap_err();
+    let refused = service.resize_terminal(&alice(), id, &terminal.id, zero).await.unwrap_err();
     assert!(matches!(refused, SandboxError::Invalid { field: "cols", .. }), "{refused}");
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use workspace_sandbox::runtime::{Why, WorkspaceUser, WorkspaceUsers};
+use workspace_sandbox::runtime::{ProcessScope, WorkspaceProcess, WorkspaceUse};
 use workspace_sandbox::{CommandHandle, RunRequest, Service, View};
 
 use crate::home::{TestHome, alice, create, request, sh, wait_until};
@@ -23,9 +23,14 @@ async fn start(service: &Service, view: &View, command: &str) -> CommandHandle {
     service.run(&alice(), &view.sandbox.id, request(command)).await.unwrap()
 }
 
-async fn users(home: &TestHome, service: &Service, view: &View, end: Option<Duration>) -> Vec<WorkspaceUser> {
-    let (dir, end) = (home.dir(view), end.map(|grace| (WorkspaceUsers::Bound, grace)));
-    service.runtime().workspace_users(&view.sandbox.id, &dir, end).await.unwrap()
+async fn users(
+    home: &TestHome,
+    service: &Service,
+    view: &View,
+    end: Option<Duration>,
+) -> Vec<WorkspaceProcess> {
+    let (dir, end) = (home.dir(view), end.map(|grace| (ProcessScope::Bound, grace)));
+    service.runtime().workspace_processes(&view.sandbox.id, &dir, end).await.unwrap()
 }
 
 async fn swap(home: &TestHome, service: &Service, view: &View, to: &Path) {
@@ -54,8 +59,11 @@ async fn processes_that_use_the_workspace_are_listed_and_ended(home: &TestHome) 
     let mut found = Vec::new();
     wait_until("they are found", async || {
         found = users(home, &service, &view, None).await;
-        let has = |why| found.iter().any(|user| user.why == why && user.command == "sleep");
-        found.len() == 3 && has(Why::Cwd) && has(Why::Descriptor) && has(Why::Mapping)
+        let has = |why| found.iter().any(|user| user.usage == why && user.command == "sleep");
+        found.len() == 3
+            && has(WorkspaceUse::Cwd)
+            && has(WorkspaceUse::Descriptor)
+            && has(WorkspaceUse::Mapping)
     })
     .await;
     let ended = users(home, &service, &view, Some(Duration::from_secs(10))).await;
@@ -73,7 +81,8 @@ async fn frozen_processes_are_not_ended(home: &TestHome) {
     let (id, dir) = (view.sandbox.id.as_str(), home.dir(&view));
     service.runtime().freeze(id, &dir).await.unwrap();
     assert_eq!(users(home, &service, &view, None).await.len(), 1);
-    let refused = service.runtime().workspace_users(id, &dir, Some((WorkspaceUsers::Bound, Duration::ZERO)));
+    let refused =
+        service.runtime().workspace_processes(id, &dir, Some((ProcessScope::Bound, Duration::ZERO)));
     let refused = refused.await.unwrap_err();
     assert!(refused.to_string().contains("frozen"), "{refused}");
     service.runtime().thaw(id, &dir).await.unwrap();

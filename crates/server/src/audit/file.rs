@@ -1,8 +1,8 @@
-//! The file of the audit log, and those before it.
+//! File of the audit log, and its rotation.
 //!
-//! A file that would grow beyond its limit becomes `NAME.1`, what was that becomes `NAME.2`, and so on; the oldest one goes.
-//! The new file is made before anything is renamed, so that a rotation which cannot be done changes nothing: the old
-//! file grows on.
+//! A file that would exceed the size limit is renamed to `NAME.1`, the old `NAME.1` to `NAME.2`, and so on; the oldest one
+//! is removed. The new file is created before any file is renamed, so that a failed rotation changes nothing and the log
+//! continues in the old file.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -11,110 +11,111 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::private::{self, PrivateError};
+use crate::private_file::{self, PrivateFileError};
 
-/// Time after which a rotation that failed is tried again.
+/// Time after which a failed rotation is retried.
 const RETRY_BACKOFF: Duration = Duration::from_secs(60);
-/// Files beyond those that are kept, from a time when more were, that one rotation removes.
+/// Maximum number of surplus files that one rotation removes. There are some after `AUDIT_KEPT` was lowered.
 const SURPLUS_MAX: u32 = 1_000;
 
-/// No line is longer.
+/// Maximum size of a line in bytes.
 const LINE_MAX: u64 = 4 << 20;
 
-/// Limits of the log.
+/// Limits on the size and number of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Largest size of a file in bytes. A single line may be longer.
+    /// Size in bytes at which a file is rotated. A single line may be longer.
     pub max_bytes: u64,
-    /// Number of files that are kept besides the one that is written.
+    /// Number of rotated files to keep.
     pub kept: u32,
 }
 
-/// The file that is written. One thread has it.
+/// Current file of the log, owned by the writer thread.
 #[derive(Debug)]
 pub(super) struct LogFile {
     path: PathBuf,
     file: File,
     retention: Retention,
-    /// Bytes in the file, up to the end of the last whole line.
+    /// Size of the file in bytes up to the end of the last complete line.
     size: u64,
     /// Lines that are not written yet.
-    waiting: Vec<u8>,
-    /// Number of these.
+    buffer: Vec<u8>,
+    /// Number of lines in `buffer`.
     lines: u64,
-    /// Set if the file ends in a piece of a line that could not be taken back.
+    /// True if the file ends with an incomplete line.
     torn: bool,
-    /// When a rotation failed last; none since one was done.
+    /// Time of the last failed rotation; `None` after a successful one.
     failed: Option<Instant>,
 }
 
-/// Lines that were not written, and why.
+/// Failure to write lines.
 #[derive(Debug)]
-pub(super) struct Lost {
+pub(super) struct WriteFailure {
+    /// Number of lost lines.
     pub(super) lines: u64,
     pub(super) error: io::Error,
 }
 
 impl LogFile {
-    /// Opens the log, made for its owner alone. What is no regular file, such as a terminal, is never rotated.
-    pub(super) fn open(path: &Path, retention: Retention) -> Result<Self, PrivateError> {
-        let file = private::append(path)?;
-        let metadata = file.metadata().map_err(PrivateError::of("look at", path))?;
+    /// Opens the log, or creates it with mode 0600. Anything but a regular file, such as a terminal, is never rotated.
+    pub(super) fn open(path: &Path, retention: Retention) -> Result<Self, PrivateFileError> {
+        let file = private_file::open_append(path)?;
+        let metadata = file.metadata().map_err(PrivateFileError::of("inspect", path))?;
         let (length, is_file) = (metadata.len(), metadata.is_file());
         let size = if is_file { end_of_lines(path, length) } else { Ok(length) };
-        let size = size.map_err(PrivateError::of("read", path))?;
+        let size = size.map_err(PrivateFileError::of("read", path))?;
         let max_bytes = if is_file { retention.max_bytes } else { u64::MAX };
         Ok(Self {
             path: path.to_owned(),
             size,
             file,
             retention: Retention { max_bytes, ..retention },
-            waiting: Vec::new(),
+            buffer: Vec::new(),
             lines: 0,
-            // A machine that crashed while a line was written leaves a piece of it.
+            // A crash during a write leaves an incomplete line.
             torn: size < length,
             failed: None,
         })
     }
 
-    /// Takes a line, which ends in a newline, to be written by the next [`LogFile::flush`]. What waits goes out first if
-    /// the line belongs into another file.
-    pub(super) fn add(&mut self, line: &str) -> Result<(), Lost> {
-        let mut done = Ok(());
-        let size = self.size.saturating_add(self.waiting.len() as u64);
+    /// Buffers a line, which ends with a newline, until the next [`LogFile::flush`]. Flushes the buffer and rotates the file
+    /// first if the line would exceed the size limit.
+    pub(super) fn add(&mut self, line: &str) -> Result<(), WriteFailure> {
+        let mut flushed = Ok(());
+        let size = self.size.saturating_add(self.buffer.len() as u64);
         if size > 0 && size.saturating_add(line.len() as u64) > self.retention.max_bytes {
-            done = self.flush();
-            self.rotate_when_due();
+            flushed = self.flush();
+            self.try_rotate();
         }
-        self.waiting.extend_from_slice(line.as_bytes());
+        self.buffer.extend_from_slice(line.as_bytes());
         self.lines += 1;
-        done
+        flushed
     }
 
-    /// Writes what waits. What could not be written is dropped.
-    pub(super) fn flush(&mut self) -> Result<(), Lost> {
-        let (waiting, lines) = (std::mem::take(&mut self.waiting), std::mem::take(&mut self.lines));
-        if waiting.is_empty() {
+    /// Writes the buffer. Lines that cannot be written are dropped.
+    pub(super) fn flush(&mut self) -> Result<(), WriteFailure> {
+        let (buffer, lines) = (std::mem::take(&mut self.buffer), std::mem::take(&mut self.lines));
+        if buffer.is_empty() {
             return Ok(());
         }
-        let (written, outcome) = match self.mend() {
-            Ok(()) => write_all(&mut self.file, &waiting),
+        let (written, outcome) = match self.repair() {
+            Ok(()) => write_all(&mut self.file, &buffer),
             Err(error) => (0, Err(error)),
         };
-        let whole = waiting[..written].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let whole = buffer[..written].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         self.size += whole as u64;
         let Err(error) = outcome else { return Ok(()) };
         self.torn = self.torn || written > whole;
-        let kept = waiting[..whole].iter().filter(|byte| **byte == b'\n').count() as u64;
-        Err(Lost { lines: lines - kept, error })
+        let kept = buffer[..whole].iter().filter(|byte| **byte == b'\n').count() as u64;
+        Err(WriteFailure { lines: lines - kept, error })
     }
 
-    /// Takes back the piece of a line that a full disk left, or ends it, so that the next line is one.
-    fn mend(&mut self) -> io::Result<()> {
+    /// Removes the incomplete line that a full disk left, or ends it with a newline if that fails.
+    fn repair(&mut self) -> io::Result<()> {
         if !self.torn {
             return Ok(());
         }
-        // Another program may have truncated it.
+        // Another program may have truncated the file.
         let size = self.size.min(self.file.metadata()?.len());
         if self.file.set_len(size).is_ok() {
             self.size = size;
@@ -126,7 +127,8 @@ impl LogFile {
         Ok(())
     }
 
-    fn rotate_when_due(&mut self) {
+    /// Rotates the file, unless the last attempt failed less than [`RETRY_BACKOFF`] ago.
+    fn try_rotate(&mut self) {
         if self.failed.is_some_and(|when| when.elapsed() < RETRY_BACKOFF) {
             return;
         }
@@ -142,19 +144,19 @@ impl LogFile {
     }
 
     fn rotate(&mut self) -> io::Result<()> {
-        let new_path = beside(&self.path, "new");
-        let new = private::append(&new_path).map_err(io::Error::other)?;
-        // Left by a rotation that was killed; nothing was ever written to it.
+        let new_path = with_suffix(&self.path, "new");
+        let new = private_file::open_append(&new_path).map_err(io::Error::other)?;
+        // A rotation that was killed leaves this file, without content of value.
         new.set_len(0)?;
         let free = (1..self.retention.kept).find(|number| !self.numbered(*number).exists());
         for number in (1..free.unwrap_or(self.retention.kept)).rev() {
-            rename_if_there(&self.numbered(number), &self.numbered(number + 1))?;
+            rename_if_exists(&self.numbered(number), &self.numbered(number + 1))?;
         }
         let last = self.numbered(1);
-        // Another program may have moved it.
-        rename_if_there(&self.path, &last)?;
+        // Another program may have moved the file.
+        rename_if_exists(&self.path, &last)?;
         if let Err(error) = fs::rename(&new_path, &self.path) {
-            rename_if_there(&last, &self.path)?;
+            rename_if_exists(&last, &self.path)?;
             return Err(error);
         }
         (self.file, self.size, self.torn) = (new, 0, false);
@@ -162,7 +164,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Removes files from a time when more were kept.
+    /// Removes files with higher numbers than [`Retention::kept`].
     fn remove_surplus(&self) {
         for number in (self.retention.kept.saturating_add(1)..).take(SURPLUS_MAX as usize) {
             match fs::remove_file(self.numbered(number)) {
@@ -174,12 +176,12 @@ impl LogFile {
     }
 
     fn numbered(&self, number: u32) -> PathBuf {
-        beside(&self.path, &number.to_string())
+        with_suffix(&self.path, &number.to_string())
     }
 }
 
-/// Returns the end of the last whole line of a file of that length. All of it counts as whole where no line
-/// is near the end: then it is no log of ours, and nothing of it may be taken back.
+/// Returns the offset after the last complete line of a file of that length. Returns the length if there is no newline in
+/// the last [`LINE_MAX`] bytes: then the file is not an audit log, and no part of it may be removed.
 fn end_of_lines(path: &Path, length: u64) -> io::Result<u64> {
     let mut tail = vec![0; length.min(LINE_MAX) as usize];
     let start = length - tail.len() as u64;
@@ -188,22 +190,22 @@ fn end_of_lines(path: &Path, length: u64) -> io::Result<u64> {
     Ok(newline.map_or(length, |at| start + at as u64 + 1))
 }
 
-/// Appends an ending to the file name of a path.
-fn beside(path: &Path, ending: &str) -> PathBuf {
+/// Appends `.` and a suffix to the file name of a path.
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(".");
-    name.push(ending);
+    name.push(suffix);
     PathBuf::from(name)
 }
 
-fn rename_if_there(from: &Path, to: &Path) -> io::Result<()> {
+fn rename_if_exists(from: &Path, to: &Path) -> io::Result<()> {
     match fs::rename(from, to) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         renamed => renamed,
     }
 }
 
-/// Writes as much as there is room for. Returns how much that was.
+/// Writes until all is written or an error occurs. Returns the number of bytes written.
 fn write_all(file: &mut File, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut written = 0;
     while written < bytes.len() {

@@ -15,30 +15,30 @@ use crate::app::App;
 use crate::error::ApiError;
 
 /// Number of unanswered pings after which the client counts as disconnected.
-const UNANSWERED_PINGS: u32 = 3;
+const UNANSWERED_PINGS_MAX: u32 = 3;
 /// Timeout for sending the close frame.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A parsed message of a client.
+/// Parsed message of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// Input for the terminal.
-    Type(Vec<u8>),
+    Input(Vec<u8>),
     Resize(Size),
     Ping,
-    Nothing,
+    /// WebSocket control frame, which needs no response.
+    Control,
 }
 
-/// Parses a message of a client. Fails with an explanation for the client.
-pub(crate) fn understand(message: &Message) -> Result<Request, String> {
+/// Parses a message of a client. Fails with a message for the client.
+pub(crate) fn parse_message(message: &Message) -> Result<Request, String> {
     let request = match message {
-        Message::Binary(data) => return Ok(Request::Type(data.to_vec())),
+        Message::Binary(data) => return Ok(Request::Input(data.to_vec())),
         Message::Text(text) => serde_json::from_str(text).map_err(|error| error.to_string())?,
-        Message::Ping(_) | Message::Pong(_) | Message::Close(_) => return Ok(Request::Nothing),
+        Message::Ping(_) | Message::Pong(_) | Message::Close(_) => return Ok(Request::Control),
     };
     Ok(match request {
         TerminalRequest::Input { data } => {
-            Request::Type(BASE64_STANDARD.decode(data).map_err(|_| "data is not base64".to_owned())?)
+            Request::Input(BASE64_STANDARD.decode(data).map_err(|_| "data is not base64".to_owned())?)
         }
         TerminalRequest::Resize { cols, rows } => Request::Resize(Size { cols, rows }),
         TerminalRequest::Ping => Request::Ping,
@@ -46,7 +46,7 @@ pub(crate) fn understand(message: &Message) -> Result<Request, String> {
 }
 
 fn text_message(event: &TerminalEvent<'_>) -> Message {
-    // Always can be: texts and numbers.
+    // Serializing strings and numbers does not fail.
     Message::text(serde_json::to_string(event).unwrap_or_default())
 }
 
@@ -62,12 +62,11 @@ pub(super) struct Session {
     pub(super) binary: bool,
 }
 
-/// Reason for which a connection ends.
-enum Over {
-    /// The client disconnected; the terminal stays open.
-    Gone,
-    /// The client sent nothing for too long, or does not read; the terminal stays open.
-    Silent,
+/// Reason why a connection ended. Only `Closed` also ends the terminal.
+enum EndReason {
+    Disconnected,
+    /// The client sent nothing for `TERMINAL_TIMEOUT`, or did not read.
+    TimedOut,
     /// The terminal is closed.
     Closed,
     /// The server is stopping.
@@ -77,78 +76,79 @@ enum Over {
 impl Session {
     pub(super) async fn run(self, mut socket: WebSocket, mut output: Output) {
         let _running = self.app.shutdown.enter();
-        let over = self.talk(&mut socket, &mut output).await;
-        let goodbye = match over {
-            Over::Gone => return,
-            Over::Silent => (close_code::POLICY, self.silent()),
-            Over::Closed => (close_code::NORMAL, "the terminal is closed".to_owned()),
-            Over::Stopping => (close_code::AWAY, "the server is stopping; connect again".to_owned()),
+        let reason = self.exchange_messages(&mut socket, &mut output).await;
+        let (code, reason) = match reason {
+            EndReason::Disconnected => return,
+            EndReason::TimedOut => (close_code::POLICY, self.timeout_message()),
+            EndReason::Closed => (close_code::NORMAL, "the terminal is closed".to_owned()),
+            EndReason::Stopping => (close_code::AWAY, "the server is stopping; connect again".to_owned()),
         };
-        let frame = CloseFrame { code: goodbye.0, reason: goodbye.1.into() };
-        // A client that is gone, or does not read, needs no goodbye.
+        let frame = CloseFrame { code, reason: reason.into() };
+        // An error means that the client is disconnected or does not read.
         drop(timeout(CLOSE_TIMEOUT, socket.send(Message::Close(Some(frame)))).await);
     }
 
-    fn silent(&self) -> String {
+    fn timeout_message(&self) -> String {
         let seconds = self.app.settings.terminal_timeout.as_secs();
-        format!("nothing came for {seconds} s, no answer to a ping either; connect again")
+        format!("nothing was received for {seconds} s, not even a pong; connect again")
     }
 
-    async fn talk(&self, socket: &mut WebSocket, output: &mut Output) -> Over {
-        let silence = self.app.settings.terminal_timeout;
-        let mut pings = interval_at(Instant::now() + silence / UNANSWERED_PINGS, silence / UNANSWERED_PINGS);
+    async fn exchange_messages(&self, socket: &mut WebSocket, output: &mut Output) -> EndReason {
+        let client_timeout = self.app.settings.terminal_timeout;
+        let ping_interval = client_timeout / UNANSWERED_PINGS_MAX;
+        let mut pings = interval_at(Instant::now() + ping_interval, ping_interval);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // Whatever is shown meanwhile: who is gone does not read it.
-        let mut gone = Instant::now() + silence;
+        // Sending output does not extend the deadline, because a disconnected client does not read.
+        let mut deadline = Instant::now() + client_timeout;
         loop {
             let sent = tokio::select! {
                 pieces = output.next() => match pieces {
                     Ok(Some(pieces)) => tokio::select! {
-                        told = timeout_at(gone, self.tell(socket, pieces)) => match told {
-                            Ok(told) => told,
-                            Err(_) => return Over::Silent,
+                        sent = timeout_at(deadline, self.send_output(socket, pieces)) => match sent {
+                            Ok(sent) => sent,
+                            Err(_) => return EndReason::TimedOut,
                         },
-                        () = self.app.shutdown.begun() => return Over::Stopping,
+                        () = self.app.shutdown.begun() => return EndReason::Stopping,
                     },
-                    Ok(None) if output.has_ended() => return Over::Closed,
-                    Ok(None) => return Over::Stopping,
+                    Ok(None) if output.has_ended() => return EndReason::Closed,
+                    Ok(None) => return EndReason::Stopping,
                     Err(error) => {
                         let message = ApiError::from(error).message().to_owned();
                         drop(timeout(CLOSE_TIMEOUT, socket.send(error_message(&message))).await);
-                        return Over::Closed;
+                        return EndReason::Closed;
                     }
                 },
-                heard = timeout_at(gone, socket.recv()) => match heard {
+                received = timeout_at(deadline, socket.recv()) => match received {
                     Ok(Some(Ok(message))) => {
-                        gone = Instant::now() + silence;
-                        let answer = match self.hear(message).await {
-                            Ok(answer) => answer,
+                        deadline = Instant::now() + client_timeout;
+                        let reply = match self.handle(message).await {
+                            Ok(reply) => reply,
                             Err(message) => Some(error_message(&message)),
                         };
-                        match answer {
-                            Some(answer) => match timeout_at(gone, socket.send(answer)).await {
+                        match reply {
+                            Some(reply) => match timeout_at(deadline, socket.send(reply)).await {
                                 Ok(sent) => sent,
-                                Err(_) => return Over::Silent,
+                                Err(_) => return EndReason::TimedOut,
                             },
                             None => Ok(()),
                         }
                     }
-                    Ok(Some(Err(_)) | None) => return Over::Gone,
-                    Err(_) => return Over::Silent,
+                    Ok(Some(Err(_)) | None) => return EndReason::Disconnected,
+                    Err(_) => return EndReason::TimedOut,
                 },
-                _ = pings.tick() => match timeout_at(gone, socket.send(Message::Ping(Bytes::new()))).await {
+                _ = pings.tick() => match timeout_at(deadline, socket.send(Message::Ping(Bytes::new()))).await {
                     Ok(sent) => sent,
-                    Err(_) => return Over::Silent,
+                    Err(_) => return EndReason::TimedOut,
                 },
-                () = self.app.shutdown.begun() => return Over::Stopping,
+                () = self.app.shutdown.begun() => return EndReason::Stopping,
             };
             if sent.is_err() {
-                return Over::Gone;
+                return EndReason::Disconnected;
             }
         }
     }
 
-    async fn tell(&self, socket: &mut WebSocket, pieces: Vec<Piece>) -> Result<(), axum::Error> {
+    async fn send_output(&self, socket: &mut WebSocket, pieces: Vec<Piece>) -> Result<(), axum::Error> {
         for piece in pieces {
             match piece {
                 Piece::Data { data, .. } if self.binary => socket.send(Message::binary(data)).await?,
@@ -156,7 +156,7 @@ impl Session {
                     let data = BASE64_STANDARD.encode(data);
                     socket.send(text_message(&TerminalEvent::Output { data, offset })).await?;
                 }
-                // What left the screen long ago.
+                // Dropped output is old, so a terminal does not need it.
                 Piece::Gap { .. } => {}
                 Piece::End(end) => {
                     if let Some(message) = &end.failed {
@@ -171,28 +171,30 @@ impl Session {
     }
 
     /// Handles a message. Returns the reply, or an error message for the client.
-    async fn hear(&self, message: Message) -> Result<Option<Message>, String> {
-        match understand(&message)? {
-            Request::Nothing => {}
-            Request::Type(data) => self.type_in(data).await?,
+    async fn handle(&self, message: Message) -> Result<Option<Message>, String> {
+        match parse_message(&message)? {
+            Request::Control => {}
+            Request::Input(data) => self.write_input(data).await?,
             Request::Resize(size) => {
                 let service = &self.app.sandboxes;
-                let resized = service.resize(&self.scope, &self.sandbox, &self.terminal.id, size).await;
-                resized.map_err(|error| closed(error, &self.terminal.id).message().to_owned())?;
+                let resized =
+                    service.resize_terminal(&self.scope, &self.sandbox, &self.terminal.id, size).await;
+                resized.map_err(|error| map_closed(error, &self.terminal.id).message().to_owned())?;
             }
             Request::Ping => return Ok(Some(text_message(&TerminalEvent::Pong))),
         }
         Ok(None)
     }
 
-    async fn type_in(&self, data: Vec<u8>) -> Result<(), String> {
-        let typed = self.app.sandboxes.type_in(&self.scope, &self.sandbox, &self.terminal.id, data).await;
-        typed.map_err(|error| closed(error, &self.terminal.id).message().to_owned())
+    async fn write_input(&self, data: Vec<u8>) -> Result<(), String> {
+        let written =
+            self.app.sandboxes.write_terminal(&self.scope, &self.sandbox, &self.terminal.id, data).await;
+        written.map_err(|error| map_closed(error, &self.terminal.id).message().to_owned())
     }
 }
 
 /// Maps the error of a terminal whose shell has exited to `PTY_CLOSED`.
-pub(super) fn closed(error: SandboxError, pty: &str) -> ApiError {
+pub(super) fn map_closed(error: SandboxError, pty: &str) -> ApiError {
     match error {
         SandboxError::CommandEnded { .. } => {
             ApiError::new(error_codes::PTY_CLOSED, format!("terminal `{pty}` is closed")).detail("ptyId", pty)

@@ -10,12 +10,12 @@ use super::Readiness;
 use crate::sandboxes::creations::Creations;
 use crate::settings::{Isolation, Settings};
 
-/// Consecutive failures after which the check fails. A single one may be chance.
-const FAILURES: u32 = 2;
+/// Number of consecutive failures after which the check fails. A single failure may be temporary.
+const FAILURES_MIN: u32 = 2;
 /// Age after which failures are ignored.
-const RECENT: Duration = Duration::from_secs(60);
+const FAILURE_AGE_MAX: Duration = Duration::from_secs(60);
 
-/// Adds the checks of sandboxes.
+/// Registers the checks `runtime`, `disk` and `sandboxes`.
 pub(crate) fn add_checks(
     readiness: &Readiness,
     settings: &Settings,
@@ -23,33 +23,33 @@ pub(crate) fn add_checks(
     creations: &Arc<Creations>,
 ) {
     let (runtime, strict) = (service.runtime().clone(), settings.require_isolation == Isolation::Strict);
-    readiness.add("runtime", move || can_run(runtime.clone(), strict));
+    readiness.add("runtime", move || check_runtime(runtime.clone(), strict));
     let disks = [&settings.workspace_root, &settings.data_dir, &settings.store_dir].map(Clone::clone);
     let reserve = settings.disk_reserve.0;
     readiness.add("disk", move || {
-        let room = has_room(&disks, reserve);
-        async { room }
+        let result = check_disks(&disks, reserve);
+        async { result }
     });
     let creations = creations.clone();
     readiness.add("sandboxes", move || {
-        let failing = creations.failing(FAILURES, RECENT);
+        let failing = creations.failing(FAILURES_MIN, FAILURE_AGE_MAX);
         async {
             match failing {
-                Some(message) => Err(format!("the last sandboxes could not be made: {message}")),
-                None => Ok("the last ones that were wanted could be made".to_owned()),
+                Some(message) => Err(format!("the last creations failed: {message}")),
+                None => Ok("the last creations succeeded".to_owned()),
             }
         }
     });
 }
 
-/// Checks the runtime. Missing features only fail the check if isolation has to be strict.
-async fn can_run(runtime: Arc<dyn Runtime>, strict: bool) -> Result<String, String> {
+/// Checks the runtime. Missing isolation features only fail the check with `REQUIRE_ISOLATION=strict`.
+async fn check_runtime(runtime: Arc<dyn Runtime>, strict: bool) -> Result<String, String> {
     let name = runtime.name();
-    let lacks = runtime.lacks().await.map_err(|error| error.to_string())?;
+    let lacks = runtime.missing_features().await.map_err(|error| error.to_string())?;
     if strict {
-        let unmet = runtime.unmet().await.map_err(|error| error.to_string())?;
+        let unmet = runtime.unmet_requirements().await.map_err(|error| error.to_string())?;
         if !unmet.is_empty() {
-            let hint = "REQUIRE_ISOLATION=best-effort makes do with what there is";
+            let hint = "REQUIRE_ISOLATION=best-effort accepts missing features";
             return Err(format!("{name}: {}; {hint}", unmet.join("; ")));
         }
     }
@@ -57,20 +57,20 @@ async fn can_run(runtime: Arc<dyn Runtime>, strict: bool) -> Result<String, Stri
     Ok(format!("{name}: {missing}"))
 }
 
-/// Checks that each disk has more free bytes than the reserve, below which sandboxes that write are ended.
-fn has_room(disks: &[PathBuf], reserve: u64) -> Result<String, String> {
+/// Checks that each disk has at least `DISK_RESERVE` free bytes.
+fn check_disks(disks: &[PathBuf], reserve: u64) -> Result<String, String> {
     for path in disks {
-        let (free, reserve) =
-            room(path, reserve).map_err(|error| format!("the disk cannot be seen: {error}"))?;
+        let (free, reserve) = free_and_reserve(path, reserve)
+            .map_err(|error| format!("cannot read the free space: {error}"))?;
         if free < reserve {
-            return Err(format!("{free} bytes are left, of which {reserve} are kept free (DISK_RESERVE)"));
+            return Err(format!("{free} bytes are free, but {reserve} must be (DISK_RESERVE)"));
         }
     }
-    Ok("there is room".to_owned())
+    Ok("enough free space".to_owned())
 }
 
-/// Returns free bytes and the reserve, which is at most a tenth of the disk.
-fn room(path: &Path, reserve: u64) -> std::io::Result<(u64, u64)> {
+/// Returns the free bytes of a disk, and the reserve, capped at a tenth of the disk.
+fn free_and_reserve(path: &Path, reserve: u64) -> std::io::Result<(u64, u64)> {
     let stat = rustix::fs::statvfs(path)?;
     let (free, all) = (stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize);
     Ok((free, reserve.min(all / 10)))
@@ -84,9 +84,9 @@ mod tests {
     fn a_disk_with_less_than_the_reserve_is_full() {
         let place = tempfile::tempdir().unwrap();
         let disks = [place.path().to_owned()];
-        assert!(has_room(&disks, 1).is_ok());
-        let (free, least) = room(place.path(), u64::MAX).unwrap();
-        assert_eq!(has_room(&disks, u64::MAX).is_err(), free < least);
-        assert!(has_room(&[place.path().join("none")], 1).is_err());
+        assert!(check_disks(&disks, 1).is_ok());
+        let (free, least) = free_and_reserve(place.path(), u64::MAX).unwrap();
+        assert_eq!(check_disks(&disks, u64::MAX).is_err(), free < least);
+        assert!(check_disks(&[place.path().join("none")], 1).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Conversions between the API's types of sandboxes and those of the sandbox service.
+//! Conversions between the types of the API and those of the sandbox service.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -20,22 +20,21 @@ const BUILT_IN_TEMPLATE: &str = "base";
 const LOG_LINES_DEFAULT: usize = 100;
 const LOG_LINES_MAX: usize = 10_000;
 
-/// Choices that decide if a sandbox can be created.
+/// Origin of the parameters of a new sandbox. It decides who is responsible if the creation fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Choices {
-    /// The server's alone: the built-in template, an empty workspace and the default limits.
-    OfServer,
-    /// Also the caller's: a template, a snapshot or limits that may make it fail.
-    OfCaller,
+pub(super) enum ParameterOrigin {
+    /// Only defaults of the server: built-in template, empty workspace, default limits.
+    Server,
+    /// The caller chose a template, a snapshot or limits, which may cause the failure.
+    Caller,
 }
 
-impl Choices {
-    /// Returns whose choices a request consists of.
+impl ParameterOrigin {
     pub(super) fn of(request: &CreateSandbox) -> Self {
-        let usual = request.template == BUILT_IN_TEMPLATE
+        let is_default = request.template == BUILT_IN_TEMPLATE
             && request.snapshot.is_none()
             && request.resources == Resources::default();
-        if usual { Self::OfServer } else { Self::OfCaller }
+        if is_default { Self::Server } else { Self::Caller }
     }
 }
 
@@ -63,7 +62,7 @@ fn network(choice: NetworkChoice, allow: Option<Vec<String>>) -> Result<Network,
     };
     match (choice, allow) {
         (NetworkChoice::None, None) => Ok(Network::None),
-        (NetworkChoice::None, Some(_)) => Err(wrong("is for the network `egress` alone".to_owned())),
+        (NetworkChoice::None, Some(_)) => Err(wrong("only the network `egress` has a list".to_owned())),
         (NetworkChoice::Egress, allow) => {
             let parse = |list: Vec<String>| list.iter().map(|entry| entry.parse()).collect();
             let parsed: Result<_, AllowError> = allow.map(parse).transpose();
@@ -93,7 +92,7 @@ fn resource_request(resources: &Resources) -> Result<ResourceRequest, ApiError> 
     let cpu_millis = match &resources.cpu {
         Some(text) => {
             let parsed = Cpus::parse(text).map(|cpus| cpus.0);
-            Some(parsed.ok_or_else(|| wrong("cpu", text, "a number of processors such as `0.5` or `2`"))?)
+            Some(parsed.ok_or_else(|| wrong("cpu", text, "a number of cores such as `0.5` or `2`"))?)
         }
         None => None,
     };
@@ -101,7 +100,6 @@ fn resource_request(resources: &Resources) -> Result<ResourceRequest, ApiError> 
     Ok(ResourceRequest { cpu_millis, memory, disk, processes: resources.processes })
 }
 
-/// Returns a sandbox as the API shows it.
 pub(super) fn sandbox_to_api(view: View) -> Result<Sandbox, ApiError> {
     let View { sandbox, config, agent_connected } = view;
     Ok(Sandbox {
@@ -123,10 +121,10 @@ pub(super) fn sandbox_to_api(view: View) -> Result<Sandbox, ApiError> {
         },
         snapshot: config.snapshot.map(|id| id.to_string()),
         provider: config.provider.map(|kind| kind.to_string()),
-        not_applied: config.missing,
+        not_applied: config.not_applied,
         agent_connected,
-        created_at: time::time(sandbox.created_at)?,
-        expires_at: time::time(sandbox.expires_at)?,
+        created_at: time::format_millis(sandbox.created_at)?,
+        expires_at: time::format_millis(sandbox.expires_at)?,
     })
 }
 
@@ -134,24 +132,23 @@ fn cpus(millis: u32) -> String {
     (f64::from(millis) / 1_000.0).to_string()
 }
 
-/// Checks a range of logs: number of lines, earliest and latest time in milliseconds.
+/// Validates a range of logs. Returns the number of lines, and the earliest and latest time in milliseconds since 1970.
 pub(super) fn check_logs(query: &LogsQuery) -> Result<(usize, Option<i64>, Option<i64>), ApiError> {
     let tail = query.tail.unwrap_or(LOG_LINES_DEFAULT);
     if !(1..=LOG_LINES_MAX).contains(&tail) {
         let message = "tail: 1 to 10000 lines are allowed";
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "tail"));
     }
-    let moment = |field: &str, text: &Option<String>| match text {
+    let parse_time = |field: &str, text: &Option<String>| match text {
         None => Ok(None),
         Some(text) => time::parse(text).map(Some).ok_or_else(|| {
-            let message = format!("{field}: `{text}` is no time such as `2026-01-31T10:00:00Z`");
+            let message = format!("{field}: `{text}` is not a time such as `2026-01-31T10:00:00Z`");
             ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", field)
         }),
     };
-    Ok((tail, moment("since", &query.since)?, moment("until", &query.until)?))
+    Ok((tail, parse_time("since", &query.since)?, parse_time("until", &query.until)?))
 }
 
-/// Returns the usage of a sandbox as the API shows it.
 pub(super) fn stats_to_api(sandbox_id: String, stats: &Stats) -> Result<SandboxStats, ApiError> {
     let memory = stats.usage.memory_bytes.unwrap_or_default();
     let limit = stats.limits.memory_bytes.unwrap_or_default();
@@ -162,12 +159,12 @@ pub(super) fn stats_to_api(sandbox_id: String, stats: &Stats) -> Result<SandboxS
         memory: MemoryStats { usage: memory, limit, percent },
         disk: DiskStats {
             usage: stats.disk,
-            measured_at: time::time(stats.disk_time)?,
+            measured_at: time::format_millis(stats.disk_time)?,
             output: stats.output,
             limit: stats.disk_limit,
         },
         network: NetworkStats { rx_bytes: 0, tx_bytes: 0 },
         processes: stats.usage.processes.unwrap_or_default(),
-        updated_at: time::time(stats.time)?,
+        updated_at: time::format_millis(stats.time)?,
     })
 }

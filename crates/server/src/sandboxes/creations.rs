@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use workspace_api::error_codes;
 use workspace_sandbox::Service;
 
-use super::conversion::Choices;
+use super::conversion::ParameterOrigin;
 use crate::error::ApiError;
-use crate::metrics::{Histogram, head};
+use crate::metrics::{Histogram, write_metric_header};
 
 /// Statistics of sandbox creations.
 #[derive(Debug, Default)]
 pub(crate) struct Creations {
-    took: Mutex<Histogram>,
+    durations: Mutex<Histogram>,
     failures: Mutex<Failures>,
 }
 
@@ -26,35 +26,36 @@ struct Failures {
 }
 
 impl Creations {
-    pub(super) fn observe(&self, choices: Choices, took: Duration, error: Option<&ApiError>) {
+    /// Records the duration of a successful creation, or a failure of the server.
+    pub(super) fn observe(&self, origin: ParameterOrigin, duration: Duration, error: Option<&ApiError>) {
         let Some(error) = error else {
-            self.took.lock().unwrap_or_else(PoisonError::into_inner).observe(took.as_secs_f64());
+            self.durations.lock().unwrap_or_else(PoisonError::into_inner).observe(duration.as_secs_f64());
             *self.failures.lock().unwrap_or_else(PoisonError::into_inner) = Failures::default();
             return;
         };
-        if is_of_server(error, choices) {
+        if is_server_fault(error, origin) {
             let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
             failures.count = failures.count.saturating_add(1);
             failures.last = Some((Instant::now(), error.message().to_owned()));
         }
     }
 
-    /// Returns the message of the last failure if at least `least` consecutive creations failed, the last of
-    /// them at most `recent` ago. After that, a server without requests for sandboxes counts as ready again.
-    pub(crate) fn failing(&self, least: u32, recent: Duration) -> Option<String> {
+    /// Returns the message of the last failure if at least `min_failures` consecutive creations failed, the last of them
+    /// at most `max_age` ago. An older failure is ignored, so that a server without requests becomes ready again.
+    pub(crate) fn failing(&self, min_failures: u32, max_age: Duration) -> Option<String> {
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, message) = failures.last.as_ref()?;
-        (failures.count >= least && at.elapsed() <= recent).then(|| message.clone())
+        (failures.count >= min_failures && at.elapsed() <= max_age).then(|| message.clone())
     }
 }
 
-/// Returns true if a creation failed because of the server. A template or snapshot may be too large for any
-/// disk, and limits of the caller's own may be too small.
-fn is_of_server(error: &ApiError, choices: Choices) -> bool {
+/// Returns true if the server is responsible for a failed creation. A template or snapshot of the caller's choice may be
+/// too large for any disk, and limits of the caller's choice may be too small.
+fn is_server_fault(error: &ApiError, origin: ParameterOrigin) -> bool {
     match error.code() {
         error_codes::RUNTIME_UNAVAILABLE | error_codes::ISOLATION_UNAVAILABLE => true,
         error_codes::STORAGE_FULL | error_codes::INTERNAL_ERROR | error_codes::SANDBOX_CREATION_FAILED => {
-            choices == Choices::OfServer
+            origin == ParameterOrigin::Server
         }
         _ => false,
     }
@@ -62,16 +63,16 @@ fn is_of_server(error: &ApiError, choices: Choices) -> bool {
 
 /// Renders the metrics of sandboxes.
 pub(crate) fn render(service: &Service, creations: &Creations, text: &mut String) {
-    head(text, "sandbox_total", "gauge", "Sandboxes by state.");
-    for (state, count) in service.counts() {
+    write_metric_header(text, "sandbox_total", "gauge", "Sandboxes by state.");
+    for (state, count) in service.state_counts() {
         // Writing into a `String` does not fail.
         let _ = writeln!(text, "sandbox_total{{state=\"{state}\"}} {count}");
     }
-    head(text, "sandbox_warm_pool", "gauge", "Sandboxes of the warm pool that are ready.");
+    write_metric_header(text, "sandbox_warm_pool", "gauge", "Sandboxes of the warm pool that are ready.");
     let _ = writeln!(text, "sandbox_warm_pool {}", service.warm_pool_size());
     let name = "sandbox_create_duration_seconds";
-    head(text, name, "histogram", "Time to create a sandbox.");
-    creations.took.lock().unwrap_or_else(PoisonError::into_inner).render(text, name, "");
+    write_metric_header(text, name, "histogram", "Time to create a sandbox.");
+    creations.durations.lock().unwrap_or_else(PoisonError::into_inner).render(text, name, "");
 }
 
 #[cfg(test)]
@@ -82,13 +83,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_of_what_a_caller_chose_do_not_count() {
-        let observed = |order: serde_json::Value, code| {
+    fn failures_caused_by_parameters_of_the_caller_do_not_count() {
+        let observed = |body: serde_json::Value, code| {
             let creations = Creations::default();
-            let order: CreateSandbox = serde_json::from_value(order).unwrap();
+            let body: CreateSandbox = serde_json::from_value(body).unwrap();
             let error = ApiError::new(code, "a test");
             for _ in 0..2 {
-                creations.observe(Choices::of(&order), Duration::ZERO, Some(&error));
+                creations.observe(ParameterOrigin::of(&body), Duration::ZERO, Some(&error));
             }
             creations.failing(2, Duration::from_secs(60)).is_some()
         };

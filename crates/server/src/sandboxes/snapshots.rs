@@ -1,4 +1,4 @@
-//! `/api/v1/sandboxes/{id}/commit`, `restore`, `fork` and `changes`: sandboxes and the snapshots of what they hold.
+//! `/api/v1/sandboxes/{id}/commit`, `restore`, `fork` and `changes`: snapshots of the workspaces of sandboxes.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
@@ -10,18 +10,17 @@ use serde_json::json;
 use workspace_api::diff::DiffQuery;
 use workspace_api::error::ErrorBody;
 use workspace_api::sandbox_snapshots::{
-    CommitSandbox, CommittedSandbox, Durability, ForkSandbox, ForkedSandbox, Freeze, RestoreSandbox,
-    RestoredSandbox, SandboxChanges, WorkspaceUser,
+    CommitSandbox, CommitSandboxResult, Durability, ForkSandbox, ForkSandboxResult, Freeze, RestoreSandbox,
+    RestoreSandboxResult, SandboxChanges, WorkspaceProcess,
 };
 use workspace_api::snapshots::{SkippedEntry, Snapshot};
-use workspace_sandbox::{Creator, Fork, NewCommit, Pause, runtime};
+use workspace_sandbox::{Creator, Fork, IfInUse, NewCommit, Pause, runtime};
 use workspace_state::{Snapshot as Record, quote_path};
 
 use super::conversion::sandbox_to_api;
-use super::scope;
 use crate::app::App;
 use crate::audit::Entry;
-use crate::caller::Caller;
+use crate::caller::{Caller, scope};
 use crate::error::ApiError;
 use crate::extract::{Json, Optional, Path, Query};
 use crate::request_id::RequestId;
@@ -44,92 +43,94 @@ fn skipped_to_api(skipped: &[workspace_state::Skipped]) -> Vec<SkippedEntry> {
     skipped.iter().map(entry).collect()
 }
 
-fn user_to_api(user: runtime::WorkspaceUser) -> WorkspaceUser {
-    WorkspaceUser { pid: user.pid, command: user.command, why: user.why.to_string() }
+fn user_to_api(user: runtime::WorkspaceProcess) -> WorkspaceProcess {
+    WorkspaceProcess { pid: user.pid, command: user.command, why: user.usage.to_string() }
 }
 
-async fn shown(app: &App, record: Record) -> Result<Snapshot, ApiError> {
+async fn snapshot_response(app: &App, snapshot: Record) -> Result<Snapshot, ApiError> {
     let store = app.store.clone();
-    blocking(move || snapshot_to_api(record, &store.references()?)).await
+    blocking(move || snapshot_to_api(snapshot, &store.references()?)).await
 }
 
 /// Records an operation on a sandbox in the audit log.
-fn tell(app: &App, id: &str, entry: Entry) {
+fn record(app: &App, id: &str, entry: Entry) {
     app.audit.record(Entry { sandbox_id: Some(id.to_owned()), ..entry });
 }
 
 /// Commit the workspace of a sandbox as a snapshot.
 ///
-/// Its processes are frozen while the workspace is read.
-#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/commit", tag = "sandboxes", operation_id = "commit_sandbox", params(("id" = String, Path)), request_body = Option<CommitSandbox>, responses(
-    (status = 201, description = "The snapshot", body = CommittedSandbox),
-    (status = "default", description = "An error", body = ErrorBody),
+/// The processes of the sandbox are frozen while its workspace is read, so the snapshot is consistent.
+#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/commit", tag = "sandboxes", operation_id = "commit_sandbox", params(("id" = String, Path, description = "Id of the sandbox")), request_body = Option<CommitSandbox>, responses(
+    (status = 201, description = "New snapshot", body = CommitSandboxResult),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 pub(super) async fn commit(
     State(app): State<App>,
     caller: Caller,
     request: RequestId,
     Path(id): Path<String>,
-    Optional(order): Optional<CommitSandbox>,
-) -> Result<(StatusCode, Json<CommittedSandbox>), ApiError> {
-    let buffered = order.durability == Durability::Buffered;
-    let new = NewCommit { message: order.message, labels: order.labels, buffered };
-    let taken = app.sandboxes.commit(&scope(&caller), &id, new).await?;
-    let snapshot = taken.committed.snapshot;
+    Optional(body): Optional<CommitSandbox>,
+) -> Result<(StatusCode, Json<CommitSandboxResult>), ApiError> {
+    let buffered = body.durability == Durability::Buffered;
+    let new = NewCommit { message: body.message, labels: body.labels, buffered };
+    let commit = app.sandboxes.commit(&scope(&caller), &id, new).await?;
+    let snapshot = commit.committed.snapshot;
     let details = json!({ "snapshot": snapshot.id.to_string() });
-    tell(&app, &id, Entry::by("sandbox.committed", &caller, &request, details));
-    let (skipped, skipped_count) = (skipped_to_api(&taken.committed.skipped), taken.committed.skipped_count);
-    let snapshot = shown(&app, snapshot).await?;
-    let frozen = freeze_to_api(taken.pause);
-    let committed = CommittedSandbox { snapshot, skipped, skipped_count, frozen };
-    Ok((StatusCode::CREATED, Json(committed)))
+    record(&app, &id, Entry::by("sandbox.committed", &caller, &request, details));
+    let (skipped, skipped_count) =
+        (skipped_to_api(&commit.committed.skipped), commit.committed.skipped_count);
+    let snapshot = snapshot_response(&app, snapshot).await?;
+    let frozen = freeze_to_api(commit.pause);
+    let result = CommitSandboxResult { snapshot, skipped, skipped_count, frozen };
+    Ok((StatusCode::CREATED, Json(result)))
 }
 
 /// Restore a snapshot in a running sandbox.
 ///
-/// Processes whose working directory is `/workspace` itself keep running in the restored workspace; those in
-/// a directory below it, or with a file of it open or mapped, are ended.
-#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/restore", tag = "sandboxes", operation_id = "restore_sandbox", params(("id" = String, Path)), request_body = RestoreSandbox, responses(
-    (status = 200, description = "The sandbox", body = RestoredSandbox),
-    (status = "default", description = "An error", body = ErrorBody),
+/// Processes whose working directory is `/workspace` itself keep running and see the restored files. Processes in a
+/// directory below it, or with a file of it open or mapped, are killed (see `force`).
+#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/restore", tag = "sandboxes", operation_id = "restore_sandbox", params(("id" = String, Path, description = "Id of the sandbox")), request_body = RestoreSandbox, responses(
+    (status = 200, description = "Restored sandbox", body = RestoreSandboxResult),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 pub(super) async fn restore(
     State(app): State<App>,
     caller: Caller,
     request: RequestId,
     Path(id): Path<String>,
-    Json(order): Json<RestoreSandbox>,
-) -> Result<Json<RestoredSandbox>, ApiError> {
+    Json(body): Json<RestoreSandbox>,
+) -> Result<Json<RestoreSandboxResult>, ApiError> {
     let scope = scope(&caller);
     app.sandboxes.get(&scope, &id).await?;
-    let snapshot = app.snapshots().find(&scope, &order.snapshot).await?.id;
-    let restored = app.sandboxes.restore(&scope, &id, snapshot, order.force).await?;
-    let ended: Vec<WorkspaceUser> = restored.ended.into_iter().map(user_to_api).collect();
+    let snapshot = app.snapshots().find(&scope, &body.snapshot).await?.id;
+    let if_in_use = if body.force { IfInUse::EndProcesses } else { IfInUse::Fail };
+    let restored = app.sandboxes.restore(&scope, &id, snapshot, if_in_use).await?;
+    let ended: Vec<WorkspaceProcess> = restored.ended.into_iter().map(user_to_api).collect();
     let details = json!({ "snapshot": snapshot.to_string(), "ended": ended.len() });
-    tell(&app, &id, Entry::by("sandbox.restored", &caller, &request, details));
+    record(&app, &id, Entry::by("sandbox.restored", &caller, &request, details));
     let (sandbox, frozen) = (sandbox_to_api(restored.view)?, freeze_to_api(restored.pause));
-    Ok(Json(RestoredSandbox { sandbox, ended, frozen }))
+    Ok(Json(RestoreSandboxResult { sandbox, ended, frozen }))
 }
 
-/// Fork a sandbox: create sandboxes with its present workspace.
+/// Fork a sandbox: create new sandboxes with a copy of its workspace.
 ///
-/// All of them are running when the response is sent, or none is created.
-#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/fork", tag = "sandboxes", operation_id = "fork_sandbox", params(("id" = String, Path)), request_body = Option<ForkSandbox>, responses(
-    (status = 201, description = "The sandboxes", body = ForkedSandbox),
-    (status = "default", description = "An error", body = ErrorBody),
+/// Processes are not copied. Either all new sandboxes are running when the response is sent, or none is created.
+#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/fork", tag = "sandboxes", operation_id = "fork_sandbox", params(("id" = String, Path, description = "Id of the sandbox")), request_body = Option<ForkSandbox>, responses(
+    (status = 201, description = "New sandboxes", body = ForkSandboxResult),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 pub(super) async fn fork(
     State(app): State<App>,
     caller: Caller,
     request: RequestId,
     Path(id): Path<String>,
-    Optional(order): Optional<ForkSandbox>,
-) -> Result<(StatusCode, Json<ForkedSandbox>), ApiError> {
+    Optional(body): Optional<ForkSandbox>,
+) -> Result<(StatusCode, Json<ForkSandboxResult>), ApiError> {
     let fork = Fork {
-        count: order.count,
-        timeout: order.timeout_seconds.map(Duration::from_secs),
-        labels: order.labels,
-        commit: NewCommit { message: order.message, ..NewCommit::default() },
+        count: body.count,
+        timeout: body.timeout_seconds.map(Duration::from_secs),
+        labels: body.labels,
+        commit: NewCommit { message: body.message, ..NewCommit::default() },
     };
     let creator = Creator {
         owner: caller.owner.clone(),
@@ -140,18 +141,18 @@ pub(super) async fn fork(
     let forked = app.sandboxes.fork(&scope(&caller), &id, creator, fork).await?;
     let snapshot = forked.taken.committed.snapshot;
     let details = json!({ "snapshot": snapshot.id.to_string(), "count": forked.views.len() });
-    tell(&app, &id, Entry::by("sandbox.forked", &caller, &request, details));
+    record(&app, &id, Entry::by("sandbox.forked", &caller, &request, details));
     let sandboxes = forked.views.into_iter().map(sandbox_to_api).collect::<Result<_, ApiError>>()?;
-    let snapshot = shown(&app, snapshot).await?;
+    let snapshot = snapshot_response(&app, snapshot).await?;
     let frozen = freeze_to_api(forked.taken.pause);
-    Ok((StatusCode::CREATED, Json(ForkedSandbox { snapshot, sandboxes, frozen })))
+    Ok((StatusCode::CREATED, Json(ForkSandboxResult { snapshot, sandboxes, frozen })))
 }
 
 /// Get the changes in the workspace of a sandbox.
-#[utoipa::path(get, path = "/api/v1/sandboxes/{id}/changes", tag = "sandboxes", operation_id = "get_changes", params(("id" = String, Path), DiffQuery), responses(
-    (status = 200, description = "The changes since the workspace was created or restored; a patch with `patch=true`",
+#[utoipa::path(get, path = "/api/v1/sandboxes/{id}/changes", tag = "sandboxes", operation_id = "get_changes", params(("id" = String, Path, description = "Id of the sandbox"), DiffQuery), responses(
+    (status = 200, description = "Changes since the workspace was created or last restored; with `patch=true`, a patch",
         content((SandboxChanges = "application/json"), (String = "text/x-diff"))),
-    (status = "default", description = "An error", body = ErrorBody),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 pub(super) async fn changes(
     State(app): State<App>,
@@ -162,16 +163,16 @@ pub(super) async fn changes(
     let limit = check_diff(&query)?;
     let permit = app.work_limits.comparison(&caller.owner).await;
     let (changes, pause) = app.sandboxes.changes(&scope(&caller), &id).await?;
-    // The trees have the flag of their request, which outlives the call.
+    // The flag cancels work on the trees when the client disconnects.
     let cancel = changes.before.store().cancel().clone();
     if query.patch {
         let patches = blocking_until(&cancel, move || {
             let _permit = permit;
             Ok(Patches::new(changes.before, changes.after, limit)?)
         });
-        return patches.await?.answer(&app.work_limits, &caller.owner).await;
+        return patches.await?.into_response(&app.work_limits, &caller.owner).await;
     }
-    let answer = blocking_until(&cancel, move || {
+    let response = blocking_until(&cancel, move || {
         let _permit = permit;
         let compare = if query.insight { insight_diff } else { plain_diff };
         Ok(SandboxChanges {
@@ -182,5 +183,5 @@ pub(super) async fn changes(
             frozen: freeze_to_api(pause),
         })
     });
-    Ok(Json(answer.await?).into_response())
+    Ok(Json(response.await?).into_response())
 }

@@ -1,57 +1,59 @@
 //! Constraints between settings.
 
-use super::{GuestTransport, RuntimeKind, Settings, Wrong};
+use super::error::SettingError;
+use super::table::Settings;
+use super::value::{GuestTransport, RuntimeKind};
 
-/// Returns all contradictions between settings.
-pub(super) fn together(settings: &Settings) -> Vec<Wrong> {
-    let mut wrong = Vec::new();
-    let mut demand = |holds: bool, message: &str| {
+/// Returns an error for each constraint that the settings violate.
+pub(super) fn conflicts(settings: &Settings) -> Vec<SettingError> {
+    let mut errors = Vec::new();
+    let mut require = |holds: bool, message: &str| {
         if !holds {
-            wrong.push(Wrong::Together(message.to_owned()));
+            errors.push(SettingError::Conflict(message.to_owned()));
         }
     };
     let tls = settings.tls_cert.is_some() && settings.tls_key.is_some();
-    demand(
+    require(
         settings.tls_cert.is_some() == settings.tls_key.is_some(),
-        "TLS_CERT and TLS_KEY belong together: set both or neither",
+        "TLS_CERT and TLS_KEY must be set together",
     );
-    demand(
+    require(
         tls || settings.api_host.is_loopback() || settings.allow_insecure.0,
-        "API_HOST is not a loopback address and there is no TLS: keys would cross the network in plain text\n\
-         hint: set TLS_CERT and TLS_KEY, or ALLOW_INSECURE=on behind a proxy that does TLS",
+        "API_HOST is not a loopback address and TLS is not configured: keys would be sent unencrypted\n\
+         hint: set TLS_CERT and TLS_KEY, or ALLOW_INSECURE=on behind a proxy that terminates TLS",
     );
-    demand(
+    require(
         settings.api_port == 0 || settings.metrics_port != Some(settings.api_port),
-        "METRICS_PORT is the same as API_PORT: choose another",
+        "METRICS_PORT and API_PORT must be different",
     );
     let tcp = settings.guest_transport == GuestTransport::Tcp;
-    demand(
+    require(
         !tcp || settings.runtime == RuntimeKind::Docker,
-        "GUEST_TRANSPORT=tcp is for RUNTIME=docker: sandboxes of other runtimes always reach the server's sockets",
+        "GUEST_TRANSPORT=tcp requires RUNTIME=docker: other runtimes use Unix sockets",
     );
-    demand(
+    require(
         !tcp || !settings.grpc_host.is_loopback() || settings.grpc_advertise.is_some(),
-        "GRPC_HOST is a loopback address, which no container reaches\n\
-         hint: set it to the gateway of DOCKER_NETWORK or to 0.0.0.0, or GRPC_ADVERTISE to what leads to it",
+        "GRPC_HOST is a loopback address, which containers cannot reach\n\
+         hint: set it to the gateway of DOCKER_NETWORK or to 0.0.0.0, or set GRPC_ADVERTISE",
     );
-    demand(
+    require(
         settings.grpc_tls_cert.is_some() == settings.grpc_tls_key.is_some(),
-        "GRPC_TLS_CERT and GRPC_TLS_KEY belong together: set both or neither",
+        "GRPC_TLS_CERT and GRPC_TLS_KEY must be set together",
     );
-    demand(
+    require(
         settings.grpc_tls_ca.is_none() || settings.grpc_tls_cert.is_some(),
-        "GRPC_TLS_CA vouches for GRPC_TLS_CERT, which is not set",
+        "GRPC_TLS_CA requires GRPC_TLS_CERT",
     );
-    demand(
+    require(
         settings.default_sandbox_timeout <= settings.max_sandbox_lifetime,
-        "DEFAULT_SANDBOX_TIMEOUT is more than MAX_SANDBOX_LIFETIME",
+        "DEFAULT_SANDBOX_TIMEOUT is greater than MAX_SANDBOX_LIFETIME",
     );
-    demand(settings.default_cpu <= settings.max_cpu, "DEFAULT_CPU is more than MAX_CPU");
-    demand(settings.default_memory <= settings.max_memory, "DEFAULT_MEMORY is more than MAX_MEMORY");
-    demand(settings.default_disk <= settings.max_disk, "DEFAULT_DISK is more than MAX_DISK");
-    demand(
+    require(settings.default_cpu <= settings.max_cpu, "DEFAULT_CPU is greater than MAX_CPU");
+    require(settings.default_memory <= settings.max_memory, "DEFAULT_MEMORY is greater than MAX_MEMORY");
+    require(settings.default_disk <= settings.max_disk, "DEFAULT_DISK is greater than MAX_DISK");
+    require(
         settings.default_processes <= settings.max_processes,
-        "DEFAULT_PROCESSES is more than MAX_PROCESSES",
+        "DEFAULT_PROCESSES is greater than MAX_PROCESSES",
     );
-    wrong
+    errors
 }

@@ -1,42 +1,44 @@
-//! The settings file: TOML, one key a setting, no tables.
+//! Parser of the settings file: TOML with one key per setting and no tables.
 
 use std::collections::BTreeMap;
 
-use super::source::Part;
-use super::{TABLE, Wrong};
+use super::error::SettingError;
+use super::source::RawValue;
+use super::table::TABLE;
 
-/// Parses a settings file. Returns the settings, and entries that are none.
-pub(super) fn parse(text: &str) -> (BTreeMap<String, Part>, Vec<Wrong>) {
+/// Parses a settings file. Returns the values by name, and the errors.
+pub(super) fn parse(text: &str) -> (BTreeMap<String, RawValue>, Vec<SettingError>) {
     let table: toml::Table = match toml::from_str(text) {
         Ok(table) => table,
         Err(error) => return (BTreeMap::new(), vec![unreadable(text, &error)]),
     };
-    let (mut values, mut wrong) = (BTreeMap::new(), Vec::new());
+    let (mut values, mut errors) = (BTreeMap::new(), Vec::new());
     for (key, value) in table {
         if !TABLE.iter().any(|declared| declared.name == key) {
-            wrong.push(Wrong::Unknown { hint: hint(&key), key });
-        } else if let Some(part) = part(&value) {
-            values.insert(key, part);
+            errors.push(SettingError::Unknown { hint: hint(&key), key });
+        } else if let Some(raw) = raw_value(&value) {
+            values.insert(key, raw);
         } else {
             let value = format!("a {}", value.type_str());
-            wrong.push(Wrong::Value { name: key, value, allowed: "text, a number, true, false or a list" });
+            let allowed = "text, a number, true, false or a list";
+            errors.push(SettingError::Value { name: key, value, allowed });
         }
     }
-    (values, wrong)
+    (values, errors)
 }
 
-/// Creates the error of a file that is no TOML. It has the location alone: the parser's message quotes the
-/// line, which may contain a secret.
-fn unreadable(text: &str, error: &toml::de::Error) -> Wrong {
+/// Creates the error for a file that is not TOML. It names only the line number, because the text of the line may
+/// contain a secret.
+fn unreadable(text: &str, error: &toml::de::Error) -> SettingError {
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let line = before.matches('\n').count() + 1;
-    Wrong::File { path: format!("at line {line}"), reason: error.message().to_owned() }
+    SettingError::File { path: format!("at line {line}"), reason: error.message().to_owned() }
 }
 
-fn part(value: &toml::Value) -> Option<Part> {
+fn raw_value(value: &toml::Value) -> Option<RawValue> {
     match value {
-        toml::Value::Array(items) => items.iter().map(text).collect::<Option<_>>().map(Part::List),
-        other => text(other).map(Part::Text),
+        toml::Value::Array(items) => items.iter().map(text).collect::<Option<_>>().map(RawValue::List),
+        other => text(other).map(RawValue::Text),
     }
 }
 
@@ -59,16 +61,16 @@ fn hint(key: &str) -> String {
     }
 }
 
-/// Returns the edit distance of two words.
+/// Returns the edit distance (Levenshtein) of two words.
 fn distance(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (index, letter) in one.bytes().enumerate() {
         let mut diagonal = row[0];
         row[0] = index + 1;
         for (column, against) in other.bytes().enumerate() {
-            let changed = diagonal + usize::from(letter != against);
+            let replaced = diagonal + usize::from(letter != against);
             diagonal = row[column + 1];
-            row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
+            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
         }
     }
     row[other.len()]

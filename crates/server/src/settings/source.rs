@@ -5,38 +5,38 @@ use std::env::VarError;
 use std::path::{Path, PathBuf};
 
 use super::value::Value;
-use super::{Declared, Fallback, SettingsError, Wrong, file};
+use super::{Declaration, Fallback, SettingError, SettingsError, file};
 
 /// Facts about the machine on which defaults depend.
 #[derive(Debug, Clone, Default)]
 pub struct HostEnvironment {
-    /// Data directory of the user.
+    /// Data directory of the user: `XDG_DATA_HOME`, or `~/.local/share`. `None` without a home directory.
     pub user_data: Option<PathBuf>,
-    /// True for the superuser.
+    /// True if the server runs as root.
     pub root: bool,
-    /// Directory of this program.
+    /// Directory of the server's executable.
     pub program_directory: Option<PathBuf>,
-    /// `DATA_DIR`, given or by default.
+    /// `DATA_DIR`, set or by default. Defaults of other settings depend on it.
     pub data_dir: Option<PathBuf>,
 }
 
 /// Unparsed values of settings: variables of the environment override the file.
 #[derive(Debug, Clone, Default)]
 pub struct SettingsSource {
-    values: BTreeMap<String, Part>,
-    wrong: Vec<Wrong>,
+    values: BTreeMap<String, RawValue>,
+    errors: Vec<SettingError>,
     host: HostEnvironment,
 }
 
-/// A text, or several as lists in a file are.
+/// Unparsed value of a setting. Only a file can have lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum RawValue {
     Text(String),
     List(Vec<String>),
 }
 
 impl SettingsSource {
-    /// Reads the environment of this process, and the file `config` or else that of `WORKSPACE_CONFIG`.
+    /// Reads the environment of this process, and the file `config`; without one, the file that `WORKSPACE_CONFIG` names.
     pub fn from_process(config: Option<&Path>) -> Result<Self, SettingsError> {
         let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
         let home_data = || variable("HOME").map(|home| PathBuf::from(home).join(".local/share"));
@@ -47,25 +47,26 @@ impl SettingsSource {
             data_dir: None,
         };
         let path = config.map(Path::to_owned).or_else(|| variable("WORKSPACE_CONFIG").map(PathBuf::from));
-        let text = path.map(|path| read(&path)).transpose().map_err(|wrong| SettingsError(vec![wrong]))?;
-        let (mut environment, mut wrong) = (Vec::new(), Vec::new());
-        for declared in super::TABLE {
-            let name = declared.name.to_ascii_uppercase();
+        let text = path.map(|path| read(&path)).transpose().map_err(|error| SettingsError(vec![error]))?;
+        let (mut environment, mut errors) = (Vec::new(), Vec::new());
+        for declaration in super::TABLE {
+            let name = declaration.name.to_ascii_uppercase();
             match std::env::var(&name) {
                 Ok(value) => environment.push((name, value)),
                 Err(VarError::NotPresent) => {}
                 Err(VarError::NotUnicode(_)) => {
-                    wrong.push(Wrong::Value { name, value: "not UTF-8".into(), allowed: declared.allowed });
+                    let value = "not UTF-8".to_owned();
+                    errors.push(SettingError::Value { name, value, allowed: declaration.allowed });
                 }
             }
         }
         let mut source = Self::new(host, environment, text.as_deref());
-        source.wrong.extend(wrong);
+        source.errors.extend(errors);
         Ok(source)
     }
 
-    /// Creates the sources from variables and the text of a file. An empty variable counts as not set,
-    /// because that is how composed deployments leave one out.
+    /// Creates a source from variables and the text of a file. An empty variable is treated as unset,
+    /// because Docker Compose passes unset variables as empty ones.
     pub fn new(
         host: HostEnvironment,
         environment: impl IntoIterator<Item = (String, String)>,
@@ -73,11 +74,11 @@ impl SettingsSource {
     ) -> Self {
         let mut source = Self { host, ..Self::default() };
         if let Some(text) = file {
-            (source.values, source.wrong) = file::parse(text);
+            (source.values, source.errors) = file::parse(text);
         }
         for (name, value) in environment {
             if !value.is_empty() {
-                source.values.insert(name.to_ascii_lowercase(), Part::Text(value));
+                source.values.insert(name.to_ascii_lowercase(), RawValue::Text(value));
             }
         }
         source.host.data_dir = source.data_dir();
@@ -86,82 +87,90 @@ impl SettingsSource {
 
     fn data_dir(&self) -> Option<PathBuf> {
         match self.values.get("data_dir") {
-            Some(Part::Text(text)) => Some(PathBuf::from(text)),
+            Some(RawValue::Text(text)) => Some(PathBuf::from(text)),
             _ => self.host.user_data.as_ref().map(|data| data.join("workspace-server")),
         }
     }
 
-    /// Returns the settings in force, as lines of a settings file; those without a value and secrets are
+    /// Returns the settings in effect as the text of a settings file. Secrets and settings without a value are
     /// comments.
-    pub fn shown(&self) -> String {
-        super::TABLE.iter().map(|declared| self.line(declared)).collect()
+    pub fn to_toml(&self) -> String {
+        super::TABLE.iter().map(|declaration| self.line(declaration)).collect()
     }
 
-    fn line(&self, declared: &Declared) -> String {
-        let name = declared.name;
-        let value = match (self.values.get(name), declared.default) {
-            (Some(Part::Text(text)), _) => Some(toml::Value::from(text.clone())),
-            (Some(Part::List(parts)), _) => Some(toml::Value::from(parts.clone())),
+    fn line(&self, declaration: &Declaration) -> String {
+        let name = declaration.name;
+        let value = match (self.values.get(name), declaration.default) {
+            (Some(RawValue::Text(text)), _) => Some(toml::Value::from(text.clone())),
+            (Some(RawValue::List(parts)), _) => Some(toml::Value::from(parts.clone())),
             (None, Fallback::Value(text)) => Some(toml::Value::from(text)),
-            (None, Fallback::Found(_, find)) => find(&self.host).map(toml::Value::from),
+            (None, Fallback::Computed(_, compute)) => compute(&self.host).map(toml::Value::from),
             (None, Fallback::Absent(_)) => None,
         };
         match value {
-            Some(_) if declared.secret => format!("# {name} is set and not shown\n"),
+            Some(_) if declaration.secret => format!("# {name} is set and not shown\n"),
             Some(value) => format!("{name} = {value}\n"),
             None => format!("# {name} is not set\n"),
         }
     }
 
-    pub(super) fn wrong(&self) -> &[Wrong] {
-        &self.wrong
+    /// Returns the errors of reading the file and the environment.
+    pub(super) fn errors(&self) -> &[SettingError] {
+        &self.errors
     }
 
-    /// Parses the value of a setting that always has one.
-    pub(super) fn value<T: Value>(&self, name: &str, default: Fallback, wrong: &mut Vec<Wrong>) -> Option<T> {
+    /// Parses the value of a setting that always has one. `None` after an error, which is added to `errors`.
+    pub(super) fn value<T: Value>(
+        &self,
+        name: &str,
+        default: Fallback,
+        errors: &mut Vec<SettingError>,
+    ) -> Option<T> {
         let text = self.text::<T>(name).and_then(|text| match text {
             Some(text) => Ok(text),
-            None => self.by_default(name, default),
+            None => self.default_text(name, default),
         });
-        let value = text.and_then(|text| T::parse(&text).ok_or_else(|| refused::<T>(name, &text)));
-        value.map_err(|error| wrong.push(error)).ok()
+        let value = text.and_then(|text| T::parse(&text).ok_or_else(|| invalid::<T>(name, &text)));
+        value.map_err(|error| errors.push(error)).ok()
     }
 
-    /// Parses the value of a setting that may be left out.
-    pub(super) fn optional<T: Value>(&self, name: &str, wrong: &mut Vec<Wrong>) -> Option<Option<T>> {
+    /// Parses the value of a setting that may have none. `None` after an error, which is added to `errors`.
+    pub(super) fn optional<T: Value>(&self, name: &str, errors: &mut Vec<SettingError>) -> Option<Option<T>> {
         if !self.values.contains_key(name) {
             return Some(None);
         }
-        self.value(name, Fallback::Absent(""), wrong).map(Some)
+        self.value(name, Fallback::Absent(""), errors).map(Some)
     }
 
-    fn by_default(&self, name: &str, default: Fallback) -> Result<String, Wrong> {
+    fn default_text(&self, name: &str, default: Fallback) -> Result<String, SettingError> {
         match default {
             Fallback::Value(text) => Ok(text.to_owned()),
-            Fallback::Found(reason, find) => {
-                let missing = || Wrong::Missing { name: name.to_ascii_uppercase(), reason };
-                find(&self.host).ok_or_else(missing)
+            Fallback::Computed(reason, compute) => {
+                let missing = || SettingError::Missing { name: name.to_ascii_uppercase(), reason };
+                compute(&self.host).ok_or_else(missing)
             }
-            Fallback::Absent(reason) => Err(Wrong::Missing { name: name.to_ascii_uppercase(), reason }),
+            Fallback::Absent(reason) => {
+                Err(SettingError::Missing { name: name.to_ascii_uppercase(), reason })
+            }
         }
     }
 
-    fn text<T: Value>(&self, name: &str) -> Result<Option<String>, Wrong> {
+    fn text<T: Value>(&self, name: &str) -> Result<Option<String>, SettingError> {
         match (self.values.get(name), T::SEPARATOR) {
             (None, _) => Ok(None),
-            (Some(Part::Text(text)), _) => Ok(Some(text.clone())),
-            (Some(Part::List(parts)), Some(separator)) => Ok(Some(parts.join(separator))),
-            (Some(Part::List(_)), None) => Err(refused::<T>(name, "a list")),
+            (Some(RawValue::Text(text)), _) => Ok(Some(text.clone())),
+            (Some(RawValue::List(parts)), Some(separator)) => Ok(Some(parts.join(separator))),
+            (Some(RawValue::List(_)), None) => Err(invalid::<T>(name, "a list")),
         }
     }
 }
 
-fn refused<T: Value>(name: &str, text: &str) -> Wrong {
+fn invalid<T: Value>(name: &str, text: &str) -> SettingError {
     let value = if T::SECRET { "not valid (its value is not shown)".to_owned() } else { format!("`{text}`") };
-    Wrong::Value { name: name.to_ascii_uppercase(), value, allowed: T::ALLOWED }
+    SettingError::Value { name: name.to_ascii_uppercase(), value, allowed: T::ALLOWED }
 }
 
-fn read(path: &Path) -> Result<String, Wrong> {
+fn read(path: &Path) -> Result<String, SettingError> {
     std::fs::read_to_string(path)
-        .map_err(|error| Wrong::File { path: path.display().to_string(), reason: error.to_string() })
+        .map_err(|error| SettingError::File { path: path.display().to_string(), reason: error.to_string() })
 }

@@ -1,22 +1,24 @@
-//! The kinds of values that settings have. A kind knows what it allows, and says so.
+//! Types of the values of settings, with their parsers and descriptions of the allowed values.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::Ipv4Net;
 use regex_lite::Regex;
 use tracing_subscriber::EnvFilter;
-use workspace_sandbox::runtime::Cidr;
+use workspace_sandbox::runtime::parse_cidr;
 
-/// A kind of value.
+/// Value of a setting.
 pub(super) trait Value: Sized {
     /// Allowed values, for error messages and `docs/settings.md`.
     const ALLOWED: &'static str;
-    /// True if the value is never shown.
+    /// True if output and error messages must not contain the value.
     const SECRET: bool = false;
-    /// Separator of a list in one text.
+    /// Separator of the items of a list; `None` if the value is not a list.
     const SEPARATOR: Option<&'static str> = None;
 
+    /// Parses the text of a variable; `None` if it is not allowed.
     fn parse(text: &str) -> Option<Self>;
 }
 
@@ -29,7 +31,7 @@ impl Value for PathBuf {
     }
 }
 
-/// Kinds of text that differ in what they allow.
+/// Declares types of text: name, description of the allowed texts, predicate.
 macro_rules! texts {
     ($($(#[$meta:meta])* $name:ident, $allowed:literal, $fits:expr;)+) => {$(
         $(#[$meta])*
@@ -48,29 +50,29 @@ macro_rules! texts {
 }
 
 texts! {
-    /// A program, by name or path.
+    /// Program, by name or absolute path.
     Program, "a program's name or absolute path, without spaces", |text| {
         text.starts_with('/') == text.contains('/') && !text.starts_with('-') && is_visible(text)
     };
-    /// Address of a Docker daemon.
+    /// URL of a Docker daemon.
     DockerHost, "unix:///PATH, tcp://HOST:PORT, http://HOST:PORT or https://HOST:PORT", |text| {
         ["unix:///", "tcp://", "http://", "https://"].iter().any(|it| text.starts_with(it)) && is_visible(text)
     };
-    /// The name of a network.
+    /// Name of a Docker network.
     NetworkName, "letters, digits, `_`, `.` and `-`, the first a letter or digit", |text| {
         text.starts_with(|it: char| it.is_ascii_alphanumeric())
             && text.bytes().all(|it| it.is_ascii_alphanumeric() || b"_.-".contains(&it))
     };
-    /// A host and a port.
+    /// Host and port.
     HostPort, "HOST:PORT", |text| host_port(text).is_some();
-    /// Log filter.
+    /// Log filter of `tracing`.
     LogFilter, "off, error, warn, info, debug, trace, or TARGET=LEVEL separated by commas", |text| {
-        // The filter itself takes any word for a target, a misspelled level too.
+        // `EnvFilter` accepts any word as a target, also a misspelled level.
         text.split(',').all(is_directive) && EnvFilter::try_new(text).is_ok()
     };
 }
 
-/// Reports whether a part of a log filter is `LEVEL` or `TARGET=LEVEL`.
+/// Returns true if a part of a log filter is `LEVEL` or `TARGET=LEVEL`.
 fn is_directive(text: &str) -> bool {
     let level = |word: &str| {
         ["off", "error", "warn", "info", "debug", "trace"]
@@ -87,7 +89,7 @@ fn is_directive(text: &str) -> bool {
 }
 
 impl HostPort {
-    /// Returns the host, an address without brackets, and the port.
+    /// Returns the host, an IPv6 address without brackets, and the port.
     pub fn parts(&self) -> Option<(String, u16)> {
         host_port(&self.0).map(|(host, port)| (host.to_owned(), port))
     }
@@ -96,7 +98,7 @@ impl HostPort {
 fn host_port(text: &str) -> Option<(&str, u16)> {
     let (host, port) = text.rsplit_once(':')?;
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-    // A name that can be in a certificate, or an address; one with colons needs brackets.
+    // The host is in a certificate: it must be a DNS name or an address. An address with colons needs brackets.
     rustls::pki_types::ServerName::try_from(bare).ok()?;
     let port = port.parse().ok().filter(|port| *port > 0)?;
     (bare != host || !host.contains(':')).then_some((bare, port))
@@ -130,7 +132,7 @@ impl Value for u32 {
     }
 }
 
-/// A number of things, of which there may be none.
+/// Number that may be 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Count(pub u32);
 
@@ -150,7 +152,7 @@ impl Value for Duration {
     }
 }
 
-/// A duration that is given in milliseconds.
+/// Duration that is given in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Milliseconds(pub Duration);
 
@@ -163,12 +165,12 @@ impl Value for Milliseconds {
     }
 }
 
-/// A number of bytes, written like `512m` or `2g`.
+/// Number of bytes, written like `512m` or `2g`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
 impl Size {
-    /// Reads `512m`, `2g`, `1.5G`, `100k` or plain bytes; units are powers of 1024.
+    /// Parses `512m`, `2g`, `1.5G`, `100k` or a number of bytes. Units are powers of 1024.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim().to_ascii_lowercase();
         let text = text.strip_suffix("ib").or(text.strip_suffix('b')).unwrap_or(&text);
@@ -194,12 +196,12 @@ impl Value for Size {
     }
 }
 
-/// Processor cores, in thousandths.
+/// CPU cores, in thousandths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cpus(pub u32);
 
 impl Cpus {
-    /// Reads `2` or `0.5`.
+    /// Parses a number of cores such as `2` or `0.5`.
     pub fn parse(text: &str) -> Option<Self> {
         let thousandths = plain_decimal(text)? * 1000.0;
         (10.0..=1_024_000.0).contains(&thousandths).then_some(Self(thousandths as u32))
@@ -220,12 +222,12 @@ fn plain_decimal(text: &str) -> Option<f64> {
     plain.then(|| text.parse().ok()).flatten()
 }
 
-/// A text that is never printed.
+/// Text that is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Returns the secret.
+    /// Returns the text. Do not log it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -247,12 +249,12 @@ impl Value for Secret {
     }
 }
 
-/// The address of the catalog; it may hold a password.
+/// URL of the catalog. It may contain a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatabaseUrl(pub Secret);
 
 impl DatabaseUrl {
-    /// Returns the kind of database, which may be shown.
+    /// Returns the kind of database, which is not secret.
     pub fn kind(&self) -> &'static str {
         if self.0.reveal().starts_with("sqlite:") { "SQLite" } else { "PostgreSQL" }
     }
@@ -268,7 +270,7 @@ impl Value for DatabaseUrl {
     }
 }
 
-/// On or off.
+/// Boolean setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Switch(pub bool);
 
@@ -317,64 +319,55 @@ macro_rules! choices {
 choices! {
     /// Provider of workspaces.
     ProviderChoice, "auto, overlay, clone or copy":
-    /// By the best that works.
+    /// The first of the others that works.
     Auto = "auto",
-    /// By the kernel's overlay over shared files.
+    /// Overlay mounts over shared layers.
     Overlay = "overlay",
-    /// By files that share their blocks.
+    /// Files that share blocks (reflinks).
     Clone = "clone",
-    /// By whole files.
+    /// Full copies.
     Copy = "copy"
 }
 
 choices! {
     /// Runtime of sandboxes.
     RuntimeKind, "embedded, docker or oci":
-    /// The own launcher.
+    /// Launcher of the server itself.
     Embedded = "embedded",
-    /// A Docker daemon.
+    /// Docker daemon.
     Docker = "docker",
-    /// A program that follows the OCI runtime specification.
+    /// Program that implements the OCI runtime specification.
     Oci = "oci"
 }
 
 choices! {
     /// Transport between guest agents and the server.
     GuestTransport, "unix or tcp":
-    /// Over a socket in a directory that is mounted into the sandbox.
+    /// Unix socket in a directory that is mounted into the sandbox.
     Unix = "unix",
-    /// Over a port, with TLS.
+    /// TCP with TLS.
     Tcp = "tcp"
 }
 
 choices! {
-    /// Policy for machines that cannot isolate in every way.
+    /// Policy for machines that lack an isolation feature.
     Isolation, "strict or best-effort":
-    /// The sandbox is not made.
+    /// No sandbox is created.
     Strict = "strict",
-    /// The sandbox is created, and the response says what is missing.
+    /// The sandbox is created, and the response names the missing features.
     BestEffort = "best-effort"
-}
-
-choices! {
-    /// NFS server.
-    NfsMode, "embedded or system":
-    /// The server itself.
-    Embedded = "embedded",
-    /// The machine's kernel.
-    System = "system"
 }
 
 choices! {
     /// Format of log lines.
     LogFormat, "json or text":
-    /// A JSON object per line.
+    /// One JSON object per line.
     Json = "json",
-    /// Plain text for people.
+    /// Plain text.
     Text = "text"
 }
 
-/// Web origins that browsers may call from.
+/// Web origins, as in the header `Origin`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origins(pub Vec<String>);
 
@@ -394,51 +387,17 @@ fn is_origin(text: &str) -> bool {
     })
 }
 
-/// Patterns of text that is not to be written down.
+/// Patterns of text to redact.
 #[derive(Debug, Clone)]
 pub struct Patterns(pub Vec<Regex>);
 
 impl Value for Patterns {
-    const ALLOWED: &'static str = "regular expressions, one a line";
+    const ALLOWED: &'static str = "regular expressions, one per line";
     const SEPARATOR: Option<&'static str> = Some("\n");
 
     fn parse(text: &str) -> Option<Self> {
         parts(text, '\n').map(|part| Regex::new(part).ok()).collect::<Option<_>>().map(Self)
     }
-}
-
-/// Addresses that may connect.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Networks(pub Vec<Network>);
-
-/// A range of addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Network {
-    /// Its first address.
-    pub address: IpAddr,
-    /// Length of the prefix in bits.
-    pub bits: u8,
-}
-
-impl Value for Networks {
-    const ALLOWED: &'static str = "* or addresses and networks such as 10.0.0.0/8, separated by commas";
-    const SEPARATOR: Option<&'static str> = Some(",");
-
-    fn parse(text: &str) -> Option<Self> {
-        if text == "*" {
-            let any = [IpAddr::from([0; 4]), IpAddr::from([0; 16])];
-            return Some(Self(any.map(|address| Network { address, bits: 0 }).to_vec()));
-        }
-        parts(text, ',').map(network).collect::<Option<_>>().map(Self)
-    }
-}
-
-fn network(text: &str) -> Option<Network> {
-    let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
-    let address: IpAddr = address.parse().ok()?;
-    let width = if address.is_ipv4() { 32 } else { 128 };
-    let bits = bits.map_or(Some(width), |bits| bits.parse().ok())?;
-    (bits <= width).then_some(Network { address, bits })
 }
 
 impl Value for SocketAddr {
@@ -451,7 +410,7 @@ impl Value for SocketAddr {
 
 /// Ranges of IPv4 addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ranges(pub Vec<Cidr>);
+pub struct Ranges(pub Vec<Ipv4Net>);
 
 impl Value for Ranges {
     const ALLOWED: &'static str = "none, or IPv4 networks such as 169.254.0.0/16, separated by commas";
@@ -461,7 +420,7 @@ impl Value for Ranges {
         if text == "none" {
             return Some(Self(Vec::new()));
         }
-        parts(text, ',').map(|part| part.parse().ok()).collect::<Option<_>>().map(Self)
+        parts(text, ',').map(|part| parse_cidr(part).ok()).collect::<Option<_>>().map(Self)
     }
 }
 
@@ -532,11 +491,5 @@ mod tests {
             <SocketAddr as Value>::parse("10.0.0.2:53").is_some()
                 && <SocketAddr as Value>::parse("dns:53").is_none()
         );
-    }
-
-    #[test]
-    fn a_network_has_no_more_bits_than_its_addresses() {
-        assert!(Networks::parse("10.0.0.0/8,::1").is_some());
-        assert!(Networks::parse("10.0.0.0/33").is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Answers that are longer than memory.
+//! Response bodies that are produced piece by piece.
 
 use std::io;
 use std::sync::Arc;
@@ -13,40 +13,40 @@ use super::work_limits::{WorkLimits, WorkPermit};
 use crate::error::ApiError;
 use crate::store::blocking_until;
 
-/// About so long is a piece.
-pub(super) const PIECE: usize = 256 << 10;
-/// Pieces that wait for the client.
-const QUEUE: usize = 2;
-/// A client that does not take a piece for so long is gone.
+/// Approximate size of a piece in bytes.
+pub(super) const PIECE_SIZE: usize = 256 << 10;
+/// Maximum number of pieces in the queue to the client.
+const QUEUE_MAX: usize = 2;
+/// Timeout for the client to accept a piece.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// An answer that is made piece by piece.
+/// Response body that is produced piece by piece.
 pub(super) trait Pieces: Send + Sized + 'static {
-    /// Makes the next piece, which may be empty; none at the end. May block.
+    /// Produces the next piece, which may be empty; `None` at the end. May block.
     fn next_piece(&mut self) -> Result<Option<Bytes>, ApiError>;
 
     /// Returns the flag that cancels a piece in progress.
     fn cancel(&self) -> &Cancel;
 
-    /// Waits for the permit in which a piece is made.
+    /// Waits for the permit under which a piece is produced.
     fn permit(limits: &WorkLimits, owner: &str) -> impl Future<Output = WorkPermit> + Send;
 }
 
-/// Makes a body of pieces. Each is made under a permit of the owner, when there is room for it, and none after the client left. The
-/// permit is not kept for a client that reads slowly. What goes wrong with the first piece is told; later the connection ends
-/// early, and that is how the client knows.
+/// Creates a body from pieces. Each piece is produced under a permit of the owner, which is released before the piece is
+/// sent, and only while the client is connected. An error of the first piece becomes an error response; after a later error
+/// the connection is closed before the end of the body.
 pub(super) async fn stream<P: Pieces>(
     pieces: P,
     limits: &Arc<WorkLimits>,
     owner: &str,
 ) -> Result<Body, ApiError> {
     let (first, rest) = advance(pieces, limits, owner).await?;
-    let (sender, receiver) = mpsc::channel(QUEUE);
+    let (sender, receiver) = mpsc::channel(QUEUE_MAX);
     tokio::spawn(send(first, rest, Arc::clone(limits), owner.to_owned(), sender));
     Ok(Body::from_stream(ReceiverStream::new(receiver)))
 }
 
-/// Makes the next piece; none at the end. Cancelled when the future is dropped.
+/// Produces the next piece; `None` at the end. Cancelled when the future is dropped.
 pub(super) async fn advance<P: Pieces>(
     mut pieces: P,
     limits: &WorkLimits,
@@ -62,7 +62,7 @@ pub(super) async fn advance<P: Pieces>(
     advanced.await
 }
 
-/// Sends the pieces until the last one, or until the client left or takes nothing.
+/// Sends the pieces until the last one, or until the client disconnects or does not read.
 async fn send<P: Pieces>(
     mut piece: Option<Bytes>,
     mut pieces: P,
@@ -85,7 +85,7 @@ async fn send<P: Pieces>(
             Ok(advanced) => (piece, pieces) = advanced,
             Err(error) => {
                 tracing::error!(?error, "failed to finish a response");
-                let _ = sender.send(Err(io::Error::other("the answer could not be finished"))).await;
+                let _ = sender.send(Err(io::Error::other("the response could not be finished"))).await;
                 return;
             }
         }

@@ -1,23 +1,23 @@
-//! The content of a file in a snapshot, piece by piece.
+//! Content of a file in a snapshot, piece by piece.
 //!
-//! A file may have millions of extents. All of them are in memory only while the store reads them, under a permit of the owner; no
-//! more than [`EXTENTS_MAX`] are kept from one piece to the next, however slowly the client reads.
+//! A file may have millions of extents. All of them are in memory only while the store reads them, under a permit of the
+//! owner. Between pieces at most [`EXTENTS_MAX`] are buffered, so a slow client does not use much memory.
 
 use std::collections::VecDeque;
 
 use axum::body::Bytes;
 use workspace_state::{Cancel, ChunkId, Extent, FileNode, Node, Snapshot, Store, StoreError};
 
-use super::body::{PIECE, Pieces};
+use super::body::{PIECE_SIZE, Pieces};
 use super::tree::{entry, not_a_file, open};
 use super::work_limits::{WorkLimits, WorkPermit};
 use crate::error::ApiError;
 
-/// Extents of one file that are kept: 192 KiB of memory, for about 256 MiB of a file without holes.
+/// Maximum number of extents in memory between pieces: 192 KiB, for about 256 MiB of a file without holes.
 const EXTENTS_MAX: usize = 4_096;
 
-/// Address of a file. Holding one keeps nothing from being collected: how long a client reads must not decide when the store
-/// gets rid of what others removed.
+/// Location of a file. It does not protect the file from garbage collection, because a slow client must not delay the
+/// removal of snapshots.
 struct Source {
     store: Store,
     snapshot: Snapshot,
@@ -36,38 +36,38 @@ impl Source {
     fn chunk(&self, id: &ChunkId) -> Result<Vec<u8>, StoreError> {
         let snapshot = self.snapshot.id;
         self.store.read_chunk(id).map_err(|error| match (&error, self.store.find_snapshot(&snapshot)) {
-            // It was removed while it was read, and then collected.
+            // The snapshot was removed and collected while the client was reading.
             (StoreError::MissingChunk(_), Ok(None)) => StoreError::UnknownSnapshot(snapshot),
             _ => error,
         })
     }
 }
 
-/// A range of a file, chunk by chunk. Each is read once.
+/// Range of a file. Each chunk is read once.
 pub(super) struct Content {
     source: Source,
     size: u64,
     tag: String,
-    /// Extents from the present one on, as far as they are kept.
+    /// Next extents, the current one first.
     extents: VecDeque<Extent>,
-    /// Bytes before the present one, counted from the first of the kept extents.
+    /// Offset in the first of `extents`.
     done: u64,
-    /// Offset from the start of the file.
+    /// Offset in the file.
     position: u64,
-    left: u64,
+    remaining: u64,
 }
 
 impl Content {
-    /// Opens the whole of a file. Blocks, for long if the file has many extents.
+    /// Opens a whole file. Blocks, for long if the file has many extents.
     pub(super) fn open(store: &Store, snapshot: Snapshot, path: Vec<u8>) -> Result<Self, ApiError> {
         let source = Source { store: store.clone(), snapshot, path };
         let file = source.file()?;
-        let (extents, done) = kept(&file, 0);
+        let (extents, done) = extents_from(&file, 0);
         let size = file.size();
-        Ok(Self { source, size, tag: identity(&file), extents, done, position: 0, left: size })
+        Ok(Self { source, size, tag: entity_tag(&file), extents, done, position: 0, remaining: size })
     }
 
-    /// Bytes of the whole file.
+    /// Returns the size of the whole file in bytes.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
@@ -77,13 +77,13 @@ impl Content {
         &self.tag
     }
 
-    /// Narrows a whole file to `len` bytes behind the first `from`.
+    /// Limits a whole file to `len` bytes from the offset `from`.
     pub(super) fn narrow(self, from: u64, len: u64) -> Self {
-        Self { done: from, position: from, left: len, ..self }
+        Self { done: from, position: from, remaining: len, ..self }
     }
 
     /// Returns the current extent and the offset in it.
-    fn present(&mut self) -> Result<(Extent, u64), ApiError> {
+    fn current(&mut self) -> Result<(Extent, u64), ApiError> {
         loop {
             match self.extents.front() {
                 Some(extent) if self.done < extent.len() => return Ok((*extent, self.done)),
@@ -92,37 +92,37 @@ impl Content {
                     self.extents.pop_front();
                 }
                 None => {
-                    (self.extents, self.done) = kept(&self.source.file()?, self.position);
+                    (self.extents, self.done) = extents_from(&self.source.file()?, self.position);
                     if self.extents.is_empty() {
-                        return Err(short());
+                        return Err(too_short());
                     }
                 }
             }
         }
     }
 
-    /// Adds the rest of the present extent, of a hole no more than a piece.
-    fn add(&mut self, out: &mut Vec<u8>) -> Result<(), ApiError> {
-        let (extent, done) = self.present()?;
-        let rest = (extent.len() - done).min(self.left);
+    /// Appends the rest of the current extent; of a hole, at most a piece.
+    fn append(&mut self, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        let (extent, done) = self.current()?;
+        let rest = (extent.len() - done).min(self.remaining);
         let added = match extent {
             Extent::Data { chunk, .. } => {
                 let chunk = self.source.chunk(&chunk)?;
-                let from = usize::try_from(done).map_err(|_| short())?;
-                let len = usize::try_from(rest).map_err(|_| short())?;
+                let from = usize::try_from(done).map_err(|_| too_short())?;
+                let len = usize::try_from(rest).map_err(|_| too_short())?;
                 let part = chunk.get(from..).and_then(|chunk| chunk.get(..len));
-                out.extend_from_slice(part.ok_or_else(short)?);
+                out.extend_from_slice(part.ok_or_else(too_short)?);
                 rest
             }
             Extent::Hole { .. } => {
-                let len = rest.min(PIECE as u64);
+                let len = rest.min(PIECE_SIZE as u64);
                 out.resize(out.len() + len as usize, 0);
                 len
             }
         };
         self.done += added;
         self.position += added;
-        self.left -= added;
+        self.remaining -= added;
         Ok(())
     }
 }
@@ -130,8 +130,8 @@ impl Content {
 impl Pieces for Content {
     fn next_piece(&mut self) -> Result<Option<Bytes>, ApiError> {
         let mut piece = Vec::new();
-        while piece.len() < PIECE && self.left > 0 {
-            self.add(&mut piece)?;
+        while piece.len() < PIECE_SIZE && self.remaining > 0 {
+            self.append(&mut piece)?;
         }
         Ok((!piece.is_empty()).then(|| piece.into()))
     }
@@ -145,16 +145,16 @@ impl Pieces for Content {
     }
 }
 
-fn short() -> ApiError {
-    StoreError::Refused("a file is shorter than it says".to_owned()).into()
+fn too_short() -> ApiError {
+    StoreError::Refused("a file is shorter than its recorded size".to_owned()).into()
 }
 
-/// Extents to keep of a file that is read from `position`, and how much of the first is before that.
-fn kept(file: &FileNode, position: u64) -> (VecDeque<Extent>, u64) {
+/// Returns the extents from `position` on, at most [`EXTENTS_MAX`], and the offset of `position` in the first.
+fn extents_from(file: &FileNode, position: u64) -> (VecDeque<Extent>, u64) {
     let mut done = position;
     let first = file.extents.iter().position(|extent| match done.checked_sub(extent.len()) {
-        Some(behind) => {
-            done = behind;
+        Some(rest) => {
+            done = rest;
             false
         }
         None => true,
@@ -163,8 +163,8 @@ fn kept(file: &FileNode, position: u64) -> (VecDeque<Extent>, u64) {
     (rest.iter().take(EXTENTS_MAX).copied().collect(), done)
 }
 
-/// Names the content alone: equal content is cut into equal chunks, which are named by their hashes.
-fn identity(file: &FileNode) -> String {
+/// Returns the entity tag of the content. Equal content has equal extents, because chunk boundaries depend on the content.
+fn entity_tag(file: &FileNode) -> String {
     let mut hasher = blake3::Hasher::new();
     for extent in &file.extents {
         hasher.update(&extent.len().to_le_bytes());
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn every_range_of_a_file_with_holes_is_what_it_is_in_the_file() {
+    fn every_range_of_a_file_with_holes_has_the_right_bytes() {
         let (_directory, store) = store();
         let noise = noise(700_000);
         let whole = [&noise[..], &vec![0; 1_500_000], &noise[..300_000], &vec![0; 600_000]].concat();
@@ -235,8 +235,8 @@ mod tests {
         }
     }
 
-    /// Creates a file of `count` extents, each a few bytes or a hole of one.
-    fn of_many_extents(tree: &mut VirtualTree, store: &Store, count: usize) -> Vec<u8> {
+    /// Creates a file of `count` extents, alternately 3 bytes and a hole of one byte.
+    fn write_extents(tree: &mut VirtualTree, store: &Store, count: usize) -> Vec<u8> {
         let words = snapshot_with(store, b"abc".to_vec());
         let chunk = opened(store, &words).extents[0];
         let extents: Vec<_> =
@@ -246,10 +246,10 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_some_extents_of_a_file_are_kept() {
+    fn the_number_of_extents_in_memory_is_bounded() {
         let (_directory, store) = store();
         let mut tree = store.empty_tree().unwrap();
-        let whole = of_many_extents(&mut tree, &store, 5 * EXTENTS_MAX / 2);
+        let whole = write_extents(&mut tree, &store, 5 * EXTENTS_MAX / 2);
         let snapshot = tree.commit(NewSnapshot::default()).unwrap();
         let mut content = opened(&store, &snapshot);
         assert_eq!(content.extents.len(), EXTENTS_MAX);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_keeps_nothing_from_being_collected() {
+    fn a_reader_does_not_delay_garbage_collection() {
         let (_directory, store) = store();
         let snapshot = snapshot_with(&store, noise(3 << 20));
         let mut content = opened(&store, &snapshot);
@@ -287,11 +287,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_piece_waits_for_a_turn_of_its_owner_and_gives_it_back() {
+    async fn a_piece_waits_for_a_permit_of_its_owner_and_releases_it() {
         let (_directory, store) = store();
         let whole = noise(3 << 20);
         let content = opened(&store, &snapshot_with(&store, whole.clone()));
-        let limits = Arc::new(WorkLimits::few());
+        let limits = Arc::new(WorkLimits::for_tests());
         let other = limits.read("alice").await;
         let mut answer = pin!(body::stream(content, &limits, "alice"));
         assert!(is_pending(&mut answer).await);

@@ -1,4 +1,4 @@
-//! Checks of queries about snapshots, and conversions of the state engine's types into those of the API.
+//! Validation of queries about snapshots, and conversion of types of the state engine into those of the API.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,21 @@ use workspace_api::diff::DiffQuery;
 use workspace_api::error_codes;
 use workspace_api::snapshots::{
     EntryKind, ListSnapshotsQuery, PageQuery, SkippedEntry, Snapshot, TreeEntry, UploadSnapshotQuery,
-    UploadedSnapshot,
+    UploadSnapshotResult,
 };
 use workspace_state::{Entry, ImportReport, Node, NodeKind, Snapshot as Record, SnapshotId, quote_path};
 
-use super::diff::{LIMIT, LIMIT_MAX};
-use crate::error::ApiError;
-use crate::sandboxes::wrong_cursor;
-use crate::time::moment;
+use super::diff::{LIMIT_DEFAULT, LIMIT_MAX};
+use crate::error::{ApiError, invalid_cursor};
+use crate::time::format_store_time;
 
-/// Largest page of a directory or of episodes.
+/// Maximum size of a page of a directory or of episodes.
 const PAGE_MAX: u32 = 1_000;
 
-/// Names and values of a query, in order.
+/// Parameters of a query in order: names and values.
 pub(super) type Pairs = Vec<(String, String)>;
 
-/// Returns a snapshot as the API shows it. `references` are all of the store.
+/// Converts a snapshot. `references` must be all references of the store.
 pub(crate) fn snapshot_to_api(
     record: Record,
     references: &[(String, SnapshotId)],
@@ -29,7 +28,7 @@ pub(crate) fn snapshot_to_api(
     let names = references.iter().filter(|(_, to)| *to == record.id).map(|(name, _)| name.clone());
     Ok(Snapshot {
         references: names.collect(),
-        time: moment(record.time)?,
+        time: format_store_time(record.time)?,
         id: record.id.to_string(),
         tree: record.tree.to_string(),
         parents: record.parents.iter().map(ToString::to_string).collect(),
@@ -39,7 +38,7 @@ pub(crate) fn snapshot_to_api(
     })
 }
 
-/// Filters and page of a list, checked.
+/// Validated filters and page of a list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ListOptions {
     pub(super) page: u32,
@@ -53,9 +52,9 @@ pub(super) struct ListOptions {
 impl ListOptions {
     pub(super) fn parse(pairs: Pairs) -> Result<Self, ApiError> {
         let query = list_query(pairs)?;
-        let cursor = query.cursor.map(|id| id.parse().map_err(|_| wrong_cursor())).transpose()?;
+        let cursor = query.cursor.map(|id| id.parse().map_err(|_| invalid_cursor())).transpose()?;
         if query.page.is_some() && cursor.is_some() {
-            return Err(wrong_cursor());
+            return Err(invalid_cursor());
         }
         Ok(Self {
             page: query.page.unwrap_or(1),
@@ -67,16 +66,16 @@ impl ListOptions {
         })
     }
 
-    /// Returns true if there is no filter.
-    pub(super) fn wants_all(&self) -> bool {
+    pub(super) fn has_no_filter(&self) -> bool {
         self.labels.is_empty() && self.parent.is_none() && self.reference.is_none()
     }
 
-    /// Returns true if a snapshot passes the filters. `references` are all of the store.
+    /// Returns true if a snapshot passes the filters. `references` must be all references of the store.
     pub(super) fn matches(&self, record: &Record, references: &[(String, SnapshotId)]) -> bool {
         let labelled = self.labels.iter().all(|(name, value)| record.labels.get(name) == Some(value));
-        let parent = |wanted: &String| wanted.parse().is_ok_and(|id| record.parents.contains(&id));
-        let named = |wanted: &String| references.iter().any(|(name, to)| name == wanted && *to == record.id);
+        let parent = |parent: &String| parent.parse().is_ok_and(|id| record.parents.contains(&id));
+        let named =
+            |reference: &String| references.iter().any(|(name, to)| name == reference && *to == record.id);
         labelled && self.parent.as_ref().is_none_or(parent) && self.reference.as_ref().is_none_or(named)
     }
 }
@@ -97,36 +96,36 @@ fn list_query(pairs: Pairs) -> Result<ListSnapshotsQuery, ApiError> {
     Ok(query)
 }
 
-/// Returns page and length of a page.
+/// Validates a page. Returns its number and its maximum length.
 pub(crate) fn check_page(query: &PageQuery) -> Result<(u32, u32), ApiError> {
     let (page, limit) = (query.page.unwrap_or(1), query.limit.unwrap_or(100));
     if page == 0 || !(1..=PAGE_MAX).contains(&limit) {
-        let message = format!("pages begin with 1, and have a length of 1 to {PAGE_MAX}");
+        let message = format!("page must be at least 1, and limit from 1 to {PAGE_MAX}");
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message));
     }
     Ok((page, limit))
 }
 
 /// Returns the number of items before a page.
-pub(crate) fn skipped(page: u32, limit: u32) -> usize {
+pub(crate) fn page_offset(page: u32, limit: u32) -> usize {
     (page as usize - 1).saturating_mul(limit as usize)
 }
 
-/// Returns the largest number of differences.
+/// Validates the options of a comparison. Returns the maximum number of differences.
 pub(crate) fn check_diff(query: &DiffQuery) -> Result<usize, ApiError> {
-    let limit = query.limit.unwrap_or(LIMIT);
+    let limit = query.limit.unwrap_or(LIMIT_DEFAULT);
     if !(1..=LIMIT_MAX).contains(&limit) {
         let message = format!("limit: 1 to {LIMIT_MAX} differences are allowed");
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "limit"));
     }
     if query.insight && query.patch {
-        let message = "`insight` and `patch` are two answers: ask for one";
+        let message = "`insight` and `patch` cannot be combined";
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "patch"));
     }
     Ok(limit)
 }
 
-/// Metadata of an upload, checked.
+/// Validated metadata of an upload.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct UploadOptions {
     pub(super) message: String,
@@ -148,42 +147,40 @@ impl UploadOptions {
 }
 
 fn unknown(name: &str) -> ApiError {
-    ApiError::new(error_codes::INVALID_REQUEST, format!("this has no parameter `{name}`"))
-        .detail("field", name)
+    ApiError::new(error_codes::INVALID_REQUEST, format!("unknown parameter `{name}`")).detail("field", name)
 }
 
-/// Parses a number of a query, from 1.
+/// Parses a number from 1 to `max`.
 fn number(field: &str, text: &str, max: u32) -> Result<u32, ApiError> {
     let number = text.parse().ok().filter(|number| (1..=max).contains(number));
     number.ok_or_else(|| {
-        let message = format!("{field}: `{text}` is no whole number from 1 to {max}");
+        let message = format!("{field}: `{text}` is not a whole number from 1 to {max}");
         ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", field)
     })
 }
 
 fn parse_labels(texts: &[String]) -> Result<BTreeMap<String, String>, ApiError> {
-    let wrong =
+    let invalid =
         |message: String| ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "label");
     let mut labels = BTreeMap::new();
     for text in texts {
         let (name, value) = text
             .split_once('=')
             .filter(|(name, _)| !name.is_empty())
-            .ok_or_else(|| wrong(format!("label: `{text}` is not of the form `name=value`")))?;
+            .ok_or_else(|| invalid(format!("label: `{text}` does not have the form `name=value`")))?;
         if labels.insert(name.to_owned(), value.to_owned()).is_some() {
-            return Err(wrong(format!("label: `{name}` is given twice")));
+            return Err(invalid(format!("label: `{name}` is set twice")));
         }
     }
     Ok(labels)
 }
 
-/// Returns the report of an upload as the API shows it.
-pub(super) fn upload_to_api(report: ImportReport) -> Result<UploadedSnapshot, ApiError> {
+pub(super) fn upload_to_api(report: ImportReport) -> Result<UploadSnapshotResult, ApiError> {
     let skipped = report.skipped.iter().map(|member| SkippedEntry {
         path: quote_path(&member.path).into_owned(),
         reason: member.reason.to_owned(),
     });
-    Ok(UploadedSnapshot {
+    Ok(UploadSnapshotResult {
         skipped: skipped.collect(),
         snapshot: snapshot_to_api(report.snapshot, &[])?,
         files: report.files,
@@ -196,7 +193,6 @@ pub(super) fn upload_to_api(report: ImportReport) -> Result<UploadedSnapshot, Ap
     })
 }
 
-/// Returns an entry of a tree as the API shows it.
 pub(super) fn entry_to_api(entry: &Entry) -> Result<TreeEntry, ApiError> {
     let target = match &entry.node {
         Node::Symlink(link) => Some(quote_path(&link.target).into_owned()),
@@ -207,13 +203,12 @@ pub(super) fn entry_to_api(entry: &Entry) -> Result<TreeEntry, ApiError> {
         kind: kind_to_api(entry.node.kind()),
         mode: octal(entry.node.mode()),
         size: entry.node.size(),
-        modified: entry.modified.map(moment).transpose()?,
+        modified: entry.modified.map(format_store_time).transpose()?,
         link: entry.link,
         target,
     })
 }
 
-/// Returns the kind of an entry as the API names it.
 pub(super) fn kind_to_api(kind: NodeKind) -> EntryKind {
     match kind {
         NodeKind::File => EntryKind::File,
@@ -222,7 +217,7 @@ pub(super) fn kind_to_api(kind: NodeKind) -> EntryKind {
     }
 }
 
-/// Returns permission bits as `chmod` takes them.
+/// Formats permission bits in octal, with four digits.
 pub(super) fn octal(mode: u16) -> String {
     format!("{mode:04o}")
 }
@@ -236,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_read_with_all_that_is_in_them() {
+    fn labels_may_contain_equals_signs_and_commas() {
         let query = UploadOptions::parse(pairs(&[("label", "a=b=c,d"), ("message", "why"), ("label", "e=")]));
         let labels = [("a", "b=c,d"), ("e", "")].map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(query.unwrap(), UploadOptions { message: "why".to_owned(), labels: labels.into() });

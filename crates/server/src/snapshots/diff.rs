@@ -1,4 +1,4 @@
-//! Differences between two snapshots.
+//! Differences between two trees.
 
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
@@ -19,17 +19,16 @@ use super::conversion::{check_diff, kind_to_api, octal};
 use super::patches::Patches;
 use super::tree::open;
 use crate::app::App;
-use crate::caller::Caller;
+use crate::caller::{Caller, scope};
 use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
-use crate::sandboxes::scope;
 use crate::store::with_store;
 
 /// Default number of differences in a response.
-pub(crate) const LIMIT: usize = 1_000;
+pub(crate) const LIMIT_DEFAULT: usize = 1_000;
 pub(super) const LIMIT_MAX: usize = 10_000;
 
-/// Returns the differences without insight, the first `limit` of them.
+/// Returns the first `limit` differences, without insight.
 pub(crate) fn plain_diff(from: &Tree, to: &Tree, limit: usize) -> Result<Diff, StoreError> {
     let differences = diff(from, to)?;
     let total = differences.len();
@@ -45,7 +44,7 @@ pub(crate) fn plain_diff(from: &Tree, to: &Tree, limit: usize) -> Result<Diff, S
     })
 }
 
-/// Returns the differences with insight, the first `limit` of them. Totals and notes are those of all differences.
+/// Returns the first `limit` differences, with insight. Totals and notes are those of all differences.
 pub(crate) fn insight_diff(from: &Tree, to: &Tree, limit: usize) -> Result<Diff, StoreError> {
     let InsightDiff { version, from, to, totals, notes, entries } = insight(from, to)?;
     let total = entries.len();
@@ -167,9 +166,9 @@ fn code_name(code: impl Serialize) -> String {
 #[utoipa::path(get, path = "/api/v1/snapshots/{a}/diff/{b}", tag = "snapshots", operation_id = "diff_snapshots",
     params(("a" = String, Path, description = "Id of the old snapshot"), ("b" = String, Path, description = "Id of the new snapshot"), DiffQuery),
     responses(
-        (status = 200, description = "The differences; a patch with `patch=true`, whose header `X-Truncated` says whether differences are left out",
+        (status = 200, description = "Differences; with `patch=true`, a patch, whose header `X-Truncated` is `true` if it does not contain all differences",
             content((Diff = "application/json"), (String = "text/x-diff"))),
-        (status = "default", description = "An error", body = ErrorBody),
+        (status = "default", description = "Error", body = ErrorBody),
     ))]
 pub(super) async fn compare(
     State(app): State<App>,
@@ -184,20 +183,20 @@ pub(super) async fn compare(
     if query.patch {
         let patches = with_store(&app.store, move |store| {
             let _permit = permit;
-            let (from, to) = both(store, &pair)?;
+            let (from, to) = open_both(store, &pair)?;
             Ok(Patches::new(from, to, limit)?)
         });
-        return patches.await?.answer(&app.work_limits, &caller.owner).await;
+        return patches.await?.into_response(&app.work_limits, &caller.owner).await;
     }
     let compared = with_store(&app.store, move |store| {
         let _permit = permit;
-        let (from, to) = both(store, &pair)?;
+        let (from, to) = open_both(store, &pair)?;
         let compare = if query.insight { insight_diff } else { plain_diff };
         Ok(compare(&from, &to, limit)?)
     });
     Ok(Json(compared.await?).into_response())
 }
 
-fn both(store: &Store, (a, b): &(Snapshot, Snapshot)) -> Result<(Tree, Tree), ApiError> {
+fn open_both(store: &Store, (a, b): &(Snapshot, Snapshot)) -> Result<(Tree, Tree), ApiError> {
     Ok((open(store, a)?, open(store, b)?))
 }

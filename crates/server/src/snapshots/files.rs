@@ -1,4 +1,4 @@
-//! The content of files in snapshots.
+//! `/api/v1/snapshots/{id}/files`: content of files.
 
 use std::sync::Arc;
 
@@ -14,26 +14,25 @@ use super::content::Content;
 use super::snapshot_path::SnapshotPath;
 use super::work_limits::WorkLimits;
 use crate::app::App;
-use crate::caller::Caller;
+use crate::caller::{Caller, scope};
 use crate::error::ApiError;
-use crate::sandboxes::scope;
 use crate::store::with_store;
 
-/// Get the content of a file, or a range of it.
+/// Get the content of a file in a snapshot, or a range of it.
 ///
 /// Symlinks are not followed.
 #[utoipa::path(get, path = "/api/v1/snapshots/{id}/files/{path}", tag = "snapshots", operation_id = "get_snapshot_file",
     params(
-        ("id" = String, Path),
-        ("path" = String, Path, description = "Slashes may be there as they are or as `%2F`"),
-        ("Range" = Option<String>, Header, description = "One range of bytes; all of the file is sent for several"),
-        ("If-None-Match" = Option<String>, Header, description = "`ETag` of the cached content"),
+        ("id" = String, Path, description = "Full id of the snapshot"),
+        ("path" = String, Path, description = "Path in the snapshot. Slashes may be encoded as `%2F`, other bytes as `%XX`"),
+        ("Range" = Option<String>, Header, description = "Range of bytes, such as `bytes=0-99`. Several ranges are ignored, and the whole file is sent"),
+        ("If-None-Match" = Option<String>, Header, description = "`ETag` of cached content"),
     ),
     responses(
-        (status = 200, description = "The content", body = Vec<u8>, content_type = "application/octet-stream"),
-        (status = 206, description = "The range", body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 200, description = "Content", body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 206, description = "Range of the content", body = Vec<u8>, content_type = "application/octet-stream"),
         (status = 304, description = "The cached content is current"),
-        (status = "default", description = "An error", body = ErrorBody),
+        (status = "default", description = "Error", body = ErrorBody),
     ))]
 pub(super) async fn content(
     State(app): State<App>,
@@ -48,10 +47,10 @@ pub(super) async fn content(
         let _permit = permit;
         Content::open(store, snapshot, location.path)
     });
-    answer(&method, &headers, content.await?, &app.work_limits, &caller.owner).await
+    content_response(&method, &headers, content.await?, &app.work_limits, &caller.owner).await
 }
 
-async fn answer(
+async fn content_response(
     method: &Method,
     headers: &HeaderMap,
     content: Content,
@@ -59,16 +58,16 @@ async fn answer(
     owner: &str,
 ) -> Result<Response, ApiError> {
     let (size, tag) = (content.size(), content.tag().to_owned());
-    let mut about = vec![
+    let mut response_headers = vec![
         (header::ETAG, tag.clone()),
         (header::ACCEPT_RANGES, "bytes".to_owned()),
-        // The content never changes; who may see it does.
+        // The content never changes, but access to it may: caches must revalidate.
         (header::CACHE_CONTROL, "private, no-cache".to_owned()),
     ];
     if values(headers, &header::IF_NONE_MATCH).any(|known| matches(known, &tag)) {
-        return respond(StatusCode::NOT_MODIFIED, about, Body::empty());
+        return respond(StatusCode::NOT_MODIFIED, response_headers, Body::empty());
     }
-    // A range of what has changed since is of no use.
+    // The range applies only to the content that the client has.
     let same = headers.get(header::IF_RANGE).is_none_or(|known| known.as_bytes() == tag.as_bytes());
     let range = headers.get(header::RANGE).filter(|_| same && method == Method::GET);
     let range = range.and_then(|range| range.to_str().ok()).and_then(Range::parse);
@@ -76,28 +75,35 @@ async fn answer(
         None => (StatusCode::OK, 0, size),
         Some(range) => {
             let (from, len) = range.within(size).ok_or_else(|| outside(size))?;
-            about.push((header::CONTENT_RANGE, format!("bytes {from}-{}/{size}", from + len - 1)));
+            response_headers.push((header::CONTENT_RANGE, format!("bytes {from}-{}/{size}", from + len - 1)));
             (StatusCode::PARTIAL_CONTENT, from, len)
         }
     };
-    about.push((header::CONTENT_TYPE, "application/octet-stream".to_owned()));
-    about.push((header::CONTENT_LENGTH, len.to_string()));
-    let silent = method == Method::HEAD || len == 0;
-    let body =
-        if silent { Body::empty() } else { body::stream(content.narrow(from, len), limits, owner).await? };
-    respond(status, about, body)
+    response_headers.push((header::CONTENT_TYPE, "application/octet-stream".to_owned()));
+    response_headers.push((header::CONTENT_LENGTH, len.to_string()));
+    let has_no_body = method == Method::HEAD || len == 0;
+    let body = if has_no_body {
+        Body::empty()
+    } else {
+        body::stream(content.narrow(from, len), limits, owner).await?
+    };
+    respond(status, response_headers, body)
 }
 
-fn respond(status: StatusCode, about: Vec<(HeaderName, String)>, body: Body) -> Result<Response, ApiError> {
+fn respond(
+    status: StatusCode,
+    response_headers: Vec<(HeaderName, String)>,
+    body: Body,
+) -> Result<Response, ApiError> {
     let mut response = (status, body).into_response();
-    for (name, value) in about {
+    for (name, value) in response_headers {
         let value = HeaderValue::try_from(value).map_err(ApiError::internal)?;
         response.headers_mut().insert(name, value);
     }
     Ok(response)
 }
 
-/// Splits a header that is a list.
+/// Returns the items of a header that is a list.
 fn values<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
     let texts = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     texts.flat_map(|text| text.split(',')).map(str::trim)
@@ -116,7 +122,7 @@ fn outside(size: u64) -> ApiError {
     }
 }
 
-/// A range of bytes as it is asked for.
+/// Requested range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Range {
     /// From one byte to another, or to the end.
@@ -132,7 +138,7 @@ impl Range {
         let (first, last) = range.trim().split_once('-')?;
         let number = |text: &str| {
             let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-            // A number beyond all numbers is beyond every file.
+            // A number that does not fit is beyond the end of every file.
             digits.then(|| text.parse().unwrap_or(u64::MAX))
         };
         if !unit.trim().eq_ignore_ascii_case("bytes") {
@@ -148,7 +154,7 @@ impl Range {
         }
     }
 
-    /// Returns offset and length in content of that size; `None` if it is outside.
+    /// Returns offset and length in content of that size; `None` if the range is outside.
     fn within(self, size: u64) -> Option<(u64, u64)> {
         let (from, len) = match self {
             Self::From(from, last) => {
@@ -166,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_read_as_they_are_meant() {
+    fn ranges_are_parsed_as_rfc_9110_says() {
         for (text, size, expected) in [
             ("bytes=0-0", 10, Some((0, 1))),
             ("bytes=2-5", 10, Some((2, 4))),

@@ -5,13 +5,13 @@ use workspace_catalog::Catalog;
 use workspace_sandbox::Scope;
 use workspace_state::{Snapshot as Record, SnapshotId, Store};
 
-use super::conversion::{ListOptions, skipped, snapshot_to_api};
+use super::conversion::{ListOptions, page_offset, snapshot_to_api};
 use super::owners::Snapshots;
 use crate::error::ApiError;
 use crate::store::with_store;
 
-/// Number of snapshots read at once when all of an owner are scanned.
-const SCAN_BATCH: u32 = 1_000;
+/// Number of snapshots per batch of a scan.
+const SCAN_BATCH_SIZE: u32 = 1_000;
 
 impl Snapshots<'_> {
     /// Returns a page of the snapshots that are visible in the scope, newest first. Cancelled when the future
@@ -19,7 +19,7 @@ impl Snapshots<'_> {
     pub(super) async fn page(&self, scope: &Scope, query: ListOptions) -> Result<SnapshotList, ApiError> {
         match scope {
             Scope::Owner(owner) => {
-                if query.wants_all() {
+                if query.has_no_filter() {
                     return page_of_owner(self.store, self.catalog, owner, &query).await;
                 }
                 scan_owner(self.store, self.catalog, owner, query).await
@@ -29,8 +29,8 @@ impl Snapshots<'_> {
     }
 }
 
-/// Reads the snapshots of the page and no others. A snapshot that is not in the store makes the page shorter:
-/// the command line may have removed it, or it may be in the store of another server.
+/// Reads only the snapshots of the page. A snapshot that is not in the store makes the page shorter: the CLI may have
+/// removed it, or it may be in the store of another server.
 async fn page_of_owner(
     store: &Store,
     catalog: &Catalog,
@@ -38,15 +38,15 @@ async fn page_of_owner(
     query: &ListOptions,
 ) -> Result<SnapshotList, ApiError> {
     let (page, limit) = (query.page, query.limit);
-    let behind = query.cursor.map(|id| id.to_string());
-    let skip = skipped(page, limit) as u64;
+    let after = query.cursor.map(|id| id.to_string());
+    let skip = page_offset(page, limit) as u64;
     let total = catalog.snapshots().count(owner).await?;
-    let mut ids = catalog.snapshots().ids(owner, behind.as_deref(), skip, limit + 1).await?;
-    let more = ids.len() > limit as usize;
+    let mut ids = catalog.snapshots().ids(owner, after.as_deref(), skip, limit + 1).await?;
+    let has_more = ids.len() > limit as usize;
     ids.truncate(limit as usize);
     let read = with_store(store, move |store| {
-        let next = ids.last().filter(|_| more).cloned();
-        let items = shown(store, find(store, &ids)?.into_iter().flatten().collect())?;
+        let next = ids.last().filter(|_| has_more).cloned();
+        let items = to_api_list(store, read_snapshots(store, &ids)?.into_iter().flatten().collect())?;
         let total = usize::try_from(total).unwrap_or(usize::MAX);
         Ok(SnapshotList { items, total, page, limit, next })
     });
@@ -61,13 +61,13 @@ async fn scan_owner(
     query: ListOptions,
 ) -> Result<SnapshotList, ApiError> {
     let mut scan = Scan::new(query, store)?;
-    let mut last: Option<String> = None;
+    let mut cursor: Option<String> = None;
     loop {
-        let ids = catalog.snapshots().ids(owner, last.as_deref(), 0, SCAN_BATCH).await?;
-        let Some(end) = ids.last().cloned() else { break };
-        last = Some(end);
+        let ids = catalog.snapshots().ids(owner, cursor.as_deref(), 0, SCAN_BATCH_SIZE).await?;
+        let Some(last) = ids.last().cloned() else { break };
+        cursor = Some(last);
         scan = with_store(store, move |store| {
-            find(store, &ids)?.into_iter().flatten().for_each(|record| scan.take(record));
+            read_snapshots(store, &ids)?.into_iter().flatten().for_each(|record| scan.add(record));
             Ok(scan)
         })
         .await?;
@@ -79,69 +79,69 @@ async fn scan_owner(
 async fn scan_store(store: &Store, query: ListOptions) -> Result<SnapshotList, ApiError> {
     let scanned = with_store(store, move |store| {
         let mut scan = Scan::new(query, store)?;
-        store.snapshots()?.into_iter().rev().for_each(|record| scan.take(record));
+        store.snapshots()?.into_iter().rev().for_each(|record| scan.add(record));
         scan.finish(store)
     });
     scanned.await
 }
 
 /// Reads the snapshots with these ids, until the store's handle is cancelled.
-fn find(store: &Store, ids: &[String]) -> Result<Vec<Option<Record>>, ApiError> {
-    let find = |id: &String| {
+fn read_snapshots(store: &Store, ids: &[String]) -> Result<Vec<Option<Record>>, ApiError> {
+    let read = |id: &String| {
         store.cancel().check().map_err(workspace_state::StoreError::from)?;
         match id.parse::<SnapshotId>() {
             Ok(id) => Ok(store.find_snapshot(&id)?),
             Err(_) => Ok(None),
         }
     };
-    ids.iter().map(find).collect()
+    ids.iter().map(read).collect()
 }
 
-fn shown(store: &Store, records: Vec<Record>) -> Result<Vec<Snapshot>, ApiError> {
+fn to_api_list(store: &Store, records: Vec<Record>) -> Result<Vec<Snapshot>, ApiError> {
     let references = store.references()?;
     records.into_iter().map(|record| snapshot_to_api(record, &references)).collect()
 }
 
-/// A page in the making, from snapshots that come newest first.
+/// Builder of a page from all snapshots, which are added newest first.
 struct Scan {
     query: ListOptions,
     references: Vec<(String, SnapshotId)>,
-    /// Snapshots of the pages before that are yet to come.
-    before: usize,
+    /// Number of snapshots still to skip.
+    to_skip: usize,
     items: Vec<Record>,
     total: usize,
-    more: bool,
+    has_more: bool,
 }
 
 impl Scan {
     fn new(query: ListOptions, store: &Store) -> Result<Self, ApiError> {
-        let before = skipped(query.page, query.limit);
+        let to_skip = page_offset(query.page, query.limit);
         let references = store.references()?;
-        Ok(Self { query, references, before, items: Vec::new(), total: 0, more: false })
+        Ok(Self { query, references, to_skip, items: Vec::new(), total: 0, has_more: false })
     }
 
-    fn take(&mut self, record: Record) {
+    fn add(&mut self, record: Record) {
         if !self.query.matches(&record, &self.references) {
             return;
         }
         self.total += 1;
-        // Newest first, which is the order of ids.
+        // Ids sort by creation time, and snapshots are added newest first.
         if self.query.cursor.is_some_and(|last| record.id >= last) {
             return;
         }
-        if self.before > 0 {
-            self.before -= 1;
+        if self.to_skip > 0 {
+            self.to_skip -= 1;
         } else if self.items.len() < self.query.limit as usize {
             self.items.push(record);
         } else {
-            self.more = true;
+            self.has_more = true;
         }
     }
 
     fn finish(self, store: &Store) -> Result<SnapshotList, ApiError> {
         let (page, limit) = (self.query.page, self.query.limit);
-        let next = self.items.last().map(|last| last.id.to_string()).filter(|_| self.more);
-        Ok(SnapshotList { items: shown(store, self.items)?, total: self.total, page, limit, next })
+        let next = self.items.last().map(|last| last.id.to_string()).filter(|_| self.has_more);
+        Ok(SnapshotList { items: to_api_list(store, self.items)?, total: self.total, page, limit, next })
     }
 }
 
@@ -166,7 +166,7 @@ mod tests {
             let labels = [("odd".to_owned(), (n % 2).to_string())].into();
             let new = NewSnapshot { labels, ..NewSnapshot::default() };
             let id = store.empty_tree().unwrap().commit(new).unwrap().id;
-            catalog.snapshots().add("alice", &id.to_string(), None, 0).await.unwrap();
+            catalog.snapshots().add_owner("alice", &id.to_string(), None, 0).await.unwrap();
             ids.push(id);
         }
         ids.sort();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pages_are_the_same_for_owners_and_administrators_with_and_without_filters() {
+    async fn owners_and_admins_get_the_same_pages_with_and_without_filters() {
         let directory = tempfile::tempdir().unwrap();
         let (store, catalog, ids) = fixture(&directory, 7).await;
         let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pages_neither_repeat_nor_skip_where_the_store_lost_some() {
+    async fn pages_neither_repeat_nor_skip_snapshots_if_some_are_missing() {
         let directory = tempfile::tempdir().unwrap();
         let (store, catalog, ids) = fixture(&directory, 8).await;
         store.remove_snapshots(&[ids[1], ids[6]]).unwrap();
@@ -217,26 +217,26 @@ mod tests {
         for number in ["1", "2", "3", "4"] {
             paged.extend(page((&store, &catalog), &scope, &[("limit", "2"), ("page", number)]).await.0);
             let cursor: Vec<_> = next.iter().map(|id| ("cursor", id.as_str())).collect();
-            let (ids, _, behind) =
+            let (ids, _, after) =
                 page((&store, &catalog), &scope, &[&[("limit", "2")], cursor.as_slice()].concat()).await;
             followed.extend(ids);
-            next = behind;
+            next = after;
         }
-        let there = ids.iter().enumerate().filter(|(at, _)| ![1, 6].contains(at));
-        let there: Vec<String> = there.map(|(_, id)| id.to_string()).collect();
-        assert_eq!((paged, followed, next), (there.clone(), there, None));
+        let remaining = ids.iter().enumerate().filter(|(at, _)| ![1, 6].contains(at));
+        let remaining: Vec<String> = remaining.map(|(_, id)| id.to_string()).collect();
+        assert_eq!((paged, followed, next), (remaining.clone(), remaining, None));
     }
 
     #[tokio::test]
-    async fn a_page_reads_its_own_snapshots_alone() {
+    async fn a_page_reads_only_its_own_snapshots() {
         let directory = tempfile::tempdir().unwrap();
         let (store, catalog, ids) = fixture(&directory, 4).await;
-        // A page that read the oldest one would not count it.
+        // The total would be smaller if the page had read the oldest one.
         store.remove_snapshots(&ids[3..]).unwrap();
         let alice = Scope::Owner("alice".to_owned());
         let (first, total, _) = page((&store, &catalog), &alice, &[("limit", "2")]).await;
         assert_eq!((first.len(), total), (2, 4));
-        // Where it would be it is missed.
+        // The page on which it would be is shorter.
         let (last, total, _) = page((&store, &catalog), &alice, &[("limit", "2"), ("page", "2")]).await;
         assert_eq!((last, total), (vec![ids[2].to_string()], 4));
     }
@@ -247,7 +247,7 @@ mod tests {
         let (store, catalog, ids) = fixture(&directory, 1).await;
         let store = store.with_cancel(store.cancel().child());
         store.cancel().cancel();
-        let error = find(&store, &[ids[0].to_string()]).unwrap_err();
+        let error = read_snapshots(&store, &[ids[0].to_string()]).unwrap_err();
         assert_eq!(error.code(), error_codes::SHUTTING_DOWN);
         let snapshots = Snapshots { store: &store, catalog: &catalog };
         let scope = Scope::Owner("alice".to_owned());

@@ -8,7 +8,7 @@ use workspace_sandbox::Scope;
 use workspace_state::{Snapshot, SnapshotId, Store, StoreError};
 
 use crate::error::ApiError;
-use crate::store::{blocking, no_snapshot};
+use crate::store::{blocking, snapshot_not_found};
 
 /// Snapshots of a store with their owners. An owner sees those that are recorded for them; an admin also sees
 /// those without an owner, such as snapshots made by the command line beside the server.
@@ -19,27 +19,27 @@ pub struct Snapshots<'a> {
 }
 
 impl Snapshots<'_> {
-    /// Records the owner of a snapshot, the sandbox it was made in, and the bytes it added to the store. Call
-    /// it after the commit: a crash in between leaves a snapshot that only admins see.
-    pub async fn note(
+    /// Records the owner of a snapshot, the sandbox in which it was created, and the bytes that it added to the store.
+    /// Call it after the commit: a crash in between leaves a snapshot that only admins see.
+    pub async fn record_owner(
         &self,
         owner: &str,
         id: &SnapshotId,
         sandbox: Option<&str>,
         bytes: u64,
     ) -> Result<(), CatalogError> {
-        self.catalog.snapshots().add(owner, &id.to_string(), sandbox, bytes).await
+        self.catalog.snapshots().add_owner(owner, &id.to_string(), sandbox, bytes).await
     }
 
     /// Returns the snapshot with that id. The id must be complete: whether a prefix is unique would depend
     /// on, and reveal, the snapshots of others.
     pub async fn find(&self, scope: &Scope, text: &str) -> Result<Snapshot, ApiError> {
-        let id: SnapshotId = text.parse().map_err(|_| no_snapshot(text))?;
+        let id: SnapshotId = text.parse().map_err(|_| snapshot_not_found(text))?;
         if !self.visible(scope, &[id]).await?.contains(&id) {
-            return Err(no_snapshot(text));
+            return Err(snapshot_not_found(text));
         }
         let (store, text) = (self.store.clone(), text.to_owned());
-        blocking(move || store.find_snapshot(&id)?.ok_or_else(|| no_snapshot(&text))).await
+        blocking(move || store.find_snapshot(&id)?.ok_or_else(|| snapshot_not_found(&text))).await
     }
 
     /// Filters snapshots to those that are visible in the scope. Does not check that they exist.
@@ -50,31 +50,31 @@ impl Snapshots<'_> {
         Ok(ids.iter().zip(names).filter(|(_, name)| owned.contains(name)).map(|(id, _)| *id).collect())
     }
 
-    /// Takes a snapshot from its owner, or from all when an administrator does this, and out of the store when nobody else
-    /// has it. It is refused while a reference or a pin needs it.
+    /// Removes a snapshot from its owner, or from all owners for an admin, and from the store if no owner is
+    /// left. Fails with `SNAPSHOT_IN_USE` while a reference or a pin protects it.
     ///
-    /// The owner is forgotten first: what fails after that leaves a snapshot that only administrators see.
+    /// The record of the owner is removed first: a failure after that leaves a snapshot that only admins see.
     pub async fn remove(&self, scope: &Scope, text: &str) -> Result<SnapshotId, ApiError> {
-        let id: SnapshotId = text.parse().map_err(|_| no_snapshot(text))?;
+        let id: SnapshotId = text.parse().map_err(|_| snapshot_not_found(text))?;
         let owner = scope.owner();
         match self.find(scope, text).await {
             Ok(_) => {
                 let store = self.store.clone();
                 blocking(move || check_unused(&store, &id)).await?;
             }
-            // The command line removed it, or a crash lost it. What is noted of it still counts.
+            // The command line removed it, or a crash lost it. Its record still counts against the quota.
             Err(_) if self.is_lost(owner, &id).await? => {}
             Err(error) => return Err(error),
         }
-        if !self.catalog.snapshots().remove(owner, &id.to_string()).await? {
+        if !self.catalog.snapshots().remove_owner(owner, &id.to_string()).await? {
             let store = self.store.clone();
-            blocking(move || forget(&store, id)).await?;
+            blocking(move || remove_from_store(&store, id)).await?;
         }
         Ok(id)
     }
 
-    /// Returns true if a snapshot is recorded for an owner, or for anybody, and yet is not in the store. Where servers share a catalog,
-    /// it may be in the store of another one, and nobody can tell.
+    /// Returns true if a snapshot is recorded for an owner (`None`: for any) but is not in the store. Always
+    /// false if the catalog is shared: then the snapshot may be in the store of another server.
     async fn is_lost(&self, owner: Option<&str>, id: &SnapshotId) -> Result<bool, ApiError> {
         if self.catalog.can_be_shared() || !self.catalog.snapshots().is_owned(owner, &id.to_string()).await? {
             return Ok(false);
@@ -96,13 +96,10 @@ fn check_unused(store: &Store, id: &SnapshotId) -> Result<(), ApiError> {
     if pins_of(store, id)? == 0 {
         return Ok(());
     }
-    store.drop_dead_pins()?;
+    store.remove_dead_pins()?;
     match pins_of(store, id)? {
         0 => Ok(()),
-        pins => {
-            Err(in_use(format!("snapshot {id} is mounted, or a workspace is made from it"))
-                .detail("pins", pins))
-        }
+        pins => Err(in_use(format!("snapshot {id} is mounted, or a workspace uses it")).detail("pins", pins)),
     }
 }
 
@@ -110,7 +107,7 @@ fn pins_of(store: &Store, id: &SnapshotId) -> Result<usize, ApiError> {
     Ok(store.pins()?.into_iter().filter(|pin| pin.snapshot == *id).count())
 }
 
-fn forget(store: &Store, id: SnapshotId) -> Result<(), ApiError> {
+fn remove_from_store(store: &Store, id: SnapshotId) -> Result<(), ApiError> {
     match store.remove_snapshots(&[id]) {
         // Another request removed it first, or a reference was just set to it.
         Ok(()) | Err(StoreError::UnknownSnapshot(_) | StoreError::Refused(_)) => Ok(()),

@@ -1,4 +1,4 @@
-//! Differences as a patch that is longer than memory.
+//! Differences as a patch, produced piece by piece.
 
 use std::sync::Arc;
 
@@ -7,19 +7,19 @@ use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use workspace_state::{Cancel, Difference, PatchSections, StoreError, Tree, diff};
 
-use super::body::{self, PIECE, Pieces};
+use super::body::{self, PIECE_SIZE, Pieces};
 use super::work_limits::{WorkLimits, WorkPermit};
 use crate::error::ApiError;
 
-/// Context lines around a change in a patch, the usual number.
+/// Number of context lines around a change, the default of `diff -u` and git.
 const CONTEXT: usize = 3;
-/// Approximate number of file bytes compared for one piece. Files that differ and are not text add little to
-/// the patch.
-const COMPARED: u64 = 16 << 20;
-/// Header that says whether a patch is truncated.
+/// Approximate maximum number of bytes compared for one piece. Binary files add little to a patch, so its size is not a
+/// limit.
+const COMPARED_MAX: u64 = 16 << 20;
+/// Header with `true` if the patch does not contain all differences.
 const TRUNCATED: HeaderName = HeaderName::from_static("x-truncated");
 
-/// Differences as patches, one behind the other.
+/// Patch of several differences.
 pub(crate) struct Patches {
     from: Tree,
     to: Tree,
@@ -37,8 +37,12 @@ impl Patches {
         Ok(Self { from, to, differences: differences.into_iter(), sections: None, truncated })
     }
 
-    /// Answers with the patch. Each piece is made under a permit of the owner.
-    pub(crate) async fn answer(self, limits: &Arc<WorkLimits>, owner: &str) -> Result<Response, ApiError> {
+    /// Creates the response. Each piece is produced under a permit of the owner.
+    pub(crate) async fn into_response(
+        self,
+        limits: &Arc<WorkLimits>,
+        owner: &str,
+    ) -> Result<Response, ApiError> {
         let truncated = HeaderValue::from_static(if self.truncated { "true" } else { "false" });
         let kind = HeaderValue::from_static("text/x-diff");
         let headers = [(header::CONTENT_TYPE, kind), (TRUNCATED, truncated)];
@@ -46,9 +50,9 @@ impl Patches {
     }
 
     /// Returns the next piece, which is empty if much was compared for little output; `None` at the end.
-    fn compare(&mut self, most_compared: u64) -> Result<Option<Bytes>, StoreError> {
+    fn compare(&mut self, max_compared: u64) -> Result<Option<Bytes>, StoreError> {
         let (mut piece, mut compared) = (Vec::new(), 0);
-        while piece.len() < PIECE && compared < most_compared {
+        while piece.len() < PIECE_SIZE && compared < max_compared {
             let Some(sections) = &mut self.sections else {
                 let Some(difference) = self.differences.next() else {
                     return Ok((!piece.is_empty()).then(|| piece.into()));
@@ -59,7 +63,7 @@ impl Patches {
             let before = sections.compared();
             match sections.next() {
                 Some(section) => {
-                    // Infallible: memory takes everything.
+                    // Writing into memory does not fail.
                     let _ = section?.write_to(&mut piece);
                     compared += sections.compared() - before;
                 }
@@ -72,7 +76,7 @@ impl Patches {
 
 impl Pieces for Patches {
     fn next_piece(&mut self) -> Result<Option<Bytes>, ApiError> {
-        Ok(self.compare(COMPARED)?)
+        Ok(self.compare(COMPARED_MAX)?)
     }
 
     fn cancel(&self) -> &Cancel {
@@ -116,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_ends_when_much_was_compared_for_little() {
+    fn a_piece_ends_when_enough_bytes_were_compared() {
         let (_directory, store) = store();
         let files: Vec<_> = (0..10).map(|n| (format!("{n}"), vec![0; 100_000])).collect();
         let mut patches = added(&store, &files);
@@ -129,12 +133,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_piece_waits_for_a_turn_of_its_owner_and_gives_it_back() {
+    async fn a_piece_waits_for_a_permit_of_its_owner_and_releases_it() {
         let (_directory, store) = store();
         let patches = added(&store, &[("a".to_owned(), b"1\n".to_vec())]);
-        let limits = Arc::new(WorkLimits::few());
+        let limits = Arc::new(WorkLimits::for_tests());
         let other = limits.comparison("alice").await;
-        let mut answer = pin!(patches.answer(&limits, "alice"));
+        let mut answer = pin!(patches.into_response(&limits, "alice"));
         assert!(is_pending(&mut answer).await);
         drop(other);
         let body = answer.await.unwrap().into_body();
@@ -145,13 +149,13 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_leaves_cancels_the_comparison() {
-        // One thread for what blocks, and it is taken: the comparison cannot be done before the client left.
+    fn a_disconnect_cancels_the_comparison() {
+        // The only blocking thread is taken, so the comparison cannot finish before the client disconnects.
         let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         let (_directory, store) = store();
         let store = store.with_cancel(store.cancel().child());
         let patches = added(&store, &[("a".to_owned(), b"1\n".to_vec())]);
-        let limits = WorkLimits::few();
+        let limits = WorkLimits::for_tests();
         let (release, released) = std::sync::mpsc::channel::<()>();
         runtime.block_on(async {
             tokio::task::spawn_blocking(move || released.recv());
@@ -162,7 +166,7 @@ mod tests {
             }
             assert!(store.cancel().is_cancelled());
             drop(release);
-            // What was begun ends, and with it the permit.
+            // The blocking work ends, and releases the permit.
             limits.comparison("alice").await;
         });
     }

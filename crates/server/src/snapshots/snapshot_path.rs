@@ -1,4 +1,4 @@
-//! Parses the snapshot and the path in it from a URL path.
+//! Extractor of a snapshot id and a path in the snapshot.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -10,9 +10,9 @@ use crate::error::ApiError;
 /// which axum's extractor requires.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SnapshotPath {
-    /// The snapshot.
+    /// Id of the snapshot.
     pub(super) id: String,
-    /// The path in it. `%2F` is a slash like any other: no name has one.
+    /// Path in the snapshot, decoded. `%2F` is a separator, too, because names contain no slash.
     pub(super) path: Vec<u8>,
 }
 
@@ -30,14 +30,14 @@ impl SnapshotPath {
     fn parse(path: &str) -> Option<Self> {
         // "", "api", "v1", "snapshots", id, "tree", path
         let mut parts = path.splitn(7, '/').skip(4);
-        let id = decoded(parts.next().unwrap_or_default())?;
-        let path = decoded(parts.nth(1).unwrap_or_default())?;
+        let id = percent_decode(parts.next().unwrap_or_default())?;
+        let path = percent_decode(parts.nth(1).unwrap_or_default())?;
         Some(Self { id: String::from_utf8_lossy(&id).into_owned(), path })
     }
 }
 
 /// Decodes percent-encoding; `None` if it is invalid.
-fn decoded(text: &str) -> Option<Vec<u8>> {
+fn percent_decode(text: &str) -> Option<Vec<u8>> {
     let mut parts = text.split('%');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
     for part in parts {

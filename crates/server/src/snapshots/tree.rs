@@ -1,4 +1,4 @@
-//! Trees of snapshots.
+//! `/api/v1/snapshots/{id}/tree`: directories and entries.
 
 use axum::extract::State;
 use workspace_api::error::ErrorBody;
@@ -6,20 +6,19 @@ use workspace_api::error_codes;
 use workspace_api::snapshots::{PageQuery, TreeListing};
 use workspace_state::{Entry, Node, Snapshot, Store, StoreError, Tree, TreePath, quote_path};
 
-use super::conversion::{check_page, entry_to_api, skipped};
+use super::conversion::{check_page, entry_to_api, page_offset};
 use super::snapshot_path::SnapshotPath;
 use crate::app::App;
-use crate::caller::Caller;
+use crate::caller::{Caller, scope};
 use crate::error::ApiError;
 use crate::extract::{Json, Query};
-use crate::sandboxes::scope;
-use crate::store::{no_snapshot, with_store};
+use crate::store::{snapshot_not_found, with_store};
 
 /// List the root directory of a snapshot.
 #[utoipa::path(get, path = "/api/v1/snapshots/{id}/tree", tag = "snapshots", operation_id = "get_snapshot_root",
-    params(("id" = String, Path), PageQuery), responses(
-    (status = 200, description = "The directory", body = TreeListing),
-    (status = "default", description = "An error", body = ErrorBody),
+    params(("id" = String, Path, description = "Full id of the snapshot"), PageQuery), responses(
+    (status = 200, description = "Root directory with a page of its entries", body = TreeListing),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 pub(super) async fn root(
     state: State<App>,
@@ -30,12 +29,14 @@ pub(super) async fn root(
     list(state, caller, location, query).await
 }
 
-/// Get the entry at a path of a snapshot, with a page of its entries if it is a directory.
+/// Get an entry of a snapshot.
+///
+/// For a directory, the response has a page of its entries. Symlinks are not followed.
 #[utoipa::path(get, path = "/api/v1/snapshots/{id}/tree/{path}", tag = "snapshots", operation_id = "get_snapshot_tree",
-    params(("id" = String, Path), ("path" = String, Path, description = "Slashes may be there as they are or as `%2F`"), PageQuery),
+    params(("id" = String, Path, description = "Full id of the snapshot"), ("path" = String, Path, description = "Path in the snapshot. Slashes may be encoded as `%2F`, other bytes as `%XX`"), PageQuery),
     responses(
-        (status = 200, description = "The entry", body = TreeListing),
-        (status = "default", description = "An error", body = ErrorBody),
+        (status = 200, description = "Entry", body = TreeListing),
+        (status = "default", description = "Error", body = ErrorBody),
     ))]
 pub(super) async fn list(
     State(app): State<App>,
@@ -60,18 +61,18 @@ fn listing(tree: &Tree, entry: &Entry, page: u32, limit: u32) -> Result<TreeList
         return Ok(TreeListing { entry: entry_to_api(entry)?, items: None, total: 0, page, limit });
     };
     let total = directory.entries;
-    let entries = tree.list_range(directory, skipped(page, limit) as u64, limit.into())?;
+    let entries = tree.list_range(directory, page_offset(page, limit) as u64, limit.into())?;
     let items = Some(entries.iter().map(entry_to_api).collect::<Result<_, _>>()?);
     Ok(TreeListing { entry: entry_to_api(entry)?, items, total, page, limit })
 }
 
-/// Opens the tree of a snapshot. Once it is open, garbage collection keeps it.
+/// Opens the tree of a snapshot. Garbage collection keeps an open tree.
 pub(crate) fn open(store: &Store, snapshot: &Snapshot) -> Result<Tree, ApiError> {
     let tree = Tree::of_snapshot(store, snapshot);
-    // One that was removed meanwhile may not be whole any more.
+    // If the snapshot was removed meanwhile, its tree may be incomplete.
     match store.find_snapshot(&snapshot.id)? {
         Some(_) => Ok(tree?),
-        None => Err(no_snapshot(&snapshot.id.to_string())),
+        None => Err(snapshot_not_found(&snapshot.id.to_string())),
     }
 }
 
@@ -105,19 +106,20 @@ fn not_found(message: String, path: &[u8]) -> ApiError {
     ApiError::new(error_codes::PATH_NOT_FOUND, message).detail("path", quote_path(path))
 }
 
-/// Says what something is that is not a file.
+/// Creates the error for a directory or a symlink where a file is required.
 pub(super) fn not_a_file(path: &[u8], node: &Node) -> ApiError {
     let shown = quote_path(path);
     match node {
         Node::Symlink(link) => {
             let target = TreePath(link.target.clone());
             let target = quote_path(&target.0).into_owned();
-            let message =
-                format!("`{shown}` is a symlink to `{target}`, and symlinks are not followed: ask for what it points to");
+            let message = format!(
+                "`{shown}` is a symlink to `{target}`, and symlinks are not followed: request its target"
+            );
             ApiError::new(error_codes::NOT_A_FILE, message).detail("kind", "symlink").detail("target", target)
         }
         _ => {
-            let message = format!("`{shown}` is a directory: `tree` in the location of `files` lists it");
+            let message = format!("`{shown}` is a directory: use `tree` instead of `files` to list it");
             ApiError::new(error_codes::NOT_A_FILE, message).detail("kind", "directory")
         }
     }

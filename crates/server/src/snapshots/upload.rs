@@ -1,4 +1,4 @@
-//! From the body of a request to a snapshot, without holding more of it than a few pieces.
+//! Upload of an archive as a snapshot. Only a few pieces of the body are in memory at a time.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -21,102 +21,104 @@ use workspace_state::{
 
 use crate::app::App;
 use crate::error::ApiError;
-use crate::owner_memory::{self, HeldByImport};
-use crate::store::{blocking, cancelled, has_no_room};
+use crate::owner_memory::{self, ImportMemory};
+use crate::store::{blocking, cancelled, is_disk_full_error};
 
-/// Idle timeout of an upload.
+/// Timeout for receiving the next piece of an archive.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The time over which the rate of an upload is measured, and the bytes that must come in it. What an archive brings cannot
-/// be told from what others removed, so no collection ends while one is coming.
-const PACE: (Duration, u64) = (Duration::from_secs(60), 60 << 10);
-/// Pieces on their way to the thread with the archive.
-const QUEUE: usize = 4;
-/// Bytes of a body that are read before that thread wants them.
-const AHEAD: usize = 4 << 20;
-/// Files, links and directories of an archive. Names and attributes are in memory until all of it has come.
+/// Interval over which the rate of an upload is measured.
+const RATE_INTERVAL: Duration = Duration::from_secs(60);
+/// Minimum number of bytes per [`RATE_INTERVAL`]. A slow upload is refused, because garbage collection cannot finish while an
+/// upload runs: the objects of the upload look like garbage.
+const RATE_MIN: u64 = 60 << 10;
+/// Maximum number of pieces in the queue to the import thread.
+const QUEUE_MAX: usize = 4;
+/// Maximum number of bytes that are read ahead of the import thread.
+const READ_AHEAD_MAX: usize = 4 << 20;
+/// Maximum number of members of an archive. Their names and attributes are in memory until the archive is complete.
 const ENTRIES_MAX: u64 = 2_000_000;
-/// Bytes of names and attributes of an archive.
+/// Maximum size of the names and attributes of an archive in bytes.
 const METADATA_MAX: u64 = 512 << 20;
 
-/// Makes a snapshot of an archive that belongs to `owner`. Whatever goes wrong, the connection included, leaves nothing that can be
-/// seen; what was written on the way goes with a collection, some time later. A client that leaves stops the work, unless the
-/// snapshot is there already.
+/// Creates a snapshot of `owner` from an archive. An error, also of the connection, leaves no snapshot; garbage collection
+/// removes the objects that were written. A disconnect cancels the import, unless the snapshot has been committed.
 pub(super) async fn receive(
     app: &App,
     owner: String,
     new: NewSnapshot,
     body: Body,
 ) -> Result<ImportReport, ApiError> {
-    // Who says at once that it is too much is told at once.
+    // If the length is known, an archive that is too large is refused before it is received.
     let max = app.settings.max_upload.0;
     if body.size_hint().exact().is_some_and(|length| length > max) {
         return Err(too_large(max));
     }
     let permit = app.work_limits.upload(&owner).await?;
-    let (sender, receiver) = mpsc::channel(QUEUE);
+    let (sender, receiver) = mpsc::channel(QUEUE_MAX);
     let cancel = app.store.cancel().child();
     let stop = cancel.on_drop();
     let store = app.store.with_cancel(cancel);
-    // On its own: a snapshot that was made is noted, also when the client leaves at that moment.
+    // In a separate task, so that a committed snapshot gets its owner even if the client disconnects.
     let task_app = app.clone();
-    let made = tokio::spawn(async move {
+    let imported = tokio::spawn(async move {
         let _permit = permit;
-        make(&task_app, store, &owner, new, Incoming::new(receiver)).await
+        create_snapshot(&task_app, store, &owner, new, BodyReader::new(receiver)).await
     });
-    let came = feed(body, sender, max);
-    let came = tokio::time::timeout(app.settings.upload_timeout, came).await;
-    let came = came.unwrap_or_else(|_| Err(late().detail("setting", "UPLOAD_TIMEOUT")));
-    let made = made.await.map_err(ApiError::internal)?;
+    let received = forward(body, sender, max);
+    let received = tokio::time::timeout(app.settings.upload_timeout, received).await;
+    let received = received.unwrap_or_else(|_| Err(too_slow().detail("setting", "UPLOAD_TIMEOUT")));
+    let imported = imported.await.map_err(ApiError::internal)?;
     stop.disarm();
-    // What is wrong with the body explains what is wrong with the archive.
-    came?;
-    made
+    // An error of the body is the cause of an error of the archive.
+    received?;
+    imported
 }
 
-/// A part of the body. Without the end, it did not come whole.
+/// Part of the body. A body without `End` is incomplete.
 enum Piece {
     Data(Bytes),
     End,
 }
 
-/// Hands the body to the thread with the archive. It is read ahead of that thread: a server that waits for nothing but its
-/// own thread does not notice that the client left.
+/// Sends the body to the import thread. The body is read ahead of that thread, because a disconnect is only noticed while
+/// the body is read.
 ///
-/// An archive that is refused is taken to its end all the same: a client that is cut off while it sends does not hear why.
-async fn feed(body: Body, sender: mpsc::Sender<Piece>, max: u64) -> Result<(), ApiError> {
+/// A refused archive is still received to its end, because a client that is disconnected while it sends does not get the
+/// error.
+async fn forward(body: Body, sender: mpsc::Sender<Piece>, max: u64) -> Result<(), ApiError> {
     let mut pieces = body.into_data_stream();
     let (mut length, mut ended) = (0, false);
-    let (mut ahead, mut waiting) = (VecDeque::new(), 0);
-    let mut pace = Pace::new(Instant::now());
-    while !ended || !ahead.is_empty() {
+    let (mut queue, mut queued_bytes) = (VecDeque::new(), 0);
+    let mut rate = RateCheck::new(Instant::now());
+    while !ended || !queue.is_empty() {
         let next = tokio::time::timeout(IDLE_TIMEOUT, pieces.next());
         tokio::select! {
-            next = next, if !ended && waiting < AHEAD => {
-                let Some(piece) = next.map_err(|_| late())? else {
+            next = next, if !ended && queued_bytes < READ_AHEAD_MAX => {
+                let Some(piece) = next.map_err(|_| too_slow())? else {
                     ended = true;
-                    ahead.push_back(Piece::End);
+                    queue.push_back(Piece::End);
                     continue;
                 };
-                let broken = |_| ApiError::new(error_codes::ARCHIVE_INVALID, "the archive did not come whole");
+                let broken = |_| ApiError::new(error_codes::ARCHIVE_INVALID, "the archive is incomplete");
                 let piece = piece.map_err(broken)?;
                 length += piece.len() as u64;
                 if length > max {
                     return Err(too_large(max));
                 }
-                if pace.is_too_slow(piece.len() as u64, Instant::now()) {
-                    return Err(late());
+                if rate.is_too_slow(piece.len() as u64, Instant::now()) {
+                    return Err(too_slow());
                 }
-                waiting += piece.len();
-                ahead.push_back(Piece::Data(piece));
+                queued_bytes += piece.len();
+                queue.push_back(Piece::Data(piece));
             }
-            permit = sender.reserve(), if !ahead.is_empty() => {
-                if waiting >= AHEAD {
-                    // It was the client that had to wait.
-                    pace = Pace::new(Instant::now());
+            permit = sender.reserve(), if !queue.is_empty() => {
+                if queued_bytes >= READ_AHEAD_MAX {
+                    // The client had to wait for the server, so the measurement of its rate restarts.
+                    rate = RateCheck::new(Instant::now());
                 }
-                let piece = ahead.pop_front();
+                let piece = queue.pop_front();
                 if let Some(Piece::Data(piece)) = &piece {
-                    waiting -= piece.len();
+                    queued_bytes -= piece.len();
                 }
                 if let (Ok(permit), Some(piece)) = (permit, piece) {
                     permit.send(piece);
@@ -127,33 +129,33 @@ async fn feed(body: Body, sender: mpsc::Sender<Piece>, max: u64) -> Result<(), A
     Ok(())
 }
 
-/// The rate at which a body comes.
-struct Pace {
+/// Check of the rate of an upload.
+struct RateCheck {
     since: Instant,
     bytes: u64,
 }
 
-impl Pace {
+impl RateCheck {
     fn new(since: Instant) -> Self {
         Self { since, bytes: 0 }
     }
 
-    /// Counts bytes that came. Whether fewer came than must, in the time over which the rate is measured.
+    /// Adds received bytes. Returns true if fewer than [`RATE_MIN`] bytes were received in the last interval.
     fn is_too_slow(&mut self, bytes: u64, now: Instant) -> bool {
         self.bytes += bytes;
-        if now.duration_since(self.since) < PACE.0 {
+        if now.duration_since(self.since) < RATE_INTERVAL {
             return false;
         }
-        let is_too_slow = self.bytes < PACE.1;
+        let is_too_slow = self.bytes < RATE_MIN;
         *self = Self::new(now);
         is_too_slow
     }
 }
 
-fn late() -> ApiError {
+fn too_slow() -> ApiError {
     ApiError::new(
         error_codes::REQUEST_TIMEOUT,
-        "the archive did not come in time; send it over a faster connection, or a smaller one",
+        "the archive was not received in time; use a faster connection, or send a smaller archive",
     )
 }
 
@@ -164,76 +166,78 @@ fn too_large(max: u64) -> ApiError {
         .detail("setting", "MAX_UPLOAD")
 }
 
-async fn make(
+async fn create_snapshot(
     app: &App,
     store: Store,
     owner: &str,
     new: NewSnapshot,
-    incoming: Incoming,
+    body: BodyReader,
 ) -> Result<ImportReport, ApiError> {
-    let bounds = Bounds {
+    let limits = UploadLimits {
         archive: app.settings.max_upload.0,
         expanded: app.settings.max_upload_expanded.0,
-        memory: app.upload_memory.begin(owner).into(),
+        memory: app.upload_memory.reserve(owner).into(),
     };
     let stored = Arc::<AtomicU64>::default();
     let new = NewSnapshot { stored: Some(Arc::clone(&stored)), ..new };
-    let report = blocking(move || import(&store, new, incoming, &bounds)).await?;
+    let report = blocking(move || import(&store, new, body, &limits)).await?;
     let id = report.snapshot.id;
-    if let Err(error) = app.snapshots().note(owner, &id, None, stored.load(Ordering::Relaxed)).await {
+    if let Err(error) = app.snapshots().record_owner(owner, &id, None, stored.load(Ordering::Relaxed)).await {
         let store = app.store.clone();
-        if let Err(left) = blocking(move || Ok(store.remove_snapshots(&[id])?)).await {
-            tracing::warn!(snapshot = %id, cause = left.cause(), "failed to remove a snapshot without an owner");
+        if let Err(removal) = blocking(move || Ok(store.remove_snapshots(&[id])?)).await {
+            tracing::warn!(snapshot = %id, cause = removal.cause(), "failed to remove a snapshot without an owner");
         }
         return Err(error.into());
     }
     Ok(report)
 }
 
-/// Bounds of one archive.
-struct Bounds {
-    /// Bytes of the archive without its compression.
+/// Limits of one upload.
+struct UploadLimits {
+    /// Maximum size of the decompressed archive in bytes.
     archive: u64,
-    /// Bytes of its files.
+    /// Maximum total size of its files in bytes.
     expanded: u64,
-    /// Memory that it shares with other archives of its owner.
-    memory: HeldByImport,
+    /// Memory budget, shared with other uploads of the owner.
+    memory: ImportMemory,
 }
 
 fn import(
     store: &Store,
     new: NewSnapshot,
-    incoming: Incoming,
-    bounds: &Bounds,
+    body: BodyReader,
+    limits: &UploadLimits,
 ) -> Result<ImportReport, ApiError> {
-    let opened = opened(incoming).map_err(|source| refusal(ArchiveError::Read { source }))?;
-    let mut archive = Bounded::new(opened, bounds.archive);
-    let limits = ArchiveLimits { bytes: bounds.expanded, entries: ENTRIES_MAX, metadata: METADATA_MAX };
-    let options = ImportOptions { limits, memory: Some(&bounds.memory), ..ImportOptions::default() };
-    import_tar(store, &mut archive, new, &options, &Quiet).map_err(refusal)
+    let decompressed = decompress(body).map_err(|source| import_error(ArchiveError::Read { source }))?;
+    let mut archive = LimitedReader::new(decompressed, limits.archive);
+    let archive_limits =
+        ArchiveLimits { bytes: limits.expanded, entries: ENTRIES_MAX, metadata: METADATA_MAX };
+    let options =
+        ImportOptions { limits: archive_limits, memory: Some(&limits.memory), ..ImportOptions::default() };
+    import_tar(store, &mut archive, new, &options, &Quiet).map_err(import_error)
 }
 
-/// Maps an error of an import: it is the archive's, unless it is the store's.
-fn refusal(error: ArchiveError) -> ApiError {
+/// Converts an error of an import.
+fn import_error(error: ArchiveError) -> ApiError {
     match error {
         ArchiveError::Store(error) => error.into(),
         ArchiveError::Cancelled(_) => cancelled(),
         ArchiveError::TooLarge { kind, limit } => {
-            let refused =
+            let error =
                 ApiError::new(error_codes::PAYLOAD_TOO_LARGE, error.to_string()).detail("limit", limit);
             match kind {
-                LimitKind::Bytes => refused.detail("setting", "MAX_UPLOAD_EXPANDED"),
-                LimitKind::Entries | LimitKind::Metadata => refused,
+                LimitKind::Bytes => error.detail("setting", "MAX_UPLOAD_EXPANDED"),
+                LimitKind::Entries | LimitKind::Metadata => error,
             }
         }
         ArchiveError::OverBudget => over_budget(),
         ArchiveError::Read { source }
-            if source.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<TooMuch>) =>
+            if source.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<DecompressedTooLarge>) =>
         {
             let message = source.to_string();
             ApiError::new(error_codes::PAYLOAD_TOO_LARGE, message).detail("setting", "MAX_UPLOAD")
         }
-        error if has_no_room(&error) => crate::error_mapping::no_room().because(error),
+        error if is_disk_full_error(&error) => crate::error_mapping::disk_full().because(error),
         other => ApiError::new(error_codes::ARCHIVE_INVALID, other.to_string()),
     }
 }
@@ -241,32 +245,32 @@ fn refusal(error: ArchiveError) -> ApiError {
 fn over_budget() -> ApiError {
     let limit = owner_memory::UPLOADS;
     let message = format!(
-        "the names, the attributes and the pieces of files in archives of the same owner that are being taken need more \
-         than {limit} bytes of memory together; send one archive after another, or smaller ones"
+        "the uploads of the same owner need more than {limit} bytes of memory for names, attributes and extents; send one \
+         archive after another, or smaller ones"
     );
     ApiError::new(error_codes::UPLOAD_LIMIT_EXCEEDED, message).detail("limit", limit)
 }
 
-/// The body as the store reads it, in a thread that may wait.
-struct Incoming {
+/// Blocking reader of the body, for the import thread.
+struct BodyReader {
     pieces: mpsc::Receiver<Piece>,
     piece: Bytes,
     ended: bool,
 }
 
-impl Incoming {
+impl BodyReader {
     fn new(pieces: mpsc::Receiver<Piece>) -> Self {
         Self { pieces, piece: Bytes::new(), ended: false }
     }
 }
 
-impl Read for Incoming {
+impl Read for BodyReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.piece.is_empty() && !self.ended {
             match self.pieces.blocking_recv() {
                 Some(Piece::Data(piece)) => self.piece = piece,
                 Some(Piece::End) => self.ended = true,
-                None => return Err(io::Error::other("the archive did not come whole")),
+                None => return Err(io::Error::other("the archive is incomplete")),
             }
         }
         let len = self.piece.len().min(buffer.len());
@@ -275,12 +279,12 @@ impl Read for Incoming {
     }
 }
 
-/// Returns the archive, decompressed if it starts like gzip or zstd.
-fn opened(mut incoming: Incoming) -> io::Result<Box<dyn Read>> {
+/// Returns the archive, decompressed if it starts with the magic bytes of gzip or zstd.
+fn decompress(mut body: BodyReader) -> io::Result<Box<dyn Read>> {
     let mut start = Vec::with_capacity(4);
-    incoming.by_ref().take(4).read_to_end(&mut start)?;
+    body.by_ref().take(4).read_to_end(&mut start)?;
     let kind: Option<[u8; 4]> = start.as_slice().try_into().ok();
-    let whole = BufReader::with_capacity(256 << 10, io::Cursor::new(start).chain(incoming));
+    let whole = BufReader::with_capacity(256 << 10, io::Cursor::new(start).chain(body));
     Ok(match kind {
         Some([0x1f, 0x8b, ..]) => Box::new(MultiGzDecoder::new(whole)),
         Some([0x28, 0xb5, 0x2f, 0xfd]) => Box::new(zstd_reader(whole)?),
@@ -288,28 +292,28 @@ fn opened(mut incoming: Incoming) -> io::Result<Box<dyn Read>> {
     })
 }
 
-/// An archive that ends with an error where it becomes too much: little that is compressed may be a lot.
-struct Bounded {
+/// Reader that fails after `max` bytes. A small compressed archive may expand to a lot.
+struct LimitedReader {
     archive: Box<dyn Read>,
     max: u64,
-    left: u64,
+    remaining: u64,
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the archive has more than {0} bytes when it is unpacked")]
-struct TooMuch(u64);
+#[error("the decompressed archive has more than {0} bytes")]
+struct DecompressedTooLarge(u64);
 
-impl Bounded {
+impl LimitedReader {
     fn new(archive: Box<dyn Read>, max: u64) -> Self {
-        Self { archive, max, left: max }
+        Self { archive, max, remaining: max }
     }
 }
 
-impl Read for Bounded {
+impl Read for LimitedReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let len = self.archive.read(buffer)?;
-        let left = self.left.checked_sub(len as u64);
-        self.left = left.ok_or_else(|| io::Error::other(TooMuch(self.max)))?;
+        let remaining = self.remaining.checked_sub(len as u64);
+        self.remaining = remaining.ok_or_else(|| io::Error::other(DecompressedTooLarge(self.max)))?;
         Ok(len)
     }
 }
@@ -328,9 +332,9 @@ mod tests {
             sender.try_send(piece).ok().unwrap();
         }
         drop(sender);
-        let archive = opened(Incoming::new(receiver))?;
+        let archive = decompress(BodyReader::new(receiver))?;
         let mut bytes = Vec::new();
-        Bounded::new(archive, max).read_to_end(&mut bytes)?;
+        LimitedReader::new(archive, max).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
@@ -339,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_any_size_are_put_together() {
+    fn pieces_of_any_size_are_joined() {
         assert_eq!(read(vec![data(b"a"), data(b""), data(b"bcdef"), Piece::End], 6).unwrap(), b"abcdef");
         assert_eq!(read(vec![Piece::End], 1).unwrap(), b"");
     }
@@ -352,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn compressed_archives_count_with_their_extracted_size() {
+    fn compressed_archives_count_with_their_decompressed_size() {
         let zeros = vec![0; 1 << 20];
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         io::Write::write_all(&mut gzip, &zeros).unwrap();
@@ -360,13 +364,13 @@ mod tests {
             assert!(small.len() < zeros.len() / 20);
             assert_eq!(read(vec![data(&small), Piece::End], 1 << 20).unwrap(), zeros);
             let error = read(vec![data(&small), Piece::End], (1 << 20) - 1).unwrap_err();
-            assert!(error.get_ref().unwrap().is::<TooMuch>(), "{error}");
+            assert!(error.get_ref().unwrap().is::<DecompressedTooLarge>(), "{error}");
             assert!(read(vec![data(&small)], 1 << 20).is_err(), "without an end");
         }
     }
 
     #[test]
-    fn archives_of_one_owner_share_memory() {
+    fn uploads_of_one_owner_share_a_memory_budget() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open_or_create(directory.path().join("store")).unwrap();
         let mut tree = store.empty_tree().unwrap();
@@ -379,9 +383,10 @@ mod tests {
             let (sender, receiver) = mpsc::channel(2);
             sender.try_send(data(&tar)).ok().unwrap();
             sender.try_send(Piece::End).ok().unwrap();
-            let bounds = Bounds { archive: 1 << 20, expanded: 1 << 20, memory: memory.begin(owner).into() };
-            let done = import(&store, NewSnapshot::default(), Incoming::new(receiver), &bounds);
-            done.map(|_| bounds)
+            let limits =
+                UploadLimits { archive: 1 << 20, expanded: 1 << 20, memory: memory.reserve(owner).into() };
+            let done = import(&store, NewSnapshot::default(), BodyReader::new(receiver), &limits);
+            done.map(|_| limits)
         };
         let running = import("alice").unwrap();
         let error = import("alice").err().unwrap();
@@ -392,17 +397,17 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_trickles_is_too_slow() {
+    fn a_body_below_the_minimum_rate_is_too_slow() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut pace = Pace::new(start);
-        assert!((1..60).all(|second| !pace.is_too_slow(1, at(second))));
-        assert!(pace.is_too_slow(1, at(60)));
-        // Measured anew each time: what came quickly before does not count.
-        let mut pace = Pace::new(start);
-        assert!(!pace.is_too_slow(100 << 20, at(60)));
-        assert!((61..120).all(|second| !pace.is_too_slow(1 << 10, at(second))));
-        assert!(!pace.is_too_slow(1 << 10, at(120)));
-        assert!(pace.is_too_slow(1 << 10, at(200)));
+        let mut rate = RateCheck::new(start);
+        assert!((1..60).all(|second| !rate.is_too_slow(1, at(second))));
+        assert!(rate.is_too_slow(1, at(60)));
+        // Each interval is measured separately: earlier fast ones do not count.
+        let mut rate = RateCheck::new(start);
+        assert!(!rate.is_too_slow(100 << 20, at(60)));
+        assert!((61..120).all(|second| !rate.is_too_slow(1 << 10, at(second))));
+        assert!(!rate.is_too_slow(1 << 10, at(120)));
+        assert!(rate.is_too_slow(1 << 10, at(200)));
     }
 }

@@ -1,4 +1,4 @@
-//! Concurrency limits for costly operations: in total and per owner, so that no owner takes all of them.
+//! Concurrency limits for expensive operations: in total and per owner, so that no owner can use up all permits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use crate::error::ApiError;
 use crate::per_owner::PerOwner;
 use crate::settings::Settings;
 
-/// Comparisons and searches at once, and those of one owner.
-const COMPARISONS: usize = 4;
-const COMPARISONS_PER_OWNER: usize = 2;
-/// Requests at once that read a list, a directory or a log, and those of one owner.
-const READS: usize = 8;
-const READS_PER_OWNER: usize = 2;
-/// Imports of templates at once.
-const TEMPLATES: usize = 4;
-/// Timeout for an upload to get its permits.
-const UPLOAD_WAIT: Duration = Duration::from_secs(30);
+/// Maximum number of concurrent comparisons and searches.
+const COMPARISONS_MAX: usize = 4;
+const COMPARISONS_PER_OWNER_MAX: usize = 2;
+/// Maximum number of concurrent requests that read a list, a directory or a log.
+const READS_MAX: usize = 8;
+const READS_PER_OWNER_MAX: usize = 2;
+/// Maximum number of concurrent imports of templates.
+const TEMPLATES_MAX: usize = 4;
+/// Timeout for an upload or an import to acquire a permit.
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// `Retry-After` in seconds when other owners hold all permits.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
 
-/// Concurrency limits for costly operations.
+/// Concurrency limits for expensive operations.
 #[derive(Debug)]
 pub(crate) struct WorkLimits {
     uploads: Slots,
@@ -39,74 +39,74 @@ impl WorkLimits {
         let (uploads, own) = (settings.max_uploads as usize, settings.max_uploads_per_owner as usize);
         Self {
             uploads: Slots::new(uploads, own),
-            comparisons: Slots::new(COMPARISONS, COMPARISONS_PER_OWNER),
-            reads: Slots::new(READS, READS_PER_OWNER),
-            templates: Slots::new(TEMPLATES, TEMPLATES),
+            comparisons: Slots::new(COMPARISONS_MAX, COMPARISONS_PER_OWNER_MAX),
+            reads: Slots::new(READS_MAX, READS_PER_OWNER_MAX),
+            templates: Slots::new(TEMPLATES_MAX, TEMPLATES_MAX),
         }
     }
 
-    /// Creates limits for tests: two of each kind, one per owner.
+    /// Creates limits of two operations of each kind, one per owner.
     #[cfg(test)]
-    pub(super) fn few() -> Self {
+    pub(super) fn for_tests() -> Self {
         let slots = || Slots::new(2, 1);
         Self { uploads: slots(), comparisons: slots(), reads: slots(), templates: slots() }
     }
 
-    /// Waits for the permit of an upload, but not for long: the others may be slow.
+    /// Waits for the permit of an upload, at most [`PERMIT_TIMEOUT`], because other uploads may be slow.
     pub(crate) async fn upload(&self, owner: &str) -> Result<WorkPermit, ApiError> {
         self.uploads
-            .take_within(UPLOAD_WAIT, owner)
+            .acquire_within(PERMIT_TIMEOUT, owner)
             .await
-            .map_err(|refusal| refusal.of_uploads(&self.uploads))
+            .map_err(|reached| reached.into_upload_error(&self.uploads))
     }
 
-    /// Waits for the permits of a template import.
+    /// Waits for the permit of a template import, at most [`PERMIT_TIMEOUT`].
     pub(crate) async fn template(&self, owner: &str) -> Result<WorkPermit, ApiError> {
-        let permit = self.templates.take_within(UPLOAD_WAIT, owner).await;
-        permit.map_err(|refusal| refusal.of_uploads(&self.templates))
+        let permit = self.templates.acquire_within(PERMIT_TIMEOUT, owner).await;
+        permit.map_err(|reached| reached.into_upload_error(&self.templates))
     }
 
     /// Waits for the permit of a comparison.
     pub(crate) async fn comparison(&self, owner: &str) -> WorkPermit {
-        self.comparisons.take(owner).await
+        self.comparisons.acquire(owner).await
     }
 
     /// Waits for the permit of a request that reads a list, a directory or a log.
     pub(crate) async fn read(&self, owner: &str) -> WorkPermit {
-        self.reads.take(owner).await
+        self.reads.acquire(owner).await
     }
 }
 
-/// A permit, until it is dropped.
+/// Permit of a expensive operation. It is released on drop.
 #[derive(Debug)]
 pub(crate) struct WorkPermit {
     _own: Option<OwnedSemaphorePermit>,
     _total: Option<OwnedSemaphorePermit>,
 }
 
-/// Why there was no permit in time.
+/// Limit that had no permit available in time.
 #[derive(Debug, PartialEq, Eq)]
-enum Refusal {
-    /// The owner has as many as it may.
+enum LimitReached {
+    /// Limit of the owner.
     Owner,
-    /// All owners together have as many as there are.
+    /// Limit of all owners together.
     Total,
 }
 
-impl Refusal {
-    fn of_uploads(self, slots: &Slots) -> ApiError {
+impl LimitReached {
+    fn into_upload_error(self, slots: &Slots) -> ApiError {
         let error = match self {
             Self::Owner => {
                 let message = format!(
-                    "{} archives of the same owner are being uploaded already; try again",
-                    slots.owners.each()
+                    "{} archives of the same owner are already being uploaded; try again",
+                    slots.owners.permits()
                 );
                 ApiError::new(error_codes::UPLOAD_LIMIT_EXCEEDED, message)
-                    .detail("limit", slots.owners.each())
+                    .detail("limit", slots.owners.permits())
                     .detail("setting", "MAX_UPLOADS_PER_OWNER")
             }
             Self::Total => {
-                let message = format!("{} archives are being uploaded already; try again", slots.total);
+                let message = format!("{} archives are already being uploaded; try again", slots.total);
                 ApiError::new(error_codes::UPLOADS_BUSY, message)
                     .detail("limit", slots.total)
                     .detail("setting", "MAX_UPLOADS")
@@ -129,19 +129,18 @@ impl Slots {
         Self { total, all, owners: PerOwner::new(per_owner.min(total)) }
     }
 
-    /// Waits for the owner's permit first, then for a shared one, so that a waiting owner holds nothing of
-    /// others.
-    async fn take(&self, owner: &str) -> WorkPermit {
+    /// Waits for the owner's permit first, then for a shared one, so that an owner at its limit holds no shared permit.
+    async fn acquire(&self, owner: &str) -> WorkPermit {
         let own = self.owners.of(owner).acquire_owned().await.ok();
-        // Neither is ever closed.
+        // The semaphores are never closed, so both are `Some`.
         WorkPermit { _own: own, _total: Arc::clone(&self.all).acquire_owned().await.ok() }
     }
 
-    async fn take_within(&self, wait: Duration, owner: &str) -> Result<WorkPermit, Refusal> {
-        let own = tokio::time::timeout(wait, self.owners.of(owner).acquire_owned()).await;
-        let own = own.map_err(|_| Refusal::Owner)?.ok();
-        let total = tokio::time::timeout(wait, Arc::clone(&self.all).acquire_owned()).await;
-        Ok(WorkPermit { _own: own, _total: total.map_err(|_| Refusal::Total)?.ok() })
+    async fn acquire_within(&self, timeout: Duration, owner: &str) -> Result<WorkPermit, LimitReached> {
+        let own = tokio::time::timeout(timeout, self.owners.of(owner).acquire_owned()).await;
+        let own = own.map_err(|_| LimitReached::Owner)?.ok();
+        let total = tokio::time::timeout(timeout, Arc::clone(&self.all).acquire_owned()).await;
+        Ok(WorkPermit { _own: own, _total: total.map_err(|_| LimitReached::Total)?.ok() })
     }
 }
 
@@ -149,18 +148,20 @@ impl Slots {
 mod tests {
     use super::*;
 
-    const MOMENT: Duration = Duration::from_millis(20);
+    const SHORT_TIMEOUT: Duration = Duration::from_millis(20);
 
     #[tokio::test]
-    async fn one_owner_cannot_take_all_turns() {
+    async fn one_owner_cannot_take_all_permits() {
         let slots = Slots::new(4, 2);
-        let first = slots.take_within(MOMENT, "a").await.unwrap();
-        let _second = slots.take_within(MOMENT, "a").await.unwrap();
-        assert_eq!(slots.take_within(MOMENT, "a").await.unwrap_err(), Refusal::Owner);
-        let (_third, _fourth) =
-            (slots.take_within(MOMENT, "b").await.unwrap(), slots.take_within(MOMENT, "c").await.unwrap());
-        assert_eq!(slots.take_within(MOMENT, "b").await.unwrap_err(), Refusal::Total);
+        let first = slots.acquire_within(SHORT_TIMEOUT, "a").await.unwrap();
+        let _second = slots.acquire_within(SHORT_TIMEOUT, "a").await.unwrap();
+        assert_eq!(slots.acquire_within(SHORT_TIMEOUT, "a").await.unwrap_err(), LimitReached::Owner);
+        let (_third, _fourth) = (
+            slots.acquire_within(SHORT_TIMEOUT, "b").await.unwrap(),
+            slots.acquire_within(SHORT_TIMEOUT, "c").await.unwrap(),
+        );
+        assert_eq!(slots.acquire_within(SHORT_TIMEOUT, "b").await.unwrap_err(), LimitReached::Total);
         drop(first);
-        slots.take_within(MOMENT, "b").await.unwrap();
+        slots.acquire_within(SHORT_TIMEOUT, "b").await.unwrap();
     }
 }

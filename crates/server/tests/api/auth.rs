@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::support::{KEY, Server};
 
-/// Every operation of the API's description: method, path with something in its variables, and whether it is open.
+/// All operations of the OpenAPI document: method, path with values for its variables, and true if it is public.
 fn operations(server: &Server) -> Vec<(String, String, bool)> {
     let description = server.call("GET", "/api/v1/openapi.json").send().json();
     let paths = description["paths"].as_object().unwrap().clone();
@@ -21,7 +21,7 @@ fn operations(server: &Server) -> Vec<(String, String, bool)> {
 }
 
 #[test]
-fn every_operation_but_the_open_ones_needs_a_good_key() {
+fn every_operation_except_public_ones_needs_a_valid_key() {
     let server = Server::new();
     let operations = operations(&server);
     assert!(operations.iter().filter(|(_, _, open)| !open).count() >= 4, "{operations:?}");
@@ -39,7 +39,7 @@ fn every_operation_but_the_open_ones_needs_a_good_key() {
 }
 
 #[test]
-fn a_read_only_key_may_only_look() {
+fn read_only_keys_can_only_read() {
     let server = Server::new();
     let key = server.key("read_only");
     for (method, path, open) in operations(&server) {
@@ -65,7 +65,7 @@ fn admin_routes_reject_user_keys() {
 }
 
 #[test]
-fn a_key_is_taken_from_either_header() {
+fn both_headers_for_keys_are_accepted() {
     let server = Server::new();
     assert_eq!(server.call("GET", "/api/v1/keys").header("x-api-key", KEY).send().status, 200);
     let scheme = server.call("GET", "/api/v1/keys").header("authorization", &format!("bearer {KEY}")).send();

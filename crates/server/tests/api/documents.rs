@@ -1,4 +1,4 @@
-//! The documents that come from the source, and the promises in them.
+//! Generated documents, and the stability of error codes.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ fn kept(name: &str) -> String {
 }
 
 #[test]
-fn the_documents_that_are_checked_in_are_those_that_are_generated() {
+fn generated_documents_are_up_to_date() {
     let place = tempfile::tempdir().unwrap();
     workspace_server::generate(place.path()).unwrap();
     for name in ["settings.md", "errors.md", "openapi.json"] {
@@ -39,7 +39,7 @@ fn the_description_is_openapi_3_1_with_one_form_of_errors() {
 }
 
 #[test]
-fn every_number_is_in_a_range_and_used_once() {
+fn error_numbers_are_unique_and_in_a_range() {
     assert!(TABLE.is_sorted_by(|one, next| one.number < next.number));
     for code in TABLE {
         assert!(RANGES.iter().any(|(from, to, _)| (*from..=*to).contains(&code.number)), "{}", code.name);
@@ -47,7 +47,7 @@ fn every_number_is_in_a_range_and_used_once() {
     }
 }
 
-/// Number, name and status of every error that was ever published. Lines are added, never changed.
+/// Number, name and status of all published errors. Add lines, but never change one.
 const FROZEN: &str = include_str!("errors.txt");
 
 #[test]

@@ -1,9 +1,9 @@
-//! Errors of requests have one form.
+//! Errors of invalid requests.
 
 use crate::support::{KEY, Server};
 
 #[test]
-fn bodies_that_are_wrong_are_refused() {
+fn invalid_bodies_are_refused() {
     let server = Server::with(&[("MAX_BODY", "1k")]);
     let send = |body: &[u8]| {
         let call = server.call("POST", "/test/echo").key(KEY).header("content-type", "application/json");
@@ -30,7 +30,7 @@ fn bodies_that_are_wrong_are_refused() {
 }
 
 #[test]
-fn a_body_must_say_that_it_is_json() {
+fn a_body_needs_a_json_content_type() {
     let server = Server::new();
     for kind in ["text/plain", "application/jsonp", ""] {
         let call = server.call("POST", "/test/echo").key(KEY).header("content-type", kind);
@@ -42,7 +42,7 @@ fn a_body_must_say_that_it_is_json() {
 }
 
 #[test]
-fn addresses_that_are_wrong_are_refused() {
+fn invalid_paths_and_queries_are_refused() {
     let server = Server::new();
     let get = |path: &str| server.call("GET", path).key(KEY).send();
     assert_eq!(get("/test/query?text=a&number=7").body, "a 7");
@@ -62,14 +62,14 @@ fn addresses_that_are_wrong_are_refused() {
 }
 
 #[test]
-fn headers_have_a_limit() {
+fn the_size_of_headers_is_limited() {
     let server = Server::new();
     let call = server.call("GET", "/health").header("x-much", &"a".repeat(20_000));
     assert_eq!(call.send().error(), "HEADERS_TOO_LARGE");
 }
 
 #[test]
-fn a_wrong_method_is_told_which_are_right() {
+fn an_unsupported_method_gets_the_allowed_ones() {
     let server = Server::new();
     let answer = server.call("PUT", "/api/v1/keys").key(KEY).send();
     assert_eq!(answer.error(), "METHOD_NOT_ALLOWED");
@@ -78,7 +78,7 @@ fn a_wrong_method_is_told_which_are_right() {
 }
 
 #[test]
-fn a_failure_of_the_server_tells_the_caller_nothing_of_it() {
+fn internal_errors_do_not_reveal_their_cause() {
     let server = Server::new();
     for path in ["/test/internal", "/test/panic"] {
         let answer = server.call("GET", path).key(KEY).send();
@@ -88,7 +88,7 @@ fn a_failure_of_the_server_tells_the_caller_nothing_of_it() {
 }
 
 #[test]
-fn a_request_keeps_its_id_if_it_is_plain() {
+fn a_plain_request_id_is_kept() {
     let server = Server::new();
     let id = |given: &str| {
         let answer = server.call("GET", "/nothing").header("x-request-id", given).send();

@@ -1,4 +1,4 @@
-//! The port for guest agents, as one who is none finds it.
+//! TLS on the port for guest agents.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
-use workspace_server::{StartError, Started, start};
+use workspace_server::{StartError, StartedServer, start};
 
 use crate::support::settings;
 use crate::tls::certificate;
 
-/// A server with a port for guests; no daemon is needed for that.
-async fn begin(data: &TempDir, more: &[(&str, &str)]) -> Result<Started, StartError> {
+/// Server with a port for guest agents. It needs no Docker daemon.
+async fn begin(data: &TempDir, more: &[(&str, &str)]) -> Result<StartedServer, StartError> {
     let nowhere = format!("unix://{}/docker.sock", data.path().display());
     let usual = [
         ("RUNTIME", "docker"),
@@ -33,10 +33,10 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-/// Serves until the work is done.
+/// Runs the server while `work` runs.
 fn serving(data: &TempDir, more: &[(&str, &str)], work: impl FnOnce(SocketAddr)) {
     let runtime = runtime();
-    let Started { app, server, guests, lock, .. } = runtime.block_on(begin(data, more)).unwrap();
+    let StartedServer { app, server, guests, lock, .. } = runtime.block_on(begin(data, more)).unwrap();
     let running = runtime.spawn(server.run());
     let address = guests.unwrap();
     work(address);
@@ -46,8 +46,8 @@ fn serving(data: &TempDir, more: &[(&str, &str)], work: impl FnOnce(SocketAddr))
     assert!(TcpStream::connect(address).is_err(), "it is closed when the server has stopped");
 }
 
-/// The certificate that is shown at that address, in PEM; empty if what is trusted does not vouch for it.
-fn shown(address: SocketAddr, trusted: &Path) -> String {
+/// Returns the certificate of the port in PEM; empty if it is not trusted by `trusted`.
+fn presented_certificate(address: SocketAddr, trusted: &Path) -> String {
     let connect = address.to_string();
     let output = Command::new("openssl")
         .args(["s_client", "-tls1_3", "-alpn", "h2", "-verify_return_error", "-connect", &connect, "-CAfile"])
@@ -62,16 +62,16 @@ fn shown(address: SocketAddr, trusted: &Path) -> String {
 }
 
 #[test]
-fn the_certificate_is_made_once_and_kept_for_the_servers_user_alone() {
+fn the_certificate_is_created_once_with_private_permissions() {
     let data = tempfile::tempdir().unwrap();
     let kept = data.path().join("guests.pem");
     let mut first = String::new();
-    serving(&data, &[], |address| first = shown(address, &kept));
+    serving(&data, &[], |address| first = presented_certificate(address, &kept));
     let text = std::fs::read_to_string(&kept).unwrap();
     assert!(!first.is_empty() && text.replace('\r', "").contains(&first), "{first}");
     assert_eq!(std::fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
     serving(&data, &[("GRPC_ADVERTISE", "another.example:1")], |address| {
-        assert_eq!(shown(address, &kept), first);
+        assert_eq!(presented_certificate(address, &kept), first);
     });
     std::fs::set_permissions(&kept, std::fs::Permissions::from_mode(0o644)).unwrap();
     let refused = runtime().block_on(begin(&data, &[])).err().unwrap().to_string();
@@ -79,11 +79,11 @@ fn the_certificate_is_made_once_and_kept_for_the_servers_user_alone() {
 }
 
 #[test]
-fn a_certificate_can_be_given() {
+fn a_certificate_can_be_configured() {
     let (data, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let [cert, key] = certificate(place.path());
     serving(&data, &[("GRPC_TLS_CERT", &cert), ("GRPC_TLS_KEY", &key)], |address| {
-        assert!(!shown(address, Path::new(&cert)).is_empty());
+        assert!(!presented_certificate(address, Path::new(&cert)).is_empty());
     });
     assert!(!data.path().join("guests.pem").exists());
 }
@@ -96,7 +96,7 @@ fn plaintext_connections_are_refused() {
         stream.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
         stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
         let mut answer = Vec::new();
-        // An end or a reset, but no waiting.
+        // The connection is closed or reset at once.
         let ended = stream.read_to_end(&mut answer);
         let waited = ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
         assert!(!waited && !answer.starts_with(b"HTTP"));
@@ -104,7 +104,7 @@ fn plaintext_connections_are_refused() {
 }
 
 #[test]
-fn unusable_settings_stop_the_start_and_are_named() {
+fn the_server_refuses_to_start_with_unusable_certificates() {
     let place = tempfile::tempdir().unwrap();
     let [cert, key] = certificate(place.path());
     let nothing = place.path().join("nothing").to_str().unwrap().to_owned();
@@ -113,11 +113,11 @@ fn unusable_settings_stop_the_start_and_are_named() {
     let (cert, key, nothing) = (cert.as_str(), key.as_str(), nothing.as_str());
     let given = |cert, key| vec![("GRPC_TLS_CERT", cert), ("GRPC_TLS_KEY", key)];
     let cases: [(Vec<(&str, &str)>, &str); 5] = [
-        (vec![("GRPC_PORT", &port)], "hint: GRPC_PORT chooses another port"),
+        (vec![("GRPC_PORT", &port)], "hint: GRPC_PORT sets another port"),
         (given(nothing, key), "GRPC_TLS_CERT /"),
         (given(cert, cert), "the private key cannot be read"),
-        (given(key, key), "the certificate chain holds no certificate"),
-        ([given(cert, key), vec![("GRPC_TLS_CA", key)]].concat(), "what guest agents trust holds no"),
+        (given(key, key), "the certificate chain contains no certificate"),
+        ([given(cert, key), vec![("GRPC_TLS_CA", key)]].concat(), "the CA bundle contains no certificate"),
     ];
     for (variables, expected) in cases {
         let data = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
-//! Making, listing and revoking keys, and the first one.
+//! Creation, listing and revocation of keys, and the first key.
 
 use std::os::unix::fs::PermissionsExt;
 
 use tempfile::TempDir;
 use workspace_catalog::Catalog;
-use workspace_server::first_key::{self, FirstKeyError, Origin};
+use workspace_server::first_key::{self, FirstKeyError, KeyOrigin};
 use workspace_server::{Settings, key_hash};
 
 use crate::support::{KEY, Server, given};
@@ -33,7 +33,7 @@ fn a_key_works_until_it_is_revoked() {
 }
 
 #[test]
-fn a_key_that_makes_no_sense_is_not_made() {
+fn invalid_keys_are_not_created() {
     let server = Server::new();
     for order in [
         r#"{"name":"","owner":"a","role":"user"}"#,
@@ -71,7 +71,7 @@ fn is_good(data: &TempDir, key: &str) -> bool {
 }
 
 /// Returns the origin of the first key of a server with these settings on that data.
-fn first(data: &TempDir, key: Option<&str>) -> Result<Origin, FirstKeyError> {
+fn first(data: &TempDir, key: Option<&str>) -> Result<KeyOrigin, FirstKeyError> {
     let settings = Settings::from_source(&given(data, key, &[])).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -83,21 +83,21 @@ fn first(data: &TempDir, key: Option<&str>) -> Result<Origin, FirstKeyError> {
 }
 
 #[test]
-fn a_first_key_is_made_once_for_its_owner_alone() {
+fn the_first_key_is_created_once_with_private_permissions() {
     let data = tempfile::tempdir().unwrap();
     let path = data.path().join("api-key");
-    assert_eq!(first(&data, None).unwrap(), Origin::Made(path.clone()));
+    assert_eq!(first(&data, None).unwrap(), KeyOrigin::Created(path.clone()));
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(text.starts_with("wsk-") && text.trim().len() == 68, "{text}");
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(first(&data, None).unwrap(), Origin::Kept(path.clone()));
+    assert_eq!(first(&data, None).unwrap(), KeyOrigin::Kept(path.clone()));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
     let names = std::fs::read_dir(data.path()).unwrap().map(|it| it.unwrap().file_name());
     assert!(!names.into_iter().any(|name| name.to_string_lossy().ends_with(".new")));
 }
 
 #[test]
-fn a_key_that_others_can_read_is_refused_with_the_way_out() {
+fn a_key_file_that_others_can_read_is_refused_with_a_hint() {
     let data = tempfile::tempdir().unwrap();
     first(&data, None).unwrap();
     let path = data.path().join("api-key");
@@ -107,14 +107,14 @@ fn a_key_that_others_can_read_is_refused_with_the_way_out() {
 }
 
 #[test]
-fn another_first_key_ends_the_former_one_for_good() {
+fn a_new_first_key_revokes_the_previous_one() {
     let data = tempfile::tempdir().unwrap();
     let keys = ["first-key-number-one", "first-key-number-two"];
     for key in keys {
-        assert_eq!(first(&data, Some(key)).unwrap(), Origin::Setting);
+        assert_eq!(first(&data, Some(key)).unwrap(), KeyOrigin::Setting);
     }
     assert_eq!(keys.map(|key| is_good(&data, key)), [false, true]);
     let error = first(&data, Some(keys[0])).unwrap_err();
-    assert!(error.to_string().contains("give another API_KEY"), "{error}");
+    assert!(error.to_string().contains("set another API_KEY"), "{error}");
     assert_eq!(keys.map(|key| is_good(&data, key)), [false, true]);
 }

@@ -1,4 +1,4 @@
-//! Rate limits.
+//! Rate limits, and limits on connections and response memory.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use crate::support::{KEY, Server};
 
 #[test]
-fn a_key_with_no_requests_left_is_told_when_to_come_back() {
+fn a_rate_limited_request_gets_retry_after() {
     let server = Server::with(&[("RATE_LIMIT_OTHER", "3")]);
     let key = server.key("user");
     for left in ["2", "1", "0"] {
@@ -33,7 +33,7 @@ fn a_key_may_have_limits_of_its_own() {
 }
 
 #[test]
-fn admin_keys_have_no_limits_but_their_own() {
+fn admin_keys_have_only_limits_of_their_own() {
     let server = Server::with(&[("RATE_LIMIT_OTHER", "1")]);
     for _ in 0..3 {
         let answer = server.call("GET", "/test/path/1").key(KEY).send();
@@ -47,7 +47,7 @@ fn admin_keys_have_no_limits_but_their_own() {
 }
 
 #[test]
-fn invalid_requests_cost_nothing_and_have_a_limit_of_their_own() {
+fn invalid_requests_take_no_token_and_have_a_limit_of_their_own() {
     let server = Server::with(&[("RATE_LIMIT_CREATE", "1"), ("RATE_LIMIT_OTHER", "6")]);
     let key = server.key("user");
     let create = |body: &str| server.call("POST", "/api/v1/sandboxes").key(&key).json(body).send();
@@ -65,11 +65,11 @@ fn invalid_requests_cost_nothing_and_have_a_limit_of_their_own() {
     }
     let limited = create("{}");
     assert_eq!(limited.error(), "RATE_LIMITED");
-    assert!(limited.body.contains("refused requests") && limited.header("retry-after").is_some());
+    assert!(limited.body.contains("rejected requests") && limited.header("retry-after").is_some());
 }
 
 #[test]
-fn limits_can_be_switched_off() {
+fn rate_limits_can_be_disabled() {
     let server = Server::with(&[("RATE_LIMIT", "off"), ("RATE_LIMIT_OTHER", "1")]);
     let key = server.key("user");
     for _ in 0..3 {
@@ -89,12 +89,12 @@ fn guessing_keys_is_limited_by_address_and_does_not_fill_the_audit_log() {
     assert_eq!(server.audit().len(), 5);
 }
 
-/// A connection with an answer under way that never ends.
+/// Opens a connection with a response that never ends.
 fn stream(server: &Server, key: &str) -> TcpStream {
     begin(server, key, "/test/endless", "begun")
 }
 
-/// A connection over which this much of an answer came, and not much more.
+/// Opens a connection and reads only this much of a response.
 fn begin(server: &Server, key: &str, path: &str, until: &str) -> TcpStream {
     let mut connection = TcpStream::connect(server.address).unwrap();
     write!(connection, "GET {path} HTTP/1.1\r\nhost: test\r\nx-api-key: {key}\r\n\r\n").unwrap();
@@ -109,7 +109,7 @@ fn begin(server: &Server, key: &str, path: &str, until: &str) -> TcpStream {
 }
 
 #[test]
-fn one_owner_does_not_take_every_connection() {
+fn one_owner_cannot_take_all_connections() {
     let server = Server::with(&[("MAX_CONNECTIONS_PER_OWNER", "2")]);
     let (key, second) = (server.key("user"), server.key("user"));
     let get = |key: &str| server.call("GET", "/test/path/1").key(key).send();
@@ -120,30 +120,30 @@ fn one_owner_does_not_take_every_connection() {
     assert_eq!((&details["limit"], &details["setting"]), (&2.into(), &"MAX_CONNECTIONS_PER_OWNER".into()));
     assert!(refused.header("retry-after").is_some());
     let _admins = [stream(&server, KEY), stream(&server, KEY), stream(&server, KEY)];
-    let stranger = r#"{"name":"a","owner":"another","role":"user"}"#;
-    let stranger = server.call("POST", "/api/v1/keys").key(KEY).json(stranger).send().json()["key"].clone();
-    assert_eq!(get(stranger.as_str().unwrap()).status, 200, "another owner has its own");
+    let other = r#"{"name":"a","owner":"another","role":"user"}"#;
+    let other = server.call("POST", "/api/v1/keys").key(KEY).json(other).send().json()["key"].clone();
+    assert_eq!(get(other.as_str().unwrap()).status, 200, "another owner has its own");
     drop(first);
-    // The server notices when it is told of the end.
+    // The server notices the disconnect a little later.
     while get(&key).status != 200 {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
 }
 
 #[test]
-fn an_answer_that_is_not_read_counts_until_it_is_gone() {
+fn an_unread_response_counts_until_the_client_disconnects() {
     let server = Server::new();
     let unread = begin(&server, KEY, "/test/large", "xxx");
     assert_eq!(server.call("GET", "/test/path/1").key(KEY).send().status, 200);
-    assert_eq!(server.app.shutdown.under_way(), 1, "what is not sent is still held");
+    assert_eq!(server.app.shutdown.in_progress(), 1, "what is not sent is still held");
     drop(unread);
-    while server.app.shutdown.under_way() > 0 {
+    while server.app.shutdown.in_progress() > 0 {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
 }
 
 #[test]
-fn answers_of_one_owner_that_nobody_reads_take_bounded_memory() {
+fn unread_responses_of_one_owner_use_bounded_memory() {
     let server = Server::new();
     let key = server.key("user");
     let large = |key: &str| server.call("GET", "/test/large").key(key).send();

@@ -1,4 +1,4 @@
-//! The server from outside: in this process, and as a program.
+//! Tests of the server through HTTP: in this process, and as a program.
 
 mod auth;
 mod documents;
@@ -6,8 +6,6 @@ mod errors;
 mod guests;
 mod keys;
 mod limits;
-#[path = "../../../sandbox/tests/service/ports.rs"]
-mod ports;
 mod program;
 mod real;
 mod settings;

@@ -1,4 +1,4 @@
-//! `workspace-server` as a program.
+//! The program `workspace-server`: output, signals, limits.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -41,7 +41,7 @@ impl Running {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Waits for its end: whether that was a success, and what it logged.
+    /// Waits until it exits. Returns true for success, and its log.
     fn end(mut self) -> (bool, String) {
         let mut log = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
@@ -50,7 +50,7 @@ impl Running {
 }
 
 #[test]
-fn it_says_where_it_is_and_ends_on_a_signal() {
+fn it_prints_its_address_and_exits_on_a_signal() {
     for signal in [Signal::TERM, Signal::INT] {
         let data = tempfile::tempdir().unwrap();
         let running = Running::start(&mut program(&data));
@@ -72,7 +72,7 @@ fn it_says_where_it_is_and_ends_on_a_signal() {
 }
 
 #[test]
-fn it_says_what_makes_workspaces_and_why_nothing_better_does() {
+fn it_prints_the_workspace_provider_and_why_better_ones_are_unavailable() {
     let said = |provider: &str| {
         let data = tempfile::tempdir().unwrap();
         let running = Running::start(program(&data).env("WORKSPACE_PROVIDER", provider));
@@ -87,17 +87,17 @@ fn it_says_what_makes_workspaces_and_why_nothing_better_does() {
     assert!(["overlay", "clone", "copy"].contains(&kind), "{best}");
     assert_eq!(best.contains("overlay cannot be used: "), kind != "overlay", "{best}");
     let copy = said("copy");
-    assert!(copy.starts_with("copy, as WORKSPACE_PROVIDER says"), "{copy}");
-    // What is better than a copy and could be had was not wanted; nothing is wrong with it.
+    assert!(copy.starts_with("copy, as set by WORKSPACE_PROVIDER"), "{copy}");
+    // Better providers were not requested, so they are not reported as unavailable.
     assert_eq!(copy.contains("overlay cannot be used: "), kind != "overlay", "{copy}");
     let clone = said("clone");
-    let wanted = clone.starts_with("clone, as WORKSPACE_PROVIDER says");
-    let fallen_back = clone.contains(", not as WORKSPACE_PROVIDER says; ");
+    let wanted = clone.starts_with("clone, as set by WORKSPACE_PROVIDER");
+    let fallen_back = clone.contains(", not as set by WORKSPACE_PROVIDER; ");
     assert!(wanted || fallen_back && clone.contains("clone cannot be used: "), "{clone}");
 }
 
 #[test]
-fn a_request_under_way_is_answered_after_the_signal() {
+fn a_request_in_progress_is_finished_after_the_signal() {
     let data = tempfile::tempdir().unwrap();
     let running = Running::start(program(&data).env("API_KEY", "a-key-of-the-test-0"));
     let mut stream = TcpStream::connect(running.address).unwrap();
@@ -108,7 +108,7 @@ fn a_request_under_way_is_answered_after_the_signal() {
         body.len()
     );
     stream.write_all(head.as_bytes()).unwrap();
-    // Comes when the handler asks for the body.
+    // The server sends this when the handler reads the body.
     let mut go_on = [0; "HTTP/1.1 100 Continue\r\n\r\n".len()];
     stream.read_exact(&mut go_on).unwrap();
     running.signal(Signal::TERM);
@@ -138,7 +138,7 @@ fn two_servers_do_not_share_data() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_named_with_the_way_out() {
+fn a_port_in_use_is_reported_with_a_hint() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let data = tempfile::tempdir().unwrap();
@@ -147,7 +147,7 @@ fn a_port_that_is_taken_is_named_with_the_way_out() {
 }
 
 #[test]
-fn wrong_settings_stop_it() {
+fn it_refuses_to_start_with_invalid_settings() {
     let data = tempfile::tempdir().unwrap();
     let (success, out, error) = output(program(&data).env("RUNTIME", "podman").env("MAX_SANDBOXES", "-1"));
     assert!(!success && out.is_empty());
@@ -159,7 +159,7 @@ fn wrong_settings_stop_it() {
 }
 
 #[test]
-fn it_prints_what_is_asked_for() {
+fn it_prints_help_version_and_settings() {
     let data = tempfile::tempdir().unwrap();
     let file = data.path().join("settings.toml");
     std::fs::write(&file, "max_sandboxes = 7\napi_key = 'a-secret-in-the-file'\n").unwrap();
@@ -171,7 +171,7 @@ fn it_prints_what_is_asked_for() {
     assert!(output(program(&data).arg("--version")).1.starts_with("workspace-server "));
 }
 
-/// The server with at most so many open files: soft, then hard.
+/// Command that starts the server with these limits of open files: soft, then hard.
 fn with_files(data: &TempDir, soft: u32, hard: u32) -> Command {
     let mut command = Command::new("/bin/sh");
     let line = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$0\"");
@@ -192,12 +192,12 @@ fn the_soft_limit_of_open_files_is_raised() {
 }
 
 #[test]
-fn idle_connections_without_a_key_keep_nobody_out() {
+fn idle_unauthenticated_connections_do_not_block_others() {
     let data = tempfile::tempdir().unwrap();
     let running = Running::start(&mut with_files(&data, 256, 256));
     let key = std::fs::read_to_string(data.path().join("api-key")).unwrap();
     let address = running.address;
-    // One that has shown its key before, and stays.
+    // An authenticated connection stays open.
     let mut known = TcpStream::connect(address).unwrap();
     known.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
     let get = format!("GET /api/v1/keys HTTP/1.1\r\nhost: a\r\nx-api-key: {}\r\n\r\n", key.trim());
@@ -214,7 +214,7 @@ fn idle_connections_without_a_key_keep_nobody_out() {
     for _ in 0..5 {
         assert_eq!(Call::new(address, "GET", "/health").send().status, 200);
     }
-    // Idle ones had half a minute before.
+    // Less than the idle timeout: new connections do not wait for it.
     assert!(began.elapsed() < std::time::Duration::from_secs(9), "{:?}", began.elapsed());
     ask();
     let open = std::fs::read_dir(format!("/proc/{}/fd", running.child.id())).unwrap().count();

@@ -1,4 +1,4 @@
-//! The program with real sandboxes, as its clients see it.
+//! Tests of the program with real sandboxes, through HTTP.
 
 mod access;
 mod audit;

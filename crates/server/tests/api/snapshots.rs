@@ -1,4 +1,4 @@
-//! Snapshots and episodes over HTTP, of the program as its clients see it.
+//! Tests of snapshots and episodes, through HTTP.
 
 pub(crate) mod archive;
 mod concurrent_changes;
@@ -50,7 +50,7 @@ impl SnapshotServer {
         self.call("POST", &format!("snapshots{query}")).body(archive).send()
     }
 
-    /// Makes a snapshot; its id.
+    /// Uploads a snapshot and returns its id.
     #[track_caller]
     fn made(&self, archive: &Archive) -> String {
         let answer = self.upload("", &archive.bytes());
@@ -62,7 +62,7 @@ impl SnapshotServer {
         self.call("POST", path).json(&body.to_string()).send()
     }
 
-    /// The same server for somebody else.
+    /// Creates a key of an owner.
     fn key_of(&self, owner: &str, role: &str) -> String {
         self.server.key(owner, role)
     }

@@ -1,4 +1,4 @@
-//! A server on a free port, and a client that sends exactly what a test wants to send.
+//! Server on a free port, and an HTTP client without a library.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -16,11 +16,11 @@ use tokio::task::JoinHandle;
 use tokio_stream::StreamExt as _;
 use workspace_server::extract::{Json, Path, Query};
 use workspace_server::settings::{HostEnvironment, SettingsSource};
-use workspace_server::{ApiError, App, Part, Settings, Started, parts, start};
+use workspace_server::{ApiError, App, RouteGroup, Settings, StartedServer, route_groups, start};
 
 pub(crate) const KEY: &str = "test-admin-key-0123456789";
 
-/// A server that runs in this process.
+/// Server in this process.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) metrics: Option<SocketAddr>,
@@ -35,13 +35,13 @@ impl Server {
         Self::with(&[])
     }
 
-    /// With these variables set.
+    /// Starts a server with these variables.
     pub(crate) fn with(variables: &[(&str, &str)]) -> Self {
         let data = tempfile::tempdir().unwrap();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let started = runtime.block_on(start(settings(&data, variables), |_| with_test_part())).unwrap();
-        let Started { app, server, address, metrics, lock, .. } = started;
+        let started = runtime.block_on(start(settings(&data, variables), |_| with_test_routes())).unwrap();
+        let StartedServer { app, server, address, metrics, lock, .. } = started;
         let running = runtime.spawn(async move {
             server.run().await;
             drop(lock);
@@ -59,14 +59,14 @@ impl Server {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Waits until a request is under way.
+    /// Waits until a request is in progress.
     pub(crate) fn wait_for_a_request(&self) {
-        while self.app.shutdown.under_way() == 0 {
+        while self.app.shutdown.in_progress() == 0 {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
-    /// Makes a key of that role.
+    /// Creates a key with that role.
     pub(crate) fn key(&self, role: &str) -> String {
         let body = format!(r#"{{"name":"a test","owner":"someone","role":"{role}"}}"#);
         let answer = self.call("POST", "/api/v1/keys").key(KEY).json(&body).send();
@@ -95,9 +95,9 @@ struct Echo {
     number: u8,
 }
 
-/// Routes that do what handlers may do.
-fn with_test_part() -> Vec<Part> {
-    let closed = Router::new()
+/// The API, with routes that do everything that handlers may do.
+fn with_test_routes() -> Vec<RouteGroup> {
+    let routes = Router::new()
         .route("/test/echo", post(async |Json(echo): Json<Echo>| format!("{} {}", echo.text, echo.number)))
         .route("/test/query", get(async |Query(echo): Query<Echo>| format!("{} {}", echo.text, echo.number)))
         .route("/test/path/{number}", get(async |Path(number): Path<u8>| number.to_string()))
@@ -107,9 +107,9 @@ fn with_test_part() -> Vec<Part> {
         .route("/test/slow", get(slow))
         .route("/test/endless", get(endless))
         .route("/test/large", get(async || "x".repeat(LARGE)));
-    let mut parts = parts();
-    parts.push(Part { open: Router::new(), closed, document: utoipa::openapi::OpenApi::default() });
-    parts
+    let mut groups = route_groups();
+    groups.push(RouteGroup::authenticated(routes, utoipa::openapi::OpenApi::default()));
+    groups
 }
 
 async fn panics() -> Body {
@@ -121,16 +121,16 @@ async fn slow() -> &'static str {
     "done"
 }
 
-/// More than the system takes off a server's hands for a client that does not read.
+/// Size of a response in bytes that does not fit in the buffers of the kernel.
 const LARGE: usize = 64 << 20;
 
-/// An answer that begins and never ends.
+/// Response that never ends.
 async fn endless() -> Body {
     let begun = tokio_stream::once(Ok::<_, std::convert::Infallible>("begun"));
     Body::from_stream(begun.chain(tokio_stream::pending()))
 }
 
-/// A request.
+/// HTTP request.
 pub(crate) struct Call {
     address: SocketAddr,
     head: String,
@@ -165,7 +165,7 @@ impl Call {
         Answer::parse(&self.exchange().unwrap())
     }
 
-    /// The answer, if the server lives long enough to give one.
+    /// Sends the request. `None` if the server ends before it responds.
     pub(crate) fn try_send(self) -> Option<Answer> {
         self.exchange()
             .ok()
@@ -185,7 +185,7 @@ impl Call {
     }
 }
 
-/// An answer.
+/// HTTP response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -209,7 +209,7 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error} in {}", self.body))
     }
 
-    /// The name of the error, whose form is checked.
+    /// Returns the name of the error, and checks the form of the body.
     pub(crate) fn error(&self) -> String {
         let body = self.json();
         let error = &body["error"];

@@ -1,11 +1,11 @@
-//! Health, readiness, numbers, pages, browsers, stopping.
+//! Health, readiness, metrics, pages, security headers, shutdown.
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Call, KEY, Server};
+use crate::support::{Answer, Call, KEY, Server};
 
 #[test]
-fn the_server_says_whether_it_lives_and_can_work() {
+fn health_and_readiness_are_reported() {
     let server = Server::new();
     assert_eq!(server.call("GET", "/health").send().json()["status"], "ok");
     let ready = server.call("GET", "/ready").send();
@@ -13,8 +13,8 @@ fn the_server_says_whether_it_lives_and_can_work() {
 }
 
 #[test]
-fn a_server_that_can_make_no_sandbox_is_not_ready_and_says_why() {
-    // The program of the guest agent is not there, so no runtime can be used.
+fn a_server_without_a_runtime_is_not_ready_and_names_the_reason() {
+    // The program of the guest agent does not exist, so no runtime is available.
     let server = Server::new();
     let ready = server.call("GET", "/ready").send();
     assert_eq!((ready.status, ready.header("retry-after")), (503, Some("5")));
@@ -29,7 +29,7 @@ fn a_server_that_can_make_no_sandbox_is_not_ready_and_says_why() {
 }
 
 #[test]
-fn a_check_that_fails_makes_the_server_unready() {
+fn a_failed_check_makes_the_server_unready() {
     let server = Server::new();
     server.app.readiness.add("runtime", async || Err("no user namespaces".to_owned()));
     let ready = server.call("GET", "/ready").send();
@@ -39,7 +39,7 @@ fn a_check_that_fails_makes_the_server_unready() {
 }
 
 #[test]
-fn numbers_have_the_route_never_the_path() {
+fn metrics_have_route_patterns_and_never_raw_paths() {
     let server = Server::with(&[("METRICS_PORT", "0")]);
     server.call("GET", "/test/name/abc").key(KEY).send();
     server.call("GET", "/some/invented/path").send();
@@ -58,7 +58,7 @@ fn numbers_have_the_route_never_the_path() {
 }
 
 #[test]
-fn every_answer_protects_browsers() {
+fn every_response_has_security_headers() {
     let server = Server::new();
     for answer in [server.call("GET", "/health").send(), server.call("GET", "/nothing").send()] {
         assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
@@ -69,18 +69,78 @@ fn every_answer_protects_browsers() {
 }
 
 #[test]
-fn the_page_needs_nothing_from_elsewhere() {
+fn the_front_page_is_html_for_browsers_and_json_for_other_clients() {
     let server = Server::new();
-    let page = server.call("GET", "/api/docs").send();
-    assert!(page.header("content-security-policy").unwrap().contains("script-src 'self'"));
-    for path in ["/api/docs/page.js", "/api/docs/page.css", "/api/v1/openapi.json"] {
-        assert_eq!(server.call("GET", path).send().status, 200, "{path}");
+    let page = server.call("GET", "/").header("accept", "text/html,*/*;q=0.8").send();
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    assert!(
+        page.header("content-security-policy").unwrap().starts_with("default-src 'none'; style-src 'self';")
+    );
+    assert!(page.body.contains(env!("CARGO_PKG_VERSION")) && page.body.contains("workspace key create"));
+    assert!(!page.body.contains("<script") && !page.body.contains("://"), "{}", page.body);
+    let data = server.data.path().to_str().unwrap();
+    for accept in ["*/*", "application/json"] {
+        let info = server.call("GET", "/").header("accept", accept).send();
+        assert_eq!(
+            (info.header("content-type"), info.header("vary")),
+            (Some("application/json"), Some("Accept"))
+        );
+        assert!(!info.body.contains(data), "{}", info.body);
+        let links = info.json()["links"].as_object().unwrap().clone();
+        for path in links.values().map(|path| path.as_str().unwrap()).filter(|path| *path != "/ready") {
+            assert_eq!(server.call("GET", path).key(KEY).send().status, 200, "{path}");
+            assert!(page.body.contains(path), "{path}");
+        }
     }
-    assert!(!page.body.contains("//"), "{}", page.body);
+    assert_eq!(server.call("POST", "/").send().error(), "METHOD_NOT_ALLOWED");
 }
 
 #[test]
-fn only_named_origins_may_call_from_a_browser() {
+fn the_api_browser_loads_only_from_the_server_itself() {
+    let server = Server::new();
+    let page = server.call("GET", "/api/docs").send();
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self'; img-src data:;"));
+    assert!(!policy.contains("unsafe") && !policy.contains('*'), "{policy}");
+    let loaded: Vec<_> = page.body.split(['"']).filter(|it| it.starts_with("/api/docs/")).collect();
+    assert_eq!(loaded.len(), 4, "{}", page.body);
+    for path in loaded {
+        let file = server.call("GET", path).send();
+        let kind = if path.ends_with(".js") { "text/javascript" } else { "text/css" };
+        assert!(file.status == 200 && file.header("content-type").unwrap().starts_with(kind), "{path}");
+        assert_eq!(file.header("content-encoding"), None, "{path}");
+    }
+    assert!(!page.body.contains("://"), "{}", page.body);
+    for path in ["swagger-ui-bundle.js.LICENSE.txt", "LICENSE", "NOTICE"] {
+        assert_eq!(server.call("GET", &format!("/api/docs/{path}")).send().status, 200, "{path}");
+    }
+}
+
+#[test]
+fn the_api_browser_is_compressed_for_clients_that_accept_gzip() {
+    let server = Server::new();
+    let path = "/api/docs/swagger-ui-bundle.js";
+    let plain = server.call("GET", path).send();
+    assert!(plain.body.contains("SwaggerUIBundle") && plain.header("vary") == Some("Accept-Encoding"));
+    let compressed = server.call("GET", path).header("accept-encoding", "gzip").send();
+    assert_eq!(compressed.header("content-encoding"), Some("gzip"));
+    let length = |answer: &Answer| answer.header("content-length").unwrap().parse::<usize>().unwrap();
+    assert!(length(&compressed) < 500_000 && length(&plain) > 1_000_000);
+}
+
+#[test]
+fn the_api_browser_keeps_the_key_in_memory_and_can_send_it() {
+    let server = Server::new();
+    let script = server.call("GET", "/api/docs/api_docs.js").send().body;
+    assert!(script.contains("persistAuthorization: false") && script.contains("validatorUrl: null"));
+    let description = server.call("GET", "/api/v1/openapi.json").send().json();
+    assert_eq!(description["components"]["securitySchemes"]["bearer"]["scheme"], "bearer");
+    assert!(description["security"].as_array().unwrap().iter().any(|it| it.get("bearer").is_some()));
+    assert!(description.get("servers").is_none(), "requests go to the server that served the page");
+}
+
+#[test]
+fn only_configured_origins_get_cors_headers() {
     let server = Server::with(&[("CORS_ORIGINS", "https://a.org")]);
     let ask = |origin: &str| {
         let call = server.call("OPTIONS", "/api/v1/keys").header("origin", origin);
@@ -96,7 +156,7 @@ fn only_named_origins_may_call_from_a_browser() {
 }
 
 #[test]
-fn stopping_refuses_new_requests_and_lets_running_ones_end() {
+fn a_shutdown_refuses_new_requests_and_finishes_running_ones() {
     let mut server = Server::new();
     let address = server.address;
     let slow = std::thread::spawn(move || Call::new(address, "GET", "/test/slow").key(KEY).send());
@@ -111,9 +171,9 @@ fn stopping_refuses_new_requests_and_lets_running_ones_end() {
 }
 
 #[test]
-fn stopping_does_not_wait_for_ever() {
+fn a_shutdown_has_a_timeout() {
     let mut server = Server::with(&[("SHUTDOWN_TIMEOUT", "1")]);
-    // This request never gets its end: its body does not come.
+    // This request never ends, because its body is not sent.
     let stuck = std::net::TcpStream::connect(server.address).unwrap();
     let head = format!(
         "POST /test/echo HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {KEY}\r\n\

@@ -1,4 +1,4 @@
-//! TLS with a certificate of its own making.
+//! TLS with a self-signed certificate.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(crate) fn certificate(directory: &Path) -> [String; 2] {
 }
 
 #[test]
-fn a_client_that_trusts_the_certificate_is_answered_over_tls() {
+fn a_client_that_trusts_the_certificate_can_connect_over_tls() {
     let place = tempfile::tempdir().unwrap();
     let [cert, key] = certificate(place.path());
     let server = Server::with(&[("TLS_CERT", &cert), ("TLS_KEY", &key)]);
@@ -44,7 +44,7 @@ fn a_client_that_trusts_the_certificate_is_answered_over_tls() {
 }
 
 #[test]
-fn certificates_that_cannot_be_used_stop_the_start() {
+fn the_server_refuses_to_start_with_unusable_tls_files() {
     let place = tempfile::tempdir().unwrap();
     let [cert, key] = certificate(place.path());
     let other = place.path().join("other");

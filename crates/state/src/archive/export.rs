@@ -5,13 +5,16 @@ use std::io::Write;
 
 use tar::{EntryType, Header};
 
+use super::block::BLOCK;
+use super::error::{ArchiveError, Result};
 use super::pax::Records;
-use super::sparse::Map;
-use super::{ArchiveError, BLOCK, Result};
+use super::sparse::SparseMap;
+use crate::entry::{Entry, Node};
 use crate::node::{Extent, FileNode};
 use crate::progress::Progress;
 use crate::snapshot::Timestamp;
-use crate::tree::{Entry, Node, Tree, join};
+use crate::tree::Tree;
+use crate::tree_path::join;
 
 /// Longest name in a header, in bytes.
 const NAME_MAX: usize = 100;
@@ -102,7 +105,7 @@ impl Writer<'_> {
 
     fn file(&mut self, mut member: NewMember, file: &FileNode) -> Result<()> {
         member.pax.set_xattrs(&file.xattrs);
-        match Map::of(&file.extents) {
+        match SparseMap::of(&file.extents) {
             Some(map) => self.sparse_file(member, file, &map),
             None => {
                 member.size = file.size();
@@ -113,7 +116,7 @@ impl Writer<'_> {
         }
     }
 
-    fn sparse_file(&mut self, mut member: NewMember, file: &FileNode, map: &Map) -> Result<()> {
+    fn sparse_file(&mut self, mut member: NewMember, file: &FileNode, map: &SparseMap) -> Result<()> {
         let encoded = map.encode();
         member.size = encoded.len() as u64 + map.stored();
         for (key, value) in [("major", "1"), ("minor", "0"), ("realsize", &map.size.to_string())] {

@@ -20,15 +20,14 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::limits::{ArchiveLimits, NAMED_MAX, Usage, check_relative, names_inside};
+use super::error::{ArchiveError, Result, refused};
+use super::limits::{ArchiveLimits, NAMED_MAX, Usage, check_relative, path_components};
 use super::member::{Kind, Member};
 use super::reader::Reader;
-use super::sparse::Run;
-use super::{ArchiveError, Result, refused};
+use super::sparse::SparseRun;
 use crate::cancel::Cancel;
-use crate::directory::timestamps;
 use crate::node::{is_valid_name, is_valid_target};
-use crate::platform::{DIRECTORY_HANDLE, Handle, open_beneath, raw_mode};
+use crate::platform::{DIRECTORY_HANDLE_FLAGS, EntryHandle, mode_from_u32, open_beneath};
 use crate::quote::shorten_path;
 use crate::snapshot::Timestamp;
 use directory::{ExtractDir, kind};
@@ -38,13 +37,13 @@ const PERMISSIONS: u16 = 0o777;
 /// Mode of a directory that no member names.
 const IMPLIED_DIRECTORY: u16 = 0o755;
 /// Permission bits needed to fill a directory.
-const OWNER: u16 = 0o700;
+const OWNER_ALL: u16 = 0o700;
 /// Prefix of a member that removes an entry of a lower layer.
 const WHITEOUT: &[u8] = b".wh.";
 /// Name of a member that hides everything of lower layers in its directory.
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
-/// Purpose of an extraction.
+/// Purpose of an extraction, which decides how entries are replaced and which metadata is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExtractProfile {
     /// A copy of a user's files. Modes and times are kept. Existing files stay unless a member has their
@@ -53,8 +52,9 @@ pub enum ExtractProfile {
         /// Replacement for the first component of every member's path.
         name: Vec<u8>,
     },
-    /// Layers of a root file system, each over the ones before it: whiteouts remove, and anything replaces anything.
-    /// Permissions are kept, with all rights on directories for their owner; times are not.
+    /// Layers of a root file system, each over the ones before it: whiteouts remove entries, and an entry of any
+    /// kind replaces another of any kind. Permissions are kept, with all rights on directories for their owner;
+    /// times are not.
     Layer,
 }
 
@@ -89,27 +89,27 @@ pub struct Extractor {
     /// Modes and times of directories of a copy, by path. Set at the end: a directory may not be writable,
     /// and adding entries changes its time.
     directories: BTreeMap<Vec<u8>, (Mode, Option<Timestamp>)>,
-    /// Entries created by the current layer: inode of the directory, and name.
-    made: HashSet<(u64, Box<[u8]>)>,
+    /// Entries that the current layer created: inode of the directory, and name.
+    created: HashSet<(u64, Box<[u8]>)>,
 }
 
 impl Extractor {
     /// Opens the directory, which must exist.
     pub fn new(directory: &Path, options: ExtractOptions) -> Result<Self> {
-        let opened = rustix::fs::open(directory, DIRECTORY_HANDLE | OFlags::CLOEXEC, Mode::empty());
+        let opened = rustix::fs::open(directory, DIRECTORY_HANDLE_FLAGS | OFlags::CLOEXEC, Mode::empty());
         Ok(Self {
             root: opened.map_err(failed(directory.as_os_str().as_encoded_bytes()))?,
             usage: Usage::new(options.limits),
             options,
             report: ExtractReport::default(),
             directories: BTreeMap::new(),
-            made: HashSet::new(),
+            created: HashSet::new(),
         })
     }
 
     /// Extracts one archive. Files extracted before an error are kept.
     pub fn extract(&mut self, input: &mut dyn Read) -> Result<()> {
-        self.made.clear();
+        self.created.clear();
         let mut reader = Reader::new(input, self.options.cancel.clone());
         while let Some(member) = reader.next()? {
             self.member(member, &mut reader)?;
@@ -147,7 +147,7 @@ impl Extractor {
             Kind::HardLink => self.hard_link(&parent, name, &member)?,
             _ => self.file(&parent, name, member, reader)?,
         }
-        self.record_made(&parent, name)
+        self.record_created(&parent, name)
     }
 
     /// Returns the components of a member's path in the directory.
@@ -155,10 +155,10 @@ impl Extractor {
         if let ExtractProfile::Copy { .. } = self.options.profile {
             check_relative(path)?;
         }
-        let mut names: Vec<Vec<u8>> = names_inside(path)?.into_iter().map(<[u8]>::to_vec).collect();
+        let mut names: Vec<Vec<u8>> = path_components(path)?.into_iter().map(<[u8]>::to_vec).collect();
         if let ExtractProfile::Copy { name } = &self.options.profile {
             let Some(first) = names.first_mut() else {
-                return Err(refused(path, "it has no name to be copied under"));
+                return Err(refused(path, "it has no name"));
             };
             first.clone_from(name);
         }
@@ -174,7 +174,7 @@ impl Extractor {
 
     fn make_directory(&mut self, parent: &ExtractDir, name: &[u8], member: &Member) -> Result<()> {
         let path = parent.path_of(name);
-        let mode = mode(member.mode & PERMISSIONS | OWNER);
+        let mode = mode(member.mode & PERMISSIONS | OWNER_ALL);
         match kind(parent, name)? {
             Some(FileType::Directory) if !self.is_layer() => {}
             Some(FileType::Directory) => {
@@ -182,17 +182,17 @@ impl Extractor {
                     openat(&parent.fd, name, directory::LIST, Mode::empty()).map_err(failed(&path))?;
                 return fchmod(&opened, mode).map_err(failed(&path));
             }
-            // A link to a directory is kept: the layer's entries go where it leads.
+            // A symlink to a directory is kept: the layer's entries are created in its target.
             Some(FileType::Symlink) if self.is_layer() => return Ok(()),
             Some(FileType::Symlink) => return Err(behind_symlink(&path)),
             Some(_) if !self.is_layer() => {
                 return Err(refused(&path, "a file is in the place of the directory"));
             }
             Some(_) => {
-                self.clear_target(parent, name)?;
-                make(parent, name, mode)?;
+                self.remove_target(parent, name)?;
+                create_directory(parent, name, mode)?;
             }
-            None => make(parent, name, mode)?,
+            None => create_directory(parent, name, mode)?,
         }
         if !self.is_layer() {
             let mode = self::mode(member.mode & PERMISSIONS);
@@ -211,7 +211,7 @@ impl Extractor {
         let path = parent.path_of(name);
         self.usage.add_bytes(member.size)?;
         let map = reader.map(&mut member)?;
-        self.clear_target(parent, name)?;
+        self.remove_target(parent, name)?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = openat(&parent.fd, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed(&path))?;
         let mut file = File::from(opened);
@@ -221,8 +221,10 @@ impl Extractor {
             Some(map) => {
                 for run in map.runs() {
                     match run {
-                        Run::Hole(len) => skip_over(&mut file, len).map_err(wrong)?,
-                        Run::Data(len) => reader.content(len, |data| file.write_all(data).map_err(wrong))?,
+                        SparseRun::Hole(len) => skip_over(&mut file, len).map_err(wrong)?,
+                        SparseRun::Data(len) => {
+                            reader.content(len, |data| file.write_all(data).map_err(wrong))?;
+                        }
                     }
                 }
                 // For a hole at the end.
@@ -232,7 +234,7 @@ impl Extractor {
         // Independent of the umask.
         fchmod(&file, mode(member.mode & PERMISSIONS)).map_err(failed(&path))?;
         if let Some(modified) = member.modified.filter(|_| !self.is_layer()) {
-            futimens(&file, &timestamps(modified)).map_err(failed(&path))?;
+            futimens(&file, &modified.file_times()).map_err(failed(&path))?;
         }
         self.report.bytes += member.size;
         Ok(())
@@ -243,7 +245,7 @@ impl Extractor {
         if !is_valid_target(&member.target) {
             return Err(refused(&path, "no symlink can point there"));
         }
-        self.clear_target(parent, name)?;
+        self.remove_target(parent, name)?;
         symlinkat(&member.target[..], &parent.fd, name).map_err(failed(&path))?;
         match member.modified.filter(|_| !self.is_layer()) {
             Some(modified) => set_times(&parent.fd, name, modified).map_err(failed(&path)),
@@ -257,7 +259,10 @@ impl Extractor {
         let target = self.path_of(&member.target)?;
         let nowhere = || {
             let target = shorten_path(&member.target).into_owned();
-            refused(&path, format!("it is a link to `{target}`, which is no file that was extracted before"))
+            refused(
+                &path,
+                format!("it is a link to `{target}`, which is not a file that was extracted before it"),
+            )
         };
         let (of, above) = target.split_last().ok_or_else(nowhere)?;
         let from = self.existing_directory(above)?.ok_or_else(nowhere)?;
@@ -266,7 +271,7 @@ impl Extractor {
             Some(_) if from.path_of(of) == path => return Ok(()),
             Some(_) => {}
         }
-        self.clear_target(parent, name)?;
+        self.remove_target(parent, name)?;
         match linkat(&from.fd, &of[..], &parent.fd, name, AtFlags::empty()) {
             // The target was removed to make room for the link.
             Err(Errno::NOENT) => Err(nowhere()),
@@ -276,7 +281,7 @@ impl Extractor {
     }
 
     /// Removes an existing entry that a member replaces, which must not be a directory for a copy.
-    fn clear_target(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
+    fn remove_target(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
         match kind(parent, name)? {
             None => Ok(()),
             Some(FileType::Directory) if !self.is_layer() => {
@@ -288,19 +293,19 @@ impl Extractor {
 
     fn whiteout(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
         if name == OPAQUE {
-            return self.clear_lower(parent);
+            return self.remove_lower_entries(parent);
         }
         let hidden = &name[WHITEOUT.len()..];
         if !is_valid_name(hidden) {
-            return Err(refused(&parent.path_of(name), "it removes what no file can be called"));
+            return Err(refused(&parent.path_of(name), "it removes an impossible name"));
         }
         self.remove(parent, hidden)
     }
 
-    fn record_made(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
+    fn record_created(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
         if self.is_layer() {
             let inode = fstat(&parent.fd).map_err(failed(&parent.path))?.st_ino;
-            self.made.insert((inode, name.into()));
+            self.created.insert((inode, name.into()));
         }
         Ok(())
     }
@@ -315,8 +320,8 @@ impl Extractor {
                 None => (&b""[..], &path[..]),
             };
             let set = || -> Result<(), Errno> {
-                let parent = open_beneath(&self.root, above, DIRECTORY_HANDLE)?;
-                let handle = Handle::of_entry(&parent, name)?;
+                let parent = open_beneath(&self.root, above, DIRECTORY_HANDLE_FLAGS)?;
+                let handle = EntryHandle::open_entry(&parent, name)?;
                 if FileType::from_raw_mode(handle.stat()?.st_mode) != FileType::Directory {
                     return Err(Errno::NOTDIR);
                 }
@@ -335,10 +340,10 @@ impl Extractor {
 }
 
 fn mode(bits: u16) -> Mode {
-    Mode::from_raw_mode(raw_mode(u32::from(bits)))
+    Mode::from_raw_mode(mode_from_u32(u32::from(bits)))
 }
 
-fn make(parent: &ExtractDir, name: &[u8], wanted: Mode) -> Result<()> {
+fn create_directory(parent: &ExtractDir, name: &[u8], wanted: Mode) -> Result<()> {
     let path = parent.path_of(name);
     mkdirat(&parent.fd, name, wanted).map_err(failed(&path))?;
     // Independent of the umask.
@@ -347,7 +352,7 @@ fn make(parent: &ExtractDir, name: &[u8], wanted: Mode) -> Result<()> {
 }
 
 fn set_times(parent: impl AsFd, name: &[u8], modified: Timestamp) -> Result<(), Errno> {
-    utimensat(parent, name, &timestamps(modified), AtFlags::SYMLINK_NOFOLLOW)
+    utimensat(parent, name, &modified.file_times(), AtFlags::SYMLINK_NOFOLLOW)
 }
 
 /// Leaves a hole in a file that is being written.
@@ -358,7 +363,7 @@ fn skip_over(file: &mut File, len: u64) -> io::Result<()> {
 }
 
 fn behind_symlink(path: &[u8]) -> ArchiveError {
-    refused(path, "a symlink is in the place of the directory, and nothing goes through it")
+    refused(path, "a symlink is in the place of the directory, and nothing is extracted through it")
 }
 
 /// Adds the member's path to a system error.

@@ -3,16 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
-use super::limits::{ArchiveLimits, Memory, MemoryBudget, NAMED_MAX, Usage, check_relative, names_inside};
+use super::error::{Result, refused};
+use super::limits::{
+    ArchiveLimits, MemoryBudget, MemoryUsage, NAMED_MAX, Usage, check_relative, path_components,
+};
 use super::member::{Kind, Member};
 use super::reader::Reader;
-use super::sparse::Run;
-use super::{Result, refused};
+use super::sparse::SparseRun;
+use crate::commit_options::NewSnapshot;
 use crate::content::ContentWriter;
 use crate::node::{NodeKind, is_valid_target};
 use crate::progress::Progress;
 use crate::quote::shorten_path;
-use crate::snapshot::{NewSnapshot, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::store::Store;
 use crate::virtual_tree::{Attributes, TreeError, VirtualTree};
 
@@ -86,7 +89,7 @@ struct Importer<'a> {
     tree: VirtualTree,
     keep_set_id: bool,
     usage: Usage,
-    memory: Memory<'a>,
+    memory: MemoryUsage<'a>,
     /// Attributes of directories. Set at the end: adding entries to a directory changes its time.
     directories: BTreeMap<Vec<u8>, Attributes>,
     /// Last link label that was assigned.
@@ -113,7 +116,7 @@ impl<'a> Importer<'a> {
             tree: store.empty_tree()?,
             keep_set_id: options.keep_set_id,
             usage: Usage::new(options.limits),
-            memory: Memory(options.memory),
+            memory: MemoryUsage(options.memory),
             directories: BTreeMap::new(),
             last_link: 0,
             counts: Counts::default(),
@@ -126,7 +129,7 @@ impl<'a> Importer<'a> {
         self.usage.add_member(&member)?;
         self.memory.add_member(&member)?;
         self.memory.add_entries(1)?;
-        let path = inside(&member.path)?;
+        let path = normalized_path(&member.path)?;
         if let Kind::Other(reason) = member.kind {
             self.skip(path, reason);
             return Ok(());
@@ -175,8 +178,8 @@ impl<'a> Importer<'a> {
         Attributes { mode, modified: member.modified, xattrs, link: None }
     }
 
-    /// Handles an existing entry: a later member replaces an earlier one, unless that is a directory. Other
-    /// tools do the same.
+    /// Handles an existing entry: a later member replaces an earlier one, unless the earlier one is a directory.
+    /// Other tools do the same.
     fn check_replaced(&mut self, path: &[u8]) -> Result<()> {
         match self.tree.stat(path) {
             Err(TreeError::NotFound { .. }) => Ok(()),
@@ -191,13 +194,13 @@ impl<'a> Importer<'a> {
                     self.counts.files -= 1;
                     self.counts.bytes -= stat.size;
                 }
-                self.note_replaced(path);
+                self.record_replaced(path);
                 Ok(())
             }
         }
     }
 
-    fn note_replaced(&mut self, path: &[u8]) {
+    fn record_replaced(&mut self, path: &[u8]) {
         if self.replaced.contains(path) {
             return;
         }
@@ -226,8 +229,8 @@ impl<'a> Importer<'a> {
             };
             for run in map.runs() {
                 match run {
-                    Run::Hole(len) => content.push_zeros(len)?,
-                    Run::Data(len) => reader.content(len, |data| push(content, data))?,
+                    SparseRun::Hole(len) => content.push_zeros(len)?,
+                    SparseRun::Data(len) => reader.content(len, |data| push(content, data))?,
                 }
             }
             Ok(())
@@ -248,7 +251,7 @@ impl<'a> Importer<'a> {
 
     /// Adds another name for a file that was imported before.
     fn hard_link(&mut self, path: &[u8], member: &Member) -> Result<()> {
-        let target = inside(&member.target)?;
+        let target = normalized_path(&member.target)?;
         let stat = self.tree.stat(&target).map_err(|error| match error {
             TreeError::NotFound { .. } => refused(
                 path,
@@ -299,7 +302,7 @@ impl<'a> Importer<'a> {
 }
 
 /// Normalises the path of a member.
-fn inside(path: &[u8]) -> Result<Vec<u8>> {
+fn normalized_path(path: &[u8]) -> Result<Vec<u8>> {
     check_relative(path)?;
-    Ok(names_inside(path)?.join(&b'/'))
+    Ok(path_components(path)?.join(&b'/'))
 }

@@ -1,22 +1,22 @@
 //! Limits on the content of an archive. A few hundred compressed bytes can describe files of exabytes and
-//! millions of directories, so the size of an archive is no limit.
+//! millions of directories, so the size of an archive does not bound its content.
 
 use std::fmt;
 
+use super::error::{ArchiveError, Result, refused};
 use super::member::Member;
-use super::{ArchiveError, Result, refused};
 use crate::limit::LimitKind;
 use crate::node::{Extent, NAME_MAX};
-use crate::tree::DEPTH_MAX;
+use crate::tree_path::DEPTH_MAX;
 
 /// Longest value of an extended attribute in bytes (`XATTR_SIZE_MAX` of Linux).
 const XATTR_VALUE_MAX: usize = 64 << 10;
 /// Total length of the names of a file's extended attributes in bytes (`XATTR_LIST_MAX` of Linux).
 const XATTR_NAMES_MAX: usize = 64 << 10;
-/// Most members that a report names; the rest is only counted.
+/// Maximum number of members that a report names; the rest is only counted.
 pub(super) const NAMED_MAX: usize = 1_000;
 
-/// Limits on the content of an archive. By default as much as a file system can address.
+/// Limits on the content of an archive. The default allows as much as a file system can address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArchiveLimits {
     /// Bytes of all files. Holes count, and so does the size of a file again for each hard link to it.
@@ -44,9 +44,9 @@ const ENTRY_MEMORY: u64 = 256;
 
 /// Memory that one archive takes from a budget.
 #[derive(Debug)]
-pub(super) struct Memory<'a>(pub(super) Option<&'a dyn MemoryBudget>);
+pub(super) struct MemoryUsage<'a>(pub(super) Option<&'a dyn MemoryBudget>);
 
-impl Memory<'_> {
+impl MemoryUsage<'_> {
     /// Takes the memory of a member without its content.
     pub(super) fn add_member(&self, member: &Member) -> Result<()> {
         self.take(metadata_of(member))
@@ -129,9 +129,9 @@ fn check_xattrs(member: &Member) -> Result<()> {
     Ok(())
 }
 
-/// Splits a path of the archive into names. A name that leads out of the archive makes the whole archive
-/// suspect.
-pub(super) fn names_inside(path: &[u8]) -> Result<Vec<&[u8]>> {
+/// Splits a path of the archive into names. Refuses `..`, because an archive with such a path is suspect as a
+/// whole.
+pub(super) fn path_components(path: &[u8]) -> Result<Vec<&[u8]>> {
     let names = || path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".");
     if names().any(|name| name == b"..") {
         return Err(refused(path, "its name leads out of the archive"));

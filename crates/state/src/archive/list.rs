@@ -2,8 +2,8 @@
 
 use std::fs::File;
 
-use super::Result;
-use super::limits::{ArchiveLimits, Usage, names_inside};
+use super::error::Result;
+use super::limits::{ArchiveLimits, Usage, path_components};
 use super::member::Kind;
 use super::reader::Reader;
 use crate::cancel::Cancel;
@@ -26,7 +26,7 @@ pub fn list_tar(file: &File, limits: ArchiveLimits, cancel: &Cancel) -> Result<V
     let mut files = Vec::new();
     while let Some(member) = reader.next()? {
         usage.add_member(&member)?;
-        let path = names_inside(&member.path)?.join(&b'/');
+        let path = path_components(&member.path)?.join(&b'/');
         if member.kind == Kind::File {
             files.push(ListedFile { path, offset: reader.offset(), size: member.stored });
         }

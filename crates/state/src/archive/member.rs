@@ -2,7 +2,7 @@
 
 use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 
-use super::pax::{Effective, Records};
+use super::pax::{EffectiveRecords, Records};
 use crate::node::Xattrs;
 use crate::snapshot::Timestamp;
 
@@ -46,7 +46,7 @@ pub(super) struct Member {
 
 /// Extension members before a member's header.
 #[derive(Debug, Default)]
-pub(super) struct Prologue {
+pub(super) struct Extensions {
     pub(super) long_name: Option<Vec<u8>>,
     pub(super) long_link: Option<Vec<u8>>,
     pub(super) pax: Option<Records>,
@@ -56,28 +56,28 @@ impl Member {
     /// Combines the headers; later formats take precedence over earlier ones.
     pub(super) fn new(
         header: &Header,
-        prologue: Prologue,
+        extensions: Extensions,
         archive: &Records,
         more_pieces: Vec<(u64, u64)>,
     ) -> Result<Self, &'static str> {
-        let pax = Effective { own: prologue.pax.unwrap_or_default(), archive };
+        let pax = EffectiveRecords { own: extensions.pax.unwrap_or_default(), archive };
         let owned = |bytes: &[u8]| bytes.to_vec();
         let path = match (pax.get(b"GNU.sparse.name"), pax.get(b"path")) {
             (Some(name), _) | (None, Some(name)) => owned(name),
-            (None, None) => prologue.long_name.unwrap_or_else(|| header.path_bytes().into_owned()),
+            (None, None) => extensions.long_name.unwrap_or_else(|| header.path_bytes().into_owned()),
         };
-        let target = pax.get(b"linkpath").map(owned).or(prologue.long_link);
+        let target = pax.get(b"linkpath").map(owned).or(extensions.long_link);
         let target = target.or_else(|| header.link_name_bytes().map(std::borrow::Cow::into_owned));
         let stored = match pax.number(b"size")? {
             Some(size) => size,
-            None => header.entry_size().map_err(|_| "a size that is none")?,
+            None => header.entry_size().map_err(|_| "an invalid size")?,
         };
         let kind = kind(header, &pax, &path, more_pieces)?;
         let size = real_size(header, &pax, &kind)?.unwrap_or(stored);
         Ok(Self {
             path,
             target: target.unwrap_or_default(),
-            mode: (header.mode().map_err(|_| "a mode that is none")? & 0o7777) as u16,
+            mode: (header.mode().map_err(|_| "an invalid mode")? & 0o7777) as u16,
             modified: modified(header, &pax)?,
             xattrs: pax.own.xattrs(),
             stored,
@@ -94,7 +94,7 @@ impl Member {
 
 fn kind(
     header: &Header,
-    pax: &Effective<'_>,
+    pax: &EffectiveRecords<'_>,
     path: &[u8],
     more_pieces: Vec<(u64, u64)>,
 ) -> Result<Kind, &'static str> {
@@ -116,12 +116,12 @@ fn kind(
         EntryType::Link => Kind::HardLink,
         EntryType::Char | EntryType::Block => Kind::Other("a device"),
         EntryType::Fifo => Kind::Other("a fifo"),
-        _ => Kind::Other("of a kind that is not known"),
+        _ => Kind::Other("an entry of an unknown kind"),
     })
 }
 
 /// Returns true if the sparse map continues after the header.
-pub(super) fn map_goes_on(header: &Header) -> bool {
+pub(super) fn has_more_map(header: &Header) -> bool {
     header.entry_type() == EntryType::GNUSparse && header.as_gnu().is_some_and(tar::GnuHeader::is_extended)
 }
 
@@ -131,12 +131,12 @@ pub(super) fn extended_pieces(block: &GnuExtSparseHeader) -> Result<Vec<(u64, u6
 }
 
 fn pieces(headers: &[GnuSparseHeader]) -> Result<Vec<(u64, u64)>, &'static str> {
-    const WRONG: &str = "a sparse piece that is none";
+    const WRONG: &str = "an invalid sparse piece";
     let used = headers.iter().filter(|piece| !piece.is_empty());
     used.map(|piece| Ok((piece.offset().map_err(|_| WRONG)?, piece.length().map_err(|_| WRONG)?))).collect()
 }
 
-fn sparse_form(pax: &Effective<'_>) -> Result<Option<SparseForm>, &'static str> {
+fn sparse_form(pax: &EffectiveRecords<'_>) -> Result<Option<SparseForm>, &'static str> {
     match (pax.get(b"GNU.sparse.major"), pax.get(b"GNU.sparse.minor")) {
         (Some(b"1"), Some(b"0")) => return Ok(Some(SparseForm::BeforeData)),
         (None | Some(b"0"), _) => {}
@@ -150,26 +150,26 @@ fn sparse_form(pax: &Effective<'_>) -> Result<Option<SparseForm>, &'static str> 
     let numbers: Vec<u64> =
         map.split(|byte| *byte == b',').map(super::pax::parse_number).collect::<Result<_, _>>()?;
     if !numbers.len().is_multiple_of(2) {
-        return Err("a sparse map with half a piece");
+        return Err("a sparse map with an incomplete piece");
     }
     Ok(Some(SparseForm::Known(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())))
 }
 
-fn real_size(header: &Header, pax: &Effective<'_>, kind: &Kind) -> Result<Option<u64>, &'static str> {
+fn real_size(header: &Header, pax: &EffectiveRecords<'_>, kind: &Kind) -> Result<Option<u64>, &'static str> {
     if !matches!(kind, Kind::Sparse(_)) {
         return Ok(None);
     }
     if let Some(gnu) = header.as_gnu().filter(|_| header.entry_type() == EntryType::GNUSparse) {
-        return gnu.real_size().map(Some).map_err(|_| "a size that is none");
+        return gnu.real_size().map(Some).map_err(|_| "an invalid size");
     }
     let size = pax.number(b"GNU.sparse.realsize")?.or(pax.number(b"GNU.sparse.size")?);
     size.map(Some).ok_or("a sparse file without its size")
 }
 
-fn modified(header: &Header, pax: &Effective<'_>) -> Result<Option<Timestamp>, &'static str> {
+fn modified(header: &Header, pax: &EffectiveRecords<'_>) -> Result<Option<Timestamp>, &'static str> {
     if let Some(time) = pax.modified()? {
         return Ok(Some(time));
     }
-    let seconds = header.mtime().map_err(|_| "a time that is none")?;
+    let seconds = header.mtime().map_err(|_| "an invalid time")?;
     Ok(i64::try_from(seconds).ok().and_then(|seconds| seconds.checked_mul(1_000_000_000)).map(Timestamp))
 }

@@ -1,5 +1,4 @@
-//! Pax records: metadata that does not fit into a header, as `LENGTH KEY=VALUE
-//! ` in a member before it.
+//! Pax records: metadata that does not fit into a header, as lines `LENGTH KEY=VALUE` in a member before it.
 
 use std::collections::BTreeMap;
 
@@ -26,8 +25,8 @@ impl Records {
         self.0.get(key).map(Vec::as_slice)
     }
 
-    /// Merges later records into these, which take precedence. An empty value deletes a record, except that
-    /// an attribute may be empty.
+    /// Merges later records, which take precedence, into these. An empty value deletes a record, unless it is an
+    /// extended attribute, which may be empty.
     pub(super) fn overlay(&mut self, later: Self) {
         for (key, value) in later.0 {
             if value.is_empty() && !key.starts_with(XATTR) {
@@ -95,7 +94,7 @@ impl Records {
             // content.
             let old = records.0.insert(record[..equals].to_vec(), record[equals + 1..].to_vec());
             if old.is_some() {
-                return Err("a pax record that is there twice");
+                return Err("a repeated pax record");
             }
             bytes = &bytes[len..];
         }
@@ -105,12 +104,12 @@ impl Records {
 
 /// Records that apply to a member: its own, then those of the archive. The archive's are borrowed, because
 /// they apply to every member.
-pub(super) struct Effective<'a> {
+pub(super) struct EffectiveRecords<'a> {
     pub(super) own: Records,
     pub(super) archive: &'a Records,
 }
 
-impl Effective<'_> {
+impl EffectiveRecords<'_> {
     /// Returns a record; an empty value of a member hides the archive's record.
     pub(super) fn get(&self, key: &[u8]) -> Option<&[u8]> {
         let value = self.own.get(key).or_else(|| self.archive.get(key));
@@ -123,14 +122,14 @@ impl Effective<'_> {
     }
 
     pub(super) fn modified(&self) -> Result<Option<Timestamp>, &'static str> {
-        self.get(b"mtime").map(|text| parse_time(text).ok_or("a time that is none")).transpose()
+        self.get(b"mtime").map(|text| parse_time(text).ok_or("an invalid time")).transpose()
     }
 }
 
 pub(super) fn parse_number(text: &[u8]) -> Result<u64, &'static str> {
     let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     let text = std::str::from_utf8(text).ok().filter(|_| digits);
-    text.and_then(|text| text.parse().ok()).ok_or("a number that is none")
+    text.and_then(|text| text.parse().ok()).ok_or("an invalid number")
 }
 
 /// Escapes the name of an attribute as GNU tar does: it may contain the `=` that ends a key.
@@ -202,7 +201,7 @@ mod tests {
         let read = Records::decode(&records.encode()).unwrap();
         assert_eq!(read, records);
         let archive = Records::default();
-        let effective = Effective { own: read.clone(), archive: &archive };
+        let effective = EffectiveRecords { own: read.clone(), archive: &archive };
         assert_eq!(effective.modified().unwrap(), Some(Timestamp(-1_500_000_000)));
         assert_eq!(read.xattrs(), Xattrs::from([(b"user.a=b%c".to_vec(), b"\0\n\xff".to_vec())]));
     }
@@ -215,7 +214,7 @@ mod tests {
         }
         own.set(b"b", b"own");
         own.set(b"c", b"");
-        let effective = Effective { own, archive: &archive };
+        let effective = EffectiveRecords { own, archive: &archive };
         assert_eq!(effective.get(b"a"), Some(&b"of the archive"[..]));
         assert_eq!(effective.get(b"b"), Some(&b"own"[..]));
         assert_eq!((effective.get(b"c"), effective.get(b"d")), (None, None));

@@ -8,19 +8,20 @@ use std::io::{self, Read, Seek as _, SeekFrom};
 
 use tar::{EntryType, GnuExtSparseHeader, Header};
 
-use super::member::{self, Kind, Member, Prologue, SparseForm};
+use super::block::{BLOCK, padded};
+use super::error::{ArchiveError, Result, refused};
+use super::member::{self, Extensions, Kind, Member, SparseForm};
 use super::pax::{self, Records};
-use super::sparse::Map;
-use super::{ArchiveError, BLOCK, Result, padded, refused};
+use super::sparse::SparseMap;
 use crate::cancel::{Cancel, Cancelled};
 
 /// Longest extension member in bytes: the longest path, the longest link target and many attributes fit.
 const EXTENSION_MAX: u64 = 4 << 20;
-/// Most bytes of records that apply to the whole archive.
+/// Maximum number of bytes of records that apply to the whole archive.
 const GLOBAL_MAX: usize = 64 << 10;
 /// Size of the read buffer for content, in bytes.
-const PIECE: usize = 256 << 10;
-/// Most pieces of a sparse map.
+const READ_BUFFER: usize = 256 << 10;
+/// Maximum number of pieces of a sparse map.
 const PIECES_MAX: u64 = 1 << 22;
 
 /// Source of an archive.
@@ -39,21 +40,22 @@ pub(super) struct Reader<'r> {
     /// Unread bytes of the current member, and of the padding after it.
     content: u64,
     padding: u64,
+    /// Records that apply to all members.
     archive: Records,
 }
 
 impl<'r> Reader<'r> {
     /// Reads a stream until `cancel` is set.
     pub(super) fn new(input: &'r mut dyn Read, cancel: Cancel) -> Self {
-        Self::over(Input::Stream(input), cancel)
+        Self::with_input(Input::Stream(input), cancel)
     }
 
     /// Reads a file from its current position.
     pub(super) fn of_file(file: &'r File, cancel: Cancel) -> Self {
-        Self::over(Input::File(file), cancel)
+        Self::with_input(Input::File(file), cancel)
     }
 
-    fn over(input: Input<'r>, cancel: Cancel) -> Self {
+    fn with_input(input: Input<'r>, cancel: Cancel) -> Self {
         let archive = Records::default();
         Self { input, cancel, buffer: Vec::new(), offset: 0, content: 0, padding: 0, archive }
     }
@@ -65,11 +67,11 @@ impl<'r> Reader<'r> {
 
     /// Returns the next member; `None` at the end of the archive.
     pub(super) fn next(&mut self) -> Result<Option<Member>> {
-        let mut prologue = Prologue::default();
+        let mut extensions = Extensions::default();
         loop {
             self.skip_content()?;
             let Some(header) = self.header()? else {
-                self.end()?;
+                self.read_to_end()?;
                 return Ok(None);
             };
             match header.entry_type() {
@@ -77,14 +79,14 @@ impl<'r> Reader<'r> {
                     let records = self.records(&header)?;
                     self.add_global(records)?;
                 }
-                EntryType::XHeader => set_once(&mut prologue.pax, self.records(&header)?, self.offset)?,
+                EntryType::XHeader => set_once(&mut extensions.pax, self.records(&header)?, self.offset)?,
                 EntryType::GNULongName => {
-                    set_once(&mut prologue.long_name, self.name(&header)?, self.offset)?;
+                    set_once(&mut extensions.long_name, self.name(&header)?, self.offset)?;
                 }
                 EntryType::GNULongLink => {
-                    set_once(&mut prologue.long_link, self.name(&header)?, self.offset)?;
+                    set_once(&mut extensions.long_link, self.name(&header)?, self.offset)?;
                 }
-                _ => return self.member(&header, prologue).map(Some),
+                _ => return self.member(&header, extensions).map(Some),
             }
         }
     }
@@ -97,39 +99,39 @@ impl<'r> Reader<'r> {
         }
         self.archive.overlay(records);
         if self.archive.len() > GLOBAL_MAX {
-            return Err(self.malformed("records for the whole archive beyond reason"));
+            return Err(self.malformed("records for the whole archive that are too large"));
         }
         Ok(())
     }
 
-    fn member(&mut self, header: &Header, prologue: Prologue) -> Result<Member> {
+    fn member(&mut self, header: &Header, extensions: Extensions) -> Result<Member> {
         let more_pieces = self.extended_map(header)?;
         let offset = self.offset;
         let malformed = |reason| ArchiveError::Malformed { reason, offset };
-        let member = Member::new(header, prologue, &self.archive, more_pieces).map_err(malformed)?;
+        let member = Member::new(header, extensions, &self.archive, more_pieces).map_err(malformed)?;
         if !member.has_content() && !matches!(member.kind, Kind::Other(_)) && member.stored != 0 {
             // Readers disagree on whether bytes follow, so an archive could hide members there.
-            return Err(refused(&member.path, "it says how long its content is, and has none"));
+            return Err(refused(&member.path, "it has a size but no content"));
         }
         self.content = member.stored;
-        let total = padded(member.stored).ok_or_else(|| malformed("a size beyond any file"))?;
+        let total = padded(member.stored).ok_or_else(|| malformed("an impossible size"))?;
         self.padding = total - member.stored;
         Ok(member)
     }
 
     /// Returns the map of a sparse member; its content follows. Call it once per member, before reading
     /// content.
-    pub(super) fn map(&mut self, member: &mut Member) -> Result<Option<Map>> {
+    pub(super) fn map(&mut self, member: &mut Member) -> Result<Option<SparseMap>> {
         let offset = self.offset;
         let malformed = |reason| ArchiveError::Malformed { reason, offset };
         match &mut member.kind {
             Kind::Sparse(SparseForm::Known(pieces)) => {
                 let pieces = std::mem::take(pieces);
-                Map::new(pieces, member.size, member.stored).map(Some).map_err(malformed)
+                SparseMap::new(pieces, member.size, member.stored).map(Some).map_err(malformed)
             }
             Kind::Sparse(SparseForm::BeforeData) => {
                 let pieces = self.map_before_data()?;
-                Map::new(pieces, member.size, self.content).map(Some).map_err(malformed)
+                SparseMap::new(pieces, member.size, self.content).map(Some).map_err(malformed)
             }
             _ => Ok(None),
         }
@@ -139,7 +141,7 @@ impl<'r> Reader<'r> {
         let mut numbers = Numbers { reader: self, block: [0; BLOCK as usize], at: BLOCK as usize };
         let count = numbers.next()?;
         if count > PIECES_MAX {
-            return Err(self.malformed("a sparse map beyond reason"));
+            return Err(self.malformed("a sparse map that is too large"));
         }
         let mut pieces = Vec::new();
         for _ in 0..count {
@@ -150,16 +152,16 @@ impl<'r> Reader<'r> {
 
     fn extended_map(&mut self, header: &Header) -> Result<Vec<(u64, u64)>> {
         let mut pieces = Vec::new();
-        let mut goes_on = member::map_goes_on(header);
-        while goes_on {
+        let mut is_extended = member::has_more_map(header);
+        while is_extended {
             let mut block = GnuExtSparseHeader::new();
             self.fill(block.as_mut_bytes())?;
             let more = member::extended_pieces(&block).map_err(|reason| self.malformed(reason))?;
             pieces.extend(more);
             if pieces.len() as u64 > PIECES_MAX {
-                return Err(self.malformed("a sparse map beyond reason"));
+                return Err(self.malformed("a sparse map that is too large"));
             }
-            goes_on = block.is_extended();
+            is_extended = block.is_extended();
         }
         Ok(pieces)
     }
@@ -188,15 +190,14 @@ impl<'r> Reader<'r> {
         Ok(Some(header))
     }
 
-    /// Reads up to the end of the input after the end-of-archive blocks, so that a writer into a pipe can
-    /// finish.
-    fn end(&mut self) -> Result<()> {
+    /// Reads the input after the end-of-archive blocks to its end, so that a writer into a pipe can finish.
+    fn read_to_end(&mut self) -> Result<()> {
         let mut buffer = vec![0; 64 << 10];
         loop {
             match self.read_some(&mut buffer)? {
                 0 => return Ok(()),
                 len if buffer[..len].iter().all(|byte| *byte == 0) => self.offset += len as u64,
-                _ => return Err(self.malformed("more than zeros behind the end mark")),
+                _ => return Err(self.malformed("data after the end of the archive")),
             }
         }
     }
@@ -221,9 +222,9 @@ impl<'r> Reader<'r> {
     /// Passes the next `len` bytes of the current member's content to `take`, piece by piece.
     pub(super) fn content(&mut self, mut len: u64, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.resize(PIECE, 0);
+        buffer.resize(READ_BUFFER, 0);
         while len > 0 {
-            let now = usize::try_from(len).unwrap_or(PIECE).min(PIECE);
+            let now = usize::try_from(len).unwrap_or(READ_BUFFER).min(READ_BUFFER);
             let read = self.read_content(&mut buffer[..now])?;
             take(&buffer[..read])?;
             len -= read as u64;
@@ -244,9 +245,9 @@ impl<'r> Reader<'r> {
     }
 
     fn extension(&mut self, header: &Header) -> Result<Vec<u8>> {
-        let size = header.entry_size().map_err(|_| self.malformed("a size that is none"))?;
+        let size = header.entry_size().map_err(|_| self.malformed("an invalid size"))?;
         if size > EXTENSION_MAX {
-            return Err(self.malformed("an extension beyond reason"));
+            return Err(self.malformed("an extension that is too large"));
         }
         let mut bytes = vec![0; size as usize];
         self.fill(&mut bytes)?;
@@ -268,7 +269,7 @@ impl<'r> Reader<'r> {
     }
 
     fn skip_content(&mut self) -> Result<()> {
-        let malformed = self.malformed("a size beyond any file");
+        let malformed = self.malformed("an impossible size");
         let mut left = self.content.checked_add(self.padding).ok_or(malformed)?;
         (self.content, self.padding) = (0, 0);
         if left == 0 || self.seek_over(left)? {
@@ -326,7 +327,7 @@ impl Numbers<'_, '_> {
             match self.byte()? {
                 b'\n' => break,
                 digit if digits.len() < 20 => digits.push(digit),
-                _ => return Err(self.reader.malformed("a number that is none")),
+                _ => return Err(self.reader.malformed("an invalid number")),
             }
         }
         pax::parse_number(&digits).map_err(|reason| self.reader.malformed(reason))

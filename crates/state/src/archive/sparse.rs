@@ -1,18 +1,18 @@
 //! Sparse members: content with holes, of which only the data is in the archive.
 
-use super::BLOCK;
+use super::block::BLOCK;
 use crate::node::Extent;
 
-/// Map of the data in a file; everything else is zeros.
+/// Map of the data in a sparse file; everything else is zeros.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Map {
+pub(super) struct SparseMap {
     /// Offset and length of each piece of data, in order.
     pub(super) pieces: Vec<(u64, u64)>,
     /// Length of the whole file in bytes.
     pub(super) size: u64,
 }
 
-impl Map {
+impl SparseMap {
     /// Validates the map in an archive: pieces must be in order, inside the file, and add up to the stored
     /// length.
     pub(super) fn new(pieces: Vec<(u64, u64)>, size: u64, stored: u64) -> Result<Self, &'static str> {
@@ -25,11 +25,11 @@ impl Map {
             if total % BLOCK != 0 && *len > 0 {
                 return Err("sparse pieces that are not whole blocks");
             }
-            end = offset.checked_add(*len).ok_or("a sparse piece beyond any file")?;
+            end = offset.checked_add(*len).ok_or("a sparse piece at an impossible offset")?;
             total += len;
         }
         if end > size || total != stored {
-            return Err("sparse pieces that do not make up the file");
+            return Err("sparse pieces that do not add up to the file");
         }
         Ok(Self { pieces, size })
     }
@@ -80,22 +80,22 @@ impl Map {
 
 /// A part of a file: a hole, or data that is in the archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Run {
+pub(super) enum SparseRun {
     Hole(u64),
     Data(u64),
 }
 
-impl Map {
+impl SparseMap {
     /// Iterates over the parts of the file in order; their lengths add up to that of the file.
-    pub(super) fn runs(&self) -> impl Iterator<Item = Run> {
+    pub(super) fn runs(&self) -> impl Iterator<Item = SparseRun> {
         let mut at = 0;
         let end = [(self.size, 0)];
         self.pieces.iter().copied().chain(end).flat_map(move |(offset, len)| {
             let hole = offset - at;
             at = offset + len;
-            [Run::Hole(hole), Run::Data(len)]
+            [SparseRun::Hole(hole), SparseRun::Data(len)]
                 .into_iter()
-                .filter(|run| !matches!(run, Run::Hole(0) | Run::Data(0)))
+                .filter(|run| !matches!(run, SparseRun::Hole(0) | SparseRun::Data(0)))
         })
     }
 }
@@ -105,13 +105,13 @@ mod tests {
     use super::*;
     use crate::id::ChunkId;
 
-    fn runs(pieces: &[(u64, u64)], size: u64, stored: u64) -> Vec<Run> {
-        Map::new(pieces.to_vec(), size, stored).unwrap().runs().collect()
+    fn runs(pieces: &[(u64, u64)], size: u64, stored: u64) -> Vec<SparseRun> {
+        SparseMap::new(pieces.to_vec(), size, stored).unwrap().runs().collect()
     }
 
     #[test]
     fn runs_make_up_the_whole_file() {
-        use Run::{Data, Hole};
+        use SparseRun::{Data, Hole};
         assert_eq!(runs(&[(0, 512)], 512, 512), [Data(512)]);
         assert_eq!(runs(&[(1024, 512)], 2000, 512), [Hole(1024), Data(512), Hole(464)]);
         assert_eq!(runs(&[(1536, 0)], 1536, 0), [Hole(1536)]);
@@ -129,7 +129,7 @@ mod tests {
             (vec![(0, 10), (512, 10)], 1024, 20),
             (vec![(u64::MAX, 2)], u64::MAX, 2),
         ] {
-            assert!(Map::new(pieces.clone(), size, stored).is_err(), "{pieces:?}");
+            assert!(SparseMap::new(pieces.clone(), size, stored).is_err(), "{pieces:?}");
         }
     }
 
@@ -138,10 +138,10 @@ mod tests {
         let chunk = ChunkId::of(b"");
         let extents =
             [Extent::Hole { len: 8192 }, Extent::Data { len: 4096, chunk }, Extent::Hole { len: 100 }];
-        let map = Map::of(&extents).unwrap();
+        let map = SparseMap::of(&extents).unwrap();
         assert_eq!(map.pieces, [(8192, 4096), (12388, 0)]);
         assert_eq!(&map.encode()[..24], b"2\n8192\n4096\n12388\n0\n\0\0\0\0");
         assert_eq!(map.encode().len(), 512);
-        assert_eq!(Map::of(&extents[1..2]), None);
+        assert_eq!(SparseMap::of(&extents[1..2]), None);
     }
 }

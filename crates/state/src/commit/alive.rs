@@ -4,18 +4,19 @@ use std::collections::HashSet;
 
 use heed::RwTxn;
 
-use crate::batch::Contents;
+use crate::commit_queue::CommitRequest;
 use crate::error::{Result, StoreError};
 use crate::id::{ById, NodeId};
 use crate::index::condemned_key;
 use crate::log::LogAppend;
 use crate::log_record::Change;
+use crate::new_objects::NewObjects;
 use crate::pack::Location;
 use crate::record::{self, Kind};
 use crate::references_of::{ObjectId, references_of};
 use crate::store::Inner;
 
-use super::{Request, missing};
+use super::missing;
 
 impl Inner {
     /// Makes sure that all objects referred to by new objects are live. Usually nothing is condemned and
@@ -26,7 +27,7 @@ impl Inner {
         txn: &mut RwTxn<'_>,
         append: &LogAppend,
         base: u64,
-        request: &Request,
+        request: &CommitRequest,
     ) -> Result<()> {
         let mut roots: Vec<ObjectId> = Vec::new();
         for change in &request.changes {
@@ -41,30 +42,30 @@ impl Inner {
         }
         if !self.index.condemned.is_empty(txn)? {
             let buffer = &append.bytes[(base - append.start) as usize..];
-            self.references_of_contents(buffer, &request.contents, &mut |object| roots.push(object))?;
+            self.references_of_objects(buffer, &request.objects, &mut |object| roots.push(object))?;
         }
         // Objects of the commit itself are not in the index yet.
         let own: HashSet<ObjectId, ById> =
-            request.contents.objects.iter().map(|object| (object.kind, object.id)).collect();
+            request.objects.objects.iter().map(|object| (object.kind, object.id)).collect();
         for root in roots.into_iter().filter(|root| !own.contains(root)) {
             self.revive(txn, root)?;
         }
         Ok(())
     }
 
-    fn references_of_contents(
+    fn references_of_objects(
         &self,
         buffer: &[u8],
-        contents: &Contents,
+        objects: &NewObjects,
         found: &mut impl FnMut(ObjectId),
     ) -> Result<()> {
         let undecodable = |source| StoreError::Undecodable { what: "a new node".to_owned(), source };
-        for object in contents.objects.iter().filter(|object| object.kind == Kind::Node) {
+        for object in objects.objects.iter().filter(|object| object.kind == Kind::Node) {
             let at = object.offset as usize;
             let node = record::open(&buffer[at..at + object.len as usize]).map_err(undecodable)?;
             references_of(node, found).map_err(undecodable)?;
         }
-        for pack in &contents.bulk {
+        for pack in &objects.bulk {
             for object in pack.objects.iter().filter(|object| object.kind == Kind::Node) {
                 let node = self.packs.read(pack.location(object), Kind::Node, &object.id)?;
                 references_of(node.unwrap_or_default(), found).map_err(undecodable)?;
@@ -75,10 +76,10 @@ impl Inner {
 
     /// Makes a condemned object live again, with everything it refers to.
     pub(crate) fn revive(&self, txn: &mut RwTxn<'_>, root: ObjectId) -> Result<()> {
-        let mut open = vec![root];
-        while let Some((kind, id)) = open.pop() {
+        let mut queue = vec![root];
+        while let Some((kind, id)) = queue.pop() {
             // Live objects refer only to live objects.
-            if self.index.live(txn, kind, &id)?.is_some() {
+            if self.index.find_live(txn, kind, &id)?.is_some() {
                 continue;
             }
             let key = condemned_key(kind, &id);
@@ -87,7 +88,7 @@ impl Inner {
             };
             if kind == Kind::Node {
                 let node = self.packs.read(location, kind, &id)?.ok_or_else(|| missing(kind, id))?;
-                references_of(node, &mut |object| open.push(object)).map_err(|source| {
+                references_of(node, &mut |object| queue.push(object)).map_err(|source| {
                     StoreError::Undecodable { what: format!("node {}", NodeId::from_bytes(id)), source }
                 })?;
             }

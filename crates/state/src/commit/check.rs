@@ -2,9 +2,10 @@
 
 use heed::RwTxn;
 
+use crate::commit_options::Expect;
 use crate::error::{Result, StoreError};
 use crate::id::SnapshotId;
-use crate::log_record::{Change, Expect};
+use crate::log_record::Change;
 use crate::store::Inner;
 
 impl Inner {
@@ -68,7 +69,7 @@ impl Inner {
             });
             if !moved && snapshot_id(Some(target)) == Some(*id) {
                 return Err(StoreError::Refused(format!(
-                    "snapshot {id} is what reference `{name}` points to"
+                    "snapshot {id} is the target of reference `{name}`"
                 )));
             }
         }

@@ -4,32 +4,32 @@ use std::sync::Arc;
 
 use super::Directory;
 use crate::codec::DecodeError;
+use crate::entry::Entry;
 use crate::error::{Result, StoreError};
 use crate::id::NodeId;
 use crate::node::NodeRef;
 use crate::page::{EntryTime, Head, Page};
 use crate::store::Store;
-use crate::tree::Entry;
 
 pub(super) struct Cursor<'s> {
     store: &'s Store,
     root: Arc<Page>,
     /// Pages from the root to the current position, outermost first.
-    open: Vec<Leaf>,
+    stack: Vec<PagePosition>,
 }
 
 /// Item at the current position.
 pub(super) enum Next<'c> {
     /// A page that has not been read.
-    Page(Closed),
+    Page(UnreadPage),
     /// Entries of a page, from the current position on.
-    Entries(&'c mut Leaf),
+    Entries(&'c mut PagePosition),
     End,
 }
 
 /// A page that has not been read yet.
 #[derive(Clone, Copy)]
-pub(super) struct Closed {
+pub(super) struct UnreadPage {
     pub(super) id: NodeId,
     pub(super) level: u8,
 }
@@ -41,8 +41,8 @@ impl<'s> Cursor<'s> {
             return Err(wrong(&directory.id, DecodeError("not a directory")));
         }
         let times = Times::of(directory.times);
-        let open = vec![Leaf { id: directory.id, page: Arc::clone(&root), times, at: 0 }];
-        Ok(Self { store, root, open })
+        let stack = vec![PagePosition { id: directory.id, page: Arc::clone(&root), times, at: 0 }];
+        Ok(Self { store, root, stack })
     }
 
     /// Returns mode and attributes of the directory.
@@ -51,50 +51,50 @@ impl<'s> Cursor<'s> {
     }
 
     pub(super) fn next(&mut self) -> Result<Next<'_>> {
-        while self.open.last().is_some_and(|top| !top.has_more()) {
-            self.open.pop();
+        while self.stack.last().is_some_and(|top| !top.has_more()) {
+            self.stack.pop();
         }
-        let Some(top) = self.open.last_mut() else { return Ok(Next::End) };
+        let Some(top) = self.stack.last_mut() else { return Ok(Next::End) };
         if top.page.level == 0 {
             return Ok(Next::Entries(top));
         }
         let child = top.page.child(top.at).map_err(|source| wrong(&top.id, source))?;
-        Ok(Next::Page(Closed { id: child.page, level: top.page.level - 1 }))
+        Ok(Next::Page(UnreadPage { id: child.page, level: top.page.level - 1 }))
     }
 
     /// Skips the next page.
     pub(super) fn skip(&mut self) {
-        if let Some(top) = self.open.last_mut() {
+        if let Some(top) = self.stack.last_mut() {
             top.skip();
         }
     }
 
     /// Reads the next page and descends into it.
-    pub(super) fn enter(&mut self, closed: Closed) -> Result<()> {
-        let Some(top) = self.open.last_mut() else { return Ok(()) };
+    pub(super) fn enter(&mut self, unread: UnreadPage) -> Result<()> {
+        let Some(top) = self.stack.last_mut() else { return Ok(()) };
         let times = match top.times.read(self.store, &top.page)? {
-            Some(times) => Times::Closed(times.child(top.at).map_err(|source| wrong(&top.id, source))?.page),
+            Some(times) => Times::Unread(times.child(top.at).map_err(|source| wrong(&top.id, source))?.page),
             None => Times::Unknown,
         };
         top.skip();
-        let page = self.store.read_page(&closed.id)?;
-        if !matches!(page.head, Head::Page) || page.level != closed.level {
-            return Err(wrong(&closed.id, DecodeError("not the page that its directory says")));
+        let page = self.store.read_page(&unread.id)?;
+        if !matches!(page.head, Head::Page) || page.level != unread.level {
+            return Err(wrong(&unread.id, DecodeError("not the page that its directory refers to")));
         }
-        self.open.push(Leaf { id: closed.id, page, times, at: 0 });
+        self.stack.push(PagePosition { id: unread.id, page, times, at: 0 });
         Ok(())
     }
 }
 
-/// A page and a position in it.
-pub(super) struct Leaf {
+/// A position in a page.
+pub(super) struct PagePosition {
     id: NodeId,
     page: Arc<Page>,
     times: Times,
     at: usize,
 }
 
-impl Leaf {
+impl PagePosition {
     pub(super) fn has_more(&self) -> bool {
         self.at < self.page.len()
     }
@@ -141,26 +141,26 @@ impl Leaf {
 /// Times of a page, read only if an entry of the page differs.
 enum Times {
     Unknown,
-    Closed(NodeId),
-    Open(Arc<Page>),
+    Unread(NodeId),
+    Read(Arc<Page>),
 }
 
 impl Times {
     fn of(id: Option<NodeId>) -> Self {
-        id.map_or(Self::Unknown, Self::Closed)
+        id.map_or(Self::Unknown, Self::Unread)
     }
 
     fn read(&mut self, store: &Store, page: &Page) -> Result<Option<&Page>> {
-        if let Self::Closed(id) = self {
+        if let Self::Unread(id) = self {
             let times = store.read_page(id)?;
             if times.level != page.level || times.len() != page.len() {
                 return Err(wrong(id, DecodeError("times of another shape than their directory")));
             }
-            *self = Self::Open(times);
+            *self = Self::Read(times);
         }
         Ok(match self {
-            Self::Open(times) => Some(times),
-            Self::Unknown | Self::Closed(_) => None,
+            Self::Read(times) => Some(times),
+            Self::Unknown | Self::Unread(_) => None,
         })
     }
 }

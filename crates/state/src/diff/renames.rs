@@ -7,35 +7,36 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-use super::{Difference, DifferenceKind, Found, list_below};
+use super::{Difference, DifferenceKind, UnpairedEntry, list_below};
+use crate::entry::{Entry, Node};
 use crate::error::Result;
 use crate::id::NodeId;
 use crate::node::{Extent, FileNode};
 use crate::store::Store;
-use crate::tree::{Entry, Node};
 use crate::walk_limits::WalkUsage;
 
-/// Turns removed and added entries into differences: renames, removals and additions.
-pub(super) fn settle(
-    (old_store, removed): (&Store, Vec<Found>),
-    (new_store, added): (&Store, Vec<Found>),
+/// Pairs removed and added entries: a pair becomes a rename, the rest become removals and additions.
+pub(super) fn pair(
+    (old_store, removed): (&Store, Vec<UnpairedEntry>),
+    (new_store, added): (&Store, Vec<UnpairedEntry>),
     differences: &mut Vec<Difference>,
     usage: &WalkUsage,
 ) -> Result<()> {
-    let mut removed = Roots::new(removed);
-    let mut added = Roots::new(added);
-    pair(&mut removed, &mut added, |entry| directory_id(entry).copied(), differences);
+    let mut removed = UnpairedEntries::new(removed);
+    let mut added = UnpairedEntries::new(added);
+    pair_by_key(&mut removed, &mut added, |entry| directory_id(entry).copied(), differences);
     let mut forest = expand_added(new_store, added, &mut removed, differences, usage)?;
     let removed = expand_removed(old_store, removed, &mut forest, differences, usage)?;
-    let (mut removed, mut added) = (Roots::new(removed), Roots::new(forest.rest()));
-    pair(&mut removed, &mut added, content_key, differences);
-    differences.extend(removed.rest().map(|Found { path, entry }| Difference {
+    let (mut removed, mut added) =
+        (UnpairedEntries::new(removed), UnpairedEntries::new(forest.into_remaining()));
+    pair_by_key(&mut removed, &mut added, content_key, differences);
+    differences.extend(removed.into_remaining().map(|UnpairedEntry { path, entry }| Difference {
         path,
         kind: DifferenceKind::Removed,
         old: Some(entry),
         new: None,
     }));
-    differences.extend(added.rest().map(|Found { path, entry }| Difference {
+    differences.extend(added.into_remaining().map(|UnpairedEntry { path, entry }| Difference {
         path,
         kind: DifferenceKind::Added,
         old: None,
@@ -44,7 +45,7 @@ pub(super) fn settle(
     Ok(())
 }
 
-fn renamed(old: Found, new: Found) -> Difference {
+fn renamed(old: UnpairedEntry, new: UnpairedEntry) -> Difference {
     let kind = DifferenceKind::Renamed { from: old.path };
     Difference { path: new.path, kind, old: Some(old.entry), new: Some(new.entry) }
 }
@@ -72,11 +73,11 @@ fn content_key(entry: &Entry) -> Option<(u64, NodeId)> {
     }
 }
 
-/// Entries in order of path, each of which can be taken once.
-struct Roots(Vec<Option<Found>>);
+/// Entries sorted by path. Each can be taken once.
+struct UnpairedEntries(Vec<Option<UnpairedEntry>>);
 
-impl Roots {
-    fn new(mut found: Vec<Found>) -> Self {
+impl UnpairedEntries {
+    fn new(mut found: Vec<UnpairedEntry>) -> Self {
         found.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         Self(found.into_iter().map(Some).collect())
     }
@@ -85,35 +86,38 @@ impl Roots {
         self.0.is_empty()
     }
 
-    fn is_there(&self, at: usize) -> bool {
+    fn is_available(&self, at: usize) -> bool {
         self.0[at].is_some()
     }
 
-    fn iter(&self) -> impl Iterator<Item = (usize, &Found)> {
+    fn iter(&self) -> impl Iterator<Item = (usize, &UnpairedEntry)> {
         self.0.iter().enumerate().filter_map(|(at, found)| Some((at, found.as_ref()?)))
     }
 
-    fn rest(self) -> impl DoubleEndedIterator<Item = Found> {
+    fn into_remaining(self) -> impl DoubleEndedIterator<Item = UnpairedEntry> {
         self.0.into_iter().flatten()
     }
 }
 
 /// Candidates for a rename by key, in insertion order.
-struct Pool<K> {
+struct Candidates<K> {
     named: HashMap<(K, Vec<u8>), VecDeque<usize>>,
     any: HashMap<K, VecDeque<usize>>,
 }
 
-impl<K: Hash + Eq + Copy> Pool<K> {
-    fn new<'f>(found: impl Iterator<Item = (usize, &'f Found)>, key: impl Fn(&Entry) -> Option<K>) -> Self {
-        let mut pool = Self { named: HashMap::new(), any: HashMap::new() };
+impl<K: Hash + Eq + Copy> Candidates<K> {
+    fn new<'f>(
+        found: impl Iterator<Item = (usize, &'f UnpairedEntry)>,
+        key: impl Fn(&Entry) -> Option<K>,
+    ) -> Self {
+        let mut candidates = Self { named: HashMap::new(), any: HashMap::new() };
         for (at, found) in found {
             if let Some(key) = key(&found.entry) {
-                pool.named.entry((key, found.entry.name.clone())).or_default().push_back(at);
-                pool.any.entry(key).or_default().push_back(at);
+                candidates.named.entry((key, found.entry.name.clone())).or_default().push_back(at);
+                candidates.any.entry(key).or_default().push_back(at);
             }
         }
-        pool
+        candidates
     }
 
     /// Takes the first candidate with the same key and name. A candidate that is not `free` is dropped for
@@ -141,24 +145,24 @@ fn first(queue: &mut VecDeque<usize>, free: impl Fn(usize) -> bool) -> Option<us
 }
 
 /// Pairs entries with equal keys, those with the same base name first.
-fn pair<K: Hash + Eq + Copy>(
-    removed: &mut Roots,
-    added: &mut Roots,
+fn pair_by_key<K: Hash + Eq + Copy>(
+    removed: &mut UnpairedEntries,
+    added: &mut UnpairedEntries,
     key: impl Fn(&Entry) -> Option<K>,
     differences: &mut Vec<Difference>,
 ) {
     if removed.is_empty() || added.is_empty() {
         return;
     }
-    let mut pool = Pool::new(removed.iter(), &key);
+    let mut candidates = Candidates::new(removed.iter(), &key);
     for named in [true, false] {
         for slot in &mut added.0 {
             let Some(new) = slot.as_ref() else { continue };
             let Some(key) = key(&new.entry) else { continue };
-            let free = |at| removed.is_there(at);
+            let free = |at| removed.is_available(at);
             let old = match named {
-                true => pool.take_named(key, &new.entry.name, free),
-                false => pool.take_any(key, free),
+                true => candidates.take_named(key, &new.entry.name, free),
+                false => candidates.take_any(key, free),
             };
             let Some(old) = old.and_then(|at| removed.0[at].take()) else { continue };
             differences.extend(slot.take().map(|new| renamed(old, new)));
@@ -168,45 +172,45 @@ fn pair<K: Hash + Eq + Copy>(
 
 /// All added entries in depth-first order: parents before children, descendants right after their ancestor.
 #[derive(Default)]
-struct Forest(Vec<Member>);
+struct Forest(Vec<ForestEntry>);
 
-struct Member {
-    found: Option<Found>,
+struct ForestEntry {
+    found: Option<UnpairedEntry>,
     parent: Option<usize>,
     depth: usize,
-    /// Set if an entry below was renamed away, so that the directory is no longer equal to another one.
-    broken: bool,
+    /// Set if an entry below was taken as a rename, so that the directory no longer equals another one.
+    is_changed: bool,
 }
 
 impl Forest {
-    fn add(&mut self, found: Found, parent: Option<usize>) -> usize {
+    fn add(&mut self, found: UnpairedEntry, parent: Option<usize>) -> usize {
         let depth = parent.map_or(0, |parent| self.0[parent].depth + 1);
-        self.0.push(Member { found: Some(found), parent, depth, broken: false });
+        self.0.push(ForestEntry { found: Some(found), parent, depth, is_changed: false });
         self.0.len() - 1
     }
 
-    fn break_upwards(&mut self, mut at: Option<usize>) {
-        while let Some(member) = at.map(|at| &mut self.0[at]).filter(|member| !member.broken) {
-            member.broken = true;
+    fn mark_ancestors_changed(&mut self, mut at: Option<usize>) {
+        while let Some(member) = at.map(|at| &mut self.0[at]).filter(|member| !member.is_changed) {
+            member.is_changed = true;
             at = member.parent;
         }
     }
 
-    fn is_whole(&self, at: usize) -> bool {
-        self.0[at].found.is_some() && !self.0[at].broken
+    fn is_unchanged(&self, at: usize) -> bool {
+        self.0[at].found.is_some() && !self.0[at].is_changed
     }
 
     /// Takes an entry out, together with everything below it.
-    fn take(&mut self, at: usize) -> Option<Found> {
+    fn take(&mut self, at: usize) -> Option<UnpairedEntry> {
         let depth = self.0[at].depth;
         for below in self.0[at + 1..].iter_mut().take_while(|below| below.depth > depth) {
             below.found = None;
         }
-        self.break_upwards(self.0[at].parent);
+        self.mark_ancestors_changed(self.0[at].parent);
         self.0[at].found.take()
     }
 
-    fn rest(self) -> Vec<Found> {
+    fn into_remaining(self) -> Vec<UnpairedEntry> {
         self.0.into_iter().filter_map(|member| member.found).collect()
     }
 }
@@ -214,27 +218,27 @@ impl Forest {
 /// Lists all added entries, except below directories that were removed at the top level elsewhere.
 fn expand_added(
     store: &Store,
-    added: Roots,
-    removed: &mut Roots,
+    added: UnpairedEntries,
+    removed: &mut UnpairedEntries,
     differences: &mut Vec<Difference>,
     usage: &WalkUsage,
 ) -> Result<Forest> {
-    let mut pool = Pool::new(removed.iter(), |entry| directory_id(entry).copied());
+    let mut candidates = Candidates::new(removed.iter(), |entry| directory_id(entry).copied());
     let mut forest = Forest::default();
-    let mut open: Vec<_> = added.rest().rev().map(|found| (found, None)).collect();
+    let mut queue: Vec<_> = added.into_remaining().rev().map(|found| (found, None)).collect();
     let mut below = Vec::new();
-    while let Some((new, parent)) = open.pop() {
+    while let Some((new, parent)) = queue.pop() {
         let old = directory_id(&new.entry)
-            .and_then(|id| pool.take(*id, &new.entry.name, |at| removed.is_there(at)))
+            .and_then(|id| candidates.take(*id, &new.entry.name, |at| removed.is_available(at)))
             .and_then(|at| removed.0[at].take());
         if let Some(old) = old {
             differences.push(renamed(old, new));
-            forest.break_upwards(parent);
+            forest.mark_ancestors_changed(parent);
             continue;
         }
         list_below(store, &new.path, &new.entry, &mut below, usage)?;
         let at = forest.add(new, parent);
-        open.extend(below.drain(..).rev().map(|found| (found, Some(at))));
+        queue.extend(below.drain(..).rev().map(|found| (found, Some(at))));
     }
     Ok(forest)
 }
@@ -242,19 +246,19 @@ fn expand_added(
 /// Lists all removed entries, except below directories that were added anywhere.
 fn expand_removed(
     store: &Store,
-    removed: Roots,
+    removed: UnpairedEntries,
     added: &mut Forest,
     differences: &mut Vec<Difference>,
     usage: &WalkUsage,
-) -> Result<Vec<Found>> {
+) -> Result<Vec<UnpairedEntry>> {
     let members = added.0.iter().enumerate().filter_map(|(at, member)| Some((at, member.found.as_ref()?)));
-    let mut pool = Pool::new(members, |entry| directory_id(entry).copied());
+    let mut candidates = Candidates::new(members, |entry| directory_id(entry).copied());
     let mut listed = Vec::new();
-    let mut open: Vec<_> = removed.rest().rev().collect();
+    let mut queue: Vec<_> = removed.into_remaining().rev().collect();
     let mut below = Vec::new();
-    while let Some(old) = open.pop() {
+    while let Some(old) = queue.pop() {
         let new = directory_id(&old.entry)
-            .and_then(|id| pool.take(*id, &old.entry.name, |at| added.is_whole(at)))
+            .and_then(|id| candidates.take(*id, &old.entry.name, |at| added.is_unchanged(at)))
             .and_then(|at| added.take(at));
         if let Some(new) = new {
             differences.push(renamed(old, new));
@@ -262,7 +266,7 @@ fn expand_removed(
         }
         list_below(store, &old.path, &old.entry, &mut below, usage)?;
         listed.push(old);
-        open.extend(below.drain(..).rev());
+        queue.extend(below.drain(..).rev());
     }
     Ok(listed)
 }

@@ -7,7 +7,7 @@ use crate::node::{Extent, FileNode, TAG_TIMES, TAG_TIMES_PAGE, Xattrs};
 use crate::page::{DirectoryWriter, EntryTime, Head, NodeSink, Page};
 use crate::snapshot::Timestamp;
 
-/// Nodes outside of any store: a test chooses which of them can be read.
+/// Nodes outside of any store.
 #[derive(Default)]
 struct NodeMap(RefCell<HashMap<NodeId, Vec<u8>>>);
 
@@ -20,7 +20,7 @@ impl NodeSink for NodeMap {
 }
 
 impl NodeMap {
-    fn directory<'e>(&self, mode: u16, entries: impl IntoIterator<Item = &'e Line>) -> Directory {
+    fn directory<'e>(&self, mode: u16, entries: impl IntoIterator<Item = &'e EncodedEntry>) -> Directory {
         let mut entries: Vec<_> = entries.into_iter().collect();
         entries.sort();
         let mut writer = DirectoryWriter::new(self, entries.len() as u64);
@@ -34,25 +34,26 @@ impl NodeMap {
 }
 
 /// Name, reference and time of an entry.
-type Line = (Vec<u8>, Vec<u8>, Vec<u8>);
+type EncodedEntry = (Vec<u8>, Vec<u8>, Vec<u8>);
 
-fn file(name: &str, content: &str) -> Line {
+fn file(name: &str, content: &str) -> EncodedEntry {
     let extents = vec![Extent::Data { len: content.len() as u64, chunk: ChunkId::of(content.as_bytes()) }];
     let node = FileNode { mode: 0o644, extents, ..FileNode::default() }.encode();
     let time = EntryTime::Modified { time: Timestamp(1), link: None };
     (name.into(), NodeRef::InlineFile(&node).encode(), time.encode())
 }
 
-fn directory(name: &str, directory: Directory) -> Line {
+fn directory(name: &str, directory: Directory) -> EncodedEntry {
     let time = directory.times.map_or(EntryTime::Unknown, EntryTime::Directory);
     (name.into(), NodeRef::Directory(directory.id).encode(), time.encode())
 }
 
 /// Returns a directory that cannot be read.
-fn unreadable(name: &str) -> Line {
+fn unreadable(name: &str) -> EncodedEntry {
     directory(name, Directory { id: NodeId::of(b"nowhere"), times: None })
 }
 
+/// A store in which a test chooses the nodes that can be read.
 struct PartialStore {
     _directory: tempfile::TempDir,
     store: Store,
@@ -65,9 +66,16 @@ impl PartialStore {
         Self { _directory: directory, store }
     }
 
+    /// Makes a node readable.
     fn add(&self, nodes: &NodeMap, id: NodeId) {
         let node = nodes.0.borrow()[&id].clone();
-        self.store.remember_page(id, Page::decode(node).unwrap());
+        self.store.cache_page(id, Page::decode(node).unwrap());
+    }
+
+    /// Makes a directory and its times readable.
+    fn add_directory(&self, nodes: &NodeMap, directory: Directory) {
+        self.add(nodes, directory.id);
+        self.add(nodes, directory.times.unwrap());
     }
 
     /// Makes nodes readable that only one side has, and all times. Returns the number of directory nodes
@@ -106,7 +114,7 @@ fn summary(differences: &[Difference]) -> Vec<String> {
     differences.iter().map(line).collect()
 }
 
-fn many(count: usize) -> Vec<Line> {
+fn many(count: usize) -> Vec<EncodedEntry> {
     (0..count).map(|at| file(&format!("file-{at:05}"), &format!("content {at}"))).collect()
 }
 
@@ -121,7 +129,7 @@ fn equal_directories_are_not_read() {
 }
 
 /// Returns a directory of which only the id is known.
-fn closed(name: &str, content: &str) -> Line {
+fn closed(name: &str, content: &str) -> EncodedEntry {
     let directory = Directory { id: NodeId::of(content.as_bytes()), times: Some(NodeId::of(b"times")) };
     self::directory(name, directory)
 }
@@ -130,10 +138,14 @@ fn closed(name: &str, content: &str) -> Line {
 fn three_way_diff_reads_only_directories_that_both_changed() {
     let store = PartialStore::new();
     let nodes = NodeMap::default();
-    let tree = |both: &str, [a, b, c, d]: [&str; 4], gone: &[Line]| {
+    let tree = |both: &str, [a, b, c, d]: [&str; 4], gone: &[EncodedEntry]| {
         let shared = nodes.directory(0o755, &[file("f", both), closed("c", c), closed("same", "same")]);
         let lines = [directory("both", shared), closed("a", a), closed("b", b), closed("d", d)];
-        store.tree(with_added(&store, &nodes, nodes.directory(0o755, lines.iter().chain(gone)), shared))
+        let root = nodes.directory(0o755, lines.iter().chain(gone));
+        for directory in [root, shared] {
+            store.add_directory(&nodes, directory);
+        }
+        store.tree(root)
     };
     let base = tree("0", ["0", "0", "0", "0"], &[file("gone", "1")]);
     let one = tree("1", ["1", "0", "0", "1"], &[file("gone", "1")]);
@@ -154,14 +166,6 @@ fn three_way_diff_reads_only_directories_that_both_changed() {
     let ThreeWayDiff { ours: nothing, theirs: everything } = diff_both(&base, &base, &other).unwrap();
     assert!(nothing.one_sided.is_empty() && everything.differences.is_empty());
     assert_eq!(one_sided(&everything), [""]);
-}
-
-fn with_added(store: &PartialStore, nodes: &NodeMap, root: Directory, below: Directory) -> Directory {
-    for directory in [root, below] {
-        store.add(nodes, directory.id);
-        store.add(nodes, directory.times.unwrap());
-    }
-    root
 }
 
 #[test]
@@ -261,8 +265,7 @@ fn times_are_not_a_difference() {
     let b =
         nodes.directory(0o755, &[(line.0, line.1, later.clone()), (b"g".to_vec(), file("g", "2").1, later)]);
     for directory in [a, b] {
-        store.add(&nodes, directory.id);
-        store.add(&nodes, directory.times.unwrap());
+        store.add_directory(&nodes, directory);
     }
     let found = store.diff(a, b).unwrap();
     assert_eq!(summary(&found), ["Modified g"]);

@@ -55,10 +55,10 @@ pub fn diff_both(base: &Tree, ours: &Tree, theirs: &Tree) -> Result<ThreeWayDiff
     for (side, tree) in sides.iter_mut().zip([ours, theirs]) {
         side.comparison.push(Vec::new(), root(base), root(tree))?;
     }
-    let mut waiting = Vec::new();
+    let mut queue = Vec::new();
     loop {
-        match_directories(&mut sides, &mut waiting);
-        let Some((path, base, changed)) = waiting.pop() else { break };
+        match_directories(&mut sides, &mut queue);
+        let Some((path, base, changed)) = queue.pop() else { break };
         for (side, changed) in sides.iter_mut().zip(changed) {
             side.comparison.compare_directories(&path, base, changed)?;
         }
@@ -86,17 +86,17 @@ impl<'s> Side<'s> {
     }
 }
 
-/// Matches the changed directories that both sides queued, which are in order of name. Those that both
-/// changed are pushed to `waiting`, the others are left unread.
-fn match_directories(sides: &mut [Side<'_>; 2], waiting: &mut Vec<(Vec<u8>, Directory, [Directory; 2])>) {
+/// Matches the changed directories that the two sides queued, which are sorted by name. Those that both sides
+/// changed are pushed to `queue`, the others are left unread.
+fn match_directories(sides: &mut [Side<'_>; 2], queue: &mut Vec<(Vec<u8>, Directory, [Directory; 2])>) {
     let [one, other] = sides;
-    let mut others = std::mem::take(&mut other.comparison.waiting).into_iter().peekable();
-    for (path, old, new) in std::mem::take(&mut one.comparison.waiting) {
+    let mut others = std::mem::take(&mut other.comparison.queue).into_iter().peekable();
+    for (path, old, new) in std::mem::take(&mut one.comparison.queue) {
         while let Some((path, _, new)) = others.next_if(|(other, ..)| *other < path) {
             other.leave_unread(path, new);
         }
         match others.next_if(|(other, ..)| *other == path) {
-            Some((path, _, changed)) => waiting.push((path, old, [new, changed])),
+            Some((path, _, changed)) => queue.push((path, old, [new, changed])),
             None => one.leave_unread(path, new),
         }
     }

@@ -1,76 +1,24 @@
 //! Checkouts: writing the content of a snapshot into a directory.
 
-use std::fmt;
-use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
 use rustix::fs::fchmod;
 
 use crate::failpoint;
-use crate::id::{NodeId, TreeId};
+use crate::id::TreeId;
 use crate::platform::{self, RawDir};
 use crate::progress::Progress;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
 use crate::tree::Tree;
 
+use super::checkout_options::{CheckoutOptions, CheckoutReport};
 use super::error::{Context, DirectoryError, Result};
 use super::leftovers::{new_mark, remove_leftovers};
+use super::listing::TreeIds;
 use super::state::TrackedDirectory;
 use super::switch::Switch;
-
-/// Bytes that a [`WriteLimit`] counts for a file, directory or symlink besides its content.
-pub(super) const ENTRY_BYTES: u64 = 4096;
-
-/// Limit on the bytes that a checkout writes. It is called before every write, by several threads at once.
-pub trait WriteLimit: fmt::Debug + Send + Sync {
-    /// Counts `bytes` more. An error aborts the checkout; what was written before stays.
-    fn take(&self, bytes: u64) -> io::Result<()>;
-}
-
-/// Options of a checkout.
-#[derive(Debug, Clone, Default)]
-pub struct CheckoutOptions {
-    /// Undo local changes, and replace untracked files that are in the way.
-    pub force: bool,
-    /// Keep set-uid and set-gid bits.
-    pub keep_set_id: bool,
-    /// Return only when everything is on disk.
-    pub sync: bool,
-    /// User and group id that own everything that is written; `None` for those of the process.
-    pub owner: Option<(u32, u32)>,
-    /// Directories that together hold the same tree, the uppermost first. Files are made as reflink copies of
-    /// the files there if the file system supports it.
-    pub share: Vec<PathBuf>,
-    /// Escape attributes with the prefix of overlay attributes, so that they stay data. For a directory that
-    /// becomes a layer of an overlay with `userxattr`.
-    pub escape: bool,
-    /// Limit on the bytes written; `None` for no limit.
-    pub limit: Option<Arc<dyn WriteLimit>>,
-}
-
-/// Result of a checkout.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CheckoutReport {
-    /// Number of files, symlinks and directories created or replaced.
-    pub written: u64,
-    /// Number of entries removed.
-    pub removed: u64,
-    /// Number of entries that were checked and did not have to be changed.
-    pub unchanged: u64,
-    /// Bytes of file content written.
-    pub bytes: u64,
-    /// Set if an interrupted checkout was resumed.
-    pub resumed: bool,
-    /// Set if the directory was already recorded as a checkout of the snapshot, so that nothing was done.
-    /// Local changes were not looked for; with `force` they would have been undone.
-    pub up_to_date: bool,
-}
-
-/// Ids of a tree and of its times.
-pub(super) type Ids = (NodeId, NodeId);
 
 /// Writes the content of `snapshot` into `directory`.
 ///
@@ -106,12 +54,12 @@ fn check_out(
 ) -> Result<CheckoutReport> {
     // Protects the objects of both trees from garbage collection.
     let _guard = store.guard()?;
-    let target: Ids = (snapshot.tree.root(), snapshot.times);
+    let target: TreeIds = (snapshot.tree.root(), snapshot.times);
     let marks = remove_leftovers(known, root, known.marks(root)?)?;
     // An empty directory has nothing left of its former tree: everything is written anew.
     let is_empty = is_empty(root).context("list", &known.path)?;
     let checkout_state = if is_empty { None } else { known.checkout_state(root)? };
-    let mut from: Option<Ids> = checkout_state
+    let mut from: Option<TreeIds> = checkout_state
         .as_ref()
         .and_then(|checkout_state| checkout_state.tree)
         .map(|(tree, times)| (tree.root(), times));
@@ -204,8 +152,8 @@ pub fn materialize(
 /// Switches from one tree to the other. Marks of earlier checkouts that are still needed are kept.
 fn run(
     switch: &Switch<'_>,
-    from: Option<Ids>,
-    to: Ids,
+    from: Option<TreeIds>,
+    to: TreeIds,
     marks: &[String],
     report: &mut CheckoutReport,
 ) -> Result<()> {
@@ -213,7 +161,7 @@ fn run(
     if !switch.options.force {
         crate::pool::run(|| switch.check(from, to))?;
     }
-    let ids = |(tree, times): Ids| (TreeId::from(tree), times);
+    let ids = |(tree, times): TreeIds| (TreeId::from(tree), times);
     let with_mine = [marks, &[switch.mark.to_owned()]].concat();
     known.set_checkout_state(switch.root, from.map(ids), Some(ids(to)), with_mine)?;
     failpoint::hit("checkout-started").context("check out into", &known.path)?;

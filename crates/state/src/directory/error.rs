@@ -1,3 +1,5 @@
+//! Errors of snapshots of directories and of checkouts.
+
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -5,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::error::StoreError;
 use crate::limit::LimitExceeded;
 use crate::quote::shorten_path;
-use crate::tree::DEPTH_MAX;
+use crate::tree_path::DEPTH_MAX;
 
 use super::skipped::Skipped;
 
@@ -32,7 +34,7 @@ pub enum DirectoryError {
         paths: Vec<PathBuf>,
     },
     /// The directory holds the content of a snapshot that was removed.
-    #[error("{directory} holds what no snapshot of this store has any more")]
+    #[error("{directory} holds the content of a snapshot that was removed from this store")]
     Unsaved {
         /// The directory.
         directory: PathBuf,
@@ -44,7 +46,7 @@ pub enum DirectoryError {
         directory: PathBuf,
     },
     /// Two names are the same to the target's file system, for example because it ignores case.
-    #[error("the filesystem of {directory} cannot hold {path}: another name is the same to it")]
+    #[error("the filesystem of {directory} cannot hold {path}: it treats another name as the same")]
     Collision {
         /// The directory.
         directory: PathBuf,
@@ -73,7 +75,7 @@ pub enum DirectoryError {
         /// Limit that was exceeded.
         exceeded: LimitExceeded,
     },
-    /// The store underneath failed.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -85,7 +87,7 @@ fn count(paths: &[PathBuf]) -> String {
     }
 }
 
-/// Most paths in a message.
+/// Maximum number of paths in a message.
 const NAMED_MAX: usize = 5;
 
 fn lacking(skipped: &[Skipped], count: u64) -> String {

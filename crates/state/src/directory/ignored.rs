@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::diff::Difference;
+use crate::entry::Node;
 use crate::error::Result;
-use crate::tree::{Node, Tree, join, path_names};
+use crate::tree::Tree;
+use crate::tree_path::{join, path_names};
 
 use super::ignores::{IGNORE_FILE, Ignores};
 

@@ -1,8 +1,8 @@
-//! Temporary files of a checkout.
+//! Temporary files of a checkout, and their removal after a crash.
 //!
-//! Their names contain a unique mark of that checkout, which is recorded in the checkout state of the
-//! directory before the first of them is created. Only names with a recorded mark count as leftovers:
-//! anything else belongs to the user.
+//! Their names contain a unique mark of the checkout, which is recorded in the checkout state of the
+//! directory before the first file is created. Only names with a recorded mark are removed: all other files
+//! belong to the user.
 
 use std::os::fd::OwnedFd;
 
@@ -13,13 +13,12 @@ use uuid::Uuid;
 use crate::error::StoreError;
 use crate::platform::RawDir;
 use crate::snapshot::Timestamp;
-use crate::tree::join;
+use crate::tree_path::join;
 
 use super::error::{Context, Result};
-use super::path::full_path;
+use super::path::{READ, WRITE, full_path};
 use super::read::fingerprint;
 use super::state::TrackedDirectory;
-use super::switch::{READ, WRITE, times};
 use super::temporary_access::TemporaryAccess;
 
 const TEMPORARY_PREFIX: &str = ".workspace-new-";
@@ -40,9 +39,9 @@ pub(super) fn is_leftover(name: &[u8], marks: &[String]) -> bool {
     marks.iter().any(|mark| rest.strip_prefix(mark.as_bytes()).is_some_and(|rest| rest.starts_with(b"-")))
 }
 
-/// Removes leftovers of checkouts with these marks, anywhere in the directory: a snapshot taken since may
-/// have changed its recorded tree, so their paths are unknown. Returns the marks that are still needed,
-/// because a directory of another user could not be read and may hold leftovers.
+/// Removes leftovers of checkouts with these marks. Searches the whole directory, because a snapshot may have
+/// changed its recorded tree since. Returns the marks to keep: all of them if a directory of another user
+/// could not be read, or else none.
 pub(super) fn remove_leftovers(
     known: &TrackedDirectory<'_>,
     root: &OwnedFd,
@@ -51,27 +50,27 @@ pub(super) fn remove_leftovers(
     if marks.is_empty() {
         return Ok(marks);
     }
-    let mut all_seen = true;
+    let mut all_read = true;
     let mut path = Vec::new();
-    let mut open = vec![Below { around: 0, name: Vec::new() }];
-    while let Some(Below { around, name }) = open.pop() {
+    let mut queue = vec![QueuedDirectory { parent_len: 0, name: Vec::new() }];
+    while let Some(QueuedDirectory { parent_len, name }) = queue.pop() {
         known.store.cancel().check().map_err(StoreError::from)?;
         // Entries pushed since the parent was read are all below it, so `path` still begins with the parent's
         // path.
-        path.truncate(around);
+        path.truncate(parent_len);
         path = join(&path, &name);
         let access = TemporaryAccess::new(root, &known.path);
-        let cleaned = clean(known, &access, &path, &marks, &mut open);
+        let cleaned = clean(known, &access, &path, &marks, &mut queue);
         access.restore()?;
-        all_seen &= cleaned?;
+        all_read &= cleaned?;
     }
-    Ok(if all_seen { Vec::new() } else { marks })
+    Ok(if all_read { Vec::new() } else { marks })
 }
 
-/// A queued directory. Only its name is kept: paths may be long, and there may be many.
-struct Below {
-    /// Length of the parent's path.
-    around: usize,
+/// A queued directory. It has no path, to save memory.
+struct QueuedDirectory {
+    /// Length of the parent's path in bytes.
+    parent_len: usize,
     name: Vec<u8>,
 }
 
@@ -82,40 +81,41 @@ fn clean(
     access: &TemporaryAccess<'_>,
     path: &[u8],
     marks: &[String],
-    below: &mut Vec<Below>,
+    queue: &mut Vec<QueuedDirectory>,
 ) -> Result<bool> {
     let here = || full_path(&known.path, path);
     let fd = match access.open(path, READ) {
         Ok(fd) => fd,
-        // Removed meanwhile.
+        // Removed by another process.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(true),
         Err(Errno::ACCESS | Errno::PERM) => return Ok(false),
         Err(error) => return Err(error).context("open", &here()),
     };
-    let left = list(&fd, path.len(), marks, below).context("list", &here())?;
-    if left.is_empty() {
+    let leftovers = list(&fd, path.len(), marks, queue).context("list", &here())?;
+    if leftovers.is_empty() {
         return Ok(true);
     }
     let fd = access.open(path, WRITE).context("open", &here())?;
     let before = Timestamp(fingerprint(&fstat(&fd).context("stat", &here())?).mtime);
-    for name in left {
+    for name in leftovers {
         match unlinkat(&fd, name.as_slice(), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => return Err(error).context("remove", &full_path(&known.path, &join(path, &name))),
         }
     }
-    futimens(&fd, &times(before)).context("set the times of", &here())?;
+    futimens(&fd, &before.file_times()).context("set the times of", &here())?;
     Ok(true)
 }
 
-/// Returns the leftovers in a directory, whose path is `around` bytes long, and queues its subdirectories.
+/// Returns the leftovers in a directory and queues its subdirectories. `parent_len` is the length of the
+/// directory's path.
 fn list(
     fd: &OwnedFd,
-    around: usize,
+    parent_len: usize,
     marks: &[String],
-    below: &mut Vec<Below>,
+    queue: &mut Vec<QueuedDirectory>,
 ) -> Result<Vec<Vec<u8>>, Errno> {
-    let mut left = Vec::new();
+    let mut leftovers = Vec::new();
     let mut buffer = Vec::with_capacity(32 << 10);
     let mut entries = RawDir::new(fd, buffer.spare_capacity_mut());
     while let Some(entry) = entries.next() {
@@ -125,12 +125,12 @@ fn list(
             continue;
         }
         if kind(fd, name, entry.file_type()) == FileType::Directory {
-            below.push(Below { around, name: name.to_vec() });
+            queue.push(QueuedDirectory { parent_len, name: name.to_vec() });
         } else if is_leftover(name, marks) {
-            left.push(name.to_vec());
+            leftovers.push(name.to_vec());
         }
     }
-    Ok(left)
+    Ok(leftovers)
 }
 
 /// Returns the type of an entry. Not every file system reports it in a listing.

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::id::NodeId;
 use crate::page::Page;
 use crate::store::Store;
 
-use super::checkout::Ids;
+/// Ids of a tree and of its times.
+pub(super) type TreeIds = (NodeId, NodeId);
 
 /// All entries of a directory, sorted by name.
 #[derive(Default)]
@@ -16,22 +18,22 @@ pub(super) struct Listing {
 
 /// One encoded entry.
 #[derive(Clone, Copy)]
-pub(super) struct Raw<'l> {
+pub(super) struct ListedEntry<'l> {
     pub(super) name: &'l [u8],
     pub(super) reference: &'l [u8],
     pub(super) time: &'l [u8],
 }
 
 /// A name with its entries in the old and the new tree.
-pub(super) struct Pair<'l> {
+pub(super) struct EntryPair<'l> {
     pub(super) name: &'l [u8],
-    pub(super) before: Option<Raw<'l>>,
-    pub(super) after: Option<Raw<'l>>,
+    pub(super) before: Option<ListedEntry<'l>>,
+    pub(super) after: Option<ListedEntry<'l>>,
 }
 
 impl Listing {
     /// Reads the entries of a directory; empty for `None`.
-    pub(super) fn of(store: &Store, directory: Option<Ids>) -> Result<Self> {
+    pub(super) fn of(store: &Store, directory: Option<TreeIds>) -> Result<Self> {
         let mut listing = Self::default();
         if let Some((node, times)) = directory {
             store.for_each_leaf(node, Some(times), &mut |page, times| {
@@ -42,24 +44,24 @@ impl Listing {
         Ok(listing)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = Raw<'_>> {
-        self.leaves.iter().flat_map(|(page, times)| (0..page.len()).map(|at| raw(page, times, at)))
+    pub(super) fn iter(&self) -> impl Iterator<Item = ListedEntry<'_>> {
+        self.leaves.iter().flat_map(|(page, times)| (0..page.len()).map(|at| listed_entry(page, times, at)))
     }
 
-    pub(super) fn get(&self, name: &[u8]) -> Option<Raw<'_>> {
+    pub(super) fn get(&self, name: &[u8]) -> Option<ListedEntry<'_>> {
         let ends_before = |(page, _): &(Arc<Page>, Arc<Page>)| {
             page.len().checked_sub(1).is_none_or(|last| page.name(last) < name)
         };
         let (page, times) = self.leaves.get(self.leaves.partition_point(ends_before))?;
-        page.find(name).map(|at| raw(page, times, at))
+        page.find(name).map(|at| listed_entry(page, times, at))
     }
 }
 
-fn raw<'l>(page: &'l Page, times: &'l Page, at: usize) -> Raw<'l> {
-    Raw { name: page.name(at), reference: page.body(at), time: times.body(at) }
+fn listed_entry<'l>(page: &'l Page, times: &'l Page, at: usize) -> ListedEntry<'l> {
+    ListedEntry { name: page.name(at), reference: page.body(at), time: times.body(at) }
 }
 
-impl Pair<'_> {
+impl EntryPair<'_> {
     /// Returns true if both trees have the same entry.
     pub(super) fn is_same(&self) -> bool {
         match (self.before, self.after) {
@@ -70,17 +72,17 @@ impl Pair<'_> {
 }
 
 /// Pairs the entries of two listings by name. Removed entries come first, to free space.
-pub(super) fn pairs<'l>(old: &'l Listing, new: &'l Listing) -> Vec<Pair<'l>> {
-    let (mut gone, mut there) = (Vec::new(), Vec::new());
+pub(super) fn pairs<'l>(old: &'l Listing, new: &'l Listing) -> Vec<EntryPair<'l>> {
+    let (mut removed, mut present) = (Vec::new(), Vec::new());
     let mut before = old.iter().peekable();
     for after in new.iter() {
-        while let Some(raw) = before.next_if(|raw| raw.name < after.name) {
-            gone.push(Pair { name: raw.name, before: Some(raw), after: None });
+        while let Some(entry) = before.next_if(|entry| entry.name < after.name) {
+            removed.push(EntryPair { name: entry.name, before: Some(entry), after: None });
         }
-        let same_name = before.next_if(|raw| raw.name == after.name);
-        there.push(Pair { name: after.name, before: same_name, after: Some(after) });
+        let same_name = before.next_if(|entry| entry.name == after.name);
+        present.push(EntryPair { name: after.name, before: same_name, after: Some(after) });
     }
-    gone.extend(before.map(|raw| Pair { name: raw.name, before: Some(raw), after: None }));
-    gone.append(&mut there);
-    gone
+    removed.extend(before.map(|entry| EntryPair { name: entry.name, before: Some(entry), after: None }));
+    removed.append(&mut present);
+    removed
 }

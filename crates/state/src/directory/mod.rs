@@ -1,10 +1,10 @@
 //! Directories of the file system: taking snapshots of them and checking out snapshots into them.
 //!
-//! Everything works relative to an open directory and never follows a symlink inside it, so that nothing
-//! outside is read or written, whatever the tree or the directory contains.
+//! All operations are relative to an open directory and never follow a symlink inside it. So no content of the
+//! tree or the directory can make them read or write outside of it.
 
-mod attributes;
 mod checkout;
+mod checkout_options;
 mod error;
 mod ignored;
 mod ignores;
@@ -20,29 +20,31 @@ mod stat_index;
 mod state;
 mod switch;
 mod temporary_access;
+mod xattrs;
 
-pub use checkout::{CheckoutOptions, CheckoutReport, WriteLimit, apply_changes, checkout, materialize};
+pub use checkout::{apply_changes, checkout, materialize};
+pub use checkout_options::{CheckoutOptions, CheckoutReport, WriteLimit};
 pub use error::DirectoryError;
 pub use ignored::ignored_paths;
-pub use read::{DirectoryReader, open_plain, user_attributes};
-pub(crate) use read::{Read, ReadError, read_file};
+pub use read::{DirectoryReader, open_plain, user_xattrs};
+pub(crate) use read::{ReadError, ReadOutcome, read_file};
 pub use scan::{
     DirectoryPreview, SnapshotOptions, SnapshotReport, preview_directory, preview_directory_with,
     snapshot_directory, snapshot_directory_with, track_snapshot,
 };
 pub use skipped::{SkipReason, Skipped, SkippedEntries};
 pub use stat_index::StatFingerprint;
-pub(crate) use switch::times as timestamps;
 
-/// Unescapes user attributes of a file in a layer of an overlay with `userxattr`. The kernel's own attributes
-/// are dropped.
-pub fn unescape_attributes(xattrs: crate::node::Xattrs) -> crate::node::Xattrs {
-    attributes::unescape(xattrs)
+/// Unescapes the extended attributes of a file in a layer of an overlay with `userxattr`. Drops the overlay's
+/// own attributes.
+pub fn unescape_xattrs(xattrs: crate::node::Xattrs) -> crate::node::Xattrs {
+    xattrs::unescape(xattrs)
 }
 
-/// Escapes user attributes for a file in a layer of such an overlay, so that they stay data.
-pub fn escape_attributes(xattrs: &crate::node::Xattrs) -> crate::node::Xattrs {
-    attributes::escape(xattrs).into_owned()
+/// Escapes extended attributes for a file in a layer of such an overlay, so that the kernel treats them as
+/// data.
+pub fn escape_xattrs(xattrs: &crate::node::Xattrs) -> crate::node::Xattrs {
+    xattrs::escape(xattrs).into_owned()
 }
 
 /// Format of the stat index, for [`crate::testing`].

@@ -1,8 +1,8 @@
 //! Parallel work with a bounded number of open directories.
 //!
 //! A rayon thread that waits for its subtasks starts other tasks, which may open a directory and wait in
-//! turn. So walks close a directory before they descend, and the number of directories that stay open
-//! meanwhile is bounded.
+//! turn. So walks close a directory before they descend, and the number of directories that stay open is
+//! bounded.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use super::error::Result;
 
-/// Most directories of this process that may be open while their entries are processed in parallel.
+/// Maximum number of directories of this process that are open while their entries are processed in parallel.
 const OPEN_MAX: usize = 16;
 
 static OPEN: AtomicUsize = AtomicUsize::new(0);

@@ -8,32 +8,37 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, accessat, fchmod, fstat, openat};
 use rustix::io::Errno;
 
-use crate::platform::{Handle, open_beneath};
+use crate::platform::{EntryHandle, open_beneath};
+
+/// Access needed to list a directory and to open its entries.
+pub(super) const READ: Access = Access::READ_OK.union(Access::EXEC_OK);
+/// Access needed to create and remove entries of a directory as well.
+pub(super) const WRITE: Access = READ.union(Access::WRITE_OK);
 
 /// Opens a directory beneath `root` for listing and for working relative to it.
 pub(super) fn open_directory(root: impl AsFd, path: &[u8]) -> Result<OwnedFd, Errno> {
     open_beneath(root, path, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
-/// Opens a directory whose mode may deny access even to its owner: the bits missing for `need` are added.
-/// Returns the former mode if it was changed.
+/// Opens a directory. If its mode denies `need` to its owner, adds all permissions of the owner, and returns
+/// the former mode as well.
 pub(super) fn open_as_owner(
     root: impl AsFd,
     path: &[u8],
     need: Access,
 ) -> Result<(OwnedFd, Option<Mode>), Errno> {
     let opened = open_directory(&root, path);
-    let kept_out = match &opened {
+    let is_denied = match &opened {
         Ok(fd) => accessat(fd, ".", need, AtFlags::EACCESS) == Err(Errno::ACCESS),
         Err(error) => *error == Errno::ACCESS,
     };
-    if !kept_out {
+    if !is_denied {
         return opened.map(|fd| (fd, None));
     }
     if path.is_empty() {
         return open_root_as_owner(root, opened);
     }
-    let handle = Handle::of_directory(&root, path)?;
+    let handle = EntryHandle::open_directory(&root, path)?;
     let mode = Mode::from_raw_mode(handle.stat()?.st_mode & 0o7777);
     if handle.chmod(mode | Mode::RWXU).is_err() {
         // Owned by another user.
@@ -62,7 +67,7 @@ pub(super) fn open_file_as_owner(directory: impl AsFd, name: &[u8]) -> Result<Ow
         Err(Errno::ACCESS) => {}
         other => return other,
     }
-    let handle = Handle::of_entry(&directory, name)?;
+    let handle = EntryHandle::open_entry(&directory, name)?;
     let stat = handle.stat()?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(Errno::ACCESS);

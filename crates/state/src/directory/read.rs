@@ -13,11 +13,11 @@ use crate::chunker::WHOLE_MAX;
 use crate::content::ContentWriter;
 use crate::error::StoreError;
 use crate::node::{Extent, FileNode, MODE_BITS, Xattrs};
-use crate::platform::{links_of, mode_bits};
+use crate::platform::{link_count, mode_to_u32};
 
-use super::attributes;
 use super::path::open_directory;
 use super::stat_index::StatFingerprint;
+use super::xattrs;
 
 /// Number of attempts to read a file that keeps changing.
 const ATTEMPTS: usize = 4;
@@ -25,15 +25,15 @@ const ATTEMPTS: usize = 4;
 const CLOCK_TICK: i64 = 20_000_000;
 /// Clock granularity of file systems with whole seconds, in nanoseconds.
 const COARSE_CLOCK_TICK: i64 = 2_000_000_000;
-/// Duration in nanoseconds. A write changes the timestamps when it begins, not while it is in progress: a
-/// file that changed more recently than this may still be changing, and is read twice.
+/// Age of a change, in nanoseconds, up to which a file is read twice. A write changes the timestamps when it
+/// begins, not while it is in progress, so the file may still be changing.
 const RECENT_WRITE: i64 = 2_000_000_000;
 /// Size of the read buffer in bytes.
 const READ_BUFFER: usize = 1 << 20;
 
 pub(crate) fn fingerprint(stat: &Stat) -> StatFingerprint {
     StatFingerprint {
-        mode: mode_bits(stat.st_mode),
+        mode: mode_to_u32(stat.st_mode),
         size: stat.st_size as u64,
         mtime: nanos(stat.st_mtime, stat.st_mtime_nsec as i64),
         ctime: nanos(stat.st_ctime, stat.st_ctime_nsec as i64),
@@ -81,12 +81,12 @@ pub trait DirectoryReader: Sync {
         Ok(readlinkat(directory, name, Vec::new())?.into_bytes())
     }
 
-    /// Returns the user attributes of an open file or directory.
-    fn attributes(&self, file: BorrowedFd<'_>) -> io::Result<Xattrs> {
-        user_attributes(file)
+    /// Returns the `user.*` extended attributes of an open file or directory.
+    fn xattrs(&self, file: BorrowedFd<'_>) -> io::Result<Xattrs> {
+        user_xattrs(file)
     }
 
-    /// Returns true if no process writes to the directory meanwhile, so that files need not be read twice.
+    /// Returns true if no process writes to the directory during the read, so that no file is read twice.
     fn is_quiescent(&self) -> bool {
         false
     }
@@ -98,9 +98,9 @@ pub fn open_plain(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd>
     Ok(openat(directory, name, flags, rustix::fs::Mode::empty())?)
 }
 
-/// Reads the `user.*` attributes of an open file or directory.
-pub fn user_attributes(file: BorrowedFd<'_>) -> io::Result<Xattrs> {
-    Ok(attributes::read(file)?)
+/// Reads the `user.*` extended attributes of an open file or directory.
+pub fn user_xattrs(file: BorrowedFd<'_>) -> io::Result<Xattrs> {
+    Ok(xattrs::read(file)?)
 }
 
 /// Reader for a directory that other processes may write to.
@@ -118,7 +118,7 @@ impl DirectoryReader for QuiescentReader {
 }
 
 /// Outcome of reading a file.
-pub(crate) enum Read {
+pub(crate) enum ReadOutcome {
     File {
         node: FileNode,
         fingerprint: StatFingerprint,
@@ -157,29 +157,30 @@ pub(crate) fn read_file(
     reader: &dyn DirectoryReader,
     directory: impl AsFd,
     name: &[u8],
-) -> Result<Read, ReadError> {
+) -> Result<ReadOutcome, ReadError> {
     let mut first: Option<(StatFingerprint, FileNode)> = None;
     for _ in 0..ATTEMPTS {
         let file = match reader.open(directory.as_fd(), name).map_err(|error| errno(&error)) {
             Ok(file) => file,
-            Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Ok(Read::Vanished),
+            Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Ok(ReadOutcome::Vanished),
             Err(error) => return Err(error.into()),
         };
         let before = fstat(&file)?;
         if rustix::fs::FileType::from_raw_mode(before.st_mode) != rustix::fs::FileType::RegularFile {
-            return Ok(Read::Vanished);
+            return Ok(ReadOutcome::Vanished);
         }
         let started = now();
         let seen = fingerprint(&before);
         let extents = read_content(batch, &file, &before)?;
-        let xattrs = reader.attributes(file.as_fd()).map_err(|error| errno(&error))?;
+        let xattrs = reader.xattrs(file.as_fd()).map_err(|error| errno(&error))?;
         if fingerprint(&fstat(&file)?) != seen {
             first = None;
             continue;
         }
         let node = FileNode { mode: (before.st_mode as u16) & MODE_BITS, xattrs, extents };
         let trusted = is_trustworthy(&seen, started);
-        let done = Read::File { node: node.clone(), fingerprint: seen, links: links_of(&before), trusted };
+        let done =
+            ReadOutcome::File { node: node.clone(), fingerprint: seen, links: link_count(&before), trusted };
         let age = started.saturating_sub(seen.ctime);
         // A ctime in the future does not become trustworthy soon: the file is stored, but read again next
         // time.
@@ -194,7 +195,7 @@ pub(crate) fn read_file(
             std::thread::sleep(Duration::from_nanos((CLOCK_TICK - age) as u64 + 1));
         }
     }
-    Ok(Read::Changing)
+    Ok(ReadOutcome::Changing)
 }
 
 pub(super) fn errno(error: &io::Error) -> Errno {

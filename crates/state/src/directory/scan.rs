@@ -1,4 +1,4 @@
-//! Snapshots of real directories.
+//! Snapshots of directories of the file system.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -10,16 +10,18 @@ use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 
 use crate::batch::Batch;
+use crate::commit_options::NewSnapshot;
 use crate::error::StoreError;
 use crate::id::NodeId;
 use crate::limit::LimitExceeded;
 use crate::node::{FileNode, MODE_BITS, NodeRef, SymlinkNode};
 use crate::page::{DirectoryWriter, EntryTime, Head, NodeSink};
-use crate::platform::{RawDir, links_of};
+use crate::platform::{RawDir, link_count};
 use crate::progress::Progress;
-use crate::snapshot::{NewSnapshot, Snapshot, Timestamp};
+use crate::snapshot::{Snapshot, Timestamp};
 use crate::store::Store;
-use crate::tree::{DEPTH_MAX, Tree, join};
+use crate::tree::Tree;
+use crate::tree_path::{DEPTH_MAX, join};
 use crate::uncommitted_objects::UncommittedObjects;
 use crate::virtual_tree::{commit_snapshot, file_reference, symlink_reference};
 use crate::walk_limits::WalkUsage;
@@ -30,8 +32,8 @@ use super::leftovers::is_leftover;
 use super::parallel::{each, each_while_open};
 use super::path::{full_path, relative};
 use super::read::{
-    DirectoryReader, PlainReader, QuiescentReader, Read, ReadError, errno, fingerprint, is_trustworthy, now,
-    read_file,
+    DirectoryReader, PlainReader, QuiescentReader, ReadError, ReadOutcome, errno, fingerprint,
+    is_trustworthy, now, read_file,
 };
 use super::skipped::{SkipReason, Skipped, SkippedEntries};
 use super::stat_index::{StatEntry, StatFingerprint, StatRecord};
@@ -47,7 +49,8 @@ pub struct SnapshotOptions {
     /// Record the directory as a checkout of the snapshot, so that a checkout may replace its content. Not
     /// for a temporary snapshot: the content that a checkout replaced would be lost with it.
     pub track: bool,
-    /// No process writes to the directory meanwhile, so that recently changed files need not be read twice.
+    /// Set if no process writes to the directory during the snapshot: recently changed files are then read
+    /// once instead of twice.
     pub quiescent: bool,
     /// Fail with [`DirectoryError::Incomplete`], before anything is committed, if user data cannot be read.
     /// Otherwise it is skipped and reported.
@@ -136,7 +139,7 @@ pub fn snapshot_directory_with(
     let changed = std::mem::take(&mut *scan.changed.lock().unwrap_or_else(PoisonError::into_inner));
     known.update(&changed)?;
     if options.track {
-        // The next checkout still has to remove leftovers.
+        // The next checkout must still remove leftovers.
         let marks = known.marks(&root)?;
         known.set_checkout_state(&root, Some((snapshot.tree, snapshot.times)), None, marks)?;
     }
@@ -184,7 +187,7 @@ pub fn preview_directory_with(
     let known = TrackedDirectory::of(store, directory)?;
     let root = known.open_for(reader)?;
     let guard = Arc::new(store.guard()?);
-    let batch = Batch::interactive(store.clone(), Arc::clone(&guard));
+    let batch = Batch::low_latency(store.clone(), Arc::clone(&guard));
     let scan = Scan::new(&known, &root, &batch, options, reader, progress)?;
     let done = scan.run()?;
     let (skipped, skipped_count) = scan.skipped(options)?;
@@ -199,7 +202,7 @@ fn reader_for(options: &SnapshotOptions) -> &'static dyn DirectoryReader {
 }
 
 /// Returns the path of the store if it is inside the directory: it is never part of its own snapshots.
-fn own_directory(store: &Store, directory: &Path) -> Option<Vec<u8>> {
+fn store_path_inside(store: &Store, directory: &Path) -> Option<Vec<u8>> {
     let inside = store.path().strip_prefix(directory).ok()?;
     Some(inside.as_os_str().as_bytes().to_vec())
 }
@@ -221,7 +224,8 @@ struct Scan<'a> {
     root: &'a OwnedFd,
     use_index: bool,
     ignore: bool,
-    own: Option<Vec<u8>>,
+    /// Path of the store, if it is inside the directory.
+    store_path: Option<Vec<u8>>,
     /// Marks of unfinished checkouts: their temporary files are skipped.
     marks: Vec<String>,
     progress: &'a dyn Progress,
@@ -231,15 +235,15 @@ struct Scan<'a> {
     changed: Mutex<Vec<(Vec<u8>, Option<StatRecord>)>>,
 }
 
-/// Result of reading a directory.
+/// Ids of a directory that was read and written into the batch.
 #[derive(Clone, Copy)]
-struct Done {
+struct WrittenDirectory {
     node: NodeId,
     times: NodeId,
 }
 
 /// An entry found in a directory.
-struct Seen {
+struct ScannedEntry {
     name: Vec<u8>,
     fingerprint: StatFingerprint,
     kind: FileType,
@@ -247,17 +251,17 @@ struct Seen {
     links: u64,
 }
 
-/// An entry that is ready to be written into its directory.
-enum Ready {
-    /// Unchanged: the same as in the node of the stat record.
-    Kept,
+/// An entry of a directory that is about to be written.
+enum EntryUpdate {
+    /// The same as in the node of the stat record.
+    Unchanged,
     New {
         reference: Vec<u8>,
         time: Vec<u8>,
         fingerprint: StatFingerprint,
         trusted: bool,
     },
-    Directory(Done),
+    Directory(WrittenDirectory),
 }
 
 impl<'a> Scan<'a> {
@@ -283,7 +287,7 @@ impl<'a> Scan<'a> {
             root,
             use_index: known.has_usable_index()?,
             ignore: options.ignore,
-            own: own_directory(store, &known.path),
+            store_path: store_path_inside(store, &known.path),
             marks: known.marks(root)?,
             progress,
             counts: Counts::default(),
@@ -293,7 +297,7 @@ impl<'a> Scan<'a> {
         })
     }
 
-    fn run(&self) -> Result<Done> {
+    fn run(&self) -> Result<WrittenDirectory> {
         self.progress.begin("reading entries", None);
         let done = crate::pool::run(|| self.directory(b"", 0, &Ignores::default(), None));
         self.progress.end();
@@ -320,7 +324,7 @@ impl Scan<'_> {
         depth: usize,
         ignores: &Ignores,
         known: Option<StatFingerprint>,
-    ) -> Result<Option<Done>> {
+    ) -> Result<Option<WrittenDirectory>> {
         if depth > DEPTH_MAX {
             return Err(DirectoryError::TooDeep { path: full_path(&self.known.path, path) });
         }
@@ -336,15 +340,15 @@ impl Scan<'_> {
             Err(error) => return Err(error).context("open", &full_path(&self.known.path, path)),
         };
         let stat = fstat(&fd).context("stat", &full_path(&self.known.path, path))?;
-        let xattrs = self.reader.attributes(fd.as_fd());
+        let xattrs = self.reader.xattrs(fd.as_fd());
         let xattrs = xattrs.context("read the attributes of", &full_path(&self.known.path, path))?;
         let own = fingerprint(&stat);
         let head = Head::Directory { mode: (stat.st_mode as u16) & MODE_BITS, xattrs };
         let (seen, ignores) = self.list(&fd, path, ignores)?;
         let old = if self.use_index { self.record(path, known)? } else { None };
-        let mut ready = self.leaves(&fd, path, &seen, old.as_ref())?;
+        let mut ready = self.scan_files(&fd, path, &seen, old.as_ref())?;
         drop(fd);
-        self.below(path, depth, &ignores, &seen, old.as_ref(), &mut ready)?;
+        self.scan_subdirectories(path, depth, &ignores, &seen, old.as_ref(), &mut ready)?;
         self.forget_vanished(path, old.as_ref(), &seen)?;
         self.write(path, old.as_ref(), seen, ready, &head, own).map(Some)
     }
@@ -369,7 +373,7 @@ impl Scan<'_> {
 
     /// Returns the entries of a directory that belong in the snapshot, sorted, and the ignore rules inside
     /// it.
-    fn list(&self, fd: &OwnedFd, path: &[u8], ignores: &Ignores) -> Result<(Vec<Seen>, Ignores)> {
+    fn list(&self, fd: &OwnedFd, path: &[u8], ignores: &Ignores) -> Result<(Vec<ScannedEntry>, Ignores)> {
         let here = || full_path(&self.known.path, path);
         // Only directories are held with their path here, but readers of the snapshot may hold all paths.
         let size = |name: &[u8]| path.len() + 1 + name.len();
@@ -411,7 +415,13 @@ impl Scan<'_> {
     }
 
     /// Inspects an entry; `None` if it does not belong in the snapshot.
-    fn inspect(&self, fd: &OwnedFd, path: &[u8], name: Vec<u8>, ignores: &Ignores) -> Result<Option<Seen>> {
+    fn inspect(
+        &self,
+        fd: &OwnedFd,
+        path: &[u8],
+        name: Vec<u8>,
+        ignores: &Ignores,
+    ) -> Result<Option<ScannedEntry>> {
         let here = || join(path, &name);
         let stat = match self.reader.stat(fd.as_fd(), &name).map_err(|error| errno(&error)) {
             Ok(stat) => stat,
@@ -426,32 +436,32 @@ impl Scan<'_> {
         if !ignores.is_empty() && ignores.is_ignored(&here(), kind == FileType::Directory) {
             return Ok(None);
         }
-        if self.own.as_ref().is_some_and(|own| *own == here()) {
+        if self.store_path.as_ref().is_some_and(|store| *store == here()) {
             return Ok(None);
         }
         if let Some(reason) = skip_reason(kind) {
             self.skip(&here(), reason)?;
             return Ok(None);
         }
-        Ok(Some(Seen { name, fingerprint: fingerprint(&stat), kind, links: links_of(&stat) }))
+        Ok(Some(ScannedEntry { name, fingerprint: fingerprint(&stat), kind, links: link_count(&stat) }))
     }
 
     /// Processes all entries that are not directories: changed ones are read.
-    fn leaves(
+    fn scan_files(
         &self,
         fd: &OwnedFd,
         path: &[u8],
-        seen: &[Seen],
+        seen: &[ScannedEntry],
         old: Option<&StatRecord>,
-    ) -> Result<Vec<Option<Ready>>> {
-        let inspect = |seen: &Seen| -> Result<Option<Ready>> {
+    ) -> Result<Vec<Option<EntryUpdate>>> {
+        let inspect = |seen: &ScannedEntry| -> Result<Option<EntryUpdate>> {
             if seen.kind == FileType::Directory {
                 return Ok(None);
             }
             let known = old.and_then(|old| old.find(&seen.name));
             if known.is_some_and(|known| known.trusted && known.fingerprint == seen.fingerprint) {
                 self.count(seen);
-                return Ok(Some(Ready::Kept));
+                return Ok(Some(EntryUpdate::Unchanged));
             }
             let ready = if seen.kind == FileType::Symlink {
                 self.symlink(fd, path, seen, old)?
@@ -477,15 +487,15 @@ impl Scan<'_> {
         }
     }
 
-    /// Descends into all directories.
-    fn below(
+    /// Scans all subdirectories.
+    fn scan_subdirectories(
         &self,
         path: &[u8],
         depth: usize,
         ignores: &Ignores,
-        seen: &[Seen],
+        seen: &[ScannedEntry],
         old: Option<&StatRecord>,
-        ready: &mut [Option<Ready>],
+        ready: &mut [Option<EntryUpdate>],
     ) -> Result<()> {
         let is_directory = |at: &usize| seen[*at].kind == FileType::Directory;
         let directories: Vec<usize> = (0..seen.len()).filter(is_directory).collect();
@@ -496,12 +506,12 @@ impl Scan<'_> {
         })?;
         for (at, done) in directories.into_iter().zip(done) {
             self.counts.directories.fetch_add(u64::from(done.is_some()), Ordering::Relaxed);
-            ready[at] = done.map(Ready::Directory);
+            ready[at] = done.map(EntryUpdate::Directory);
         }
         Ok(())
     }
 
-    fn count(&self, seen: &Seen) {
+    fn count(&self, seen: &ScannedEntry) {
         if seen.kind == FileType::Symlink {
             self.counts.symlinks.fetch_add(1, Ordering::Relaxed);
         } else {
@@ -514,15 +524,17 @@ impl Scan<'_> {
         &self,
         fd: &OwnedFd,
         path: &[u8],
-        seen: &Seen,
+        seen: &ScannedEntry,
         old: Option<&StatRecord>,
-    ) -> Result<Option<Ready>> {
+    ) -> Result<Option<EntryUpdate>> {
         let at = || full_path(&self.known.path, &join(path, &seen.name));
         self.counts.read.fetch_add(1, Ordering::Relaxed);
         let (node, fingerprint, links, trusted) = match read_file(self.batch, self.reader, fd, &seen.name) {
-            Ok(Read::File { node, fingerprint, links, trusted }) => (node, fingerprint, links, trusted),
-            Ok(Read::Vanished) => return Ok(None),
-            Ok(Read::Changing) => {
+            Ok(ReadOutcome::File { node, fingerprint, links, trusted }) => {
+                (node, fingerprint, links, trusted)
+            }
+            Ok(ReadOutcome::Vanished) => return Ok(None),
+            Ok(ReadOutcome::Changing) => {
                 self.skip(&join(path, &seen.name), SkipReason::Changing)?;
                 return Ok(None);
             }
@@ -540,7 +552,7 @@ impl Scan<'_> {
     /// Returns the link label of a file or symlink with several names.
     fn label(
         &self,
-        seen: &Seen,
+        seen: &ScannedEntry,
         fingerprint: StatFingerprint,
         links: u64,
         old: Option<&StatRecord>,
@@ -556,7 +568,7 @@ impl Scan<'_> {
     /// the label as long as it is the file that was checked out.
     fn lone_label(
         &self,
-        seen: &Seen,
+        seen: &ScannedEntry,
         fingerprint: StatFingerprint,
         old: Option<&StatRecord>,
     ) -> Result<Option<u64>> {
@@ -578,19 +590,19 @@ impl Scan<'_> {
         fingerprint: StatFingerprint,
         link: Option<u64>,
         trusted: bool,
-    ) -> Result<Ready> {
+    ) -> Result<EntryUpdate> {
         let reference = file_reference(&node.encode(), |node| self.batch.put_node(node))?;
         let time = EntryTime::Modified { time: Timestamp(fingerprint.mtime), link }.encode();
-        Ok(Ready::New { reference, time, fingerprint, trusted })
+        Ok(EntryUpdate::New { reference, time, fingerprint, trusted })
     }
 
     fn symlink(
         &self,
         fd: &OwnedFd,
         path: &[u8],
-        seen: &Seen,
+        seen: &ScannedEntry,
         old: Option<&StatRecord>,
-    ) -> Result<Option<Ready>> {
+    ) -> Result<Option<EntryUpdate>> {
         let target = self.reader.read_link(fd.as_fd(), &seen.name);
         let target = match target.map_err(|error| errno(&error)) {
             Ok(target) => target,
@@ -604,7 +616,7 @@ impl Scan<'_> {
         let link = self.label(seen, seen.fingerprint, seen.links, old)?;
         let time = EntryTime::Modified { time: Timestamp(seen.fingerprint.mtime), link }.encode();
         let trusted = is_trustworthy(&seen.fingerprint, now());
-        Ok(Some(Ready::New { reference, time, fingerprint: seen.fingerprint, trusted }))
+        Ok(Some(EntryUpdate::New { reference, time, fingerprint: seen.fingerprint, trusted }))
     }
 
     /// Writes the directory's node, unless it equals that of the stat record.
@@ -612,33 +624,33 @@ impl Scan<'_> {
         &self,
         path: &[u8],
         old: Option<&StatRecord>,
-        seen: Vec<Seen>,
-        ready: Vec<Option<Ready>>,
+        seen: Vec<ScannedEntry>,
+        ready: Vec<Option<EntryUpdate>>,
         head: &Head,
         own: StatFingerprint,
-    ) -> Result<Done> {
-        let entries: Vec<(Seen, Ready)> =
+    ) -> Result<WrittenDirectory> {
+        let entries: Vec<(ScannedEntry, EntryUpdate)> =
             seen.into_iter().zip(ready).filter_map(|(seen, ready)| Some((seen, ready?))).collect();
         let base = old.map(|record| Base { store: self.store, record });
         if let Some(base) = &base
             && base.is_same(own, &entries)
         {
-            return Ok(Done { node: base.record.node, times: base.record.times });
+            return Ok(WrittenDirectory { node: base.record.node, times: base.record.times });
         }
         let mut writer = DirectoryWriter::new(self.batch, entries.len() as u64);
         let mut record = Vec::with_capacity(entries.len());
         for (seen, ready) in entries {
             let (fingerprint, trusted) = match &ready {
-                Ready::Kept => {
-                    let base = base.as_ref().unwrap_or_else(|| unreachable!("kept from a base"));
+                EntryUpdate::Unchanged => {
+                    let base = base.as_ref().unwrap_or_else(|| unreachable!("unchanged entries have a base"));
                     base.copy(&seen.name, &mut writer)?;
                     (seen.fingerprint, true)
                 }
-                Ready::New { reference, time, fingerprint, trusted } => {
+                EntryUpdate::New { reference, time, fingerprint, trusted } => {
                     writer.push(&seen.name, reference, time)?;
                     (*fingerprint, *trusted)
                 }
-                Ready::Directory(done) => {
+                EntryUpdate::Directory(done) => {
                     let reference = NodeRef::Directory(done.node).encode();
                     writer.push(&seen.name, &reference, &EntryTime::Directory(done.times).encode())?;
                     (StatFingerprint::of_directory(seen.fingerprint.mode, done.node, done.times), true)
@@ -650,25 +662,25 @@ impl Scan<'_> {
         let own_trusted = is_trustworthy(&own, now());
         let record = StatRecord { node, times, own, own_trusted, entries: record };
         self.changed.lock().unwrap_or_else(PoisonError::into_inner).push((path.to_vec(), Some(record)));
-        Ok(Done { node, times })
+        Ok(WrittenDirectory { node, times })
     }
 
     /// Removes the stat records of vanished directories and of everything below them.
-    fn forget_vanished(&self, path: &[u8], old: Option<&StatRecord>, seen: &[Seen]) -> Result<()> {
+    fn forget_vanished(&self, path: &[u8], old: Option<&StatRecord>, seen: &[ScannedEntry]) -> Result<()> {
         let Some(old) = old else { return Ok(()) };
         let is_gone = |entry: &&StatEntry| match seen.binary_search_by(|seen| seen.name.cmp(&entry.name)) {
             Ok(at) => seen[at].kind != FileType::Directory,
             Err(_) => true,
         };
-        let mut open = Vec::new();
+        let mut queue = Vec::new();
         for entry in directories(old).filter(is_gone) {
-            open.push(self.hold(join(path, &entry.name))?);
+            queue.push(self.count_held(join(path, &entry.name))?);
         }
-        while let Some(gone) = open.pop() {
+        while let Some(gone) = queue.pop() {
             self.check_cancelled()?;
             if let Some(record) = self.known.record(&gone)? {
                 for entry in directories(&record) {
-                    open.push(self.hold(join(&gone, &entry.name))?);
+                    queue.push(self.count_held(join(&gone, &entry.name))?);
                 }
             }
             self.changed.lock().unwrap_or_else(PoisonError::into_inner).push((gone, None));
@@ -683,7 +695,7 @@ impl Scan<'_> {
     }
 
     /// Counts a path that is held in memory from now on.
-    fn hold(&self, path: Vec<u8>) -> Result<Vec<u8>> {
+    fn count_held(&self, path: Vec<u8>) -> Result<Vec<u8>> {
         self.count_bytes(path.len())?;
         Ok(path)
     }
@@ -718,7 +730,7 @@ struct Base<'a> {
 
 impl Base<'_> {
     /// Returns true if writing the directory would result in the same node.
-    fn is_same(&self, own: StatFingerprint, entries: &[(Seen, Ready)]) -> bool {
+    fn is_same(&self, own: StatFingerprint, entries: &[(ScannedEntry, EntryUpdate)]) -> bool {
         // Inode and size of a directory are not part of its node.
         let same_own = self.record.own_trusted
             && (own.mode, own.mtime, own.ctime)
@@ -728,9 +740,9 @@ impl Base<'_> {
             && entries.iter().zip(&self.record.entries).all(|((seen, ready), old)| {
                 seen.name == old.name
                     && match ready {
-                        Ready::Kept => true,
-                        Ready::New { .. } => false,
-                        Ready::Directory(done) => {
+                        EntryUpdate::Unchanged => true,
+                        EntryUpdate::New { .. } => false,
+                        EntryUpdate::Directory(done) => {
                             old.fingerprint
                                 == StatFingerprint::of_directory(seen.fingerprint.mode, done.node, done.times)
                         }

@@ -1,16 +1,17 @@
-//! Entries that are not part of a snapshot, and why.
+//! Entries that a snapshot does not include, with reasons.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use super::error::{DirectoryError, Result};
 
-/// Most entries that a report names; the rest is only counted.
+/// Maximum number of entries that a report names; the rest is only counted.
 const NAMED_MAX: usize = 1_000;
-/// Most bytes of paths of named entries: about a thousand paths of the longest kind that the kernel accepts.
+/// Maximum number of bytes in the paths of named entries: about a thousand of the longest paths that the
+/// kernel accepts.
 const NAMED_BYTES_MAX: usize = 4 << 20;
 
-/// An entry that is not part of a snapshot.
+/// An entry that a snapshot does not include.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
     /// Path relative to the directory.
@@ -55,26 +56,28 @@ impl SkipReason {
     }
 }
 
-/// Collects the entries that a walk skips: the first thousand by name, the rest as a count.
+/// Entries that a walk skipped: the first thousand by name, the rest as a count.
 #[derive(Debug, Default)]
 pub struct SkippedEntries {
     /// User data that the snapshot lacks.
-    lost: Named,
+    lost: SkippedList,
     /// Special files, which no snapshot holds.
-    special: Named,
-    /// Name all special files.
-    all_special: bool,
+    special: SkippedList,
+    /// Set if all special files are named.
+    names_all_special: bool,
 }
 
+/// Skipped entries of one kind.
 #[derive(Debug, Default)]
-struct Named {
+struct SkippedList {
+    /// The first entries, up to the limits.
     first: Vec<Skipped>,
     bytes: usize,
     count: u64,
 }
 
-impl Named {
-    /// Returns true if the entry is named.
+impl SkippedList {
+    /// Adds an entry. Returns true if it is named.
     fn push(&mut self, skipped: Skipped, all: bool) -> bool {
         self.count += 1;
         let bytes = self.bytes + skipped.path.as_os_str().len();
@@ -90,7 +93,7 @@ impl Named {
 impl SkippedEntries {
     /// Creates a list that names all special files. The caller bounds its memory.
     pub(super) fn naming_all_special() -> Self {
-        Self { all_special: true, ..Self::default() }
+        Self { names_all_special: true, ..Self::default() }
     }
 
     /// Adds an entry. Returns true if it is named, and its path held in memory.
@@ -98,17 +101,17 @@ impl SkippedEntries {
         if skipped.reason.is_loss() {
             self.lost.push(skipped, false)
         } else {
-            self.special.push(skipped, self.all_special)
+            self.special.push(skipped, self.names_all_special)
         }
     }
 
     /// Returns the named entries, sorted by path, and the number of all. Missing user data takes precedence
     /// over special files.
     pub fn finish(self) -> (Vec<Skipped>, u64) {
-        let Self { lost, special, all_special } = self;
+        let Self { lost, special, names_all_special } = self;
         let count = lost.count + special.count;
         let mut named = lost.first;
-        let rest = if all_special { usize::MAX } else { NAMED_MAX - named.len() };
+        let rest = if names_all_special { usize::MAX } else { NAMED_MAX - named.len() };
         named.extend(special.first.into_iter().take(rest));
         (sorted(named), count)
     }

@@ -9,7 +9,7 @@ use rustix::fs::FileType;
 
 use crate::codec::{DecodeError, Decoded, Reader, Write};
 use crate::id::NodeId;
-use crate::platform::raw_mode;
+use crate::platform::mode_from_u32;
 
 /// Metadata of a file that reveals changes: a file whose fingerprint is the same was not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,7 +36,7 @@ pub(super) struct StatEntry {
 
 impl StatFingerprint {
     pub(super) fn is_directory(&self) -> bool {
-        FileType::from_raw_mode(raw_mode(self.mode)) == FileType::Directory
+        FileType::from_raw_mode(mode_from_u32(self.mode)) == FileType::Directory
     }
 
     /// Returns a fingerprint derived from a directory's nodes: directories are compared by content, not by

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result as StoreResult;
 use crate::id::{NodeId, TreeId};
-use crate::platform::DIRECTORY_HANDLE;
+use crate::platform::DIRECTORY_HANDLE_FLAGS;
 use crate::record::Kind;
 use crate::store::Store;
 
@@ -68,7 +68,7 @@ impl<'s> TrackedDirectory<'s> {
         else {
             return opened.context("open", &self.path);
         };
-        let flags = DIRECTORY_HANDLE | OFlags::CLOEXEC;
+        let flags = DIRECTORY_HANDLE_FLAGS | OFlags::CLOEXEC;
         let parent = rustix::fs::open(parent, flags, Mode::empty()).context("open", parent)?;
         reader.open_directory(parent.as_fd(), name.as_bytes()).context("open", &self.path)
     }
@@ -82,7 +82,7 @@ impl<'s> TrackedDirectory<'s> {
         else {
             return Ok((opened.context("open", &self.path)?, None));
         };
-        let flags = DIRECTORY_HANDLE | OFlags::CLOEXEC;
+        let flags = DIRECTORY_HANDLE_FLAGS | OFlags::CLOEXEC;
         let parent = rustix::fs::open(parent, flags, Mode::empty()).context("open", parent)?;
         let (root, mode) =
             open_as_owner(parent, name.as_bytes(), Access::READ_OK).context("open", &self.path)?;
@@ -101,7 +101,7 @@ impl<'s> TrackedDirectory<'s> {
         let txn = index.read()?;
         for (tree, times) in checkout_state.tree.iter().chain(&checkout_state.towards) {
             let live =
-                |id: &[u8; 32]| -> StoreResult<bool> { Ok(index.live(&txn, Kind::Node, id)?.is_some()) };
+                |id: &[u8; 32]| -> StoreResult<bool> { Ok(index.find_live(&txn, Kind::Node, id)?.is_some()) };
             if !live(tree.as_bytes())? || !live(times.as_bytes())? {
                 return Ok(None);
             }
@@ -110,7 +110,7 @@ impl<'s> TrackedDirectory<'s> {
     }
 
     /// Returns the marks of checkouts that may have left files in the directory, even if their trees are
-    /// gone.
+    /// no longer in the store.
     pub(super) fn marks(&self, root: &OwnedFd) -> Result<Vec<String>> {
         Ok(self.recorded(root)?.map(|checkout_state| checkout_state.marks).unwrap_or_default())
     }
@@ -121,7 +121,7 @@ impl<'s> TrackedDirectory<'s> {
         let text = match std::fs::read(&file) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            // An unreadable state must not be taken for a missing one.
+            // An unreadable state must not be mistaken for a missing one.
             Err(error) => return Err(error).context("read", &file),
         };
         let Ok(checkout_state) = serde_json::from_slice::<CheckoutState>(&text) else { return Ok(None) };
@@ -175,8 +175,8 @@ impl<'s> TrackedDirectory<'s> {
             Some(root) => {
                 let index = &self.store.inner.index;
                 let txn = index.read()?;
-                index.live(&txn, Kind::Node, root.node.as_bytes())?.is_some()
-                    && index.live(&txn, Kind::Node, root.times.as_bytes())?.is_some()
+                index.find_live(&txn, Kind::Node, root.node.as_bytes())?.is_some()
+                    && index.find_live(&txn, Kind::Node, root.times.as_bytes())?.is_some()
             }
             None => false,
         };
@@ -217,7 +217,7 @@ impl<'s> TrackedDirectory<'s> {
         index.commit(txn)
     }
 
-    /// Removes all stat records: they belong to a tree that is gone.
+    /// Removes all stat records: they belong to a tree that is no longer in the store.
     fn forget(&self) -> StoreResult<()> {
         let index = &self.store.inner.index;
         let nothing = {

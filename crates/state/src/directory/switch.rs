@@ -10,37 +10,34 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{Access, AtFlags, Gid, Mode, Stat, Timespec, Timestamps, Uid, fchmod, fchown, statat};
+use rustix::fs::{AtFlags, Gid, Mode, Stat, Uid, fchmod, fchown, statat};
 use rustix::io::Errno;
 
+use crate::entry::{DirectoryNode, Entry, Node};
 use crate::error::StoreError;
+use crate::mutex::lock;
 use crate::node::{NodeKind, NodeRef, Xattrs};
 use crate::page::EntryTime;
 use crate::platform::RawDir;
 use crate::progress::Progress;
 use crate::snapshot::Timestamp;
 use crate::store::Store;
-use crate::tree::{DEPTH_MAX, DirectoryNode, Entry, Node};
+use crate::tree_path::DEPTH_MAX;
 
-use super::attributes;
-use super::checkout::{CheckoutOptions, CheckoutReport, Ids};
+use super::checkout_options::{CheckoutOptions, CheckoutReport};
 use super::error::{Context, DirectoryError, Result};
-use super::listing::Raw;
+use super::listing::{ListedEntry, TreeIds};
 use super::path::{full_path, open_directory, relative};
 use super::read::{is_trustworthy, now};
 use super::stat_index::StatRecord;
 use super::state::TrackedDirectory;
 use super::temporary_access::TemporaryAccess;
-use links::Group;
+use super::xattrs;
 
 const SET_ID: u16 = 0o6000;
-/// Access needed to read a directory, and to change it.
-pub(super) const READ: Access = Access::READ_OK.union(Access::EXEC_OK);
-pub(super) const WRITE: Access = READ.union(Access::WRITE_OK);
-
 pub(super) struct Switch<'a> {
     store: &'a Store,
     pub(super) known: &'a TrackedDirectory<'a>,
@@ -52,7 +49,7 @@ pub(super) struct Switch<'a> {
     edits: Mutex<Vec<PathBuf>>,
     records: Mutex<Vec<(Vec<u8>, Option<StatRecord>)>>,
     /// Hard-linked files that were written, by label.
-    links: Mutex<HashMap<u64, Group>>,
+    links: Mutex<HashMap<u64, LinkGroup>>,
     /// Temporary access to directories in which names are linked.
     access: TemporaryAccess<'a>,
     /// Inodes and the labels they got.
@@ -64,15 +61,18 @@ pub(super) struct Switch<'a> {
     bytes: AtomicU64,
 }
 
+/// A hard-linked file or symlink that was written, and its names.
+struct LinkGroup {
+    node: Node,
+    /// The first name was written; the others are to be linked to it.
+    names: Vec<(Vec<u8>, Option<Timestamp>)>,
+}
+
 /// An open directory and its stat record.
 struct OpenDirectory<'p> {
     fd: &'p OwnedFd,
     path: &'p [u8],
     record: Option<&'p StatRecord>,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<'a> Switch<'a> {
@@ -106,7 +106,7 @@ impl<'a> Switch<'a> {
 
     /// Records the state of the files, and adds the counters to the report.
     pub(super) fn finish(&self, report: &mut CheckoutReport) -> Result<()> {
-        let mut records = std::mem::take(&mut *locked(&self.records));
+        let mut records = std::mem::take(&mut *lock(&self.records));
         // Files written within the last clock tick could be changed without a new timestamp.
         let now = now();
         for (_, record) in &mut records {
@@ -123,7 +123,7 @@ impl<'a> Switch<'a> {
         for (path, record) in records {
             last.insert(path, record);
         }
-        self.known.set_labels(&std::mem::take(&mut *locked(&self.labels)))?;
+        self.known.set_labels(&std::mem::take(&mut *lock(&self.labels)))?;
         self.known.update(&last.into_iter().collect::<Vec<_>>())?;
         let done = self.report();
         report.written += done.written;
@@ -157,14 +157,14 @@ impl<'a> Switch<'a> {
         limit.take(bytes).context("write", &self.full_path(here))
     }
 
-    /// Returns the attributes of a tree as they are written.
-    fn attributes<'x>(&self, xattrs: &'x Xattrs) -> Cow<'x, Xattrs> {
-        if self.options.escape { attributes::escape(xattrs) } else { Cow::Borrowed(xattrs) }
+    /// Returns extended attributes as they are written to disk: escaped if the options say so.
+    fn written_xattrs<'x>(&self, xattrs: &'x Xattrs) -> Cow<'x, Xattrs> {
+        if self.options.escape { xattrs::escape(xattrs) } else { Cow::Borrowed(xattrs) }
     }
 
     /// Returns the stat record of a directory if it belongs to the old tree. An interrupted snapshot leaves
     /// records of another tree.
-    fn record_of(&self, path: &[u8], from: Option<Ids>) -> Result<Option<StatRecord>> {
+    fn record_of(&self, path: &[u8], from: Option<TreeIds>) -> Result<Option<StatRecord>> {
         Ok(self.known.record(path)?.filter(|record| from == Some((record.node, record.times))))
     }
 
@@ -181,7 +181,7 @@ impl<'a> Switch<'a> {
         former_mode.map_or(Ok(()), |mode| fchmod(fd, mode)).context("change", &self.full_path(path))
     }
 
-    /// Restores the mode of a directory that was closed meanwhile.
+    /// Restores the mode of a directory that is no longer open.
     fn restore_mode_at(&self, path: &[u8], former_mode: Option<Mode>) -> Result<()> {
         if former_mode.is_none() {
             return Ok(());
@@ -205,7 +205,7 @@ impl<'a> Switch<'a> {
         Ok(names)
     }
 
-    fn entry(&self, raw: Raw<'_>) -> Result<Entry> {
+    fn entry(&self, raw: ListedEntry<'_>) -> Result<Entry> {
         let wrong = |source| StoreError::Undecodable { what: "an entry of a directory".to_owned(), source };
         let reference = NodeRef::decode(raw.reference).map_err(wrong)?;
         let time = EntryTime::decode(raw.time).map_err(wrong)?;
@@ -237,14 +237,6 @@ impl<'a> Switch<'a> {
     }
 }
 
-fn ids(directory: Option<&DirectoryNode>) -> Option<Ids> {
+fn ids(directory: Option<&DirectoryNode>) -> Option<TreeIds> {
     directory.and_then(|node| node.times.map(|times| (node.id, times)))
-}
-
-pub(crate) fn times(modified: Timestamp) -> Timestamps {
-    let time = Timespec {
-        tv_sec: modified.0.div_euclid(1_000_000_000),
-        tv_nsec: modified.0.rem_euclid(1_000_000_000) as _,
-    };
-    Timestamps { last_access: time, last_modification: time }
 }

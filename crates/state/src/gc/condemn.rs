@@ -17,16 +17,22 @@ use crate::references_of::ObjectId;
 use crate::session::Sessions;
 use crate::store::Inner;
 
-use super::{BATCH, Dead, Live, Marking, Seen, Unsettled, short_id};
+use super::{BATCH_SIZE, DeadObjects, LiveObjects, MarkedRoots, Marking, UnsettledObjects, short_id};
 
 impl Inner {
     /// Condemns dead objects, unless they became live since they were marked.
-    pub(super) fn condemn(&self, dead: Dead, mut live: Live, mut seen: Seen, cancel: &Cancel) -> Result<()> {
+    pub(super) fn condemn(
+        &self,
+        dead: DeadObjects,
+        mut live: LiveObjects,
+        mut seen: MarkedRoots,
+        cancel: &Cancel,
+    ) -> Result<()> {
         if dead.is_empty() {
             return Ok(());
         }
         let mut marked = None;
-        for batch in self.parents_first(dead, cancel)?.chunks_mut(BATCH) {
+        for batch in self.parents_first(dead, cancel)?.chunks_mut(BATCH_SIZE) {
             cancel.check()?;
             self.mark_written()?;
             let mut txn = self.index.write()?;
@@ -35,7 +41,13 @@ impl Inner {
             // Only commits add snapshots and pins.
             if marked != Some(state.sequence) {
                 let roots = self.roots(&txn, &mut seen, &mut Vec::new())?;
-                self.mark((&txn, &Unsettled::default()), roots, &mut live, Marking::SingleThreaded, cancel)?;
+                self.mark(
+                    (&txn, &UnsettledObjects::default()),
+                    roots,
+                    &mut live,
+                    Marking::SingleThreaded,
+                    cancel,
+                )?;
                 marked = Some(state.sequence);
             }
             // Operations that began since the last batch may rely on objects that this one condemns.
@@ -59,15 +71,16 @@ impl Inner {
 
     /// Sorts dead objects so that batches of them can be condemned: each after all dead objects that refer to
     /// it.
-    fn parents_first(&self, dead: Dead, cancel: &Cancel) -> Result<Dead> {
-        let (nodes, chunks): (Dead, Dead) = dead.into_iter().partition(|((kind, _), _)| *kind == Kind::Node);
+    fn parents_first(&self, dead: DeadObjects, cancel: &Cancel) -> Result<DeadObjects> {
+        let (nodes, chunks): (DeadObjects, DeadObjects) =
+            dead.into_iter().partition(|((kind, _), _)| *kind == Kind::Node);
         // Within one batch the order does not matter.
-        let mut ordered = if nodes.len() > BATCH { self.sort_nodes(&nodes, cancel)? } else { nodes };
+        let mut ordered = if nodes.len() > BATCH_SIZE { self.sort_nodes(&nodes, cancel)? } else { nodes };
         ordered.extend(chunks);
         Ok(ordered)
     }
 
-    fn sort_nodes(&self, nodes: &[(ObjectId, Location)], cancel: &Cancel) -> Result<Dead> {
+    fn sort_nodes(&self, nodes: &[(ObjectId, Location)], cancel: &Cancel) -> Result<DeadObjects> {
         let numbers: HashMap<ObjectId, u32, ById> =
             nodes.iter().zip(0..).map(|((object, _), number)| (*object, number)).collect();
         let children = |((_, id), location): &(ObjectId, Location)| -> Result<Vec<u32>> {
@@ -87,17 +100,17 @@ impl Inner {
         Ok(topological_order(&children).into_iter().map(|number| nodes[number as usize]).collect())
     }
 
-    /// Deletes condemned objects that no operation can rely on any more. Returns the bytes of those that are
-    /// left.
+    /// Deletes condemned objects that no operation relies on. Returns the size of the remaining ones
+    /// in bytes.
     pub(super) fn delete_condemned(&self, cancel: &Cancel) -> Result<u64> {
-        let oldest = Sessions::oldest(&self.path.join("lock"))?.unwrap_or(u64::MAX);
-        let mut waiting = 0;
+        let oldest = Sessions::oldest_epoch(&self.path.join("lock"))?.unwrap_or(u64::MAX);
+        let mut waiting_bytes = 0;
         // Sorts before every key: keys begin with a kind.
         let mut last = vec![0];
         loop {
             cancel.check()?;
-            let gone = self.deletable(oldest, &last, &mut waiting)?;
-            let Some(end) = gone.last() else { return Ok(waiting) };
+            let gone = self.deletable(oldest, &last, &mut waiting_bytes)?;
+            let Some(end) = gone.last() else { return Ok(waiting_bytes) };
             last.clone_from(end);
             self.mark_written()?;
             let mut txn = self.index.write()?;
@@ -110,21 +123,21 @@ impl Inner {
     }
 
     /// Returns the keys of a batch of deletable condemned objects, after the key `last`. Adds the bytes of
-    /// skipped objects to `waiting`.
-    fn deletable(&self, oldest: u64, last: &[u8], waiting: &mut u64) -> Result<Vec<Vec<u8>>> {
+    /// skipped objects to `waiting_bytes`.
+    fn deletable(&self, oldest: u64, last: &[u8], waiting_bytes: &mut u64) -> Result<Vec<Vec<u8>>> {
         let txn = self.index.read()?;
         let mut gone = Vec::new();
-        let behind = (Bound::Excluded(last), Bound::<&[u8]>::Unbounded);
-        for row in self.index.condemned.range(&txn, &behind)? {
+        let after_last = (Bound::Excluded(last), Bound::<&[u8]>::Unbounded);
+        for row in self.index.condemned.range(&txn, &after_last)? {
             let (key, value) = row?;
             let epoch =
                 value.get(12..20).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
             if epoch > oldest {
-                *waiting += Location::decode(value).map_or(0, |location| u64::from(location.len));
+                *waiting_bytes += Location::decode(value).map_or(0, |location| u64::from(location.len));
                 continue;
             }
             gone.push(key.to_vec());
-            if gone.len() == BATCH {
+            if gone.len() == BATCH_SIZE {
                 break;
             }
         }

@@ -2,8 +2,9 @@
 
 use imara_diff::{Algorithm, Diff, Hunk, InternedInput};
 
+use crate::entry::{Entry, Node};
 use crate::error::Result;
-use crate::tree::{Entry, Node, Tree};
+use crate::tree::Tree;
 
 /// Largest file in bytes that is compared line by line.
 pub const LINE_DIFF_MAX: u64 = 8 << 20;

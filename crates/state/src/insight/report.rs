@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::secrets::SecretPattern;
+use crate::entry::Entry;
 use crate::id::TreeId;
 use crate::node::NodeKind;
 use crate::quote::{quote_path, unquote_path};
-use crate::tree::Entry;
 
 /// Version of the meaning of fields and codes of an [`InsightDiff`].
 pub const INSIGHT_VERSION: u32 = 2;
@@ -27,7 +27,7 @@ pub struct InsightDiff {
     pub to: TreeId,
     /// Sums over all entries.
     pub totals: Totals,
-    /// Risks of the difference as a whole.
+    /// Risks of the difference that do not belong to a single entry.
     pub notes: Vec<RiskNote>,
     /// One for each difference, sorted by path.
     pub entries: Vec<EntryInsight>,
@@ -147,7 +147,7 @@ pub enum RiskCode {
     GitCode,
     /// An added line that looks like a secret.
     SecretLikeContent,
-    /// Most of a large file is gone, or a large number of files.
+    /// Most of a large file was deleted, or a large number of files.
     LargeDeletion,
     /// Text was replaced by binary content.
     BinaryReplacedText,
@@ -176,6 +176,9 @@ impl From<RiskCode> for RiskNote {
 }
 
 /// Sums over the entries of an insight diff.
+///
+/// The REST API has its own copy, `DiffTotals` of `crates/api`, because that crate must stay light and does
+/// not depend on this one; the server converts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Entries added, directories included.

@@ -1,8 +1,8 @@
 //! Risks visible in names, modes and link targets.
 
+use crate::entry::{Entry, Node};
 use crate::insight::RiskCode;
 use crate::node::NodeKind;
-use crate::tree::{Entry, Node};
 
 const MANIFESTS: [&str; 31] = [
     "bower.json",
@@ -184,7 +184,7 @@ fn has_ending(name: &str, endings: &[&str]) -> bool {
     endings.iter().any(|ending| name.ends_with(ending))
 }
 
-/// Returns true for `requirements.txt`, `requirements-dev.txt`, `dev-requirements.in` and the like.
+/// Returns true for `requirements.txt`, `requirements-dev.txt`, `dev-requirements.in` and similar names.
 fn is_requirements(name: &str) -> bool {
     let stem = name.strip_suffix(".txt").or_else(|| name.strip_suffix(".in"));
     stem.is_some_and(|stem| stem.starts_with("requirements") || stem.ends_with("requirements"))

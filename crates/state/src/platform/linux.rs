@@ -13,12 +13,12 @@ use rustix::io::Errno;
 
 pub use rustix::fs::RawDir;
 
-/// Flags that open a directory only as a base for opening its entries.
-pub(crate) const DIRECTORY_HANDLE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
-/// Error for a missing extended attribute.
-pub(crate) const NO_ATTRIBUTE: Errno = Errno::NODATA;
-/// True if a reflink copy also gets the extended attributes of its source.
-pub(crate) const CLONES_ATTRIBUTES: bool = false;
+/// Flags that open a directory only for opening its entries: it need not be readable.
+pub(crate) const DIRECTORY_HANDLE_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
+/// Errno of a missing extended attribute.
+pub(crate) const XATTR_NOT_FOUND: Errno = Errno::NODATA;
+/// True if a reflink copies extended attributes as well.
+pub(crate) const REFLINK_COPIES_XATTRS: bool = false;
 
 /// Longest path passed to the kernel in one call, in bytes.
 const OPEN_PATH_MAX: usize = 4000;
@@ -40,7 +40,7 @@ pub fn open_beneath(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<Owned
     while rest.len() > OPEN_PATH_MAX {
         let cut = rest[..OPEN_PATH_MAX].iter().rposition(|byte| *byte == b'/').ok_or(Errno::NAMETOOLONG)?;
         let (piece, tail) = rest.split_at(cut);
-        let flags = DIRECTORY_HANDLE | OFlags::CLOEXEC;
+        let flags = DIRECTORY_HANDLE_FLAGS | OFlags::CLOEXEC;
         let next = match &at {
             Some(directory) => open_piece(directory, piece, flags)?,
             None => open_piece(&root, piece, flags)?,
@@ -73,15 +73,15 @@ pub fn clone_file(from: &Path, to: &Path) -> io::Result<()> {
     Ok(ioctl_ficlone(&to, &from)?)
 }
 
-/// Handle to an entry whose mode its owner can change even without access permission.
-pub(crate) struct Handle(OwnedFd);
+/// Handle to an entry that needs no access permission, through which the owner can change the mode.
+pub(crate) struct EntryHandle(OwnedFd);
 
-impl Handle {
-    pub(crate) fn of_directory(root: impl AsFd, path: &[u8]) -> Result<Self, Errno> {
-        open_beneath(root, path, DIRECTORY_HANDLE).map(Self)
+impl EntryHandle {
+    pub(crate) fn open_directory(root: impl AsFd, path: &[u8]) -> Result<Self, Errno> {
+        open_beneath(root, path, DIRECTORY_HANDLE_FLAGS).map(Self)
     }
 
-    pub(crate) fn of_entry(directory: impl AsFd, name: &[u8]) -> Result<Self, Errno> {
+    pub(crate) fn open_entry(directory: impl AsFd, name: &[u8]) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         openat(directory, name, flags, Mode::empty()).map(Self)
     }
@@ -95,7 +95,7 @@ impl Handle {
     }
 }
 
-/// Returns a path to an open file, for calls that take no descriptor.
+/// Returns the `/proc` path of an open file, for system calls that take no file descriptor.
 fn proc_fd_path(handle: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", handle.as_raw_fd())
 }
@@ -127,7 +127,7 @@ pub(crate) fn create_named(
     Ok((file, shared))
 }
 
-/// Makes an empty file share the blocks of another one. Returns false if that is not supported.
+/// Makes an empty file share the blocks of `source`. Returns false if the file system does not support it.
 pub(crate) fn reflink(file: impl AsFd, source: &OwnedFd) -> bool {
     ioctl_ficlone(file, source).is_ok()
 }
@@ -142,8 +142,9 @@ pub(crate) fn rename_into_place(
     renameat(&directory, from, &directory, to)
 }
 
-/// Allocates disk space for a range of a file and extends the file to it. Existing content is kept.
-pub(crate) fn reserve(file: &File, offset: u64, len: u64) -> Result<(), Errno> {
+/// Allocates disk space for a range of a file, and extends the file if the range ends after it. Keeps existing
+/// content.
+pub(crate) fn preallocate(file: &File, offset: u64, len: u64) -> Result<(), Errno> {
     fallocate(file, FallocateFlags::empty(), offset, len)
 }
 
@@ -154,24 +155,24 @@ pub(crate) fn sync_filesystem(directory: impl AsFd) -> Result<(), Errno> {
 
 /// Starts writing a range of a file to disk, without waiting for it.
 pub(crate) fn start_writeback(file: &File, offset: u64, len: u64) {
-    // SAFETY: the call takes an open file and integers, and touches no memory of ours. It is a hint: its
-    // result affects only the duration of the sync.
+    // SAFETY: the call takes an open file and integers, and accesses no memory of this process. It is a
+    // hint: its result affects only the duration of the sync.
     unsafe {
         libc::sync_file_range(file.as_raw_fd(), offset as i64, len as i64, libc::SYNC_FILE_RANGE_WRITE);
     }
 }
 
 /// Converts the mode of a `stat` to the type that is common to all platforms.
-pub(crate) fn mode_bits(mode: RawMode) -> u32 {
+pub(crate) fn mode_to_u32(mode: RawMode) -> u32 {
     mode
 }
 
 /// Returns the number of hard links of a file.
-pub(crate) fn links_of(stat: &Stat) -> u64 {
+pub(crate) fn link_count(stat: &Stat) -> u64 {
     stat.st_nlink
 }
 
 /// Converts a mode to the type of this platform.
-pub(crate) fn raw_mode(mode: u32) -> RawMode {
+pub(crate) fn mode_from_u32(mode: u32) -> RawMode {
     mode
 }

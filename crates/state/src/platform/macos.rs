@@ -13,12 +13,12 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// Flags that open a directory only as a base for opening its entries: it need not be readable.
-pub(crate) const DIRECTORY_HANDLE: OFlags = OFlags::from_bits_retain(libc::O_SEARCH as u32);
-/// Error for a missing extended attribute.
-pub(crate) const NO_ATTRIBUTE: Errno = Errno::NOATTR;
-/// True if a reflink copy also gets the extended attributes of its source.
-pub(crate) const CLONES_ATTRIBUTES: bool = true;
+/// Flags that open a directory only for opening its entries: it need not be readable.
+pub(crate) const DIRECTORY_HANDLE_FLAGS: OFlags = OFlags::from_bits_retain(libc::O_SEARCH as u32);
+/// Errno of a missing extended attribute.
+pub(crate) const XATTR_NOT_FOUND: Errno = Errno::NOATTR;
+/// True if a reflink copies extended attributes as well.
+pub(crate) const REFLINK_COPIES_XATTRS: bool = true;
 
 const NO_LINKS: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
 
@@ -53,7 +53,7 @@ pub fn open_beneath(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<Owned
     let mut at: Option<OwnedFd> = None;
     for part in above.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
         let directory = at.as_ref().map_or(root.as_fd(), AsFd::as_fd);
-        at = Some(open_one(directory, part, DIRECTORY_HANDLE)?);
+        at = Some(open_one(directory, part, DIRECTORY_HANDLE_FLAGS)?);
     }
     open_one(at.as_ref().map_or(root.as_fd(), AsFd::as_fd), name, flags)
 }
@@ -84,7 +84,7 @@ pub struct RawDir(Option<Result<Dir, Errno>>);
 
 impl RawDir {
     /// Starts at the beginning of an open directory. The buffer is only needed on other platforms.
-    pub fn new(directory: impl AsFd, _room: &mut [MaybeUninit<u8>]) -> Self {
+    pub fn new(directory: impl AsFd, _buffer: &mut [MaybeUninit<u8>]) -> Self {
         Self(Some(Dir::read_from(directory)))
     }
 }
@@ -109,24 +109,24 @@ pub fn clone_file(from: &Path, to: &Path) -> io::Result<()> {
 /// Flags of a clone; it is owned by the process that makes it.
 const CLONE: CloneFlags = CloneFlags::NOFOLLOW.union(CloneFlags::NOOWNERCOPY);
 
-/// Handle to an entry whose mode its owner can change even without access permission.
-pub(crate) struct Handle {
+/// Handle to an entry that needs no access permission, through which the owner can change the mode.
+pub(crate) struct EntryHandle {
     directory: OwnedFd,
     name: Vec<u8>,
 }
 
-impl Handle {
-    pub(crate) fn of_directory(root: impl AsFd, path: &[u8]) -> Result<Self, Errno> {
+impl EntryHandle {
+    pub(crate) fn open_directory(root: impl AsFd, path: &[u8]) -> Result<Self, Errno> {
         let (above, name) = split(path);
         // Not by its name: `stat` by name fails in a directory without search permission.
         let directory = match name {
             b"." => root.as_fd().try_clone_to_owned().map_err(|_| Errno::MFILE)?,
-            _ => open_beneath(root, above, DIRECTORY_HANDLE)?,
+            _ => open_beneath(root, above, DIRECTORY_HANDLE_FLAGS)?,
         };
         Ok(Self { directory, name: name.to_vec() })
     }
 
-    pub(crate) fn of_entry(directory: impl AsFd, name: &[u8]) -> Result<Self, Errno> {
+    pub(crate) fn open_entry(directory: impl AsFd, name: &[u8]) -> Result<Self, Errno> {
         let directory = directory.as_fd().try_clone_to_owned().map_err(|_| Errno::MFILE)?;
         Ok(Self { directory, name: name.to_vec() })
     }
@@ -192,14 +192,14 @@ pub(crate) fn rename_into_place(
 }
 
 /// Fails: the calls of this platform could truncate a file that another process extends at the same time.
-pub(crate) fn reserve(_file: &File, _offset: u64, _len: u64) -> Result<(), Errno> {
+pub(crate) fn preallocate(_file: &File, _offset: u64, _len: u64) -> Result<(), Errno> {
     Err(Errno::OPNOTSUPP)
 }
 
 /// Waits until everything written to the file system is on disk.
 pub(crate) fn sync_filesystem(directory: impl AsFd) -> Result<(), Errno> {
     let fd = directory.as_fd().as_raw_fd();
-    // SAFETY: the call takes an open directory and a number, and touches no memory of ours.
+    // SAFETY: the call takes an open directory and a number, and accesses no memory of this process.
     let done = unsafe { fsync_volume_np(fd, SYNC_VOLUME_FULLSYNC | SYNC_VOLUME_WAIT) };
     let error = || Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO);
     if done == 0 { Ok(()) } else { Err(error()) }
@@ -209,17 +209,17 @@ pub(crate) fn sync_filesystem(directory: impl AsFd) -> Result<(), Errno> {
 pub(crate) fn start_writeback(_file: &File, _offset: u64, _len: u64) {}
 
 /// Converts the mode of a `stat` to the type that is common to all platforms.
-pub(crate) fn mode_bits(mode: RawMode) -> u32 {
+pub(crate) fn mode_to_u32(mode: RawMode) -> u32 {
     u32::from(mode)
 }
 
 /// Returns the number of hard links of a file.
-pub(crate) fn links_of(stat: &Stat) -> u64 {
+pub(crate) fn link_count(stat: &Stat) -> u64 {
     u64::from(stat.st_nlink)
 }
 
 /// Converts a mode to the type of this platform.
-pub(crate) fn raw_mode(mode: u32) -> RawMode {
+pub(crate) fn mode_from_u32(mode: u32) -> RawMode {
     mode as RawMode
 }
 
@@ -259,7 +259,7 @@ mod tests {
         let (directory, source) = (opened(home.path()), opened(&one));
         let mode = Mode::RUSR | Mode::WUSR;
         let (file, shared) = create_named(&directory, b"two", mode, Some(&source)).unwrap();
-        assert!(shared && CLONES_ATTRIBUTES);
+        assert!(shared && REFLINK_COPIES_XATTRS);
         assert_eq!(File::from(file).metadata().unwrap().mode() & 0o7777, 0o600);
         assert_eq!(fs::read(home.path().join("two")).unwrap(), b"content");
     }
@@ -297,7 +297,7 @@ mod tests {
         let closed = home.path().join("a/closed");
         fs::create_dir_all(&closed).unwrap();
         fs::set_permissions(&closed, fs::Permissions::from_mode(0)).unwrap();
-        let handle = Handle::of_directory(opened(home.path()), b"a/closed").unwrap();
+        let handle = EntryHandle::open_directory(opened(home.path()), b"a/closed").unwrap();
         assert_eq!(handle.stat().unwrap().st_mode & 0o7777, 0);
         handle.chmod(Mode::RWXU).unwrap();
         assert_eq!(fs::metadata(&closed).unwrap().mode() & 0o7777, 0o700);

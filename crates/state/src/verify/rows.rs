@@ -5,10 +5,11 @@ use std::io;
 
 use heed::RoTxn;
 
+use crate::damage::Damage;
 use crate::error::{Result, StoreError};
-use crate::index::LogState;
 use crate::log_record::LogEnd;
 use crate::log_scan::LogRecords;
+use crate::log_state::LogState;
 use crate::pack::{Location, Packs};
 use crate::progress::Progress;
 use crate::record::Kind;
@@ -16,7 +17,7 @@ use crate::records::Records;
 use crate::snapshot::Snapshot;
 use crate::store::Inner;
 
-use super::{Damage, Verify};
+use super::Verify;
 
 /// Number of attempts. A garbage collection may remove the packs of an old log while they are read.
 const ATTEMPTS: usize = 8;
@@ -83,7 +84,9 @@ impl Inner {
         let mut found = Vec::new();
         for pack in used {
             if self.index.packs.get(txn, &pack.to_be_bytes())?.is_none() {
-                found.push(damage(format!("the index uses pack {pack} and does not list it")));
+                found.push(damage(format!(
+                    "pack {pack} is in use, but not in the table of packs of the index"
+                )));
             }
         }
         Ok(found)
@@ -98,7 +101,7 @@ impl Inner {
         }
         for row in self.index.unsettled.iter(&txn)? {
             found.extend(
-                crate::unsettled_rows::Row::decode(row?.1).map(|row| row.snapshots).unwrap_or_default(),
+                crate::unsettled_cache::Row::decode(row?.1).map(|row| row.snapshots).unwrap_or_default(),
             );
         }
         found.sort_by_key(|snapshot| snapshot.id);
@@ -111,7 +114,7 @@ fn replay(packs: &Packs, log: &LogRecords, state: &LogState) -> Result<(Records,
     let (mut records, mut gaps) = (Records::default(), Vec::new());
     let (mut sequence, mut previous) = (0, [0; 32]);
     let tail = log.tail();
-    if let Some(commit) = tail.incomplete {
+    if let Some(commit) = tail.incomplete_checkpoint {
         gaps.push(format!("the log is damaged: parts of the checkpoint at commit {commit} are missing"));
     }
     for part in &tail.checkpoint {
@@ -132,7 +135,7 @@ fn replay(packs: &Packs, log: &LogRecords, state: &LogState) -> Result<(Records,
 }
 
 fn missing(known: u64, last: u64) -> String {
-    format!("the log is damaged: of commits {} to {last}, records are missing", known + 1)
+    format!("the log is damaged: records of commits {} to {last} are missing", known + 1)
 }
 
 fn damage(problem: String) -> Damage {

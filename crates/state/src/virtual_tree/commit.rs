@@ -6,21 +6,33 @@ use std::collections::hash_map::Entry;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use crate::batch::{Batch, Contents};
+use crate::batch::Batch;
+use crate::commit_options::NewSnapshot;
 use crate::content;
 use crate::error::Result as StoreResult;
 use crate::id::{NodeId, SnapshotId, TreeId};
 use crate::log_record::Change;
+use crate::new_objects::NewObjects;
 use crate::node::{FileNode, INLINE_MAX, NodeRef, SymlinkNode};
 use crate::page::{EntryTime, Head};
-use crate::rewrite::{Edit, Written, rewrite_directory};
-use crate::snapshot::{NewSnapshot, Snapshot, Timestamp};
+use crate::rewrite::{Edit, EncodedEntry, rewrite_directory};
+use crate::snapshot::{Snapshot, Timestamp};
 use crate::store::Store;
 
 use super::{Child, Directory, File, Result, VirtualTree};
 
-/// Number of levels that fits on any stack.
-const SHALLOW: usize = 100;
+/// Maximum depth of a tree that is written on the caller's stack.
+const CALLER_STACK_DEPTH_MAX: usize = 100;
+
+/// Users of the batch that a commit takes its objects from.
+#[derive(Clone, Copy)]
+enum BatchUse {
+    /// Only this commit.
+    Once,
+    /// Clones of the tree as well. Streamed content exists nowhere else until the commit is done, so the
+    /// batch keeps it readable for them.
+    Shared,
+}
 
 impl VirtualTree {
     /// Commits the tree as a snapshot. Only changes are written. The snapshot becomes the base of the tree.
@@ -32,13 +44,13 @@ impl VirtualTree {
             if new.parents.is_empty() { self.base.into_iter().collect() } else { new.parents.clone() };
         let (snapshot, tree, times) = match &self.staging {
             Some(staging) => {
-                // Clones share streamed content: they commit one after the other.
+                // Clones share streamed content, so their commits are serialised.
                 let _lock = staging.commit_lock.lock().unwrap_or_else(PoisonError::into_inner);
-                self.commit_batch(&staging.batch, true, parents, new)?
+                self.commit_batch(&staging.batch, BatchUse::Shared, parents, new)?
             }
             None => {
-                let batch = Batch::interactive(self.store.clone(), Arc::clone(&guard));
-                self.commit_batch(&batch, false, parents, new)?
+                let batch = Batch::low_latency(self.store.clone(), Arc::clone(&guard));
+                self.commit_batch(&batch, BatchUse::Once, parents, new)?
             }
         };
         self.staging = None;
@@ -51,31 +63,33 @@ impl VirtualTree {
     fn commit_batch(
         &self,
         batch: &Batch,
-        keep: bool,
+        batch_use: BatchUse,
         parents: Vec<SnapshotId>,
         new: NewSnapshot,
     ) -> StoreResult<(Snapshot, NodeId, NodeId)> {
         let (tree, times) = self.write_root(batch)?;
-        // Streamed content exists nowhere else until the commit is done, and clones rely on it.
-        let contents = if keep { batch.start_commit()? } else { batch.finish()? };
-        let done = commit_snapshot(&self.store, contents, tree.into(), times, parents, new);
-        match (keep, &done) {
-            (true, Ok(_)) => batch.commit_done(),
-            (true, Err(_)) => batch.commit_failed(),
-            (false, _) => {}
+        let objects = match batch_use {
+            BatchUse::Shared => batch.start_commit()?,
+            BatchUse::Once => batch.finish()?,
+        };
+        let done = commit_snapshot(&self.store, objects, tree.into(), times, parents, new);
+        match (batch_use, &done) {
+            (BatchUse::Shared, Ok(_)) => batch.finish_commit(),
+            (BatchUse::Shared, Err(_)) => batch.abort_commit(),
+            (BatchUse::Once, _) => {}
         }
         Ok((done?, tree, times))
     }
 
     /// Returns the id that the tree would have if it were committed now. Writes nothing.
     pub fn tree_id(&self) -> Result<TreeId> {
-        let batch = Batch::computing_ids(self.store.clone(), Arc::clone(&self.guard));
+        let batch = Batch::ids_only(self.store.clone(), Arc::clone(&self.guard));
         Ok(self.write_root(&batch)?.0.into())
     }
 
     /// Writes the changes. Recurses once per level: a deep tree needs more stack than callers may have.
     pub(super) fn write_root(&self, batch: &Batch) -> StoreResult<(NodeId, NodeId)> {
-        if self.depth > SHALLOW {
+        if self.depth > CALLER_STACK_DEPTH_MAX {
             return crate::pool::run(|| self.write_directory(&self.root, batch));
         }
         self.write_directory(&self.root, batch)
@@ -109,7 +123,7 @@ impl VirtualTree {
     }
 
     /// Writes a child and returns its encoded reference and time.
-    fn write_child<'c>(&self, child: &'c Child, batch: &Batch) -> StoreResult<Written<'c>> {
+    fn write_child<'c>(&self, child: &'c Child, batch: &Batch) -> StoreResult<EncodedEntry<'c>> {
         let store_node = |node: &[u8]| crate::page::NodeSink::put_node(batch, node);
         Ok(match child {
             Child::Stored { reference, time } => (Cow::Borrowed(reference), Cow::Borrowed(time)),
@@ -126,7 +140,7 @@ impl VirtualTree {
         })
     }
 
-    fn write_file(&self, file: &File, batch: &Batch) -> StoreResult<Written<'static>> {
+    fn write_file(&self, file: &File, batch: &Batch) -> StoreResult<EncodedEntry<'static>> {
         let extents = content::write_tail(batch, &file.kept, &file.tail)?;
         let node = FileNode { mode: file.mode, xattrs: file.xattrs.clone(), extents }.encode();
         let time =
@@ -139,7 +153,7 @@ impl VirtualTree {
 /// Writes the snapshot's record and its objects in one commit.
 pub(crate) fn commit_snapshot(
     store: &Store,
-    contents: Contents,
+    objects: NewObjects,
     tree: TreeId,
     times: NodeId,
     parents: Vec<SnapshotId>,
@@ -159,9 +173,9 @@ pub(crate) fn commit_snapshot(
     for (name, expect) in new.references {
         changes.push(Change::SetReference { name, expect, to: snapshot.id });
     }
-    store.inner.reserve.leave_room()?;
-    let bytes = contents.bytes();
-    store.inner.commit(contents, changes, new.durability)?;
+    store.inner.reserve.check_free_space()?;
+    let bytes = objects.bytes();
+    store.inner.commit(objects, changes, new.durability)?;
     if let Some(stored) = new.stored {
         stored.fetch_add(bytes, Ordering::Relaxed);
     }

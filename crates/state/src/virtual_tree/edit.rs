@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use crate::content;
+use crate::entry::Node;
 use crate::node::{MODE_BITS, NodeKind, NodeRef, Xattrs};
 use crate::snapshot::Timestamp;
-use crate::tree::{Node, path_names};
+use crate::tree_path::path_names;
 
-use super::{Child, File, Found, NEW_FILE, Result, TreeError, VirtualTree, display_path, split, stored_kind};
+use super::{
+    Child, File, Lookup, NEW_FILE, Result, TreeError, VirtualTree, display_path, split, stored_kind,
+};
 
 impl VirtualTree {
     /// Writes a whole file and creates missing parents. An existing file keeps its mode and attributes.
@@ -42,7 +45,7 @@ impl VirtualTree {
         let path = path.as_ref();
         let mut file = match self.find(path)? {
             None => return self.write(path, content),
-            Some(Found::Virtual(Child::File(file))) => Arc::clone(file),
+            Some(Lookup::Virtual(Child::File(file))) => Arc::clone(file),
             Some(found) => Arc::new(self.file_for_appending(path, found)?),
         };
         if file.tail.is_empty() && !file.kept.is_empty() {
@@ -58,7 +61,7 @@ impl VirtualTree {
         self.put(path, Child::File(file))
     }
 
-    fn file_for_appending(&self, path: &[u8], found: Found<'_>) -> Result<File> {
+    fn file_for_appending(&self, path: &[u8], found: Lookup<'_>) -> Result<File> {
         let entry = self.entry_found(found)?;
         let Node::File(node) = entry.node else {
             return Err(match entry.node {
@@ -155,7 +158,7 @@ impl VirtualTree {
             }
             NodeKind::File => {
                 let mut file = match self.must_find(path)? {
-                    Found::Virtual(Child::File(file)) => Arc::clone(file),
+                    Lookup::Virtual(Child::File(file)) => Arc::clone(file),
                     found => Arc::new(self.file_as_is(path, found)?),
                 };
                 Arc::make_mut(&mut file).mode = mode;
@@ -164,7 +167,7 @@ impl VirtualTree {
         }
     }
 
-    fn file_as_is(&self, path: &[u8], found: Found<'_>) -> Result<File> {
+    fn file_as_is(&self, path: &[u8], found: Lookup<'_>) -> Result<File> {
         let entry = self.entry_found(found)?;
         let Node::File(node) = entry.node else {
             return Err(TreeError::BadPath { path: display_path(path) });

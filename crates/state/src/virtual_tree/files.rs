@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use rustix::io::Errno;
 
 use crate::batch::Batch;
-use crate::directory::{DirectoryReader, Read, ReadError, SkipReason, StatFingerprint, read_file};
+use crate::directory::{DirectoryReader, ReadError, ReadOutcome, SkipReason, StatFingerprint, read_file};
 use crate::error::Result as StoreResult;
 use crate::node::{FileNode, NodeKind};
 use crate::snapshot::Timestamp;
@@ -15,7 +15,7 @@ use crate::walk_limits::file_metadata;
 
 use super::{Child, File, Result, Staging, TreeError, VirtualTree, display_path};
 
-/// Number of files from which on they are read in parallel.
+/// Minimum number of files that are read in parallel.
 const PARALLEL_MIN: usize = 4;
 
 /// A file to add to the tree.
@@ -51,9 +51,10 @@ pub enum AddOutcome {
 #[derive(Clone)]
 pub struct LinkedFile(Child);
 
-enum Found {
+/// Result of reading a file to add.
+enum FileResult {
     File(FileNode, StatFingerprint, bool),
-    Not(AddOutcome),
+    NotAdded(AddOutcome),
 }
 
 impl VirtualTree {
@@ -64,32 +65,32 @@ impl VirtualTree {
         files: &[FileToAdd],
         reader: &dyn DirectoryReader,
     ) -> Result<Vec<AddOutcome>> {
-        let staging = self.quick_staging()?;
+        let staging = self.low_latency_staging()?;
         let read = |file: &FileToAdd| read_one(&staging.batch, reader, directory, file);
-        let found: Vec<Found> = if files.len() < PARALLEL_MIN {
+        let found: Vec<FileResult> = if files.len() < PARALLEL_MIN {
             files.iter().map(read).collect::<Result<_>>()?
         } else {
             crate::pool::run(|| files.par_iter().map(read).collect::<Result<_>>())?
         };
-        let mut taken = Vec::with_capacity(found.len());
+        let mut outcomes = Vec::with_capacity(found.len());
         for (file, found) in files.iter().zip(found) {
-            taken.push(match found {
-                Found::Not(taken) => taken,
-                Found::File(node, fingerprint, trusted) => {
+            outcomes.push(match found {
+                FileResult::NotAdded(outcome) => outcome,
+                FileResult::File(node, fingerprint, trusted) => {
                     let metadata = file_metadata(&node);
                     self.put(&file.path, Child::File(Arc::new(stored(node, fingerprint, file.link))))?;
                     AddOutcome::File { fingerprint, trusted, metadata }
                 }
             });
         }
-        Ok(taken)
+        Ok(outcomes)
     }
 
     /// Returns the file that was added at `path`; `None` if there is another kind of entry, or only the base
     /// has it.
     pub fn added_file(&self, path: impl AsRef<[u8]>) -> Result<Option<LinkedFile>> {
         let found = self.find(path.as_ref())?;
-        let Some(super::Found::Virtual(child)) = found else { return Ok(None) };
+        let Some(super::Lookup::Virtual(child)) = found else { return Ok(None) };
         Ok((self.kind_of(child)? == NodeKind::File).then(|| LinkedFile(child.clone())))
     }
 
@@ -102,7 +103,7 @@ impl VirtualTree {
     /// `label`, unless the file has one.
     pub(crate) fn link_file(&mut self, file: &[u8], name: &[u8], label: u64) -> Result<()> {
         let found = match self.find(file)? {
-            Some(super::Found::Virtual(Child::File(found))) => Arc::clone(found),
+            Some(super::Lookup::Virtual(Child::File(found))) => Arc::clone(found),
             _ => return Err(TreeError::NotFound { path: display_path(file) }),
         };
         let linked = match found.link {
@@ -116,13 +117,12 @@ impl VirtualTree {
         self.put(name, Child::File(linked))
     }
 
-    /// Returns the staging area, like [`VirtualTree::staging`], optimised for content that is read again
-    /// soon.
-    fn quick_staging(&mut self) -> StoreResult<Arc<Staging>> {
+    /// Returns the staging area, like [`VirtualTree::staging`], but with a low-latency batch.
+    fn low_latency_staging(&mut self) -> StoreResult<Arc<Staging>> {
         if let Some(staging) = &self.staging {
             return Ok(Arc::clone(staging));
         }
-        let batch = Arc::new(Batch::interactive(self.store.clone(), Arc::clone(&self.guard)));
+        let batch = Arc::new(Batch::low_latency(self.store.clone(), Arc::clone(&self.guard)));
         let staging = Arc::new(Staging { batch, commit_lock: Mutex::default() });
         self.staging = Some(Arc::clone(&staging));
         Ok(staging)
@@ -140,13 +140,15 @@ fn read_one(
     reader: &dyn DirectoryReader,
     directory: BorrowedFd<'_>,
     file: &FileToAdd,
-) -> Result<Found> {
+) -> Result<FileResult> {
     match read_file(batch, reader, directory, &file.name) {
-        Ok(Read::File { node, fingerprint, trusted, .. }) => Ok(Found::File(node, fingerprint, trusted)),
-        Ok(Read::Vanished) => Ok(Found::Not(AddOutcome::Vanished)),
-        Ok(Read::Changing) => Ok(Found::Not(AddOutcome::Skipped(SkipReason::Changing))),
+        Ok(ReadOutcome::File { node, fingerprint, trusted, .. }) => {
+            Ok(FileResult::File(node, fingerprint, trusted))
+        }
+        Ok(ReadOutcome::Vanished) => Ok(FileResult::NotAdded(AddOutcome::Vanished)),
+        Ok(ReadOutcome::Changing) => Ok(FileResult::NotAdded(AddOutcome::Skipped(SkipReason::Changing))),
         Err(ReadError::System(Errno::ACCESS | Errno::PERM)) => {
-            Ok(Found::Not(AddOutcome::Skipped(SkipReason::NoPermission)))
+            Ok(FileResult::NotAdded(AddOutcome::Skipped(SkipReason::NoPermission)))
         }
         Err(ReadError::System(error)) => {
             Err(TreeError::Content { path: display_path(&file.path), source: error.into() })

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::content::ContentWriter;
 use crate::diff::Subtree;
+use crate::entry::{Entry, Node};
 use crate::error::{Result as StoreResult, StoreError};
 use crate::id::NodeId;
 use crate::node::{Extent, FileNode, MODE_BITS, NodeRef, is_valid_target};
@@ -13,7 +14,8 @@ use crate::page::EntryTime;
 use crate::record::Kind;
 use crate::references_of::{ObjectId, references_of};
 use crate::snapshot::Timestamp;
-use crate::tree::{Entry, Node, Tree, path_names};
+use crate::tree::Tree;
+use crate::tree_path::path_names;
 
 use super::commit::{file_reference, symlink_reference};
 use super::{Attributes, Child, Directory, File, Result, Staging, TreeError, VirtualTree, display_path};
@@ -40,7 +42,8 @@ impl VirtualTree {
         })
     }
 
-    /// Adds a file whose content `write` passes piece by piece. Zeros pushed as such cost nothing.
+    /// Adds a file whose content `write` passes piece by piece. Zeros pushed with
+    /// [`ContentWriter::push_zeros`] cost nothing.
     pub(crate) fn put_file_with<E: From<TreeError>>(
         &mut self,
         path: &[u8],
@@ -194,10 +197,10 @@ impl VirtualTree {
         let index = &self.store.inner.index;
         let txn = index.read()?;
         for (kind, id) in objects {
-            if index.live(&txn, kind, &id)?.is_none() {
+            if index.find_live(&txn, kind, &id)?.is_none() {
                 let what = display_path(path);
                 return Err(StoreError::Refused(format!(
-                    "what is to become `{what}` was given up meanwhile"
+                    "the content of `{what}` is about to be deleted by a garbage collection"
                 )));
             }
         }
@@ -216,5 +219,5 @@ impl VirtualTree {
 }
 
 fn without_times() -> StoreError {
-    StoreError::Refused("a directory can only be put elsewhere with its times".to_owned())
+    StoreError::Refused("a directory without times cannot be copied to another path".to_owned())
 }

@@ -1,4 +1,4 @@
-//! Preview of a virtual tree: reads it like any other tree, without committing it.
+//! Preview of a virtual tree: its content as a [`Tree`], without a commit.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::uncommitted_objects::UncommittedObjects;
 use super::{Result, VirtualTree};
 
 impl VirtualTree {
-    /// Returns the tree as it would be if it were committed now. It can be read and compared; nothing is
-    /// written to the store.
+    /// Returns the tree that a commit would produce now, for reading and comparing. Writes nothing to the
+    /// store.
     pub fn preview(&self) -> Result<Tree> {
-        let batch = Batch::interactive(self.store.clone(), Arc::clone(&self.guard));
+        let batch = Batch::low_latency(self.store.clone(), Arc::clone(&self.guard));
         let (tree, times) = self.write_root(&batch)?;
         let staged = self.staging.as_ref().map(|staging| Arc::clone(&staging.batch));
         let uncommitted =

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use crate::entry::{Entry, Node};
 use crate::error::{Result as StoreResult, StoreError};
 use crate::id::NodeId;
 use crate::node::{Extent, NodeKind, NodeRef, SymlinkNode, Xattrs};
 use crate::page::EntryTime;
-use crate::tree::{Entry, Node, path_names};
+use crate::tree_path::path_names;
 
 use super::{
-    Child, Directory, File, Found, NEW_DIRECTORY, Result, Stat, TreeError, VirtualEntry, VirtualTree,
+    Child, Directory, File, Lookup, NEW_DIRECTORY, Result, Stat, TreeError, VirtualEntry, VirtualTree,
     display_path, stored_directory, stored_kind,
 };
 
@@ -23,7 +24,7 @@ impl VirtualTree {
     pub fn read_range(&self, path: impl AsRef<[u8]>, offset: u64, len: u64) -> Result<Vec<u8>> {
         let path = path.as_ref();
         let found = self.must_find(path)?;
-        if let Found::Virtual(Child::File(file)) = &found {
+        if let Lookup::Virtual(Child::File(file)) = &found {
             return self.read_file(file, offset, len);
         }
         match self.entry_found(found)?.node {
@@ -57,7 +58,7 @@ impl VirtualTree {
     pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         let path = path.as_ref();
         let found = self.must_find(path)?;
-        if let Found::Virtual(Child::Symlink { target, .. }) = &found {
+        if let Lookup::Virtual(Child::Symlink { target, .. }) = &found {
             return Ok(target.to_vec());
         }
         match self.entry_found(found)?.node {
@@ -71,8 +72,8 @@ impl VirtualTree {
         let path = path.as_ref();
         let not_a_directory = || TreeError::NotADirectory { path: display_path(path) };
         let (base, edits) = match self.must_find(path)? {
-            Found::Root(directory) => (directory.base, Some(&directory.edits)),
-            Found::Virtual(Child::Directory(directory)) => (directory.base, Some(&directory.edits)),
+            Lookup::Root(directory) => (directory.base, Some(&directory.edits)),
+            Lookup::Virtual(Child::Directory(directory)) => (directory.base, Some(&directory.edits)),
             found => match self.entry_found(found)?.node {
                 Node::Directory(node) => (node.times.map(|times| (node.id, times)), None),
                 _ => return Err(not_a_directory()),
@@ -111,15 +112,15 @@ impl VirtualTree {
         Ok(self.find(path.as_ref())?.is_some())
     }
 
-    pub(super) fn must_find(&self, path: &[u8]) -> Result<Found<'_>> {
+    pub(super) fn must_find(&self, path: &[u8]) -> Result<Lookup<'_>> {
         self.find(path)?.ok_or_else(|| TreeError::NotFound { path: display_path(path) })
     }
 
-    pub(super) fn find(&self, path: &[u8]) -> Result<Option<Found<'_>>> {
+    pub(super) fn find(&self, path: &[u8]) -> Result<Option<Lookup<'_>>> {
         let names = path_names(path)?;
         let mut directory = &*self.root;
         let mut names = names.into_iter();
-        let Some(mut name) = names.next() else { return Ok(Some(Found::Root(directory))) };
+        let Some(mut name) = names.next() else { return Ok(Some(Lookup::Root(directory))) };
         loop {
             match directory.edits.get(name) {
                 Some(None) => return Ok(None),
@@ -130,7 +131,7 @@ impl VirtualTree {
                             None => Ok(None),
                         };
                     }
-                    (child, None) => return Ok(Some(Found::Virtual(child))),
+                    (child, None) => return Ok(Some(Lookup::Virtual(child))),
                     (Child::Directory(below), Some(next)) => {
                         directory = below;
                         name = next;
@@ -152,7 +153,7 @@ impl VirtualTree {
         mut times: Option<NodeId>,
         mut name: &'a [u8],
         mut names: impl Iterator<Item = &'a [u8]>,
-    ) -> Result<Option<Found<'_>>> {
+    ) -> Result<Option<Lookup<'_>>> {
         let wrong = |source| StoreError::Undecodable { what: "an entry".to_owned(), source };
         loop {
             let Some((page, time_page, at)) = self.store.find_entry(id, times, name)? else {
@@ -160,7 +161,7 @@ impl VirtualTree {
             };
             let Some(next) = names.next() else {
                 let entry = self.store.decode_entry(&page, time_page.as_deref(), at)?;
-                return Ok(Some(Found::Stored(entry)));
+                return Ok(Some(Lookup::Stored(entry)));
             };
             let NodeRef::Directory(below) = page.node_ref(at).map_err(wrong)? else { return Ok(None) };
             (id, name) = (below, next);
@@ -181,20 +182,20 @@ impl VirtualTree {
     }
 
     /// Converts the result of a lookup to an entry; only for entries of the store and symlinks.
-    pub(super) fn entry_found(&self, found: Found<'_>) -> Result<Entry> {
+    pub(super) fn entry_found(&self, found: Lookup<'_>) -> Result<Entry> {
         match found {
-            Found::Stored(entry) => Ok(entry),
-            Found::Virtual(Child::Stored { reference, time }) => Ok(self.stored_entry(reference, time)?),
-            Found::Virtual(Child::Symlink { target, modified }) => Ok(Entry {
+            Lookup::Stored(entry) => Ok(entry),
+            Lookup::Virtual(Child::Stored { reference, time }) => Ok(self.stored_entry(reference, time)?),
+            Lookup::Virtual(Child::Symlink { target, modified }) => Ok(Entry {
                 name: Vec::new(),
                 node: Node::Symlink(SymlinkNode { target: target.to_vec() }),
                 modified: Some(*modified),
                 link: None,
             }),
-            Found::Root(_) | Found::Virtual(Child::Directory(_)) => {
+            Lookup::Root(_) | Lookup::Virtual(Child::Directory(_)) => {
                 Err(TreeError::IsADirectory { path: String::new() })
             }
-            Found::Virtual(Child::File(_)) => Err(TreeError::NotADirectory { path: String::new() }),
+            Lookup::Virtual(Child::File(_)) => Err(TreeError::NotADirectory { path: String::new() }),
         }
     }
 
@@ -207,7 +208,7 @@ impl VirtualTree {
         })
     }
 
-    pub(super) fn stat_found(&self, found: Found<'_>) -> Result<Stat> {
+    pub(super) fn stat_found(&self, found: Lookup<'_>) -> Result<Stat> {
         let directory = |directory: &Directory| -> Result<Stat> {
             let stored = match directory.base {
                 Some((id, times)) => Some(self.store.directory(id, Some(times))?),
@@ -222,9 +223,9 @@ impl VirtualTree {
             Ok(Stat { kind: NodeKind::Directory, mode, size: 0, modified, link: None, xattrs })
         };
         match found {
-            Found::Root(root) => directory(root),
-            Found::Virtual(Child::Directory(below)) => directory(below),
-            Found::Virtual(Child::File(file)) => Ok(Stat {
+            Lookup::Root(root) => directory(root),
+            Lookup::Virtual(Child::Directory(below)) => directory(below),
+            Lookup::Virtual(Child::File(file)) => Ok(Stat {
                 kind: NodeKind::File,
                 mode: file.mode,
                 size: file.size(),

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const ROLE: &str = "WORKSPACE_TEST_CHILD";
 const ARGUMENTS: &str = "WORKSPACE_TEST_ARGUMENTS";
-const SAYS: &str = "@";
+const OUTPUT_PREFIX: &str = "@";
 
 /// Runs the role that the environment selects; does nothing if there is none.
 #[test]
@@ -65,7 +65,7 @@ fn child_process_role() {
 pub(crate) fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     // One write: lines of several threads never mix, and a line arrives completely or not at all.
-    out.write_all(format!("{SAYS}{line}\n").as_bytes()).unwrap();
+    out.write_all(format!("{OUTPUT_PREFIX}{line}\n").as_bytes()).unwrap();
     out.flush().unwrap();
 }
 
@@ -116,8 +116,8 @@ impl ChildProcess {
             for line in out.split(b'\n').map_while(Result::ok) {
                 let line = String::from_utf8_lossy(&line).into_owned();
                 // The harness prints the test's name without a line break first.
-                if let Some(at) = line.find(SAYS) {
-                    drop(sender.send(line[at + SAYS.len()..].to_owned()));
+                if let Some(at) = line.find(OUTPUT_PREFIX) {
+                    drop(sender.send(line[at + OUTPUT_PREFIX.len()..].to_owned()));
                 }
             }
         });
@@ -146,7 +146,7 @@ impl ChildProcess {
     #[track_caller]
     pub(crate) fn expect_line(&mut self, expected: &str) {
         let line = self.next_line();
-        assert_eq!(line.as_deref(), Some(expected), "{}", self.complaint());
+        assert_eq!(line.as_deref(), Some(expected), "{}", self.stderr());
     }
 
     /// Resumes a child that waits for its parent.
@@ -159,20 +159,20 @@ impl ChildProcess {
     }
 
     /// Waits for the end, and returns all lines.
-    pub(crate) fn finish(mut self) -> Ended {
+    pub(crate) fn finish(mut self) -> ChildOutput {
         drop(self.process.stdin.take());
-        let complaint = self.complaint();
+        let stderr = self.stderr();
         let status = self.process.wait().unwrap();
         self.reader.take().unwrap().join().unwrap();
-        Ended { status, lines: self.lines.try_iter().collect(), complaint }
+        ChildOutput { status, lines: self.lines.try_iter().collect(), stderr }
     }
 
-    fn complaint(&mut self) -> String {
-        let mut complaint = String::new();
+    fn stderr(&mut self) -> String {
+        let mut text = String::new();
         if let Some(mut stderr) = self.process.stderr.take() {
-            drop(std::io::Read::read_to_string(&mut stderr, &mut complaint));
+            drop(std::io::Read::read_to_string(&mut stderr, &mut text));
         }
-        complaint
+        text
     }
 }
 
@@ -184,25 +184,25 @@ impl Drop for ChildProcess {
 }
 
 /// Result of a child process.
-pub(crate) struct Ended {
+pub(crate) struct ChildOutput {
     status: ExitStatus,
     pub(crate) lines: Vec<String>,
-    pub(crate) complaint: String,
+    pub(crate) stderr: String,
 }
 
-impl Ended {
+impl ChildOutput {
     pub(crate) fn was_killed(&self) -> bool {
         self.status.signal() == Some(9)
     }
 
     #[track_caller]
     pub(crate) fn assert_success(&self) {
-        assert!(self.status.success(), "{}: {}", self.status, self.complaint);
+        assert!(self.status.success(), "{}: {}", self.status, self.stderr);
     }
 
     #[track_caller]
     pub(crate) fn assert_killed(&self) {
-        assert!(self.was_killed(), "{}: {}", self.status, self.complaint);
+        assert!(self.was_killed(), "{}: {}", self.status, self.stderr);
     }
 }
 

@@ -277,7 +277,7 @@ fn killing_one_process_does_not_harm_others() {
     survivor.kill();
     let survived = survivor.finish();
     survived.assert_killed();
-    assert!(survived.lines.len() > round, "the survivor stood still: {}", survived.complaint);
+    assert!(survived.lines.len() > round, "the survivor stood still: {}", survived.stderr);
     lines.extend(survived.lines);
     let store = Store::open(&path).unwrap();
     assert_kept(&store, &lines);
@@ -435,7 +435,7 @@ fn killed_at_every_failpoint_nothing_acknowledged_is_lost() {
             let plan = format!("{failpoint}=kill@{visit}");
             let child = ChildProcess::start_failing("exercise", &[text(&path), text(home.path())], &plan);
             let ended = child.finish();
-            assert!(ended.was_killed() || visit > 1, "{failpoint} was never reached: {}", ended.complaint);
+            assert!(ended.was_killed() || visit > 1, "{failpoint} was never reached: {}", ended.stderr);
             let store = Store::open_or_create(&path).unwrap();
             assert_kept(&store, &ended.lines);
             assert_sound(&store);

@@ -20,7 +20,7 @@ const BLOCK: usize = 512;
 
 /// One acknowledged commit and the state of the disk when it was acknowledged.
 #[derive(Debug, Clone)]
-struct Acknowledged {
+struct AcknowledgedCommit {
     id: SnapshotId,
     synced: bool,
     seed: u64,
@@ -77,9 +77,9 @@ fn log_end(store: &Path) -> (PathBuf, usize) {
     (log, end)
 }
 
-fn parse(line: &str) -> Acknowledged {
+fn parse(line: &str) -> AcknowledgedCommit {
     let words: Vec<&str> = line.split(' ').collect();
-    Acknowledged {
+    AcknowledgedCommit {
         id: words[0].parse().unwrap(),
         synced: words[1] == "true",
         seed: words[2].parse().unwrap(),
@@ -91,7 +91,7 @@ fn parse(line: &str) -> Acknowledged {
 }
 
 /// Returns a store that was killed after `commits` commits, and the acknowledged commits.
-fn history(path: &Path, commits: usize, collect_after: usize) -> Vec<Acknowledged> {
+fn history(path: &Path, commits: usize, collect_after: usize) -> Vec<AcknowledgedCommit> {
     let arguments = [text(path), &commits.to_string(), &collect_after.to_string()];
     let mut child = ChildProcess::start("history-of-commits", &arguments);
     let mut all = Vec::new();
@@ -100,7 +100,7 @@ fn history(path: &Path, commits: usize, collect_after: usize) -> Vec<Acknowledge
         match line.as_deref() {
             Some("done") => break,
             Some(line) => all.push(parse(line)),
-            None => panic!("the child died: {}", child.finish().complaint),
+            None => panic!("the child died: {}", child.finish().stderr),
         }
     }
     child.kill();
@@ -110,7 +110,7 @@ fn history(path: &Path, commits: usize, collect_after: usize) -> Vec<Acknowledge
 
 /// Moment of the crash, relative to the commits.
 struct Crash<'a> {
-    all: &'a [Acknowledged],
+    all: &'a [AcknowledgedCommit],
     /// Last synced commit that was acknowledged.
     last: usize,
     /// Last commit of which anything was written.
@@ -119,13 +119,13 @@ struct Crash<'a> {
 
 impl<'a> Crash<'a> {
     /// After commit `last`, in the middle of the buffered ones that follow.
-    fn among_buffered(all: &'a [Acknowledged], last: usize) -> Self {
+    fn among_buffered(all: &'a [AcknowledgedCommit], last: usize) -> Self {
         let behind = all[last + 1..].iter().take_while(|commit| !commit.synced).count();
         Self { all, last, until: last + behind }
     }
 
     /// After the next synced commit was written and before it was acknowledged.
-    fn in_next_sync(all: &'a [Acknowledged], last: usize) -> Option<Self> {
+    fn in_next_sync(all: &'a [AcknowledgedCommit], last: usize) -> Option<Self> {
         let next = all[last + 1..].iter().position(|commit| commit.synced)?;
         Some(Self { all, last, until: last + 1 + next })
     }
@@ -197,7 +197,7 @@ fn lose_blocks(content: &mut [u8], from: usize, random: &mut Random) {
 }
 
 #[track_caller]
-fn assert_promises(store: &Store, promised: &[Acknowledged]) {
+fn assert_promises(store: &Store, promised: &[AcknowledgedCommit]) {
     for commit in promised {
         let tree = store
             .restore(&commit.id)
@@ -237,7 +237,7 @@ fn crash_everywhere(collect_after: usize) {
 }
 
 /// Commits that were dropped after one crash stay dropped after the next, and later ones are kept.
-fn crash_again(store: Store, promised: &[Acknowledged], random: &mut Random) {
+fn crash_again(store: Store, promised: &[AcknowledgedCommit], random: &mut Random) {
     let path = store.path().to_owned();
     let shown = store.snapshots().unwrap();
     let mut tree = store.empty_tree().unwrap();
@@ -302,7 +302,7 @@ fn a_rebuild_of_the_index_may_itself_be_killed() {
         assert!(
             ended.was_killed() || ended.lines == [format!("{} snapshots", all.len())],
             "{}",
-            ended.complaint
+            ended.stderr
         );
         if random.one_in(3) {
             let store = Store::open(&path).unwrap();

@@ -359,7 +359,7 @@ fn a_newer_format_is_refused_and_left_alone() {
         error(Store::open_or_create(&sample.path)),
         error(Store::rebuild_index(&sample.path)),
     ] {
-        let StoreError::NewerFormat { found, supported, .. } = &error else { panic!("{error}") };
+        let StoreError::UnsupportedFormat { found, supported, .. } = &error else { panic!("{error}") };
         assert_eq!((*found, *supported), (FORMAT + 1, FORMAT));
         assert!(error.to_string().contains(&format!("format {}", FORMAT + 1)), "{error}");
         assert!(!error.is_corruption() && !error.may_retry());
@@ -406,7 +406,7 @@ fn an_index_cut_short_is_rebuilt() {
         crate::support::copy_directory(&sample.path, &path);
         fs::File::options().write(true).open(path.join("index/data.mdb")).unwrap().set_len(cut).unwrap();
         let ended = ChildProcess::start("open", &[text(&path)]).finish();
-        assert_eq!(ended.lines, [expected.as_str()], "cut to {cut}: {}", ended.complaint);
+        assert_eq!(ended.lines, [expected.as_str()], "cut to {cut}: {}", ended.stderr);
         let store = Store::open(&path).unwrap();
         assert_eq!(sample.read_all(&store), []);
     }

@@ -262,6 +262,6 @@ fn an_index_cut_short_after_a_kill_is_rebuilt() {
         let file = fs::File::options().write(true).open(copy.join("index/data.mdb")).unwrap();
         file.set_len(cut * 4096).unwrap();
         let ended = ChildProcess::start("use-everything", &[text(&copy)]).finish();
-        assert_eq!(ended.lines, ["done"], "cut to {cut} of {pages} pages: {}", ended.complaint);
+        assert_eq!(ended.lines, ["done"], "cut to {cut} of {pages} pages: {}", ended.stderr);
     }
 }

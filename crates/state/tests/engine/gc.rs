@@ -514,7 +514,7 @@ fn a_second_concurrent_collection_is_refused() {
         std::thread::sleep(Duration::from_millis(10));
     };
     assert!(matches!(refused, StoreError::Refused(_)), "{refused}");
-    assert!(refused.to_string().contains("another collection"), "{refused}");
+    assert!(refused.to_string().contains("another garbage collection"), "{refused}");
     child.kill();
     child.finish().assert_killed();
     // A process that another test is starting may have inherited the lock for a moment.
@@ -713,7 +713,7 @@ fn a_log_larger_than_memory_is_verified_collected_and_rebuilt() {
     copy_directory(&path, &copy);
     for (path, work) in [(&path, "verify"), (&path, "collect"), (&copy, "rebuild")] {
         let ended = ChildProcess::start("work-with-little-memory", &[text(path), work]).finish();
-        assert_eq!(ended.lines, ["done"], "{work}: {}", ended.complaint);
+        assert_eq!(ended.lines, ["done"], "{work}: {}", ended.stderr);
         assert_eq!(Store::open(path).unwrap().episode(&episode.id).unwrap().unwrap().visits, 195);
     }
 }

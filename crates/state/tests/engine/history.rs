@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use workspace_state::{Durability, Expect, NewSnapshot, Resolved, SnapshotId, Store, StoreError, Timestamp};
+use workspace_state::{
+    Durability, Expect, NewSnapshot, Resolution, SnapshotId, Store, StoreError, Timestamp,
+};
 
 use crate::support::{collect, commit_file, message, new_store};
 
@@ -97,20 +99,20 @@ fn a_name_an_id_or_the_start_of_one_names_a_snapshot() {
         (0..30).map(|number| commit_file(&store, "f", number.to_string()).id).collect();
     store.set_reference("main", Expect::Absent, ids[3], Durability::Buffered).unwrap();
     let resolve = |text: &str| store.resolve(text).unwrap();
-    assert_eq!(resolve("main"), Resolved::One(ids[3]));
+    assert_eq!(resolve("main"), Resolution::One(ids[3]));
     for id in &ids {
-        assert_eq!(resolve(&id.to_string()), Resolved::One(*id));
-        assert_eq!(resolve(&id.to_string().to_uppercase()), Resolved::One(*id));
-        assert_eq!(resolve(&id.to_string().replace('-', "")), Resolved::One(*id));
+        assert_eq!(resolve(&id.to_string()), Resolution::One(*id));
+        assert_eq!(resolve(&id.to_string().to_uppercase()), Resolution::One(*id));
+        assert_eq!(resolve(&id.to_string().replace('-', "")), Resolution::One(*id));
         let almost = &id.to_string()[..35];
-        assert_eq!(resolve(almost), Resolved::One(*id), "{almost}");
+        assert_eq!(resolve(almost), Resolution::One(*id), "{almost}");
     }
-    let Resolved::Ambiguous(some) = resolve(&ids[0].to_string()[..6]) else { panic!("not ambiguous") };
+    let Resolution::Ambiguous(some) = resolve(&ids[0].to_string()[..6]) else { panic!("not ambiguous") };
     assert!(some.len() > 1 && some.iter().all(|id| ids.contains(id)));
     for nothing in ["", "0", "nothing", "ffffffff", "\0", "../x", &"a".repeat(1000), "é", "-", "----"] {
-        assert_eq!(resolve(nothing), Resolved::None, "{nothing:?}");
+        assert_eq!(resolve(nothing), Resolution::None, "{nothing:?}");
     }
-    assert_eq!(resolve(&SnapshotId::generate().to_string()), Resolved::None);
+    assert_eq!(resolve(&SnapshotId::generate().to_string()), Resolution::None);
 }
 
 #[test]
@@ -118,7 +120,7 @@ fn a_reference_named_like_an_id_wins() {
     let (_home, store) = new_store();
     let (a, b) = (commit_file(&store, "f", "a").id, commit_file(&store, "f", "b").id);
     store.set_reference(&a.to_string(), Expect::Absent, b, Durability::Buffered).unwrap();
-    assert_eq!(store.resolve(&a.to_string()).unwrap(), Resolved::One(b));
+    assert_eq!(store.resolve(&a.to_string()).unwrap(), Resolution::One(b));
 }
 
 #[test]

@@ -328,7 +328,7 @@ fn collision_with_a_file_in_the_way() {
     std::thread::sleep(std::time::Duration::from_millis(20));
     fs::write(out.join("file"), "mine").unwrap();
     let ended = child.finish();
-    assert!(ended.complaint.contains("Collision"), "{}", ended.complaint);
+    assert!(ended.stderr.contains("Collision"), "{}", ended.stderr);
     assert_eq!(fs::read(out.join("file")).unwrap(), b"mine", "what was in the way was replaced");
 }
 

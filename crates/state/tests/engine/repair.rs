@@ -208,7 +208,7 @@ fn changes(fixture: &Fixture) -> Vec<Change<'static>> {
             None,
             "table of trees".to_owned(),
         ),
-        change("packs", &1u32.to_be_bytes(), None, "does not list it".to_owned()),
+        change("packs", &1u32.to_be_bytes(), None, "not in the table of packs of the index".to_owned()),
     ]
 }
 

@@ -1,7 +1,7 @@
 //! Objects of small commits: visible to all processes before and after they are settled.
 
 use workspace_state::testing::make_log_state_unreadable;
-use workspace_state::{Resolved, Snapshot, SnapshotId, Store, Tree};
+use workspace_state::{Resolution, Snapshot, SnapshotId, Store, Tree};
 
 use crate::child::{ChildProcess, say, text, wait_for_parent};
 use crate::support::{
@@ -141,7 +141,7 @@ fn assert_found(store: &Store, expected: &[Snapshot]) {
         assert_eq!(store.find_snapshot(&snapshot.id).unwrap().as_ref(), Some(snapshot));
         assert!(store.snapshots_with_tree(&snapshot.tree).unwrap().contains(&snapshot.id));
         let start = &snapshot.id.to_string()[..35];
-        assert!(!matches!(store.resolve(start).unwrap(), Resolved::None));
+        assert!(!matches!(store.resolve(start).unwrap(), Resolution::None));
     }
 }
 

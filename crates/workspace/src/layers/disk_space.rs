@@ -1,9 +1,9 @@
 //! Disk space for layers.
 //!
-//! Layers are not charged to any owner's quota, because several owners may share one. They leave twice as
-//! much space free as sandboxes must, so that no sandbox is ended because a layer was written. If there is
-//! less, unused layers are dropped, the least recently used first. Their total size is limited to a part of
-//! the disk, too.
+//! Layers do not count against the quota of any owner, because owners may share them. They are written only
+//! while twice the reserve of sandboxes is free, so that no layer can cause a sandbox to be stopped. If less
+//! is free, unused layers are removed, the least recently used first. The total size of unused layers is also
+//! limited to a fraction of the disk.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,29 +12,29 @@ use std::sync::{Arc, PoisonError};
 use workspace_host::free_space::{Shortage, size};
 use workspace_state::{Cancel, WriteLimit};
 
-use super::{Collected, Inner, Key, LayerState, Layers};
+use super::{Inner, LayerGcResult, LayerState, Layers, StackKey};
 
 /// Multiple of the reserve that layers leave free.
 const RESERVE_FACTOR: u64 = 2;
-/// Unused layers take at most 1/N of the disk.
-const UNUSED_SHARE: u64 = 4;
-/// Bytes written between two checks of the free space.
+/// Fraction of the disk that unused layers may take, as a divisor of its size.
+const UNUSED_DIVISOR: u64 = 4;
+/// Number of bytes written between two checks of the free space.
 const CHECK_INTERVAL_BYTES: u64 = 1 << 20;
 
-/// Counts written bytes, and fails if the disk is too full.
+/// Counts written bytes, and fails writes when free space is low.
 #[derive(Debug)]
-pub(super) struct Counter {
+pub(super) struct WriteCounter {
     layers: Arc<Inner>,
     written: AtomicU64,
 }
 
-impl Counter {
+impl WriteCounter {
     pub(super) fn bytes(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 }
 
-impl WriteLimit for Counter {
+impl WriteLimit for WriteCounter {
     fn take(&self, bytes: u64) -> io::Result<()> {
         let before = self.written.fetch_add(bytes, Ordering::Relaxed);
         let is_due = (before + bytes) / CHECK_INTERVAL_BYTES > before / CHECK_INTERVAL_BYTES;
@@ -43,56 +43,55 @@ impl WriteLimit for Counter {
 }
 
 impl Layers {
-    /// Creates a counter for writes on the disk of the layers.
-    pub(super) fn counter(&self) -> Arc<Counter> {
-        Arc::new(Counter { layers: Arc::clone(&self.0), written: AtomicU64::new(0) })
+    pub(super) fn write_counter(&self) -> Arc<WriteCounter> {
+        Arc::new(WriteCounter { layers: Arc::clone(&self.0), written: AtomicU64::new(0) })
     }
 
-    /// Drops unused layers until there is enough free space. Returns false if there is not.
+    /// Removes unused layers until there is enough free space. Returns false if there is still too little.
     pub(crate) fn drop_unused(&self) -> bool {
         self.0.free_space().is_ok()
     }
 
-    /// Returns layers with their sizes in bytes.
+    /// Returns layers with their sizes in bytes; 0 for an unknown layer.
     pub(crate) fn sizes(&self, names: Vec<String>) -> Vec<(String, u64)> {
         let state = self.0.lock();
         let bytes = |name: &String| state.layers.get(name).map_or(0, |layer| layer.bytes);
         names.into_iter().map(|name| (bytes(&name), name)).map(|(bytes, name)| (name, bytes)).collect()
     }
 
-    /// Returns a limit for other writes on the disk of the layers.
+    /// Returns a limit for other writes to the same file system.
     pub(crate) fn limit(&self) -> Arc<dyn WriteLimit> {
-        self.counter()
+        self.write_counter()
     }
 }
 
 impl Inner {
-    /// Drops unused layers, the least recently used first, until there is enough free space. Fails if there
-    /// is not.
+    /// Removes unused layers, the least recently used first, until there is enough free space. Fails with
+    /// `StorageFull` if there is still too little.
     pub(super) fn free_space(&self) -> io::Result<()> {
         let shortage = || Shortage::at_times(&self.root, self.reserve, RESERVE_FACTOR);
         if shortage().is_none() {
             return Ok(());
         }
-        // One thread at a time: several would drop more than needed.
-        let _lock = self.dropping.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(short) = shortage() {
+        // One thread at a time: several would remove more than needed.
+        let _lock = self.freeing.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(shortage) = shortage() {
             if !self.drop_oldest() {
-                return Err(io::Error::new(io::ErrorKind::StorageFull, short.to_string()));
+                return Err(io::Error::new(io::ErrorKind::StorageFull, shortage.to_string()));
             }
         }
         Ok(())
     }
 
-    /// Drops unused layers while they exceed their part of the disk.
-    pub(super) fn bound_unused(&self) {
-        let most = size(&self.root).map_or(u64::MAX, |all| all / UNUSED_SHARE);
-        let _lock = self.dropping.lock().unwrap_or_else(PoisonError::into_inner);
-        while self.lock().unused_bytes() > most && self.drop_oldest() {}
+    /// Removes unused layers until they fit in their fraction of the disk.
+    pub(super) fn enforce_unused_limit(&self) {
+        let max_bytes = size(&self.root).map_or(u64::MAX, |bytes| bytes / UNUSED_DIVISOR);
+        let _lock = self.freeing.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.lock().unused_bytes() > max_bytes && self.drop_oldest() {}
     }
 
-    /// Drops the least recently used of the unused stacks, with all layers that nothing else needs. Returns
-    /// false if there is none, or it cannot be removed.
+    /// Removes the least recently used of the unused stacks, with all layers that no other stack or workspace
+    /// needs. Returns false if there is none, or it cannot be removed.
     fn drop_oldest(&self) -> bool {
         loop {
             let (stack, layers) = {
@@ -104,14 +103,14 @@ impl Inner {
                 return false;
             }
             match self.remove_unused(stack.as_slice(), layers, &Cancel::new()) {
-                // All layers of a stack may be shared with others.
-                Ok(Collected { layers: 0, .. }) => {}
-                Ok(Collected { layers, bytes, .. }) => {
-                    tracing::info!(layers, bytes, "dropped unused layers to make room");
+                // All layers of the stack are shared with other stacks, so nothing was freed.
+                Ok(LayerGcResult { layers: 0, .. }) => {}
+                Ok(LayerGcResult { layers, bytes, .. }) => {
+                    tracing::info!(layers, bytes, "removed unused layers to free disk space");
                     return true;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "failed to drop unused layers");
+                    tracing::warn!(%error, "failed to remove unused layers");
                     return false;
                 }
             }
@@ -120,14 +119,12 @@ impl Inner {
 }
 
 impl LayerState {
-    /// Returns the size of unused layers in bytes.
     fn unused_bytes(&self) -> u64 {
-        let unused = self.layers.iter().filter(|(name, _)| !self.users.contains_key(*name));
+        let unused = self.layers.iter().filter(|(name, _)| !self.use_counts.contains_key(*name));
         unused.map(|(_, layer)| layer.bytes).sum()
     }
 
-    /// Returns the least recently used of the unused stacks.
-    fn oldest_unused(&self) -> Option<Key> {
+    fn oldest_unused(&self) -> Option<StackKey> {
         let unused = self.stacks.values().filter(|(stack, _)| !self.is_used(stack));
         unused.min_by_key(|(_, used)| *used).map(|(stack, _)| stack.key)
     }

@@ -1,6 +1,6 @@
 //! Trees that are written in the background, for later workspaces.
 //!
-//! One thread writes one tree after the other, because several would only compete for the disk, and ends when
+//! One thread writes one tree after the other, because several would only compete for the disk. It exits when
 //! the queue is empty. Owners are served round robin. A tree that does not fit in the queue is not written:
 //! the next workspace that needs it requests it again.
 
@@ -10,45 +10,44 @@ use std::time::{Duration, Instant};
 
 use workspace_state::Snapshot;
 
-use super::{Inner, Key, Layers};
+use super::{Inner, Layers, StackKey};
 
-/// Most queued trees of one owner.
-const OWNER_MAX: usize = 4;
-/// Most owners with queued trees.
+/// Maximum number of queued trees of one owner.
+const TREES_PER_OWNER_MAX: usize = 4;
+/// Maximum number of owners with queued trees.
 const OWNERS_MAX: usize = 64;
 
-/// Longest wait for the background thread when writing is stopped.
+/// Maximum time to wait for the background thread when writing is stopped.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Queue of trees to be written.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     /// Queues by owner, the next one to be served first.
     owners: VecDeque<(String, VecDeque<Snapshot>)>,
     /// Keys of the queued trees, and of the one that is being written.
-    keys: HashSet<Key>,
-    /// Set while a thread writes them.
-    is_served: bool,
+    keys: HashSet<StackKey>,
+    /// Set while a thread writes the queued trees.
+    is_running: bool,
     is_closed: bool,
 }
 
 impl Queue {
-    /// Adds a tree if there is space. Returns true if the caller must start a thread, which then counts as
-    /// running.
+    /// Adds a tree unless the queue is full. Returns true if the caller must start the thread, which then
+    /// counts as running.
     fn push(&mut self, owner: &str, snapshot: &Snapshot) -> bool {
-        let key = Key::of(snapshot);
+        let key = StackKey::of(snapshot);
         if self.is_closed || self.keys.contains(&key) || !self.add(owner, snapshot) {
             return false;
         }
         self.keys.insert(key);
-        !std::mem::replace(&mut self.is_served, true)
+        !std::mem::replace(&mut self.is_running, true)
     }
 
     fn add(&mut self, owner: &str, snapshot: &Snapshot) -> bool {
-        let many = self.owners.len();
+        let owner_count = self.owners.len();
         match self.owners.iter_mut().find(|(name, _)| name == owner) {
-            Some((_, waiting)) if waiting.len() < OWNER_MAX => waiting.push_back(snapshot.clone()),
-            None if many < OWNERS_MAX => {
+            Some((_, queued)) if queued.len() < TREES_PER_OWNER_MAX => queued.push_back(snapshot.clone()),
+            None if owner_count < OWNERS_MAX => {
                 self.owners.push_back((owner.to_owned(), VecDeque::from([snapshot.clone()])));
             }
             _ => return false,
@@ -56,16 +55,16 @@ impl Queue {
         true
     }
 
-    /// Returns the next tree; `None` if the queue is empty, after which the thread must end.
+    /// Returns the next tree; `None` if the queue is empty, after which the thread must exit.
     fn pop(&mut self) -> Option<Snapshot> {
-        let next = self.owners.pop_front().and_then(|(owner, mut waiting)| {
-            let next = waiting.pop_front();
-            if !waiting.is_empty() {
-                self.owners.push_back((owner, waiting));
+        let next = self.owners.pop_front().and_then(|(owner, mut queued)| {
+            let next = queued.pop_front();
+            if !queued.is_empty() {
+                self.owners.push_back((owner, queued));
             }
             next
         });
-        self.is_served = next.is_some();
+        self.is_running = next.is_some();
         next
     }
 
@@ -76,28 +75,28 @@ impl Queue {
 }
 
 impl Layers {
-    /// Writes the tree of a snapshot as a base in the background, unless it has a stack. Ignored if its owner
-    /// already has too many queued trees.
+    /// Writes the tree of a snapshot as a base in the background, unless it has a stack. Does nothing if the
+    /// owner already has too many queued trees.
     pub(crate) fn write_in_background(&self, snapshot: &Snapshot, owner: &str) {
-        if !self.0.lock().later.push(owner, snapshot) {
+        if !self.0.lock().queue.push(owner, snapshot) {
             return;
         }
         let layers = self.clone();
         let spawned =
-            std::thread::Builder::new().name("materialise".to_owned()).spawn(move || layers.write_waiting());
+            std::thread::Builder::new().name("materialise".to_owned()).spawn(move || layers.write_queued());
         if let Err(error) = spawned {
             tracing::warn!(%error, "failed to start the thread that materialises snapshots");
-            // No thread is going to write them.
-            while let Some(snapshot) = self.next_waiting() {
-                drop(Writing { layers: &self.0, key: Key::of(&snapshot) });
+            // Clear the queue, which no thread is going to write.
+            while let Some(snapshot) = self.next_queued() {
+                drop(TreeInProgress { layers: &self.0, key: StackKey::of(&snapshot) });
             }
         }
     }
 
-    fn write_waiting(&self) {
+    fn write_queued(&self) {
         let store = self.0.store.with_cancel(self.0.stop.clone());
-        while let Some(snapshot) = self.next_waiting() {
-            let _writing = Writing { layers: &self.0, key: Key::of(&snapshot) };
+        while let Some(snapshot) = self.next_queued() {
+            let _in_progress = TreeInProgress { layers: &self.0, key: StackKey::of(&snapshot) };
             match self.find_or_write(&store, &snapshot, true) {
                 Ok(_) => {}
                 Err(error) if error.is_cancelled() => {}
@@ -108,47 +107,47 @@ impl Layers {
         }
     }
 
-    fn next_waiting(&self) -> Option<Snapshot> {
-        let next = self.0.lock().later.pop();
-        self.0.done.notify_all();
+    fn next_queued(&self) -> Option<Snapshot> {
+        let next = self.0.lock().queue.pop();
+        self.0.changed.notify_all();
         next
     }
 
     /// Returns true while layers are being written in the background.
     pub(crate) fn is_writing(&self) -> bool {
-        self.0.lock().later.is_served
+        self.0.lock().queue.is_running
     }
 
-    /// Stops writing in the background, and waits a while until the current write is aborted.
+    /// Stops background writes, and waits up to [`STOP_TIMEOUT`] until the current one is aborted.
     pub(crate) fn stop_writing(&self) {
         self.0.stop.cancel();
-        let until = Instant::now() + STOP_TIMEOUT;
+        let deadline = Instant::now() + STOP_TIMEOUT;
         let mut state = self.0.lock();
-        state.later.close();
-        while state.later.is_served {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+        state.queue.close();
+        while state.queue.is_running {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 tracing::warn!("timed out waiting for the materialising thread to stop");
                 return;
             }
-            state = self.0.done.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.0.changed.wait_timeout(state, remaining).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
 
-/// A tree that is being written, until this is dropped.
-struct Writing<'a> {
+/// Tree that is being written, until this value is dropped.
+struct TreeInProgress<'a> {
     layers: &'a Inner,
-    key: Key,
+    key: StackKey,
 }
 
-impl Drop for Writing<'_> {
+impl Drop for TreeInProgress<'_> {
     fn drop(&mut self) {
         let mut state = self.layers.lock();
-        state.later.keys.remove(&self.key);
+        state.queue.keys.remove(&self.key);
         if std::thread::panicking() {
-            // The thread ends here. The rest of the queue is written when the next thread is started.
-            state.later.is_served = false;
+            // The thread exits here. The next thread that is started writes the rest of the queue.
+            state.queue.is_running = false;
         }
     }
 }
@@ -177,19 +176,20 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_serves_owners_in_turns() {
-        let (_home, all) = snapshots(2 * OWNER_MAX + 3);
+    fn one_thread_serves_owners_round_robin() {
+        let (_home, all) = snapshots(2 * TREES_PER_OWNER_MAX + 3);
         let mut queue = Queue::default();
         let started: Vec<bool> =
-            all[..2 * OWNER_MAX].iter().map(|snapshot| queue.push("many", snapshot)).collect();
+            all[..2 * TREES_PER_OWNER_MAX].iter().map(|snapshot| queue.push("many", snapshot)).collect();
         assert_eq!(started.iter().filter(|started| **started).count(), 1);
-        let (first, second) = (&all[2 * OWNER_MAX], &all[2 * OWNER_MAX + 1]);
+        let (first, second) = (&all[2 * TREES_PER_OWNER_MAX], &all[2 * TREES_PER_OWNER_MAX + 1]);
         assert!(!queue.push("few", first) && !queue.push("few", second));
-        let taken: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|snapshot| snapshot.id).collect();
+        let popped: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|snapshot| snapshot.id).collect();
         // Trees beyond the limit of an owner are ignored.
-        let ids: Vec<_> = [&all[0], first, &all[1], second, &all[2], &all[3]].map(|one| one.id).into();
-        assert_eq!(taken, ids);
-        assert!(queue.push("few", all.last().unwrap()), "the thread is gone, so another is started");
+        let ids: Vec<_> =
+            [&all[0], first, &all[1], second, &all[2], &all[3]].map(|snapshot| snapshot.id).into();
+        assert_eq!(popped, ids);
+        assert!(queue.push("few", all.last().unwrap()), "the caller must start another thread");
         queue.close();
         assert!(queue.pop().is_none() && !queue.push("other", &all[0]));
     }
@@ -213,14 +213,14 @@ mod tests {
 
     #[test]
     fn all_queued_trees_are_written() {
-        let (home, all) = snapshots(2 * OWNER_MAX);
+        let (home, all) = snapshots(2 * TREES_PER_OWNER_MAX);
         let layers = layers(home.path());
         for (number, snapshot) in all.iter().enumerate() {
             layers.write_in_background(snapshot, if number % 2 == 0 { "even" } else { "odd" });
         }
-        let until = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while layers.is_writing() {
-            assert!(Instant::now() < until, "they are still being written");
+            assert!(Instant::now() < deadline, "trees are still being written");
             std::thread::sleep(Duration::from_millis(5));
         }
         assert!(all.iter().all(|snapshot| layers.find(snapshot).is_some()));
@@ -228,14 +228,14 @@ mod tests {
 
     #[test]
     fn nothing_is_written_after_stopping() {
-        let (home, all) = snapshots(OWNER_MAX + 1);
+        let (home, all) = snapshots(TREES_PER_OWNER_MAX + 1);
         let layers = layers(home.path());
-        for snapshot in &all[..OWNER_MAX] {
+        for snapshot in &all[..TREES_PER_OWNER_MAX] {
             layers.write_in_background(snapshot, "a");
         }
         layers.stop_writing();
         assert!(!layers.is_writing());
-        let last = &all[OWNER_MAX];
+        let last = &all[TREES_PER_OWNER_MAX];
         layers.write_in_background(last, "a");
         assert!(!layers.is_writing() && layers.find(last).is_none());
     }

@@ -2,31 +2,31 @@
 
 use workspace_state::{LinkedFile, Node, StatFingerprint, Timestamp};
 
-use super::{Below, Walk};
+use super::{UpperDirectory, Walk};
 use crate::error::Result;
 
-/// A hard-linked file of which one name was added.
-pub(super) struct Linked {
+/// Hard-linked file of which one name was added.
+pub(super) struct AddedLink {
     file: LinkedFile,
     fingerprint: StatFingerprint,
 }
 
-/// Names of one file.
+/// Names of one hard-linked file.
 #[derive(Default)]
-pub(super) struct Names {
+pub(super) struct HardLinkNames {
     all: Vec<Vec<u8>>,
-    /// Name that the file has in the base, if it is unchanged there.
-    kept: Option<Vec<u8>>,
+    /// Name that the file has in the base, if it is unchanged under it.
+    unchanged: Option<Vec<u8>>,
 }
 
 impl Walk<'_> {
-    /// Returns the label of a hard-linked file of the base, if it is unchanged in the upper directory. The
-    /// kernel copies such a file up under one of its names when it is linked or opened for writing. It is
-    /// still the same file. Names with one label are one file only if content and time are equal, too, so it
-    /// need not be read for this.
-    pub(super) fn kept_label(
+    /// Returns the label of a hard-linked file of the base, if its mode, size and time in the upper directory
+    /// are the same: the kernel copies a file up under one of its names when it is linked or opened for
+    /// writing. The content need not be compared, because names with one label count as one file only if
+    /// content and time are equal as well.
+    pub(super) fn unchanged_label(
         &self,
-        at: &Below,
+        at: &UpperDirectory,
         name: &[u8],
         fingerprint: StatFingerprint,
     ) -> Result<Option<u64>> {
@@ -39,28 +39,28 @@ impl Walk<'_> {
         Ok(entry.link.filter(|_| is_same))
     }
 
-    /// Records a name of a hard-linked file in the upper directory, and the label of the base that it keeps.
+    /// Records a name of a hard-linked file, and whether it keeps its label of the base.
     pub(super) fn add_name(
         &mut self,
         path: &[u8],
         fingerprint: StatFingerprint,
-        kept: Option<u64>,
+        unchanged_label: Option<u64>,
     ) -> Result<()> {
         self.usage.add_metadata(path.len())?;
         let names = self.names.entry(fingerprint.inode).or_default();
-        if kept.is_some() {
-            names.kept = Some(path.to_vec());
+        if unchanged_label.is_some() {
+            names.unchanged = Some(path.to_vec());
         }
         names.all.push(path.to_vec());
         Ok(())
     }
 
-    /// Gives all names of a file the label of the base that one of them keeps.
+    /// Gives all names of a file the label of the base, if one of them keeps it.
     pub(super) fn unify_labels(&mut self) -> Result<()> {
-        for Names { all, kept } in std::mem::take(&mut self.names).into_values() {
-            let Some(kept) = kept else { continue };
-            let Some(file) = self.tree.added_file(&kept)? else { continue };
-            for path in all.iter().filter(|path| **path != kept) {
+        for HardLinkNames { all, unchanged } in std::mem::take(&mut self.names).into_values() {
+            let Some(unchanged) = unchanged else { continue };
+            let Some(file) = self.tree.added_file(&unchanged)? else { continue };
+            for path in all.iter().filter(|path| **path != unchanged) {
                 self.scan.check_cancelled()?;
                 // A name that vanished is not added again.
                 if self.tree.exists(path)? {
@@ -71,8 +71,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Adds another name of a file that was added before, if the fingerprint is the same. Returns false if it
-    /// was not. The name is not added to the index: adding, removing or renaming any of the names changes the
+    /// Adds another name of a file that was added before. Returns false if no file with this fingerprint was
+    /// added. The name is not added to the index: adding, removing or renaming any of the names changes the
     /// fingerprint of all.
     pub(super) fn add_if_linked(&mut self, path: &[u8], fingerprint: StatFingerprint) -> Result<bool> {
         let Some(linked) =
@@ -87,13 +87,13 @@ impl Walk<'_> {
     /// Records a hard-linked file that was added.
     pub(super) fn record_linked(&mut self, path: &[u8], fingerprint: StatFingerprint) -> Result<()> {
         if let Some(file) = self.tree.added_file(path)? {
-            self.linked.insert(fingerprint.inode, Linked { file, fingerprint });
+            self.linked.insert(fingerprint.inode, AddedLink { file, fingerprint });
         }
         Ok(())
     }
 
-    /// Returns a label that is equal for all names of one file. Inode numbers are reused, but the name of a
-    /// workspace's directory is not.
+    /// Returns a label that is equal for all names of one file. It includes the name of the workspace's
+    /// directory, which is not reused, because inode numbers are.
     pub(super) fn label(&self, inode: u64) -> u64 {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.scan.name.as_bytes()).update(&inode.to_le_bytes());

@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use workspace_state::{Cancel, NewSnapshot, SnapshotId, Store, StoreError};
 
-use super::{Changes, Committed, Made, New, Prepared, Switched, Workspaces};
+use super::{Changes, CommitResult, NewWorkspace, PreparedReset, ResetResult, WorkspaceInfo, Workspaces};
 use crate::base::Materialize;
 use crate::error::Result;
-use crate::layers::Collected;
+use crate::layers::{LayerGcResult, UnusedLayers};
 
-/// Time between two attempts to lock a workspace that another thread works on.
+/// Time between two attempts to lock a workspace.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Handle of [`Workspaces::cancellable`]. Its operations fail with [`StoreError::Cancelled`] once the flag is
-/// set, and leave a workspace unchanged.
+/// Handle of [`Workspaces::cancellable`]. After cancellation, its operations fail with
+/// [`StoreError::Cancelled`] and leave the workspace unchanged.
 #[derive(Debug)]
 pub struct Cancellable<'a> {
     workspaces: &'a Workspaces,
@@ -22,7 +22,7 @@ pub struct Cancellable<'a> {
 }
 
 impl Workspaces {
-    /// Returns a handle whose operations `cancel` stops.
+    /// Returns a handle whose operations stop when `cancel` is set.
     pub fn cancellable(&self, cancel: &Cancel) -> Cancellable<'_> {
         Cancellable { workspaces: self, store: self.store.with_cancel(cancel.clone()) }
     }
@@ -35,45 +35,46 @@ impl Cancellable<'_> {
     }
 
     /// Creates a workspace, as [`Workspaces::create`] does.
-    pub fn create(&self, id: &str, new: &New<'_>) -> Result<Made> {
+    pub fn create(&self, id: &str, new: &NewWorkspace<'_>) -> Result<WorkspaceInfo> {
         self.workspaces.create_with(&self.store, id, new)
     }
 
-    /// Computes the differences, as [`Workspaces::changes`] does. Reading the returned trees is cancelled as
-    /// well.
+    /// Computes the differences, as [`Workspaces::changes`] does. Reading the returned trees can be
+    /// cancelled too.
     pub fn changes(&self, id: &str, quiescent: bool) -> Result<Changes> {
         self.workspaces.changes_with(&self.store, id, quiescent)
     }
 
-    /// Commits, as [`Workspaces::commit`] does. A commit whose record is being written is finished.
-    pub fn commit(&self, id: &str, new: NewSnapshot, quiescent: bool) -> Result<Committed> {
+    /// Commits, as [`Workspaces::commit`] does. A commit that is already writing its record completes.
+    pub fn commit(&self, id: &str, new: NewSnapshot, quiescent: bool) -> Result<CommitResult> {
         self.workspaces.commit_with(&self.store, id, new, quiescent)
     }
 
-    /// Resets a workspace to another snapshot, as [`Workspaces::reset`] does. A directory that is changed in
-    /// place is restored.
+    /// Resets a workspace to another snapshot, as [`Workspaces::reset`] does. If it is cancelled while it
+    /// changes files in place, the former content is restored.
     pub fn reset(
         &self,
         id: &str,
         snapshot: Option<SnapshotId>,
         materialize: Materialize,
         may_move: bool,
-    ) -> Result<Switched> {
+    ) -> Result<ResetResult> {
         self.workspaces.reset_with(&self.store, id, snapshot, materialize, may_move)
     }
 
-    /// Writes everything that a reset to this snapshot needs, before processes are frozen for it.
-    pub fn prepare(&self, id: &str, snapshot: SnapshotId) -> Result<Prepared> {
-        self.workspaces.prepare_with(&self.store, id, snapshot)
+    /// Writes the layers that a reset to this snapshot needs. They are kept until the result is dropped. Call
+    /// this before freezing processes for the reset, to keep the freeze short.
+    pub fn prepare_reset(&self, id: &str, snapshot: SnapshotId) -> Result<PreparedReset> {
+        self.workspaces.prepare_reset_with(&self.store, id, snapshot)
     }
 
-    /// Removes layers, as [`Workspaces::collect`] does, until the flag is set.
-    pub fn collect(&self, recent: bool) -> Result<Collected> {
-        self.workspaces.layers.collect(Instant::now(), recent, self.store.cancel())
+    /// Removes unused layers, as [`Workspaces::collect_layers`] does.
+    pub fn collect_layers(&self, which: UnusedLayers) -> Result<LayerGcResult> {
+        self.workspaces.layers.collect(Instant::now(), which, self.store.cancel())
     }
 }
 
-/// Locks a mutex that may be held for long, unless `cancel` is set before.
+/// Locks a mutex that may be held for a long time. Stops waiting when `cancel` is set.
 pub(super) fn lock<'a, T>(mutex: &'a Mutex<T>, cancel: &Cancel) -> Result<MutexGuard<'a, T>> {
     loop {
         match mutex.try_lock() {

@@ -1,4 +1,4 @@
-//! Recovery of workspaces that another process left, and removal.
+//! Recovery of workspaces after the death of a process, and removal of workspaces.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,24 +16,25 @@ impl Workspaces {
                 tracing::warn!(workspace = id, %error, "failed to recover workspace; it is left unchanged");
             }
         }
-        let aside = self.directory.join(REMOVED_DIR);
-        if aside.exists() {
-            self.overlay.remove(&aside)?;
+        let removed = self.directory.join(REMOVED_DIR);
+        if removed.exists() {
+            self.overlay.remove(&removed)?;
         }
-        self.remove_unknown_pins()
+        self.remove_unused_pins()
     }
 
-    /// Removes the pins of workspaces that were never completed. An unreadable one keeps its pins.
-    fn remove_unknown_pins(&self) -> Result<()> {
-        let prefix = self.owner_of_pins("");
+    /// Removes the pins of workspaces that were never completed. A workspace with an unreadable record keeps
+    /// its pins.
+    fn remove_unused_pins(&self) -> Result<()> {
+        let prefix = self.pin_owner("");
         for pin in self.store.pins()? {
             let Some(id) = pin.owner.strip_prefix(&prefix) else { continue };
             let record = Record::read(&self.directory.join(id));
-            let keeps = match &record {
-                Ok(record) => record.pins().any(|known| known == pin.id),
+            let is_used = match &record {
+                Ok(record) => record.pins().any(|pin_id| pin_id == pin.id),
                 Err(_) => self.directory.join(id).exists(),
             };
-            if !keeps {
+            if !is_used {
                 self.store.unpin(pin.id)?;
             }
         }
@@ -43,8 +44,8 @@ impl Workspaces {
     fn recover_one(&self, id: &str) -> Result<()> {
         let directory = self.directory.join(id);
         let record = match Record::read(&directory) {
-            // It was never completed.
-            Err(_) if Record::is_unwritten(&directory)? => return self.remove_all(id, None),
+            // The workspace was never completed.
+            Err(_) if Record::is_missing(&directory)? => return self.remove_all(id, None),
             record => record?,
         };
         match record.phase {
@@ -57,28 +58,28 @@ impl Workspaces {
         if record.phase == Phase::Ready
             && let Some(former) = record.former.take()
         {
-            // Left by an interrupted reset, or by one whose workspace was not used any more.
+            // Left by an interrupted reset, or by one after which no process used the workspace.
             self.remove_generation(id, &record.uid, &former)?;
             record.write(&self.directory.join(id))?;
         }
         if record.phase == Phase::Switching && record.former.is_none() {
             let base = self.base(&record.current)?;
             self.pin(id, &base, record.current.pin)?;
-            self.switch(id, &mut record, &base)?;
+            self.apply_reset(id, &mut record, &base)?;
         }
         let lower = |generation: &Generation| LowerLayers {
-            held: self.layers.reacquire(&generation.layers),
+            stack: self.layers.reacquire(&generation.layers),
             lazy: generation.layers.is_empty() && generation.base.is_some(),
         };
         let former = record.former.as_ref().map(lower);
-        let known = LiveWorkspace { lower: lower(&record.current), former, record };
-        let summary = self.summarize(id, &known.record, &known.lower);
-        let slot = Slot { known: Mutex::new(Some(known)), summary: Mutex::new(Some(summary)) };
-        self.lock().insert(id.to_owned(), Arc::new(slot));
+        let workspace = LiveWorkspace { lower: lower(&record.current), former, record };
+        let summary = self.summarize(id, &workspace.record, &workspace.lower);
+        let slot = Slot { workspace: Mutex::new(Some(workspace)), summary: Mutex::new(Some(summary)) };
+        self.lock_slots().insert(id.to_owned(), Arc::new(slot));
         Ok(())
     }
 
-    /// Removes everything of a workspace, its record last.
+    /// Removes a workspace with everything in it, its record last.
     pub(super) fn remove_all(&self, id: &str, record: Option<&Record>) -> Result<()> {
         let directory = self.directory.join(id);
         let read = record.cloned().or_else(|| Record::read(&directory).ok());
@@ -86,7 +87,7 @@ impl Workspaces {
             for generation in record.former.iter().chain([&record.current]) {
                 self.remove_generation(id, &record.uid, generation)?;
             }
-            self.unpin(record.spare);
+            self.unpin(record.former_pin);
         }
         let holder = self.holder.get();
         for path in overlay::mounted(&holder, &directory)? {
@@ -98,7 +99,7 @@ impl Workspaces {
     pub(super) fn remove_generation(&self, id: &str, uid: &str, generation: &Generation) -> Result<()> {
         let (dir, provider) = (self.dir(id, uid, generation), self.provider(generation.provider));
         if dir.root.exists() {
-            provider.clear(&dir)?;
+            provider.unmount(&dir)?;
             provider.remove(&dir.root)?;
         }
         self.unpin(generation.pin);

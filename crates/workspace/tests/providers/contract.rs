@@ -4,7 +4,9 @@ use std::os::unix::fs::FileExt as _;
 
 use libtest_mimic::Trial;
 use workspace_state::{NewSnapshot, Node, Snapshot, Tree, WalkLimits};
-use workspace_workspace::{Kind, Materialize, New, Options, WorkspaceError, Workspaces};
+use workspace_workspace::{
+    Materialize, NewWorkspace, Options, ProviderKind, UnusedLayers, WorkspaceError, Workspaces,
+};
 
 use crate::fixture::{Fixture, Setting, options};
 
@@ -24,8 +26,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         add("another_process_opens_existing_workspaces", another_process_opens_existing_workspaces);
         add("a_reset_workspace_holds_the_other_snapshot", a_reset_workspace_holds_the_other_snapshot);
         add("files_of_any_mode_are_committed_and_restored", files_of_any_mode_are_committed_and_restored);
-        add("a_restore_removes_special_files", a_restore_removes_special_files);
-        add("a_restore_that_fails_keeps_special_files", a_restore_that_fails_keeps_special_files);
+        add("a_reset_removes_special_files", a_reset_removes_special_files);
+        add("a_failed_reset_keeps_special_files", a_failed_reset_keeps_special_files);
         add(
             "a_workspace_beyond_the_limits_is_refused_and_kept",
             a_workspace_beyond_the_limits_is_refused_and_kept,
@@ -33,32 +35,32 @@ pub(crate) fn trials() -> Vec<Trial> {
         add("invalid_requests_are_refused_and_leave_nothing", invalid_requests_are_refused_and_leave_nothing);
         add("a_removed_workspace_leaves_nothing", a_removed_workspace_leaves_nothing);
         match setting.kind {
-            Kind::Clone => add("clones_share_their_blocks", clones_share_their_blocks),
-            Kind::Overlay => add(
+            ProviderKind::Clone => add("clones_share_their_blocks", clones_share_their_blocks),
+            ProviderKind::Overlay => add(
                 "a_workspace_whose_mount_is_gone_is_mounted_again",
                 a_workspace_whose_mount_is_gone_is_mounted_again,
             ),
-            Kind::Copy if !rustix::process::geteuid().is_root() => {
+            ProviderKind::Copy if !rustix::process::geteuid().is_root() => {
                 add("a_commit_fails_if_files_cannot_be_read", a_commit_fails_if_files_cannot_be_read);
             }
-            Kind::Copy => {}
+            ProviderKind::Copy => {}
         }
     }
     trials
 }
 
-fn from(snapshot: &Snapshot) -> New<'static> {
-    New { snapshot: Some(snapshot.id), ..New::default() }
+fn from(snapshot: &Snapshot) -> NewWorkspace<'static> {
+    NewWorkspace { snapshot: Some(snapshot.id), ..NewWorkspace::default() }
 }
 
 fn a_workspace_holds_its_snapshot(setting: Setting) {
     let fixture = Fixture::new(setting);
     let snapshot = fixture.snapshot(FILES);
-    let made = fixture.all().create("a", &from(&snapshot)).unwrap();
-    assert_eq!(made.provider, setting.kind);
+    let info = fixture.all().create("a", &from(&snapshot)).unwrap();
+    assert_eq!(info.provider, setting.kind);
     assert_eq!(fixture.seen("a"), fixture.checked_out(&snapshot));
     assert_eq!(fixture.changes("a"), [""; 0]);
-    fixture.all().create("empty", &New::default()).unwrap();
+    fixture.all().create("empty", &NewWorkspace::default()).unwrap();
     assert_eq!(fixture.run("empty", "ls -A"), "");
 }
 
@@ -128,7 +130,7 @@ fn another_process_opens_existing_workspaces(setting: Setting) {
     let record = fixture.all().record("a").unwrap();
     assert_eq!(record.current.base, Some(snapshot.id));
     // The layers below it are still in use.
-    fixture.all().collect(false).unwrap();
+    fixture.all().collect_layers(UnusedLayers::Expired).unwrap();
     assert_eq!(fixture.seen("a"), seen);
     let exists = fixture.all().create("a", &from(&snapshot)).unwrap_err();
     assert!(matches!(exists, WorkspaceError::Exists { .. }), "{exists}");
@@ -142,9 +144,9 @@ fn a_reset_workspace_holds_the_other_snapshot(setting: Setting) {
     let second = fixture.commit("a");
     fixture.run("a", "echo lost > lost");
     for snapshot in [&first, &second] {
-        let switched = fixture.all().reset("a", Some(snapshot.id), Materialize::Auto, true).unwrap();
-        assert_eq!(switched.moved, setting.kind == Kind::Overlay);
-        fixture.all().switched("a").unwrap();
+        let reset = fixture.all().reset("a", Some(snapshot.id), Materialize::Auto, true).unwrap();
+        assert_eq!(reset.moved, setting.kind == ProviderKind::Overlay);
+        fixture.all().finish_reset("a").unwrap();
         assert_eq!(fixture.seen("a"), fixture.checked_out(snapshot));
         assert_eq!(fixture.changes("a"), [""; 0]);
         fixture.run("a", "echo again > again");
@@ -160,7 +162,7 @@ fn files_of_any_mode_are_committed_and_restored(setting: Setting) {
     let fixture = Fixture::new(setting);
     let base = fixture.snapshot(FILES);
     for (id, snapshot) in [("empty", None), ("full", Some(base.id))] {
-        fixture.all().create(id, &New { snapshot, ..New::default() }).unwrap();
+        fixture.all().create(id, &NewWorkspace { snapshot, ..NewWorkspace::default() }).unwrap();
         assert_eq!(fixture.changes(id), [""; 0]);
         fixture.run(
             id,
@@ -178,29 +180,29 @@ fn files_of_any_mode_are_committed_and_restored(setting: Setting) {
         assert_eq!(fixture.seen(&fork), seen);
         assert_eq!(fixture.changes(&fork), [""; 0]);
         for snapshot in [&base, &committed] {
-            let switched = fixture.all().reset(&fork, Some(snapshot.id), Materialize::Auto, true).unwrap();
-            assert_eq!(switched.made.provider, setting.kind);
-            fixture.all().switched(&fork).unwrap();
+            let reset = fixture.all().reset(&fork, Some(snapshot.id), Materialize::Auto, true).unwrap();
+            assert_eq!(reset.workspace.provider, setting.kind);
+            fixture.all().finish_reset(&fork).unwrap();
             assert_eq!(fixture.seen(&fork), fixture.checked_out(snapshot));
             assert_eq!(fixture.changes(&fork), [""; 0]);
         }
     }
 }
 
-/// Without a holder, such files cannot be read.
+/// Files without read permission can be read only through a namespace holder.
 fn a_commit_fails_if_files_cannot_be_read(setting: Setting) {
     let mut fixture = Fixture::new(setting);
-    fixture.all().create("a", &New::default()).unwrap();
+    fixture.all().create("a", &NewWorkspace::default()).unwrap();
     fixture.run("a", "echo x > shut; mkdir d; echo y > d/file; mkfifo pipe; chmod 000 shut d");
-    let options = options(fixture.home.path(), &fixture.store, &fixture.holder, Kind::Copy);
+    let options = options(fixture.home.path(), &fixture.store, &fixture.holder, ProviderKind::Copy);
     fixture.workspaces = None;
     fixture.workspaces =
         Some(Workspaces::open(Options { holder: Err("none".to_owned()), ..options }).unwrap());
     let before = fixture.store.snapshots().unwrap().len();
     let failed = fixture.all().commit("a", NewSnapshot::default(), true).map(drop).unwrap_err();
-    let describe = "a snapshot would lack `d` (no permission to read it), `shut` (no permission to read it)";
-    assert_eq!(failed.to_string(), describe);
-    assert_eq!(fixture.all().changes("a", true).map(drop).unwrap_err().to_string(), describe);
+    let message = "a snapshot would lack `d` (no permission to read it), `shut` (no permission to read it)";
+    assert_eq!(failed.to_string(), message);
+    assert_eq!(fixture.all().changes("a", true).map(drop).unwrap_err().to_string(), message);
     assert_eq!(fixture.store.snapshots().unwrap().len(), before);
     fixture.run("a", "chmod 600 shut; chmod 700 d");
     let committed = fixture.all().commit("a", NewSnapshot::default(), true).unwrap();
@@ -208,33 +210,33 @@ fn a_commit_fails_if_files_cannot_be_read(setting: Setting) {
     assert_eq!(skipped, ["pipe"]);
 }
 
-fn a_restore_removes_special_files(setting: Setting) {
+fn a_reset_removes_special_files(setting: Setting) {
     let fixture = Fixture::new(setting);
     let base = fixture.snapshot(FILES);
     fixture.all().create("a", &from(&base)).unwrap();
     fixture.run("a", "mkfifo pipe src/deep/pipe; chmod 000 src/deep; touch -d 2020-01-01 empty");
-    // More than a report names.
+    // More special files than a report names.
     fixture.run("a", "seq 1100 | sed s/^/many-/ | xargs mkfifo");
     fixture.all().reset("a", Some(base.id), Materialize::Auto, true).unwrap();
-    fixture.all().switched("a").unwrap();
+    fixture.all().finish_reset("a").unwrap();
     assert_eq!(fixture.seen("a"), fixture.checked_out(&base));
 }
 
 /// Special files cannot be restored: no snapshot holds them.
-fn a_restore_that_fails_keeps_special_files(setting: Setting) {
+fn a_failed_reset_keeps_special_files(setting: Setting) {
     let fixture = Fixture::new(setting);
     let (base, other) =
         (fixture.snapshot(FILES), fixture.snapshot("head -c 300000 /dev/urandom > big; echo x > pipe"));
     fixture.all().create("a", &from(&base)).unwrap();
     fixture.run("a", "mkfifo pipe src/deep/pipe; touch -d 2020-01-01 src/deep; chmod 500 src/deep");
-    let present = || (fixture.seen("a"), fixture.run("a", "stat -c %i pipe src/deep/pipe"));
-    let before = present();
+    let content = || (fixture.seen("a"), fixture.run("a", "stat -c %i pipe src/deep/pipe"));
+    let before = content();
     damage(&fixture, &other, "big");
     let failed = fixture.all().reset("a", Some(other.id), Materialize::Full, true).unwrap_err();
     assert!(failed.to_string().contains("damaged"), "{failed}");
-    assert_eq!(present(), before);
+    assert_eq!(content(), before);
     fixture.all().reset("a", Some(base.id), Materialize::Full, true).unwrap();
-    fixture.all().switched("a").unwrap();
+    fixture.all().finish_reset("a").unwrap();
     assert_eq!(fixture.seen("a"), fixture.checked_out(&base));
 }
 
@@ -257,7 +259,7 @@ fn damage(fixture: &Fixture, snapshot: &Snapshot, path: &str) {
 fn a_workspace_beyond_the_limits_is_refused_and_kept(setting: Setting) {
     const NONE: WalkLimits = WalkLimits { entries: u64::MAX, metadata: u64::MAX };
     let mut fixture = Fixture::new(setting);
-    fixture.all().create("a", &New::default()).unwrap();
+    fixture.all().create("a", &NewWorkspace::default()).unwrap();
     let long = "name=$(printf 'n%.0s' $(seq 200)); mkdir -p $name/$name; touch $name/$name/$name";
     let store = fixture.store.clone();
     for (files, limits, describe, less) in [
@@ -285,10 +287,13 @@ fn a_workspace_beyond_the_limits_is_refused_and_kept(setting: Setting) {
 fn invalid_requests_are_refused_and_leave_nothing(setting: Setting) {
     let fixture = Fixture::new(setting);
     let unknown = workspace_state::SnapshotId::generate();
-    let refused = fixture.all().create("a", &New { snapshot: Some(unknown), ..New::default() }).unwrap_err();
+    let refused = fixture
+        .all()
+        .create("a", &NewWorkspace { snapshot: Some(unknown), ..NewWorkspace::default() })
+        .unwrap_err();
     assert!(matches!(refused, WorkspaceError::UnknownSnapshot(id) if id == unknown), "{refused}");
     for id in ["", ".", "..", "a/b", "a\0b", &"x".repeat(101)] {
-        let refused = fixture.all().create(id, &New::default()).unwrap_err();
+        let refused = fixture.all().create(id, &NewWorkspace::default()).unwrap_err();
         assert!(matches!(refused, WorkspaceError::BadName { .. }), "{refused}");
     }
     assert!(fixture.all().list().unwrap().is_empty());
@@ -342,11 +347,11 @@ fn a_workspace_whose_mount_is_gone_is_mounted_again(setting: Setting) {
     let seen = fixture.seen("a");
     assert!(workspace_host::overlay::unmount(&fixture.holder, &fixture.all().path("a").unwrap()).unwrap());
     fixture.open();
-    let made = fixture.all().revive("a").unwrap();
-    assert_eq!(made, fixture.all().get("a").unwrap());
+    let info = fixture.all().remount("a").unwrap();
+    assert_eq!(info, fixture.all().get("a").unwrap());
     assert_eq!(fixture.seen("a"), seen);
     // Repeating it has no effect.
-    fixture.all().revive("a").unwrap();
+    fixture.all().remount("a").unwrap();
     assert_eq!(workspace_host::overlay::mounted(&fixture.holder, fixture.home.path()).unwrap().len(), 1);
     let committed = fixture.commit("a");
     assert_eq!(fixture.checked_out(&committed), seen);

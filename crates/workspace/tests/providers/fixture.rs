@@ -6,13 +6,13 @@ use std::process::{Command, ExitCode, Output};
 
 use libtest_mimic::Trial;
 use tempfile::TempDir;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::overlay;
 use workspace_state::{
     CheckoutOptions, Difference, NewSnapshot, Quiet, Snapshot, SnapshotOptions, Store, checkout,
     snapshot_directory,
 };
-use workspace_workspace::{Choice, Kind, LazyCommand, Options, Workspaces};
+use workspace_workspace::{LazyCommand, Options, ProviderKind, ProviderPreference, Workspaces};
 
 use crate::image::{self, Image};
 use crate::listing::{self, listing};
@@ -22,11 +22,11 @@ pub(crate) const LAZY_MOUNT: &str = "serve-view";
 
 /// Serves a lazy mount if the argument says so.
 pub(crate) fn lazy_mount_entry() -> Option<ExitCode> {
-    let mut words = std::env::args_os().skip(1);
-    if words.next()? != LAZY_MOUNT {
+    let mut args = std::env::args_os().skip(1);
+    if args.next()? != LAZY_MOUNT {
         return None;
     }
-    match workspace_mount::daemon_main(words) {
+    match workspace_mount::daemon_main(args) {
         Ok(()) => Some(ExitCode::SUCCESS),
         Err(error) => {
             eprintln!("{error}");
@@ -38,19 +38,19 @@ pub(crate) fn lazy_mount_entry() -> Option<ExitCode> {
 /// Provider and file system of a test.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setting {
-    pub(crate) kind: Kind,
-    /// File system of an image that is mounted for it; `None` for that of temporary files.
+    pub(crate) kind: ProviderKind,
+    /// Type of the file system in an image that is mounted for the test; `None` for that of temporary files.
     pub(crate) filesystem: Option<&'static str>,
 }
 
 impl Setting {
-    pub(crate) const OVERLAY: Self = Self { kind: Kind::Overlay, filesystem: None };
-    pub(crate) const COPY: Self = Self { kind: Kind::Copy, filesystem: None };
+    pub(crate) const OVERLAY: Self = Self { kind: ProviderKind::Overlay, filesystem: None };
+    pub(crate) const COPY: Self = Self { kind: ProviderKind::Copy, filesystem: None };
 
     /// Returns all settings that are available here. Clones need a file system with reflinks, and only root
     /// can mount one.
     pub(crate) fn all() -> Vec<Self> {
-        let clone = |filesystem| Self { kind: Kind::Clone, filesystem: Some(filesystem) };
+        let clone = |filesystem| Self { kind: ProviderKind::Clone, filesystem: Some(filesystem) };
         let clones = if rustix::process::geteuid().is_root() { &["xfs", "btrfs"][..] } else { &[] };
         let clones = clones.iter().copied().filter(|filesystem| image::is_available(filesystem)).map(clone);
         [Self::OVERLAY, Self::COPY].into_iter().chain(clones).collect()
@@ -68,10 +68,10 @@ impl Setting {
 pub(crate) struct Fixture {
     pub(crate) home: TempDir,
     pub(crate) store: Store,
-    pub(crate) holder: Holder,
-    /// `None` while they are not open.
+    pub(crate) holder: NamespaceHolder,
+    /// `None` while the workspaces are not open.
     pub(crate) workspaces: Option<Workspaces>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ProviderKind,
     lazy: bool,
     /// Dropped last.
     _image: Option<Image>,
@@ -88,13 +88,13 @@ impl Fixture {
     }
 
     /// Creates a fixture whose files are all in an image.
-    pub(crate) fn within(image: Option<Image>, kind: Kind, lazy: bool) -> Self {
+    pub(crate) fn within(image: Option<Image>, kind: ProviderKind, lazy: bool) -> Self {
         let home = match &image {
             Some(image) => tempfile::tempdir_in(image.path()).unwrap(),
             None => tempfile::tempdir().unwrap(),
         };
         let store = Store::open_or_create(home.path().join("store")).unwrap();
-        let holder = Holder::find_or_start(home.path()).unwrap();
+        let holder = NamespaceHolder::find_or_start(home.path()).unwrap();
         let mut fixture = Self { home, store, holder, workspaces: None, kind, lazy, _image: image };
         fixture.open();
         fixture
@@ -105,12 +105,12 @@ impl Fixture {
         self.workspaces = None;
         let lazy = self.lazy.then(|| LazyCommand {
             program: std::env::current_exe().unwrap(),
-            words: vec![OsString::from(LAZY_MOUNT)],
+            args: vec![OsString::from(LAZY_MOUNT)],
         });
         let options = options(self.home.path(), &self.store, &self.holder, self.kind);
         let opened = Workspaces::open(Options { lazy, ..options });
         let opened = opened.unwrap();
-        assert_eq!(opened.chosen().kind, self.kind, "{:?}", opened.chosen());
+        assert_eq!(opened.provider_selection().kind, self.kind, "{:?}", opened.provider_selection());
         self.workspaces = Some(opened);
     }
 
@@ -142,20 +142,20 @@ impl Fixture {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Returns the content of a workspace as its user sees it.
+    /// Returns the listing of a workspace as its user sees it.
     pub(crate) fn seen(&self, id: &str) -> String {
-        self.again(&[listing::WORD.as_ref(), self.all().path(id).unwrap().as_os_str()])
+        self.run_self(&[listing::SUBCOMMAND.as_ref(), self.all().path(id).unwrap().as_os_str()])
     }
 
-    /// Runs this program again in the holder's namespaces, and returns its output.
-    pub(crate) fn again(&self, words: &[&OsStr]) -> String {
+    /// Runs this program in the namespaces of the namespace holder, and returns its output.
+    pub(crate) fn run_self(&self, args: &[&OsStr]) -> String {
         let mut command = overlay::command(&self.holder, std::env::current_exe().unwrap().as_os_str());
-        let output = command.args(words).output().unwrap();
-        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = command.args(args).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Returns the content of a snapshot when it is checked out.
+    /// Returns the listing of a snapshot when it is checked out.
     pub(crate) fn checked_out(&self, snapshot: &Snapshot) -> String {
         let directory = tempfile::tempdir_in(self.home.path()).unwrap();
         let options = CheckoutOptions { keep_set_id: true, ..CheckoutOptions::default() };
@@ -167,12 +167,12 @@ impl Fixture {
     }
 
     pub(crate) fn commit(&self, id: &str) -> Snapshot {
-        let committed = self.all().commit(id, NewSnapshot::with_message("test"), false).unwrap();
-        assert!(committed.skipped.is_empty(), "{:?}", committed.skipped);
-        committed.snapshot
+        let result = self.all().commit(id, NewSnapshot::with_message("test"), false).unwrap();
+        assert!(result.skipped.is_empty(), "{:?}", result.skipped);
+        result.snapshot
     }
 
-    /// Returns the changes of a workspace, with a kind and a path each.
+    /// Returns the changes of a workspace, each as its kind and path.
     pub(crate) fn changes(&self, id: &str) -> Vec<String> {
         let changes = self.all().changes(id, false).unwrap();
         changes.differences().unwrap().iter().map(describe).collect()
@@ -180,14 +180,14 @@ impl Fixture {
 }
 
 /// Returns the options for the workspaces of a fixture.
-pub(crate) fn options(home: &Path, store: &Store, holder: &Holder, kind: Kind) -> Options {
+pub(crate) fn options(home: &Path, store: &Store, holder: &NamespaceHolder, kind: ProviderKind) -> Options {
     Options {
         directory: home.join("workspaces"),
         layers: home.join("layers"),
         store: store.clone(),
         holder: Ok(holder.clone()),
         owner: None,
-        provider: Choice::Prefer(kind),
+        provider: ProviderPreference::Prefer(kind),
         lazy: None,
         reserve: 0,
     }

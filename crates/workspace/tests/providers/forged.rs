@@ -5,7 +5,7 @@ use std::io::BufReader;
 
 use libtest_mimic::Trial;
 use workspace_state::{ImportOptions, NewSnapshot, Quiet, Snapshot, import_tar};
-use workspace_workspace::New;
+use workspace_workspace::NewWorkspace;
 
 use crate::fixture::{Fixture, Setting};
 
@@ -34,21 +34,21 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-fn from(snapshot: &Snapshot) -> New<'static> {
-    New { snapshot: Some(snapshot.id), ..New::default() }
+fn from(snapshot: &Snapshot) -> NewWorkspace<'static> {
+    NewWorkspace { snapshot: Some(snapshot.id), ..NewWorkspace::default() }
 }
 
 /// Checks that a workspace of a snapshot shows its content, as do those of later commits.
-fn holds(fixture: &Fixture, id: &str, snapshot: &Snapshot) {
-    let wanted = fixture.checked_out(snapshot);
+fn assert_unchanged(fixture: &Fixture, id: &str, snapshot: &Snapshot) {
+    let expected = fixture.checked_out(snapshot);
     for name in ["opaque", "redirect", "metacopy", "whiteout", "origin", "overlay.opaque"] {
-        assert!(wanted.contains(&format!("user.overlay.{name}=")), "{name} is lost: {wanted}");
+        assert!(expected.contains(&format!("user.overlay.{name}=")), "{name} is lost: {expected}");
     }
     for path in ["hidden/deep/file", "hidden/file", "target/file", "plain/file", "file", ".wh.file"] {
-        assert!(wanted.contains(&format!("{path:?}\tfile")), "{path} is lost");
+        assert!(expected.contains(&format!("{path:?}\tfile")), "{path} is lost");
     }
     fixture.all().create(id, &from(snapshot)).unwrap();
-    assert_eq!(fixture.seen(id), wanted);
+    assert_eq!(fixture.seen(id), expected);
     assert_eq!(fixture.changes(id), [""; 0]);
     fixture.run(id, "echo more >> hidden/deep/file; echo more >> plain/file; echo more >> target/file; chmod 700 hidden plain target .");
     let after = fixture.seen(id);
@@ -58,7 +58,7 @@ fn holds(fixture: &Fixture, id: &str, snapshot: &Snapshot) {
     fixture.all().create(&second, &from(&next)).unwrap();
     assert_eq!(fixture.seen(&second), after);
     fixture.all().create(&format!("{id}-again"), &from(snapshot)).unwrap();
-    assert_eq!(fixture.seen(&format!("{id}-again")), wanted);
+    assert_eq!(fixture.seen(&format!("{id}-again")), expected);
 }
 
 fn overlay_attributes_of_an_agent_are_data(setting: Setting) {
@@ -69,20 +69,20 @@ fn overlay_attributes_of_an_agent_are_data(setting: Setting) {
     assert!(seen.contains("user.overlay.opaque=x"), "{seen}");
     let snapshot = fixture.commit("a");
     assert_eq!(fixture.checked_out(&snapshot), seen);
-    holds(&fixture, "b", &snapshot);
+    assert_unchanged(&fixture, "b", &snapshot);
     fixture.open();
     assert_eq!(fixture.seen("a"), seen);
     // The same in a completely new directory.
-    fixture.all().create("new", &New::default()).unwrap();
+    fixture.all().create("new", &NewWorkspace::default()).unwrap();
     fixture.run("new", &format!("{FILES}; {FORGE}"));
     let snapshot = fixture.commit("new");
     assert_eq!(fixture.checked_out(&snapshot), fixture.seen("new"));
-    holds(&fixture, "c", &snapshot);
+    assert_unchanged(&fixture, "c", &snapshot);
 }
 
 fn overlay_attributes_of_a_directory_are_data(setting: Setting) {
     let fixture = Fixture::new(setting);
-    holds(&fixture, "a", &fixture.snapshot(&format!("{FILES}; {FORGE}")));
+    assert_unchanged(&fixture, "a", &fixture.snapshot(&format!("{FILES}; {FORGE}")));
 }
 
 fn overlay_attributes_of_an_archive_are_data(setting: Setting) {
@@ -98,5 +98,5 @@ fn overlay_attributes_of_an_archive_are_data(setting: Setting) {
     let (new, options) = (NewSnapshot::with_message("test"), ImportOptions::default());
     let report = import_tar(&fixture.store, &mut BufReader::new(archive), new, &options, &Quiet).unwrap();
     assert_eq!(report.skipped.len(), usize::from(rustix::process::geteuid().is_root()));
-    holds(&fixture, "a", &report.snapshot);
+    assert_unchanged(&fixture, "a", &report.snapshot);
 }

@@ -1,4 +1,4 @@
-//! Full disks: a failed operation leaves nothing behind, and succeeds once there is space.
+//! Full disks: a failed operation leaves no files behind, and succeeds once there is space.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use libtest_mimic::Trial;
 use workspace_host::free_space::{Shortage, size};
 use workspace_state::{NewSnapshot, Snapshot};
-use workspace_workspace::{Kind, Materialize, New, Options, WorkspaceError, Workspaces};
+use workspace_workspace::{
+    Materialize, NewWorkspace, Options, ProviderKind, UnusedLayers, WorkspaceError, Workspaces,
+};
 
 use crate::fixture::{Fixture, Setting, options};
 use crate::image::{self, Image};
@@ -19,21 +21,30 @@ pub(crate) fn trials() -> Vec<Trial> {
         return Vec::new();
     }
     let on = |setting: Setting| Setting { filesystem: Some("ext4"), ..setting };
-    let both = |name, test: fn(Kind)| {
+    let both = |name, test: fn(ProviderKind)| {
         [Setting::OVERLAY, Setting::COPY].map(|setting| on(setting).trial(name, move || test(setting.kind)))
     };
-    let mut trials = Vec::from(both("a_full_disk_leaves_nothing_half_made", run));
-    trials.extend(both("a_snapshot_that_would_take_the_reserve_is_refused", reserve));
+    let mut trials = Vec::from(both(
+        "operations_on_a_full_disk_leave_nothing_incomplete",
+        operations_on_a_full_disk_leave_nothing_incomplete,
+    ));
+    trials.extend(both(
+        "a_snapshot_larger_than_the_space_above_the_reserve_is_refused",
+        a_snapshot_larger_than_the_space_above_the_reserve_is_refused,
+    ));
     let overlay = |name, test: fn()| on(Setting::OVERLAY).trial(name, test);
     trials.push(overlay(
-        "unused_layers_are_dropped_before_a_snapshot_is_refused",
-        unused_layers_are_dropped_for_space,
+        "unused_layers_are_removed_before_a_snapshot_is_refused",
+        unused_layers_are_removed_before_a_snapshot_is_refused,
     ));
-    trials.push(overlay("unused_layers_take_at_most_a_part_of_the_disk", unused_layers_are_bounded));
+    trials.push(overlay(
+        "unused_layers_take_a_limited_part_of_the_disk",
+        unused_layers_take_a_limited_part_of_the_disk,
+    ));
     trials
 }
 
-/// Fills the disk.
+/// File that fills the disk until it is dropped.
 struct Filler(PathBuf);
 
 impl Filler {
@@ -54,36 +65,36 @@ impl Drop for Filler {
     }
 }
 
-fn is_full<T>(done: Result<T, WorkspaceError>) {
-    let Err(error) = done else { panic!("it was done, with no room") };
+fn assert_disk_full<T>(result: Result<T, WorkspaceError>) {
+    let Err(error) = result else { panic!("succeeded on a full disk") };
     assert!(error.is_full(), "{error:?}");
 }
 
-fn names(fixture: &Fixture, directory: &str) -> usize {
+fn count_entries(fixture: &Fixture, directory: &str) -> usize {
     fs::read_dir(fixture.home.path().join(directory)).map_or(0, Iterator::count)
 }
 
-fn run(kind: Kind) {
+fn operations_on_a_full_disk_leave_nothing_incomplete(kind: ProviderKind) {
     let fixture = Fixture::within(Some(Image::new("ext4", 96 << 20)), kind, false);
     let small = fixture.snapshot("echo small > small");
     let big = fixture.snapshot(BIG);
     let (from_small, from_big) = (
-        New { snapshot: Some(small.id), ..New::default() },
-        New { snapshot: Some(big.id), ..New::default() },
+        NewWorkspace { snapshot: Some(small.id), ..NewWorkspace::default() },
+        NewWorkspace { snapshot: Some(big.id), ..NewWorkspace::default() },
     );
     fixture.all().create("a", &from_small).unwrap();
     fixture.run("a", "head -c 3000000 /dev/urandom > mine");
     let seen = fixture.seen("a");
     let (pins, snapshots) = (fixture.store.pins().unwrap().len(), fixture.store.snapshots().unwrap().len());
-    let layers = names(&fixture, "layers/layers");
+    let layers = count_entries(&fixture, "layers/layers");
     let filler = Filler::new(&fixture);
-    is_full(fixture.all().create("b", &from_big));
-    assert_eq!(names(&fixture, "workspaces"), 1);
-    assert_eq!(names(&fixture, "layers/layers"), layers);
-    is_full(fixture.all().commit("a", NewSnapshot::default(), false));
-    is_full(fixture.all().reset("a", Some(big.id), Materialize::Full, true));
+    assert_disk_full(fixture.all().create("b", &from_big));
+    assert_eq!(count_entries(&fixture, "workspaces"), 1);
+    assert_eq!(count_entries(&fixture, "layers/layers"), layers);
+    assert_disk_full(fixture.all().commit("a", NewSnapshot::default(), false));
+    assert_disk_full(fixture.all().reset("a", Some(big.id), Materialize::Full, true));
     assert_eq!(fixture.seen("a"), seen);
-    assert_eq!(names(&fixture, "workspaces/a"), 2);
+    assert_eq!(count_entries(&fixture, "workspaces/a"), 2);
     assert_eq!(fixture.store.pins().unwrap().len(), pins);
     assert_eq!(fixture.store.snapshots().unwrap().len(), snapshots);
     drop(filler);
@@ -97,15 +108,15 @@ fn run(kind: Kind) {
     fixture.all().cleanup("b").unwrap();
     drop(filler);
     fixture.all().reset("a", Some(big.id), Materialize::Full, true).unwrap();
-    fixture.all().switched("a").unwrap();
+    fixture.all().finish_reset("a").unwrap();
     assert_eq!(fixture.seen("a"), fixture.checked_out(&big));
     fixture.all().cleanup("a").unwrap();
-    assert_eq!(names(&fixture, "workspaces"), 0);
+    assert_eq!(count_entries(&fixture, "workspaces"), 0);
     assert!(fixture.store.pins().unwrap().is_empty());
 }
 
-/// Creates a disk of which a tenth is kept free.
-fn with_reserve(kind: Kind) -> Fixture {
+/// Creates a fixture on a disk of which a tenth is reserved.
+fn with_reserve(kind: ProviderKind) -> Fixture {
     let mut fixture = Fixture::within(Some(Image::new("ext4", 96 << 20)), kind, false);
     fixture.workspaces = None;
     let options = options(fixture.home.path(), &fixture.store, &fixture.holder, fixture.kind);
@@ -113,13 +124,13 @@ fn with_reserve(kind: Kind) -> Fixture {
     fixture
 }
 
-/// Returns the free bytes beyond those that layers must leave.
-fn room(fixture: &Fixture) -> u64 {
-    let short = Shortage::at_times(fixture.home.path(), u64::MAX, 100).unwrap();
-    short.free - short.reserve / 100 * 2
+/// Returns the number of bytes that layers may still take.
+fn available_bytes(fixture: &Fixture) -> u64 {
+    let shortage = Shortage::at_times(fixture.home.path(), u64::MAX, 100).unwrap();
+    shortage.free - shortage.reserve / 100 * 2
 }
 
-/// Commits a snapshot that takes little space in the store, and `bytes` bytes when it is written.
+/// Commits a snapshot that takes little space in the store, and `bytes` bytes in a layer.
 fn inflated(fixture: &Fixture, name: &str, bytes: u64) -> Snapshot {
     let mut tree = fixture.store.empty_tree().unwrap();
     let content = name.as_bytes().iter().copied().cycle().take(1 << 20).collect::<Vec<u8>>();
@@ -129,22 +140,22 @@ fn inflated(fixture: &Fixture, name: &str, bytes: u64) -> Snapshot {
     tree.commit(NewSnapshot::default()).unwrap()
 }
 
-fn from(snapshot: &Snapshot) -> New<'static> {
-    New { snapshot: Some(snapshot.id), ..New::default() }
+fn from(snapshot: &Snapshot) -> NewWorkspace<'static> {
+    NewWorkspace { snapshot: Some(snapshot.id), ..NewWorkspace::default() }
 }
 
-fn reserve(kind: Kind) {
+fn a_snapshot_larger_than_the_space_above_the_reserve_is_refused(kind: ProviderKind) {
     let fixture = with_reserve(kind);
     // It would fit without the reserve.
-    let large = inflated(&fixture, "large", room(&fixture) + (4 << 20));
-    is_full(fixture.all().create("a", &from(&large)));
-    assert_eq!((names(&fixture, "workspaces"), names(&fixture, "layers/layers")), (0, 0));
-    let bytes = room(&fixture) - (4 << 20);
+    let large = inflated(&fixture, "large", available_bytes(&fixture) + (4 << 20));
+    assert_disk_full(fixture.all().create("a", &from(&large)));
+    assert_eq!((count_entries(&fixture, "workspaces"), count_entries(&fixture, "layers/layers")), (0, 0));
+    let bytes = available_bytes(&fixture) - (4 << 20);
     let small = inflated(&fixture, "small", bytes);
     fixture.all().create("a", &from(&small)).unwrap();
     // Nothing is written if there is not enough space.
-    is_full(fixture.all().create("b", &from(&inflated(&fixture, "next", 8 << 20))));
-    assert_eq!(names(&fixture, "workspaces"), 1);
+    assert_disk_full(fixture.all().create("b", &from(&inflated(&fixture, "next", 8 << 20))));
+    assert_eq!(count_entries(&fixture, "workspaces"), 1);
     assert_eq!(fixture.run("a", "ls small | wc -l").trim(), (bytes >> 20).to_string());
 }
 
@@ -156,20 +167,23 @@ fn unused_layer(fixture: &Fixture, name: &str, bytes: u64) -> PathBuf {
     fixture.home.path().join("layers/layers").join(layer)
 }
 
-fn unused_layers_are_dropped_for_space() {
-    let fixture = with_reserve(Kind::Overlay);
+fn unused_layers_are_removed_before_a_snapshot_is_refused() {
+    let fixture = with_reserve(ProviderKind::Overlay);
     let [old, new] = ["old", "new"].map(|name| unused_layer(&fixture, name, 9 << 20));
     assert!(old.exists() && new.exists());
-    fixture.all().create("a", &from(&inflated(&fixture, "a", room(&fixture) + (4 << 20)))).unwrap();
-    assert!(!old.exists() && new.exists(), "the one that was used last stays");
-    is_full(fixture.all().create("b", &from(&inflated(&fixture, "b", 24 << 20))));
+    fixture
+        .all()
+        .create("a", &from(&inflated(&fixture, "a", available_bytes(&fixture) + (4 << 20))))
+        .unwrap();
+    assert!(!old.exists() && new.exists(), "the last recently used layer stays");
+    assert_disk_full(fixture.all().create("b", &from(&inflated(&fixture, "b", 24 << 20))));
     assert!(!new.exists());
 }
 
-fn unused_layers_are_bounded() {
-    let fixture = Fixture::within(Some(Image::new("ext4", 96 << 20)), Kind::Overlay, false);
-    let most = size(fixture.home.path()).unwrap() / 4;
-    let layers = ["first", "second", "third"].map(|name| unused_layer(&fixture, name, most / 5 * 2));
-    fixture.all().collect(false).unwrap();
+fn unused_layers_take_a_limited_part_of_the_disk() {
+    let fixture = Fixture::within(Some(Image::new("ext4", 96 << 20)), ProviderKind::Overlay, false);
+    let max_bytes = size(fixture.home.path()).unwrap() / 4;
+    let layers = ["first", "second", "third"].map(|name| unused_layer(&fixture, name, max_bytes / 5 * 2));
+    fixture.all().collect_layers(UnusedLayers::Expired).unwrap();
     assert_eq!(layers.map(|layer| layer.exists()), [false, true, true]);
 }

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
 use workspace_state::Snapshot;
-use workspace_workspace::{Materialize, New};
+use workspace_workspace::{Materialize, NewWorkspace};
 
 use crate::fixture::{Fixture, Setting};
 
-/// Too many files to be written immediately.
+/// Script that creates too many files to be written immediately.
 const MANY: &str =
     "for d in 1 2 3 4 5 6; do mkdir $d; (cd $d; seq 250 | split -l 1 -a 3); done; chmod 700 3/xaaa";
 
@@ -24,13 +24,13 @@ pub(crate) fn trials() -> Vec<Trial> {
             "a_large_snapshot_is_usable_before_it_is_written",
             a_large_snapshot_is_usable_before_it_is_written,
         ),
-        add("a_step_costs_a_delta_layer", a_step_costs_a_delta_layer),
-        add("a_long_history_keeps_a_short_stack", a_long_history_keeps_a_short_stack),
+        add("a_commit_adds_only_a_delta_layer", a_commit_adds_only_a_delta_layer),
+        add("a_long_history_has_a_bounded_stack", a_long_history_has_a_bounded_stack),
     ]
 }
 
-fn from(snapshot: &Snapshot, materialize: Materialize) -> New<'static> {
-    New { snapshot: Some(snapshot.id), materialize, ..New::default() }
+fn from(snapshot: &Snapshot, materialize: Materialize) -> NewWorkspace<'static> {
+    NewWorkspace { snapshot: Some(snapshot.id), materialize, ..NewWorkspace::default() }
 }
 
 fn a_large_snapshot_is_usable_before_it_is_written() {
@@ -67,7 +67,7 @@ fn layers(fixture: &Fixture) -> Vec<String> {
     names
 }
 
-fn a_step_costs_a_delta_layer() {
+fn a_commit_adds_only_a_delta_layer() {
     let fixture = Fixture::new(Setting::OVERLAY);
     let base =
         fixture.snapshot("mkdir -p a/b c; echo 1 > a/b/file; echo 2 > c/file; echo 3 > top; chmod 555 c");
@@ -85,7 +85,7 @@ fn a_step_costs_a_delta_layer() {
     assert_eq!(names, [r#""""#, r#""a""#, r#""a/b""#, r#""a/b/more""#, r#""c""#, r#""c/file""#, r#""top""#]);
 }
 
-fn a_long_history_keeps_a_short_stack() {
+fn a_long_history_has_a_bounded_stack() {
     let fixture = Fixture::new(Setting::OVERLAY);
     let mut snapshot = fixture.snapshot("mkdir d; seq 100 > d/list");
     for step in 0..40 {

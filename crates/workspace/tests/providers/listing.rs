@@ -10,15 +10,15 @@ use std::process::ExitCode;
 use rustix::fs::{lgetxattr, llistxattr};
 
 /// Argument that makes this program list a directory instead of running tests.
-pub(crate) const WORD: &str = "list-directory";
+pub(crate) const SUBCOMMAND: &str = "list-directory";
 
 /// Lists a directory if the argument says so.
 pub(crate) fn entry() -> Option<ExitCode> {
-    let mut words = std::env::args_os().skip(1);
-    if words.next()?.as_bytes() != WORD.as_bytes() {
+    let mut args = std::env::args_os().skip(1);
+    if args.next()?.as_bytes() != SUBCOMMAND.as_bytes() {
         return None;
     }
-    print!("{}", listing(Path::new(&words.next()?)));
+    print!("{}", listing(Path::new(&args.next()?)));
     Some(ExitCode::SUCCESS)
 }
 

@@ -1,12 +1,13 @@
 //! Workspaces of all providers, with the same tests, as the current user and as an ordinary user.
 //!
-//! Mounts of an ordinary user are visible only in the holder's namespaces, so this program is started again
-//! there to read a workspace; therefore it has its own `main`.
+//! Mounts of an ordinary user are visible only in the namespaces of the namespace holder, so this program is
+//! started again there to read a workspace. Therefore it has its own `main`.
 
 mod contract;
 mod fixture;
 mod forged;
 mod full;
+mod idmapped;
 mod image;
 mod killed;
 mod large;
@@ -14,7 +15,6 @@ mod layers;
 mod listing;
 mod operations;
 mod random;
-mod shown;
 mod tools;
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -22,8 +22,8 @@ use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// User id of an ordinary user without any files.
-const ORDINARY: u32 = 61_236;
+/// UID of an ordinary user without any files.
+const ORDINARY_UID: u32 = 61_236;
 
 /// Makes `/dev/fuse` accessible to everyone, as on most machines.
 const OPEN_FUSE: &str = "mount -t tmpfs tmpfs /mnt && mknod /mnt/fuse c 10 229 && chmod 666 /mnt/fuse \
@@ -47,12 +47,12 @@ fn main() -> ExitCode {
         tools::trials,
         full::trials,
         large::trials,
-        shown::trials,
+        idmapped::trials,
     ] {
         trials.extend(more());
     }
     if rustix::process::geteuid().is_root() {
-        trials.push(Trial::test("all_of_it_as_an_ordinary_user", as_ordinary_user));
+        trials.push(Trial::test("all_tests_pass_as_an_ordinary_user", as_ordinary_user));
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
@@ -63,7 +63,7 @@ fn as_ordinary_user() -> Result<(), Failed> {
     std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o777))?;
     let tests = home.path().join("tests");
     std::fs::copy(std::env::current_exe()?, &tests)?;
-    let id = ORDINARY.to_string();
+    let id = ORDINARY_UID.to_string();
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-ec", OPEN_FUSE, "setpriv"]);
     command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]).arg(tests);

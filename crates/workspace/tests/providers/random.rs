@@ -15,13 +15,13 @@ use std::process::ExitCode;
 
 use libtest_mimic::Trial;
 use workspace_state::{DifferenceKind, NewSnapshot, Quiet, Snapshot, SnapshotOptions, snapshot_directory};
-use workspace_workspace::{Changes, Kind, Materialize, New};
+use workspace_workspace::{Changes, Materialize, NewWorkspace, ProviderKind};
 
 use crate::fixture::{Fixture, Setting};
 use crate::operations::Operations;
 
 /// Argument that makes this program run part of a sequence.
-const WORD: &str = "random-operations";
+const SUBCOMMAND: &str = "random-operations";
 /// Argument for modes that deny access to the owner.
 const ALL_MODES: &str = "all";
 /// Number of operations that create the base of a sequence.
@@ -33,9 +33,9 @@ const STRIDE: u64 = 10;
 
 /// Runs part of a sequence if the argument says so.
 pub(crate) fn entry() -> Option<ExitCode> {
-    let words: Vec<_> = std::env::args_os().skip(1).collect();
-    let [word, directory, modes, seed, from, to] = words.as_slice() else { return None };
-    if word != WORD {
+    let args: Vec<_> = std::env::args_os().skip(1).collect();
+    let [subcommand, directory, modes, seed, from, to] = args.as_slice() else { return None };
+    if subcommand != SUBCOMMAND {
         return None;
     }
     #[expect(clippy::disallowed_methods, reason = "a process that does nothing else")]
@@ -68,7 +68,7 @@ fn run(setting: Setting, seed: u64) {
         Err((done, failure)) => {
             panic!("sequence {seed} fails after {} operations: {failure}\n{done}", done.lines().count())
         }
-        Ok(()) => panic!("sequence {seed} fails only when it is looked at seldom: {failure}"),
+        Ok(()) => panic!("sequence {seed} fails only with few checks: {failure}"),
     }
 }
 
@@ -124,11 +124,11 @@ impl Sequence {
     }
 }
 
-/// Runs part of a sequence in a directory, in the holder's namespaces.
+/// Runs part of a sequence in a directory, in the namespaces of the namespace holder.
 fn operate(fixture: &Fixture, directory: &Path, modes: &str, seed: u64, steps: Range<u64>) -> String {
     let numbers = [seed, steps.start, steps.end].map(|number| number.to_string());
     let [seed, from, to] = numbers.each_ref().map(OsStr::new);
-    fixture.again(&[WORD.as_ref(), directory.as_os_str(), modes.as_ref(), seed, from, to])
+    fixture.run_self(&[SUBCOMMAND.as_ref(), directory.as_os_str(), modes.as_ref(), seed, from, to])
 }
 
 /// The current workspace of the sequence.
@@ -144,31 +144,31 @@ struct Stage<'a> {
 impl Stage<'_> {
     fn begin(&mut self) -> Result<(), String> {
         let snapshot = self.base.as_ref().map(|base| base.id);
-        self.fixture.all().create(&self.id, &New { snapshot, ..New::default() }).unwrap();
+        self.fixture.all().create(&self.id, &NewWorkspace { snapshot, ..NewWorkspace::default() }).unwrap();
         self.before = self.fixture.seen(&self.id);
         let Some(base) = &self.base else {
             let changes = self.fixture.changes(&self.id);
             return if changes.is_empty() {
                 Ok(())
             } else {
-                Err(format!("changes of an empty one: {changes:?}"))
+                Err(format!("changes of an empty workspace: {changes:?}"))
             };
         };
-        same("what was made and what was asked for", &self.before, &self.fixture.checked_out(base))
+        expect_same("the new workspace and its base", &self.before, &self.fixture.checked_out(base))
     }
 
     /// Resets a workspace to another snapshot, as if it had been made from it by the same provider.
     fn restore(&self, id: &str, snapshot: &Snapshot) -> Result<(), String> {
         let all = self.fixture.all();
-        let switched = all.reset(id, Some(snapshot.id), Materialize::Auto, true).unwrap();
-        if switched.moved {
-            all.switched(id).unwrap();
+        let reset = all.reset(id, Some(snapshot.id), Materialize::Auto, true).unwrap();
+        if reset.moved {
+            all.finish_reset(id).unwrap();
         }
-        if switched.made.provider != self.fixture.kind {
-            return Err(format!("restored by {}", switched.made.provider));
+        if reset.workspace.provider != self.fixture.kind {
+            return Err(format!("restored by {}", reset.workspace.provider));
         }
-        same(
-            "what was restored and what is seen",
+        expect_same(
+            "the snapshot and the reset workspace",
             &self.fixture.checked_out(snapshot),
             &self.fixture.seen(id),
         )?;
@@ -179,7 +179,7 @@ impl Stage<'_> {
     /// Returns the part of a visible listing that snapshots hold. The kernel does not always show hard links
     /// of a copied-up file as such.
     fn comparable(&self, listing: &str) -> String {
-        let links = self.fixture.kind != Kind::Overlay;
+        let links = self.fixture.kind != ProviderKind::Overlay;
         let held = |line: &&str| !line.contains("\tspecial\t") && (links || !line.starts_with("one file"));
         listing.lines().filter(held).map(|line| format!("{line}\n")).collect()
     }
@@ -188,12 +188,14 @@ impl Stage<'_> {
         let (fixture, seen) = (self.fixture, self.fixture.seen(&self.id));
         let changes = fixture.all().changes(&self.id, false).unwrap();
         let (before, after) = (lines(&self.before), lines(&seen));
-        let wanted = differences(&before, &after);
+        let expected = differences(&before, &after);
         let reported = reported_changes(&changes, &before, &after);
-        if wanted != reported {
-            let lost: Vec<_> = wanted.difference(&reported).collect();
-            let false_: Vec<_> = reported.difference(&wanted).collect();
-            return Err(format!("changes not told of: {lost:?}; told of and not done: {false_:?}"));
+        if expected != reported {
+            let lost: Vec<_> = expected.difference(&reported).collect();
+            let false_: Vec<_> = reported.difference(&expected).collect();
+            return Err(format!(
+                "unreported changes: {lost:?}; reported changes that were not made: {false_:?}"
+            ));
         }
         let new = NewSnapshot::with_message("test");
         let committed = fixture.all().commit(&self.id, new.clone(), false).unwrap();
@@ -206,15 +208,15 @@ impl Stage<'_> {
         }
         let snapshot = committed.snapshot;
         let held = fixture.checked_out(&snapshot);
-        same("what is seen and what was committed", &self.comparable(&seen), &self.comparable(&held))?;
+        expect_same("the workspace and its commit", &self.comparable(&seen), &self.comparable(&held))?;
         let again = fixture.all().commit(&self.id, new, false).unwrap().snapshot;
         if (again.tree, again.times) != (snapshot.tree, snapshot.times) {
-            return Err("a commit of nothing is another tree".to_owned());
+            return Err("a commit without changes has another tree".to_owned());
         }
         let next = format!("w{end}");
         fixture.all().create(&next, &from(&again)).unwrap();
         let seen_there = fixture.seen(&next);
-        same("what was committed and the same in another workspace", &held, &seen_there)?;
+        expect_same("the commit and a workspace made from it", &held, &seen_there)?;
         let there = fixture.changes(&next);
         if !there.is_empty() {
             return Err(format!("changes of a new workspace: {there:?}"));
@@ -235,11 +237,11 @@ impl Stage<'_> {
     }
 }
 
-fn from(snapshot: &Snapshot) -> New<'static> {
-    New { snapshot: Some(snapshot.id), ..New::default() }
+fn from(snapshot: &Snapshot) -> NewWorkspace<'static> {
+    NewWorkspace { snapshot: Some(snapshot.id), ..NewWorkspace::default() }
 }
 
-fn same(what: &str, one: &str, other: &str) -> Result<(), String> {
+fn expect_same(what: &str, one: &str, other: &str) -> Result<(), String> {
     if one == other {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 //! temporary files are not changes.
 
 use libtest_mimic::Trial;
-use workspace_workspace::New;
+use workspace_workspace::NewWorkspace;
 
 use crate::fixture::{Fixture, Setting};
 
@@ -55,7 +55,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn an_editors_temporary_files_are_no_changes(setting: Setting) {
     let fixture = Fixture::new(setting);
     let base = fixture.snapshot(FILES);
-    fixture.all().create("a", &New { snapshot: Some(base.id), ..New::default() }).unwrap();
+    fixture.all().create("a", &NewWorkspace { snapshot: Some(base.id), ..NewWorkspace::default() }).unwrap();
     fixture.run("a", VIM);
     assert_eq!(fixture.changes("a"), ["Modified docs/text", "Modified src/lib.c", "Modified src/main.c"]);
     let committed = fixture.commit("a");
@@ -67,7 +67,10 @@ fn typical_tool_operations_are_committed(setting: Setting) {
     let base = fixture.snapshot(FILES);
     for (name, script) in [("git", GIT), ("install", INSTALL), ("tar", TAR), ("make", MAKE), ("rsync", RSYNC)]
     {
-        fixture.all().create(name, &New { snapshot: Some(base.id), ..New::default() }).unwrap();
+        fixture
+            .all()
+            .create(name, &NewWorkspace { snapshot: Some(base.id), ..NewWorkspace::default() })
+            .unwrap();
         let first = fixture.commit(name);
         assert_eq!(first.tree, base.tree);
         fixture.run(name, script);
@@ -75,7 +78,10 @@ fn typical_tool_operations_are_committed(setting: Setting) {
         let committed = fixture.commit(name);
         assert_eq!(fixture.checked_out(&committed), seen, "{name}");
         let again = format!("{name}-again");
-        fixture.all().create(&again, &New { snapshot: Some(committed.id), ..New::default() }).unwrap();
+        fixture
+            .all()
+            .create(&again, &NewWorkspace { snapshot: Some(committed.id), ..NewWorkspace::default() })
+            .unwrap();
         assert_eq!(fixture.seen(&again), seen, "{name}");
         // The same once more on top of it.
         fixture.run(&again, "rm -rf src; mkdir src; echo again > src/again; touch -d 1999-01-01 docs");

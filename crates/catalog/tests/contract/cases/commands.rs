@@ -1,5 +1,5 @@
 use workspace_catalog::{
-    COMMAND_SHOWN_MAX, CatalogError, CommandState, End, InsertedCommand, NewClaim, NewCommand,
+    COMMAND_SHOWN_MAX, CatalogError, CommandEnd, CommandInsertion, CommandState, NewClaim, NewCommand,
 };
 
 use super::{insert, new_sandbox};
@@ -15,7 +15,7 @@ fn command(id: &str) -> NewCommand {
     }
 }
 
-const END: End = End { exited: true, exit_code: Some(-9), timed_out: true, ended_at: 1_500 };
+const END: CommandEnd = CommandEnd { exited: true, exit_code: Some(-9), timed_out: true, ended_at: 1_500 };
 
 pub(crate) async fn command_ends_once(database: TestDatabase) {
     let catalog = database.open().await;
@@ -31,9 +31,9 @@ pub(crate) async fn command_ends_once(database: TestDatabase) {
     assert_eq!((ended.state, ended.exit_code, ended.ended_at), (CommandState::Exited, Some(-9), Some(1_500)));
     assert!(ended.timed_out);
 
-    let later = End { exited: false, exit_code: None, timed_out: false, ended_at: 2_000 };
+    let later = CommandEnd { exited: false, exit_code: None, timed_out: false, ended_at: 2_000 };
     let error = catalog.commands().finish("sbx-1", "cmd-1", later).await.unwrap_err();
-    assert_eq!(error.to_string(), "command `cmd-1` has ended already");
+    assert_eq!(error.to_string(), "command `cmd-1` has already ended");
     assert_eq!(catalog.commands().get("cmd-1").await.unwrap(), Some(ended));
 
     let lost = NewCommand { cwd: None, ..command("cmd-2") };
@@ -81,9 +81,9 @@ pub(crate) async fn repeated_request_starts_one_command(database: TestDatabase) 
     assert!(matches!(&missing, CatalogError::NotFound { what: "sandbox", .. }), "{missing}");
     insert(&catalog, new_sandbox("sbx-1")).await;
     insert(&catalog, new_sandbox("sbx-2")).await;
-    assert_eq!(claims.insert(&claim("a"), &command("cmd-1")).await.unwrap(), InsertedCommand::New);
+    assert_eq!(claims.insert(&claim("a"), &command("cmd-1")).await.unwrap(), CommandInsertion::New);
     let again = claims.insert(&claim("a"), &command("cmd-2")).await.unwrap();
-    assert_eq!(again, InsertedCommand::Repeated { command_id: "cmd-1".to_owned() });
+    assert_eq!(again, CommandInsertion::Existing { command_id: "cmd-1".to_owned() });
     assert_eq!(catalog.commands().get("cmd-2").await.unwrap(), None, "a repeated request writes nothing");
     assert_eq!(claims.find(&claim("a"), "sbx-1").await.unwrap().as_deref(), Some("cmd-1"));
     assert_eq!(claims.find(&claim("a"), "sbx-2").await.unwrap(), None, "a key is for one sandbox");
@@ -97,9 +97,9 @@ pub(crate) async fn repeated_request_starts_one_command(database: TestDatabase) 
         "another sandbox's"
     );
     claims.release("sbx-1", "cmd-1").await.unwrap();
-    assert_eq!(claims.insert(&claim("b"), &command("cmd-2")).await.unwrap(), InsertedCommand::New);
-    assert_eq!(claims.forget_before(1_000).await.unwrap(), 0);
-    assert_eq!(claims.forget_before(i64::MAX).await.unwrap(), 1);
+    assert_eq!(claims.insert(&claim("b"), &command("cmd-2")).await.unwrap(), CommandInsertion::New);
+    assert_eq!(claims.delete_before(1_000).await.unwrap(), 0);
+    assert_eq!(claims.delete_before(i64::MAX).await.unwrap(), 1);
     claims.insert(&claim("c"), &command("cmd-3")).await.unwrap();
     catalog.sandboxes().delete("sbx-1", &[]).await.unwrap();
     assert_eq!(claims.find(&claim("c"), "sbx-1").await.unwrap(), None, "it goes with its sandbox");
@@ -116,7 +116,7 @@ pub(crate) async fn concurrent_requests_start_one_command(database: TestDatabase
     });
     let mut new = 0;
     for request in requests.collect::<Vec<_>>() {
-        new += usize::from(request.await.unwrap() == InsertedCommand::New);
+        new += usize::from(request.await.unwrap() == CommandInsertion::New);
     }
     assert_eq!((new, catalog.commands().list("sbx-1", 100).await.unwrap().len()), (1, 1));
 }
@@ -163,7 +163,7 @@ pub(crate) async fn long_commands_are_truncated(database: TestDatabase) {
         assert_eq!((listed.command.len(), listed.command_truncated), (*shown, *truncated), "{}", listed.id);
         assert_eq!(catalog.commands().get(&listed.id).await.unwrap().as_ref(), Some(listed));
     }
-    assert_eq!(catalog.commands().newest("sbx-1", 2).await.unwrap(), ["cmd-0", "cmd-1"]);
+    assert_eq!(catalog.commands().newest_ids("sbx-1", 2).await.unwrap(), ["cmd-0", "cmd-1"]);
 }
 
 pub(crate) async fn only_ended_commands_are_deleted(database: TestDatabase) {
@@ -181,11 +181,11 @@ pub(crate) async fn only_ended_commands_are_deleted(database: TestDatabase) {
     let other = NewCommand { sandbox_id: "sbx-2".to_owned(), ..command("cmd-9") };
     catalog.commands().insert(&other).await.unwrap();
     catalog.commands().finish("sbx-2", "cmd-9", END).await.unwrap();
-    let old = async |keep| catalog.commands().ended_before_newest("sbx-1", keep).await.unwrap();
+    let old = async |keep| catalog.commands().old_ended_ids("sbx-1", keep).await.unwrap();
     assert_eq!(old(3).await, ["cmd-2", "cmd-0"]);
     assert!(old(5).await.is_empty());
     for id in ["cmd-0", "cmd-1", "cmd-none"] {
-        catalog.commands().forget(id).await.unwrap();
+        catalog.commands().delete_ended(id).await.unwrap();
     }
     assert!(catalog.commands().get("cmd-0").await.unwrap().is_none());
     assert!(catalog.commands().get("cmd-1").await.unwrap().is_some(), "it runs");

@@ -1,11 +1,13 @@
 use std::collections::HashSet;
 
-use workspace_catalog::{Catalog, EpisodeUsage, NewEpisode};
+use workspace_catalog::{Catalog, EpisodeInsertion, EpisodeUsage, NewEpisode};
 
 use crate::test_database::TestDatabase;
 
-async fn add(catalog: &Catalog, owner: &str, id: &str, node: &str, limit: Option<EpisodeUsage>) -> bool {
-    catalog.episodes().add(&NewEpisode { id, owner, node, bytes: 10 }, limit).await.unwrap().is_none()
+/// Inserts an episode of 10 bytes. Returns false if it would exceed the limit.
+async fn insert(catalog: &Catalog, owner: &str, id: &str, server: &str, limit: Option<EpisodeUsage>) -> bool {
+    let new = NewEpisode { id, owner, server, bytes: 10 };
+    catalog.episodes().insert(&new, limit).await.unwrap() == EpisodeInsertion::Done
 }
 
 pub(crate) async fn episode_usage_is_counted_per_owner(database: TestDatabase) {
@@ -13,11 +15,11 @@ pub(crate) async fn episode_usage_is_counted_per_owner(database: TestDatabase) {
     let episodes = catalog.episodes();
     let all: Vec<String> = (0..1_200).map(|number| format!("{number:04}")).collect();
     for id in &all[..3] {
-        assert!(add(&catalog, "alice", id, "here", None).await);
+        assert!(insert(&catalog, "alice", id, "here", None).await);
     }
-    assert!(add(&catalog, "bob", &all[3], "here", None).await);
+    assert!(insert(&catalog, "bob", &all[3], "here", None).await);
     // A second time changes nothing.
-    assert!(add(&catalog, "alice", &all[0], "here", None).await);
+    assert!(insert(&catalog, "alice", &all[0], "here", None).await);
     let counts = async || {
         let mut counts = Vec::new();
         for owner in ["alice", "bob", "carol"] {
@@ -47,7 +49,7 @@ pub(crate) async fn episode_limit_holds_under_concurrency(database: TestDatabase
             // Half of them through another connection, as another server would.
             let catalog = if number % 2 == 0 { catalog.clone() } else { database.open().await };
             let id = format!("{owner}-{number}");
-            tasks.push(tokio::spawn(async move { add(&catalog, owner, &id, "here", Some(limit)).await }));
+            tasks.push(tokio::spawn(async move { insert(&catalog, owner, &id, "here", Some(limit)).await }));
         }
         let mut added = 0;
         for task in tasks {
@@ -61,11 +63,11 @@ pub(crate) async fn episode_limit_holds_under_concurrency(database: TestDatabase
 pub(crate) async fn episodes_are_removed_by_server(database: TestDatabase) {
     let catalog = database.open().await;
     let episodes = catalog.episodes();
-    for (id, node) in [("1", "here"), ("2", "there"), ("3", "here"), ("4", ""), ("5", "here")] {
-        assert!(add(&catalog, "alice", id, node, None).await);
+    for (id, server) in [("1", "here"), ("2", "there"), ("3", "here"), ("4", ""), ("5", "here")] {
+        assert!(insert(&catalog, "alice", id, server, None).await);
     }
-    assert_eq!(episodes.ids_of_node("here", "", 2).await.unwrap(), ["1", "3"]);
-    assert_eq!(episodes.ids_of_node("here", "3", 2).await.unwrap(), ["5"]);
+    assert_eq!(episodes.ids_of_server("here", "", 2).await.unwrap(), ["1", "3"]);
+    assert_eq!(episodes.ids_of_server("here", "3", 2).await.unwrap(), ["5"]);
     let ids: Vec<String> = ["1", "2", "4"].map(str::to_owned).into();
     episodes.remove(Some("here"), &ids).await.unwrap();
     assert_eq!(episodes.owned("alice", &ids).await.unwrap(), HashSet::from(["2".to_owned()]));
@@ -76,7 +78,7 @@ pub(crate) async fn episodes_are_removed_by_server(database: TestDatabase) {
 pub(crate) async fn migration_counts_existing_episodes(database: TestDatabase) {
     let catalog = database.open().await;
     for (id, owner) in [("1", "alice"), ("2", "alice"), ("3", "bob")] {
-        assert!(add(&catalog, owner, id, "here", None).await);
+        assert!(insert(&catalog, owner, id, "here", None).await);
     }
     catalog.close().await;
     database.tamper("DROP TABLE episode_usage").await;
@@ -98,15 +100,15 @@ pub(crate) async fn migration_counts_existing_episodes(database: TestDatabase) {
 
 pub(crate) async fn adding_an_episode_does_not_recount(database: TestDatabase) {
     let catalog = database.open().await;
-    assert!(add(&catalog, "alice", "1", "here", None).await);
+    assert!(insert(&catalog, "alice", "1", "here", None).await);
     // A recount would find this one.
     database
         .tamper(
             "INSERT INTO episodes (owner, id, created_at, bytes, node) VALUES ('alice', '2', 0, 10, 'here')",
         )
         .await;
-    assert!(add(&catalog, "alice", "3", "here", Some(EpisodeUsage { count: 2, bytes: 20 })).await);
-    assert!(!add(&catalog, "alice", "4", "here", Some(EpisodeUsage { count: 2, bytes: 100 })).await);
+    assert!(insert(&catalog, "alice", "3", "here", Some(EpisodeUsage { count: 2, bytes: 20 })).await);
+    assert!(!insert(&catalog, "alice", "4", "here", Some(EpisodeUsage { count: 2, bytes: 100 })).await);
 }
 
 pub(crate) async fn usage_is_exact_under_concurrency(database: TestDatabase) {
@@ -117,7 +119,7 @@ pub(crate) async fn usage_is_exact_under_concurrency(database: TestDatabase) {
         tasks.push(tokio::spawn(async move {
             for step in 0..4 {
                 let id = format!("{number}-{step}");
-                assert!(add(&catalog, "alice", &id, "here", None).await);
+                assert!(insert(&catalog, "alice", &id, "here", None).await);
                 if step % 2 == 0 {
                     catalog.episodes().remove(Some("here"), &[id]).await.unwrap();
                 }

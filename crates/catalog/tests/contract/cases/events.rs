@@ -53,8 +53,8 @@ pub(crate) async fn deleting_events_keeps_the_sequence(database: TestDatabase) {
         catalog.events().insert(None, &event(EventKind::SandboxRunning)).await.unwrap();
     }
     let written = catalog.events().after(0, 10).await.unwrap();
-    assert_eq!(catalog.events().forget_before(written[0].created_at).await.unwrap(), 0);
-    assert_eq!(catalog.events().forget_before(i64::MAX).await.unwrap(), 3);
+    assert_eq!(catalog.events().delete_before(written[0].created_at).await.unwrap(), 0);
+    assert_eq!(catalog.events().delete_before(i64::MAX).await.unwrap(), 3);
     assert_eq!(catalog.events().after(0, 10).await.unwrap(), []);
     assert_eq!(catalog.events().insert(None, &event(EventKind::SandboxRunning)).await.unwrap(), 4);
 }
@@ -101,7 +101,7 @@ pub(crate) async fn total_events_are_limited(database: TestDatabase) {
 pub(crate) async fn many_old_events_are_deleted_in_batches(database: TestDatabase) {
     let catalog = database.open().await;
     fill(&database, "sbx-1", 20_100).await;
-    assert_eq!(catalog.events().forget_before(20_050).await.unwrap(), 20_049);
+    assert_eq!(catalog.events().delete_before(20_050).await.unwrap(), 20_049);
     let left = catalog.events().after(0, 1_000).await.unwrap();
     assert!(left.iter().map(|it| it.sequence).eq(20_050..=20_100));
 }

@@ -1,4 +1,4 @@
-use workspace_catalog::{Catalog, Inserted, NewClaim, Result};
+use workspace_catalog::{Catalog, NewClaim, Result, SandboxInsertion};
 
 use super::new_sandbox;
 use crate::test_database::TestDatabase;
@@ -10,8 +10,8 @@ fn claim() -> NewClaim {
 /// Inserts a sandbox. Returns the id of the request's sandbox, and whether it was inserted now.
 async fn insert_once(catalog: &Catalog, claim: &NewClaim, id: &str) -> Result<(String, bool)> {
     Ok(match catalog.sandboxes().insert_once(&new_sandbox(id), claim, &[]).await? {
-        Inserted::New(sandbox) => (sandbox.id, true),
-        Inserted::Repeated { sandbox_id } => (sandbox_id, false),
+        SandboxInsertion::New(sandbox) => (sandbox.id, true),
+        SandboxInsertion::Existing { sandbox_id } => (sandbox_id, false),
     })
 }
 
@@ -76,7 +76,7 @@ pub(crate) async fn released_claim_can_be_repeated(database: TestDatabase) {
 pub(crate) async fn old_claims_are_deleted(database: TestDatabase) {
     let catalog = database.open().await;
     insert_once(&catalog, &claim(), "sbx-1").await.unwrap();
-    assert_eq!(catalog.idempotency().forget_before(1_000).await.unwrap(), 0);
-    assert_eq!(catalog.idempotency().forget_before(i64::MAX).await.unwrap(), 1);
+    assert_eq!(catalog.idempotency().delete_before(1_000).await.unwrap(), 0);
+    assert_eq!(catalog.idempotency().delete_before(i64::MAX).await.unwrap(), 1);
     assert!(insert_once(&catalog, &claim(), "sbx-2").await.unwrap().1);
 }

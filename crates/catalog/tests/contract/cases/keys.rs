@@ -64,7 +64,7 @@ pub(crate) async fn hashes_are_unique_and_validated(database: TestDatabase) {
     }
     for digit in ["A", "g", "", "é"] {
         let error = catalog.api_keys().insert(&key("key-3", digit)).await.unwrap_err();
-        assert!(matches!(error, CatalogError::NotAHash), "{digit:?}: {error}");
+        assert!(matches!(error, CatalogError::InvalidHash), "{digit:?}: {error}");
     }
     assert_eq!(catalog.api_keys().list(None).await.unwrap().len(), 1);
 }

@@ -17,7 +17,7 @@ use workspace_catalog::{Catalog, Change, EventKind, NewEvent, NewSandbox, Sandbo
 /// Returns a sandbox with default values.
 fn new_sandbox(id: &str) -> NewSandbox {
     NewSandbox {
-        node: "here".to_owned(),
+        server: "here".to_owned(),
         state: State::Starting,
         id: id.to_owned(),
         name: None,

@@ -12,16 +12,16 @@ pub(crate) async fn cursor_neither_repeats_nor_skips(database: TestDatabase) {
     let filter = Filter { owner: Some("alice".to_owned()), limit: 2, ..Filter::default() };
     let first = catalog.sandboxes().list(&filter).await.unwrap().0;
     assert_eq!(ids(&first), ["sbx-e", "sbx-b"]);
-    let behind =
-        |last: &Sandbox| Filter { behind: Some((last.created_at, last.id.clone())), ..filter.clone() };
+    let after =
+        |last: &Sandbox| Filter { cursor: Some((last.created_at, last.id.clone())), ..filter.clone() };
     // Newer and removed sandboxes do not shift the next page.
     insert(&catalog, NewSandbox { created_at: 4, ..new_sandbox("sbx-f") }).await;
     catalog.sandboxes().delete("sbx-b", &[]).await.unwrap();
-    let (second, total) = catalog.sandboxes().list(&behind(&first[1])).await.unwrap();
+    let (second, total) = catalog.sandboxes().list(&after(&first[1])).await.unwrap();
     assert_eq!((ids(&second), total), (vec!["sbx-c", "sbx-d"], 5));
-    let third = catalog.sandboxes().list(&behind(&second[1])).await.unwrap().0;
+    let third = catalog.sandboxes().list(&after(&second[1])).await.unwrap().0;
     assert_eq!(ids(&third), ["sbx-a"]);
-    assert!(catalog.sandboxes().list(&behind(&third[0])).await.unwrap().0.is_empty());
+    assert!(catalog.sandboxes().list(&after(&third[0])).await.unwrap().0.is_empty());
 }
 
 pub(crate) async fn inserted_sandbox_is_read_back(database: TestDatabase) {
@@ -264,50 +264,51 @@ pub(crate) async fn sandboxes_are_counted_by_state(database: TestDatabase) {
         insert(&catalog, new_sandbox(id)).await;
     }
     catalog.sandboxes().change("sbx-2", 1, to(State::Running), &[]).await.unwrap();
-    let counts = catalog.sandboxes().counts("here").await.unwrap();
+    let counts = catalog.sandboxes().count_by_state("here").await.unwrap();
     let of = |wanted: State| counts.iter().find(|(state, _)| *state == wanted).unwrap().1;
     assert_eq!((of(State::Starting), of(State::Running), of(State::Error)), (2, 1, 0));
 }
 
 pub(crate) async fn queries_are_limited_to_the_server(database: TestDatabase) {
     let catalog = database.open().await;
-    let of = |node: &str, id: &str| NewSandbox { node: node.to_owned(), ..new_sandbox(id) };
+    let of = |server: &str, id: &str| NewSandbox { server: server.to_owned(), ..new_sandbox(id) };
     for new in [of("here", "sbx-1"), of("there", "sbx-2"), of("", "sbx-3")] {
         insert(&catalog, new).await;
     }
     let sandboxes = catalog.sandboxes();
-    for (node, expected) in [("here", vec!["sbx-1"]), ("there", vec!["sbx-2"]), ("nowhere", vec![])] {
-        assert_eq!(ids(&sandboxes.all(node).await.unwrap()), expected);
-        assert_eq!(ids(&sandboxes.expired(node, i64::MAX).await.unwrap()), expected);
-        let counted: u64 = sandboxes.counts(node).await.unwrap().iter().map(|(_, count)| count).sum();
+    for (server, expected) in [("here", vec!["sbx-1"]), ("there", vec!["sbx-2"]), ("nowhere", vec![])] {
+        assert_eq!(ids(&sandboxes.all(server).await.unwrap()), expected);
+        assert_eq!(ids(&sandboxes.expired(server, i64::MAX).await.unwrap()), expected);
+        let counted: u64 =
+            sandboxes.count_by_state(server).await.unwrap().iter().map(|(_, count)| count).sum();
         assert_eq!(counted, expected.len() as u64);
     }
     let owner = new_sandbox("").owner;
-    assert_eq!(sandboxes.total("here", &owner).await.unwrap(), (1, 3));
-    assert_eq!(sandboxes.total("here", "nobody").await.unwrap(), (1, 0));
+    assert_eq!(sandboxes.count_for_quota("here", &owner).await.unwrap(), (1, 3));
+    assert_eq!(sandboxes.count_for_quota("here", "nobody").await.unwrap(), (1, 0));
     // A sandbox without a server is adopted by the first one that asks.
     assert_eq!(sandboxes.adopt("there").await.unwrap(), 1);
     assert_eq!(sandboxes.adopt("here").await.unwrap(), 0);
     assert_eq!(ids(&sandboxes.all("there").await.unwrap()), ["sbx-2", "sbx-3"]);
 }
 
-pub(crate) async fn nodes_are_looked_up_in_bulk_by_owner(database: TestDatabase) {
+pub(crate) async fn servers_are_looked_up_in_bulk_by_owner(database: TestDatabase) {
     let catalog = database.open().await;
     insert(&catalog, NewSandbox { owner: "alice".to_owned(), ..new_sandbox("sbx-1") }).await;
     insert(
         &catalog,
-        NewSandbox { owner: "bob".to_owned(), node: "there".to_owned(), ..new_sandbox("sbx-2") },
+        NewSandbox { owner: "bob".to_owned(), server: "there".to_owned(), ..new_sandbox("sbx-2") },
     )
     .await;
     let ids: Vec<String> = (0..1_200).rev().map(|number| format!("sbx-{number}")).collect();
-    let nodes = async |owner: Option<&'static str>| {
-        let mut found: Vec<_> = catalog.sandboxes().nodes(owner, &ids).await.unwrap().into_iter().collect();
+    let servers = async |owner: Option<&'static str>| {
+        let mut found: Vec<_> = catalog.sandboxes().servers(owner, &ids).await.unwrap().into_iter().collect();
         found.sort();
         found
     };
-    let node = |id: &str, node: &str| (id.to_owned(), node.to_owned());
-    let own = node("sbx-1", &new_sandbox("sbx-1").node);
-    assert_eq!(nodes(None).await, [own.clone(), node("sbx-2", "there")]);
-    assert_eq!(nodes(Some("alice")).await, [own]);
-    assert_eq!(nodes(Some("carol")).await, []);
+    let pair = |id: &str, server: &str| (id.to_owned(), server.to_owned());
+    let own = pair("sbx-1", &new_sandbox("sbx-1").server);
+    assert_eq!(servers(None).await, [own.clone(), pair("sbx-2", "there")]);
+    assert_eq!(servers(Some("alice")).await, [own]);
+    assert_eq!(servers(Some("carol")).await, []);
 }

@@ -49,7 +49,7 @@ pub(crate) async fn damaged_rows_are_errors(database: TestDatabase) {
     catalog.events().insert(None, &event(EventKind::SandboxError)).await.unwrap();
     database.tamper("UPDATE events SET type = 'sandbox.unheard'").await;
     let error = catalog.events().after(0, 1).await.unwrap_err();
-    assert_eq!(error.to_string(), "`sandbox.unheard` is no EventKind");
+    assert_eq!(error.to_string(), "`sandbox.unheard` is not a valid EventKind");
 }
 
 /// Half of the tasks have their own catalog, as another process would.

@@ -5,11 +5,11 @@ use crate::test_database::TestDatabase;
 pub(crate) async fn snapshot_belongs_to_its_owner(database: TestDatabase) {
     let catalog = database.open().await;
     let snapshots = catalog.snapshots();
-    snapshots.add("alice", "a", Some("sbx-1"), 0).await.unwrap();
-    snapshots.add("bob", "b", None, 0).await.unwrap();
+    snapshots.add_owner("alice", "a", Some("sbx-1"), 0).await.unwrap();
+    snapshots.add_owner("bob", "b", None, 0).await.unwrap();
     let before = snapshots.list(None, None, 10).await.unwrap();
     // A second time has no effect, not even on the sandbox.
-    snapshots.add("alice", "a", None, 0).await.unwrap();
+    snapshots.add_owner("alice", "a", None, 0).await.unwrap();
     assert_eq!(snapshots.list(None, None, 10).await.unwrap(), before);
     assert_eq!(before[1].sandbox.as_deref(), Some("sbx-1"));
     assert_eq!(snapshots.count("alice").await.unwrap(), 1);
@@ -30,7 +30,7 @@ pub(crate) async fn snapshots_are_listed_newest_first_in_pages(database: TestDat
     let catalog = database.open().await;
     let snapshots = catalog.snapshots();
     for (owner, id) in [("alice", "1"), ("bob", "2"), ("bob", "1"), ("alice", "3"), ("alice", "2")] {
-        snapshots.add(owner, id, None, 0).await.unwrap();
+        snapshots.add_owner(owner, id, None, 0).await.unwrap();
     }
     for (owner, expected) in [
         (Some("alice"), "alice 3, alice 2, alice 1"),
@@ -54,9 +54,9 @@ pub(crate) async fn ids_are_paginated_by_id_and_offset(database: TestDatabase) {
     let catalog = database.open().await;
     let snapshots = catalog.snapshots();
     for (owner, id) in [("alice", "1"), ("bob", "2"), ("alice", "3"), ("alice", "2"), ("alice", "4")] {
-        snapshots.add(owner, id, None, 0).await.unwrap();
+        snapshots.add_owner(owner, id, None, 0).await.unwrap();
     }
-    for (behind, skip, limit, expected) in [
+    for (cursor, skip, limit, expected) in [
         (None, 0, 10, vec!["4", "3", "2", "1"]),
         (None, 1, 2, vec!["3", "2"]),
         (Some("3"), 0, 1, vec!["2"]),
@@ -64,8 +64,8 @@ pub(crate) async fn ids_are_paginated_by_id_and_offset(database: TestDatabase) {
         (Some("1"), 0, 10, vec![]),
         (None, u64::MAX, 10, vec![]),
     ] {
-        let found = snapshots.ids("alice", behind, skip, limit).await.unwrap();
-        assert_eq!(found, expected, "{behind:?} {skip} {limit}");
+        let found = snapshots.ids("alice", cursor, skip, limit).await.unwrap();
+        assert_eq!(found, expected, "{cursor:?} {skip} {limit}");
     }
     for (owner, count) in [("alice", 4), ("bob", 1), ("carol", 0)] {
         assert_eq!(snapshots.count(owner).await.unwrap(), count, "{owner}");
@@ -76,16 +76,16 @@ pub(crate) async fn removing_the_last_owner_is_reported(database: TestDatabase) 
     let catalog = database.open().await;
     let snapshots = catalog.snapshots();
     for owner in ["alice", "bob", "carol"] {
-        snapshots.add(owner, "a", None, 0).await.unwrap();
-        snapshots.add(owner, "b", None, 0).await.unwrap();
+        snapshots.add_owner(owner, "a", None, 0).await.unwrap();
+        snapshots.add_owner(owner, "b", None, 0).await.unwrap();
     }
-    assert!(snapshots.remove(Some("alice"), "a").await.unwrap());
+    assert!(snapshots.remove_owner(Some("alice"), "a").await.unwrap());
     assert!(!snapshots.owns("alice", "a").await.unwrap() && snapshots.owns("bob", "a").await.unwrap());
-    assert!(snapshots.remove(Some("bob"), "a").await.unwrap());
-    assert!(!snapshots.remove(Some("carol"), "a").await.unwrap());
-    assert!(!snapshots.remove(Some("carol"), "a").await.unwrap());
+    assert!(snapshots.remove_owner(Some("bob"), "a").await.unwrap());
+    assert!(!snapshots.remove_owner(Some("carol"), "a").await.unwrap());
+    assert!(!snapshots.remove_owner(Some("carol"), "a").await.unwrap());
 
-    assert!(!snapshots.remove(None, "b").await.unwrap());
+    assert!(!snapshots.remove_owner(None, "b").await.unwrap());
     assert!(snapshots.list(None, None, 10).await.unwrap().is_empty());
 }
 
@@ -94,13 +94,13 @@ pub(crate) async fn concurrent_removals_report_one_last_owner(database: TestData
     for round in 0..10 {
         let id = round.to_string();
         for owner in 0..5 {
-            catalog.snapshots().add(&owner.to_string(), &id, None, 0).await.unwrap();
+            catalog.snapshots().add_owner(&owner.to_string(), &id, None, 0).await.unwrap();
         }
         let removals: Vec<_> = (0..5)
             .map(|owner| {
                 let (catalog, id) = (catalog.clone(), id.clone());
                 tokio::spawn(async move {
-                    catalog.snapshots().remove(Some(&owner.to_string()), &id).await.unwrap()
+                    catalog.snapshots().remove_owner(Some(&owner.to_string()), &id).await.unwrap()
                 })
             })
             .collect();
@@ -116,7 +116,7 @@ pub(crate) async fn snapshot_bytes_count_until_measured(database: TestDatabase) 
     let catalog = database.open().await;
     let snapshots = catalog.snapshots();
     for (owner, id, bytes) in [("alice", "1", 10), ("alice", "2", 5), ("bob", "1", 10), ("bob", "3", 7)] {
-        snapshots.add(owner, id, None, bytes).await.unwrap();
+        snapshots.add_owner(owner, id, None, bytes).await.unwrap();
     }
     let bytes = async || {
         let bytes = |owner| async move { snapshots.bytes(owner).await.unwrap() };
@@ -124,15 +124,15 @@ pub(crate) async fn snapshot_bytes_count_until_measured(database: TestDatabase) 
     };
     assert_eq!(bytes().await, (15, 17, 0));
     // The other snapshot may have the same content.
-    snapshots.remove(Some("alice"), "1").await.unwrap();
+    snapshots.remove_owner(Some("alice"), "1").await.unwrap();
     assert_eq!(bytes().await, (15, 17, 0));
     let many = (0..2_000).map(|id| (format!("none {id}"), 1));
     let sizes: Vec<_> = many.chain([("2".to_owned(), 6), ("3".to_owned(), 1)]).collect();
-    snapshots.measure(&sizes).await.unwrap();
+    snapshots.set_sizes(&sizes).await.unwrap();
     assert_eq!(bytes().await, (6, 11, 0));
-    snapshots.remove(None, "1").await.unwrap();
+    snapshots.remove_owner(None, "1").await.unwrap();
     assert_eq!(bytes().await, (6, 11, 0));
-    snapshots.remove(None, "3").await.unwrap();
-    snapshots.remove(None, "2").await.unwrap();
+    snapshots.remove_owner(None, "3").await.unwrap();
+    snapshots.remove_owner(None, "2").await.unwrap();
     assert_eq!(bytes().await, (0, 0, 0), "nothing of theirs is left");
 }

@@ -1,4 +1,4 @@
-//! The sides of a diff or a merge: snapshots, or directories.
+//! Sides of a diff or a merge: snapshots or directories.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use super::super::snapshot::{lacks_content, skipped};
 use crate::error::{CommandError, Result};
 use crate::names;
 
-/// Meaning of a side's name.
-pub(crate) enum Name {
+/// Snapshot or directory that a side names.
+pub(crate) enum SideSource {
     Snapshot(Snapshot),
     Directory(PathBuf),
 }
 
-impl Name {
-    /// Returns the snapshot that it is.
+impl SideSource {
+    /// Returns the snapshot; `None` for a directory.
     pub(crate) fn snapshot(&self) -> Option<SnapshotId> {
         match self {
             Self::Snapshot(snapshot) => Some(snapshot.id),
@@ -43,7 +43,7 @@ impl Name {
     }
 }
 
-/// One side, ready to be compared.
+/// Open side of a diff.
 pub(crate) struct Side {
     pub(crate) tree: Tree,
     pub(crate) lacks_content: bool,
@@ -51,18 +51,22 @@ pub(crate) struct Side {
 
 impl Side {
     /// Opens a side. With `ignore`, `.workspaceignore` files apply to a directory.
-    pub(crate) fn open(store: &Store, name: &Name, ignore: bool, progress: &dyn Progress) -> Result<Self> {
+    pub(crate) fn open(
+        store: &Store,
+        name: &SideSource,
+        ignore: bool,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
         match name {
-            Name::Snapshot(snapshot) => {
+            SideSource::Snapshot(snapshot) => {
                 Ok(Self { tree: Tree::of_snapshot(store, snapshot)?, lacks_content: false })
             }
-            Name::Directory(path) => Self::of_directory(store, path, ignore, progress),
+            SideSource::Directory(path) => Self::of_directory(store, path, ignore, progress),
         }
     }
 
-    /// Opens a directory through a snapshot that is removed before anything is printed. The open tree keeps
-    /// its objects from being collected while they are read; the next collection removes those that nothing
-    /// else needs.
+    /// Opens a directory through a temporary snapshot, which is removed before this returns. The open tree keeps
+    /// its objects until they are read; the next collection removes them.
     fn of_directory(store: &Store, path: &Path, ignore: bool, progress: &dyn Progress) -> Result<Self> {
         let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() };
         let options = SnapshotOptions { new, ignore, track: false, ..SnapshotOptions::default() };

@@ -1,30 +1,30 @@
-//! Numbers about a diff: lines and sizes of each change, risks, sums.
+//! Statistics of a diff: lines and sizes of each change, risks, totals.
 
 use workspace_state::{ContentCode, EntryCode, EntryInsight, InsightDiff, RiskNote, Totals, quote_path};
 
-use super::{shown, word};
+use super::{change_label, display_path};
 use crate::error::Result;
 use crate::output::Output;
-use crate::text::{counted, shown_bytes};
+use crate::text::{format_bytes, pluralize};
 
-/// Prints a line per change, then the sums.
+/// Prints a line per change, then the totals.
 pub(super) fn print(output: &mut Output, insight: &InsightDiff) -> Result<()> {
     if output.json() {
         insight.entries.iter().try_for_each(|entry| output.record(entry))?;
         return Ok(());
     }
     for entry in &insight.entries {
-        output.line(format_args!("{}{}{}", word(entry.change), path(entry), numbers(entry)))?;
+        output.line(format_args!("{}{}{}", change_label(entry.change), path(entry), numbers(entry)))?;
     }
-    output.line(sums(&insight.totals))
+    output.line(totals_line(&insight.totals))
 }
 
 fn path(entry: &EntryInsight) -> String {
     let is_directory =
         entry.new.as_ref().or(entry.old.as_ref()).is_some_and(|it| it.kind == EntryCode::Directory);
-    let path = shown(&entry.path.0, is_directory);
+    let path = display_path(&entry.path.0, is_directory);
     match &entry.renamed_from {
-        Some(from) => format!("{} -> {path}", shown(&from.0, is_directory)),
+        Some(from) => format!("{} -> {path}", display_path(&from.0, is_directory)),
         None => path,
     }
 }
@@ -42,10 +42,10 @@ fn numbers(entry: &EntryInsight) -> String {
 
 fn signed_bytes(change: i64) -> String {
     let sign = if change < 0 { '-' } else { '+' };
-    format!("{sign}{}", shown_bytes(change.unsigned_abs()))
+    format!("{sign}{}", format_bytes(change.unsigned_abs()))
 }
 
-fn sums(totals: &Totals) -> String {
+fn totals_line(totals: &Totals) -> String {
     let changes = [
         (totals.added, "added"),
         (totals.removed, "removed"),
@@ -74,19 +74,19 @@ pub(super) fn print_notes(output: &mut Output, insight: &InsightDiff) -> Result<
         return Ok(());
     }
     output.line("")?;
-    output.line(counted(count, "thing to look at:", "things to look at:"))?;
+    output.line(pluralize(count, "item to review:", "items to review:"))?;
     for note in &insight.notes {
-        output.line(format_args!("  {}", shown_note(note)))?;
+        output.line(format_args!("  {}", format_note(note)))?;
     }
     for entry in &insight.entries {
         for note in &entry.notes {
-            output.line(format_args!("  {}  {}", shown_note(note), path(entry)))?;
+            output.line(format_args!("  {}  {}", format_note(note), path(entry)))?;
         }
     }
     Ok(())
 }
 
-fn shown_note(note: &RiskNote) -> String {
+fn format_note(note: &RiskNote) -> String {
     let mut text = code(&note.code);
     if let Some(pattern) = &note.pattern {
         text.push_str(&format!(" ({})", code(pattern)));

@@ -1,12 +1,12 @@
-//! The synopsis of a manual page, as such pages have it: `[-m MSG]`, `[--label K=V]...`, `[-p | --stat]`, `DIR`, `[ID]...`.
+//! The synopsis of a manual page: `[-m MSG]`, `[--label K=V]...`, `[-p | --stat]`, `DIR`, `[ID]...`.
 //!
-//! The generator of the rest names options without their values and does not tell what may be repeated.
+//! The generator of the other sections omits values of options, and does not mark options that may be repeated.
 
 use clap::{Arg, ArgAction, Command};
 
 use super::roff_line;
 
-/// Returns the section. Options of every command are only in the synopsis of the first page.
+/// Returns the section. Global options are only in the synopsis of the main page.
 pub(super) fn section(command: &Command) -> String {
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
     let mut words = vec![format!("\\fB{}\\fR", roff_line(name))];
@@ -15,7 +15,7 @@ pub(super) fn section(command: &Command) -> String {
     if command.has_subcommands() {
         words.push("\\fICOMMAND\\fR ...".to_owned());
     }
-    // Neither stretched nor hyphenated.
+    // Without justification and hyphenation.
     format!(".SH SYNOPSIS\n.ad l\n.nh\n{}\n.hy\n.ad b\n", words.join(" "))
 }
 
@@ -41,7 +41,7 @@ fn options(command: &Command, with_global: bool) -> Vec<String> {
     words
 }
 
-/// Returns the option and those of which only one may be given.
+/// Returns the option and the options that it conflicts with.
 fn alternatives<'a>(command: &'a Command, arg: &'a Arg) -> Vec<&'a Arg> {
     let exclusive = command
         .get_groups()

@@ -1,4 +1,4 @@
-//! The user's `git`, as a program: it knows every repository format and the user's settings.
+//! Runs the program `git`, which supports every repository format and the settings of the user.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -6,8 +6,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use crate::error::{CommandError, Result, io_hint};
 
-/// Hint for output of git that a sound repository does not cause.
-pub(super) const FSCK: &str = "`git fsck` says what is wrong with the repository";
+/// Hint for a repository that is damaged.
+pub(super) const FSCK: &str = "`git fsck` checks the repository";
 
 /// A repository.
 pub(super) struct Repository {
@@ -29,8 +29,8 @@ impl Repository {
             Err(said) => {
                 let failed = CommandError::failed(format!("git failed: {said}"));
                 Err(match is_remote(path) {
-                    true => failed.hint("clone it first, `git clone --bare URL DIR`, and give DIR"),
-                    false => failed.hint("give the directory of a git repository, bare or not"),
+                    true => failed.hint("clone it first, `git clone --bare URL DIR`, and specify DIR"),
+                    false => failed.hint("specify the directory of a git repository, bare or not"),
                 })
             }
         }
@@ -61,7 +61,7 @@ impl Repository {
             _ => {
                 let path = self.path.display();
                 Err(CommandError::failed(format!("there is no commit `{revision}` in {path}"))
-                    .hint("give a branch, a tag or a commit id"))
+                    .hint("specify a branch, a tag or a commit id"))
             }
         }
     }
@@ -77,13 +77,13 @@ impl Repository {
     }
 
     /// Starts a process that reads objects.
-    pub(super) fn objects(&self) -> Result<Answers> {
+    pub(super) fn objects(&self) -> Result<CatFile> {
         let mut command = self.command(&["cat-file", "--batch"]);
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut process = spawned.map_err(|error| cannot_run(&error))?;
         match (process.stdin.take(), process.stdout.take()) {
             (Some(questions), Some(answers)) => {
-                Ok(Answers { process, questions, answers: BufReader::with_capacity(128 << 10, answers) })
+                Ok(CatFile { process, questions, answers: BufReader::with_capacity(128 << 10, answers) })
             }
             _ => unreachable!("both were asked for"),
         }
@@ -114,13 +114,14 @@ fn parse_line(line: &str) -> Result<CommitLine> {
     match ids.next() {
         Some(id) if is_id(&id) => Ok(CommitLine { id, parents: ids.collect() }),
         _ => {
-            Err(CommandError::failed(format!("git listed something that is no commit: `{line}`")).hint(FSCK))
+            Err(CommandError::failed(format!("git listed something that is not a commit: `{line}`"))
+                .hint(FSCK))
         }
     }
 }
 
-/// `git cat-file --batch`: one question at a time, each answered completely before the next.
-pub(super) struct Answers {
+/// `git cat-file --batch`: one request at a time; its response is read before the next request.
+pub(super) struct CatFile {
     process: Child,
     questions: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -144,12 +145,12 @@ impl Kind {
     }
 }
 
-impl Answers {
+impl CatFile {
     /// Reads a whole object.
     pub(super) fn read(&mut self, id: &str, kind: Kind) -> Result<Vec<u8>> {
         self.stream(id, kind, |_, content| {
             let mut bytes = Vec::new();
-            content.read_to_end(&mut bytes).map_err(|error| broken(&error))?;
+            content.read_to_end(&mut bytes).map_err(|error| git_failed(&error))?;
             Ok(bytes)
         })
     }
@@ -161,7 +162,7 @@ impl Answers {
         kind: Kind,
         take: impl FnOnce(u64, &mut dyn Read) -> Result<T>,
     ) -> Result<T> {
-        let size = self.ask(id, kind)?;
+        let size = self.request(id, kind)?;
         let mut content = (&mut self.answers).take(size);
         let taken = take(size, &mut content)?;
         let left = content.limit();
@@ -169,23 +170,23 @@ impl Answers {
         let rest = io::copy(&mut (&mut self.answers).take(left + 1), &mut io::sink());
         match rest {
             Ok(skipped) if skipped == left + 1 => Ok(taken),
-            Ok(_) => Err(CommandError::failed("git ended in the middle of an object").hint(FSCK)),
-            Err(error) => Err(broken(&error)),
+            Ok(_) => Err(CommandError::failed("git exited in the middle of an object").hint(FSCK)),
+            Err(error) => Err(git_failed(&error)),
         }
     }
 
-    fn ask(&mut self, id: &str, kind: Kind) -> Result<u64> {
+    fn request(&mut self, id: &str, kind: Kind) -> Result<u64> {
         writeln!(self.questions, "{id}")
             .and_then(|()| self.questions.flush())
-            .map_err(|error| broken(&error))?;
+            .map_err(|error| git_failed(&error))?;
         let mut line = String::new();
-        self.answers.read_line(&mut line).map_err(|error| broken(&error))?;
+        self.answers.read_line(&mut line).map_err(|error| git_failed(&error))?;
         let mut words = line.trim_end().split(' ').skip(1);
         match (words.next(), words.next().and_then(|size| size.parse().ok())) {
             (Some(found), Some(size)) if found == kind.name() => Ok(size),
             (Some("missing"), _) => {
                 Err(CommandError::failed(format!("{} {id} is missing from the repository", kind.name()))
-                    .hint("`git fsck` says what else is; a partial clone needs its remote"))
+                    .hint("`git fsck` lists what else is missing; a partial clone needs its remote"))
             }
             _ => Err(CommandError::failed(format!(
                 "git answered `{}` for {} {id}",
@@ -197,14 +198,14 @@ impl Answers {
     }
 }
 
-impl Drop for Answers {
+impl Drop for CatFile {
     fn drop(&mut self) {
-        // It would end by itself once its input is closed; nothing it does needs to be finished.
+        // It only reads, so it can be killed.
         drop(self.process.kill());
         drop(self.process.wait());
     }
 }
 
-pub(super) fn broken(error: &io::Error) -> CommandError {
-    CommandError::failed(format!("cannot talk to git: {error}")).hint(FSCK)
+pub(super) fn git_failed(error: &io::Error) -> CommandError {
+    CommandError::failed(format!("cannot communicate with git: {error}")).hint(FSCK)
 }

@@ -1,7 +1,7 @@
-//! Commits become snapshots.
+//! Creates snapshots from commits.
 //!
-//! Each commit is made from its first parent's snapshot by what differs between their trees in git, so that a history
-//! costs what changed in it. A tree that came before, anywhere in this run, is taken from the snapshot that has it.
+//! The snapshot of a commit is derived from that of its first parent by the difference of their git trees, so the cost is
+//! proportional to the changes. A tree that was imported before in this run is taken from its snapshot.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Read;
@@ -10,21 +10,21 @@ use workspace_state::{
     Attributes, Durability, NewSnapshot, SnapshotId, Store, Timestamp, Tree, TreeError, VirtualTree,
 };
 
-use super::git::{Answers, CommitLine, broken};
+use super::git::{CatFile, CommitLine, git_failed};
 use super::objects::{EntryKind, GitEntry, Objects};
 use crate::error::{CommandError, Result};
 use crate::names;
 
 /// Label of a snapshot with the id of its commit.
-const LABEL: &str = "git.commit";
-/// No sane tree is deeper, and this one is walked by recursion.
+const COMMIT_LABEL: &str = "git.commit";
+/// Maximum depth of a tree, which is walked recursively.
 const DEPTH_MAX: usize = 1024;
-/// The longest symlink target that Linux takes.
+/// Maximum length of a symlink target on Linux.
 const TARGET_MAX: u64 = 4095;
 
-/// Something that is not in the snapshots.
+/// Entry that was not imported.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Skipped {
+pub(super) struct SkippedEntry {
     pub(super) path: Vec<u8>,
     pub(super) reason: &'static str,
 }
@@ -39,14 +39,14 @@ pub(super) struct Importer<'s> {
     trees: HashMap<String, (SnapshotId, Vec<u8>)>,
     /// Trees of the commit being imported, and their paths.
     new_trees: Vec<(String, Vec<u8>)>,
-    skipped: BTreeSet<Skipped>,
+    skipped: BTreeSet<SkippedEntry>,
 }
 
 impl<'s> Importer<'s> {
-    pub(super) fn new(store: &'s Store, answers: Answers) -> Result<Self> {
+    pub(super) fn new(store: &'s Store, answers: CatFile) -> Result<Self> {
         let labelled = store.snapshots()?.into_iter();
         let snapshots =
-            labelled.filter_map(|mut snapshot| Some((snapshot.labels.remove(LABEL)?, snapshot.id)));
+            labelled.filter_map(|mut snapshot| Some((snapshot.labels.remove(COMMIT_LABEL)?, snapshot.id)));
         Ok(Self {
             store,
             objects: Objects::new(answers),
@@ -67,22 +67,22 @@ impl<'s> Importer<'s> {
         found.ok_or_else(|| CommandError::failed(format!("commit {commit} was not imported")))
     }
 
-    pub(super) fn into_skipped(self) -> Vec<Skipped> {
+    pub(super) fn into_skipped(self) -> Vec<SkippedEntry> {
         self.skipped.into_iter().collect()
     }
 
-    /// Makes the snapshot of a commit whose parents have theirs. The caller syncs once, at the end.
+    /// Creates the snapshot of a commit whose parents are imported. The caller syncs once, at the end.
     pub(super) fn import(&mut self, line: &CommitLine) -> Result<()> {
         let commit = self.objects.commit(&line.id)?;
         let (mut tree, before) = self.base(line)?;
-        let mut step = Step { importer: self, tree: &mut tree, time: commit.time };
+        let mut step = CommitImport { importer: self, tree: &mut tree, time: commit.time };
         step.apply(&[], before.as_deref(), &commit.tree, 0)?;
         let snapshot = tree.commit(NewSnapshot {
             parents: line.parents.iter().filter_map(|parent| self.snapshots.get(parent).copied()).collect(),
             author: commit.author,
             message: commit.message,
             time: Some(commit.time),
-            labels: BTreeMap::from([(LABEL.to_owned(), line.id.clone())]),
+            labels: BTreeMap::from([(COMMIT_LABEL.to_owned(), line.id.clone())]),
             durability: Durability::Buffered,
             ..NewSnapshot::default()
         })?;
@@ -106,21 +106,21 @@ impl<'s> Importer<'s> {
 }
 
 /// Import of one commit.
-struct Step<'a, 's> {
+struct CommitImport<'a, 's> {
     importer: &'a mut Importer<'s>,
     tree: &'a mut VirtualTree,
     time: Timestamp,
 }
 
-impl Step<'_, '_> {
-    /// Makes the directory at `path`, which is what `before` names, into what `after` names.
+impl CommitImport<'_, '_> {
+    /// Updates the directory at `path` from the git tree `before` to the git tree `after`.
     fn apply(&mut self, path: &[u8], before: Option<&str>, after: &str, depth: usize) -> Result<()> {
         if before == Some(after) {
             return Ok(());
         }
         if depth > DEPTH_MAX {
             return Err(CommandError::failed("the tree is nested too deeply")
-                .hint("no directory can hold this; it was not imported"));
+                .hint("a directory cannot contain this entry; it was not imported"));
         }
         let old = match before {
             Some(id) => self.importer.objects.tree(id)?,
@@ -161,17 +161,17 @@ impl Step<'_, '_> {
                 if was.is_some_and(is_kept) && was_kind != Some(EntryKind::Tree) {
                     self.remove(&path)?;
                 }
-                self.importer.skipped.insert(Skipped { path, reason });
+                self.importer.skipped.insert(SkippedEntry { path, reason });
             }
         }
         Ok(())
     }
 
-    /// Takes a tree that some snapshot has already.
+    /// Copies a tree from a snapshot that has it.
     fn graft(&mut self, path: &[u8], id: &str) -> Result<bool> {
-        let Some((snapshot, place)) = self.importer.trees.get(id) else { return Ok(false) };
+        let Some((snapshot, source)) = self.importer.trees.get(id) else { return Ok(false) };
         let snapshot = self.importer.store.snapshot(snapshot)?;
-        let Some(entry) = Tree::of_snapshot(self.importer.store, &snapshot)?.entry(place)? else {
+        let Some(entry) = Tree::of_snapshot(self.importer.store, &snapshot)?.entry(source)? else {
             return Ok(false);
         };
         self.tree.graft(path, &entry)?;
@@ -189,10 +189,10 @@ impl Step<'_, '_> {
         match target {
             Some(target) => Ok(self.tree.put_symlink(path, target, Some(self.time))?),
             None => {
-                // An older version of it must not stay.
+                // An entry of the parent commit must not stay.
                 self.remove(path)?;
-                let reason = "a symlink that points nowhere possible";
-                self.importer.skipped.insert(Skipped { path: path.to_vec(), reason });
+                let reason = "a symlink with an invalid target";
+                self.importer.skipped.insert(SkippedEntry { path: path.to_vec(), reason });
                 Ok(())
             }
         }
@@ -200,13 +200,13 @@ impl Step<'_, '_> {
 
     fn remove(&mut self, path: &[u8]) -> Result<()> {
         match self.tree.remove(path) {
-            // Skipped when it came.
+            // It was skipped when it was added.
             Err(TreeError::NotFound { .. }) => Ok(()),
             other => Ok(other?),
         }
     }
 
-    /// Directories are as old as the last change in them too, so that importing again gives the same times.
+    /// Sets the time of changed directories to that of the commit, so that another import has the same result.
     fn touch(&mut self, path: &[u8]) -> Result<()> {
         let attributes = Attributes { mode: 0o755, modified: Some(self.time), ..Attributes::default() };
         Ok(self.tree.put_directory(path, attributes)?)
@@ -223,6 +223,6 @@ fn read_target(size: u64, content: &mut dyn Read) -> Result<Option<Vec<u8>>> {
         return Ok(None);
     }
     let mut target = Vec::new();
-    content.read_to_end(&mut target).map_err(|error| broken(&error))?;
+    content.read_to_end(&mut target).map_err(|error| git_failed(&error))?;
     Ok(Some(target).filter(|target| !target.contains(&0)))
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use workspace_state::Timestamp;
 
-use super::git::{Answers, FSCK, Kind};
+use super::git::{CatFile, FSCK, Kind};
 use crate::error::{CommandError, Result};
 
-/// Entries of trees held in memory.
-const REMEMBERED: usize = 1 << 20;
+/// Maximum number of tree entries in the cache.
+const CACHED_ENTRIES_MAX: usize = 1 << 20;
 
 /// A parsed commit.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(super) struct Commit {
     pub(super) tree: String,
     /// `Name <address>`
     pub(super) author: String,
-    /// When it was committed.
+    /// Time of the commit.
     pub(super) time: Timestamp,
     pub(super) message: String,
 }
@@ -39,14 +39,14 @@ pub(super) enum EntryKind {
     },
     Symlink,
     Tree,
-    /// Not to be imported, and why.
+    /// Not imported; the reason.
     Skipped(&'static str),
 }
 
 impl GitEntry {
     pub(super) fn kind(&self) -> EntryKind {
         if self.name.eq_ignore_ascii_case(b".git") {
-            // Git never writes one; a checkout with it would be a repository that runs what it says.
+            // Git never creates one; a checkout of it could run hooks.
             return EntryKind::Skipped("an entry named .git");
         }
         match self.mode & 0o170_000 {
@@ -55,20 +55,20 @@ impl GitEntry {
             0o160_000 => EntryKind::Skipped("a submodule"),
             0o100_000 if self.mode & 0o111 != 0 => EntryKind::File { mode: 0o755 },
             0o100_000 => EntryKind::File { mode: 0o644 },
-            _ => EntryKind::Skipped("of a kind that is not known"),
+            _ => EntryKind::Skipped("an entry of an unknown kind"),
         }
     }
 }
 
-/// The objects of a repository; trees are remembered, because each is compared with its successor.
+/// Objects of a repository. Trees are cached, because each is compared with its successor.
 pub(super) struct Objects {
-    answers: Answers,
+    answers: CatFile,
     trees: HashMap<String, Arc<[GitEntry]>>,
     entries: usize,
 }
 
 impl Objects {
-    pub(super) fn new(answers: Answers) -> Self {
+    pub(super) fn new(answers: CatFile) -> Self {
         Self { answers, trees: HashMap::new(), entries: 0 }
     }
 
@@ -84,7 +84,7 @@ impl Objects {
         let bytes = self.answers.read(id, Kind::Tree)?;
         let tree: Arc<[GitEntry]> =
             parse_tree(&bytes, id.len() / 2).ok_or_else(|| malformed("tree", id))?.into();
-        if self.entries > REMEMBERED {
+        if self.entries > CACHED_ENTRIES_MAX {
             self.trees.clear();
             self.entries = 0;
         }

@@ -1,9 +1,8 @@
 //! Protection against a merge driver that fails.
 //!
-//! What a driver leaves in OURS is the content of the file if git calls it a conflict. git before 2.42 does so for every status
-//! but 0, also for that of a driver that was killed; later versions give up the merge if the status is above 128. OURS as it
-//! was would look merged. Therefore it is marked as a conflict of the whole file before anything else is done, and the result
-//! takes the place of that.
+//! After a conflict, git uses the content that the driver left in OURS. Git before 2.42 takes every status except 0 for a
+//! conflict, also that of a driver that was killed; later versions abort the merge if the status is above 128. An unchanged
+//! OURS would look merged. Therefore the whole file is first marked as a conflict, and then replaced by the result.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,15 +13,15 @@ use workspace_merge::Labels;
 use super::replace;
 use crate::error::Result;
 
-/// Beginning of the names of the temporary files that every version of git gives to a driver.
-const TEMPORARY: &[u8] = b".merge_file_";
+/// Prefix of the temporary files that git passes to a driver.
+const TEMPORARY_PREFIX: &[u8] = b".merge_file_";
 
 /// Returns true for a temporary file of git.
 pub(super) fn is_temporary(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(TEMPORARY))
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(TEMPORARY_PREFIX))
 }
 
-/// Writes both versions into `path`, between markers. Returns false if the content is no text, to which markers cannot be added.
+/// Writes both versions into `path`, between conflict markers. Returns false if the content is not text.
 pub(super) fn mark(path: &Path, ours: &[u8], theirs: &[u8], labels: &Labels<'_>) -> Result<bool> {
     if ours.contains(&0) || theirs.contains(&0) {
         return Ok(false);
@@ -30,12 +29,12 @@ pub(super) fn mark(path: &Path, ours: &[u8], theirs: &[u8], labels: &Labels<'_>)
     replace::write(path, &unmerged(ours, theirs, labels)).map(|()| true)
 }
 
-/// Marks the file that git waits for where the command line cannot be parsed: three temporary files in a row are the versions.
+/// Marks the file of git if the command line cannot be parsed: three temporary files in a row are the versions.
 pub(crate) fn mark_unmerged_file(words: &[OsString]) {
     let is_versions = |words: &&[OsString]| words.iter().all(|word| is_temporary(Path::new(word)));
     let Some([ours, _, theirs]) = words.windows(3).find(is_versions) else { return };
     if let (Ok(content), Ok(other)) = (fs::read(ours), fs::read(theirs)) {
-        // Nothing more can be done: what is wrong with the command line is told.
+        // The usage error is reported in any case.
         let _ = mark(Path::new(ours), &content, &other, &Labels::default());
     }
 }

@@ -1,4 +1,4 @@
-//! The file that gets the result.
+//! Replaces OURS by the result.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -12,23 +12,23 @@ use tempfile::NamedTempFile;
 use super::unread;
 use crate::error::{CommandError, Result, io_hint};
 
-/// Set-uid and set-gid.
-const SET_ID: u32 = 0o6000;
-/// Linux has no longer lists or values.
+/// Set-uid and set-gid bits.
+const SET_ID_BITS: u32 = 0o6000;
+/// Maximum size of a list or value of extended attributes on Linux.
 const XATTR_MAX: usize = 64 << 10;
 
 /// Fails unless the path is a writable regular file: the result replaces it.
 pub(super) fn check_replaceable(path: &Path) -> Result<()> {
     let metadata = fs::metadata(path).map_err(|error| unread(path, &error))?;
-    let told = path.display();
+    let shown = path.display();
     if !metadata.is_file() {
-        return Err(CommandError::failed(format!("{told} is no regular file and cannot get the result"))
-            .hint("`-p` prints it"));
+        return Err(CommandError::failed(format!("{shown} is not a regular file and cannot be overwritten"))
+            .hint("`-p` prints the result"));
     }
     let is_open = fs::OpenOptions::new().append(true).open(path);
     is_open
         .map(drop)
-        .map_err(|error| CommandError::failed(format!("cannot write {told}: {error}")).hint(io_hint(&error)))
+        .map_err(|error| CommandError::failed(format!("cannot write {shown}: {error}")).hint(io_hint(&error)))
 }
 
 /// Replaces the content of a file atomically. The target of a symlink is replaced, not the symlink.
@@ -40,8 +40,8 @@ pub(super) fn write(path: &Path, content: &[u8]) -> Result<()> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     let new = NamedTempFile::new_in(directory).map_err(|error| {
         let at = directory.display();
-        CommandError::failed(format!("cannot make a file in {at}: {}", error.kind()))
-            .hint("OURS is replaced by a new file, which its directory has to allow; `-p` prints the result")
+        CommandError::failed(format!("cannot create a file in {at}: {}", error.kind()))
+            .hint("OURS is replaced by a new file, so its directory must be writable; `-p` prints the result")
     })?;
     replace(&path, new, content).map_err(unwritten)
 }
@@ -66,9 +66,9 @@ fn keep_attributes(path: &Path, new: &fs::File) -> io::Result<()> {
     copy_xattrs(path, new)?;
     let now = new.metadata()?;
     let is_kept = (now.uid(), now.gid()) == (old.uid(), old.gid());
-    // What runs with the rights of its owner does not run with those of another one.
-    let mode = if is_kept { old.mode() } else { old.mode() & !SET_ID };
-    // At last: a change of the owner takes bits away.
+    // Without the former owner, set-id bits would grant the rights of another user.
+    let mode = if is_kept { old.mode() } else { old.mode() & !SET_ID_BITS };
+    // The last step, because a change of the owner clears bits.
     new.set_permissions(fs::Permissions::from_mode(mode))
 }
 

@@ -8,20 +8,20 @@ use workspace_state::{
     DifferenceKind, Durability, Entry, NewSnapshot, Node, Progress, Store, Tree, VirtualTree, diff,
 };
 
-use super::super::diff::side::{Name, Side};
+use super::super::diff::side::{Side, SideSource};
 use crate::error::{CommandError, Result};
 
-pub(super) fn resolve(store: &Store, typed: &OsStr) -> Result<Name> {
-    Name::resolve(store, typed).map_err(|error| {
+pub(super) fn resolve(store: &Store, typed: &OsStr) -> Result<SideSource> {
+    SideSource::resolve(store, typed).map_err(|error| {
         if Path::new(typed).is_file() {
-            error.hint("it is a file: `workspace merge-file` merges those")
+            error.hint("it is a file: `workspace merge-file` merges files")
         } else {
             error
         }
     })
 }
 
-/// Opens what is merged.
+/// Opens the sides of a merge.
 pub(super) struct Sides<'a> {
     pub(super) store: &'a Store,
     pub(super) ignore: bool,
@@ -29,22 +29,22 @@ pub(super) struct Sides<'a> {
 }
 
 impl Sides<'_> {
-    pub(super) fn base(&self, name: &Name) -> Result<Tree> {
+    pub(super) fn base(&self, name: &SideSource) -> Result<Tree> {
         let side = Side::open(self.store, name, self.ignore, self.progress)?;
         if side.lacks_content {
             return Err(CommandError::failed(
-                "what cannot be read cannot be merged: it would count as removed",
+                "unreadable entries cannot be merged: they would be treated as removed",
             )
-            .hint("make it readable, or name it in a `.workspaceignore`"));
+            .hint("make them readable, or exclude them in a `.workspaceignore` file"));
         }
         Ok(side.tree)
     }
 
     /// Opens a side. Entries that a directory contains but that are ignored are not removals: they are taken
     /// from the base.
-    pub(super) fn side(&self, name: &Name, base: &Tree) -> Result<Tree> {
+    pub(super) fn side(&self, name: &SideSource, base: &Tree) -> Result<Tree> {
         let tree = self.base(name)?;
-        let Name::Directory(directory) = name else { return Ok(tree) };
+        let SideSource::Directory(directory) = name else { return Ok(tree) };
         let left_out = left_out(directory, &tree, base)?;
         if left_out.is_empty() {
             return Ok(tree);
@@ -67,7 +67,7 @@ fn left_out(directory: &Path, tree: &Tree, base: &Tree) -> Result<Vec<(Vec<u8>, 
             _ => continue,
         };
         let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-        // What is in a directory that is left out goes with it, and no symlink on the way leads elsewhere.
+        // An ignored directory is listed as a whole, and a parent that is a symlink now is not followed.
         let is_in_directory =
             tree.entry(&path[..slash])?.is_some_and(|parent| matches!(parent.node, Node::Directory(_)));
         if let Some(old) = difference.old

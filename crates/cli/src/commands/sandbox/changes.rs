@@ -8,24 +8,23 @@ use workspace_api::sandbox_snapshots as api;
 use workspace_api::snapshots::EntryKind;
 use workspace_state::{ChangeCode, InsightDiff, unquote_path};
 
-use super::super::diff::{print_insight, shown, word};
-use super::super::exec::refuse_json;
+use super::super::diff::{change_label, display_path, print_insight};
+use super::super::exec::reject_json;
 use super::snapshots::warn;
-use super::with;
 use crate::args::{SandboxChanges, SandboxOne};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::output::Output;
-use crate::remote::{Client, RequestError, find};
+use crate::remote::{Client, RequestError, find, with_client};
 use crate::text::print_stderr;
 
-/// Largest number of changes in one response.
-const LIMIT: usize = 10_000;
-/// Header that says whether a patch is truncated.
-const TRUNCATED: &str = "x-truncated";
+/// Maximum number of changes in one response.
+const CHANGES_MAX: usize = 10_000;
+/// Header of a patch that is truncated.
+const TRUNCATED_HEADER: &str = "x-truncated";
 
 pub(super) fn list(context: &mut Context, args: &SandboxChanges) -> Result<Outcome> {
-    let changes: api::SandboxChanges = with(&args.server, async |client| {
+    let changes: api::SandboxChanges = with_client(&args.server, async |client| {
         let path = path(client, &args.sandbox, if args.insight { "insight=true&" } else { "" }).await?;
         client.get(&path).await
     })?;
@@ -39,53 +38,53 @@ pub(super) fn list(context: &mut Context, args: &SandboxChanges) -> Result<Outco
     } else {
         changes.diff.entries.iter().try_for_each(|entry| print(&mut context.output, entry))?;
     }
-    Ok(told_in_full(changes.diff.truncated))
+    Ok(outcome(changes.diff.truncated))
 }
 
 async fn path(client: &Client, sandbox: &str, query: &str) -> Result<String> {
     let id = find(client, sandbox).await?;
-    Ok(format!("/api/v1/sandboxes/{id}/changes?{query}limit={LIMIT}"))
+    Ok(format!("/api/v1/sandboxes/{id}/changes?{query}limit={CHANGES_MAX}"))
 }
 
-/// Warns if changes are left out.
-fn told_in_full(is_short: bool) -> Outcome {
-    if is_short {
-        print_stderr(&format!("warning: there are more changes; these are the first {LIMIT}"));
+/// Warns if changes were omitted.
+fn outcome(truncated: bool) -> Outcome {
+    if truncated {
+        print_stderr(&format!("warning: there are more changes; these are the first {CHANGES_MAX}"));
     }
-    Outcome::with_reservations_if(is_short)
+    Outcome::with_warnings_if(truncated)
 }
 
-/// Returns the diff as the type that local diffs have, which has the same form in JSON.
+/// Converts the diff to the type of local diffs, which has the same JSON.
 fn insight_diff(diff: &Diff) -> Result<InsightDiff> {
     let same = serde_json::to_value(diff).and_then(serde_json::from_value);
     same.map_err(|error| {
-        CommandError::failed(format!("the server's answer is not understood: {error}"))
-            .hint("it may be newer than this command; `--json` prints the answer")
+        CommandError::failed(format!("cannot parse the server's response: {error}"))
+            .hint("the server may be newer than this command; `--json` prints the response")
     })
 }
 
 fn print(output: &mut Output, entry: &Difference) -> Result<()> {
     let is_directory =
         |side: Option<&DifferenceSide>| side.is_some_and(|side| side.kind == EntryKind::Directory);
-    let path = shown(&unquoted(&entry.path), is_directory(entry.new.as_ref().or(entry.old.as_ref())));
-    let word = word(code(entry.change));
+    let path = display_path(&unquoted(&entry.path), is_directory(entry.new.as_ref().or(entry.old.as_ref())));
+    let change_label = change_label(code(entry.change));
     match (&entry.renamed_from, &entry.old, &entry.new) {
         (Some(from), old, _) => {
-            let from = shown(&unquoted(from), is_directory(old.as_ref()));
-            output.line(format_args!("{word}{from} -> {path}"))
+            let from = display_path(&unquoted(from), is_directory(old.as_ref()));
+            output.line(format_args!("{change_label}{from} -> {path}"))
         }
         (None, Some(old), Some(new)) if entry.change == ChangeKind::ModeChanged => {
             let what = match old.mode == new.mode {
                 true => "attributes".to_owned(),
                 false => format!("{} -> {}", old.mode, new.mode),
             };
-            output.line(format_args!("{word}{path} ({what})"))
+            output.line(format_args!("{change_label}{path} ({what})"))
         }
-        _ => output.line(format_args!("{word}{path}")),
+        _ => output.line(format_args!("{change_label}{path}")),
     }
 }
 
-/// Returns the bytes of a path, which are quoted again before they are printed.
+/// Returns the unquoted bytes of a path.
 fn unquoted(path: &str) -> Cow<'_, [u8]> {
     unquote_path(path).unwrap_or(Cow::Borrowed(path.as_bytes()))
 }
@@ -102,12 +101,12 @@ fn code(change: ChangeKind) -> ChangeCode {
 }
 
 pub(super) fn patch(context: &mut Context, args: &SandboxOne) -> Result<Outcome> {
-    refuse_json(context, "a patch")?;
+    reject_json(context, "a patch")?;
     let output = &mut context.output;
-    let is_short = with(&args.server, async |client| {
+    let truncated = with_client(&args.server, async |client| {
         let path = path(client, &args.sandbox, "patch=true&").await?;
         let response = client.open_with_head(&path, None).await.map_err(|failure| client.explain(failure))?;
-        let is_short = response.headers().get(TRUNCATED).is_some_and(|value| value == "true");
+        let truncated = response.headers().get(TRUNCATED_HEADER).is_some_and(|value| value == "true");
         let mut body = response.into_body();
         while let Some(frame) = body.frame().await {
             let frame =
@@ -116,7 +115,7 @@ pub(super) fn patch(context: &mut Context, args: &SandboxOne) -> Result<Outcome>
                 output.bytes(data)?;
             }
         }
-        Ok(is_short)
+        Ok(truncated)
     })?;
-    Ok(told_in_full(is_short))
+    Ok(outcome(truncated))
 }

@@ -3,16 +3,17 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use workspace_api::sandbox_snapshots::{
-    CommitSandbox, CommittedSandbox, Durability, ForkSandbox, ForkedSandbox, RestoreSandbox, RestoredSandbox,
+    CommitSandbox, CommitSandboxResult, Durability, ForkSandbox, ForkSandboxResult, RestoreSandbox,
+    RestoreSandboxResult,
 };
 use workspace_api::snapshots::SkippedEntry;
 
 use super::super::exec::pairs;
-use super::{show, with};
+use super::show;
 use crate::args::{SandboxCommit, SandboxFork, SandboxRestore};
 use crate::context::Context;
 use crate::error::{Outcome, Result};
-use crate::remote::{Client, find};
+use crate::remote::{Client, find, with_client};
 use crate::text::print_stderr;
 
 /// Posts to a path below a sandbox.
@@ -32,13 +33,13 @@ pub(super) fn commit(context: &mut Context, args: &SandboxCommit) -> Result<Outc
         labels: pairs(&args.labels),
         durability: if args.buffered { Durability::Buffered } else { Durability::Synced },
     };
-    let made: CommittedSandbox =
-        with(&args.server, async |client| post(client, &args.sandbox, "commit", &body).await)?;
+    let made: CommitSandboxResult =
+        with_client(&args.server, async |client| post(client, &args.sandbox, "commit", &body).await)?;
     warn(&made.skipped);
     show(context, &made, |made| vec![made.snapshot.id.clone()])
 }
 
-/// Names what the server left out.
+/// Prints entries that the server skipped.
 pub(super) fn warn(skipped: &[SkippedEntry]) {
     for SkippedEntry { path, reason } in skipped {
         print_stderr(&format!("warning: skipped {path}: {reason}"));
@@ -47,10 +48,10 @@ pub(super) fn warn(skipped: &[SkippedEntry]) {
 
 pub(super) fn restore(context: &mut Context, args: &SandboxRestore) -> Result<Outcome> {
     let body = RestoreSandbox { snapshot: args.snapshot.clone(), force: !args.no_force };
-    let restored: RestoredSandbox =
-        with(&args.server, async |client| post(client, &args.sandbox, "restore", &body).await)?;
+    let restored: RestoreSandboxResult =
+        with_client(&args.server, async |client| post(client, &args.sandbox, "restore", &body).await)?;
     for process in &restored.ended {
-        print_stderr(&format!("note: ended {} {} ({})", process.pid, process.command, process.why));
+        print_stderr(&format!("note: killed {} {} ({})", process.pid, process.command, process.why));
     }
     show(context, &restored, |_| Vec::new())
 }
@@ -62,7 +63,7 @@ pub(super) fn fork(context: &mut Context, args: &SandboxFork) -> Result<Outcome>
         labels: pairs(&args.labels),
         message: args.message.clone().unwrap_or_default(),
     };
-    let forked: ForkedSandbox =
-        with(&args.server, async |client| post(client, &args.sandbox, "fork", &body).await)?;
+    let forked: ForkSandboxResult =
+        with_client(&args.server, async |client| post(client, &args.sandbox, "fork", &body).await)?;
     show(context, &forked, |forked| forked.sandboxes.iter().map(|sandbox| sandbox.id.clone()).collect())
 }

@@ -1,4 +1,4 @@
-//! `workspace sandbox create`, from nothing, a snapshot or a directory
+//! `workspace sandbox create`
 
 use std::io::{self, BufWriter, Read, Write as _};
 use std::path::Path;
@@ -7,23 +7,23 @@ use std::thread::{self, JoinHandle};
 use clap::ValueEnum;
 use hyper::Method;
 use workspace_api::sandboxes::Sandbox;
-use workspace_api::snapshots::UploadedSnapshot;
+use workspace_api::snapshots::UploadSnapshotResult;
 use workspace_state::{ArchiveError, Quiet, SnapshotOptions, Tree, export_tar, preview_directory};
 
 use super::super::report::{SkippedFields, warn_skipped};
 use super::super::run;
-use super::with;
 use crate::args::SandboxCreate;
 use crate::context::Context;
 use crate::error::{CommandError, Result, io_hint};
+use crate::remote::with_client;
 
 /// Buffer size for writing an archive.
-const PIECE: usize = 256 << 10;
+const BUFFER_SIZE: usize = 256 << 10;
 
 /// Creates a sandbox.
 pub(super) fn create(context: &mut Context, args: &SandboxCreate) -> Result<Sandbox> {
     let tree = args.content.dir.as_deref().map(|path| read(context, path)).transpose()?;
-    with(&args.server, async |client| {
+    with_client(&args.server, async |client| {
         let mut request = run::create_request(&args.options, args.timeout);
         request.snapshot.clone_from(&args.content.snapshot);
         request.provider = args.content.provider.as_ref().and_then(name);
@@ -31,7 +31,7 @@ pub(super) fn create(context: &mut Context, args: &SandboxCreate) -> Result<Sand
         if let Some(tree) = tree {
             let (archive, packing) = packed(tree)?;
             let sent = client.upload(&Method::POST, "/api/v1/snapshots", archive).await;
-            request.snapshot = Some(said(sent, packing)?.snapshot.id);
+            request.snapshot = Some(upload_result(sent, packing)?.snapshot.id);
         }
         run::create(client, &request).await
     })
@@ -54,13 +54,13 @@ fn name(value: &impl ValueEnum) -> Option<String> {
 
 type Packing = JoinHandle<Result<(), ArchiveError>>;
 
-/// Packs a tree into an archive in a thread, as it is read.
+/// Packs a tree into an archive in a thread, while it is uploaded.
 fn packed(tree: Tree) -> Result<(Box<dyn Read + Send>, Packing)> {
     let (reader, writer) = io::pipe().map_err(|error| {
-        CommandError::failed(format!("cannot pass on an archive: {error}")).hint(io_hint(&error))
+        CommandError::failed(format!("cannot send an archive: {error}")).hint(io_hint(&error))
     })?;
     let packing = thread::spawn(move || {
-        let mut writer = BufWriter::with_capacity(PIECE, writer);
+        let mut writer = BufWriter::with_capacity(BUFFER_SIZE, writer);
         export_tar(&tree, &mut writer, &Quiet)?;
         writer.flush().map_err(|source| ArchiveError::Write { source })
     });
@@ -69,7 +69,7 @@ fn packed(tree: Tree) -> Result<(Box<dyn Read + Send>, Packing)> {
 
 /// Returns the result of an upload. If the server refused the archive, its error is returned, not the broken
 /// pipe.
-fn said(sent: Result<UploadedSnapshot>, packing: Packing) -> Result<UploadedSnapshot> {
+fn upload_result(sent: Result<UploadSnapshotResult>, packing: Packing) -> Result<UploadSnapshotResult> {
     match packing.join() {
         Ok(Err(error)) if !matches!(error, ArchiveError::Write { .. }) => Err(error.into()),
         _ => sent,

@@ -1,4 +1,4 @@
-//! Decision whether changes are kept: by option, or by asking.
+//! Decision whether to keep changes: by an option, or by asking the user.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
@@ -9,9 +9,9 @@ use workspace_state::{Tree, diff, unified_diff};
 use crate::args::Try;
 use crate::error::{CommandError, Result};
 use crate::signals::Signals;
-use crate::text::{print_stderr, shown_text};
+use crate::text::{escape_controls, print_stderr};
 
-/// Lines around a change in a patch.
+/// Number of context lines in a patch.
 const CONTEXT: usize = 3;
 
 /// Decision about changes.
@@ -28,7 +28,7 @@ enum Answer {
     Show,
 }
 
-/// Question about changes, and what was said before.
+/// Question whether to keep changes, and the options that answer it.
 pub(super) struct Question<'a> {
     pub(super) args: &'a Try,
     pub(super) json: bool,
@@ -39,7 +39,7 @@ pub(super) struct Question<'a> {
 impl Question<'_> {
     pub(super) async fn decide(
         &self,
-        keys: &mut mpsc::Receiver<Vec<u8>>,
+        stdin: &mut mpsc::Receiver<Vec<u8>>,
         signals: &mut Signals,
         show_patch: &dyn Fn() -> Result<()>,
     ) -> Result<Decision> {
@@ -48,7 +48,7 @@ impl Question<'_> {
             return Ok(Decision::Drop);
         }
         if self.args.drop {
-            self.tell_dropped();
+            self.print_dropped();
             return Ok(Decision::Drop);
         }
         if self.args.keep {
@@ -60,20 +60,20 @@ impl Question<'_> {
             }
             return Ok(Decision::Drop);
         }
-        // What was typed for the program is no answer.
-        while keys.try_recv().is_ok() {}
+        // Input for the program is no answer.
+        while stdin.try_recv().is_ok() {}
         loop {
             let question = format!("keep these changes in {}? [y/N/d(iff)] ", self.directory.display());
             // Without stderr the question cannot be asked.
-            let _ = write!(std::io::stderr(), "{}", shown_text(&question));
+            let _ = write!(std::io::stderr(), "{}", escape_controls(&question));
             let line = tokio::select! {
-                line = line(keys) => line,
-                signal = signals.next() => return Err(CommandError::asked(signal)),
+                line = read_line(stdin) => line,
+                signal = signals.next() => return Err(CommandError::interrupted(signal)),
             };
             match answer(&line) {
                 Answer::Decided(decision) => {
                     if decision == Decision::Drop {
-                        self.tell_dropped();
+                        self.print_dropped();
                     }
                     return Ok(decision);
                 }
@@ -86,20 +86,20 @@ impl Question<'_> {
         }
     }
 
-    fn tell_dropped(&self) {
+    fn print_dropped(&self) {
         if !self.json {
             print_stderr(&format!("nothing of this was kept: {} is as it was", self.directory.display()));
         }
     }
 }
 
-/// Prints a patch on stderr, where it cannot drive a terminal.
+/// Prints a patch on stderr, with control characters escaped on a terminal.
 pub(super) fn print_patch_safely(from: &Tree, to: &Tree) -> Result<()> {
     let is_terminal = std::io::stderr().is_terminal();
     for difference in diff(from, to)? {
         let patch = unified_diff(from, to, &difference, CONTEXT)?.to_bytes();
         let written = if is_terminal {
-            std::io::stderr().write_all(harmless(&String::from_utf8_lossy(&patch)).as_bytes())
+            std::io::stderr().write_all(escape_patch(&String::from_utf8_lossy(&patch)).as_bytes())
         } else {
             std::io::stderr().write_all(&patch)
         };
@@ -109,14 +109,14 @@ pub(super) fn print_patch_safely(from: &Tree, to: &Tree) -> Result<()> {
 }
 
 /// Escapes control characters other than tabs and line ends.
-fn harmless(text: &str) -> String {
-    text.split('\t').map(shown_text).collect::<Vec<_>>().join("\t")
+fn escape_patch(text: &str) -> String {
+    text.split('\t').map(escape_controls).collect::<Vec<_>>().join("\t")
 }
 
-/// Reads a line of input; empty at its end.
-async fn line(keys: &mut mpsc::Receiver<Vec<u8>>) -> String {
+/// Reads a line of input. Returns an empty string at its end.
+async fn read_line(stdin: &mut mpsc::Receiver<Vec<u8>>) -> String {
     let mut line = Vec::new();
-    while let Some(more) = keys.recv().await {
+    while let Some(more) = stdin.recv().await {
         line.extend(more);
         if line.contains(&b'\n') {
             break;
@@ -125,7 +125,7 @@ async fn line(keys: &mut mpsc::Receiver<Vec<u8>>) -> String {
     String::from_utf8_lossy(&line).into_owned()
 }
 
-/// Parses an answer. Only a clear yes keeps anything.
+/// Parses an answer. Only `y` and `yes` keep the changes.
 fn answer(line: &str) -> Answer {
     match line.trim().to_ascii_lowercase().as_str() {
         "y" | "yes" => Answer::Decided(Decision::Keep),
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_patch_cannot_drive_the_terminal() {
-        let shown = harmless("+\tfn\u{1b}[2J\r\n");
+        let shown = escape_patch("+\tfn\u{1b}[2J\r\n");
         assert!(shown.starts_with("+\tfn") && shown.ends_with('\n'), "{shown:?}");
         assert!(!shown.contains('\u{1b}') && !shown.contains('\r'), "{shown:?}");
     }

@@ -1,17 +1,17 @@
-//! Bringing what was changed into the directory.
+//! Writes the changes of a trial to the directory.
 
 use std::os::unix::fs::MetadataExt as _;
 
 use workspace_state::{CheckoutOptions, DirectoryError, apply_changes};
 
 use super::super::checkout::summary;
-use super::{Ran, Trial};
+use super::{Trial, TrialResult};
 use crate::error::{CommandError, Result, listed_paths};
 use crate::text::print_stderr;
 
 impl Trial<'_> {
-    /// Writes what differs. If that is not done, the two snapshots stay.
-    pub(super) fn keep(&mut self, ran: &Ran) -> Result<()> {
+    /// Writes the changes. If that fails, the two snapshots stay.
+    pub(super) fn keep(&mut self, ran: &TrialResult) -> Result<()> {
         let options = CheckoutOptions { owner: self.owner(), ..CheckoutOptions::default() };
         let (before, after) = (&ran.before, &ran.after);
         let progress = &self.context.progress;
@@ -23,32 +23,32 @@ impl Trial<'_> {
             }
             Err(error) => {
                 self.made.retain(|id| *id != ran.before.id && *id != ran.after.id);
-                // They were not meant to stay.
+                // The snapshots were not synced, because they were temporary.
                 self.store.sync()?;
                 Err(self.explain(error, ran))
             }
         }
     }
 
-    /// Returns the owner of new files: that of the directory, also for the superuser.
+    /// Returns the owner of new files if root runs this: the owner of the directory.
     fn owner(&self) -> Option<(u32, u32)> {
         let found = std::fs::metadata(&self.directory).ok()?;
         rustix::process::geteuid().is_root().then(|| (found.uid(), found.gid()))
     }
 
-    fn explain(&self, error: DirectoryError, ran: &Ran) -> CommandError {
+    fn explain(&self, error: DirectoryError, ran: &TrialResult) -> CommandError {
         let failed = match error {
             DirectoryError::LocalEdits { paths, directory } => CommandError::failed(format!(
-                "{} was changed meanwhile where these changes would go, and was left as it is",
+                "{} has conflicting changes by another process, so nothing was written",
                 directory.display()
             ))
-            .hint(format!("both have their own of:\n  {}", listed_paths(&paths))),
+            .hint(format!("changed by both:\n  {}", listed_paths(&paths))),
             error => error.into(),
         };
         let (before, after, directory) = (ran.before.id, ran.after.id, self.directory.display());
         failed
             .hint(format!("nothing is lost: `workspace diff {before} {after} --patch` shows the changes"))
-            .hint(format!("`workspace checkout {after} {directory} --force` writes them over what is there"))
+            .hint(format!("`workspace checkout {after} {directory} --force` overwrites the other changes"))
             .hint(format!("`workspace rm {before} {after}` drops them"))
     }
 }

@@ -1,14 +1,13 @@
 //! A trial at the real path of the directory, over a read-only view of the machine's own files.
 //!
-//! Nothing is read before the program runs: the directory is seen through an overlay, and what the program changed is what the
-//! upper of that holds. When the program has ended no process and no mount is left, whatever the answer is and however long it
-//! takes.
+//! Nothing is read before the program runs: the program sees the directory through an overlay, whose upper directory
+//! has its changes. When the program has ended, no process and no mount is left, before the user is asked.
 
 mod git;
 mod keep;
-mod place;
 mod program;
 mod secrets;
+mod trial_dir;
 mod upper;
 mod view;
 
@@ -20,12 +19,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 use tokio::sync::mpsc;
-use workspace_host::Holder;
-use workspace_host::host_view::{Ended, HostView};
+use workspace_host::NamespaceHolder;
+use workspace_host::host_view::HostView;
 use workspace_host::limits::Limits;
 use workspace_host::network::{Egress, Uplink};
 use workspace_host::overlay;
-use workspace_sandbox::runtime::Network as Reach;
+use workspace_sandbox::runtime::Network as NetworkAccess;
 use workspace_state::{
     Attributes as TreeAttributes, Cancel, Durability, InsightDiff, NewSnapshot, Store, Tree, VirtualTree,
     insight, quote_path,
@@ -41,21 +40,22 @@ use crate::error::{CommandError, Kind as ErrorKind, Outcome, Result, io_hint, li
 use crate::local;
 use crate::output::Output;
 use crate::screen;
+use crate::session::End;
 use crate::signals::Signals;
-use crate::text::{counted, print_stderr, shell_word};
-use keep::{Checks, Keep, KeepError, Kept};
-use place::{Phase, TrialPlace};
-use program::{Over, Run};
+use crate::text::{pluralize, print_stderr, shell_word};
+use keep::{ChangeWriter, Checks, KeepError, WriteCounts};
+use program::{Run, Stdout};
 use secrets::Secrets;
-use upper::{Change, Found, Kind, Scan, Target, join, split};
+use trial_dir::{Phase, TrialDir};
+use upper::{Change, Kind, Scan, TargetDir, UpperContent, join, split};
 
-const PROCESSES: u32 = 32_768;
-/// File with the plan of a keep, in a place.
-const PLAN: &str = "plan.json";
+const PROCESSES_MAX: u32 = 32_768;
+/// File with the planned writes to the directory.
+const PLAN_FILE: &str = "plan.json";
 
 pub(super) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
-    if let Some(place) = &args.apply {
-        return apply(context, args, place);
+    if let Some(trial_dir) = &args.apply {
+        return apply(context, args, trial_dir);
     }
     let directory = directory(&args.dir)?;
     let (home, homes) = view::homes();
@@ -67,13 +67,13 @@ pub(super) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
         context.output.finish()?;
         return Ok(Outcome::Done);
     }
-    let reach = super::reach(args)?;
-    let place = TrialPlace::new(&directory)?;
-    place::clear_left(&place);
-    let mut trial = Trial { context, args, directory, home, secrets, reach, place: Some(place) };
+    let network = super::network(args.network, &args.allowed)?;
+    let trial_dir = TrialDir::new(&directory)?;
+    trial_dir::remove_leftovers(&trial_dir);
+    let mut trial = Trial { context, args, directory, home, secrets, network, trial_dir: Some(trial_dir) };
     let done = local::block_on(trial.run());
-    if let Some(place) = trial.place.take() {
-        place.remove();
+    if let Some(trial_dir) = trial.trial_dir.take() {
+        trial_dir.remove();
     }
     done
 }
@@ -84,24 +84,24 @@ struct Trial<'a> {
     directory: PathBuf,
     home: Option<PathBuf>,
     secrets: Secrets,
-    reach: Reach,
-    /// None when it is to stay.
-    place: Option<TrialPlace>,
+    network: NetworkAccess,
+    /// `None` if the changes are put aside.
+    trial_dir: Option<TrialDir>,
 }
 
-/// A program that has run.
-struct Ran {
-    ended: Ended,
-    timed_out: bool,
-    found: Found,
-    /// None if they could not be made, or nothing was changed.
+/// Result of a program.
+struct TrialResult {
+    end: End,
+    found: UpperContent,
+    /// `None` if the changes could not be compared, or nothing was changed.
     trees: Option<Trees>,
-    /// None if the trees could not be made.
+    /// `None` if the changes could not be compared.
     changes: Option<InsightDiff>,
-    keys: mpsc::Receiver<Vec<u8>>,
+    /// Stdin that the program did not read.
+    stdin: mpsc::Receiver<Vec<u8>>,
 }
 
-/// Changed paths as they were, and as they would be.
+/// Trees of the changed paths before and after the trial.
 struct Trees {
     _store: Store,
     before: Tree,
@@ -109,31 +109,31 @@ struct Trees {
 }
 
 impl Trial<'_> {
-    fn place(&mut self) -> Result<&mut TrialPlace> {
-        self.place.as_mut().ok_or_else(|| CommandError::failed("the trial has no place any more"))
+    fn trial_dir(&mut self) -> Result<&mut TrialDir> {
+        self.trial_dir.as_mut().ok_or_else(|| CommandError::failed("the directory of the trial was removed"))
     }
 
     async fn run(&mut self) -> Result<Outcome> {
         let mut signals = Signals::new()?;
         let (directory, home) = (self.directory.clone(), self.home.clone());
-        let place = self.place.as_mut().ok_or_else(|| CommandError::failed("the trial has no place"))?;
-        let made = view::make(place, &directory, home.as_deref(), &self.secrets)?;
-        self.tell_hidden();
-        self.place()?.start_clock()?;
-        let thrown_away = made.thrown_away;
+        let trial_dir = self
+            .trial_dir
+            .as_mut()
+            .ok_or_else(|| CommandError::failed("the directory of the trial was removed"))?;
+        let made = view::make(trial_dir, &directory, home.as_deref(), &self.secrets)?;
+        self.print_hidden_count();
+        self.trial_dir()?.start_clock()?;
+        let dropped = made.dropped;
         let view = self.host_view(made.mounts)?;
-        let run = Run { timeout: self.args.timeout, aside: self.context.output.json() };
-        let (over, keys) = program::run(view, run, &mut signals).await?;
-        let (ended, timed_out) = match over {
-            Over::Asked(signal) => return Err(CommandError::asked(signal)),
-            Over::Ended { ended, timed_out } => (ended, timed_out),
-        };
-        let Read { found, trees, changes } = match self.read_changes(&mut signals).await {
+        let stdout = if self.context.output.json() { Stdout::Stderr } else { Stdout::Stdout };
+        let run = Run { timeout: self.args.timeout, stdout };
+        let (end, stdin) = program::run(view, run, &mut signals).await?;
+        let ChangeSet { found, trees, changes } = match self.read_changes(&mut signals).await {
             Ok(read) => read,
             Err(error) => return Err(self.set_aside(error)),
         };
-        let mut ran = Ran { ended, timed_out, found, trees, changes, keys };
-        if let Err(error) = self.show(&ran, &thrown_away)
+        let mut ran = TrialResult { end, found, trees, changes, stdin };
+        if let Err(error) = self.show(&ran, &dropped)
             && !self.args.keep
         {
             return Err(self.set_aside(error));
@@ -149,7 +149,7 @@ impl Trial<'_> {
             Some(trees) => print_patch_safely(&trees.before, &trees.after),
             None => Err(CommandError::failed("the difference cannot be shown")),
         };
-        let kept = match asking.decide(&mut ran.keys, &mut signals, &show_patch).await {
+        let kept = match asking.decide(&mut ran.stdin, &mut signals, &show_patch).await {
             Ok(Decision::Keep) => {
                 self.keep(&ran.found)?;
                 true
@@ -157,27 +157,27 @@ impl Trial<'_> {
             Ok(Decision::Drop) => false,
             Err(error) => return Err(self.set_aside(error)),
         };
-        let outcome = super::super::exec::ended(ran.ended.exit_code, ran.timed_out);
+        let outcome = super::super::exec::exit_outcome(ran.end.exit_code, ran.end.timed_out);
         self.report(ran, kept)?;
         Ok(outcome)
     }
 
-    /// Keeps the changes for a later decision if an error came before they were decided on.
+    /// Sets the changes aside after an error, if the user wants or may want to keep them.
     fn set_aside(&mut self, error: CommandError) -> CommandError {
         let asks = !self.context.output.json() && io::stdin().is_terminal() && io::stderr().is_terminal();
         let wanted = !self.args.drop && (self.args.keep || asks);
-        if matches!(error.kind, ErrorKind::Asked(_)) || !wanted {
+        if matches!(error.kind, ErrorKind::Interrupted(_)) || !wanted {
             return error;
         }
-        match self.place.take() {
-            Some(mut place) => put_aside(&mut place, error),
+        match self.trial_dir.take() {
+            Some(mut trial_dir) => save_for_apply(&mut trial_dir, error),
             None => error,
         }
     }
 
-    fn tell_hidden(&self) {
+    fn print_hidden_count(&self) {
         if !self.context.output.json() && io::stderr().is_terminal() {
-            let count = counted(self.secrets.hidden.len() as u64, "secret path is", "secret paths are");
+            let count = pluralize(self.secrets.hidden.len() as u64, "secret path is", "secret paths are");
             print_stderr(&format!(
                 "note: {count} hidden from the program; `workspace try --list-hidden` lists them"
             ));
@@ -190,48 +190,48 @@ impl Trial<'_> {
             cwd.filter(|cwd| cwd.starts_with(&self.directory)).unwrap_or_else(|| self.directory.clone());
         let on_terminal =
             io::stdin().is_terminal() && io::stdout().is_terminal() && !self.context.output.json();
-        let egress = match &self.reach {
-            Reach::None => None,
-            Reach::Egress { allow } => Some(Egress {
+        let egress = match &self.network {
+            NetworkAccess::None => None,
+            NetworkAccess::Egress { allow } => Some(Egress {
                 allow: allow.clone(),
                 deny: workspace_sandbox::Settings::new(&self.directory).egress_deny,
                 except: Vec::new(),
                 dns: None,
-                uplink: Uplink::Program,
+                uplink: Uplink::UserMode,
             }),
         };
         let environment = view::environment(self.args, &cwd);
-        let place = self.place()?;
+        let trial_dir = self.trial_dir()?;
         let holder = match &egress {
-            None => Holder::Machine,
+            None => NamespaceHolder::Machine,
             Some(_) if workspace_host::network::unavailable_reason().is_some() => {
                 let reason = workspace_host::network::unavailable_reason().unwrap_or_default();
-                return Err(CommandError::failed(format!("sandboxes cannot reach out here: {reason}"))
-                    .hint("without `--network` the program runs, and reaches nothing"));
+                return Err(CommandError::failed(format!("sandboxes have no network access here: {reason}"))
+                    .hint("without `--network` the program runs without a network"));
             }
-            Some(_) => Holder::find_or_start(&place.path).map_err(|error| {
+            Some(_) => NamespaceHolder::find_or_start(&trial_dir.path).map_err(|error| {
                 CommandError::failed(error.to_string()).hint("without `--network` none is needed")
             })?,
         };
         Ok(HostView {
-            id: place.id(),
+            id: trial_dir.id(),
             holder,
             mounts,
             cwd: cwd.into_os_string(),
-            words: self.args.words.iter().map(Into::into).collect(),
+            args: self.args.words.iter().map(Into::into).collect(),
             environment,
             terminal: on_terminal.then(screen::size),
-            limits: Limits { processes: Some(PROCESSES), ..Limits::default() },
+            limits: Limits { processes: Some(PROCESSES_MAX), ..Limits::default() },
             egress,
         })
     }
 
-    /// Reads what was changed. A signal ends that.
-    async fn read_changes(&mut self, signals: &mut Signals) -> Result<Read> {
+    /// Reads the changes. A signal stops it.
+    async fn read_changes(&mut self, signals: &mut Signals) -> Result<ChangeSet> {
         let cancel = Cancel::new();
-        let (upper, store) = (self.place()?.upper(), self.place()?.path.join("store"));
+        let (upper, store) = (self.trial_dir()?.upper(), self.trial_dir()?.path.join("store"));
         let (directory, flag) = (self.directory.clone(), cancel.clone());
-        let identity = self.place()?.note.identity;
+        let identity = self.trial_dir()?.note.identity;
         let mut reading = tokio::task::spawn_blocking(move || {
             let target = open_target(&directory, identity)?;
             read_changes(&upper, &directory, &target, &store, &flag)
@@ -241,23 +241,23 @@ impl Trial<'_> {
             signal = signals.next() => {
                 cancel.cancel();
                 drop(reading.await);
-                return Err(CommandError::asked(signal));
+                return Err(CommandError::interrupted(signal));
             }
         };
         joined.map_err(|error| CommandError::failed(error.to_string()))?
     }
 
-    /// Lists what was changed, for people.
-    fn show(&self, ran: &Ran, thrown_away: &[(PathBuf, String)]) -> Result<()> {
+    /// Lists the changes on stderr.
+    fn show(&self, ran: &TrialResult, dropped: &[(PathBuf, String)]) -> Result<()> {
         if self.context.output.json() {
             return Ok(());
         }
-        super::super::exec::explain(ran.ended.failed.as_deref(), ran.timed_out);
+        super::super::exec::print_failure(ran.end.failed.as_deref(), ran.end.timed_out);
         warn(&skipped(&ran.found));
-        tell_notes(&ran.found);
-        for (upper, what) in thrown_away {
+        print_losses(&ran.found);
+        for (upper, what) in dropped {
             if fs::read_dir(upper).is_ok_and(|mut names| names.next().is_some()) {
-                print_stderr(&format!("note: what was written to {what} is dropped"));
+                print_stderr(&format!("note: changes in {what} are dropped"));
             }
         }
         if ran.found.changes.is_empty() {
@@ -275,31 +275,31 @@ impl Trial<'_> {
         print_insight(&mut output, changes).and_then(|()| output.finish())
     }
 
-    /// Writes the changes. If that is not done, the place stays.
-    fn keep(&mut self, found: &Found) -> Result<()> {
+    /// Writes the changes. If that fails, they are put aside.
+    fn keep(&mut self, found: &UpperContent) -> Result<()> {
         let directory = self.directory.clone();
-        let Some(mut place) = self.place.take() else {
-            return Err(CommandError::failed("the trial has no place any more"));
+        let Some(mut trial_dir) = self.trial_dir.take() else {
+            return Err(CommandError::failed("the directory of the trial was removed"));
         };
-        let kept = write_changes(&mut place, &directory, found.changes.clone(), Checks::All);
+        let kept = write_changes(&mut trial_dir, &directory, found.changes.clone(), Checks::All);
         match kept {
             Ok(kept) => {
-                tell_kept(&kept);
-                self.place = Some(place);
+                print_counts(&kept);
+                self.trial_dir = Some(trial_dir);
                 Ok(())
             }
             Err(error) => Err(error),
         }
     }
 
-    fn report(&mut self, ran: Ran, kept: bool) -> Result<()> {
+    fn report(&mut self, ran: TrialResult, kept: bool) -> Result<()> {
         if !self.context.output.json() {
             return Ok(());
         }
         let report = Report {
             directory: self.directory.to_string_lossy().into_owned(),
-            exit_code: ran.ended.exit_code,
-            timed_out: ran.timed_out,
+            exit_code: ran.end.exit_code,
+            timed_out: ran.end.timed_out,
             kept,
             ignored: Vec::new(),
             skipped: skipped(&ran.found),
@@ -310,49 +310,51 @@ impl Trial<'_> {
     }
 }
 
-fn skipped(found: &Found) -> Vec<SkippedFields> {
+fn skipped(found: &UpperContent) -> Vec<SkippedFields> {
     found.skipped.iter().map(|(path, reason)| SkippedFields::new(path, reason.clone())).collect()
 }
 
-fn tell_notes(found: &Found) {
+fn print_losses(found: &UpperContent) {
     for (path, what) in &found.notes {
-        print_stderr(&format!("warning: of {} this is not kept: {what}", quote_path(path)));
+        print_stderr(&format!("warning: {} loses {what}", quote_path(path)));
     }
 }
 
-fn tell_kept(kept: &Kept) {
-    let (written, removed) = (counted(kept.written, "path", "paths"), counted(kept.removed, "path", "paths"));
+fn print_counts(kept: &WriteCounts) {
+    let (written, removed) =
+        (pluralize(kept.written, "path", "paths"), pluralize(kept.removed, "path", "paths"));
     print_stderr(&format!("kept: wrote {written}, removed {removed}"));
 }
 
-/// Checks, notes the plan, and writes. An error says where the changes are.
+/// Checks the changes, writes the plan, and applies it. An error says where the changes are.
 fn write_changes(
-    place: &mut TrialPlace,
+    trial_dir: &mut TrialDir,
     directory: &Path,
     mut changes: Vec<Change>,
     checks: Checks,
-) -> Result<Kept> {
-    let (upper, id) = (place.upper(), place.id());
+) -> Result<WriteCounts> {
+    let (upper, id) = (trial_dir.upper(), trial_dir.id());
     let failed = |error: &io::Error| {
         CommandError::failed(format!("cannot write to {}: {error}", directory.display())).hint(io_hint(error))
     };
-    let mut done = || -> Result<Kept> {
-        let identity = place.note.identity.filter(|_| checks != Checks::None);
+    let mut done = || -> Result<WriteCounts> {
+        let identity = trial_dir.note.identity.filter(|_| checks != Checks::None);
         let target = open_target(directory, identity)?;
         if checks != Checks::Again {
-            keep::note_before(&target, &mut changes).map_err(|error| failed(&error))?;
+            keep::record_before(&target, &mut changes).map_err(|error| failed(&error))?;
         }
-        let started = place.note.started;
-        let keep = Keep { target: &target, upper: &upper, changes: &changes, id: &id, started, checks };
-        let conflicts = keep.conflicts().map_err(|error| failed(&error))?;
+        let started = trial_dir.note.started;
+        let writer =
+            ChangeWriter { target: &target, upper: &upper, changes: &changes, id: &id, started, checks };
+        let conflicts = writer.conflicts().map_err(|error| failed(&error))?;
         if !conflicts.is_empty() {
-            return Err(changed(directory, &conflicts, place.note.phase));
+            return Err(changed(directory, &conflicts, trial_dir.note.phase));
         }
         if checks != Checks::Again {
-            write_plan(place, &changes).map_err(|error| failed(&error))?;
+            write_plan(trial_dir, &changes).map_err(|error| failed(&error))?;
         }
-        place.set_phase(Phase::Keeping)?;
-        keep.run().map_err(|error| match error {
+        trial_dir.set_phase(Phase::Keeping)?;
+        writer.run().map_err(|error| match error {
             KeepError::Changed(paths) => changed(directory, &paths, Phase::Keeping),
             KeepError::Failed(path, error) => {
                 let path = directory.join(OsStr::from_bytes(&path));
@@ -363,23 +365,23 @@ fn write_changes(
     };
     match done() {
         Ok(kept) => {
-            // Whatever becomes of the clean-up: nothing is left to be written.
-            place.set_phase(Phase::Running)?;
+            // All changes are written, so an error of the cleanup is ignored.
+            trial_dir.set_phase(Phase::Running)?;
             Ok(kept)
         }
-        Err(error) => Err(put_aside(place, error)),
+        Err(error) => Err(save_for_apply(trial_dir, error)),
     }
 }
 
-/// Leaves a place for `--apply`, with hints at that.
-fn put_aside(place: &mut TrialPlace, error: CommandError) -> CommandError {
-    let (upper, at) = (place.upper(), shell_word(&place.path.to_string_lossy()).into_owned());
-    let error = if place.note.phase == Phase::Keeping {
+/// Saves the changes for `--apply`, and adds hints to the error.
+fn save_for_apply(trial_dir: &mut TrialDir, error: CommandError) -> CommandError {
+    let (upper, at) = (trial_dir.upper(), shell_word(&trial_dir.path.to_string_lossy()).into_owned());
+    let error = if trial_dir.note.phase == Phase::Keeping {
         error
-            .hint(format!("a part of the changes is written; all of them are still in {}", upper.display()))
+            .hint(format!("some changes were written; all of them are still in {}", upper.display()))
             .hint(format!("`workspace try --apply {at}` writes the rest"))
     } else {
-        match place.set_phase(Phase::Aside) {
+        match trial_dir.set_phase(Phase::Aside) {
             Ok(()) => error.hint(format!(
                 "nothing is lost: the changes are in {}, and `workspace try --apply {at}` writes them",
                 upper.display()
@@ -392,9 +394,9 @@ fn put_aside(place: &mut TrialPlace, error: CommandError) -> CommandError {
                 .hint(other.message),
         }
     };
-    place.remove_unneeded();
+    trial_dir.remove_unneeded();
     error
-        .hint(format!("`workspace try --apply {at} --force` writes them over what is there"))
+        .hint(format!("`workspace try --apply {at} --force` overwrites the other changes"))
         .hint(format!("`workspace try --apply {at} --drop` drops them"))
 }
 
@@ -402,114 +404,114 @@ fn changed(directory: &Path, paths: &[Vec<u8>], phase: Phase) -> CommandError {
     let paths: Vec<PathBuf> = paths.iter().map(|path| PathBuf::from(OsStr::from_bytes(path))).collect();
     let directory = directory.display();
     CommandError::failed(if phase == Phase::Keeping {
-        format!("{directory} was changed meanwhile where the rest of these changes would go")
+        format!("{directory} has conflicting changes by another process, so the rest was not written")
     } else {
-        format!("{directory} was changed meanwhile where these changes would go, and was left as it is")
+        format!("{directory} has conflicting changes by another process, so nothing was written")
     })
-    .hint(format!("both have their own of:\n  {}", listed_paths(&paths)))
+    .hint(format!("changed by both:\n  {}", listed_paths(&paths)))
 }
 
-/// Opens the directory, if it is the one that the program ran on.
-fn open_target(directory: &Path, identity: Option<(u64, u64)>) -> Result<Target> {
+/// Opens the directory. Fails if it is not the one that the program ran on.
+fn open_target(directory: &Path, identity: Option<(u64, u64)>) -> Result<TargetDir> {
     let failed = |error: io::Error| {
         CommandError::failed(format!("cannot read {}: {error}", directory.display())).hint(io_hint(&error))
     };
-    let target = Target::open(directory).map_err(failed)?;
+    let target = TargetDir::open(directory).map_err(failed)?;
     let found = target.identity().map_err(failed)?;
     if identity.is_some_and(|it| it != found) {
         return Err(CommandError::failed(format!(
-            "{} was changed meanwhile: it is another directory than the one that the program ran on",
+            "{} was replaced: it is not the directory that the program ran on",
             directory.display()
         ))
-        .hint("move the directory back to where it was"));
+        .hint("move the original directory back"));
     }
     Ok(target)
 }
 
-fn write_plan(place: &TrialPlace, changes: &[Change]) -> io::Result<()> {
-    let new = place.path.join("plan.new");
+fn write_plan(trial_dir: &TrialDir, changes: &[Change]) -> io::Result<()> {
+    let new = trial_dir.path.join("plan.new");
     fs::write(&new, serde_json::to_vec(changes)?)?;
     fs::File::open(&new)?.sync_all()?;
-    fs::rename(&new, place.path.join(PLAN))
+    fs::rename(&new, trial_dir.path.join(PLAN_FILE))
 }
 
-/// Writes the changes of a trial that could not be kept, or whose keep was interrupted; or drops them.
-fn apply(context: &mut Context, args: &Try, place: &Path) -> Result<Outcome> {
-    let mut place = TrialPlace::open(place)?;
-    let directory = PathBuf::from(&place.note.directory);
+/// Writes or drops changes that were put aside, or whose writing was interrupted.
+fn apply(context: &mut Context, args: &Try, trial_dir: &Path) -> Result<Outcome> {
+    let mut trial_dir = TrialDir::open(trial_dir)?;
+    let directory = PathBuf::from(&trial_dir.note.directory);
     if args.drop {
-        place.remove();
+        trial_dir.remove();
         return Ok(Outcome::Done);
     }
     let failed = |error: io::Error| {
-        CommandError::failed(format!("cannot read the changes in {}: {error}", place.path.display()))
-            .hint("its directory `directory/upper` holds the files that were changed")
+        CommandError::failed(format!("cannot read the changes in {}: {error}", trial_dir.path.display()))
+            .hint("its directory `directory/upper` has the changed files")
     };
-    let changes = match fs::read(place.path.join(PLAN)) {
+    let changes = match fs::read(trial_dir.path.join(PLAN_FILE)) {
         Ok(text) => serde_json::from_slice::<Vec<Change>>(&text).map_err(|error| failed(error.into()))?,
-        // An error came before it was written.
-        Err(error) if error.kind() == io::ErrorKind::NotFound && place.note.phase == Phase::Aside => {
-            let target = open_target(&directory, place.note.identity.filter(|_| !args.force))?;
-            let (upper, cancel) = (place.upper(), Cancel::new());
+        // An error came before the plan was written.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && trial_dir.note.phase == Phase::Aside => {
+            let target = open_target(&directory, trial_dir.note.identity.filter(|_| !args.force))?;
+            let (upper, cancel) = (trial_dir.upper(), Cancel::new());
             let found = Scan { upper: &upper, target: &target, cancel: &cancel }.run().map_err(failed)?;
             warn(&skipped(&found));
-            tell_notes(&found);
+            print_losses(&found);
             found.changes
         }
         Err(error) => return Err(failed(error)),
     };
-    let checks = match (args.force, place.note.phase) {
+    let checks = match (args.force, trial_dir.note.phase) {
         (true, _) => Checks::None,
         (false, Phase::Keeping) => Checks::Again,
         (false, _) => Checks::All,
     };
-    let kept = write_changes(&mut place, &directory, changes, checks)?;
+    let kept = write_changes(&mut trial_dir, &directory, changes, checks)?;
     if !context.output.json() {
-        tell_kept(&kept);
+        print_counts(&kept);
     }
-    place.remove();
+    trial_dir.remove();
     Ok(Outcome::Done)
 }
 
-/// Changes, and how they look.
-struct Read {
-    found: Found,
+/// Changes of a trial, and their trees.
+struct ChangeSet {
+    found: UpperContent,
     trees: Option<Trees>,
     changes: Option<InsightDiff>,
 }
 
-/// Reads what an upper holds, and makes two trees of what changed. Changes can be kept without those.
+/// Reads the changes from the upper, and creates the trees. Changes can be kept without trees.
 fn read_changes(
     upper: &Path,
     directory: &Path,
-    target: &Target,
+    target: &TargetDir,
     store: &Path,
     cancel: &Cancel,
-) -> Result<Read> {
+) -> Result<ChangeSet> {
     let failed = |error: io::Error| {
-        CommandError::failed(format!("cannot read what was changed in {}: {error}", directory.display()))
+        CommandError::failed(format!("cannot read the changes in {}: {error}", directory.display()))
             .hint(io_hint(&error))
     };
     let mut found = Scan { upper, target, cancel }.run().map_err(failed)?;
     match make_trees(upper, target, &mut found, store, cancel) {
         Ok((trees, changes)) => {
             let trees = (!found.changes.is_empty()).then_some(trees);
-            Ok(Read { found, trees, changes: Some(changes) })
+            Ok(ChangeSet { found, trees, changes: Some(changes) })
         }
         Err(error) if cancel.is_cancelled() => Err(error),
         Err(error) => {
-            // Its room may be needed to keep the changes.
-            let _ = overlay::remove_tree(&Holder::Machine, store);
+            // Its disk space may be needed to write the changes.
+            let _ = overlay::remove_tree(&NamespaceHolder::Machine, store);
             print_stderr(&format!("warning: cannot compare the changes: {}", error.message));
-            Ok(Read { found, trees: None, changes: None })
+            Ok(ChangeSet { found, trees: None, changes: None })
         }
     }
 }
 
 fn make_trees(
     upper: &Path,
-    target: &Target,
-    found: &mut Found,
+    target: &TargetDir,
+    found: &mut UpperContent,
     store: &Path,
     cancel: &Cancel,
 ) -> Result<(Trees, InsightDiff)> {
@@ -529,10 +531,10 @@ fn make_trees(
     Ok((Trees { _store: store, before, after }, changes))
 }
 
-/// Puts into a tree what was at the path of a change.
+/// Adds the former content at the path of a change to a tree.
 fn put_old(
     tree: &mut VirtualTree,
-    target: &Target,
+    target: &TargetDir,
     change: &Change,
     skipped: &mut Vec<(Vec<u8>, String)>,
     cancel: &Cancel,
@@ -543,7 +545,7 @@ fn put_old(
     }
     let found = target.stat(&change.path).ok().flatten();
     match found {
-        // Only the directory itself was changed; what is in it has changes of its own.
+        // Only the directory itself was changed; its entries have separate changes.
         Some(stat)
             if matches!(change.kind, Kind::Directory(_)) && upper::kind(&stat) == FileType::Directory =>
         {
@@ -555,10 +557,10 @@ fn put_old(
     }
 }
 
-/// Puts into a tree what a path of the directory holds, with all below it.
+/// Adds a path of the directory with all its descendants to a tree.
 fn put(
     tree: &mut VirtualTree,
-    target: &Target,
+    target: &TargetDir,
     path: &[u8],
     skipped: &mut Vec<(Vec<u8>, String)>,
     cancel: &Cancel,
@@ -586,8 +588,8 @@ fn put(
     Ok(())
 }
 
-/// Puts into a tree what a change makes of its path.
-fn put_new(tree: &mut VirtualTree, upper: &Path, change: &Change, target: &Target) -> Result<()> {
+/// Adds the new content at the path of a change to a tree.
+fn put_new(tree: &mut VirtualTree, upper: &Path, change: &Change, target: &TargetDir) -> Result<()> {
     let path = &change.path;
     let with_mode = |mode: u32| TreeAttributes { mode: (mode & 0o7777) as u16, ..TreeAttributes::default() };
     let failed = |error: io::Error| {

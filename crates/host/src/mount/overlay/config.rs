@@ -16,8 +16,8 @@ pub struct Overlay<'a> {
     pub work: &'a Path,
     /// Mount point.
     pub at: &'a Path,
-    /// UID of a sandbox to which all layers are id-mapped ([`own_users`](crate::own_users)). Upper and work
-    /// directory must then be in one directory. Needs root.
+    /// UID of a sandbox to which all layers are id-mapped ([`dedicated_uids`](crate::dedicated_uids)). Upper
+    /// and work directory must then be in one directory. Needs root.
     pub user: Option<u32>,
 }
 

@@ -1,11 +1,15 @@
-//! Reasons why the kernel does not mount an overlay. It writes most of them only to its log, so likely ones
-//! are checked here.
+//! Reasons why the kernel does not mount an overlay. It writes most of them only to its log, so the likely
+//! reasons are checked here.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use linux_raw_sys::general::{
+    CIFS_SUPER_MAGIC, EXFAT_SUPER_MAGIC, FUSE_SUPER_MAGIC, MSDOS_SUPER_MAGIC, NFS_SUPER_MAGIC,
+    OVERLAYFS_SUPER_MAGIC, RAMFS_MAGIC, SMB_SUPER_MAGIC, SMB2_SUPER_MAGIC, V9FS_MAGIC,
+};
 use rustix::fs::statfs;
 use rustix::io::Errno;
 
@@ -19,8 +23,8 @@ fn failed(overlay: &Overlay<'_>, errno: Errno, reason: String) -> HostError {
 /// Returns the error for no layers, or too many.
 pub(super) fn layer_count(overlay: &Overlay<'_>) -> HostError {
     let reason = match overlay.lower.len() {
-        0 => "there is no layer below".to_owned(),
-        count => format!("{count} layers are too many, the kernel takes {LAYERS_MAX}"),
+        0 => "there is no lower layer".to_owned(),
+        count => format!("{count} layers are too many; the kernel supports {LAYERS_MAX}"),
     };
     failed(overlay, Errno::INVAL, reason)
 }
@@ -28,7 +32,11 @@ pub(super) fn layer_count(overlay: &Overlay<'_>) -> HostError {
 /// Returns the error for options that are too long for `mount(2)`.
 pub(super) fn options_too_long(overlay: &Overlay<'_>) -> HostError {
     let count = overlay.lower.len();
-    failed(overlay, Errno::TOOBIG, format!("{count} layers are too many, kernels before 6.7 take about 200"))
+    failed(
+        overlay,
+        Errno::TOOBIG,
+        format!("{count} layers are too many; Linux before 6.7 supports about 200"),
+    )
 }
 
 /// Returns the error for a kernel or user without overlays.
@@ -37,7 +45,7 @@ pub(super) fn unavailable(overlay: &Overlay<'_>, errno: Errno) -> HostError {
         Errno::NODEV => "this kernel has no overlay filesystem; load it with `modprobe overlay`",
         Errno::NOSYS => "overlays need Linux 5.11",
         Errno::PERM => {
-            "overlays are not allowed here; an ordinary user needs Linux 5.11 and a user namespace of his own, \
+            "overlays are not allowed here; an ordinary user needs Linux 5.11 and a user namespace, \
              and a container may forbid mounting"
         }
         _ => "",
@@ -59,26 +67,26 @@ pub(super) fn messages(context: impl AsFd) -> Vec<String> {
         let message = String::from_utf8_lossy(&text[..length]);
         // Messages start with a letter for their severity.
         let message = message.trim().split_once(' ').map_or("", |(_, message)| message);
-        messages.push(format!("the kernel says: {message}"));
+        messages.push(format!("kernel message: {message}"));
     }
     messages
 }
 
-/// Returns what is wrong with the directories.
+/// Checks the directories for likely problems.
 fn problems(overlay: &Overlay<'_>) -> Vec<String> {
     let all = overlay.lower.iter().map(std::path::PathBuf::as_path).chain([overlay.upper, overlay.work]);
     let absent = all.filter(|path| !path.is_dir());
-    let mut found: Vec<String> = absent
-        .take(1)
-        .map(|path| format!("{} is no directory that can be reached", path.display()))
-        .collect();
+    let mut found: Vec<String> =
+        absent.take(1).map(|path| format!("{} is not an accessible directory", path.display())).collect();
     if let Some(filesystem) = unsuitable(overlay.upper) {
         let upper = overlay.upper.display();
-        found.push(format!("{upper} is on {filesystem}, which cannot be written to through an overlay"));
+        found.push(format!(
+            "{upper} is on {filesystem}, which does not support the upper directory of an overlay"
+        ));
     }
     let device = |path: &Path| path.metadata().map(|metadata| metadata.dev()).ok();
     if device(overlay.upper) != device(overlay.work) {
-        found.push("upper and work are not on one filesystem".to_owned());
+        found.push("upper and work directory are on different filesystems".to_owned());
     }
     found
 }
@@ -88,14 +96,14 @@ fn problems(overlay: &Overlay<'_>) -> Vec<String> {
 pub(super) fn unsuitable(path: &Path) -> Option<&'static str> {
     let magic = statfs(path).ok()?.f_type as u32;
     Some(match magic {
-        0x794c_7630 => "another overlay",
-        0x6969 => "NFS",
-        0x6573_5546 => "FUSE",
-        0x8584_58f6 => "ramfs",
-        0x4d44 => "FAT",
-        0x2011_bab0 => "exFAT",
-        0x517b | 0xff53_4d42 | 0xfe53_4d42 => "SMB",
-        0x0102_1997 => "9p",
+        OVERLAYFS_SUPER_MAGIC => "another overlay",
+        NFS_SUPER_MAGIC => "NFS",
+        FUSE_SUPER_MAGIC => "FUSE",
+        RAMFS_MAGIC => "ramfs",
+        MSDOS_SUPER_MAGIC => "FAT",
+        EXFAT_SUPER_MAGIC => "exFAT",
+        SMB_SUPER_MAGIC | CIFS_SUPER_MAGIC | SMB2_SUPER_MAGIC => "SMB",
+        V9FS_MAGIC => "9p",
         _ => return None,
     })
 }

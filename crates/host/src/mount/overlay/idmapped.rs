@@ -2,8 +2,8 @@
 //!
 //! An overlay cannot be id-mapped, but its layers can. Since Linux 6.15 the kernel creates an overlay of
 //! detached mounts. Before, they have to be mounted where the creating thread resolves them: in a mount
-//! namespace of its own, each over its original, so that nobody else sees them and they end with the thread
-//! or process.
+//! namespace of its own, each over its original, so that they are invisible to others and disappear with the
+//! thread or process.
 
 use std::ffi::OsStr;
 use std::io;
@@ -33,7 +33,7 @@ pub(super) fn create(xattrs: Xattrs, overlay: &Overlay<'_>, user: u32) -> Result
 fn parent_of<'a>(overlay: &Overlay<'a>) -> Result<&'a Path> {
     let (upper, work) = (overlay.upper.parent(), overlay.work.parent());
     let both = upper.filter(|_| upper == work);
-    both.ok_or_else(|| HostError::other("upper and work are not in one directory"))
+    both.ok_or_else(|| HostError::other("upper and work directory have different parents"))
 }
 
 fn of_detached(xattrs: Xattrs, overlay: &Overlay<'_>, id_map: &IdMap) -> Result<OwnedFd> {
@@ -45,7 +45,7 @@ fn of_detached(xattrs: Xattrs, overlay: &Overlay<'_>, id_map: &IdMap) -> Result<
         _ => id_map.clone_mount(path),
     };
     let made = context::create_from(xattrs, overlay, &open)?;
-    made.ok_or_else(|| HostError::other("the kernel makes overlays only at their place"))
+    made.ok_or_else(|| HostError::other("this kernel cannot create detached overlays"))
 }
 
 fn open_beneath(directory: BorrowedFd<'_>, name: &OsStr, overlay: &Overlay<'_>) -> Result<OwnedFd> {
@@ -60,7 +60,7 @@ fn in_own_thread(xattrs: Xattrs, overlay: &Overlay<'_>, id_map: &IdMap) -> Resul
         let thread = std::thread::Builder::new().name("overlay-idmap".to_owned());
         let making = thread.spawn_scoped(scope, || in_own_mounts(xattrs, overlay, id_map));
         let making = making.context("start a thread")?;
-        making.join().unwrap_or_else(|_| Err(HostError::other("the thread that mounts has ended")))
+        making.join().unwrap_or_else(|_| Err(HostError::other("the mount thread panicked")))
     })
 }
 
@@ -90,7 +90,7 @@ mod tests {
     use std::os::unix::fs::{MetadataExt as _, chown};
     use std::path::PathBuf;
 
-    /// All ways of creating one have the same result.
+    /// Both methods of creating an overlay have the same result.
     #[test]
     fn layers_are_idmapped_on_older_kernels_too() {
         if !rustix::process::geteuid().is_root() {
@@ -98,7 +98,8 @@ mod tests {
         }
         let user = 0x7800_0001;
         let (shared, _) =
-            crate::namespace::sandbox_ids::owner(&crate::namespace::holder::Holder::Machine).unwrap();
+            crate::namespace::sandbox_ids::owner(&crate::namespace::holder::NamespaceHolder::Machine)
+                .unwrap();
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         for (number, create) in [in_own_thread, of_detached].into_iter().enumerate() {

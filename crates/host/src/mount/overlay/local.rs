@@ -22,13 +22,13 @@ use crate::mount::mounts::{self, Access};
 pub(super) fn mount(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
     let _lock = lock(overlay.at)?;
     if is_mount(overlay.at)? {
-        let action = format!("mount an overlay at {}, where something is mounted", overlay.at.display());
+        let action = format!("mount an overlay at {}, which is already a mount point", overlay.at.display());
         return Err(HostError::System { action, source: io::Error::from(Errno::BUSY) });
     }
     mount_on_top(xattrs, overlay)
 }
 
-/// Mounts an overlay on top of what is mounted there. Nothing else may mount there concurrently.
+/// Mounts an overlay on top of other mounts. Nothing else may mount there concurrently.
 pub(crate) fn mount_on_top(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
     match create(xattrs, overlay)? {
         Some(tree) => attach(&tree, overlay),
@@ -55,7 +55,7 @@ fn lock(at: &Path) -> Result<OwnedFd> {
 /// Returns whether `path` is a mount point.
 fn is_mount(path: &Path) -> Result<bool> {
     let found = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty());
-    let found = found.context(format!("look at {}", path.display()))?;
+    let found = found.context(format!("stat {}", path.display()))?;
     Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
@@ -66,14 +66,14 @@ fn attach(tree: &OwnedFd, overlay: &Overlay<'_>) -> Result<()> {
 
 /// Makes the mount private again: in a shared mount it became shared.
 fn make_private(tree: &OwnedFd, at: &Path) -> Result<()> {
-    mounts::restrict(tree, Access::Write).context(format!("keep what is mounted at {} here", at.display()))
+    mounts::restrict(tree, Access::Write).context(format!("make the mount at {} private", at.display()))
 }
 
 fn mount_with_options(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
     context::mount_by_options(xattrs, overlay)?;
     let at = overlay.at;
     mount_change(at, MountPropagationFlags::PRIVATE)
-        .context(format!("keep what is mounted at {} here", at.display()))
+        .context(format!("make the mount at {} private", at.display()))
 }
 
 pub(super) fn replace(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
@@ -84,7 +84,7 @@ pub(super) fn replace(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_BENEATH | MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     match move_mount(&tree, c"", CWD, overlay.at, flags) {
         Ok(()) => {
-            detach(overlay.at).context(format!("take away what was mounted at {}", overlay.at.display()))?;
+            detach(overlay.at).context(format!("detach the old mount at {}", overlay.at.display()))?;
             make_private(&tree, overlay.at)
         }
         // Not supported by the kernel, or not allowed because the parent mount is shared.
@@ -141,7 +141,7 @@ pub(super) fn is_responding(path: &Path) -> Result<bool> {
     match statfs(path) {
         Ok(_) => Ok(true),
         Err(Errno::NOTCONN | Errno::CONNABORTED) => Ok(false),
-        Err(errno) => Err(errno).context(format!("look at {}", path.display())),
+        Err(errno) => Err(errno).context(format!("stat {}", path.display())),
     }
 }
 

@@ -13,7 +13,7 @@ use super::config::{Overlay, Xattrs};
 use super::{diagnosis, local};
 use crate::error::{Context as _, HostError, Result};
 use crate::mount::remove_tree::remove_tree;
-use crate::namespace::holder::Holder;
+use crate::namespace::holder::NamespaceHolder;
 use crate::namespace::sandbox_ids::owner;
 
 /// Name of the temporary directory.
@@ -40,7 +40,7 @@ impl Probe {
     /// are removed.
     fn begin(&self) -> Result<fs::File> {
         loop {
-            let action = || format!("make {}", self.path.display());
+            let action = || format!("create {}", self.path.display());
             match fs::create_dir(&self.path) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                     return Err(error).context(action());
@@ -89,27 +89,24 @@ impl Probe {
     /// Checks that a file of the shared sandbox user appears as that of `user` in the mount, and the other
     /// way round.
     fn check_id_map(&self, user: u32) -> Result<()> {
-        let Some((shared, _)) = owner(&Holder::Machine) else {
-            return Err(HostError::other("there is no user to show"));
+        let Some((shared, _)) = owner(&NamespaceHolder::Machine) else {
+            return Err(HostError::other("the user namespace does not map the sandbox user"));
         };
         let owner = |name: &str| -> Result<u32> {
             Ok(fs::symlink_metadata(self.at(name)).context("read the owner of an id-mapped file")?.uid())
         };
         let set_owner = |name: &str, user| chown(self.at(name), Some(user), Some(user));
         set_owner("b/given", shared).context("change the owner of a file")?;
-        self.expect(owner("at/given")? == user, "files of a layer are not shown as another user's")?;
+        self.expect(owner("at/given")? == user, "id-mapped files of a layer have the wrong owner")?;
         set_owner("at/again", user).context("change the owner of a file through an overlay")?;
-        self.expect(
-            owner("upper/again")? == shared,
-            "files of another user's are not stored as those of all",
-        )?;
+        self.expect(owner("upper/again")? == shared, "id-mapped files are written with the wrong owner")?;
         fs::write(self.at("at/given"), "new").context("write through an overlay")?;
-        self.expect(owner("upper/given")? == shared, "copied files do not belong to whom they belonged")
+        self.expect(owner("upper/given")? == shared, "a copy-up changed the owner of a file")
     }
 
     /// Creates two layers; the upper one hides a file and the content of a directory of the other.
     fn create_layers(&self) -> Result<()> {
-        let made = || -> io::Result<()> {
+        let create = || -> io::Result<()> {
             for name in ["a/hiding", "b/hiding", "b/again", "upper", "work", "at"] {
                 fs::create_dir_all(self.at(name))?;
             }
@@ -118,9 +115,9 @@ impl Probe {
             }
             Ok(())
         };
-        made().context(format!("make files in {}", self.path.display()))?;
+        create().context(format!("create files in {}", self.path.display()))?;
         mknodat(CWD, self.at("a/hidden"), FileType::CharacterDevice, Mode::empty(), 0)
-            .context("make a whiteout (a character device 0:0)")?;
+            .context("create a whiteout (a character device 0:0)")?;
         let opaque = format!("{}opaque", self.xattrs.prefix());
         setxattr(self.at("a/hiding"), opaque.as_str(), b"y", XattrFlags::empty())
             .context(format!("set the attribute {opaque}"))
@@ -128,35 +125,35 @@ impl Probe {
 
     fn read(&self) -> Result<()> {
         let both = fs::read_to_string(self.at("at/both")).context("read through an overlay")?;
-        self.expect(both == "a/both", "the upper one of two layers does not hide the other")?;
-        self.expect(absent(&self.at("at/hidden")), "a whiteout hides nothing")?;
-        self.expect(absent(&self.at("at/hiding/file")), "an opaque directory hides nothing")
+        self.expect(both == "a/both", "the upper layer does not hide the lower one")?;
+        self.expect(absent(&self.at("at/hidden")), "a whiteout does not hide a file")?;
+        self.expect(absent(&self.at("at/hiding/file")), "an opaque directory does not hide the lower one")
     }
 
     fn write(&self) -> Result<()> {
         fs::write(self.at("at/both"), "new").context("write through an overlay")?;
-        let upper = fs::read_to_string(self.at("upper/both")).context("read what was written")?;
-        self.expect(upper == "new", "what is written does not come to the upper")
+        let upper = fs::read_to_string(self.at("upper/both")).context("read from the upper directory")?;
+        self.expect(upper == "new", "a write did not reach the upper directory")
     }
 
     fn delete(&self) -> Result<()> {
         fs::remove_file(self.at("at/both")).context("delete through an overlay")?;
         let whiteout = fs::symlink_metadata(self.at("upper/both")).context("look for a whiteout")?;
         let is_whiteout = whiteout.file_type().is_char_device() && whiteout.rdev() == 0;
-        self.expect(is_whiteout, "what is deleted leaves no whiteout")
+        self.expect(is_whiteout, "a deletion created no whiteout")
     }
 
     /// Checks a directory that was deleted and created again.
     fn recreate(&self) -> Result<()> {
         let again = self.at("at/again");
-        let made = fs::remove_dir_all(&again).and_then(|()| fs::create_dir(&again));
-        made.context("replace a directory through an overlay")?;
-        self.expect(absent(&again.join("file")), "a new directory shows what was in the old one")?;
+        let recreated = fs::remove_dir_all(&again).and_then(|()| fs::create_dir(&again));
+        recreated.context("recreate a directory through an overlay")?;
+        self.expect(absent(&again.join("file")), "a recreated directory shows files of the deleted one")?;
         let opaque = format!("{}opaque", self.xattrs.prefix());
         let mut value = [0; 2];
         let found = getxattr(self.at("upper/again"), opaque.as_str(), &mut value);
         let found = found.context(format!("read the attribute {opaque}"))?;
-        self.expect(&value[..found] == b"y", "a new directory is not opaque")
+        self.expect(&value[..found] == b"y", "a recreated directory is not opaque")
     }
 
     fn expect(&self, so: bool, otherwise: &str) -> Result<()> {
@@ -168,7 +165,7 @@ impl Probe {
         let is_explained = matches!(error, HostError::Overlay { .. });
         match diagnosis::unsuitable(self.path.parent().unwrap_or(&self.path)) {
             Some(filesystem) if !is_explained => HostError::other(format!(
-                "{error} (it is on {filesystem}, which cannot be written to through an overlay)"
+                "{error} (it is on {filesystem}, which does not support the upper directory of an overlay)"
             )),
             _ => error,
         }

@@ -1,4 +1,4 @@
-//! Overlay operations of an ordinary user, run by a helper in the namespaces of his holder.
+//! Overlay operations of an ordinary user, run by a helper in the namespaces of a namespace holder.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use crate::error::Result;
 use crate::helper::client;
 use crate::helper::protocol::Task;
 use crate::mount::remove_tree::remove_tree;
-use crate::namespace::holder::Holder;
+use crate::namespace::holder::NamespaceHolder;
 
 /// An operation on overlays in the namespaces of a holder.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct OverlayTask {
-    holder: Holder,
+    holder: NamespaceHolder,
     operation: Operation,
 }
 
@@ -54,27 +54,27 @@ impl Directories {
 }
 
 impl OverlayTask {
-    pub(super) fn mount(holder: &Holder, overlay: &Overlay<'_>) -> Self {
+    pub(super) fn mount(holder: &NamespaceHolder, overlay: &Overlay<'_>) -> Self {
         Self { holder: holder.clone(), operation: Operation::Mount(Directories::of(overlay)) }
     }
 
-    pub(super) fn replace(holder: &Holder, overlay: &Overlay<'_>) -> Self {
+    pub(super) fn replace(holder: &NamespaceHolder, overlay: &Overlay<'_>) -> Self {
         Self { holder: holder.clone(), operation: Operation::Replace(Directories::of(overlay)) }
     }
 
-    pub(super) fn unmount(holder: &Holder, at: &Path) -> Self {
+    pub(super) fn unmount(holder: &NamespaceHolder, at: &Path) -> Self {
         Self { holder: holder.clone(), operation: Operation::Unmount(at.to_owned()) }
     }
 
-    pub(super) fn is_responding(holder: &Holder, path: &Path) -> Self {
+    pub(super) fn is_responding(holder: &NamespaceHolder, path: &Path) -> Self {
         Self { holder: holder.clone(), operation: Operation::IsResponding(path.to_owned()) }
     }
 
-    pub(super) fn probe(holder: &Holder, directory: &Path) -> Self {
+    pub(super) fn probe(holder: &NamespaceHolder, directory: &Path) -> Self {
         Self { holder: holder.clone(), operation: Operation::Probe(directory.to_owned()) }
     }
 
-    pub(super) fn remove(holder: &Holder, path: &Path) -> Self {
+    pub(super) fn remove(holder: &NamespaceHolder, path: &Path) -> Self {
         Self { holder: holder.clone(), operation: Operation::Remove(path.to_owned()) }
     }
 }

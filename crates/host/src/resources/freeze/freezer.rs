@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::record::RecordWriter;
 use crate::error::{Context as _, HostError, Result};
 use crate::helper::error::HostErrorKind;
-use crate::resources::hierarchy::{Version, words};
+use crate::resources::hierarchy::{Version, read_words};
 
 /// Interval of checking whether a cgroup is frozen.
 const POLL_INTERVAL: Duration = Duration::from_micros(100);
@@ -50,9 +50,9 @@ impl Freezer {
     /// Returns whether all processes have stopped.
     fn is_frozen(&self) -> bool {
         match self.version {
-            Version::V1 => words(&self.control()) == ["FROZEN"],
+            Version::V1 => read_words(&self.control()) == ["FROZEN"],
             Version::V2 => {
-                let events = words(&self.group.join("cgroup.events"));
+                let events = read_words(&self.group.join("cgroup.events"));
                 events.chunks_exact(2).any(|pair| pair[0] == "frozen" && pair[1] == "1")
             }
         }
@@ -78,10 +78,10 @@ pub(super) fn freeze(freezer: &Freezer, record: &mut RecordWriter, timeout: Dura
 }
 
 fn processes(group: &Path) -> usize {
-    words(&group.join("cgroup.procs")).len()
+    read_words(&group.join("cgroup.procs")).len()
 }
 
-/// Thaws a cgroup. Succeeds if it does not exist any more.
+/// Thaws a cgroup. Succeeds if it no longer exists.
 pub(super) fn thaw(freezer: &Freezer) -> Result<()> {
     match freezer.write(false) {
         Err(error) if is_gone(&error) => Ok(()),
@@ -108,7 +108,7 @@ mod tests {
     fn a_freeze_ends_at_a_thaw_and_freezes_nothing_after() {
         let group = tempfile::tempdir().unwrap();
         let path = |name: &str| group.path().join(name);
-        // An ordinary file only has what was written to it, so this cgroup never becomes frozen.
+        // These are ordinary files, so this cgroup never becomes frozen.
         fs::write(path("cgroup.freeze"), "0").unwrap();
         fs::write(path("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
         let freezer = Freezer::of(group.path().to_owned(), Version::V2).unwrap();

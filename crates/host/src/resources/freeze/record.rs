@@ -44,9 +44,9 @@ impl RecordWriter {
     pub(super) fn create(path: &Path, record: &FreezeRecord) -> Result<Self> {
         let mut file = match File::options().append(true).create_new(true).open(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(HostError::of_kind(HostErrorKind::Conflict, "the sandbox is frozen already"));
+                return Err(HostError::of_kind(HostErrorKind::Conflict, "the sandbox is already frozen"));
             }
-            file => file.context(format!("make {}", path.display()))?,
+            file => file.context(format!("create {}", path.display()))?,
         };
         let mut line = serde_json::to_vec(record).map_err(|error| HostError::other(error.to_string()))?;
         line.push(b'\n');
@@ -58,8 +58,8 @@ impl RecordWriter {
         Ok(Self(file))
     }
 
-    /// Runs a step that stops something. Fails with [`HostError::Thawed`] if the sandbox was thawed
-    /// meanwhile.
+    /// Runs a step that stops processes. Fails with [`HostError::Thawed`] if the sandbox was thawed since the
+    /// last step.
     pub(super) fn step<T>(&mut self, step: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let _lock = Lock::of(&self.0)?;
         if !is_linked(&self.0)? {
@@ -68,13 +68,13 @@ impl RecordWriter {
         step(self)
     }
 
-    pub(super) fn add(&mut self, one: StoppedProcess) -> Result<()> {
-        let line = format!("{} {}\n", one.pid, one.started);
+    pub(super) fn add(&mut self, process: StoppedProcess) -> Result<()> {
+        let line = format!("{} {}\n", process.pid, process.started);
         self.0.write_all(line.as_bytes()).context("record a process to be stopped")
     }
 }
 
-/// Locked record, for thawing. Its freeze can take no further step.
+/// Locked record, for thawing. While it is locked, the freeze cannot take a step.
 pub(super) struct LockedRecord {
     path: PathBuf,
     /// Locked until it is closed.

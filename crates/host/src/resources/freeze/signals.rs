@@ -4,9 +4,9 @@
 //! and no running parent sees its child stopped. They are resumed in the opposite order for the same reason:
 //! by the time a shell runs again, its children do.
 //!
-//! A process may fork, lose its parent, or end during the scan; so scans are repeated until two in a row find
-//! the same processes and all of them are stopped. Processes are identified by PID and start time, never by
-//! name.
+//! A process may fork, lose its parent, or exit during the scan; so scans are repeated until two in a row
+//! find the same processes and all of them are stopped. Processes are identified by PID and start time, never
+//! by name.
 //!
 //! A process in uninterruptible sleep is not stopped yet, and nothing below it is touched before it is: it
 //! may wait for a child to call `exec` (`vfork`), and would wait for ever.
@@ -83,7 +83,7 @@ impl Stopper<'_> {
                 }
                 State::Running => {}
                 // Its children have another parent now.
-                State::Ended => all_stopped &= found.all[&pid].has_ended,
+                State::Ended => all_stopped &= found.all[&pid].has_exited,
             }
         }
         Ok(all_stopped.then_some(stopped))
@@ -172,7 +172,7 @@ impl ProcessTree {
     }
 
     /// Scans all processes of the host, where the kernel does not list children. Repeats the scan as long as
-    /// a process ended before its parent was known.
+    /// a process exited before its parent was known.
     fn scan_all(&mut self, root: i32, deadline: Instant) -> io::Result<bool> {
         while Instant::now() < deadline {
             let mut settled = true;
@@ -196,7 +196,8 @@ impl ProcessTree {
         let mut open = vec![root];
         while let Some(pid) = open.pop() {
             let Some(children) = children(pid) else {
-                // One that has ended has no list; without that of the root, the kernel has none at all.
+                // A process that has exited has no list. If the root has none, the kernel does not support
+                // them.
                 if pid == root {
                     return false;
                 }
@@ -283,7 +284,7 @@ fn children(pid: i32) -> Option<Vec<i32>> {
     for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
         match fs::read_to_string(thread.path().join("children")) {
             Ok(text) => all.extend(text.split_ascii_whitespace().filter_map(|word| word.parse::<i32>().ok())),
-            // That thread has ended.
+            // The thread has exited.
             Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
             Err(_) => return None,
         }
@@ -298,13 +299,13 @@ enum State {
     Ended,
 }
 
-/// Returns the state of a process, from all of its threads: the first may have ended while others run, and
+/// Returns the state of a process, from all of its threads: the first may have exited while others run, and
 /// some may still run after others have stopped.
 fn state(pid: i32) -> State {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return State::Ended };
     let mut whole = State::Ended;
     for thread in threads.flatten() {
-        // A thread that has ended has no state.
+        // A thread that has exited has no state.
         let stat = stat(&thread.path()).unwrap_or_default();
         match stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()) {
             None | Some('Z' | 'X') => {}

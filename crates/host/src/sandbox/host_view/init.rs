@@ -1,4 +1,4 @@
-//! The first process inside: it builds the root, drops capabilities, starts the program and waits for it.
+//! Init process of a view: it builds the root, drops capabilities, starts the program and waits for it.
 
 use std::convert::Infallible;
 use std::ffi::{CString, OsStr};
@@ -11,36 +11,38 @@ use rustix::io::Errno;
 use rustix::process::{PidfdFlags, Resource, pidfd_open};
 
 use super::root::Root;
-use super::{Ended, Event, HostView, Request, User, receive, send};
+use super::{Event, ExitStatus, HostView, Request, User, receive, send};
 use crate::error::{Context as _, HostError, Result};
 use crate::namespace::clone::Parent;
 use crate::namespace::credentials;
 use crate::resources::cgroup::Cgroups;
 use crate::resources::limits;
-use crate::sandbox::guest::{start_loopback, unshare_cgroup};
+use crate::sandbox::sandbox_init::{start_loopback, unshare_cgroup};
 use crate::sandbox::seccomp::Filters;
 
-/// Parameters of the first process.
+/// Parameters of the init process.
 pub(super) struct Init<'a> {
     pub(super) view: &'a HostView,
     pub(super) user: User,
     pub(super) cgroups: &'a Cgroups,
-    /// Maximum number of processes, where no cgroup limits it.
-    pub(super) processes: Option<u32>,
-    /// Maximum memory of each process, in bytes, where no cgroup limits all of them.
-    pub(super) memory: Option<u64>,
+    /// `RLIMIT_NPROC`; `None` if a cgroup limits the number of processes.
+    pub(super) nproc_rlimit: Option<u32>,
+    /// `RLIMIT_DATA` of each process, in bytes; `None` if a cgroup limits the memory of the sandbox.
+    pub(super) data_rlimit: Option<u64>,
     pub(super) filters: Filters,
     /// Control socket, then standard input, output and error of the program.
     pub(super) descriptors: [OwnedFd; 4],
 }
 
-/// Exit status of a program that cannot be executed, and of one that is not found, as in shells.
-const CANNOT_RUN: i32 = 126;
-const NOT_FOUND: i32 = 127;
-const BY_SIGNAL: i32 = 128;
+/// Exit status of a program that cannot be executed, as in shells.
+const EXIT_CANNOT_EXECUTE: i32 = 126;
+/// Exit status of a program that is not found, as in shells.
+const EXIT_NOT_FOUND: i32 = 127;
+/// Exit status of a program that was killed by a signal, minus the number of the signal.
+const EXIT_SIGNAL_BASE: i32 = 128;
 
 impl Init<'_> {
-    /// Does all of it; returns only on failure.
+    /// Sets up the view and supervises the program; returns only on failure.
     pub(super) fn run(&self, parent: &mut Parent) -> Result<Infallible> {
         parent.wait()?;
         if self.user.is_superuser {
@@ -60,10 +62,10 @@ impl Init<'_> {
             nameserver: self.view.egress.is_some(),
         }
         .build()?;
-        start_loopback().context("start the loopback network")?;
+        start_loopback().context("bring up the loopback interface")?;
         parent.notify()?;
         parent.wait()?;
-        self.limit().context("set limits")?;
+        self.set_rlimits().context("set limits")?;
         if is_superuser {
             credentials::keep_file_capabilities()?;
         } else {
@@ -78,21 +80,21 @@ impl Init<'_> {
         self.supervise()
     }
 
-    fn limit(&self) -> io::Result<()> {
+    fn set_rlimits(&self) -> io::Result<()> {
         limits::limit(Resource::Core, 0)?;
         limits::limit_open_files(!self.user.is_superuser)?;
-        self.memory.map_or(Ok(()), |most| limits::limit(Resource::Data, most))?;
-        self.processes.map_or(Ok(()), |most| limits::limit(Resource::Nproc, u64::from(most)))
+        self.data_rlimit.map_or(Ok(()), |bytes| limits::limit(Resource::Data, bytes))?;
+        self.nproc_rlimit.map_or(Ok(()), |count| limits::limit(Resource::Nproc, u64::from(count)))
     }
 
-    /// Closes everything that the helper had open, its reply socket included, and detaches from the terminal.
+    /// Closes all file descriptors of the helper, its reply socket included, and detaches from the terminal.
     fn close_inherited(&self) {
         let mut kept: Vec<RawFd> = self.descriptors.iter().map(AsRawFd::as_raw_fd).collect();
         kept.sort_unstable();
         let mut first = 3;
         for fd in kept.into_iter().chain([RawFd::MAX]) {
             if fd > first {
-                // SAFETY: nothing of this is used from here on; the pipes to the helper are among it.
+                // SAFETY: nothing uses these descriptors from here on, which include the pipes to the helper.
                 unsafe { libc::close_range(first as libc::c_uint, (fd - 1) as libc::c_uint, 0) };
             }
             first = fd.saturating_add(1);
@@ -108,27 +110,28 @@ impl Init<'_> {
         self.descriptors[0].as_fd()
     }
 
-    /// Starts the program, and waits until it ends or the control socket is closed.
+    /// Starts the program, and waits until it exits or the control socket is closed.
     fn supervise(&self) -> ! {
-        let ended = match self.start() {
+        let status = match self.start() {
             Ok((program, children)) => self.wait_for(program, &children),
-            Err(error) => {
-                Some(Ended { exit_code: CANNOT_RUN, failed: Some(format!("cannot run it: {error}")) })
-            }
+            Err(error) => Some(ExitStatus {
+                exit_code: EXIT_CANNOT_EXECUTE,
+                start_error: Some(format!("cannot run it: {error}")),
+            }),
         };
         // SAFETY: kills all other processes of this namespace.
         unsafe { libc::kill(-1, libc::SIGKILL) };
         // SAFETY: waits for any child, without a pointer for its status.
         while unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) } > 0 {}
-        if let Some(ended) = ended {
-            // The client may have ended.
-            let _ = send(self.control(), &Event::Ended(ended), &[]);
+        if let Some(status) = status {
+            // The client may have exited.
+            let _ = send(self.control(), &Event::Exited(status), &[]);
         }
-        // SAFETY: ends the process, without running exit handlers of the helper.
+        // SAFETY: exits the process without running exit handlers of the helper.
         unsafe { libc::_exit(0) }
     }
 
-    /// Forks the program. Returns its PID, and a descriptor that becomes readable when a child ends.
+    /// Forks the program. Returns its PID, and a descriptor that becomes readable when a child exits.
     fn start(&self) -> Result<(libc::pid_t, OwnedFd)> {
         let children = watch_children().context("watch for children")?;
         let terminal = match self.view.terminal {
@@ -139,16 +142,16 @@ impl Init<'_> {
         // SAFETY: this process has one thread.
         let pid = unsafe { libc::fork() };
         match pid {
-            -1 => Err(io::Error::last_os_error()).context("make a process"),
+            -1 => Err(io::Error::last_os_error()).context("fork"),
             0 => {
                 let slave = terminal.as_ref().map(|(_, slave)| slave.as_fd());
                 let code = self.exec_program(&program, slave);
-                // SAFETY: ends the process, without running exit handlers of the parent.
+                // SAFETY: exits the process without running exit handlers of the parent.
                 unsafe { libc::_exit(code) }
             }
             _ => {
-                let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty())
-                    .context("open its own process")?;
+                let own =
+                    pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).context("open a pidfd")?;
                 let master = terminal.as_ref().map(|(master, _)| master.as_fd());
                 let both: Vec<_> = [own.as_fd()].into_iter().chain(master).collect();
                 send(self.control(), &Event::Started, &both).context("report the start of the program")?;
@@ -187,24 +190,24 @@ impl Init<'_> {
             };
             rustix::stdio::dup2_stdin(input).context("open the input")?;
             rustix::stdio::dup2_stdout(output).context("open the output")?;
-            rustix::stdio::dup2_stderr(errors).context("open the output for errors")?;
+            rustix::stdio::dup2_stderr(errors).context("open the error output")?;
             rustix::process::chdir(std::path::Path::new(&self.view.cwd))
-                .context(format!("go to {}", self.view.cwd.display()))?;
-            // SAFETY: nothing is used from here on but the first three.
+                .context(format!("enter {}", self.view.cwd.display()))?;
+            // SAFETY: nothing uses other descriptors than the first three from here on.
             unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
             self.filters.apply()
         };
         if let Err(error) = prepared() {
             let _ = writeln!(io::stderr(), "error: {error}");
-            return CANNOT_RUN;
+            return EXIT_CANNOT_EXECUTE;
         }
         let error = program.exec();
         let _ = writeln!(io::stderr(), "error: cannot run {}: {error}", program.name);
-        if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN }
+        if error.kind() == io::ErrorKind::NotFound { EXIT_NOT_FOUND } else { EXIT_CANNOT_EXECUTE }
     }
 
-    /// Handles requests until the program ends. Returns `None` if the control socket is closed.
-    fn wait_for(&self, program: libc::pid_t, children: &OwnedFd) -> Option<Ended> {
+    /// Handles requests until the program exits. Returns `None` if the control socket is closed.
+    fn wait_for(&self, program: libc::pid_t, children: &OwnedFd) -> Option<ExitStatus> {
         let control = self.control();
         loop {
             let mut both =
@@ -214,15 +217,15 @@ impl Init<'_> {
                 Err(_) => return None,
                 Ok(_) => {}
             }
-            let (asked, ended) = (!both[0].revents().is_empty(), !both[1].revents().is_empty());
-            if ended {
+            let (has_request, child_exited) = (!both[0].revents().is_empty(), !both[1].revents().is_empty());
+            if child_exited {
                 let mut buffer = [0; 128];
                 let _ = rustix::io::read(children, &mut buffer);
                 if let Some(exit_code) = reap(program) {
-                    return Some(Ended { exit_code, failed: None });
+                    return Some(ExitStatus { exit_code, start_error: None });
                 }
             }
-            if asked {
+            if has_request {
                 match receive::<Request>(control) {
                     Ok(Some((Request::Signal(number), _))) => {
                         // SAFETY: the process group of a child that was not waited for yet.
@@ -235,7 +238,7 @@ impl Init<'_> {
     }
 }
 
-/// Reaps all children that have ended. Returns the exit status of the program if it is among them.
+/// Reaps all children that have exited. Returns the exit code of the program if it is among them.
 fn reap(program: libc::pid_t) -> Option<i32> {
     loop {
         let mut status = 0;
@@ -246,7 +249,7 @@ fn reap(program: libc::pid_t) -> Option<i32> {
         }
         if pid == program {
             return Some(if libc::WIFSIGNALED(status) {
-                BY_SIGNAL + libc::WTERMSIG(status)
+                EXIT_SIGNAL_BASE + libc::WTERMSIG(status)
             } else {
                 libc::WEXITSTATUS(status)
             });
@@ -294,7 +297,7 @@ fn open_terminal((columns, rows): (u16, u16)) -> io::Result<(OwnedFd, OwnedFd)> 
 struct Program {
     name: String,
     candidates: Vec<CString>,
-    words: Vec<CString>,
+    args: Vec<CString>,
     environment: Vec<CString>,
 }
 
@@ -303,9 +306,8 @@ impl Program {
         let text = |bytes: &[u8]| {
             CString::new(bytes).map_err(|_| HostError::other("a NUL in an argument or a variable"))
         };
-        let words: Vec<CString> =
-            view.words.iter().map(|word| text(word.as_bytes())).collect::<Result<_>>()?;
-        let Some(first) = view.words.first() else {
+        let args: Vec<CString> = view.args.iter().map(|arg| text(arg.as_bytes())).collect::<Result<_>>()?;
+        let Some(first) = view.args.first() else {
             return Err(HostError::other("no program to run"));
         };
         let environment = view
@@ -326,7 +328,7 @@ impl Program {
             directories.map(in_directory).collect::<Result<_>>()?
         };
         let name = first.to_string_lossy().into_owned();
-        Ok(Self { name, candidates, words, environment: environment.collect::<Result<_>>()? })
+        Ok(Self { name, candidates, args, environment: environment.collect::<Result<_>>()? })
     }
 
     /// Executes the program; returns only on failure.
@@ -334,11 +336,11 @@ impl Program {
         let pointers = |texts: &[CString]| -> Vec<*const libc::c_char> {
             texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
         };
-        let (words, environment) = (pointers(&self.words), pointers(&self.environment));
+        let (args, environment) = (pointers(&self.args), pointers(&self.environment));
         let mut failed = io::Error::from_raw_os_error(libc::ENOENT);
         for candidate in &self.candidates {
             // SAFETY: strings that end with NUL and lists that end with a null pointer.
-            unsafe { libc::execve(candidate.as_ptr(), words.as_ptr(), environment.as_ptr()) };
+            unsafe { libc::execve(candidate.as_ptr(), args.as_ptr(), environment.as_ptr()) };
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
                 Some(libc::ENOENT | libc::ENOTDIR) => {}
@@ -349,7 +351,7 @@ impl Program {
                         failed = error;
                     }
                 }
-                Some(libc::ENOEXEC) => return self.exec_with_shell(candidate, &words, &environment),
+                Some(libc::ENOEXEC) => return self.exec_with_shell(candidate, &args, &environment),
                 _ => return error,
             }
         }
@@ -360,10 +362,10 @@ impl Program {
     fn exec_with_shell(
         &self,
         program: &CString,
-        words: &[*const libc::c_char],
+        args: &[*const libc::c_char],
         environment: &[*const libc::c_char],
     ) -> io::Error {
-        let all: Vec<_> = [c"sh".as_ptr(), program.as_ptr()].iter().chain(&words[1..]).copied().collect();
+        let all: Vec<_> = [c"sh".as_ptr(), program.as_ptr()].iter().chain(&args[1..]).copied().collect();
         // SAFETY: as above.
         unsafe { libc::execve(c"/bin/sh".as_ptr(), all.as_ptr(), environment.as_ptr()) };
         io::Error::last_os_error()

@@ -67,7 +67,7 @@ impl Root<'_> {
             self.bind_resolv_conf()?;
         }
         mount_dev()?;
-        bind(&in_new_root(TMPFS).join(SHARED_MEMORY), &in_new_root("dev/shm"), Access::Data)?;
+        bind(&in_new_root(TMPFS).join(SHARED_MEMORY), &in_new_root("dev/shm"), Access::WriteNoExec)?;
         for parent in parents {
             remount_read_only(&parent, MountFlags::empty())?;
         }
@@ -89,15 +89,16 @@ impl Root<'_> {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).context(format!("open {name}"))?;
         }
         let none = in_new_root(TMPFS).join(NO_FILE);
-        fs::write(&none, "").context("make an empty file")?;
-        fs::set_permissions(&none, fs::Permissions::from_mode(0o0)).context("close an empty file")?;
+        fs::write(&none, "").context("create an empty file")?;
+        fs::set_permissions(&none, fs::Permissions::from_mode(0o0))
+            .context("change the mode of an empty file")?;
         if let Some(number) = dirs.iter().position(|(path, _)| path == Path::new("/run")) {
             let own = in_new_root(TMPFS).join(number.to_string()).join("user").join(self.user.to_string());
             create_dir(&own)?;
             chown(&own, Some(self.user), Some(self.group))
                 .context("change the owner of the runtime directory")?;
             fs::set_permissions(&own, fs::Permissions::from_mode(0o700))
-                .context("close the runtime directory")?;
+                .context("change the mode of the runtime directory")?;
         }
         Ok(())
     }
@@ -214,7 +215,7 @@ fn create_mount_point(at: &Path, is_directory: bool) -> Result<()> {
     if let Some(parent) = at.parent() {
         create_dir(parent)?;
     }
-    fs::write(at, "").context(format!("make {}", at.display()))
+    fs::write(at, "").context(format!("create {}", at.display()))
 }
 
 /// Makes the new root the root of this process, and detaches the old one.

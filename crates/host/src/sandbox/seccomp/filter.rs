@@ -21,10 +21,13 @@ impl Filters {
         let programs =
             [allow_list(), deny_list()].into_iter().map(|filter| filter.and_then(TryInto::try_into));
         let programs: std::result::Result<_, seccompiler::BackendError> = programs.collect();
-        Ok(Self(programs.map_err(|error| HostError::other(format!("the list of system calls: {error}")))?))
+        Ok(Self(
+            programs
+                .map_err(|error| HostError::other(format!("cannot compile the seccomp filter: {error}")))?,
+        ))
     }
 
-    /// Applies the filters to this process and its descendants, for good.
+    /// Applies the filters to this process and its descendants, irrevocably.
     pub(crate) fn apply(&self) -> Result<()> {
         for program in &self.0 {
             apply_filter(program).map_err(io::Error::other).context("restrict system calls")?;

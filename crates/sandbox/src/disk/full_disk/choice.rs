@@ -7,8 +7,8 @@ use std::time::Duration;
 use workspace_workspace::Usage;
 
 /// Reasons why a sandbox is stopped.
-const WROTE: &str = "it went on writing";
-const HOLDS_MOST: &str = "its owner holds most of the disk";
+const WROTE: &str = "it kept writing";
+const HOLDS_MOST: &str = "its owner uses most of the disk";
 
 /// Disk usage of one sandbox.
 #[derive(Debug, Clone, Default)]
@@ -31,7 +31,7 @@ pub(super) struct SandboxUsage {
 }
 
 impl SandboxUsage {
-    /// A sandbox that was deleted, whose files are being removed.
+    /// Returns the usage of a deleted sandbox whose files are being removed.
     pub(super) fn going(id: String, owner: String, bytes: u64) -> Self {
         Self { id, owner, bytes, is_going: true, ..Self::default() }
     }
@@ -59,10 +59,10 @@ impl<'a> Step<'a> {
 pub(super) fn choose(all: &[SandboxUsage], is_severe: bool, kept: Duration) -> Vec<Step<'_>> {
     let held = held_by_owner(all);
     // The name decides between owners with the same usage.
-    let Some((most, _)) = held.iter().max_by_key(|(name, held)| (**held, Reverse(**name))) else {
+    let Some((top_owner, _)) = held.iter().max_by_key(|(name, held)| (**held, Reverse(**name))) else {
         return Vec::new();
     };
-    let own = || all.iter().filter(|one| one.owner == *most);
+    let own = || all.iter().filter(|one| one.owner == *top_owner);
     let stop = |reason| move |usage| Step::Stop { usage, reason };
     let mut growing: Vec<&SandboxUsage> = all.iter().filter(|one| one.grown > 0).collect();
     growing.sort_by_key(|one| Reverse(held.get(one.owner.as_str()).copied()));
@@ -79,7 +79,7 @@ pub(super) fn choose(all: &[SandboxUsage], is_severe: bool, kept: Duration) -> V
         return steps;
     }
     if own().any(|one| one.grown > 0) {
-        steps.extend(growing.into_iter().filter(|one| one.owner == *most).map(stop(WROTE)));
+        steps.extend(growing.into_iter().filter(|one| one.owner == *top_owner).map(stop(WROTE)));
     } else if !is_coming && !own().any(|one| one.stopped_for.is_some()) {
         let mut running: Vec<&SandboxUsage> = own().filter(|one| one.is_running).collect();
         running.sort_by_key(|one| (Reverse(one.bytes), &one.id));
@@ -88,7 +88,7 @@ pub(super) fn choose(all: &[SandboxUsage], is_severe: bool, kept: Duration) -> V
     steps
 }
 
-/// Bytes of each owner's workspaces, and of layers that nobody else uses.
+/// Returns the bytes of each owner's workspaces, and of layers that no other owner uses.
 fn held_by_owner(all: &[SandboxUsage]) -> BTreeMap<&str, u64> {
     let mut held: BTreeMap<&str, u64> = BTreeMap::new();
     let mut layers: BTreeMap<&str, (u64, BTreeSet<&str>)> = BTreeMap::new();
@@ -123,7 +123,7 @@ mod tests {
         SandboxUsage { is_running: false, stopped_for: Some(time), ..running(id, owner, bytes, 0) }
     }
 
-    /// Ids of the steps, with `-` before a removal.
+    /// Returns the ids of the steps, with `-` before a removal.
     fn chosen(all: &[SandboxUsage], is_severe: bool) -> Vec<String> {
         let word = |step: Step<'_>| match step {
             Step::Remove(usage) => format!("-{}", usage.id),

@@ -12,7 +12,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
-use workspace_agent_protocol::GENERATION;
+use workspace_agent_protocol::PROTOCOL_VERSION;
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::agent_service_client::AgentServiceClient;
 use workspace_agent_protocol::v1::{AgentMessage, RegisterRequest};
@@ -98,7 +98,7 @@ impl Fixture {
         let request = RegisterRequest {
             sandbox_id: sandbox.to_owned(),
             token: token.to_vec(),
-            generation: GENERATION,
+            generation: PROTOCOL_VERSION,
             ..RegisterRequest::default()
         };
         let first =

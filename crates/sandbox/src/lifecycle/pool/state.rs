@@ -50,7 +50,18 @@ pub(super) struct Demand {
     pub(super) updated_at: Instant,
 }
 
+impl Inner {
+    /// Removes all sandboxes that are ready.
+    pub(super) fn take_all(&mut self) -> Vec<UnassignedSandbox> {
+        self.ready.drain().flat_map(|(_, ready)| ready).collect()
+    }
+}
+
 impl Demand {
+    pub(super) fn new() -> Self {
+        Self { count: 0.0, updated_at: Instant::now() }
+    }
+
     fn now(&self) -> f64 {
         self.count * 0.5_f64.powf(self.updated_at.elapsed().as_secs_f64() / DEMAND_HALF_LIFE.as_secs_f64())
     }
@@ -65,7 +76,7 @@ impl Pool {
         self.0.lock()
     }
 
-    /// Ids of the sandboxes that belong to the pool. Most are in no catalog.
+    /// Returns the ids of the sandboxes that belong to the pool. Most are in no catalog.
     pub(crate) fn ids(&self) -> BTreeSet<String> {
         self.lock().ids.clone()
     }
@@ -102,11 +113,11 @@ impl Pool {
 
     /// Returns a template of which one more sandbox should be started. `None` if the pool is full, paused or
     /// closed.
-    pub(super) fn next_template(&self, most: u32) -> Option<String> {
+    pub(super) fn next_template(&self, max_size: u32) -> Option<String> {
         let inner = self.lock();
         let paused = inner.paused_until.is_some_and(|until| until > Instant::now());
-        let there: usize = inner.ready.values().map(Vec::len).sum();
-        if inner.closed || paused || there >= most as usize {
+        let count: usize = inner.ready.values().map(Vec::len).sum();
+        if inner.closed || paused || count >= max_size as usize {
             return None;
         }
         let short = |(template, demand): (&String, &Demand)| {

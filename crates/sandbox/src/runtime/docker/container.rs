@@ -8,12 +8,13 @@ use bollard::models::{
     ContainerCreateBody, ContainerInspectResponse, ContainerStatsResponse, HealthConfig, HostConfig,
     HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount, MountType, ResourcesUlimits,
 };
+use ipnet::Ipv4Net;
 use workspace_host::launch::{SOCKETS, WORKSPACE};
 use workspace_host::seccomp_profile;
 
-use super::{SANDBOX, SERVER};
-use crate::runtime::guest::{AGENT, ENVIRONMENT, IN_MEMORY, User, arguments, shared_memory};
-use crate::runtime::{Cidr, Start, Uplink, Usage};
+use super::{SANDBOX_LABEL, SERVER_LABEL};
+use crate::runtime::guest::{AGENT, AgentTransport, ENVIRONMENT, IN_MEMORY, User, arguments, shared_memory};
+use crate::runtime::{Start, Uplink, Usage};
 
 /// Size of the log of an agent: enough to explain why it did not start.
 const LOG_BYTES: &str = "64k";
@@ -28,15 +29,14 @@ pub(super) struct Parts<'a> {
     pub(super) network: String,
     pub(super) server: &'a str,
     pub(super) user: User,
-    /// True if the daemon can restrict system calls.
+    /// True if the daemon supports seccomp.
     pub(super) seccomp: bool,
-    /// True if the guest agent connects to the socket in the directory of the sandbox.
-    pub(super) dials_socket: bool,
+    pub(super) transport: AgentTransport,
 }
 
 impl Parts<'_> {
     pub(super) fn container(&self, start: &Start<'_>) -> ContainerCreateBody {
-        let labels = [(SANDBOX, start.id), (SERVER, self.server)];
+        let labels = [(SANDBOX_LABEL, start.id), (SERVER_LABEL, self.server)];
         let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
         ContainerCreateBody {
             hostname: Some(start.id.to_owned()),
@@ -44,9 +44,9 @@ impl Parts<'_> {
             env: Some(ENVIRONMENT.map(str::to_owned).into()),
             image: Some(self.image.clone()),
             entrypoint: Some(vec![AGENT.to_owned()]),
-            cmd: Some(arguments(start.id, self.dials_socket)),
+            cmd: Some(arguments(start.id, self.transport)),
             working_dir: Some("/".to_owned()),
-            // What an image wants to be run from time to time would run beside the agent.
+            // A health check of the image would run beside the agent.
             healthcheck: Some(HealthConfig {
                 test: Some(vec!["NONE".to_owned()]),
                 ..HealthConfig::default()
@@ -73,7 +73,7 @@ impl Parts<'_> {
             // Memory and swap together: no swap.
             memory_swap: memory,
             pids_limit: limits.processes.map(i64::from),
-            // How many files may be open is the daemon's to say: it may not be allowed to grant more.
+            // The daemon sets the limit on open files: it may not be allowed to grant more.
             ulimits: Some(vec![ulimit("core", 0)]),
             shm_size: shared_memory(start).map(signed),
             tmpfs: Some(self.in_memory(start)),
@@ -87,14 +87,14 @@ impl Parts<'_> {
     }
 
     fn mounts(&self, start: &Start<'_>) -> Vec<Mount> {
-        let workspace = start.workspace.map(|workspace| mount(workspace, WORKSPACE, false));
-        let others = [mount(&start.dir.sockets(), SOCKETS, true), mount(self.agent, AGENT, true)];
-        let nameserver = start.egress.map(|_| mount(&resolv_conf(start), "/etc/resolv.conf", true));
+        let workspace = start.workspace.map(|workspace| writable_mount(workspace, WORKSPACE));
+        let others = [read_only_mount(&start.dir.sockets(), SOCKETS), read_only_mount(self.agent, AGENT)];
+        let nameserver = start.egress.map(|_| read_only_mount(&resolv_conf(start), "/etc/resolv.conf"));
         workspace.into_iter().chain(others).chain(nameserver).collect()
     }
 
-    /// Security options. The list of system calls is that of all runtimes: the daemon's own may be older, or
-    /// disabled.
+    /// Returns the security options. The seccomp profile is the same in all runtimes: the daemon's own may
+    /// be older, or disabled.
     fn security(&self) -> Vec<String> {
         let seccomp = self.seccomp.then(|| format!("seccomp={}", seccomp_profile()));
         std::iter::once("no-new-privileges:true".to_owned()).chain(seccomp).collect()
@@ -107,40 +107,44 @@ impl Parts<'_> {
     }
 }
 
-/// Path of the `resolv.conf` on the host.
+/// Returns the path of the `resolv.conf` on the host.
 pub(super) fn resolv_conf(start: &Start<'_>) -> PathBuf {
     start.dir.root().join("resolv.conf")
 }
 
-/// Uplink of a container in a network; `None` if the network has no gateway.
+/// Returns the uplink of a container in a network; `None` if the network has no gateway.
 pub(super) fn uplink(container: &ContainerInspectResponse, network: &str) -> Option<Uplink> {
     let networks = container.network_settings.as_ref()?.networks.as_ref()?;
     let found = networks.get(network)?;
     let address = found.ip_address.as_ref()?.parse().ok()?;
     let gateway = found.gateway.as_ref()?.parse().ok()?;
-    let bits = u8::try_from(found.ip_prefix_len?).ok()?;
-    Some(Uplink::Link { name: LINK.to_owned(), address, gateway, network: Cidr::new(address, bits) })
+    let network = Ipv4Net::new(address, u8::try_from(found.ip_prefix_len?).ok()?).ok()?.trunc();
+    Some(Uplink::Link { name: LINK.to_owned(), address, gateway, network })
 }
 
-fn mount(from: &Path, to: &str, read_only: bool) -> Mount {
+fn read_only_mount(from: &Path, to: &str) -> Mount {
+    Mount { read_only: Some(true), ..writable_mount(from, to) }
+}
+
+fn writable_mount(from: &Path, to: &str) -> Mount {
     Mount {
         typ: Some(MountType::BIND),
         source: Some(from.to_string_lossy().into_owned()),
         target: Some(to.to_owned()),
-        read_only: Some(read_only),
+        read_only: Some(false),
         ..Mount::default()
     }
 }
 
-fn ulimit(name: &str, most: i64) -> ResourcesUlimits {
-    ResourcesUlimits { name: Some(name.to_owned()), soft: Some(most), hard: Some(most) }
+fn ulimit(name: &str, max: i64) -> ResourcesUlimits {
+    ResourcesUlimits { name: Some(name.to_owned()), soft: Some(max), hard: Some(max) }
 }
 
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Usage as the daemon reports it.
+/// Converts the usage that the daemon reports.
 pub(super) fn usage(stats: &ContainerStatsResponse) -> Usage {
     let cpu = stats.cpu_stats.as_ref().and_then(|cpu| cpu.cpu_usage.as_ref()?.total_usage);
     let memory = stats.memory_stats.as_ref().and_then(|memory| {

@@ -5,7 +5,7 @@ use bollard::query_parameters::{CreateImageOptionsBuilder, ListImagesOptionsBuil
 use tokio::sync::watch;
 use tokio_stream::StreamExt as _;
 
-use super::{Docker, failed, is_gone};
+use super::{Docker, failed, is_not_found};
 use crate::runtime::{RuntimeError, Template};
 
 /// Name of the default template.
@@ -20,8 +20,8 @@ const BUILT_IN: [(&str, &str, &str); 5] = [
     ("node:20", "node:20-slim", "Node.js 20"),
     ("go:1.21", "golang:1.21-alpine", "Go 1.21"),
 ];
-/// Longest name of an image.
-const LONGEST: usize = 255;
+/// Maximum length of the name of an image, in bytes.
+const IMAGE_NAME_MAX: usize = 255;
 
 impl Docker {
     /// Finds the image of a template, and pulls it if it is missing.
@@ -47,7 +47,7 @@ impl Docker {
             return Ok(self.base.iter().map(|image| tagged(image)).collect());
         }
         if !is_image(template) {
-            let hint = "; the docker runtime takes names of images".to_owned();
+            let hint = "; the docker runtime expects names of images".to_owned();
             return Err(RuntimeError::NoTemplate { name: template.to_owned(), hint });
         }
         let built_in = BUILT_IN.iter().find(|(name, ..)| *name == template);
@@ -57,8 +57,8 @@ impl Docker {
     async fn has(&self, image: &str) -> Result<bool, RuntimeError> {
         match self.client.inspect_image(image).await {
             Ok(_) => Ok(true),
-            Err(error) if is_gone(&error) => Ok(false),
-            Err(error) => Err(failed("look for an image", &error)),
+            Err(error) if is_not_found(&error) => Ok(false),
+            Err(error) => Err(failed("inspect an image", &error)),
         }
     }
 
@@ -95,7 +95,7 @@ impl Docker {
         let base = self.base.iter().map(|image| tagged(image)).collect();
         let named = BUILT_IN.iter().map(|(name, image, what)| (*name, vec![tagged(image)], *what));
         let named: Vec<(&str, Vec<String>, &str)> =
-            std::iter::once((BASE_NAME, base, "a shell and what comes with it")).chain(named).collect();
+            std::iter::once((BASE_NAME, base, "a shell and basic tools")).chain(named).collect();
         let mut templates: Vec<Template> =
             named.iter().map(|(name, tags, what)| built_in(name, tags, what, &images)).collect();
         for image in &images {
@@ -148,7 +148,7 @@ fn not_pulled(template: &str, image: &str, progress: &str, error: &dyn std::fmt:
     if template == BASE_NAME || BUILT_IN.iter().any(|(name, ..)| *name == template) {
         let reason = format!(": the image {image} could not be pulled{progress} ({error})");
         let fetch = format!("docker pull {image}");
-        return RuntimeError::TemplateAway { name: template.to_owned(), reason, fetch };
+        return RuntimeError::TemplateNotPresent { name: template.to_owned(), reason, fetch };
     }
     let hint = format!(
         ": the image {image} is not here and could not be pulled{progress} ({error}); \
@@ -166,7 +166,7 @@ fn tagged(image: &str) -> String {
 /// Returns true for a valid name of an image. Names become parts of the paths of requests.
 fn is_image(name: &str) -> bool {
     let harmless = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
-    name.len() <= LONGEST
+    name.len() <= IMAGE_NAME_MAX
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.chars().all(harmless)
         && !name.contains("..")

@@ -12,22 +12,24 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use workspace_host::launch::{SOCKETS, WORKSPACE};
 use workspace_host::network::RESOLV_CONF;
-use workspace_host::{ETC, FIXED, HIDDEN, PROGRAMS, seccomp_profile};
+use workspace_host::{ETC, HIDDEN, PROGRAMS, READ_ONLY, seccomp_profile};
 
 use crate::runtime::Start;
-use crate::runtime::guest::{AGENT, ENVIRONMENT, IN_MEMORY, Memory, User, arguments, bounds, shared_memory};
+use crate::runtime::guest::{
+    AGENT, AgentTransport, ENVIRONMENT, IN_MEMORY, MemoryDirectory, User, arguments, shared_memory,
+    system_v_limits,
+};
 use crate::sandbox_dir::SandboxDir;
 
 const ROOT: &str = "rootfs";
 const SEARCH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Largest number of open files of a process.
+/// Maximum number of open files of a process.
 const OPEN_FILES: u64 = 65_536;
 /// Period of the processor limit, in microseconds.
 const PERIOD: u64 = 100_000;
 /// Directories of a root that never come from a template.
 const OWN: [&str; 8] = ["dev", "home", "proc", "run", "sys", "tmp", "workspace", ".workspace-agent"];
 
-/// Path of a sandbox's bundle.
 pub(super) fn at(dir: &SandboxDir) -> PathBuf {
     dir.root().join("bundle")
 }
@@ -76,8 +78,8 @@ impl Bundle<'_> {
     }
 
     /// Sets the mode of a directory of the bundle to that of the mount on it: some programs give the mount
-    /// the mode of the directory, whatever they are told. In a template `/var` may be a link to anywhere.
-    fn allow(&self, root: &Path, memory: &Memory) -> io::Result<()> {
+    /// the mode of the directory and ignore the option. In a template `/var` may be a link to anywhere.
+    fn allow(&self, root: &Path, memory: &MemoryDirectory) -> io::Result<()> {
         if self.template.is_some() && memory.path.starts_with("/var/") {
             return Ok(());
         }
@@ -125,12 +127,14 @@ impl Bundle<'_> {
 
     fn config(&self, start: &Start<'_>, mounts: &[Value]) -> Value {
         let none: [&str; 0] = [];
-        let args: Vec<String> = [AGENT.to_owned()].into_iter().chain(arguments(start.id, true)).collect();
+        let args: Vec<String> =
+            [AGENT.to_owned()].into_iter().chain(arguments(start.id, AgentTransport::Socket)).collect();
         let env: Vec<&str> = [SEARCH].into_iter().chain(ENVIRONMENT).collect();
-        let limit = |kind: &str, most: u64| json!({ "type": kind, "soft": most, "hard": most });
+        let limit = |kind: &str, max: u64| json!({ "type": kind, "soft": max, "hard": max });
         let namespaces =
             ["pid", "network", "ipc", "uts", "mount", "cgroup"].map(|kind| json!({ "type": kind }));
-        let (hidden, fixed) = (HIDDEN.map(|path| format!("/{path}")), FIXED.map(|path| format!("/{path}")));
+        let (hidden, fixed) =
+            (HIDDEN.map(|path| format!("/{path}")), READ_ONLY.map(|path| format!("/{path}")));
         json!({
             "ociVersion": "1.0.2",
             "root": { "path": ROOT, "readonly": true },
@@ -152,7 +156,7 @@ impl Bundle<'_> {
                 "cgroupsPath": format!("/workspace/{}", start.id),
                 "namespaces": namespaces,
                 "resources": resources(start),
-                "sysctl": bounds(start).into_iter().collect::<BTreeMap<_, _>>(),
+                "sysctl": system_v_limits(start).into_iter().collect::<BTreeMap<_, _>>(),
                 "seccomp": seccomp_profile(),
                 "maskedPaths": hidden,
                 "readonlyPaths": fixed,
@@ -191,13 +195,13 @@ fn resources(start: &Start<'_>) -> Value {
     resources
 }
 
-/// Limit of open files of this process; more could not be granted.
+/// Returns the limit of open files of this process; more could not be granted.
 fn open_files() -> u64 {
     use rustix::process::{Resource, getrlimit};
-    getrlimit(Resource::Nofile).maximum.map_or(OPEN_FILES, |most| most.min(OPEN_FILES))
+    getrlimit(Resource::Nofile).maximum.map_or(OPEN_FILES, |max| max.min(OPEN_FILES))
 }
 
-/// Mounts of the kernel's filesystems.
+/// Returns the mounts of the kernel's filesystems.
 fn kernel(start: &Start<'_>) -> Vec<Value> {
     let mount = |kind: &str, to: &str, options: &[&str]| json!({ "destination": to, "type": kind, "source": kind, "options": options });
     let shm = shared_memory(start).map_or("size=64m".to_owned(), |room| format!("size={room}"));
@@ -219,7 +223,7 @@ fn bind(from: &Path, to: &str, access: &str) -> Value {
     })
 }
 
-/// Lists the parts of a template that are mounted: all but the directories that every root has of its own.
+/// Lists the parts of a template that are mounted: all but the directories that every root has itself.
 fn names(template: &Path) -> io::Result<Vec<String>> {
     let names = fs::read_dir(template)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
     let mut names = names.collect::<io::Result<Vec<_>>>()?;

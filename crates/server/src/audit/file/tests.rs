@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-/// Room for ten lines of [`line`].
+/// Limits with a size of ten lines of [`line`].
 const RETENTION: Retention = Retention { max_bytes: 100, kept: 3 };
 
 fn line(number: u32) -> String {
@@ -19,7 +19,7 @@ fn names(directory: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_full_file_is_renamed_and_the_oldest_goes() {
+fn a_full_file_is_rotated_and_the_oldest_is_removed() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("audit.log");
     let mut log = LogFile::open(&path, RETENTION).unwrap();
@@ -36,12 +36,12 @@ fn a_full_file_is_renamed_and_the_oldest_goes() {
     );
     let of = |numbers: std::ops::Range<u32>| numbers.map(line).collect::<Vec<_>>();
     assert_eq!(lines(&path), of(50..55));
-    assert_eq!(lines(&beside(&path, "1")), of(40..50));
-    assert_eq!(lines(&beside(&path, "3")), of(20..30));
+    assert_eq!(lines(&with_suffix(&path, "1")), of(40..50));
+    assert_eq!(lines(&with_suffix(&path, "3")), of(20..30));
 }
 
 #[test]
-fn a_log_that_is_opened_again_goes_on_and_keeps_its_limit() {
+fn a_reopened_log_is_continued_with_its_limit() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("audit.log");
     for number in 0..12 {
@@ -49,11 +49,11 @@ fn a_log_that_is_opened_again_goes_on_and_keeps_its_limit() {
         log.add(&line(number)).unwrap();
         log.flush().unwrap();
     }
-    assert_eq!((lines(&beside(&path, "1")).len(), lines(&path).len()), (10, 2));
+    assert_eq!((lines(&with_suffix(&path, "1")).len(), lines(&path).len()), (10, 2));
 }
 
 #[test]
-fn a_log_that_somebody_else_moved_away_is_begun_anew_at_the_next_rotation() {
+fn a_log_moved_by_another_program_is_recreated_at_the_next_rotation() {
     let place = tempfile::tempdir().unwrap();
     let (path, moved) = (place.path().join("audit.log"), place.path().join("elsewhere"));
     let mut log = LogFile::open(&path, RETENTION).unwrap();
@@ -70,11 +70,11 @@ fn a_log_that_somebody_else_moved_away_is_begun_anew_at_the_next_rotation() {
 }
 
 #[test]
-fn files_from_a_time_when_more_were_kept_go() {
+fn surplus_files_are_removed() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("audit.log");
     for number in 1..=6 {
-        fs::write(beside(&path, &number.to_string()), line(number)).unwrap();
+        fs::write(with_suffix(&path, &number.to_string()), line(number)).unwrap();
     }
     let mut log = LogFile::open(&path, RETENTION).unwrap();
     for number in 0..11 {
@@ -82,11 +82,11 @@ fn files_from_a_time_when_more_were_kept_go() {
     }
     log.flush().unwrap();
     assert_eq!(names(place.path()).len(), 4, "{:?}", names(place.path()));
-    assert_eq!(lines(&beside(&path, "3")), [line(2)]);
+    assert_eq!(lines(&with_suffix(&path, "3")), [line(2)]);
 }
 
 #[test]
-fn a_line_longer_than_the_limit_is_written_whole() {
+fn a_line_above_the_limit_is_written_completely() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("audit.log");
     let mut log = LogFile::open(&path, RETENTION).unwrap();
@@ -95,15 +95,15 @@ fn a_line_longer_than_the_limit_is_written_whole() {
         log.add(&long).unwrap();
     }
     log.flush().unwrap();
-    assert_eq!((lines(&path), lines(&beside(&path, "1"))), (vec![long.clone()], vec![long]));
+    assert_eq!((lines(&path), lines(&with_suffix(&path, "1"))), (vec![long.clone()], vec![long]));
 }
 
-/// A directory in the way cannot be replaced by a file: whoever runs the test, superuser or not, the rotation fails.
+/// A directory cannot be replaced by a file, so the rotation fails, also for root.
 #[test]
-fn a_rotation_that_fails_lets_the_old_file_grow() {
+fn after_a_failed_rotation_the_old_file_grows() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("audit.log");
-    fs::create_dir_all(beside(&path, "1").join("full")).unwrap();
+    fs::create_dir_all(with_suffix(&path, "1").join("full")).unwrap();
     let mut log = LogFile::open(&path, Retention { kept: 1, ..RETENTION }).unwrap();
     for number in 0..25 {
         log.add(&line(number)).unwrap();
@@ -111,20 +111,20 @@ fn a_rotation_that_fails_lets_the_old_file_grow() {
     log.flush().unwrap();
     assert!(log.failed.is_some());
     assert_eq!(lines(&path), (0..25).map(line).collect::<Vec<_>>());
-    // Once it can be done, it is.
-    fs::remove_dir_all(beside(&path, "1")).unwrap();
+    // Once the obstacle is gone, the file is rotated.
+    fs::remove_dir_all(with_suffix(&path, "1")).unwrap();
     log.failed = None;
     log.add(&line(25)).unwrap();
     log.flush().unwrap();
-    assert_eq!((lines(&beside(&path, "1")).len(), lines(&path)), (25, vec![line(25)]));
+    assert_eq!((lines(&with_suffix(&path, "1")).len(), lines(&path)), (25, vec![line(25)]));
 }
 
 #[test]
-fn a_new_file_that_cannot_be_made_lets_the_old_one_grow() {
+fn without_a_new_file_the_old_file_grows() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("audit.log");
-    // Even the superuser cannot make it there: links are not followed.
-    std::os::unix::fs::symlink("/nowhere/else", beside(&path, "new")).unwrap();
+    // Links are not followed, so the file cannot be created, not even by root.
+    std::os::unix::fs::symlink("/nowhere/else", with_suffix(&path, "new")).unwrap();
     let mut log = LogFile::open(&path, RETENTION).unwrap();
     for number in 0..25 {
         log.add(&line(number)).unwrap();
@@ -132,7 +132,7 @@ fn a_new_file_that_cannot_be_made_lets_the_old_one_grow() {
     log.flush().unwrap();
     assert!(log.failed.is_some());
     assert_eq!(lines(&path).len(), 25);
-    assert!(!beside(&path, "1").exists());
+    assert!(!with_suffix(&path, "1").exists());
 }
 
 #[test]
@@ -146,15 +146,15 @@ fn lines_that_cannot_be_written_are_counted() {
     }
     let lost = log.flush().unwrap_err();
     assert_eq!((lost.lines, lost.error.kind()), (3, io::ErrorKind::StorageFull));
-    // The next ones are not lost with them.
-    log.file = private::append(&path).unwrap();
+    // Later lines are written.
+    log.file = private_file::open_append(&path).unwrap();
     log.add(&line(3)).unwrap();
     log.flush().unwrap();
     assert_eq!(lines(&path), [line(3)]);
 }
 
 #[test]
-fn a_piece_of_a_line_is_taken_back() {
+fn an_incomplete_line_is_removed() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("audit.log");
     let mut log = LogFile::open(&path, RETENTION).unwrap();
@@ -168,7 +168,7 @@ fn a_piece_of_a_line_is_taken_back() {
 }
 
 #[test]
-fn a_piece_of_a_line_that_a_crash_left_does_not_become_part_of_the_next_one() {
+fn an_incomplete_line_after_a_crash_is_removed() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("audit.log");
     for (before, after) in [
@@ -185,7 +185,7 @@ fn a_piece_of_a_line_that_a_crash_left_does_not_become_part_of_the_next_one() {
 }
 
 #[test]
-fn rotation_skips_what_is_not_a_regular_file() {
+fn only_regular_files_are_rotated() {
     let mut log = LogFile::open(Path::new("/dev/null"), RETENTION).unwrap();
     for number in 0..100 {
         log.add(&line(number)).unwrap();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::test_server::TestServer;
 use crate::snapshots::archive::Archive;
 
-/// A request of the description, with ids that are there.
+/// Request for an operation of the OpenAPI document, with existing ids.
 struct Route {
     method: String,
     path: String,
@@ -34,7 +34,7 @@ fn routes(server: &TestServer, ids: &Theirs) -> Vec<Route> {
     routes
 }
 
-/// A body that the route takes.
+/// Returns a valid body for a path.
 fn body(path: &str) -> Value {
     match path.rsplit('/').next().unwrap() {
         "sandboxes" => json!({"template": "base"}),
@@ -53,7 +53,7 @@ fn body(path: &str) -> Value {
 }
 
 fn is_open(path: &str) -> bool {
-    matches!(path, "/health" | "/ready" | "/api/v1/openapi.json" | "/api/docs")
+    matches!(path, "/" | "/health" | "/ready" | "/api/v1/openapi.json" | "/api/docs")
 }
 
 #[derive(Clone)]
@@ -65,7 +65,7 @@ struct Theirs {
     episode: String,
 }
 
-/// A sandbox of `alice` with a command and a terminal that run, and a snapshot with an episode.
+/// Creates a sandbox of `alice` with a running command and a terminal, and a snapshot with an episode.
 fn theirs(server: &TestServer, alice: &str) -> Theirs {
     let post = |path: &str, body: Value| {
         let answer = server.call_as(alice, "POST", path).json(&body.to_string()).send();
@@ -85,7 +85,7 @@ fn theirs(server: &TestServer, alice: &str) -> Theirs {
 }
 
 #[test]
-fn a_foreign_sandbox_is_like_none_on_every_route() {
+fn a_sandbox_of_another_owner_is_not_found_on_any_route() {
     let server = TestServer::new();
     let (alice, mallory) = (server.key("alice", "user"), server.key("mallory", "user"));
     let theirs = theirs(&server, &alice);
@@ -115,7 +115,7 @@ fn a_foreign_sandbox_is_like_none_on_every_route() {
     assert_eq!(batch["succeeded"], json!([]));
     let list = server.call_as(&mallory, "GET", "/api/v1/sandboxes").send().json();
     assert_eq!(list["total"], 0);
-    // Nothing of it happened.
+    // No request had an effect.
     assert_eq!(server.command(&theirs.sandbox, &theirs.command)["state"], "running");
     assert_eq!(server.command(&theirs.sandbox, &theirs.pty)["state"], "running");
     assert_eq!(server.out(&theirs.sandbox, "ls"), "");
@@ -124,7 +124,7 @@ fn a_foreign_sandbox_is_like_none_on_every_route() {
 }
 
 #[test]
-fn commands_and_terminals_of_another_sandbox_are_none_of_this_one() {
+fn commands_and_terminals_of_another_sandbox_are_not_found() {
     let server = TestServer::new();
     let alice = server.key("alice", "user");
     let (one, other) = (theirs(&server, &alice), theirs(&server, &alice));
@@ -171,7 +171,7 @@ fn read_only_keys_change_nothing_on_any_route() {
 }
 
 #[test]
-fn every_route_but_the_open_ones_needs_a_key_that_is_known() {
+fn every_route_except_public_ones_needs_a_valid_key() {
     let server = TestServer::new();
     let id = || "sbx-1".to_owned();
     let ids = Theirs { sandbox: id(), command: id(), pty: id(), snapshot: id(), episode: id() };

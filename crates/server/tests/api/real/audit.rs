@@ -1,4 +1,4 @@
-//! The audit log has every request that changed something.
+//! Completeness of the audit log.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::test_server::{TestServer, soon};
 use crate::snapshots::archive::Archive;
 use crate::support::Answer;
 
-/// A server with something for every operation to work on.
+/// Server with resources for every operation.
 struct Fixture {
     server: TestServer,
     sandbox: String,
@@ -29,7 +29,7 @@ impl Fixture {
         self.server.call("DELETE", &format!("/api/v1/{path}")).send()
     }
 
-    /// Does something in the sandbox.
+    /// Sends a request about the sandbox.
     fn act(&self, path: &str, body: &Value) -> Answer {
         self.post(&format!("sandboxes/{}/{path}", self.sandbox), body)
     }
@@ -38,7 +38,7 @@ impl Fixture {
         self.act("pty", &json!({"cols": 80, "rows": 24})).json()["id"].as_str().unwrap().to_owned()
     }
 
-    /// The answer to a request for that operation; `None` for an operation that this does not know.
+    /// Performs an operation; `None` if it is unknown here.
     fn request(&self, operation: &str) -> Option<Answer> {
         let sandbox = self.sandbox.as_str();
         Some(match operation {

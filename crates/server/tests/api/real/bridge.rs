@@ -1,16 +1,16 @@
-//! Sandboxes in containers whose guests dial the server over a bridge.
+//! Sandboxes in containers whose guest agents connect over a Docker bridge.
 
 use serde_json::json;
+use workspace_test_support::stable_port;
 
 use super::docker::Docker;
 use super::stream::{Stream, printed};
 use super::test_server::{TestServer, agent_program, soon};
-use crate::ports::stable_port;
 
 const NETWORK: &str = "workspace-test-bridge";
 
 #[test]
-fn guests_on_a_bridge_find_a_server_that_was_killed() {
+fn guests_on_a_bridge_reconnect_after_a_server_kill() {
     let Some(docker) = Docker::start(&[agent_program()]) else { return };
     docker.say(&["network", "create", NETWORK]);
     let port = stable_port().to_string();
@@ -27,7 +27,7 @@ fn guests_on_a_bridge_find_a_server_that_was_killed() {
     assert_eq!(server.out(&id, "echo $((6*7)) | tee file"), "42\n");
     let line = "for i in $(seq 1 60); do echo $i; sleep 0.05; done";
     let command = server.begin(&id, json!({ "command": line }));
-    // What a server that is killed has not passed on never begins.
+    // A command that the killed server had not sent to the guest agent never starts.
     Stream::output(&server, &id, &command, None).first();
     server.restart();
     let events = Stream::output(&server, &id, &command, None).rest();

@@ -1,4 +1,4 @@
-//! Commands over HTTP: at once, as a stream, in the background.
+//! Commands: results, streams, background.
 
 use std::net::Shutdown;
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn run_path(id: &str) -> String {
 }
 
 #[test]
-fn a_result_has_what_is_promised() {
+fn a_result_has_all_fields() {
     let server = TestServer::new();
     let id = server.create();
     let result = server.run(&id, "echo out; echo err >&2; exit 3");
@@ -35,7 +35,7 @@ fn a_result_has_what_is_promised() {
 }
 
 #[test]
-fn a_long_command_runs_whole_and_is_listed_and_recorded_in_part() {
+fn a_long_command_line_is_cut_in_lists_and_the_audit_log() {
     let server = TestServer::new();
     let id = server.create();
     let command = format!("printf %s '{}' | wc -c", "x".repeat(100_000));
@@ -49,7 +49,7 @@ fn a_long_command_runs_whole_and_is_listed_and_recorded_in_part() {
 }
 
 #[test]
-fn more_than_is_wanted_is_cut_off_and_bytes_stay_bytes() {
+fn output_beyond_the_limit_is_cut_off_and_binary_output_is_kept() {
     let server = TestServer::new();
     let id = server.create();
     let default = server.run(&id, "head -c 1048577 /dev/zero | tr '\\0' x");
@@ -59,7 +59,7 @@ fn more_than_is_wanted_is_cut_off_and_bytes_stay_bytes() {
     assert_eq!((size, &small["truncated"]), (4, &json!(true)));
     let nothing = server.run_with(&id, &json!({"command": "echo 1", "maxOutputSize": 0}));
     assert_eq!((&nothing["stdout"], &nothing["truncated"]), (&json!(""), &json!(true)));
-    // One that waits for its readers is not held up by what is not read, and is known by its end all the same.
+    // With `overflow: block`, the command still ends, because `run` discards output beyond the limit.
     let flood = "head -c 20000000 /dev/zero; exit 3";
     let blocking = json!({"command": flood, "maxOutputSize": 10, "overflow": "block", "timeout": 0});
     let ended = server.run_with(&id, &blocking);
@@ -77,7 +77,7 @@ fn more_than_is_wanted_is_cut_off_and_bytes_stay_bytes() {
 }
 
 #[test]
-fn a_command_out_of_time_is_ended_and_what_it_printed_told() {
+fn a_timeout_kills_the_command_and_returns_its_output() {
     let server = TestServer::new();
     let id = server.create();
     let body = json!({"command": "echo before; (setsid sleep 1234 &); sleep 1234", "timeout": 300});
@@ -93,7 +93,7 @@ fn a_command_out_of_time_is_ended_and_what_it_printed_told() {
 }
 
 #[test]
-fn a_stream_tells_everything_in_order() {
+fn a_stream_has_all_events_in_order() {
     let server = TestServer::new();
     let id = server.create();
     let command = "echo one; sleep 0.05; echo two >&2; sleep 0.05; echo three; exit 7";
@@ -110,7 +110,7 @@ fn a_stream_tells_everything_in_order() {
         assert!(event.data["commandId"].as_str().unwrap().starts_with("cmd-"));
         assert!(event.data["timestamp"].as_u64().unwrap() > 1_600_000_000_000);
     }
-    // Again, from any byte.
+    // The output can be streamed again from any byte.
     let command = events[0].data["commandId"].as_str().unwrap();
     for from in 0..=14 {
         let path = from.to_string();
@@ -124,7 +124,7 @@ fn a_stream_tells_everything_in_order() {
 }
 
 #[test]
-fn a_program_that_is_not_there_or_a_directory_is_an_error_of_the_stream() {
+fn a_command_that_cannot_start_is_an_error_event() {
     let server = TestServer::new();
     let id = server.create();
     let events = Stream::run(&server, &id, json!({"command": "true", "cwd": "/no/such"})).begun().rest();
@@ -133,7 +133,7 @@ fn a_program_that_is_not_there_or_a_directory_is_an_error_of_the_stream() {
 }
 
 #[test]
-fn a_command_in_the_background_is_fed_and_killed() {
+fn a_background_command_gets_input_and_signals() {
     let server = TestServer::new();
     let id = server.create();
     let command = server.begin(&id, json!({"command": "cat; echo end", "stdin": true}));
@@ -151,7 +151,7 @@ fn a_command_in_the_background_is_fed_and_killed() {
     assert_eq!(server.post(&format!("{path}/kill"), &json!({})).error(), "COMMAND_NOT_RUNNING");
 
     let killed = |signal: Value, code: i64| {
-        // A shell that becomes a program may lose an interrupt that comes just then; so it stays one.
+        // A signal during `exec` may be lost, so the shell must not replace itself.
         let command = server.begin(&id, json!({"command": "while :; do sleep 1; done"}));
         let kill = format!("/api/v1/sandboxes/{id}/process/{command}/kill");
         assert_eq!(server.post(&kill, &signal).status, 204);
@@ -187,7 +187,7 @@ fn many_writes_to_a_command_all_arrive() {
 }
 
 #[test]
-fn a_command_that_does_not_read_is_given_no_more_and_one_without_input_none() {
+fn stdin_that_is_full_or_closed_refuses_input() {
     let server = TestServer::new();
     let id = server.create();
     let stdin = |command: &str, body: &Value| {
@@ -217,7 +217,7 @@ fn a_command_that_does_not_read_is_given_no_more_and_one_without_input_none() {
 }
 
 #[test]
-fn commands_that_ended_long_ago_are_forgotten_and_none_that_runs() {
+fn only_old_ended_commands_are_removed() {
     let server = TestServer::with(&[("COMMANDS_KEPT", "20")]);
     let id = server.create();
     let running = server.begin(&id, json!({"command": "echo here; sleep 1000"}));
@@ -238,7 +238,7 @@ fn commands_that_ended_long_ago_are_forgotten_and_none_that_runs() {
 }
 
 #[test]
-fn a_client_that_goes_away_ends_its_command_only_if_it_asked_for_that() {
+fn a_disconnect_kills_the_command_only_on_request() {
     let server = TestServer::new();
     let id = server.create();
     for (kill, stream) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -269,7 +269,7 @@ fn a_client_that_goes_away_ends_its_command_only_if_it_asked_for_that() {
     }
 }
 
-/// Numbers that are printed slowly enough that a connection can be cut in between.
+/// Command that prints numbers slowly, so that the connection can be cut in between.
 const COUNT: &str = "i=0; while [ $i -lt 400 ]; do echo line $i; i=$((i+1)); sleep 0.005; done";
 
 fn counted() -> Vec<u8> {
@@ -277,7 +277,7 @@ fn counted() -> Vec<u8> {
 }
 
 #[test]
-fn a_stream_goes_on_where_it_was_cut_without_a_gap_or_a_repeat() {
+fn a_resumed_stream_has_no_gap_and_no_repetition() {
     let server = TestServer::new();
     let id = server.create();
     let command = server.begin(&id, json!({ "command": COUNT }));
@@ -293,7 +293,7 @@ fn a_stream_goes_on_where_it_was_cut_without_a_gap_or_a_repeat() {
 }
 
 #[test]
-fn a_stream_goes_on_after_the_server_was_killed() {
+fn a_stream_can_be_resumed_after_a_server_kill() {
     let mut server = TestServer::new();
     let id = server.create();
     let mut stream = Stream::run(&server, &id, json!({ "command": COUNT })).begun();
@@ -334,29 +334,29 @@ fn dropped_output_is_reported_as_a_gap() {
 }
 
 #[test]
-fn a_client_that_reads_slowly_slows_nobody_and_costs_no_memory() {
+fn a_slow_client_neither_blocks_others_nor_uses_memory() {
     let server = TestServer::with(&[("OUTPUT_KEEP", "64m")]);
     let id = server.create();
     let size: u64 = 48 << 20;
     let print = format!("sleep 0.3; head -c {size} /dev/zero | tr '\\0' x");
     let command = server.begin(&id, json!({ "command": print }));
-    // They ask for everything and read nothing.
+    // These clients request all output and read nothing.
     let slow: Vec<Stream> = (0..8).map(|_| Stream::output(&server, &id, &command, None)).collect();
     let before = server.resident();
-    // It would wait for ever for those who do not read, if it did at all.
+    // The command ends, so it does not wait for clients that do not read.
     let fast = Stream::output(&server, &id, &command, None).begun().rest();
     assert_eq!(assert_seamless(&fast, 0), size);
     let grown = server.resident().saturating_sub(before);
-    // Without bounds there would be 8 × 48 MiB for those who do not read.
+    // Without limits, the unread streams would need 8 × 48 MiB.
     assert!(grown < 96 << 20, "grew by {} MiB", grown >> 20);
     server.run(&id, "true");
-    // And who was slow still gets all of it.
+    // A slow client still gets all output.
     let late = slow.into_iter().next().unwrap().begun().rest();
     assert_eq!(assert_seamless(&late, 0), size);
 }
 
 #[test]
-fn no_more_commands_run_at_once_than_may() {
+fn the_number_of_running_commands_is_limited() {
     let mut server = TestServer::with(&[("MAX_COMMANDS", "3")]);
     let id = server.create();
     let path = format!("/api/v1/sandboxes/{id}/process/run");
@@ -371,14 +371,14 @@ fn no_more_commands_run_at_once_than_may() {
         assert_eq!((answer.status, answer.error().as_str()), (429, "COMMAND_LIMIT_EXCEEDED"));
         assert_eq!(answer.json()["error"]["details"]["limit"], 3);
     }
-    // An order that is on its way is lost with the server, and told so.
+    // A request in progress is lost with the server, and the client gets an error.
     let output = server.path().join("sandboxes").join(&id).join("output");
     let has_begun = |answer: &&Answer| {
         let id = answer.json()["commandId"].as_str().unwrap().to_owned();
         names(&output).iter().any(|name| name.contains(&id))
     };
     soon("all three have begun", || begun.iter().all(has_begun));
-    // Those that run are counted by the next server, too, as soon as any order can be given.
+    // The next server counts running commands before it accepts requests.
     server.restart();
     soon("the guest is back", || server.sandbox(&id)["agentConnected"] == true);
     assert_eq!(run(&server).error(), "COMMAND_LIMIT_EXCEEDED");
@@ -391,7 +391,7 @@ fn no_more_commands_run_at_once_than_may() {
 }
 
 #[test]
-fn output_that_is_gone_is_said_to_be_gone() {
+fn missing_output_is_reported() {
     let server = TestServer::new();
     let id = server.create();
     let command = server.run(&id, "echo printed")["commandId"].as_str().unwrap().to_owned();
@@ -414,7 +414,7 @@ fn run_once(server: &TestServer, id: &str, key: &str, body: &Value) -> Answer {
 }
 
 #[test]
-fn a_request_that_comes_again_runs_nothing_a_second_time() {
+fn a_repeated_request_does_not_run_a_command_twice() {
     let mut server = TestServer::new();
     let id = server.create();
     let slow = json!({"command": "echo x >> /workspace/count; sleep 1; wc -l < /workspace/count; exit 3"});
@@ -430,7 +430,7 @@ fn a_request_that_comes_again_runs_nothing_a_second_time() {
     let background = json!({"command": "echo y >> /workspace/other; sleep 3; echo done", "background": true});
     let command = run_once(&server, &id, "two", &background).json()["commandId"].clone();
     soon("it began", || server.run(&id, "cat /workspace/other")["stdout"] == "y\n");
-    // Another server, while it runs and when it has ended.
+    // After a restart: while the command runs, and when it has ended.
     server.restart();
     soon("the guest is back", || server.sandbox(&id)["agentConnected"] == true);
     assert_eq!(run_once(&server, &id, "two", &background).json()["commandId"], command);
@@ -451,7 +451,7 @@ fn a_request_that_comes_again_runs_nothing_a_second_time() {
 }
 
 #[test]
-fn a_body_may_be_left_out_where_nothing_in_it_is_required() {
+fn a_body_without_required_fields_may_be_left_out() {
     let server = TestServer::new();
     let id = server.create();
     let command = server.begin(&id, json!({"command": "while :; do sleep 1; done"}));
@@ -466,13 +466,13 @@ fn a_body_may_be_left_out_where_nothing_in_it_is_required() {
 }
 
 #[test]
-fn text_stays_text_wherever_it_is_cut() {
+fn text_is_never_cut_within_a_character() {
     let server = TestServer::new();
     let id = server.create();
-    // Characters of three bytes behind one of one, so that no piece of 64 KiB ends between two of them.
+    // One byte before characters of three bytes, so that every boundary of 64 KiB is within a character.
     let command = "printf x; yes € | tr -d '\\n' | head -c 300000; printf y >&2; yes 😀 | tr -d '\\n' | head -c 400000 >&2";
     let events = Stream::run(&server, &id, json!({ "command": command })).begun().rest();
-    // Which of the two is read first is anybody's guess.
+    // The order of stdout and stderr is not defined.
     for (stream, expected) in
         [("stdout", format!("x{}", "€".repeat(100_000))), ("stderr", format!("y{}", "😀".repeat(100_000)))]
     {
@@ -498,12 +498,12 @@ fn text_stays_text_wherever_it_is_cut() {
     assert_eq!(cut["truncated"], true);
     let logs = server.get(&format!("/api/v1/sandboxes/{id}/logs")).json();
     assert!(!logs["logs"].as_str().unwrap().contains('\u{fffd}'));
-    // What is not text stays as it is, a character that is never completed too.
+    // Output that is not UTF-8 is unchanged, also an incomplete character at the end.
     assert_eq!(server.run(&id, "printf 'a\\342\\202'")["stdoutBase64"], "YeKC");
 }
 
 #[test]
-fn a_command_may_be_as_long_as_is_allowed_and_behaves_like_a_short_one() {
+fn a_command_of_maximum_length_works() {
     let server = TestServer::new();
     let id = server.create();
     let body = "echo \"$0 $#\"; read x; echo \"got $x\"; ls /proc/self/fd | tr '\\n' ' '; exit 7";
@@ -526,7 +526,7 @@ fn a_command_may_be_as_long_as_is_allowed_and_behaves_like_a_short_one() {
 }
 
 #[test]
-fn processes_left_by_a_command_are_listed_and_can_be_ended() {
+fn processes_left_by_a_command_are_listed_and_can_be_killed() {
     let server = TestServer::new();
     let id = server.create();
     let list = || server.get(&format!("/api/v1/sandboxes/{id}/processes")).json()["items"].clone();

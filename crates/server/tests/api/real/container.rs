@@ -1,4 +1,4 @@
-//! The server in a container that Docker runs as it runs any: no user namespaces can be made there.
+//! The server in a Docker container with default options, where user namespaces cannot be created.
 
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -12,18 +12,18 @@ use crate::support::{Answer, KEY};
 
 const NAME: &str = "server";
 
-/// The command for the state engine.
+/// Returns the path of the command `workspace`.
 fn command_program() -> PathBuf {
     let program = server_program().with_file_name("workspace");
     assert!(program.is_file(), "build {} first: cargo build -p workspace-cli", program.display());
     program
 }
 
-/// A server in a container.
+/// Server in a container.
 struct Contained<'a>(&'a Docker);
 
 impl<'a> Contained<'a> {
-    /// Runs it with these options of Docker's, beside those that bring the programs and a place for data.
+    /// Starts it with these options of Docker, in addition to mounts for programs and data.
     fn run(docker: &'a Docker, options: &[&str]) -> Self {
         let key = format!("API_KEY={KEY}");
         let programs = [server_program(), agent_program(), command_program()];
@@ -49,7 +49,7 @@ impl<'a> Contained<'a> {
         self.0.say(&["exec", NAME, "sh", "-c", line])
     }
 
-    /// A request by the admin, from inside: nothing else reaches the server.
+    /// Sends a request of the admin from inside the container, because the server listens on loopback.
     fn call(&self, method: &str, path: &str, body: &[u8]) -> Answer {
         let mut command = self.0.command(&["exec", "--interactive", NAME, "nc", "127.0.0.1", "8080"]);
         let mut client = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -59,7 +59,7 @@ impl<'a> Contained<'a> {
              content-type: {kind}\r\ncontent-length: {}\r\n\r\n",
             body.len()
         );
-        // Open until the answer is there: who stops sending counts as gone.
+        // Stdin stays open until the response is complete, because a half-closed connection counts as closed.
         let mut input = client.stdin.take().unwrap();
         input.write_all(&[head.as_bytes(), body].concat()).unwrap();
         let mut answer = Vec::new();
@@ -87,7 +87,7 @@ fn mounted(program: &Path) -> String {
     format!("{}:/opt/{}:ro", program.display(), program.file_name().unwrap().to_string_lossy())
 }
 
-/// Says what is wrong, and both ways out.
+/// Checks that the message names the problem and both remedies.
 #[track_caller]
 fn assert_helpful(text: &str) {
     for part in
@@ -97,7 +97,7 @@ fn assert_helpful(text: &str) {
     }
 }
 
-/// All but sandboxes works, and whoever wants one is told why there is none.
+/// Checks that everything except sandboxes works, and that a request for one names the reason.
 fn all_but_sandboxes(server: &Contained<'_>) {
     assert_helpful(&server.log());
     let before = server.processes();
@@ -139,7 +139,7 @@ fn keys_and_templates(server: &Contained<'_>) {
     assert_eq!(server.call("DELETE", "/api/v1/templates/small", b"").status, 204);
 }
 
-/// A root filesystem with a shell.
+/// Archive of a root filesystem with a shell.
 fn archive() -> Vec<u8> {
     let directory = tempfile::tempdir().unwrap();
     std::fs::create_dir(directory.path().join("bin")).unwrap();
@@ -157,19 +157,19 @@ fn state_engine(server: &Contained<'_>) {
 }
 
 #[test]
-fn in_a_default_container_all_but_sandboxes_works() {
+fn everything_except_sandboxes_works_in_a_default_container() {
     let Some(docker) = Docker::start(&[server_program(), agent_program(), command_program()]) else { return };
-    // As the container's own root, and as somebody else.
+    // As root of the container, and as another user.
     all_but_sandboxes(&Contained::run(&docker, &[]));
     all_but_sandboxes(&Contained::run(&docker, &["--user", "1000:1000"]));
-    // Allowed a part of what it needs, it says the same.
+    // With only some of the required permissions, the message is the same.
     for options in [&["--security-opt", "seccomp=unconfined"][..], &["--cap-add", "SYS_ADMIN"]] {
         let server = Contained::run(&docker, options);
         let refused = server.call("POST", "/api/v1/sandboxes", br#"{"template":"base"}"#);
         assert_eq!(refused.json()["error"]["name"], "ISOLATION_UNAVAILABLE", "{}", refused.body);
         assert_helpful(&refused.body);
     }
-    // The way out that it tells of is one.
+    // The remedy in the message works.
     let options = ["--user", "1000:1000", "--security-opt", "seccomp=unconfined"];
     let options = [&options[..], &["--security-opt", "systempaths=unconfined"]].concat();
     let server = Contained::run(&docker, &options);

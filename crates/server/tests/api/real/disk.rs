@@ -1,10 +1,10 @@
-//! A disk that can be full.
+//! Small disk that tests can fill.
 
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 
-/// A small disk of its own.
+/// Small filesystem.
 pub(crate) struct Disk(tempfile::TempDir);
 
 impl Disk {
@@ -23,14 +23,14 @@ impl Disk {
         self.0.path()
     }
 
-    /// Leaves no room for anybody.
+    /// Fills the disk completely.
     pub(crate) fn fill(&self) {
         let filler = self.path().join("filler");
         let filled = Command::new("dd").arg("if=/dev/zero").arg(format!("of={}", filler.display())).output();
         assert!(!filled.unwrap().status.success(), "the disk is larger than expected");
     }
 
-    /// Leaves so many bytes.
+    /// Fills the disk up to this many free bytes.
     pub(crate) fn fill_but(&self, bytes: u64) {
         self.fill();
         let filler = File::options().write(true).open(self.path().join("filler")).unwrap();

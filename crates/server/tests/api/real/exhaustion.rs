@@ -1,21 +1,22 @@
-//! A sandbox takes all it can get: it suffers, the server and its neighbour do not.
+//! A sandbox that exhausts a resource harms neither the server nor other sandboxes.
 //!
-//! What is asserted follows what the machine can enforce: `notApplied` of a sandbox says what it cannot.
+//! The assertions depend on the limits that the machine can enforce: `notApplied` of a sandbox lists the others.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use workspace_test_support::skip;
 
 use super::test_server::{TIMEOUT, TestServer, full, names, soon, within};
 
-/// A greedy sandbox and its neighbour.
+/// Server with a greedy sandbox and its neighbour.
 struct Fixture {
     server: TestServer,
     greedy: String,
     neighbour: String,
 }
 
-/// A process beside the server that ends with the test.
+/// Process outside of sandboxes, killed on drop.
 struct Outside(std::process::Child);
 
 impl Outside {
@@ -49,12 +50,12 @@ impl Fixture {
         let missing = sandbox["notApplied"].as_array().unwrap();
         let limited = !missing.iter().any(|one| one.as_str().unwrap().contains(what));
         if !limited {
-            eprintln!("not asserted, because this machine has no limit of {what}");
+            skip(format_args!("a part of it: this machine has no limit of {what}"));
         }
         limited
     }
 
-    /// Runs a program of perl outside, with the socket of the greedy one's guest; it ends with what is returned.
+    /// Runs a perl program outside, with the path of the guest socket of the greedy sandbox.
     fn perl(&self, program: &str) -> Outside {
         let place = self.server.path().join("sandboxes").join(&self.greedy);
         let mut command = std::process::Command::new("perl");
@@ -62,7 +63,7 @@ impl Fixture {
         Outside(command.spawn().unwrap())
     }
 
-    /// The neighbour does its work; `bench/tenants` measures how soon.
+    /// Checks that the neighbour works; `bench/tenants` measures how fast.
     #[track_caller]
     fn assert_calm(&self) {
         let began = Instant::now();
@@ -71,8 +72,8 @@ impl Fixture {
         assert!(began.elapsed() < TIMEOUT, "the neighbour waited {:?}", began.elapsed());
     }
 
-    /// Starts something, and looks at the neighbour while it runs.
-    fn bear(&self, command: &str, rounds: u32) -> String {
+    /// Starts a command in the greedy sandbox, and checks the neighbour while it runs.
+    fn run_beside_neighbour(&self, command: &str, rounds: u32) -> String {
         let id = self.server.begin(&self.greedy, json!({"command": command, "timeout": 0}));
         for _ in 0..rounds {
             self.assert_calm();
@@ -81,14 +82,16 @@ impl Fixture {
         id
     }
 
-    /// Everything goes away.
+    /// Deletes the greedy sandbox, and checks that nothing of it is left.
     fn clear(&self) {
         let guest = self.server.guest(&self.greedy);
         let began = Instant::now();
         self.server.delete(&self.greedy);
         assert!(began.elapsed() < TIMEOUT, "deleting took {:?}", began.elapsed());
         assert!(!guest.is_some_and(|guest| guest.is_running()));
-        soon("its files are gone", || self.server.places() == std::slice::from_ref(&self.neighbour));
+        soon("its files are gone", || {
+            self.server.sandbox_directories() == std::slice::from_ref(&self.neighbour)
+        });
         soon("the other is gone", || self.server.workspaces() == std::slice::from_ref(&self.neighbour));
         if rustix::process::geteuid().is_root() {
             assert!(!workspace_host::cgroup::ids().unwrap().contains(&self.greedy));
@@ -98,10 +101,10 @@ impl Fixture {
 }
 
 #[test]
-fn a_fork_bomb_stays_where_it_is() {
+fn a_fork_bomb_does_not_harm_others() {
     let fixture = Fixture::new(&json!({"processes": 64, "cpu": "0.5"}));
     if fixture.limits("processes") {
-        fixture.bear("bomb() { bomb | bomb & }; bomb; sleep 1000", 5);
+        fixture.run_beside_neighbour("bomb() { bomb | bomb & }; bomb; sleep 1000", 5);
         let stats = fixture.server.get(&format!("/api/v1/sandboxes/{}/stats", fixture.greedy)).json();
         assert!(stats["processes"].as_u64().unwrap() <= 64, "{stats}");
     }
@@ -109,15 +112,15 @@ fn a_fork_bomb_stays_where_it_is() {
 }
 
 #[test]
-fn a_command_that_eats_memory_ends_and_the_sandbox_goes_on() {
+fn a_command_out_of_memory_is_killed_and_the_sandbox_keeps_running() {
     let fixture = Fixture::new(&json!({"memory": "64m"}));
     if fixture.limits("memory") {
-        let eater = fixture.bear("head -c 400m /dev/zero | tail -c 400m | wc -c", 2);
+        let eater = fixture.run_beside_neighbour("head -c 400m /dev/zero | tail -c 400m | wc -c", 2);
         within(Duration::from_secs(20), "it ends", || {
             fixture.server.sandbox(&fixture.greedy)["state"] != "running"
                 || fixture.server.command(&fixture.greedy, &eater)["state"] != "running"
         });
-        // Files in memory count too, and leave room for processes.
+        // Files in memory (tmpfs) count, too.
         if fixture.server.sandbox(&fixture.greedy)["state"] == "running" {
             fixture.server.run(&fixture.greedy, "head -c 400m /dev/zero > /tmp/file; rm -f /tmp/file");
         }
@@ -126,9 +129,9 @@ fn a_command_that_eats_memory_ends_and_the_sandbox_goes_on() {
 }
 
 #[test]
-fn a_workspace_beyond_its_limit_stops_the_sandbox_and_says_why() {
+fn a_workspace_above_its_limit_stops_the_sandbox_with_a_reason() {
     let fixture = Fixture::new(&json!({"disk": "8m"}));
-    fixture.bear("head -c 64m /dev/zero > file; sleep 1000", 2);
+    fixture.run_beside_neighbour("head -c 64m /dev/zero > file; sleep 1000", 2);
     soon("it is stopped", || fixture.server.sandbox(&fixture.greedy)["state"] == "stopped");
     let sandbox = fixture.server.sandbox(&fixture.greedy);
     assert!(sandbox["stateReason"].as_str().unwrap().contains("bytes"), "{sandbox}");
@@ -138,34 +141,34 @@ fn a_workspace_beyond_its_limit_stops_the_sandbox_and_says_why() {
 }
 
 #[test]
-fn many_small_files_and_deep_directories_are_cleared_away() {
+fn many_small_files_and_deep_directories_are_removed() {
     let fixture = Fixture::new(&json!({"disk": "1g"}));
     let fill = "for a in $(seq 20); do mkdir d$a; (cd d$a; seq 500 | xargs touch); done; \
                 i=0; while [ $i -lt 300 ]; do mkdir deep && cd deep || exit; i=$((i+1)); done; chmod 0 .";
-    fixture.bear(fill, 3);
+    fixture.run_beside_neighbour(fill, 3);
     fixture.clear();
 }
 
 #[test]
-fn open_files_are_the_sandboxes_own() {
+fn open_files_of_a_sandbox_do_not_harm_others() {
     let fixture = Fixture::new(&json!({}));
     let open = "perl -e 'my @f; while (open(my $f, \"<\", \"/dev/null\")) { push @f, $f } print scalar(@f), \"\\n\"; sleep 1000'";
-    fixture.bear(open, 3);
+    fixture.run_beside_neighbour(open, 3);
     fixture.clear();
 }
 
-/// Makes pipes until they are smaller than usual, 5,000 at most, and keeps them.
+/// Command that creates up to 5,000 pipes until they get smaller than the default, and keeps them.
 const TAKE_PIPES: &str = "perl -e 'my @kept; for (1..5000) { pipe(my $r, my $w) or last; push @kept, $r, $w; \
                           last if fcntl($r, 1032, 0) < 65536 } open(my $f, q(>), q(taken)); print $f qq(x); close $f; sleep 1000'";
 
 #[test]
 fn kernel_quotas_per_user_are_not_shared_between_sandboxes() {
-    use workspace_host::{Holder, own_users};
+    use workspace_host::{NamespaceHolder, dedicated_uids};
     let fixture = Fixture::new(&json!({}));
     let ready = fixture.server.get("/ready").body;
     let can = rustix::process::geteuid().is_root()
-        && own_users::probe(&Holder::Machine, fixture.server.path(), true).is_ok();
-    assert_eq!(!ready.contains("no user ids of their own"), can, "{ready}");
+        && dedicated_uids::probe(&NamespaceHolder::Machine, fixture.server.path(), true).is_ok();
+    assert_eq!(!ready.contains("no dedicated UIDs"), can, "{ready}");
     let users = [&fixture.greedy, &fixture.neighbour].map(|id| {
         let pid = fixture.server.guest(id).unwrap().pid();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -184,11 +187,11 @@ fn kernel_quotas_per_user_are_not_shared_between_sandboxes() {
 }
 
 #[test]
-fn a_flood_of_output_is_kept_in_bounds() {
+fn the_kept_output_is_bounded() {
     let fixture = Fixture::with(&json!({"cpu": "0.5"}), &[("OUTPUT_KEEP", "1m")]);
     let before = fixture.server.resident();
-    fixture.bear("yes", 4);
-    fixture.bear("cat /dev/urandom >&2", 4);
+    fixture.run_beside_neighbour("yes", 4);
+    fixture.run_beside_neighbour("cat /dev/urandom >&2", 4);
     let output = fixture.server.path().join("sandboxes").join(&fixture.greedy).join("output");
     let size: u64 = names(&output)
         .iter()
@@ -202,7 +205,7 @@ fn a_flood_of_output_is_kept_in_bounds() {
 }
 
 #[test]
-fn thousands_of_short_commands_leave_nothing_behind() {
+fn thousands_of_short_commands_leak_nothing() {
     let fixture = Fixture::with(&json!({}), &[("COMMANDS_KEPT", "100")]);
     let count = if full() { 10_000 } else { 2_000 };
     let run = |n: u64| {
@@ -234,7 +237,7 @@ fn thousands_of_short_commands_leave_nothing_behind() {
 }
 
 #[test]
-fn many_terminals_opened_and_closed_leave_nothing_behind() {
+fn many_terminals_leak_nothing() {
     let fixture = Fixture::with(&json!({}), &[("COMMANDS_KEPT", "100")]);
     let count = if full() { 1_000 } else { 150 };
     let path = format!("/api/v1/sandboxes/{}/pty", fixture.greedy);
@@ -257,8 +260,8 @@ fn many_terminals_opened_and_closed_leave_nothing_behind() {
     fixture.clear();
 }
 
-/// Connects to a guest's socket again and again, silent or with garbage. Code in a sandbox of the embedded runtime cannot
-/// reach it, in a container it can; so this is done from outside.
+/// Program that connects to the socket of a guest repeatedly, silently or with garbage. It runs outside, because code in an
+/// embedded sandbox cannot reach the socket; code in a container can.
 const FLOOD: &str = r#"
 use Socket;
 my ($path) = @ARGV;
@@ -274,7 +277,7 @@ while (1) {
 "#;
 
 #[test]
-fn a_sandbox_that_floods_its_own_socket_harms_itself_alone() {
+fn a_sandbox_that_floods_its_socket_harms_only_itself() {
     let fixture = Fixture::new(&json!({"cpu": "0.5"}));
     let before = fixture.server.resident();
     assert_eq!(fixture.server.out(&fixture.greedy, "find / -name agent.sock 2>/dev/null; true"), "");
@@ -284,7 +287,7 @@ fn a_sandbox_that_floods_its_own_socket_harms_itself_alone() {
         fixture.assert_calm();
     }
     assert!(flood.is_running(), "the flood ended by itself");
-    // The line that the guest has stays.
+    // The connection of the guest agent is not affected.
     assert_eq!(fixture.server.out(&fixture.greedy, "echo usable"), "usable\n");
     let grown = fixture.server.resident().saturating_sub(before);
     assert!(grown < 64 << 20, "the server grew by {} MiB", grown >> 20);
@@ -294,7 +297,7 @@ fn a_sandbox_that_floods_its_own_socket_harms_itself_alone() {
 #[test]
 fn silent_connections_to_its_socket_do_not_lock_a_guest_out() {
     let mut fixture = Fixture::new(&json!({}));
-    // Twenty connections that say nothing, made anew when they are closed.
+    // Twenty silent connections, reopened when they are closed.
     let _hold = fixture.perl(
         "use Socket; my ($p) = @ARGV; while (1) { my @s; for (1..20) { socket(my $s, PF_UNIX, SOCK_STREAM, 0); \
          connect($s, pack_sockaddr_un($p)); push @s, $s } sysread($s[0], my $b, 1); \

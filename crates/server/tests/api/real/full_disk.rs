@@ -1,4 +1,4 @@
-//! The disk on which the server keeps everything is full, and then it is not.
+//! Behaviour of the server on a full disk, and after it.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use super::stream::Stream;
 use super::test_server::{TestServer, soon};
 
 #[test]
-fn on_a_full_disk_nothing_is_lost_and_all_goes_on_when_there_is_room() {
+fn nothing_is_lost_on_a_full_disk_and_work_resumes_after_it() {
     let Some(disk) = Disk::mount("24m") else { return };
     let server = TestServer::with(&[("DATA_DIR", disk.path().to_str().unwrap())]);
     let id = server.create();
@@ -15,7 +15,7 @@ fn on_a_full_disk_nothing_is_lost_and_all_goes_on_when_there_is_room() {
     let command = server.begin(&id, json!({"command": "read go; echo lost", "stdin": true}));
     let mut lost = Stream::output(&server, &id, &command, None).begun();
     disk.fill();
-    // Whatever needs the disk is refused with a reason, as long as it takes.
+    // Requests that need disk space are refused with a reason.
     let mut refused = false;
     for _ in 0..40 {
         let answer = server.post("/api/v1/sandboxes", &json!({"template": "base"}));
@@ -30,14 +30,14 @@ fn on_a_full_disk_nothing_is_lost_and_all_goes_on_when_there_is_room() {
     assert!(refused, "the disk was full");
     assert_eq!(server.get("/health").status, 200);
     assert_eq!(server.get(&format!("/api/v1/sandboxes/{id}")).status, 200);
-    // What the store keeps in reserve, and what the refused sandboxes took, is free again by now.
+    // The reserve of the store and the space of refused sandboxes are free again.
     disk.fill();
     let input = format!("/api/v1/sandboxes/{id}/process/{command}/stdin");
     assert_eq!(server.post(&input, &json!({"data": "\n"})).status, 204);
     let kinds: Vec<_> = lost.rest().into_iter().map(|event| event.kind).collect();
     assert_eq!(kinds, ["gap", "exit"], "what could not be kept is told of");
     disk.empty();
-    // The end that could not be written down then is written down now.
+    // The end of the command, which could not be recorded on the full disk, is recorded now.
     soon("the end is known", || server.command(&id, &late)["state"] == "exited");
     assert_eq!(server.command(&id, &late)["exitCode"], 7);
     assert_eq!(server.out(&id, "echo after"), "after\n");
@@ -71,18 +71,18 @@ fn workspace_operations_on_a_full_disk_fail_cleanly() {
         let error = &answer.json()["error"];
         assert_eq!((answer.status, &error["name"]), (507, &json!("STORAGE_FULL")), "{error}");
     };
-    // Nothing can be noted of what would stand still.
+    // A freeze cannot be recorded, so the commit fails.
     for order in ["commit", "fork"] {
         refused(&as_alice("POST", &format!("/api/v1/sandboxes/{running}/{order}"), &json!({})));
     }
-    // Of one that does not run a little may fit; as often as not.
+    // A small commit of a stopped sandbox may succeed.
     for _ in 0..20 {
         let answer = as_alice("POST", &format!("/api/v1/sandboxes/{ended}/commit"), &json!({}));
         if answer.status != 201 {
             refused(&answer);
         }
     }
-    // Whatever is there belongs to somebody.
+    // All snapshots have an owner.
     let listed = |key: &str| {
         let answer = server.call_as(key, "GET", "/api/v1/snapshots?limit=100").send();
         answer.json()["items"].as_array().unwrap().iter().map(id_of).collect::<Vec<_>>()
@@ -105,7 +105,7 @@ fn a_sandbox_that_fills_the_disk_can_be_deleted() {
         &format!("/api/v1/sandboxes/{greedy}/process/run"),
         &json!({"command": "cat /dev/zero > all", "timeout": 20_000}),
     );
-    // A collection of garbage may make a little room; then nothing can be written down, least of all that one is wanted.
+    // Fill what garbage collection freed, so that a new sandbox cannot be recorded.
     let mut made = Vec::new();
     let refused = loop {
         let answer = server.post("/api/v1/sandboxes", &json!({"template": "base"}));
@@ -118,7 +118,7 @@ fn a_sandbox_that_fills_the_disk_can_be_deleted() {
     server.delete(&greedy);
     made.iter().for_each(|id| server.delete(id));
     assert_eq!(server.out(&other, "echo fine"), "fine\n");
-    // The one that was refused is forgotten when that can be written.
+    // The record of the refused sandbox is removed once the disk has space.
     soon("only one is left", || server.get("/api/v1/sandboxes").json()["total"] == 1);
     server.delete(&other);
 }

@@ -1,4 +1,4 @@
-//! Imports of templates that are killed, find no room, or come at the same time.
+//! Imports of templates: kills, full disk, concurrency.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,12 +11,12 @@ use super::disk::Disk;
 use super::test_server::{TestServer, full, names};
 use crate::support::{Answer, Call, KEY};
 
-/// Files of the archive beside its shell, and the bytes of each.
+/// Number of files in the archive besides the shell, and the size of each in bytes.
 const FILES: usize = 400;
 const BYTES: usize = 20_000;
 const SIZE: u64 = (FILES * BYTES) as u64 + 7;
 
-/// A root filesystem, as `tar` writes it; compressed if that is wanted.
+/// Returns a root filesystem as a tar archive.
 fn archive(compressed: bool) -> Vec<u8> {
     let directory = tempfile::tempdir().unwrap();
     for name in ["bin", "files"] {
@@ -34,19 +34,19 @@ fn import(server: &TestServer, name: &str, archive: &[u8]) -> Answer {
     server.call("PUT", &format!("/api/v1/templates/{name}")).body(archive).send()
 }
 
-/// Returns a template from the list, if it is there.
+/// Returns a template of the list; `None` if it is not there.
 fn listed(server: &TestServer, name: &str) -> Option<Value> {
     let list = server.get("/api/v1/templates").json();
     list.as_array().unwrap().iter().find(|one| one["name"] == name && one["present"] == true).cloned()
 }
 
-/// All that is in the directory of templates, under whatever name.
+/// Returns the names of all files in the directory of templates.
 fn kept(data: &Path) -> Vec<String> {
     names(&data.join("templates"))
 }
 
 #[test]
-fn an_import_that_is_killed_leaves_the_template_or_nothing() {
+fn a_killed_import_leaves_the_whole_template_or_nothing() {
     let mut server = TestServer::new();
     let archive = archive(true);
     let began = Instant::now();
@@ -59,7 +59,7 @@ fn an_import_that_is_killed_leaves_the_template_or_nothing() {
         let answer = std::thread::scope(|scope| {
             let call = Call::new(address, "PUT", "/api/v1/templates/many").key(KEY).body(&archive);
             let client = scope.spawn(move || call.try_send());
-            // From the first moment to a little after the last.
+            // Kills are spread from the start of the import to shortly after its end.
             std::thread::sleep(whole.mul_f64(1.2) * round / rounds);
             server.signal(Signal::KILL);
             client.join().unwrap()
@@ -86,11 +86,11 @@ fn an_import_that_is_killed_leaves_the_template_or_nothing() {
 }
 
 #[test]
-fn an_import_without_room_says_so_and_works_when_there_is_some() {
+fn an_import_fails_on_a_full_disk_and_works_after_it() {
     let Some(disk) = Disk::mount("64m") else { return };
     let server = TestServer::with(&[("DATA_DIR", disk.path().to_str().unwrap())]);
     let room = Duration::from_secs(10);
-    // The archive comes and cannot be unpacked; it does not even come whole.
+    // The archive is received but cannot be unpacked, or cannot even be stored.
     for compressed in [true, false] {
         let archive = archive(compressed);
         disk.fill_but(4 << 20);
@@ -110,7 +110,7 @@ fn an_import_without_room_says_so_and_works_when_there_is_some() {
 }
 
 #[test]
-fn of_imports_of_one_name_one_wins() {
+fn one_of_concurrent_imports_of_a_name_succeeds() {
     let server = TestServer::new();
     let archive = archive(true);
     let answers: Vec<Answer> = std::thread::scope(|scope| {
@@ -132,7 +132,7 @@ fn of_imports_of_one_name_one_wins() {
 }
 
 #[test]
-fn an_archive_that_is_cut_off_is_the_clients_mistake() {
+fn a_truncated_archive_is_a_client_error() {
     let server = TestServer::new();
     for compressed in [true, false] {
         let archive = archive(compressed);

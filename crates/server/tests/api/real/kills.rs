@@ -1,4 +1,4 @@
-//! The server is killed at any moment; the next one finds everything.
+//! Kills of the server at random times: the next start recovers everything.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use super::stream::{Stream, assert_seamless, printed};
 use super::test_server::{TestServer, full, soon};
 use crate::support::Call;
 
-/// Numbers that look like chance and are the same every time.
+/// Deterministic pseudorandom numbers.
 struct Chance(u64);
 
 impl Chance {
@@ -34,16 +34,18 @@ fn not_applied(sandbox: &Value) -> String {
     sandbox["notApplied"].to_string().replace(&id(sandbox), "ID")
 }
 
-/// Rows, places, workspaces, processes and groups are those of the same sandboxes.
+/// Checks that catalog rows, directories, workspaces, processes and cgroups belong to the same sandboxes.
 fn assert_consistent(server: &TestServer) {
     soon("nothing is on its way", || {
         all(server).iter().all(|one| !matches!(one["state"].as_str(), Some("starting" | "stopping")))
     });
     let rows: BTreeSet<String> = all(server).iter().map(id).collect();
     let known = |names: Vec<String>| names.into_iter().filter(|name| name != "kept").collect::<BTreeSet<_>>();
-    // The files of deleted sandboxes go behind the answer.
+    // Files of deleted sandboxes are removed after the response.
     soon("nothing is without a row", || {
-        [known(server.places()), known(server.workspaces())].iter().all(|names| names.is_subset(&rows))
+        [known(server.sandbox_directories()), known(server.workspaces())]
+            .iter()
+            .all(|names| names.is_subset(&rows))
     });
     for sandbox in all(server) {
         let running = server.guest(&id(&sandbox)).is_some_and(|guest| guest.is_running());
@@ -55,14 +57,14 @@ fn assert_consistent(server: &TestServer) {
     if rustix::process::geteuid().is_root() {
         let text = server.log();
         let groups = workspace_host::cgroup::ids().unwrap();
-        // Other tests have theirs; those that this server named are its own.
+        // Other tests have cgroups, too; only those of this server are compared.
         let strange: Vec<_> =
             groups.iter().filter(|one| text.contains(*one) && !rows.contains(*one)).collect();
         assert!(strange.is_empty(), "groups without a row: {strange:?}");
     }
 }
 
-/// The sandboxes of this server in which processes run, by the directories that are mounted into them.
+/// Returns the sandboxes of this server with running processes, found by the directories mounted into them.
 fn processes(server: &TestServer) -> BTreeSet<String> {
     let directory = server.path().join("workspaces");
     let name = directory.file_name().and(server.path().file_name()).unwrap().to_string_lossy().into_owned();
@@ -83,7 +85,7 @@ fn rounds() -> u64 {
 }
 
 #[test]
-fn killed_while_sandboxes_are_made() {
+fn a_kill_during_creations_loses_nothing() {
     let mut server = TestServer::with(&[("MAX_SANDBOXES", "1000")]);
     let mut chance = Chance(1);
     let first = server.create();
@@ -113,11 +115,11 @@ fn killed_while_sandboxes_are_made() {
         server.start();
         let mut acknowledged = made.into_inner().unwrap();
         assert_consistent(&server);
-        // One whose making the next server finished says the same of itself.
+        // A sandbox whose creation was finished by the next server has the same fields.
         for sandbox in all(&server).iter().filter(|sandbox| sandbox["state"] == "running") {
             assert_eq!(not_applied(sandbox), usual, "{sandbox}");
         }
-        // The same request again makes the sandbox that was not acknowledged, or finds it.
+        // A repeated request creates the unacknowledged sandbox, or returns it.
         let key = format!("{round}-0-0");
         let again = server.call("POST", "/api/v1/sandboxes").header("idempotency-key", &key);
         let again = again.json(r#"{"template":"base"}"#).send();
@@ -132,7 +134,9 @@ fn killed_while_sandboxes_are_made() {
         }
     }
     soon("nothing is left", || {
-        server.places().is_empty() && server.workspaces().is_empty() && processes(&server).is_empty()
+        server.sandbox_directories().is_empty()
+            && server.workspaces().is_empty()
+            && processes(&server).is_empty()
     });
 }
 
@@ -161,7 +165,7 @@ fn limits_hold_after_a_server_kill() {
 /// Returns the number of sandboxes in the warm pool.
 const AHEAD: usize = 4;
 
-/// Creates until the server is killed; what was answered.
+/// Creates sandboxes until the server is killed. Returns the successful responses.
 fn create_until_killed(server: &TestServer, after: Duration) -> Vec<String> {
     let made = Mutex::new(Vec::new());
     let address = server.address();
@@ -183,7 +187,7 @@ fn create_until_killed(server: &TestServer, after: Duration) -> Vec<String> {
 }
 
 #[test]
-fn killed_while_sandboxes_of_the_warm_pool_are_assigned() {
+fn a_kill_during_assignments_of_the_warm_pool_loses_nothing() {
     let mut server = TestServer::with(&[("MAX_SANDBOXES", "1000")]);
     let mut chance = Chance(4);
     let mut given = 0;
@@ -191,17 +195,17 @@ fn killed_while_sandboxes_of_the_warm_pool_are_assigned() {
         server.kill();
         server.set("POOL_SIZE", &AHEAD.to_string());
         server.start();
-        // The more were wanted, the more are there.
-        soon("one is there", || !server.places().is_empty());
+        // The warm pool grows with the demand.
+        soon("one is there", || !server.sandbox_directories().is_empty());
         for one in (0..2).map(|_| server.create()).collect::<Vec<_>>() {
             server.delete(&one);
         }
-        soon("some are there", || server.places().len() >= 2);
-        let before: BTreeSet<String> = server.places().into_iter().collect();
+        soon("some are there", || server.sandbox_directories().len() >= 2);
+        let before: BTreeSet<String> = server.sandbox_directories().into_iter().collect();
         let answered = create_until_killed(&server, Duration::from_millis(chance.below(60)));
         server.wait();
         given += answered.iter().filter(|one| before.contains(*one)).count();
-        let left: BTreeSet<String> = server.places().into_iter().chain(before).collect();
+        let left: BTreeSet<String> = server.sandbox_directories().into_iter().chain(before).collect();
         let guests: Vec<_> = left.iter().filter_map(|one| Some((one, server.guest(one)?))).collect();
         server.set("POOL_SIZE", "0");
         server.start();
@@ -221,13 +225,15 @@ fn killed_while_sandboxes_of_the_warm_pool_are_assigned() {
         }
         rows.iter().for_each(|one| server.delete(one));
         soon("nothing is left", || {
-            server.places().is_empty() && server.workspaces().is_empty() && processes(&server).is_empty()
+            server.sandbox_directories().is_empty()
+                && server.workspaces().is_empty()
+                && processes(&server).is_empty()
         });
     }
     assert!(given > 0, "nothing was given away");
 }
 
-/// Of these sandboxes only those with a row have groups.
+/// Checks that only sandboxes with a catalog row have cgroups.
 fn assert_groups(left: &BTreeSet<String>, rows: &BTreeSet<String>) {
     if rustix::process::geteuid().is_root() {
         let groups = workspace_host::cgroup::ids().unwrap();
@@ -238,7 +244,7 @@ fn assert_groups(left: &BTreeSet<String>, rows: &BTreeSet<String>) {
 }
 
 #[test]
-fn killed_while_sandboxes_are_deleted() {
+fn a_kill_during_deletions_loses_nothing() {
     let mut server = TestServer::with(&[("MAX_SANDBOXES", "1000")]);
     let mut chance = Chance(2);
     for round in 0..rounds() {
@@ -277,11 +283,11 @@ fn killed_while_sandboxes_are_deleted() {
             server.delete(&left);
         }
     }
-    soon("nothing is left", || server.places().is_empty() && processes(&server).is_empty());
+    soon("nothing is left", || server.sandbox_directories().is_empty() && processes(&server).is_empty());
 }
 
 #[test]
-fn killed_while_a_command_prints_again_and_again() {
+fn repeated_kills_lose_no_output_of_a_command() {
     let mut server = TestServer::new();
     let id = server.create();
     let print = "i=0; while [ $i -lt 3000 ]; do echo number $i; i=$((i+1)); done; sleep 1; echo end";
@@ -312,7 +318,7 @@ fn sandboxes_that_ended_during_downtime_are_stopped_with_a_reason() {
     server.start();
     let sandbox = server.sandbox(&one);
     assert_eq!(sandbox["state"], "stopped");
-    assert!(sandbox["stateReason"].as_str().unwrap().contains("away"), "{sandbox}");
+    assert!(sandbox["stateReason"].as_str().unwrap().contains("while the server was down"), "{sandbox}");
     assert_eq!(server.command(&one, &command)["state"], "failed");
     let events = Stream::output(&server, &one, &command, None).begun().rest();
     assert_eq!(printed(&events), b"printed\n");

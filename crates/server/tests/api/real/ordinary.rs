@@ -1,4 +1,4 @@
-//! The same tests as somebody without rights.
+//! Runs the tests as an ordinary user.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -6,12 +6,12 @@ use std::process::Command;
 
 use super::test_server::{agent_program, server_program};
 
-/// An ordinary user's id, of whom nothing on the machine is.
+/// Id of an ordinary user that owns nothing on the machine.
 const ORDINARY: &str = "61236";
 
 #[test]
-fn all_of_it_as_an_ordinary_user() {
-    // Who is ordinary already has run them.
+fn all_tests_pass_as_an_ordinary_user() {
+    // An ordinary user has already run them.
     if !rustix::process::geteuid().is_root() {
         return;
     }

@@ -1,4 +1,4 @@
-//! The life of sandboxes over HTTP, to the letter of the specification.
+//! Life cycle of sandboxes.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn lifetime(sandbox: &Value) -> i64 {
 }
 
 #[test]
-fn a_sandbox_has_the_fields_and_defaults_that_are_promised() {
+fn a_sandbox_has_all_fields_and_defaults() {
     let server = TestServer::new();
     let answer = server.post("/api/v1/sandboxes", &json!({ "template": "base" }));
     assert_eq!(answer.status, 201, "{}", answer.body);
@@ -53,7 +53,7 @@ fn requested_options_apply_in_both_spellings() {
 }
 
 #[test]
-fn lists_are_paged_and_narrowed() {
+fn lists_are_paged_and_filtered() {
     let server = TestServer::new();
     let made: Vec<String> = (0..5)
         .map(|n| {
@@ -90,7 +90,7 @@ fn lists_are_paged_and_narrowed() {
 }
 
 #[test]
-fn labels_are_replaced_and_nothing_else() {
+fn only_labels_are_replaced() {
     let server = TestServer::new();
     let id = server.create_with(json!({"name": "a", "labels": {"one": "1", "two": "2"}}));
     let path = format!("/api/v1/sandboxes/{id}");
@@ -107,14 +107,14 @@ fn labels_are_replaced_and_nothing_else() {
 }
 
 #[test]
-fn a_sandbox_that_is_deleted_is_gone_with_all_it_had() {
+fn a_deleted_sandbox_leaves_nothing() {
     let server = TestServer::new();
     let id = server.create();
     let guest = server.guest(&id).unwrap();
     server.run(&id, "echo x > file; chmod 000 .; (setsid sleep 1000 &) ; true");
     server.delete(&id);
     assert!(!guest.is_running());
-    soon("nothing is left", || server.places().is_empty() && server.workspaces().is_empty());
+    soon("nothing is left", || server.sandbox_directories().is_empty() && server.workspaces().is_empty());
     let path = format!("/api/v1/sandboxes/{id}");
     assert_eq!(server.get(&path).error(), "SANDBOX_NOT_FOUND");
     assert_eq!(server.call("DELETE", &path).send().error(), "SANDBOX_NOT_FOUND");
@@ -124,7 +124,7 @@ fn a_sandbox_that_is_deleted_is_gone_with_all_it_had() {
 }
 
 #[test]
-fn a_workspace_that_is_to_be_kept_is_kept() {
+fn a_workspace_is_kept_on_request() {
     let server = TestServer::new();
     for spelling in ["keep_workspace", "keepWorkspace"] {
         let id = server.create();
@@ -139,7 +139,7 @@ fn a_workspace_that_is_to_be_kept_is_kept() {
 }
 
 #[test]
-fn several_are_deleted_at_once() {
+fn several_sandboxes_are_deleted_at_once() {
     let server = TestServer::new();
     let ids: Vec<String> = (0..3).map(|_| server.create()).collect();
     let foreign = "sbx-00000000000000000000000000000000";
@@ -160,7 +160,7 @@ fn several_are_deleted_at_once() {
 }
 
 #[test]
-fn a_sandbox_lives_longer_when_asked_but_not_for_ever() {
+fn a_sandbox_can_be_extended_up_to_the_maximum_lifetime() {
     let server = TestServer::with(&[("MAX_SANDBOX_LIFETIME", "7000")]);
     let id = server.create();
     let path = format!("/api/v1/sandboxes/{id}/extend");
@@ -168,25 +168,26 @@ fn a_sandbox_lives_longer_when_asked_but_not_for_ever() {
     assert_eq!((extended.status, lifetime(&extended.json())), (200, 6_600));
     let refused = server.post(&path, &json!({"seconds": 500}));
     assert_eq!(refused.error(), "LIFETIME_EXCEEDED");
-    // The time it took to start is off the rest.
+    // The start took some of the remaining time.
     let left = refused.json()["error"]["details"]["leftSeconds"].as_u64().unwrap();
     assert!((1..=400).contains(&left), "{left}");
     for wrong in [json!({"seconds": 0}), json!({"seconds": 3_601}), json!({"seconds": -1}), json!({})] {
         assert_eq!(server.post(&path, &wrong).error(), "INVALID_REQUEST", "{wrong}");
     }
     let long = server.post("/api/v1/sandboxes", &json!({"template": "base", "timeout_seconds": 7_001}));
-    assert_eq!(long.error(), "INVALID_REQUEST");
-    assert!(long.body.contains("MAX_SANDBOX_LIFETIME"), "{}", long.body);
+    assert_eq!(long.error(), "LIFETIME_EXCEEDED");
+    let details = json!({"limitSeconds": 7_000, "leftSeconds": 7_000, "setting": "MAX_SANDBOX_LIFETIME"});
+    assert_eq!(long.json()["error"]["details"], details);
 }
 
 #[test]
-fn a_sandbox_whose_time_is_up_takes_no_orders_and_is_removed() {
+fn an_expired_sandbox_refuses_requests_and_is_removed() {
     let server = TestServer::with(&[("EXPIRY_INTERVAL", "3600")]);
     let id = server.create_with(json!({"timeout_seconds": 1}));
     let path = format!("/api/v1/sandboxes/{id}");
     let run = || server.post(&format!("{path}/process/run"), &json!({"command": "true"}));
     soon("its time is up", || run().status != 200);
-    // Nobody has looked for expired sandboxes yet.
+    // The background check has not run yet.
     assert_eq!(run().error(), "SANDBOX_EXPIRED");
     assert_eq!(
         server.post(&format!("{path}/pty"), &json!({"cols": 9, "rows": 9})).error(),
@@ -196,15 +197,15 @@ fn a_sandbox_whose_time_is_up_takes_no_orders_and_is_removed() {
     let collected = server.post("/api/v1/gc", &json!({})).json();
     assert_eq!(collected["cleanedSandboxes"], 1);
     assert_eq!(server.get(&path).error(), "SANDBOX_NOT_FOUND");
-    soon("nothing is left", || server.places().is_empty() && server.workspaces().is_empty());
+    soon("nothing is left", || server.sandbox_directories().is_empty() && server.workspaces().is_empty());
 }
 
 #[test]
-fn expired_sandboxes_are_removed_without_being_asked_for() {
+fn expired_sandboxes_are_removed_in_the_background() {
     let server = TestServer::with(&[("EXPIRY_INTERVAL", "1")]);
     let id = server.create_with(json!({"timeout_seconds": 1}));
     soon("it is removed", || server.get(&format!("/api/v1/sandboxes/{id}")).status == 404);
-    soon("all of it", || server.places().is_empty() && server.workspaces().is_empty());
+    soon("all of it", || server.sandbox_directories().is_empty() && server.workspaces().is_empty());
 }
 
 #[test]
@@ -234,7 +235,7 @@ fn logs_are_the_last_lines_of_all_commands() {
 }
 
 #[test]
-fn usage_is_told() {
+fn resource_usage_is_reported() {
     let server = TestServer::new();
     let id = server.create_with(json!({"resources": {"memory": "512m", "disk": "1g", "cpu": "1"}}));
     server.run(&id, "dd if=/dev/zero of=file bs=1M count=3 2>/dev/null; sync file");
@@ -272,7 +273,7 @@ fn templates_are_listed_and_unknown_ones_refused() {
     let base = list.as_array().unwrap().iter().find(|one| one["name"] == "base").unwrap();
     assert_eq!(base["present"], true);
     assert!(base["tags"].is_array() && base["description"].is_string());
-    let before = server.places();
+    let before = server.sandbox_directories();
     for name in ["nothing", "../../etc", "base\n", "$(id)", "base; id", "/", "-v"] {
         let answer = server.post("/api/v1/sandboxes", &json!({ "template": name }));
         assert_eq!(answer.error(), "TEMPLATE_NOT_FOUND", "{name}");
@@ -283,7 +284,7 @@ fn templates_are_listed_and_unknown_ones_refused() {
     let error = &answer.json()["error"];
     assert!(known["fetch"].is_string() && error["details"]["fetch"] == known["fetch"], "{error}");
     assert!(error["message"].as_str().unwrap().contains(known["fetch"].as_str().unwrap()), "{error}");
-    assert_eq!(server.places(), before, "nothing is left of them");
+    assert_eq!(server.sandbox_directories(), before, "nothing is left of them");
     let network = server.post("/api/v1/sandboxes", &json!({"template": "base", "network": "host"}));
     assert_eq!(network.error(), "INVALID_REQUEST");
 }
@@ -294,7 +295,7 @@ fn create_once(server: &TestServer, key: &str, body: &Value) -> Answer {
 }
 
 #[test]
-fn a_request_that_comes_again_makes_no_second_sandbox() {
+fn a_repeated_request_does_not_create_a_second_sandbox() {
     let server = TestServer::new();
     let body = json!({"template": "base", "timeout_seconds": 500});
     let answers: Vec<Answer> = std::thread::scope(|scope| {
@@ -306,19 +307,19 @@ fn a_request_that_comes_again_makes_no_second_sandbox() {
         assert_eq!((answer.status, &answer.json()["id"]), (201, &id), "{}", answer.body);
         assert_eq!(answer.json()["state"], "running");
     }
-    // The same in the other spelling, and with what is default said.
+    // The same request in the other spelling, with explicit defaults.
     let same = json!({"timeoutSeconds": 500, "template": "base", "network": "none", "envs": {}});
     assert_eq!(create_once(&server, "one", &same).json()["id"], id);
     let other = json!({"template": "base", "timeout_seconds": 501});
     assert_eq!(create_once(&server, "one", &other).error(), "IDEMPOTENCY_CONFLICT");
-    assert_eq!(server.places().len(), 1);
+    assert_eq!(server.sandbox_directories().len(), 1);
     server.delete(id.as_str().unwrap());
     let gone = create_once(&server, "one", &body);
     assert_eq!(gone.error(), "SANDBOX_NOT_FOUND", "what was made is gone, and no second one is made");
     for wrong in ["", &"x".repeat(256), "\u{fc}"] {
         assert_eq!(create_once(&server, wrong, &body).error(), "INVALID_REQUEST");
     }
-    // One that fails may be tried again.
+    // A failed request may be repeated.
     let refused = json!({"template": "nothing"});
     assert_eq!(create_once(&server, "two", &refused).error(), "TEMPLATE_NOT_FOUND");
     assert_eq!(create_once(&server, "two", &body).status, 201);
@@ -348,11 +349,11 @@ fn owners_and_keys_have_quotas_and_admins_have_none() {
     assert_eq!(once.error(), "SANDBOX_LIMIT_EXCEEDED");
     server.delete(bobs.json()["id"].as_str().unwrap());
     assert_eq!(create_once(&server, "k", &json!({"template": "base"})).status, 201);
-    assert_eq!(server.places().len(), 5);
+    assert_eq!(server.sandbox_directories().len(), 5);
 }
 
 #[test]
-fn a_sandbox_whose_guest_died_says_so_and_can_be_deleted() {
+fn a_sandbox_whose_guest_died_has_a_reason_and_can_be_deleted() {
     let server = TestServer::new();
     let id = server.create();
     let command = server.begin(&id, json!({"command": "echo before; sleep 1000"}));
@@ -366,11 +367,11 @@ fn a_sandbox_whose_guest_died_says_so_and_can_be_deleted() {
     assert_eq!(server.get(&format!("/api/v1/sandboxes/{id}/logs")).json()["logs"], "before\n");
     assert_eq!(server.get(&format!("/api/v1/sandboxes/{id}/stats")).status, 200);
     server.delete(&id);
-    soon("nothing is left", || server.places().is_empty() && server.workspaces().is_empty());
+    soon("nothing is left", || server.sandbox_directories().is_empty() && server.workspaces().is_empty());
 }
 
 #[test]
-fn lists_go_on_where_a_page_ended_whatever_is_made_and_removed_meanwhile() {
+fn cursors_neither_repeat_nor_skip_sandboxes() {
     let server = TestServer::new();
     let made: Vec<String> = (0..5).map(|_| server.create()).collect();
     let list = |query: &str| server.get(&format!("/api/v1/sandboxes?limit=2{query}")).json();
@@ -397,7 +398,7 @@ fn lists_go_on_where_a_page_ended_whatever_is_made_and_removed_meanwhile() {
 }
 
 #[test]
-fn a_server_is_not_ready_while_sandboxes_fail_and_ready_again_when_they_do_not() {
+fn readiness_follows_failures_of_creations() {
     let server = TestServer::new();
     let ready = || server.get("/ready");
     soon("it is ready", || ready().status == 200);
@@ -409,14 +410,14 @@ fn a_server_is_not_ready_while_sandboxes_fail_and_ready_again_when_they_do_not()
         assert_eq!(failed.status, 500, "{}", failed.body);
     }
     soon("it is not ready", || ready().status == 503);
-    assert!(ready().body.contains("could not be made") && ready().header("retry-after").is_some());
+    assert!(ready().body.contains("the last creations failed") && ready().header("retry-after").is_some());
     std::fs::rename(&aside, &sandboxes).unwrap();
     server.create();
     soon("it is ready again", || ready().status == 200);
 }
 
 #[test]
-fn with_the_usual_limits_a_typo_costs_nothing_and_an_admin_is_not_held_up() {
+fn with_default_limits_invalid_requests_and_admins_are_not_limited() {
     let server = TestServer::with(&[("RATE_LIMIT", "on"), ("RATE_LIMIT_CREATE", "1")]);
     let key = server.key("alice", "user");
     let create = |key: &str, template: &str| {

@@ -1,4 +1,4 @@
-//! Being told to stop while something is under way; numbers and log lines.
+//! Graceful shutdown; metrics and log lines.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ fn a_server_that_cannot_listen_leaves_no_sandboxes() {
 }
 
 #[test]
-fn a_stream_that_ends_in_time_is_not_cut() {
+fn a_shutdown_does_not_cut_a_stream_that_ends_in_time() {
     let mut server = TestServer::new();
     let id = server.create();
     let mut stream = Stream::run(&server, &id, json!({"command": "echo one; sleep 1; echo two"})).begun();
@@ -37,7 +37,7 @@ fn a_stream_that_ends_in_time_is_not_cut() {
 }
 
 #[test]
-fn a_stream_that_does_not_end_in_time_is_cut_and_can_be_taken_up() {
+fn a_stream_cut_by_a_shutdown_can_be_resumed() {
     let mut server = TestServer::with(&[("SHUTDOWN_TIMEOUT", "1")]);
     let id = server.create();
     let mut stream = Stream::run(&server, &id, json!({"command": "echo one; sleep 6; echo two"})).begun();
@@ -56,7 +56,7 @@ fn a_stream_that_does_not_end_in_time_is_cut_and_can_be_taken_up() {
 }
 
 #[test]
-fn sandboxes_that_are_being_made_are_made() {
+fn a_shutdown_finishes_creations() {
     let mut server = TestServer::new();
     let address = server.address();
     let answers: Vec<_> = std::thread::scope(|scope| {
@@ -87,7 +87,7 @@ fn sandboxes_that_are_being_made_are_made() {
     assert!(states.into_iter().all(|state| state == "running"), "{list}");
 }
 
-/// A sandbox with so much in its workspace that a commit takes a while.
+/// Creates a sandbox with a large workspace, so that a commit takes a while.
 fn filled(server: &TestServer, bytes: u64) -> String {
     let id = server.create();
     let fill = format!("head -c {bytes} /dev/urandom > big && echo done");
@@ -104,7 +104,7 @@ fn snapshots(server: &TestServer) -> usize {
 }
 
 #[test]
-fn a_commit_ends_with_the_connection_of_its_client() {
+fn a_disconnect_cancels_a_commit() {
     let server = TestServer::new();
     let id = filled(&server, 200_000_000);
     let mut client = std::net::TcpStream::connect(server.address()).unwrap();
@@ -122,7 +122,7 @@ fn a_commit_ends_with_the_connection_of_its_client() {
 }
 
 #[test]
-fn a_commit_that_does_not_end_in_time_is_cancelled() {
+fn a_shutdown_cancels_a_long_commit() {
     let mut server = TestServer::with(&[("SHUTDOWN_TIMEOUT", "2")]);
     let id = filled(&server, 300_000_000);
     let (address, path) = (server.address(), format!("/api/v1/sandboxes/{id}/commit"));
@@ -134,7 +134,7 @@ fn a_commit_that_does_not_end_in_time_is_cancelled() {
         commit.join().unwrap()
     });
     assert!(server.wait().success());
-    // A quick machine is done in time, and a slow one may be cut off before it can say that it was cancelled.
+    // A fast machine finishes in time, and a slow one may be disconnected before it sends the error.
     let made = answer.map(|answer| match answer.status {
         503 => {
             assert_eq!(answer.error(), "SHUTTING_DOWN");
@@ -153,7 +153,7 @@ fn a_commit_that_does_not_end_in_time_is_cancelled() {
 }
 
 #[test]
-fn numbers_have_the_names_that_are_promised_and_log_lines_are_json() {
+fn metrics_have_documented_names_and_log_lines_are_json() {
     let server = TestServer::new();
     let id = server.create();
     server.run(&id, "true");

@@ -1,4 +1,4 @@
-//! A client of event streams that reads as fast as it is told to.
+//! Client of event streams that reads as slowly as a test wants.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -11,12 +11,12 @@ use serde_json::Value;
 use super::test_server::TestServer;
 use crate::support::KEY;
 
-/// A stream that is open.
+/// Open stream.
 pub(crate) struct Stream {
     reader: BufReader<TcpStream>,
 }
 
-/// An event of a stream.
+/// Event of a stream.
 #[derive(Debug, Clone)]
 pub(crate) struct Event {
     pub(crate) kind: String,
@@ -26,7 +26,7 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// Output.
+    /// Output of the command.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         match self.data["dataBase64"].as_str() {
             Some(encoded) => BASE64_STANDARD.decode(encoded).unwrap(),
@@ -46,7 +46,7 @@ impl Stream {
         Self::run_as(server, sandbox, &body)
     }
 
-    /// Runs a command just as the body says.
+    /// Runs a command with this request body.
     pub(crate) fn run_as(server: &TestServer, sandbox: &str, body: &Value) -> Self {
         let path = format!("/api/v1/sandboxes/{sandbox}/process/run");
         Self::open(server.address(), "POST", &path, None, &body.to_string())
@@ -58,7 +58,7 @@ impl Stream {
         Self::open(server.address(), "GET", &path, last, "")
     }
 
-    // HTTP/1.0, so that the body is what is sent, without the marks of chunks.
+    // HTTP/1.0, so that the body has no chunked encoding.
     fn open(address: SocketAddr, method: &str, path: &str, last: Option<&str>, body: &str) -> Self {
         let mut socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -72,7 +72,7 @@ impl Stream {
         Self { reader: BufReader::new(socket) }
     }
 
-    /// Reads the head of the answer.
+    /// Reads the response headers.
     pub(crate) fn begun(mut self) -> Self {
         let mut line = String::new();
         self.reader.read_line(&mut line).unwrap();
@@ -84,7 +84,7 @@ impl Stream {
         self
     }
 
-    /// The next event; none when the stream ended or broke.
+    /// Returns the next event; `None` at the end or after an error.
     pub(crate) fn next(&mut self) -> Option<Event> {
         let mut event = Event { kind: String::new(), id: String::new(), data: Value::Null };
         loop {
@@ -103,12 +103,12 @@ impl Stream {
         }
     }
 
-    /// All events until the last.
+    /// Returns all remaining events.
     pub(crate) fn rest(&mut self) -> Vec<Event> {
         std::iter::from_fn(|| self.next()).collect()
     }
 
-    /// The first that was printed.
+    /// Returns the first output.
     pub(crate) fn first(&mut self) -> Event {
         self.next().expect("the stream has an event")
     }
@@ -123,7 +123,7 @@ pub(crate) fn printed(events: &[Event]) -> Vec<u8> {
     events.iter().flat_map(Event::bytes).collect()
 }
 
-/// Each event begins where the one before it ended, from `from` on; where the last one ended.
+/// Checks that each event starts at the end of the previous one, from `from` on. Returns the end of the last one.
 #[track_caller]
 pub(crate) fn assert_seamless(events: &[Event], from: u64) -> u64 {
     let mut behind = from;

@@ -16,10 +16,10 @@ use tungstenite::{Message, WebSocket};
 use super::test_server::{TestServer, soon};
 use crate::support::KEY;
 
-/// A connection to a terminal.
+/// Connection to a terminal.
 struct Terminal {
     socket: WebSocket<TcpStream>,
-    /// All that was shown.
+    /// All received output.
     shown: Vec<u8>,
 }
 
@@ -45,7 +45,7 @@ impl Terminal {
         Self::try_connect(server, sandbox, pty, query).unwrap()
     }
 
-    /// The status of the refusal where there is no connection.
+    /// Tries to connect. Fails with the HTTP status of the response.
     fn try_connect(server: &TestServer, sandbox: &str, pty: &str, query: &str) -> Result<Self, u16> {
         let stream = TcpStream::connect(server.address()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -67,7 +67,7 @@ impl Terminal {
         self.say(&json!({"type": "input", "data": BASE64_STANDARD.encode(text)}));
     }
 
-    /// The next message; what is shown is gathered.
+    /// Returns the next message, and collects output.
     fn hear(&mut self) -> Said {
         let message = self.socket.read();
         match message
@@ -118,7 +118,7 @@ impl Terminal {
 }
 
 #[test]
-fn a_terminal_is_typed_into_resized_and_left() {
+fn a_terminal_takes_input_and_sizes_and_survives_a_disconnect() {
     let server = TestServer::new();
     let id = server.create();
     let body = json!({"cols": 80, "rows": 24, "shell": "/bin/sh", "cwd": "/tmp", "envs": {"A": "1"}});
@@ -137,7 +137,7 @@ fn a_terminal_is_typed_into_resized_and_left() {
     terminal.shows("11 55");
     terminal.socket.send(Message::binary(b"echo binary $((3*4))\n".to_vec())).unwrap();
     terminal.shows("binary 12");
-    // Ctrl-C goes to what runs inside.
+    // Ctrl-C interrupts the running command.
     terminal.type_in("sleep 1000\n");
     soon("it sleeps", || server.run(&id, "pgrep -x sleep")["exitCode"] == 0);
     terminal.type_in("\u{3}");
@@ -149,14 +149,14 @@ fn a_terminal_is_typed_into_resized_and_left() {
         let answer = server.post(&resize, &json!({"cols": 5, "rows": 5}));
         answer.status != 204 && answer.error() == "PTY_CLOSED"
     });
-    // What it showed last can still be seen.
+    // The last output is still available.
     let mut again = Terminal::connect(&server, &id, &pty, "");
     assert_eq!(again.hear_until("exit")["exitCode"], 7);
     assert!(String::from_utf8_lossy(&again.shown).contains("binary 12"));
 }
 
 #[test]
-fn bytes_can_be_had_as_bytes() {
+fn output_can_be_sent_as_binary_messages() {
     let server = TestServer::new();
     let id = server.create();
     let pty = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
@@ -172,7 +172,7 @@ fn bytes_can_be_had_as_bytes() {
 }
 
 #[test]
-fn wrong_messages_are_answered_and_change_nothing() {
+fn invalid_messages_get_an_error_and_change_nothing() {
     let server = TestServer::new();
     let id = server.create();
     let pty = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
@@ -200,7 +200,7 @@ fn wrong_messages_are_answered_and_change_nothing() {
     }
     let plain = server.get(&format!("/api/v1/sandboxes/{id}/pty/{pty}/ws"));
     assert_eq!(plain.error(), "INVALID_REQUEST", "it is a WebSocket");
-    // A message that is too large ends the connection, not the terminal.
+    // A message that is too large closes the connection, but not the terminal.
     let large = vec![b'x'; 2 << 20];
     let _ = terminal.socket.send(Message::binary(large));
     soon("another connection works", || {
@@ -212,7 +212,7 @@ fn wrong_messages_are_answered_and_change_nothing() {
 }
 
 #[test]
-fn a_sandbox_has_five_terminals_and_room_again_when_one_is_closed() {
+fn the_number_of_terminals_is_limited() {
     let server = TestServer::new();
     let id = server.create();
     let size = json!({"cols": 80, "rows": 24, "shell": "/bin/sh"});
@@ -250,7 +250,7 @@ fn reconnecting_shows_earlier_output_even_after_a_server_kill() {
     after.shows("first 42");
     after.type_in("echo $X$((1+1))\n");
     after.shows("kept2");
-    // From any byte on: nothing that was seen is shown again.
+    // With an offset, no output is repeated.
     let seen = after.shown.len();
     let mut rest = Terminal::connect(&server, &id, &pty, &format!("?from={seen}"));
     rest.type_in("echo more$((1+2))\n");
@@ -259,14 +259,14 @@ fn reconnecting_shows_earlier_output_even_after_a_server_kill() {
 }
 
 #[test]
-fn clients_are_told_when_the_server_stops_and_terminals_go_on() {
+fn a_shutdown_notifies_clients_and_terminals_keep_running() {
     let mut server = TestServer::new();
     let id = server.create();
     let pty = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
     let mut terminal = Terminal::connect(&server, &id, &pty, "");
     terminal.type_in("echo here $((2*3))\n");
     terminal.shows("here 6");
-    // One that floods, and whose client does not read.
+    // A terminal with a lot of output, whose client does not read.
     let flood = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
     let mut deaf = Terminal::connect(&server, &id, &flood, "");
     deaf.type_in("yes 0123456789012345678901234567890123456789\n");
@@ -283,12 +283,12 @@ fn clients_are_told_when_the_server_stops_and_terminals_go_on() {
 }
 
 #[test]
-fn a_client_that_sends_nothing_is_told_so_when_it_is_cut_off() {
+fn a_silent_client_is_disconnected_with_a_reason() {
     let server = TestServer::with(&[("TERMINAL_TIMEOUT", "2")]);
     let id = server.create();
     let pty = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
     let path = format!("/api/v1/sandboxes/{id}/pty/{pty}/ws");
-    // Without a library that would answer pings.
+    // No WebSocket library, because it would respond to pings.
     let mut silent = TcpStream::connect(server.address()).unwrap();
     silent.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let head = format!(
@@ -303,9 +303,9 @@ fn a_client_that_sends_nothing_is_told_so_when_it_is_cut_off() {
     // A close frame: its code, 1008, and the reason.
     let close = bytes.windows(4).position(|four| four[0] == 0x88 && four[2..] == [0x03, 0xf0]);
     let close = close.unwrap_or_else(|| panic!("no close frame in {bytes:?}"));
-    assert!(String::from_utf8_lossy(&bytes[close + 4..]).starts_with("nothing came for 2 s"));
+    assert!(String::from_utf8_lossy(&bytes[close + 4..]).starts_with("nothing was received for 2 s"));
 
-    // One that answers pings stays, though it says nothing.
+    // A client that only responds to pings stays connected.
     let mut quiet = Terminal::connect(&server, &id, &pty, "");
     let until = std::time::Instant::now() + Duration::from_secs(4);
     while std::time::Instant::now() < until {
@@ -317,7 +317,7 @@ fn a_client_that_sends_nothing_is_told_so_when_it_is_cut_off() {
 }
 
 #[test]
-fn a_terminal_has_as_many_connections_as_people_may_need() {
+fn the_number_of_connections_to_a_terminal_is_limited() {
     let server = TestServer::new();
     let id = server.create();
     let pty = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
@@ -330,7 +330,7 @@ fn a_terminal_has_as_many_connections_as_people_may_need() {
 }
 
 #[test]
-fn a_frame_larger_than_a_message_may_be_is_refused_before_it_came() {
+fn a_frame_above_the_message_limit_is_refused_before_it_is_received() {
     let server = TestServer::new();
     let id = server.create();
     let pty = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
@@ -340,7 +340,7 @@ fn a_frame_larger_than_a_message_may_be_is_refused_before_it_came() {
     head.extend((2_u64 << 20).to_be_bytes());
     head.extend([0; 4]);
     terminal.socket.get_mut().write_all(&head).unwrap();
-    // It is closed at once. The server says nothing else before the first ping, which comes much later.
+    // The connection is closed at once, long before the first ping.
     terminal.socket.get_mut().set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     loop {
         match terminal.socket.read() {

@@ -1,4 +1,4 @@
-//! A server that runs as a program, in a directory of its own, with sandboxes that end with it.
+//! Server program in a temporary directory. Its sandboxes are removed with it.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::Process;
 use workspace_host::overlay;
 
@@ -28,7 +28,7 @@ pub(crate) struct TestServer {
 struct Running {
     child: Child,
     address: SocketAddr,
-    /// Kept open: what is printed there is nobody's business any more, but must not fail.
+    /// Stdout of the server. It is kept open, so that printing does not fail.
     _output: BufReader<ChildStdout>,
 }
 
@@ -37,7 +37,7 @@ impl TestServer {
         Self::with(&[])
     }
 
-    /// With these variables set.
+    /// Starts a server with these variables.
     pub(crate) fn with(variables: &[(&str, &str)]) -> Self {
         let variables = variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
         let mut server = Self { directory: tempfile::tempdir().unwrap(), variables, running: None };
@@ -56,9 +56,9 @@ impl TestServer {
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("DATA_DIR", self.path()).env("API_PORT", "0").env("API_KEY", KEY);
         command.env("AGENT_PROGRAM", agent_program()).env("RATE_LIMIT", "off");
-        // Sandboxes of the warm pool belong to nobody, and would be taken for leftovers of a test.
+        // Sandboxes of the warm pool would count as leaked.
         command.env("POOL_SIZE", "0");
-        // What the machine cannot limit is not what these tests are about.
+        // These tests also run on machines that cannot enforce all limits.
         command.env("REQUIRE_ISOLATION", "best-effort");
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
@@ -93,7 +93,7 @@ impl TestServer {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Waits for its end.
+    /// Waits until the server exits.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let mut running = self.running.take().expect("the server runs");
         running.child.wait().unwrap()
@@ -115,12 +115,12 @@ impl TestServer {
         self.start();
     }
 
-    /// A request by the admin.
+    /// Creates a request with the admin key.
     pub(crate) fn call(&self, method: &str, path: &str) -> Call {
         Call::new(self.address(), method, path).key(KEY)
     }
 
-    /// A request by somebody else.
+    /// Creates a request with another key.
     pub(crate) fn call_as(&self, key: &str, method: &str, path: &str) -> Call {
         Call::new(self.address(), method, path).key(key)
     }
@@ -133,7 +133,7 @@ impl TestServer {
         self.call("POST", path).json(&body.to_string()).send()
     }
 
-    /// A key of that owner.
+    /// Creates a key of that owner.
     pub(crate) fn key(&self, owner: &str, role: &str) -> String {
         self.limited_key(owner, role, &json!({}))
     }
@@ -145,7 +145,7 @@ impl TestServer {
         answer.json()["key"].as_str().unwrap().to_owned()
     }
 
-    /// Makes a sandbox of `base`; its id.
+    /// Creates a sandbox of the template `base` and returns its id.
     pub(crate) fn create(&self) -> String {
         self.create_with(json!({}))
     }
@@ -186,7 +186,7 @@ impl TestServer {
         result["stdout"].as_str().unwrap().to_owned()
     }
 
-    /// Starts a command; its id.
+    /// Starts a background command and returns its id.
     pub(crate) fn begin(&self, id: &str, mut body: Value) -> String {
         body["background"] = true.into();
         let answer = self.post(&format!("/api/v1/sandboxes/{id}/process/run"), &body);
@@ -194,42 +194,42 @@ impl TestServer {
         answer.json()["commandId"].as_str().unwrap().to_owned()
     }
 
-    /// A command as the list shows it.
+    /// Returns a command from the list.
     pub(crate) fn command(&self, id: &str, command: &str) -> Value {
         let list = self.get(&format!("/api/v1/sandboxes/{id}/process?limit=1000")).json();
         let found = list["items"].as_array().unwrap().iter().find(|one| one["commandId"] == command);
         found.unwrap_or_else(|| panic!("no {command} in {list}")).clone()
     }
 
-    /// The memory that the server has now, in bytes.
+    /// Returns the resident memory of the server in bytes.
     pub(crate) fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
     }
 
-    /// The sandboxes that have a place.
-    pub(crate) fn places(&self) -> Vec<String> {
+    /// Returns the names of the directories of sandboxes.
+    pub(crate) fn sandbox_directories(&self) -> Vec<String> {
         names(&self.path().join("sandboxes"))
     }
 
     pub(crate) fn workspaces(&self) -> Vec<String> {
         let directory = self.path().join("workspaces");
         let mut found = names(&directory);
-        // What was restored from waits there until it is removed; the directory itself stays.
+        // Workspaces that are being removed are in this directory.
         found.retain(|name| name != ".removed");
         found.extend(names(&directory.join(".removed")));
         found
     }
 
-    /// The first process of a sandbox.
+    /// Returns the PID of the first process of a sandbox.
     pub(crate) fn guest(&self, id: &str) -> Option<Process> {
         Process::read(&self.path().join("sandboxes").join(id).join("process")).unwrap()
     }
 }
 
 impl Drop for TestServer {
-    /// Ends all that the test left, also when it failed.
+    /// Removes everything that the test left, also after a failure.
     fn drop(&mut self) {
         if std::thread::panicking() {
             let log = self.log();
@@ -242,13 +242,13 @@ impl Drop for TestServer {
 }
 
 impl TestServer {
-    /// Ends all that runs and is mounted, as a crash of the machine does.
+    /// Kills all processes and removes all mounts, as a crash of the machine would.
     pub(crate) fn end_all(&mut self) {
         if let Some(mut running) = self.running.take() {
             let _ = running.child.kill();
             let _ = running.child.wait();
         }
-        for id in self.places() {
+        for id in self.sandbox_directories() {
             if let Ok(Some(process)) = Process::read(&self.path().join("sandboxes").join(&id).join("process"))
             {
                 process.kill();
@@ -258,13 +258,13 @@ impl TestServer {
         }
         if let Ok(Some(holder)) = Process::read(&self.path().join("holder")) {
             holder.kill();
-            // A server that finds one that is ending would take it for its own.
+            // Wait until it has exited: the next server would recover a process that is still exiting.
             wait_until_gone(&holder);
         }
-        // What an ordinary user mounts goes with the holder.
-        let mounted = overlay::mounted(&Holder::Machine, self.path()).unwrap_or_default();
+        // Mounts of an ordinary user end with the namespace holder.
+        let mounted = overlay::mounted(&NamespaceHolder::Machine, self.path()).unwrap_or_default();
         for path in mounted.iter().rev() {
-            let _ = overlay::unmount(&Holder::Machine, path);
+            let _ = overlay::unmount(&NamespaceHolder::Machine, path);
         }
     }
 }
@@ -298,7 +298,7 @@ pub(crate) fn full() -> bool {
     std::env::var_os("WORKSPACE_TEST_FULL").is_some()
 }
 
-/// Waits until something is so.
+/// Waits until a condition is true.
 #[track_caller]
 pub(crate) fn soon(what: &str, check: impl FnMut() -> bool) {
     within(TIMEOUT, what, check);

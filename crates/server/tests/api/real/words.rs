@@ -1,4 +1,4 @@
-//! Words with a meaning to shells, file systems or databases mean nothing where people choose words.
+//! Names chosen by clients are never interpreted by a shell, a filesystem or a database.
 
 use serde_json::json;
 
@@ -20,7 +20,7 @@ const WORDS: [&str; 12] = [
 ];
 
 #[test]
-fn names_labels_and_variables_are_kept_as_they_are() {
+fn names_labels_and_variables_are_stored_unchanged() {
     let server = TestServer::new();
     for word in WORDS {
         let id = server.create_with(json!({"name": word, "labels": {word: word}, "envs": {"WORD": word}}));
@@ -43,7 +43,7 @@ fn names_labels_and_variables_are_kept_as_they_are() {
 }
 
 #[test]
-fn directories_and_shells_are_paths_and_nothing_more() {
+fn directories_and_shells_are_not_interpreted() {
     let server = TestServer::new();
     let id = server.create();
     let run = format!("/api/v1/sandboxes/{id}/process/run");
@@ -72,7 +72,7 @@ fn directories_and_shells_are_paths_and_nothing_more() {
 }
 
 #[test]
-fn ids_are_looked_up_and_nothing_more() {
+fn ids_are_not_interpreted() {
     let server = TestServer::new();
     let id = server.create();
     let words = ["..", "%2e%2e%2f%2e%2e", "a%00b", "%27%20OR%201=1--", "sbx-%24(id)", "%ff", "kept", "%2F"];

@@ -1,17 +1,17 @@
-//! Sandboxes on snapshots, as clients see them.
+//! Workspaces of sandboxes: commit, restore, fork.
 
 use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::{Process, overlay};
 
 use super::test_server::{TestServer, full, soon};
 use crate::snapshots::archive::Archive;
 use crate::support::{Answer, KEY};
 
-/// A snapshot of an owner's; its id.
+/// Uploads a snapshot and returns its id.
 fn upload(server: &TestServer, key: &str, archive: &Archive) -> String {
     let answer = server.call_as(key, "POST", "/api/v1/snapshots").body(&archive.bytes()).send();
     assert_eq!(answer.status, 201, "{}", answer.body);
@@ -45,7 +45,7 @@ fn from(server: &TestServer, snapshot: &str) -> String {
 }
 
 #[test]
-fn a_sandbox_goes_from_snapshot_to_snapshot() {
+fn a_sandbox_can_be_committed_restored_and_forked() {
     let server = TestServer::new();
     let snapshot = upload(&server, KEY, &some_files());
     let id = from(&server, &snapshot);
@@ -101,11 +101,11 @@ fn a_sandbox_goes_from_snapshot_to_snapshot() {
 }
 
 #[test]
-fn a_workspace_too_deep_for_a_snapshot_is_named_and_stays() {
+fn a_workspace_that_is_too_deep_is_refused_and_kept() {
     let server = TestServer::new();
     let over = from(&server, &upload(&server, KEY, &some_files()));
     for id in [&over, &server.create()] {
-        // Longer than a path may be that is given at once.
+        // The path is longer than `PATH_MAX`, so it is created step by step.
         let dig = "deep=$(printf 'dir/%.0s' $(seq 1000)); mkdir -p $deep && cd $deep && mkdir -p $deep";
         assert_eq!(server.run(id, dig)["exitCode"], 0);
         for (method, path) in [("POST", "commit"), ("GET", "changes"), ("POST", "fork")] {
@@ -119,7 +119,7 @@ fn a_workspace_too_deep_for_a_snapshot_is_named_and_stays() {
         }
         assert_eq!(server.out(id, "echo fine"), "fine\n");
     }
-    // Only what lies over shared files is kept as a snapshot.
+    // Only an overlay workspace is kept as a snapshot.
     let path = format!("/api/v1/sandboxes/{over}");
     let refused = server.call("DELETE", &format!("{path}?keep_workspace=true")).send();
     assert_eq!(refused.status, 422, "{}", refused.body);
@@ -132,10 +132,10 @@ fn a_workspace_too_deep_for_a_snapshot_is_named_and_stays() {
 }
 
 #[test]
-fn a_workspace_of_too_long_paths_is_refused_and_stays() {
+fn a_workspace_with_too_long_paths_is_refused_and_kept() {
     let server = TestServer::new();
     let id = from(&server, &upload(&server, KEY, &some_files()));
-    // Directories that have a path of a quarter of a megabyte each.
+    // Directories with paths of 256 KiB each.
     let dig = "perl -e 'for (1..990) { my $name = \"n\" x 255; mkdir $name or die; chdir $name or die }
         for (1..2200) { mkdir $_ or die }'";
     let dug = server.run(&id, dig);
@@ -189,11 +189,11 @@ fn snapshots_of_another_owner_cannot_be_used() {
         let refused = ask(&server, &bob, &format!("{id}/{path}"), &body);
         assert_eq!((refused.status, &refused.json()["error"]["name"]), (404, &json!("SANDBOX_NOT_FOUND")));
     }
-    // A snapshot of somebody else's is none also for one's own sandbox.
+    // A snapshot of another owner is not found, also for one's own sandbox.
     let own = upload(&server, &bob, &some_files());
     let refused = ask(&server, &alice, &format!("{id}/restore"), &json!({ "snapshot": own }));
     assert_eq!((refused.status, &refused.json()["error"]["name"]), (404, &json!("SNAPSHOT_NOT_FOUND")));
-    // What is committed belongs to whose the sandbox is, also when an administrator does it.
+    // A snapshot belongs to the owner of the sandbox, also if an admin commits it.
     let committed = commit(&server, &id);
     let seen =
         |key: &str| server.call_as(key, "GET", &format!("/api/v1/snapshots/{committed}")).send().status;
@@ -214,7 +214,7 @@ fn invalid_requests_are_refused() {
         assert!(matches!(refused.status, 400 | 404), "{}", refused.body);
     }
     let clone = create(&json!({ "template": "base", "snapshot": snapshot, "provider": "clone" }));
-    // Only where the filesystem of the tests can share blocks.
+    // `clone` is available only on filesystems with reflinks.
     if clone.status != 201 {
         assert_eq!((clone.status, &clone.json()["error"]["name"]), (422, &json!("PROVIDER_UNAVAILABLE")));
     }
@@ -238,15 +238,15 @@ fn invalid_requests_are_refused() {
     assert_eq!(server.out(&id, "cat src/main"), "first\n");
 }
 
-/// No mount and no directory of a workspace that no sandbox has; nothing stands still.
+/// Checks that all mounts and directories belong to sandboxes, and that nothing is frozen.
 fn assert_tidy(server: &TestServer) {
     let rows = server.get("/api/v1/sandboxes?limit=100").json();
     let ids: Vec<String> = rows["items"].as_array().unwrap().iter().map(|row| text(row, "id")).collect();
-    // The files of deleted sandboxes go behind the answer.
+    // Files of deleted sandboxes are removed after the response.
     soon("no workspace is nobody's", || server.workspaces().iter().all(|name| ids.contains(name)));
     let holder = match Process::read(&server.path().join("holder")) {
-        Ok(Some(held)) => Holder::Process(held),
-        _ => Holder::Machine,
+        Ok(Some(held)) => NamespaceHolder::Process(held),
+        _ => NamespaceHolder::Machine,
     };
     let mounted = overlay::mounted(&holder, &server.path().join("workspaces")).unwrap();
     for path in &mounted {
@@ -256,7 +256,7 @@ fn assert_tidy(server: &TestServer) {
     let mut uppers: Vec<_> = mounted.iter().map(|path| path.with_file_name("upper")).collect();
     uppers.dedup();
     assert_eq!(uppers.len(), mounted.len(), "an upper is mounted twice: {mounted:?}");
-    for id in server.places() {
+    for id in server.sandbox_directories() {
         assert!(!server.path().join("sandboxes").join(&id).join("frozen").exists(), "{id} stands still");
     }
 }
@@ -293,7 +293,7 @@ fn killed_during(step: impl Fn(&TestServer, &str, &str) + Sync) {
     let id = from(&server, &base);
     for round in 0..rounds() {
         let number = format!("{round}");
-        // A restore may have been finished or not; what is written now is there in any case.
+        // The restore may have been finished or not; new files exist in both cases.
         server.out(&id, &format!("echo {number} > number; echo x > x-{number}"));
         let kept = commit(&server, &id);
         std::thread::scope(|scope| {
@@ -310,7 +310,7 @@ fn killed_during(step: impl Fn(&TestServer, &str, &str) + Sync) {
             rows.iter().all(|one| !matches!(one["state"].as_str(), Some("starting" | "stopping")))
         });
         assert_tidy(&server);
-        // Nothing that was acknowledged is lost.
+        // No acknowledged operation is lost.
         let content = server.get(&format!("/api/v1/snapshots/{kept}/files/number"));
         assert_eq!(content.body, format!("{number}\n"));
         assert_eq!(server.out(&id, "cat number"), format!("{number}\n"));
@@ -328,7 +328,7 @@ fn try_to_ask(server: &TestServer, path: &str, body: &Value) {
 }
 
 #[test]
-fn killed_while_commits_are_made() {
+fn a_kill_during_commits_loses_nothing() {
     killed_during(|server, id, _| {
         for _ in 0..20 {
             try_to_ask(server, &format!("{id}/commit"), &json!({ "message": "again" }));
@@ -337,7 +337,7 @@ fn killed_while_commits_are_made() {
 }
 
 #[test]
-fn killed_while_a_sandbox_is_restored() {
+fn a_kill_during_a_restore_loses_nothing() {
     killed_during(|server, id, kept| {
         for _ in 0..10 {
             try_to_ask(server, &format!("{id}/restore"), &json!({ "snapshot": kept }));
@@ -346,7 +346,7 @@ fn killed_while_a_sandbox_is_restored() {
 }
 
 #[test]
-fn killed_while_sandboxes_are_forked_and_removed() {
+fn a_kill_during_forks_and_deletions_loses_nothing() {
     killed_during(|server, id, _| {
         let path = format!("/api/v1/sandboxes/{id}/fork");
         for _ in 0..5 {

@@ -1,6 +1,6 @@
-//! Archives as tests want them, also such as no program writes.
+//! Builder of tar archives, including invalid ones.
 
-/// A tar in the making.
+/// Builder of a tar archive.
 #[derive(Default)]
 pub(crate) struct Archive(Vec<u8>);
 
@@ -29,7 +29,7 @@ impl Archive {
         self.member(name.as_bytes(), b'3', b"", 0o644, b"")
     }
 
-    /// Pax records for the next member.
+    /// Adds pax records for the next member.
     pub(crate) fn records(self, records: &[(&str, &[u8])]) -> Self {
         let mut text = Vec::new();
         for (key, value) in records {
@@ -42,7 +42,7 @@ impl Archive {
         self.member(b"PaxHeader", b'x', b"", 0o644, &text)
     }
 
-    /// A file that is one hole, in GNU's sparse format 1.0.
+    /// Adds a file that is one hole, in the GNU sparse format 1.0.
     pub(crate) fn hole(self, name: &str, size: u64) -> Self {
         let size = size.to_string();
         let records: [(&str, &[u8]); 4] = [
@@ -79,8 +79,7 @@ impl Archive {
     }
 }
 
-/// A tar with one file of so many MiB of zeros, compressed with zstd to 32 bytes for each: blocks that say how often a byte
-/// is repeated.
+/// Returns a tar archive with one file of zeros, compressed with zstd to 32 bytes per MiB (RLE blocks).
 pub(crate) fn zeros(mebibytes: usize) -> Vec<u8> {
     const BLOCK: u32 = 128 << 10;
     let size = (mebibytes << 20).to_string();

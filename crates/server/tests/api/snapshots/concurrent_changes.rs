@@ -1,4 +1,4 @@
-//! Others work on the store while the server runs: each sees what the other did.
+//! Changes of the store by other processes while the server runs.
 
 use serde_json::json;
 use workspace_state::{Durability, Episode, Expect, GcOptions, NewSnapshot, Quiet, Store, Tree};
@@ -11,7 +11,7 @@ fn open(fixture: &SnapshotServer) -> Store {
 }
 
 #[test]
-fn a_snapshot_made_beside_the_server_is_seen_and_the_other_way_round() {
+fn server_and_command_line_see_each_others_snapshots() {
     let fixture = SnapshotServer::new();
     let user = fixture.key_of("alice", "user");
     let store = open(&fixture);
@@ -21,7 +21,7 @@ fn a_snapshot_made_beside_the_server_is_seen_and_the_other_way_round() {
     let found = fixture.found(&format!("snapshots/{}", theirs.id));
     assert_eq!((&found["message"], &found["tree"]), (&"made beside".into(), &theirs.tree.to_string().into()));
     assert_eq!(fixture.get(&format!("snapshots/{}/files/dir/file", theirs.id)).body, "from beside");
-    // It is nobody's, so nobody but those who see everything sees it.
+    // It has no owner, so only admins see it.
     let hidden = fixture.call_as(&user, "GET", &format!("snapshots/{}", theirs.id)).send();
     assert_eq!(hidden.error(), "SNAPSHOT_NOT_FOUND");
 
@@ -76,7 +76,7 @@ fn pins_of_dead_processes_do_not_protect_snapshots() {
     std::mem::forget(store.pin_for_process(&record, "one that is killed").unwrap());
     let path = format!("snapshots/{id}");
     assert_eq!(fixture.call("DELETE", &path).send().error(), "SNAPSHOT_IN_USE");
-    // The lock goes with its process: here there is another one in its place, which nobody holds.
+    // Replace the lock file by an unlocked one, as after the end of the process.
     for entry in std::fs::read_dir(store.path().join("pins")).unwrap() {
         let lock = entry.unwrap().path();
         std::fs::remove_file(&lock).unwrap();
@@ -100,7 +100,7 @@ fn unreferenced_content_is_collected() {
     let collected = fixture.post("gc", &json!({})).json();
     assert!(collected["freedSpace"].as_u64().unwrap() > 8_900_000, "{collected}");
 
-    // And by itself.
+    // The server also collects by itself.
     let fixture = SnapshotServer::with(&[("GC_INTERVAL", "1")]);
     let packs = || {
         let packs = std::fs::read_dir(fixture.server.path().join("store/packs")).unwrap();
@@ -130,7 +130,7 @@ fn snapshots_removed_by_the_command_line_are_gone_from_the_api() {
 }
 
 #[test]
-fn a_snapshot_that_was_removed_beside_the_server_counts_until_it_is_deleted() {
+fn a_snapshot_removed_by_the_command_line_counts_until_it_is_deleted() {
     let mut fixture = SnapshotServer::with(&[("MAX_SNAPSHOTS_PER_OWNER", "1")]);
     let admin = fixture.key.clone();
     fixture.key = fixture.key_of("alice", "user");
@@ -150,7 +150,7 @@ fn a_snapshot_that_was_removed_beside_the_server_counts_until_it_is_deleted() {
 }
 
 #[test]
-fn steps_that_are_not_in_the_store_count_until_the_server_starts_again() {
+fn steps_missing_from_the_store_count_until_a_restart() {
     let mut fixture = SnapshotServer::with(&[("MAX_EPISODES_PER_OWNER", "2")]);
     fixture.key = fixture.key_of("alice", "user");
     let id = fixture.made(&Archive::new().file("a", "b"));
@@ -168,7 +168,7 @@ fn steps_that_are_not_in_the_store_count_until_the_server_starts_again() {
 }
 
 #[test]
-fn snapshots_outlive_the_server_that_took_them() {
+fn snapshots_survive_a_restart_of_the_server() {
     let mut fixture = SnapshotServer::new();
     fixture.key = fixture.key_of("alice", "user");
     let id = fixture.made(&Archive::new().file("a", "before"));

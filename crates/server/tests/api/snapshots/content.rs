@@ -14,7 +14,7 @@ fn names(listing: &serde_json::Value) -> Vec<&str> {
 }
 
 #[test]
-fn an_upload_is_listed_read_compared_and_removed() {
+fn an_uploaded_snapshot_can_be_listed_read_compared_and_deleted() {
     let fixture = SnapshotServer::new();
     let first =
         Archive::new().file("src/main.rs", "fn main() {}\n").file("old", "1\n2\n3\n").symlink("link", "src");
@@ -165,7 +165,7 @@ fn ranges_of_files_are_served() {
 }
 
 #[test]
-fn a_reader_that_goes_away_or_waits_holds_nobody_up() {
+fn slow_and_disconnected_readers_do_not_block_others() {
     let fixture = SnapshotServer::new();
     let id = fixture.made(&Archive::new().file("big", vec![b'x'; 20 << 20]).file("small", "here"));
     let mut slow: Vec<TcpStream> = Vec::new();
@@ -217,7 +217,7 @@ fn reading_a_directory_or_symlink_as_a_file_names_its_kind() {
 }
 
 #[test]
-fn names_may_be_any_bytes() {
+fn names_may_contain_any_bytes() {
     let fixture = SnapshotServer::new();
     let archive = Archive::new()
         .file(b"d/\xff\xfe", "no text")
@@ -243,7 +243,7 @@ fn names_may_be_any_bytes() {
 }
 
 #[test]
-fn a_huge_directory_comes_in_pages() {
+fn a_huge_directory_is_paged() {
     let fixture = SnapshotServer::new();
     let count = 5_000;
     let archive = (0..count).fold(Archive::new(), |archive, n| archive.file(format!("many/{n:05}"), ""));
@@ -308,7 +308,7 @@ fn damaged_content_is_never_returned() {
         }
     }
     let big = format!("snapshots/{id}/files/big");
-    // Which parts of the file lie there depends on who was first to write.
+    // The order of chunks in the pack depends on the timing of threads.
     let parts = (0..4 << 20).step_by(100_000).map(|at| {
         let part = fixture.call("GET", &big).header("range", &format!("bytes={at}-{}", at + 100)).send();
         assert!(!part.body.contains("??????"));

@@ -1,4 +1,4 @@
-//! The steps of a search over HTTP.
+//! Steps of a search.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ fn rewards(list: &Value) -> Vec<f64> {
 }
 
 #[test]
-fn a_search_is_kept_step_by_step() {
+fn steps_of_a_search_are_stored() {
     let mut fixture = SnapshotServer::new();
     fixture.key = fixture.key_of("alice", "user");
     let start = fixture.made(&Archive::new().file("lib.rs", "fn a() {}\n"));
@@ -53,11 +53,11 @@ fn a_search_is_kept_step_by_step() {
     assert_eq!((rewards(&children), &children["total"]), (vec![0.25, 0.75], &2.into()));
     assert_eq!(rewards(&at(&root, "/children?limit=1&page=2")), [0.75]);
     assert_eq!(rewards(&at(&last, "/children")), [0.0; 0]);
-    // The better one is not the last of its line.
+    // The step with the higher reward is not a leaf.
     assert_eq!(at(&root, "/best")["id"], last["id"]);
     assert_eq!(at(&low, "/best")["id"], low["id"]);
 
-    // What a removed snapshot led to is gone with it, for its owner.
+    // A step without its snapshot is not visible to its owner.
     assert_eq!(fixture.call("DELETE", &format!("snapshots/{start}")).send().status, 204);
     assert_eq!(rewards(&at(&last, "/path")), [0.75, 0.5]);
     let gone = fixture.get(&format!("episodes/{}", root["id"].as_str().unwrap()));
@@ -65,7 +65,7 @@ fn a_search_is_kept_step_by_step() {
 }
 
 #[test]
-fn steps_that_make_no_sense_are_refused() {
+fn invalid_steps_are_refused() {
     let fixture = SnapshotServer::new();
     let id = fixture.made(&Archive::new().file("a", "b"));
     let unknown = "0190c2f1-a5c0-7cc0-a1b2-c3d4e5f60718";
@@ -96,14 +96,14 @@ fn steps_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn a_step_holds_no_more_than_its_limit_and_says_so() {
+fn the_size_of_a_step_is_limited() {
     let fixture = SnapshotServer::new();
     let id = fixture.made(&Archive::new().file("a", "b"));
     let fits = "x".repeat((64 << 10) - 20);
     fixture.step(&json!({"snapshot": id, "action": fits, "reward": 1}));
     fixture.step(&json!({"snapshot": id, "action": "a", "reward": 1, "data": {"x": fits[..65_500]}}));
     let half = "x".repeat(33 << 10);
-    // A control character is stored as six.
+    // A control character needs six bytes in JSON.
     let control = "\u{1}".repeat(11 << 10);
     for (field, body) in [
         ("action", json!({"snapshot": id, "action": format!("{fits}{fits}"), "reward": 1})),
@@ -122,7 +122,7 @@ fn a_step_holds_no_more_than_its_limit_and_says_so() {
 }
 
 #[test]
-fn the_steps_of_an_owner_have_no_more_bytes_than_allowed() {
+fn the_total_size_of_an_owners_steps_is_limited() {
     let mut fixture = SnapshotServer::with(&[("MAX_EPISODE_BYTES_PER_OWNER", "100k")]);
     let admin = fixture.key.clone();
     fixture.key = fixture.key_of("alice", "user");
@@ -136,7 +136,7 @@ fn the_steps_of_an_owner_have_no_more_bytes_than_allowed() {
         (&details["limit"], &details["setting"]),
         (&(100 << 10).into(), &"MAX_EPISODE_BYTES_PER_OWNER".into())
     );
-    // What was refused is not in the store, a small one has room, and administrators have no limit.
+    // The refused step was not stored, a small one still fits, and admins have no limit.
     assert_eq!(fixture.call_as(&admin, "POST", "episodes").json(&body.to_string()).send().status, 201);
     fixture.step(&json!({"snapshot": id, "action": "small", "reward": 1}));
     let path = format!("episodes/{}", first["id"].as_str().unwrap());
@@ -145,7 +145,7 @@ fn the_steps_of_an_owner_have_no_more_bytes_than_allowed() {
 }
 
 #[test]
-fn an_owner_has_no_more_steps_than_allowed_until_some_are_deleted() {
+fn the_number_of_an_owners_steps_is_limited() {
     let mut fixture = SnapshotServer::with(&[("MAX_EPISODES_PER_OWNER", "3")]);
     let admin = fixture.key.clone();
     fixture.key = fixture.key_of("alice", "user");
@@ -159,14 +159,14 @@ fn an_owner_has_no_more_steps_than_allowed_until_some_are_deleted() {
     let refused = add(&root["id"]);
     assert_eq!((refused.status, refused.error()), (429, "EPISODE_LIMIT_EXCEEDED".to_owned()));
     assert_eq!(refused.json()["error"]["details"]["limit"], 3);
-    // Nor has that to do with others.
+    // Other owners are not affected.
     let bob = fixture.key_of("bob", "user");
     let theirs =
         fixture.call_as(&bob, "POST", "snapshots").body(&Archive::new().file("c", "d").bytes()).send();
     let body = json!({"snapshot": theirs.json()["id"], "action": "b", "reward": 1}).to_string();
     assert_eq!(fixture.call_as(&bob, "POST", "episodes").json(&body).send().status, 201);
 
-    // A step goes with all after it.
+    // A step is deleted with all steps after it.
     let at = |step: &Value| format!("episodes/{}", step["id"].as_str().unwrap());
     assert_eq!(fixture.call_as(&bob, "DELETE", &at(&child)).send().error(), "EPISODE_NOT_FOUND");
     assert_eq!(fixture.call("DELETE", &at(&child)).send().status, 204);
@@ -175,7 +175,7 @@ fn an_owner_has_no_more_steps_than_allowed_until_some_are_deleted() {
     assert_eq!(fixture.found(&format!("{}/children", at(&root)))["total"], 0);
     assert_eq!((add(&root["id"]).status, add(&root["id"]).status, add(&root["id"]).status), (201, 201, 429));
 
-    // Administrators have no limit; what follows of theirs is not for others to delete.
+    // Admins have no limit, and other owners cannot delete their steps.
     let other =
         fixture.call_as(&admin, "POST", "snapshots").body(&Archive::new().file("e", "f").bytes()).send();
     let body =
@@ -189,7 +189,7 @@ fn an_owner_has_no_more_steps_than_allowed_until_some_are_deleted() {
 }
 
 #[test]
-fn a_step_whose_snapshot_is_gone_can_be_deleted_by_its_maker() {
+fn a_step_without_its_snapshot_can_be_deleted_by_its_creator() {
     let mut fixture = SnapshotServer::with(&[("MAX_EPISODES_PER_OWNER", "1")]);
     fixture.key = fixture.key_of("alice", "user");
     let (first, second) =
@@ -207,7 +207,7 @@ fn a_step_whose_snapshot_is_gone_can_be_deleted_by_its_maker() {
 }
 
 #[test]
-fn long_paths_and_large_pages_come_in_parts() {
+fn long_paths_and_large_pages_are_paged() {
     let fixture = SnapshotServer::new();
     let id = fixture.made(&Archive::new().file("a", "b"));
     let large = "x".repeat(60 << 10);
@@ -227,7 +227,7 @@ fn long_paths_and_large_pages_come_in_parts() {
         assert_eq!(fixture.get(&format!("{last}?{wrong}")).error(), "INVALID_REQUEST", "{wrong}");
     }
 
-    // Only a step on the way leads on: nobody follows another search by a step that they happen to know.
+    // A cursor must be a step of the same path, so that ids of other searches are of no use.
     let other = fixture.step(&json!({"snapshot": id, "action": "another search", "reward": 9}));
     let after =
         fixture.step(&json!({"snapshot": id, "parent": steps[5]["id"], "action": "after", "reward": 6}));
@@ -241,7 +241,7 @@ fn long_paths_and_large_pages_come_in_parts() {
         204
     );
 
-    // More than a page may hold, though fewer than are asked for.
+    // More bytes than a page may have, but fewer steps than the limit.
     let data = json!({"x": large});
     for reward in 0..80 {
         let step =

@@ -1,4 +1,4 @@
-//! Archives that are small and mean a lot of work.
+//! Small archives that cause a lot of work.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -12,10 +12,10 @@ use super::uploads::compressed;
 use crate::real::test_server::{names, soon, within};
 use crate::support::Answer;
 
-/// MiB of zeros that take minutes to read, in a body that the server reads whole at once.
+/// MiB of zeros that take minutes to import, in a body that fits in the read-ahead buffer.
 const MINUTES: usize = 120_000;
 
-/// Sends the head of an upload and so much of its body.
+/// Sends the head of an upload and a part of its body.
 fn begin(fixture: &SnapshotServer, key: &str, length: usize, sent: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(fixture.server.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -27,14 +27,14 @@ fn begin(fixture: &SnapshotServer, key: &str, length: usize, sent: &[u8]) -> Tcp
     stream
 }
 
-/// Returns whether a child of this process has ended.
+/// Returns true if a child of this process has ended.
 fn has_ended(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
 }
 
 #[test]
-fn a_path_of_very_many_components_is_refused() {
+fn a_path_with_too_many_components_is_refused() {
     let fixture = SnapshotServer::new();
     let path = "a/".repeat(200_000);
     let archive = Archive::new().records(&[("path", path.as_bytes())]).file("x", "").bytes();
@@ -54,7 +54,7 @@ fn sparse_files_count_with_their_holes() {
         assert_eq!((answer.status, answer.error().as_str()), (413, "PAYLOAD_TOO_LARGE"), "{size}");
         assert_eq!(answer.json()["error"]["details"]["setting"], "MAX_UPLOAD_EXPANDED");
     }
-    // A name more is a file more.
+    // Each hard link counts as a file.
     let twice = Archive::new().hole("big", 600 << 20).hard_link("again", "big").bytes();
     assert_eq!(fixture.upload("", &twice).status, 413);
     assert_eq!(fixture.found("snapshots")["total"], 0);
@@ -62,7 +62,7 @@ fn sparse_files_count_with_their_holes() {
 }
 
 #[test]
-fn an_upload_ends_when_its_client_leaves() {
+fn a_disconnect_cancels_an_upload() {
     let limits = [("MAX_UPLOAD", "1t"), ("MAX_UPLOAD_EXPANDED", "1t")];
     let fixture = SnapshotServer::with(
         &[&limits[..], &[("MAX_UPLOADS", "1"), ("MAX_UPLOADS_PER_OWNER", "1")]].concat(),
@@ -71,20 +71,20 @@ fn an_upload_ends_when_its_client_leaves() {
     let stream = begin(&fixture, &fixture.key, archive.len(), &archive);
     std::thread::sleep(Duration::from_millis(500));
     stream.shutdown(Shutdown::Both).unwrap();
-    // The only turn is free again.
+    // The only permit is free again.
     let answer = fixture.upload("", &Archive::new().file("a", "a").bytes());
     assert_eq!(answer.status, 201, "{}", answer.body);
     assert_eq!(fixture.found("snapshots")["total"], 1);
 }
 
 #[test]
-fn a_server_that_is_told_to_stop_ends_long_uploads_in_time() {
+fn a_shutdown_cancels_long_uploads_in_time() {
     let limits = [("MAX_UPLOAD", "1t"), ("MAX_UPLOAD_EXPANDED", "1t"), ("SHUTDOWN_TIMEOUT", "4")];
     let mut fixture = SnapshotServer::with(&limits);
     let archive = zeros(MINUTES);
     let mut streams: Vec<_> =
         (0..3).map(|_| begin(&fixture, &fixture.key, archive.len(), &archive)).collect();
-    // One that never sends the rest, too.
+    // Another upload never sends the rest.
     let _silent = begin(&fixture, &fixture.key, archive.len(), &archive[..1000]);
     std::thread::sleep(Duration::from_millis(500));
     let began = Instant::now();
@@ -101,10 +101,10 @@ fn a_server_that_is_told_to_stop_ends_long_uploads_in_time() {
 }
 
 #[test]
-fn uploads_of_one_owner_do_not_keep_another_from_theirs() {
+fn uploads_of_one_owner_do_not_block_others() {
     let fixture = SnapshotServer::with(&[("MAX_UPLOADS", "3"), ("MAX_UPLOADS_PER_OWNER", "2")]);
     let (one, other) = (fixture.key_of("one", "user"), fixture.key_of("other", "user"));
-    // Each waits for a body that does not come.
+    // Each waits for a body that is not sent.
     let held: Vec<_> = (0..5).map(|_| begin(&fixture, &one, 10_000, b"")).collect();
     std::thread::sleep(Duration::from_millis(500));
     for _ in 0..3 {
@@ -120,7 +120,7 @@ fn uploads_of_one_owner_do_not_keep_another_from_theirs() {
 }
 
 #[test]
-fn templates_are_bounded_and_their_mistakes_are_the_clients() {
+fn invalid_and_too_large_templates_are_client_errors() {
     let fixture = SnapshotServer::with(&[("MAX_TEMPLATE", "64m")]);
     let import = |bytes: &[u8]| fixture.call("PUT", "templates/x").body(bytes).send();
     let shell = || Archive::new().program("bin/sh", "#!");
@@ -131,7 +131,7 @@ fn templates_are_bounded_and_their_mistakes_are_the_clients() {
         assert_eq!((answer.status, answer.error().as_str()), (413, "PAYLOAD_TOO_LARGE"), "{what}");
         assert_eq!(answer.json()["error"]["details"]["setting"], "MAX_TEMPLATE", "{what}");
     }
-    // Before anything of it is sent.
+    // It is refused before anything is sent.
     let mut stream = TcpStream::connect(fixture.server.address()).unwrap();
     let head = format!(
         "PUT /api/v1/templates/x HTTP/1.1\r\nhost: a\r\nconnection: close\r\nx-api-key: {}\r\ncontent-length: {}\r\n\r\n",

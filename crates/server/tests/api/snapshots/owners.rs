@@ -1,4 +1,4 @@
-//! Nobody sees what is not theirs.
+//! Isolation of owners.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use super::archive::Archive;
 use crate::support::Server;
 
 #[test]
-fn a_snapshot_of_somebody_else_does_not_exist() {
+fn a_snapshot_of_another_owner_is_not_found() {
     let mut fixture = SnapshotServer::new();
     let (alice, bob) = (fixture.key_of("alice", "user"), fixture.key_of("bob", "user"));
     let ours = fixture.made(&Archive::new().file("ours", "the admin's"));
@@ -23,7 +23,7 @@ fn a_snapshot_of_somebody_else_does_not_exist() {
             fixture.call_as(&bob, "POST", "snapshots").body(&Archive::new().file("a", "his").bytes()).send();
         answer.json()["id"].as_str().unwrap().to_owned()
     };
-    // Whatever is asked: as if it were not there, word for word.
+    // All responses are the same as for a snapshot that does not exist.
     for (method, path) in [
         ("GET", "snapshots/ID".to_owned()),
         ("DELETE", "snapshots/ID".to_owned()),
@@ -58,7 +58,7 @@ fn a_snapshot_of_somebody_else_does_not_exist() {
     let list = fixture.call_as(&bob, "GET", "snapshots").send().json();
     assert_eq!((&list["total"], &list["items"][0]["id"]), (&1.into(), &own.as_str().into()));
 
-    // Those who see everything do, and she still has hers.
+    // Admins see it, and the owner still has it.
     assert_eq!(fixture.found(&format!("snapshots/{hers}/tree"))["total"], 1);
     fixture.key = crate::support::KEY.to_owned();
     assert_eq!(fixture.found("snapshots")["total"], 3);
@@ -117,7 +117,7 @@ fn operations_on_snapshots_are_audited() {
 }
 
 #[test]
-fn a_snapshot_of_two_owners_goes_with_the_second() {
+fn a_shared_snapshot_is_removed_with_its_last_owner() {
     let server = Server::new();
     let keys = ["alice", "bob"].map(|owner| {
         let body = json!({"name": "a test", "owner": owner, "role": "user"}).to_string();
@@ -127,7 +127,7 @@ fn a_snapshot_of_two_owners_goes_with_the_second() {
     let archive = Archive::new().file("a", "b").bytes();
     let made = server.call("POST", "/api/v1/snapshots").key(&keys[0]).body(&archive).send().json();
     let id: workspace_state::SnapshotId = made["id"].as_str().unwrap().parse().unwrap();
-    server.runtime.block_on(server.app.snapshots().note("bob", &id, Some("sbx-1"), 0)).unwrap();
+    server.runtime.block_on(server.app.snapshots().record_owner("bob", &id, Some("sbx-1"), 0)).unwrap();
     let ask = |method: &str, who: usize| {
         server.call(method, &format!("/api/v1/snapshots/{id}")).key(&keys[who]).send().status
     };

@@ -1,4 +1,4 @@
-//! Archives that become snapshots, and those that do not.
+//! Uploads of valid and invalid archives.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -14,7 +14,7 @@ use crate::real::disk::Disk;
 use crate::real::test_server::soon;
 use crate::support::Answer;
 
-/// Through a program that compresses.
+/// Returns the output of a compression program.
 pub(super) fn compressed(program: &str, archive: &[u8]) -> Option<Vec<u8>> {
     let mut command = Command::new(program);
     let mut child = command.arg("-c").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
@@ -22,13 +22,13 @@ pub(super) fn compressed(program: &str, archive: &[u8]) -> Option<Vec<u8>> {
     Some(child.wait_with_output().ok()?.stdout)
 }
 
-/// Bytes of all packs of the store.
+/// Returns the size of all packs of the store in bytes.
 fn stored(fixture: &SnapshotServer) -> u64 {
     let packs = std::fs::read_dir(fixture.server.path().join("store/packs")).unwrap();
     packs.map(|pack| pack.unwrap().metadata().unwrap().len()).sum()
 }
 
-/// Content that nothing compresses.
+/// Returns content that cannot be compressed.
 pub(super) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(2).wrapping_add(0x9e37_79b9_7f4a_7c15);
     let next = || {
@@ -58,7 +58,7 @@ fn archives_may_be_compressed() {
 }
 
 #[test]
-fn hostile_archives_are_refused_as_a_whole() {
+fn hostile_archives_are_refused_completely() {
     let fixture = SnapshotServer::new();
     let fine = || Archive::new().file("fine", "fine");
     for (what, archive) in [
@@ -83,7 +83,7 @@ fn hostile_archives_are_refused_as_a_whole() {
         assert_eq!(fixture.upload("", bytes).error(), "ARCHIVE_INVALID", "{what}");
     }
     assert_eq!(fixture.found("snapshots")["total"], 0);
-    // What is only strange is taken, and what cannot be is told of.
+    // Unusual members are accepted, and unsupported ones are reported as skipped.
     let odd = fine().symlink("out", "/etc/passwd").device("null").file("./fine", "again");
     let answer = fixture.upload("", &odd.bytes());
     assert_eq!(answer.status, 201, "{}", answer.body);
@@ -93,17 +93,17 @@ fn hostile_archives_are_refused_as_a_whole() {
 }
 
 #[test]
-fn an_aborted_upload_leaves_nothing() {
+fn an_aborted_upload_leaves_no_snapshot() {
     let fixture = SnapshotServer::new();
     assert_eq!(fixture.upload("", &Archive::new().file("a", "a").bytes()).status, 201);
     let before = stored(&fixture);
     let archive = Archive::new().file("big", noise(1, 8 << 20)).bytes();
-    // The archive ends early, but the request is whole.
+    // The archive is truncated, but the request is complete.
     for end in [300, 512, 5_000_000, archive.len() - 1_200] {
         let answer = fixture.upload("", &archive[..end]);
         assert_eq!(answer.error(), "ARCHIVE_INVALID", "{end}");
     }
-    // The connection ends early: in the middle, and when the archive is there but not all that was promised.
+    // The connection is closed early: in the middle of the archive, and after it but before the announced length.
     for (promised, sent) in [(archive.len(), 5_000_000), (archive.len() + 512, archive.len())] {
         let mut stream = TcpStream::connect(fixture.server.address()).unwrap();
         let head = format!(
@@ -115,7 +115,7 @@ fn an_aborted_upload_leaves_nothing() {
         std::thread::sleep(Duration::from_millis(300));
         stream.shutdown(Shutdown::Both).unwrap();
     }
-    // What was written on the way goes with a collection a while later: the server has let go of it.
+    // Garbage collection removes the objects of aborted uploads.
     let store = Store::open(fixture.server.path().join("store")).unwrap();
     soon("what was written is gone", || {
         let packs = std::fs::read_dir(store.path().join("packs")).unwrap();
@@ -132,10 +132,10 @@ fn an_aborted_upload_leaves_nothing() {
 }
 
 #[test]
-fn an_archive_has_a_largest_size() {
+fn the_size_of_an_archive_is_limited() {
     let fixture = SnapshotServer::with(&[("MAX_UPLOAD", "1m")]);
     let large = Archive::new().file("zeros", vec![0; 2 << 20]).bytes();
-    // Before anything is sent, and when it turns out.
+    // It is refused before anything is sent, or when the limit is reached.
     let length = format!("content-length: {}\r\n\r\n", large.len());
     let chunked = format!("transfer-encoding: chunked\r\n\r\n{:x}\r\n", (1 << 20) + 1);
     for (head, sent) in [(length, 0), (chunked, (1 << 20) + 1)] {
@@ -155,12 +155,12 @@ fn an_archive_has_a_largest_size() {
     assert_eq!(answer.error(), "PAYLOAD_TOO_LARGE", "a bomb of {} bytes", small.len());
     assert!(answer.body.contains("MAX_UPLOAD"));
     assert_eq!(fixture.found("snapshots")["total"], 0);
-    // More than any body of JSON may have.
+    // The limit of JSON bodies does not apply.
     assert_eq!(fixture.upload("", &Archive::new().file("a", vec![b'a'; 900_000]).bytes()).status, 201);
 }
 
 #[test]
-fn many_upload_at_once() {
+fn concurrent_uploads_succeed() {
     let fixture = SnapshotServer::new();
     let archives: Vec<Vec<u8>> = (0..40)
         .map(|n| {
@@ -188,7 +188,7 @@ fn many_upload_at_once() {
 }
 
 #[test]
-fn without_room_it_says_so_and_goes_on_when_there_is_some() {
+fn uploads_fail_on_a_full_disk_and_work_again_after_it() {
     let Some(disk) = Disk::mount("64m") else { return };
     let fixture = SnapshotServer::with(&[("DATA_DIR", disk.path().to_str().unwrap())]);
     assert_eq!(fixture.upload("", &Archive::new().file("a", "a").bytes()).status, 201);
@@ -202,7 +202,7 @@ fn without_room_it_says_so_and_goes_on_when_there_is_some() {
 }
 
 #[test]
-fn an_owner_has_no_more_snapshots_than_allowed_until_some_are_deleted() {
+fn the_number_of_an_owners_snapshots_is_limited() {
     let mut fixture = SnapshotServer::with(&[("MAX_SNAPSHOTS_PER_OWNER", "2")]);
     let admin = fixture.key.clone();
     fixture.key = fixture.key_of("alice", "user");
@@ -223,7 +223,7 @@ fn an_owner_has_no_more_snapshots_than_allowed_until_some_are_deleted() {
 }
 
 #[test]
-fn an_archive_that_takes_too_long_is_refused() {
+fn an_upload_has_a_timeout() {
     let fixture = SnapshotServer::with(&[("UPLOAD_TIMEOUT", "1")]);
     let mut stream = TcpStream::connect(fixture.server.address()).unwrap();
     let head = format!(
@@ -240,7 +240,7 @@ fn an_archive_that_takes_too_long_is_refused() {
 }
 
 #[test]
-fn an_owner_has_no_more_bytes_of_snapshots_than_allowed_until_what_was_deleted_is_collected() {
+fn the_total_size_of_an_owners_snapshots_is_limited() {
     let mut fixture = SnapshotServer::with(&[("MAX_SNAPSHOT_BYTES_PER_OWNER", "200k")]);
     let admin = fixture.key.clone();
     fixture.key = fixture.key_of("alice", "user");
@@ -253,13 +253,13 @@ fn an_owner_has_no_more_bytes_of_snapshots_than_allowed_until_what_was_deleted_i
     let made = fixture.call_as(&admin, "POST", "snapshots").body(&archive(3).bytes()).send();
     assert_eq!(made.status, 201, "administrators have no limit: {}", made.body);
     assert_eq!(fixture.call("DELETE", &format!("snapshots/{first}")).send().status, 204);
-    // The one that the refusal began may still run.
+    // The collection that the refusal started may still run.
     soon("garbage is collected", || fixture.call_as(&admin, "POST", "gc").send().status == 200);
     fixture.made(&archive(4));
     assert_eq!(fixture.upload("", &archive(5).bytes()).error(), "SNAPSHOT_LIMIT_EXCEEDED");
 }
 
-/// Text of which nothing repeats.
+/// Returns text without repetitions.
 fn incompressible(seed: u64, length: usize) -> String {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let next = |_| {

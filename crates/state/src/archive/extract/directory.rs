@@ -5,17 +5,17 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, readlinkat, statat, unlinkat};
 use rustix::io::Errno;
 
-use super::{Extractor, IMPLIED_DIRECTORY, Result, behind_symlink, failed, make, mode};
-use crate::archive::refused;
-use crate::platform::{DIRECTORY_HANDLE, RawDir, open_beneath};
-use crate::tree::{DEPTH_MAX, join};
+use super::{Extractor, IMPLIED_DIRECTORY, behind_symlink, create_directory, failed, mode};
+use crate::archive::error::{Result, refused};
+use crate::platform::{DIRECTORY_HANDLE_FLAGS, RawDir, open_beneath};
+use crate::tree_path::{DEPTH_MAX, join};
 
 /// Flags that open a directory for listing.
 pub(super) const LIST: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const TRAVERSE: OFlags =
-    DIRECTORY_HANDLE.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Most symlinks that are followed for one path, as in the kernel.
+    DIRECTORY_HANDLE_FLAGS.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// Maximum number of symlinks that are followed for one path, as in the kernel.
 const LINKS_MAX: usize = 40;
 
 /// An open directory with its path from the root, in which no component is a symlink.
@@ -62,13 +62,13 @@ impl Extractor {
             let path = at.path_of(name);
             at = match kind(&at, name)? {
                 Some(FileType::Directory) => open_in(&at, name)?,
-                None => self.make_implied(&at, name)?,
+                None => self.create_implied(&at, name)?,
                 Some(FileType::Symlink) if !self.is_layer() => return Err(behind_symlink(&path)),
                 Some(FileType::Symlink) => match self.follow(&at, name)? {
                     Some(directory) => directory,
                     None => {
                         self.remove(&at, name)?;
-                        self.make_implied(&at, name)?
+                        self.create_implied(&at, name)?
                     }
                 },
                 Some(_) => return Err(refused(&path, "a file is in the place of the directory")),
@@ -103,10 +103,10 @@ impl Extractor {
         Ok(ExtractDir { fd, path })
     }
 
-    fn make_implied(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<ExtractDir> {
+    fn create_implied(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<ExtractDir> {
         self.usage.add_entries(1)?;
-        make(parent, name, mode(IMPLIED_DIRECTORY))?;
-        self.record_made(parent, name)?;
+        create_directory(parent, name, mode(IMPLIED_DIRECTORY))?;
+        self.record_created(parent, name)?;
         open_in(parent, name)
     }
 
@@ -159,30 +159,30 @@ impl Extractor {
     }
 
     /// Removes entries from a directory that the current layer did not create.
-    pub(super) fn clear_lower(&mut self, parent: &ExtractDir) -> Result<()> {
+    pub(super) fn remove_lower_entries(&mut self, parent: &ExtractDir) -> Result<()> {
         self.empty(parent.path.clone(), true)
     }
 
-    /// Removes the entries of a directory; with `keep_made`, not those created by the current layer. One
-    /// directory is open at a time, whatever the depth.
-    fn empty(&mut self, top: Vec<u8>, keep_made: bool) -> Result<()> {
-        let mut open = vec![self.unlink_files(top, keep_made)?];
+    /// Removes the entries of a directory; with `keep_created`, not those created by the current layer. One
+    /// directory is open at a time, at any depth.
+    fn empty(&mut self, top: Vec<u8>, keep_created: bool) -> Result<()> {
+        let mut open = vec![self.unlink_files(top, keep_created)?];
         while let Some(removal) = open.last_mut() {
             if let Some(name) = removal.directories.pop() {
                 let path = join(&removal.path, &name);
-                open.push(self.unlink_files(path, keep_made)?);
+                open.push(self.unlink_files(path, keep_created)?);
                 continue;
             }
             let Some(done) = open.pop() else { break };
             if !open.is_empty() {
-                self.remove_emptied(&done.path, keep_made)?;
+                self.remove_emptied(&done.path, keep_created)?;
             }
         }
         Ok(())
     }
 
     /// Removes entries of a directory that are not directories; returns the directories that are left.
-    fn unlink_files(&self, path: Vec<u8>, keep_made: bool) -> Result<Removal> {
+    fn unlink_files(&self, path: Vec<u8>, keep_created: bool) -> Result<Removal> {
         self.options.cancel.check()?;
         let fd = open_beneath(&self.root, &path, LIST).map_err(failed(&path))?;
         let inode = fstat(&fd).map_err(failed(&path))?.st_ino;
@@ -200,7 +200,7 @@ impl Extractor {
         for name in others {
             match kind(&directory, &name)? {
                 Some(FileType::Directory) => directories.push(name),
-                Some(_) if keep_made && self.made.contains(&(inode, name.clone().into())) => {}
+                Some(_) if keep_created && self.created.contains(&(inode, name.clone().into())) => {}
                 _ => {
                     let unlinked = unlinkat(&directory.fd, &name[..], AtFlags::empty());
                     unlinked.map_err(failed(&directory.path_of(&name)))?;
@@ -210,17 +210,17 @@ impl Extractor {
         Ok(Removal { path: directory.path, directories })
     }
 
-    /// Removes an emptied directory; with `keep_made`, not one that the current layer created or that holds
+    /// Removes an emptied directory; with `keep_created`, not one that the current layer created or that holds
     /// something it created.
-    fn remove_emptied(&self, path: &[u8], keep_made: bool) -> Result<()> {
+    fn remove_emptied(&self, path: &[u8], keep_created: bool) -> Result<()> {
         let (above, name) = split(path);
         let parent = self.open(above.to_vec())?;
         let inode = fstat(&parent.fd).map_err(failed(path))?.st_ino;
-        if keep_made && self.made.contains(&(inode, name.into())) {
+        if keep_created && self.created.contains(&(inode, name.into())) {
             return Ok(());
         }
         match unlinkat(&parent.fd, name, AtFlags::REMOVEDIR) {
-            Err(Errno::NOTEMPTY | Errno::EXIST) if keep_made => Ok(()),
+            Err(Errno::NOTEMPTY | Errno::EXIST) if keep_created => Ok(()),
             done => done.map_err(failed(path)),
         }
     }

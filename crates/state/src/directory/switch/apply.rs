@@ -9,43 +9,45 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
-use crate::directory::attributes;
-use crate::directory::checkout::{ENTRY_BYTES, Ids};
+use crate::directory::checkout_options::ENTRY_BYTES;
 use crate::directory::error::{Context, Result};
-use crate::directory::listing::{Listing, Pair, Raw, pairs};
+use crate::directory::listing::{EntryPair, ListedEntry, Listing, TreeIds, pairs};
 use crate::directory::parallel::{each, each_while_open};
-use crate::directory::path::{open_as_owner, open_directory};
+use crate::directory::path::{WRITE, open_as_owner, open_directory};
 use crate::directory::read::fingerprint;
 use crate::directory::stat_index::{StatEntry, StatFingerprint, StatRecord};
+use crate::directory::xattrs::{self, ExistingXattrs};
+use crate::entry::{DirectoryNode, Entry, Node};
 use crate::error::StoreError;
+use crate::mutex::lock;
 use crate::node::NodeRef;
 use crate::page::EntryTime;
-use crate::platform::mode_bits;
+use crate::platform::mode_to_u32;
 use crate::snapshot::Timestamp;
-use crate::tree::{DirectoryNode, Entry, Node, join};
+use crate::tree_path::join;
 
-use super::{OpenDirectory, SET_ID, Switch, WRITE, ids, locked, times};
+use super::{OpenDirectory, SET_ID, Switch, ids};
 
 /// Result of applying one entry.
-enum Applied {
-    Gone,
+enum ApplyResult {
+    Removed,
     Leaf(StatEntry),
-    Directory(Below),
+    Directory(Subdirectory),
 }
 
 /// A directory that exists, to be descended into after its parent is closed.
-struct Below {
+struct Subdirectory {
     /// Position among the entries.
     at: usize,
     name: Vec<u8>,
-    from: Option<Ids>,
+    from: Option<TreeIds>,
     to: DirectoryNode,
     modified: Option<Timestamp>,
 }
 
 impl Switch<'_> {
     /// Changes the directory to hold `to`.
-    pub(in crate::directory) fn apply(&self, from: Option<Ids>, to: Ids) -> Result<()> {
+    pub(in crate::directory) fn apply(&self, from: Option<TreeIds>, to: TreeIds) -> Result<()> {
         let (node, modified) = self.store.directory(to.0, Some(to.1))?;
         self.apply_directory(b"", 0, from, &node, modified)?;
         self.write_links(to)
@@ -55,7 +57,7 @@ impl Switch<'_> {
         &self,
         path: &[u8],
         depth: usize,
-        from: Option<Ids>,
+        from: Option<TreeIds>,
         to: &DirectoryNode,
         modified: Option<Timestamp>,
     ) -> Result<()> {
@@ -74,14 +76,14 @@ impl Switch<'_> {
         let (mut entries, below) = self.apply_entries(&directory, recorded.as_ref(), &pairs(&old, &new))?;
         if !below.is_empty() {
             drop(fd);
-            self.apply_below(path, depth, &below, &mut entries)?;
+            self.apply_subdirectories(path, depth, &below, &mut entries)?;
             fd = open_directory(self.root, path).context("open", &self.full_path(path))?;
         }
         let entries = entries.into_iter().flatten().collect();
         let own = self.finish_directory(&fd, path, to, modified)?;
         let record =
             StatRecord { node: to.id, times: to.times.unwrap_or(to.id), own, own_trusted: true, entries };
-        locked(&self.records).push((path.to_vec(), Some(record)));
+        lock(&self.records).push((path.to_vec(), Some(record)));
         Ok(())
     }
 
@@ -91,8 +93,8 @@ impl Switch<'_> {
         &self,
         directory: &OpenDirectory<'_>,
         recorded: Option<&StatRecord>,
-        pairs: &[Pair<'_>],
-    ) -> Result<(Vec<Option<StatEntry>>, Vec<Below>)> {
+        pairs: &[EntryPair<'_>],
+    ) -> Result<(Vec<Option<StatEntry>>, Vec<Subdirectory>)> {
         let mut entries = Vec::with_capacity(pairs.len());
         let mut changed = Vec::new();
         for pair in pairs {
@@ -110,35 +112,35 @@ impl Switch<'_> {
         let mut below = Vec::new();
         for (at, applied) in applied {
             match applied {
-                Applied::Gone => {}
-                Applied::Leaf(entry) => entries[at] = Some(entry),
-                Applied::Directory(directory) => below.push(directory),
+                ApplyResult::Removed => {}
+                ApplyResult::Leaf(entry) => entries[at] = Some(entry),
+                ApplyResult::Directory(directory) => below.push(directory),
             }
         }
         Ok((entries, below))
     }
 
-    fn apply_below(
+    fn apply_subdirectories(
         &self,
         path: &[u8],
         depth: usize,
-        below: &[Below],
+        below: &[Subdirectory],
         entries: &mut [Option<StatEntry>],
     ) -> Result<()> {
-        each(below, |Below { name, from, to, modified, .. }| {
+        each(below, |Subdirectory { name, from, to, modified, .. }| {
             self.apply_directory(&join(path, name), depth + 1, *from, to, *modified)
         })?;
-        for Below { at, name, to, .. } in below {
+        for Subdirectory { at, name, to, .. } in below {
             let mode = FileType::Directory.as_raw_mode() | self.mode(to.mode).as_raw_mode();
             let fingerprint =
-                StatFingerprint::of_directory(mode_bits(mode), to.id, to.times.unwrap_or(to.id));
+                StatFingerprint::of_directory(mode_to_u32(mode), to.id, to.times.unwrap_or(to.id));
             entries[*at] = Some(StatEntry { name: name.clone(), fingerprint, trusted: true });
         }
         Ok(())
     }
 
     /// Returns the stat entry of an entry that need not be changed.
-    fn kept_entry(&self, directory: &OpenDirectory<'_>, pair: &Pair<'_>) -> Option<StatEntry> {
+    fn kept_entry(&self, directory: &OpenDirectory<'_>, pair: &EntryPair<'_>) -> Option<StatEntry> {
         if !pair.is_same() {
             return None;
         }
@@ -159,7 +161,7 @@ impl Switch<'_> {
         &self,
         directory: &OpenDirectory<'_>,
         recorded: Option<&StatRecord>,
-        pair: &Pair<'_>,
+        pair: &EntryPair<'_>,
     ) -> Result<Option<StatEntry>> {
         let (Some(recorded), Some(after)) = (recorded, pair.after) else { return Ok(None) };
         let is_there = |known: &&StatEntry| {
@@ -187,18 +189,18 @@ impl Switch<'_> {
         modified: Option<Timestamp>,
     ) -> Result<StatFingerprint> {
         let full_path = || self.full_path(path);
-        attributes::write(fd, &self.attributes(&to.xattrs), false)
+        xattrs::write(fd, &self.written_xattrs(&to.xattrs), ExistingXattrs::Possible)
             .context("set the attributes of", &full_path())?;
         self.set_owner(fd, path)?;
         let mode = self.mode(to.mode);
         let mut own = fingerprint(&fstat(fd).context("stat", &full_path())?);
-        let other_mode = own.mode & 0o7777 != mode_bits(mode.as_raw_mode());
+        let other_mode = own.mode & 0o7777 != mode_to_u32(mode.as_raw_mode());
         let other_time = modified.filter(|modified| modified.0 != own.mtime);
         if other_mode {
             fchmod(fd, mode).context("change", &full_path())?;
         }
         if let Some(modified) = other_time {
-            futimens(fd, &times(modified)).context("set the times of", &full_path())?;
+            futimens(fd, &modified.file_times()).context("set the times of", &full_path())?;
         }
         if other_mode || other_time.is_some() {
             own = fingerprint(&fstat(fd).context("stat", &full_path())?);
@@ -212,7 +214,12 @@ impl Switch<'_> {
     }
 
     /// Applies one entry.
-    fn apply_entry(&self, directory: &OpenDirectory<'_>, at: usize, pair: &Pair<'_>) -> Result<Applied> {
+    fn apply_entry(
+        &self,
+        directory: &OpenDirectory<'_>,
+        at: usize,
+        pair: &EntryPair<'_>,
+    ) -> Result<ApplyResult> {
         // Checked here because removed and reflinked files are not read from the store.
         self.store.cancel().check().map_err(StoreError::from)?;
         self.progress.advance(1);
@@ -220,7 +227,7 @@ impl Switch<'_> {
         let old = pair.before.map(|raw| self.entry(raw)).transpose()?;
         let Some(after) = pair.after else {
             self.remove(directory.fd, &here, pair.name, old.as_ref())?;
-            return Ok(Applied::Gone);
+            return Ok(ApplyResult::Removed);
         };
         let new = self.entry(after)?;
         self.count_write(ENTRY_BYTES, &here)?;
@@ -228,9 +235,10 @@ impl Switch<'_> {
         if let Node::Directory(to) = new.node {
             let from = self.make_directory(directory, &here, pair.name, old.as_ref(), stat.as_ref())?;
             let (name, modified) = (pair.name.to_vec(), new.modified);
-            return Ok(Applied::Directory(Below { at, name, from, to, modified }));
+            return Ok(ApplyResult::Directory(Subdirectory { at, name, from, to, modified }));
         }
-        self.apply_leaf(directory.fd, &here, pair.name, old.as_ref(), &new, stat.as_ref()).map(Applied::Leaf)
+        self.apply_leaf(directory.fd, &here, pair.name, old.as_ref(), &new, stat.as_ref())
+            .map(ApplyResult::Leaf)
     }
 
     /// Creates a directory if it does not exist. Returns the ids of the old directory, if there was one.
@@ -241,7 +249,7 @@ impl Switch<'_> {
         name: &[u8],
         old: Option<&Entry>,
         stat: Option<&Stat>,
-    ) -> Result<Option<Ids>> {
+    ) -> Result<Option<TreeIds>> {
         if stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory) {
             return Ok(match old.map(|old| &old.node) {
                 Some(Node::Directory(old)) => ids(Some(old)),
@@ -327,12 +335,12 @@ impl Switch<'_> {
                 Err(Errno::ACCESS) => return self.write_file(fd, here, name, node, new.modified, true),
                 Err(error) => return Err(error).context("open", &self.full_path(here)),
             };
-            attributes::write(&file, &self.attributes(&node.xattrs), false)
+            xattrs::write(&file, &self.written_xattrs(&node.xattrs), ExistingXattrs::Possible)
                 .context("set the attributes of", &self.full_path(here))?;
             fchmod(&file, self.mode(node.mode)).context("change", &self.full_path(here))?;
         }
         if let Some(modified) = new.modified {
-            utimensat(fd, name, &times(modified), AtFlags::SYMLINK_NOFOLLOW)
+            utimensat(fd, name, &modified.file_times(), AtFlags::SYMLINK_NOFOLLOW)
                 .context("set the times of", &self.full_path(here))?;
         }
         Ok(())
@@ -345,10 +353,10 @@ impl Switch<'_> {
 }
 
 /// Returns the stat entry of an unchanged entry without a stat record: to be inspected next time.
-fn unknown_entry(name: &[u8], raw: Option<Raw<'_>>) -> StatEntry {
+fn unknown_entry(name: &[u8], raw: Option<ListedEntry<'_>>) -> StatEntry {
     let fingerprint = match raw.map(|raw| (NodeRef::decode(raw.reference), EntryTime::decode(raw.time))) {
         Some((Ok(NodeRef::Directory(node)), Ok(EntryTime::Directory(times)))) => {
-            StatFingerprint::of_directory(mode_bits(FileType::Directory.as_raw_mode()), node, times)
+            StatFingerprint::of_directory(mode_to_u32(FileType::Directory.as_raw_mode()), node, times)
         }
         _ => StatFingerprint::default(),
     };

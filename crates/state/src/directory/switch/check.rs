@@ -8,21 +8,22 @@ use rustix::fs::{FileType, fstat, readlinkat};
 use rustix::io::Errno;
 
 use crate::chunker::is_zero;
-use crate::directory::attributes;
-use crate::directory::checkout::Ids;
 use crate::directory::error::{Context, DirectoryError, Result};
-use crate::directory::listing::{Listing, Pair, pairs};
+use crate::directory::listing::{EntryPair, Listing, TreeIds, pairs};
 use crate::directory::parallel::{each, each_while_open};
-use crate::directory::path::{open_as_owner, open_file_as_owner, relative};
+use crate::directory::path::{READ, open_as_owner, open_file_as_owner, relative};
 use crate::directory::read::fingerprint;
+use crate::directory::xattrs;
+use crate::entry::{DirectoryNode, Entry, Node};
 use crate::id::ChunkId;
+use crate::mutex::lock;
 use crate::node::{Extent, FileNode};
-use crate::tree::{DirectoryNode, Entry, Node, join};
+use crate::tree_path::join;
 
-use super::{OpenDirectory, READ, SET_ID, Switch, ids, locked};
+use super::{OpenDirectory, SET_ID, Switch, ids};
 
 /// A directory to be checked after its parent is closed.
-struct Below {
+struct Subdirectory {
     path: Vec<u8>,
     old: Option<DirectoryNode>,
     new: Option<DirectoryNode>,
@@ -31,13 +32,13 @@ struct Below {
 }
 
 /// A directory on disk, with its node in the tree.
-type InTree = (Vec<u8>, Option<DirectoryNode>);
+type SubdirectoryInTree = (Vec<u8>, Option<DirectoryNode>);
 
 impl Switch<'_> {
     /// Fails if the switch would undo local changes. Changes nothing.
-    pub(in crate::directory) fn check(&self, from: Option<Ids>, to: Ids) -> Result<()> {
+    pub(in crate::directory) fn check(&self, from: Option<TreeIds>, to: TreeIds) -> Result<()> {
         self.check_directory(b"", 0, from, Some(to))?;
-        let mut paths = std::mem::take(&mut *locked(&self.edits));
+        let mut paths = std::mem::take(&mut *lock(&self.edits));
         if paths.is_empty() {
             return Ok(());
         }
@@ -45,7 +46,13 @@ impl Switch<'_> {
         Err(DirectoryError::LocalEdits { directory: self.known.path.clone(), paths })
     }
 
-    fn check_directory(&self, path: &[u8], depth: usize, from: Option<Ids>, to: Option<Ids>) -> Result<()> {
+    fn check_directory(
+        &self,
+        path: &[u8],
+        depth: usize,
+        from: Option<TreeIds>,
+        to: Option<TreeIds>,
+    ) -> Result<()> {
         self.limit(path, depth)?;
         if from == to {
             return Ok(());
@@ -54,7 +61,7 @@ impl Switch<'_> {
             Ok(opened) => opened,
             Err(Errno::NOENT) => return Ok(()),
             Err(Errno::NOTDIR | Errno::LOOP) => {
-                locked(&self.edits).push(relative(path).to_owned());
+                lock(&self.edits).push(relative(path).to_owned());
                 return Ok(());
             }
             Err(error) => return Err(error).context("open", &self.full_path(path)),
@@ -62,14 +69,14 @@ impl Switch<'_> {
         let below = self.check_entries(&fd, path, from, to);
         drop(fd);
         let checked =
-            below.and_then(|below| each(&below, |below| self.check_below(below, depth + 1)).map(drop));
+            below.and_then(|below| each(&below, |below| self.check_subdirectory(below, depth + 1)).map(drop));
         self.restore_mode_at(path, former_mode)?;
         checked
     }
 
-    fn check_below(&self, below: &Below, depth: usize) -> Result<()> {
+    fn check_subdirectory(&self, below: &Subdirectory, depth: usize) -> Result<()> {
         if below.is_replaced && self.has_untracked(&below.path, below.old.as_ref())? {
-            locked(&self.edits).push(relative(&below.path).to_owned());
+            lock(&self.edits).push(relative(&below.path).to_owned());
         }
         self.check_directory(&below.path, depth, ids(below.old.as_ref()), ids(below.new.as_ref()))
     }
@@ -79,9 +86,9 @@ impl Switch<'_> {
         &self,
         fd: &OwnedFd,
         path: &[u8],
-        from: Option<Ids>,
-        to: Option<Ids>,
-    ) -> Result<Vec<Below>> {
+        from: Option<TreeIds>,
+        to: Option<TreeIds>,
+    ) -> Result<Vec<Subdirectory>> {
         let (old, new) = (Listing::of(self.store, from)?, Listing::of(self.store, to)?);
         let record = self.record_of(path, from)?;
         let directory = OpenDirectory { fd, path, record: record.as_ref() };
@@ -92,7 +99,11 @@ impl Switch<'_> {
         Ok(below.into_iter().flatten().collect())
     }
 
-    fn check_entry(&self, directory: &OpenDirectory<'_>, pair: &Pair<'_>) -> Result<Option<Below>> {
+    fn check_entry(
+        &self,
+        directory: &OpenDirectory<'_>,
+        pair: &EntryPair<'_>,
+    ) -> Result<Option<Subdirectory>> {
         let here = join(directory.path, pair.name);
         let old = pair.before.map(|raw| self.entry(raw)).transpose()?;
         let new = pair.after.map(|raw| self.entry(raw)).transpose()?;
@@ -106,7 +117,12 @@ impl Switch<'_> {
         let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         if is_directory && (old_directory.is_some() || new_directory.is_some()) {
             let is_replaced = new.is_some() && new_directory.is_none();
-            return Ok(Some(Below { path: here, old: old_directory, new: new_directory, is_replaced }));
+            return Ok(Some(Subdirectory {
+                path: here,
+                old: old_directory,
+                new: new_directory,
+                is_replaced,
+            }));
         }
         let known = directory.record.and_then(|record| record.find(pair.name));
         let trusted = pair.before.is_some()
@@ -117,7 +133,7 @@ impl Switch<'_> {
         {
             return Ok(None);
         }
-        locked(&self.edits).push(relative(&here).to_owned());
+        lock(&self.edits).push(relative(&here).to_owned());
         Ok(None)
     }
 
@@ -132,7 +148,7 @@ impl Switch<'_> {
         found
     }
 
-    fn below_has_untracked(&self, below: Option<Vec<InTree>>) -> Result<bool> {
+    fn below_has_untracked(&self, below: Option<Vec<SubdirectoryInTree>>) -> Result<bool> {
         let Some(below) = below else { return Ok(true) };
         for (path, tree) in below {
             if self.has_untracked(&path, tree.as_ref())? {
@@ -149,7 +165,7 @@ impl Switch<'_> {
         fd: &OwnedFd,
         path: &[u8],
         tree: Option<&DirectoryNode>,
-    ) -> Result<Option<Vec<InTree>>> {
+    ) -> Result<Option<Vec<SubdirectoryInTree>>> {
         let known = Listing::of(self.store, ids(tree))?;
         let mut below = Vec::new();
         for name in self.names(fd, path)? {
@@ -185,7 +201,7 @@ impl Switch<'_> {
                 let fits = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
                     && stat.st_size as u64 == node.size()
                     && (stat.st_mode as u16) & keep == node.mode & keep;
-                if !fits || attributes::read(&file).context("read", &at())? != *self.attributes(&node.xattrs)
+                if !fits || xattrs::read(&file).context("read", &at())? != *self.written_xattrs(&node.xattrs)
                 {
                     return Ok(false);
                 }

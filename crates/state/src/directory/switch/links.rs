@@ -8,32 +8,27 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{AtFlags, fstat, futimens, linkat, renameat, unlinkat};
 use rustix::io::Errno;
 
-use crate::directory::checkout::Ids;
 use crate::directory::error::{Context, Result};
-use crate::directory::listing::{Listing, Raw};
+use crate::directory::listing::{ListedEntry, Listing, TreeIds};
 use crate::directory::parallel::each;
+use crate::directory::path::{READ, WRITE};
 use crate::directory::read::fingerprint;
 use crate::directory::stat_index::StatFingerprint;
+use crate::entry::{Entry, Node};
+use crate::mutex::lock;
 use crate::node::NodeRef;
 use crate::page::EntryTime;
 use crate::snapshot::Timestamp;
-use crate::tree::{Entry, Node, join};
+use crate::tree_path::join;
 
-use super::{READ, Switch, WRITE, locked, times};
-
-/// A hard-linked file or symlink that was written, and its names.
-pub(super) struct Group {
-    node: Node,
-    /// The first name was written; the others are to be linked to it.
-    names: Vec<(Vec<u8>, Option<Timestamp>)>,
-}
+use super::{LinkGroup, Switch};
 
 /// Unchanged names by label.
-type Kept = HashMap<u64, Vec<(Vec<u8>, Entry)>>;
+type UnchangedNames = HashMap<u64, Vec<(Vec<u8>, Entry)>>;
 
 /// Groups for which unchanged names are searched, and the paths that were written.
-struct Wanted<'g> {
-    groups: &'g HashMap<u64, Group>,
+struct LinkSearch<'g> {
+    groups: &'g HashMap<u64, LinkGroup>,
     written: HashSet<&'g [u8]>,
 }
 
@@ -47,7 +42,7 @@ impl Switch<'_> {
         node: &Node,
         modified: Option<Timestamp>,
     ) -> bool {
-        let mut links = locked(&self.links);
+        let mut links = lock(&self.links);
         let name = (here.to_vec(), modified);
         match links.get_mut(&label) {
             Some(group) if group.node == *node => {
@@ -56,14 +51,14 @@ impl Switch<'_> {
             }
             Some(_) => false,
             None => {
-                links.insert(label, Group { node: node.clone(), names: vec![name] });
+                links.insert(label, LinkGroup { node: node.clone(), names: vec![name] });
                 false
             }
         }
     }
 
     /// Links the names of each file. Written names are linked to unchanged ones, if there are any.
-    pub(super) fn write_links(&self, to: Ids) -> Result<()> {
+    pub(super) fn write_links(&self, to: TreeIds) -> Result<()> {
         let linked = self.link_groups(to);
         // The directories already have their final modes, which may deny access.
         let restored = self.access.restore();
@@ -72,16 +67,16 @@ impl Switch<'_> {
         Ok(())
     }
 
-    fn link_groups(&self, to: Ids) -> Result<()> {
-        let groups = std::mem::take(&mut *locked(&self.links));
-        let mut kept = self.kept_names(to, &groups)?;
+    fn link_groups(&self, to: TreeIds) -> Result<()> {
+        let groups = std::mem::take(&mut *lock(&self.links));
+        let mut kept = self.unchanged_names(to, &groups)?;
         let mut linked = HashMap::new();
         for (label, group) in &groups {
             let intact_name = self.intact_name(kept.remove(label).unwrap_or_default())?;
             self.join_group(intact_name.as_deref(), group)?;
             let first = intact_name.as_ref().unwrap_or(&group.names[0].0);
             if let Some(fingerprint) = self.fingerprint_of(first)? {
-                locked(&self.labels).push((fingerprint.inode, *label));
+                lock(&self.labels).push((fingerprint.inode, *label));
             }
             if intact_name.is_none() && group.names.len() > 1 {
                 linked.extend(group.names.iter().map(|(path, modified)| (path.as_slice(), *modified)));
@@ -90,7 +85,7 @@ impl Switch<'_> {
         self.refresh_records(&linked)
     }
 
-    fn join_group(&self, intact_name: Option<&[u8]>, group: &Group) -> Result<()> {
+    fn join_group(&self, intact_name: Option<&[u8]>, group: &LinkGroup) -> Result<()> {
         let Some(((written, _), waiting)) = group.names.split_first() else { return Ok(()) };
         let mut first = written.as_slice();
         if let Some(intact_name) = intact_name
@@ -114,24 +109,30 @@ impl Switch<'_> {
         let fd = self.access.open(parent, WRITE).context("open", &self.full_path(parent))?;
         let before = Timestamp(fingerprint(&fstat(&fd).context("stat", &self.full_path(parent))?).mtime);
         let done = work(&fd, name)?;
-        futimens(&fd, &times(before)).context("set the times of", &self.full_path(parent))?;
+        futimens(&fd, &before.file_times()).context("set the times of", &self.full_path(parent))?;
         Ok(done)
     }
 
     /// Finds names of the new tree that were not written although another name of the same file was. They may
     /// be anywhere, even in unchanged directories: this reads the whole tree, but only if needed.
-    fn kept_names(&self, to: Ids, groups: &HashMap<u64, Group>) -> Result<Kept> {
+    fn unchanged_names(&self, to: TreeIds, groups: &HashMap<u64, LinkGroup>) -> Result<UnchangedNames> {
         if groups.is_empty() || self.unchanged.load(Ordering::Relaxed) == 0 {
-            return Ok(Kept::new());
+            return Ok(UnchangedNames::new());
         }
         let written = groups.values().flat_map(|group| &group.names).map(|(path, _)| path.as_slice());
-        let wanted = Wanted { groups, written: written.collect() };
+        let search = LinkSearch { groups, written: written.collect() };
         let found = Mutex::default();
-        self.find_kept(b"", to, &wanted, &found)?;
-        Ok(std::mem::take(&mut *locked(&found)))
+        self.find_unchanged(b"", to, &search, &found)?;
+        Ok(std::mem::take(&mut *lock(&found)))
     }
 
-    fn find_kept(&self, path: &[u8], directory: Ids, wanted: &Wanted<'_>, found: &Mutex<Kept>) -> Result<()> {
+    fn find_unchanged(
+        &self,
+        path: &[u8],
+        directory: TreeIds,
+        search: &LinkSearch<'_>,
+        found: &Mutex<UnchangedNames>,
+    ) -> Result<()> {
         let listing = Listing::of(self.store, Some(directory))?;
         let mut below = Vec::new();
         for raw in listing.iter() {
@@ -140,30 +141,30 @@ impl Switch<'_> {
                     below.push((join(path, raw.name), (node, times)));
                 }
                 (Ok(EntryTime::Modified { link: Some(label), .. }), Ok(_)) => {
-                    self.add_kept(path, raw, label, wanted, found)?;
+                    self.add_unchanged(path, raw, label, search, found)?;
                 }
                 _ => {}
             }
         }
-        each(&below, |(path, directory)| self.find_kept(path, *directory, wanted, found)).map(drop)
+        each(&below, |(path, directory)| self.find_unchanged(path, *directory, search, found)).map(drop)
     }
 
-    fn add_kept(
+    fn add_unchanged(
         &self,
         path: &[u8],
-        raw: Raw<'_>,
+        raw: ListedEntry<'_>,
         label: u64,
-        wanted: &Wanted<'_>,
-        found: &Mutex<Kept>,
+        search: &LinkSearch<'_>,
+        found: &Mutex<UnchangedNames>,
     ) -> Result<()> {
-        let Some(group) = wanted.groups.get(&label) else { return Ok(()) };
+        let Some(group) = search.groups.get(&label) else { return Ok(()) };
         let here = join(path, raw.name);
-        if wanted.written.contains(here.as_slice()) {
+        if search.written.contains(here.as_slice()) {
             return Ok(());
         }
         let entry = self.entry(raw)?;
         if entry.node == group.node {
-            locked(found).entry(label).or_default().push((here, entry));
+            lock(found).entry(label).or_default().push((here, entry));
         }
         Ok(())
     }
@@ -205,7 +206,7 @@ impl Switch<'_> {
     /// Updates the stat records of linked names and of their directories: linking changed their fingerprints.
     fn refresh_records(&self, linked: &HashMap<&[u8], Option<Timestamp>>) -> Result<()> {
         let parents: HashSet<&[u8]> = linked.keys().map(|path| split(path).0).collect();
-        for (path, record) in locked(&self.records).iter_mut() {
+        for (path, record) in lock(&self.records).iter_mut() {
             let Some(record) = record.as_mut().filter(|_| parents.contains(path.as_slice())) else {
                 continue;
             };
@@ -215,7 +216,7 @@ impl Switch<'_> {
                 let Some(modified) = linked.get(join(path, &entry.name).as_slice()) else { continue };
                 let Some(stat) = self.stat(&fd, path, &entry.name)? else { continue };
                 entry.fingerprint = fingerprint(&stat);
-                // Another mtime: it was written to by another process meanwhile.
+                // If the mtime differs, another process has written to it.
                 entry.trusted = modified.is_some_and(|modified| modified.0 == entry.fingerprint.mtime);
             }
         }
@@ -224,7 +225,7 @@ impl Switch<'_> {
 
     /// Updates the stat records of directories whose mode was restored.
     fn update_restored(&self, restored: &HashMap<Vec<u8>, StatFingerprint>) {
-        for (path, record) in locked(&self.records).iter_mut() {
+        for (path, record) in lock(&self.records).iter_mut() {
             if let (Some(record), Some(own)) = (record, restored.get(path)) {
                 record.own = *own;
             }

@@ -8,13 +8,15 @@ use rustix::io::Errno;
 
 use crate::directory::error::{Context, Result};
 use crate::directory::listing::Listing;
-use crate::directory::path::{open_as_owner, open_directory};
-use crate::tree::{Entry, Node, join};
+use crate::directory::path::{WRITE, open_as_owner, open_directory};
+use crate::entry::{Entry, Node};
+use crate::mutex::lock;
+use crate::tree_path::join;
 
-use super::{Switch, WRITE, ids, locked};
+use super::{Switch, ids};
 
 /// Name of a directory to remove, its status, and its entry in the old tree.
-type Below = (Vec<u8>, Stat, Option<Entry>);
+type Subdirectory = (Vec<u8>, Stat, Option<Entry>);
 
 /// Handling of untracked entries: those that no tree has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +90,7 @@ impl Switch<'_> {
         here: &[u8],
         old: Option<&Entry>,
         untracked: Untracked,
-    ) -> Result<Vec<Below>> {
+    ) -> Result<Vec<Subdirectory>> {
         let tree = match old.map(|old| &old.node) {
             Some(Node::Directory(node)) => Listing::of(self.store, ids(Some(node)))?,
             _ => Listing::default(),
@@ -113,7 +115,7 @@ impl Switch<'_> {
 
     /// Removes a directory, or restores its mode if it is not empty.
     fn remove_emptied(&self, fd: &OwnedFd, here: &[u8], name: &[u8], before: &Stat) -> Result<()> {
-        locked(&self.records).push((here.to_vec(), None));
+        lock(&self.records).push((here.to_vec(), None));
         match unlinkat(fd, name, AtFlags::REMOVEDIR) {
             Ok(()) => {
                 self.removed.fetch_add(1, Ordering::Relaxed);

@@ -12,20 +12,20 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::chunker::{BLOCK, is_zero};
-use crate::directory::attributes;
 use crate::directory::error::{Context, Result};
 use crate::directory::leftovers::temporary_name;
+use crate::directory::xattrs::{self, ExistingXattrs};
+use crate::entry::Node;
 use crate::error::StoreError;
 use crate::failpoint;
 use crate::node::{Extent, FileNode};
 use crate::platform::{
-    CLONES_ATTRIBUTES, DIRECTORY_HANDLE, create_named, create_unnamed, link_unnamed, open_beneath, reflink,
-    rename_into_place,
+    DIRECTORY_HANDLE_FLAGS, REFLINK_COPIES_XATTRS, create_named, create_unnamed, link_unnamed, open_beneath,
+    reflink, rename_into_place,
 };
 use crate::snapshot::Timestamp;
-use crate::tree::Node;
 
-use super::{Switch, times};
+use super::Switch;
 
 impl Switch<'_> {
     /// Writes a file or a symlink.
@@ -66,7 +66,7 @@ impl Switch<'_> {
                 .context("give away", &self.full_path(here))?;
         }
         if let Some(modified) = modified {
-            utimensat(fd, first, &times(modified), AtFlags::SYMLINK_NOFOLLOW)
+            utimensat(fd, first, &modified.file_times(), AtFlags::SYMLINK_NOFOLLOW)
                 .context("set the times of", &self.full_path(here))?;
         }
         if replace {
@@ -140,14 +140,17 @@ impl Switch<'_> {
             self.write_content(file, here, node)?;
         }
         self.bytes.fetch_add(node.size(), Ordering::Relaxed);
-        let fresh = !(shared && CLONES_ATTRIBUTES);
-        attributes::write(file, &self.attributes(&node.xattrs), fresh)
+        let existing = match shared && REFLINK_COPIES_XATTRS {
+            true => ExistingXattrs::Possible,
+            false => ExistingXattrs::None,
+        };
+        xattrs::write(file, &self.written_xattrs(&node.xattrs), existing)
             .context("set the attributes of", &at_path())?;
         // Before the mode: changing the owner clears set-id bits.
         self.set_owner(file, here)?;
         fchmod(file, self.mode(node.mode)).context("change", &at_path())?;
         if let Some(modified) = modified {
-            futimens(file, &times(modified)).context("set the times of", &at_path())?;
+            futimens(file, &modified.file_times()).context("set the times of", &at_path())?;
         }
         Ok(())
     }
@@ -155,7 +158,7 @@ impl Switch<'_> {
     /// Opens the same file in one of the `share` directories, for a reflink copy.
     fn same_file(&self, here: &[u8], size: u64) -> Option<OwnedFd> {
         let source = self.options.share.iter().find_map(|directory| {
-            let root = rustix::fs::open(directory, DIRECTORY_HANDLE, Mode::empty()).ok()?;
+            let root = rustix::fs::open(directory, DIRECTORY_HANDLE_FLAGS, Mode::empty()).ok()?;
             open_beneath(&root, here, OFlags::RDONLY | OFlags::NONBLOCK).ok()
         })?;
         let same_size = fstat(&source).is_ok_and(|stat| {

@@ -1,15 +1,15 @@
-//! The git repository that a directory is in, where its parts are outside of the directory.
+//! Finds the git repository of a directory, if it is outside of the directory.
 //!
-//! A `.git` file is text that whoever made the directory wrote. It is believed only as far as the repository it names knows of
-//! this work tree: else it could uncover any directory.
+//! A `.git` file is not trusted: it could name any directory, which the program would then see. It counts only if the
+//! repository that it names refers back to this work tree.
 
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// Largest number of bytes read from a file.
-const LONGEST: u64 = 64 << 10;
+/// Maximum number of bytes that are read from a file.
+const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// A repository around a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,12 +49,12 @@ fn linked(top: &Path, file: &Path) -> Option<PathBuf> {
         let common = worktrees.parent()?;
         return (back == fs::canonicalize(file).ok()? && is_repository(common)).then(|| common.to_owned());
     }
-    // That of a submodule is inside the repository around it.
+    // The repository of a submodule is inside the repository around it.
     let around = Repository::around(top.parent()?)?;
     (own.starts_with(around.git.join("modules")) && is_repository(&own)).then_some(around.git)
 }
 
-/// Tells if git would take a directory for a repository.
+/// Returns true if git accepts the directory as a repository.
 fn is_repository(path: &Path) -> bool {
     let kind = |name: &str| fs::symlink_metadata(path.join(name)).ok();
     kind("HEAD").is_some_and(|it| !it.is_dir())
@@ -68,7 +68,7 @@ fn path_in(file: &Path, word: &str) -> Option<PathBuf> {
         return None;
     }
     let mut text = Vec::new();
-    fs::File::open(file).ok()?.take(LONGEST).read_to_end(&mut text).ok()?;
+    fs::File::open(file).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut text).ok()?;
     let line = text.strip_prefix(word.as_bytes())?.trim_ascii();
     (!line.is_empty() && !line.contains(&b'\n') && !line.contains(&0))
         .then(|| PathBuf::from(std::ffi::OsStr::from_bytes(line)))

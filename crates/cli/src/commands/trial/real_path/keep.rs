@@ -1,8 +1,8 @@
 //! Writing the changes of a trial to its directory.
 //!
-//! First everything is checked, and if anything was changed meanwhile by somebody else, nothing is written. Then the plan is
-//! noted in the place of the trial, and each change is made by one rename: whatever ends this in between, the plan and the
-//! upper are still there, and doing it again completes it.
+//! First all targets are checked; if another process changed one of them, nothing is written. Then the plan is recorded in
+//! the directory of the trial, and each change is made by one rename. After an interruption the plan and the upper still
+//! exist, and another run completes the writes.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{CString, OsStr};
@@ -20,28 +20,30 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::upper::{Attributes, Change, Identity, Kind, Target, join, kind, modified, split, xattrs_of_file};
+use super::upper::{
+    Attributes, Change, Identity, Kind, TargetDir, join, kind, modified, split, xattrs_of_file,
+};
 
 /// Reason why changes were not kept.
 #[derive(Debug)]
 pub(super) enum KeepError {
-    /// These were changed while others were written.
+    /// Other processes changed these paths while the changes were written.
     Changed(Vec<Vec<u8>>),
     Failed(Vec<u8>, io::Error),
 }
 
-/// Counts of what was done.
+/// Numbers of written and removed paths.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct WriteCounts {
     pub(super) written: u64,
     pub(super) removed: u64,
 }
 
-/// Strictness towards changes of others.
+/// Checks for changes by other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Checks {
     All,
-    /// A part may be done.
+    /// Some of the changes may have been written before.
     Again,
     None,
 }
@@ -54,19 +56,19 @@ enum Ancestor {
     Missing,
 }
 
-pub(super) struct Keep<'a> {
-    pub(super) target: &'a Target,
+pub(super) struct ChangeWriter<'a> {
+    pub(super) target: &'a TargetDir,
     pub(super) upper: &'a Path,
     pub(super) changes: &'a [Change],
-    /// Names of what is not complete yet begin with it.
+    /// Prefix of temporary names.
     pub(super) id: &'a str,
-    /// Changed after that is changed meanwhile.
+    /// Start of the trial: paths with a later ctime were changed by other processes.
     pub(super) started: (i64, i64),
     pub(super) checks: Checks,
 }
 
-impl Keep<'_> {
-    /// Checks all changes before anything is written, and returns the paths that others changed meanwhile.
+impl ChangeWriter<'_> {
+    /// Checks all changes before the first write. Returns the paths that other processes changed.
     pub(super) fn conflicts(&self) -> io::Result<Vec<Vec<u8>>> {
         let mut conflicts = BTreeSet::new();
         let mut ancestors = HashMap::new();
@@ -91,12 +93,12 @@ impl Keep<'_> {
     }
 
     /// Makes all changes.
-    pub(super) fn run(&self) -> Result<Kept, KeepError> {
+    pub(super) fn run(&self) -> Result<WriteCounts, KeepError> {
         let failed = |path: &[u8]| {
             let path = path.to_vec();
             move |error| KeepError::Failed(path, error)
         };
-        let mut kept = Kept::default();
+        let mut kept = WriteCounts::default();
         for (number, change) in self.changes.iter().enumerate() {
             if self.checks != Checks::None
                 && let Some(path) = self.changed_since_check(change).map_err(failed(&change.path))?
@@ -105,7 +107,7 @@ impl Keep<'_> {
             }
             self.make(number, change, &mut kept).map_err(failed(&change.path))?;
         }
-        // A directory that is closed to its owner would let nothing more in.
+        // Last, because nothing can be written to a directory that its owner cannot enter.
         for change in self.changes.iter().rev() {
             if let Kind::Directory(attributes) = &change.kind {
                 self.finish_directory(&change.path, attributes).map_err(failed(&change.path))?;
@@ -122,13 +124,13 @@ impl Keep<'_> {
         changed(stat) > self.started
     }
 
-    /// Returns the path that was changed meanwhile at the target of a change.
+    /// Returns the path at the target of a change that another process changed.
     fn conflict(&self, change: &Change) -> io::Result<Option<Vec<u8>>> {
         let path = &change.path;
         let Some(found) = self.target.stat(path)? else {
             let gone = match &change.kind {
                 Kind::Remove => false,
-                // Directories are never renamed in an upper: it was there, and was removed meanwhile.
+                // Directories are never renamed in an upper, so another process removed this one.
                 Kind::Directory(_) => change.copied_up,
                 // A file that was moved or linked here looks like one that was here. Nothing was taken from a
                 // directory that nobody changed.
@@ -148,7 +150,7 @@ impl Keep<'_> {
         Ok(self.was_changed(&fstat(&parent)?))
     }
 
-    /// Returns the parent directory of a change that was replaced or removed meanwhile.
+    /// Returns the parent directory of a change that another process replaced or removed.
     ///
     /// A directory that is moved to another name gets a new ctime and keeps its mtime; new entries change both.
     fn changed_around(
@@ -175,7 +177,7 @@ impl Keep<'_> {
             let conflicts = match found {
                 Ancestor::InPlace => false,
                 Ancestor::Exchanged => true,
-                // A removal is done if the directory around it is gone.
+                // If the parent directory is gone, the removal is done.
                 Ancestor::Missing => !planned.contains(path) && !matches!(change.kind, Kind::Remove),
             };
             if conflicts {
@@ -197,8 +199,8 @@ impl Keep<'_> {
         Ok(Ancestor::InPlace)
     }
 
-    /// Returns the path that somebody changed after all changes were checked. Writing one name of a file
-    /// gives its other names a new ctime, so that of files does not count here.
+    /// Returns the path that another process changed after the check. Writing one name of a file changes the
+    /// ctime of its other names, so the ctime of files is not compared here.
     fn changed_since_check(&self, change: &Change) -> io::Result<Option<Vec<u8>>> {
         let path = &change.path;
         let Some(found) = self.target.stat(path)? else { return Ok(None) };
@@ -216,7 +218,7 @@ impl Keep<'_> {
         }
     }
 
-    /// Finds something in a tree to be removed that was changed or created meanwhile.
+    /// Returns a path in a tree to be removed that another process changed or created.
     fn newer_below(
         &self,
         path: &[u8],
@@ -241,7 +243,7 @@ impl Keep<'_> {
         Ok(None)
     }
 
-    /// Tells if a change was made before, by one that was interrupted.
+    /// Returns true if an interrupted run made the change before.
     fn is_done(&self, change: &Change, found: &Stat) -> io::Result<bool> {
         let at = self.upper.join(OsStr::from_bytes(&change.path));
         Ok(match &change.kind {
@@ -258,7 +260,7 @@ impl Keep<'_> {
         })
     }
 
-    /// Returns the directory that a path is in, and its name there.
+    /// Opens the parent directory of a path, and returns it with the name.
     fn parent(&self, path: &[u8]) -> io::Result<(OwnedFd, CString)> {
         let (parent, name) = split(path);
         let parent = self.target.directory(parent)?.ok_or(io::ErrorKind::NotFound)?;
@@ -269,9 +271,9 @@ impl Keep<'_> {
         Ok(CString::new(format!(".workspace-{}-{number}", self.id))?)
     }
 
-    fn make(&self, number: usize, change: &Change, kept: &mut Kept) -> io::Result<()> {
+    fn make(&self, number: usize, change: &Change, kept: &mut WriteCounts) -> io::Result<()> {
         let (parent, name) = match self.parent(&change.path) {
-            // What it was in is gone with it.
+            // The parent directory was removed before.
             Err(error) if error.kind() == io::ErrorKind::NotFound && matches!(change.kind, Kind::Remove) => {
                 return Ok(());
             }
@@ -279,7 +281,7 @@ impl Keep<'_> {
         };
         let temporary = self.temporary(number)?;
         let old = CString::new([temporary.as_bytes(), b"-old"].concat())?;
-        // Left by one that was interrupted.
+        // An interrupted run may have left it.
         self.remove_tree(&change.path, &temporary)?;
         self.remove_tree(&change.path, &old)?;
         let before = match statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -296,7 +298,7 @@ impl Keep<'_> {
         match &change.kind {
             Kind::Remove => {
                 if before.is_some() {
-                    self.take_away(&change.path, &parent, &name, &temporary)?;
+                    self.remove_by_rename(&change.path, &parent, &name, &temporary)?;
                     kept.removed += 1;
                 }
                 return Ok(());
@@ -304,7 +306,7 @@ impl Keep<'_> {
             Kind::Directory(attributes) => {
                 if !was_directory {
                     if before.is_some() {
-                        self.take_away(&change.path, &parent, &name, &temporary)?;
+                        self.remove_by_rename(&change.path, &parent, &name, &temporary)?;
                     }
                     mkdirat(&parent, &name, Mode::RWXU)?;
                     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -325,10 +327,10 @@ impl Keep<'_> {
             }
         }
         if was_directory {
-            self.take_away(&change.path, &parent, &name, &old)?;
+            self.remove_by_rename(&change.path, &parent, &name, &old)?;
         }
         renameat(&parent, &temporary, &parent, &name)?;
-        // Of two names of one file the kernel renames none.
+        // rename() does nothing if both names are links to the same file.
         match unlinkat(&parent, &temporary, AtFlags::empty()) {
             Err(Errno::NOENT) => {}
             removed => removed?,
@@ -337,14 +339,20 @@ impl Keep<'_> {
         Ok(())
     }
 
-    /// Takes away a file or a whole tree by one rename, then removes it.
-    fn take_away(&self, path: &[u8], parent: &OwnedFd, name: &CString, aside: &CString) -> io::Result<()> {
+    /// Renames a file or tree to a temporary name, then removes it.
+    fn remove_by_rename(
+        &self,
+        path: &[u8],
+        parent: &OwnedFd,
+        name: &CString,
+        aside: &CString,
+    ) -> io::Result<()> {
         self.remove_tree(path, aside)?;
         renameat(parent, name, parent, aside)?;
         self.remove_tree(path, aside)
     }
 
-    /// Removes what has a name of this trial's beside a path.
+    /// Removes a temporary entry of this trial beside a path.
     fn remove_tree(&self, path: &[u8], name: &CString) -> io::Result<()> {
         let path = join(split(path).0, name.as_bytes());
         let Some(found) = self.target.stat(&path)? else { return Ok(()) };
@@ -356,7 +364,7 @@ impl Keep<'_> {
         let mut next = 0;
         while let Some(directory) = directories.get(next).cloned() {
             next += 1;
-            self.open_up(&directory)?;
+            self.grant_owner_access(&directory)?;
             let Some(opened) = self.target.directory(&directory)? else { continue };
             for name in self.target.names(&directory)? {
                 match unlinkat(&opened, OsStr::from_bytes(&name), AtFlags::empty()) {
@@ -373,8 +381,8 @@ impl Keep<'_> {
         Ok(())
     }
 
-    /// Lets its owner into a directory that is to go.
-    fn open_up(&self, path: &[u8]) -> io::Result<()> {
+    /// Grants the owner access to a directory that is to be removed.
+    fn grant_owner_access(&self, path: &[u8]) -> io::Result<()> {
         let Some(found) = self.target.stat(path)? else { return Ok(()) };
         if found.st_mode & 0o700 != 0o700 {
             let (parent, name) = self.parent(path)?;
@@ -404,7 +412,7 @@ impl Keep<'_> {
             Ok(futimens(&to, &Timestamps { last_access: time, last_modification: time })?)
         });
         if written.is_err() {
-            // The error is the one to tell.
+            // The first error is the one to report.
             let _ = unlinkat(parent, temporary, AtFlags::empty());
         }
         written
@@ -431,24 +439,24 @@ fn changed(stat: &Stat) -> (i64, i64) {
     (stat.st_ctime as i64, stat.st_ctime_nsec as i64)
 }
 
-/// Notes for each change which file is there now.
-pub(super) fn note_before(target: &Target, changes: &mut [Change]) -> io::Result<()> {
+/// Records the present file at the target of each change.
+pub(super) fn record_before(target: &TargetDir, changes: &mut [Change]) -> io::Result<()> {
     for change in changes {
         change.before = target.stat(&change.path)?.map(|found| Identity::of(&found));
     }
     Ok(())
 }
 
-/// Copies a file, and leaves holes where it has some.
+/// Copies a file and keeps its holes.
 fn copy(from: &mut File, to: &mut File) -> io::Result<()> {
     let length = from.metadata()?.len();
     let mut at = 0;
     while at < length {
         let start = match seek(&*from, SeekFrom::Data(at)) {
             Ok(start) => start,
-            // Only a hole is left.
+            // The rest is a hole.
             Err(Errno::NXIO) => break,
-            // The filesystem knows of none.
+            // The filesystem does not support holes.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => at,
             Err(errno) => return Err(errno.into()),
         };
@@ -468,8 +476,8 @@ fn copy(from: &mut File, to: &mut File) -> io::Result<()> {
     to.set_len(length)
 }
 
-/// Gives a file its owner, attributes and mode, in that order: a new owner takes some bits of the mode away. A directory gets
-/// its mode when all is in it.
+/// Sets owner, attributes and mode of a file, in that order, because a new owner clears bits of the mode. The mode of a
+/// directory is set when its entries are complete.
 fn own(file: &File, attributes: &Attributes) -> io::Result<()> {
     let found = fstat(file)?;
     if (found.st_uid, found.st_gid) != (attributes.user, attributes.group) {

@@ -1,210 +1,228 @@
-//! The program while it runs: what it reads and prints, signals, its time.
+//! The program while it runs: its input and output, signals, its time.
 
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{Read as _, Write};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::termios::{Winsize, tcsetwinsize};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use workspace_host::host_view::{Ended, HostView, Running};
+use workspace_host::HostError;
+use workspace_host::host_view::{ExitStatus, HostView, RunningProgram};
 
-use crate::error::{CommandError, Result};
-use crate::screen::{self, Raw};
-use crate::signals::{Signals, failed};
-use crate::stdin::{READ, stdin};
+use crate::error::{CommandError, Kind, Result};
+use crate::screen::{self, RawMode};
+use crate::session::{
+    Attachment, Destination, End, InputState, OnSignal, OutputEvent, OutputStream, SIGKILL, Session, attach,
+};
+use crate::signals::Signals;
+use crate::stdin::{READ_MAX, stdin};
 
-const SIGINT: i32 = 2;
 const SIGTERM: i32 = 15;
-const SIGKILL: i32 = 9;
-/// Time that a program gets to end by itself when its time is up.
-const GRACE: Duration = Duration::from_secs(2);
-
-/// End of a run.
-pub(super) enum Over {
-    Ended {
-        ended: Ended,
-        timed_out: bool,
-    },
-    /// This process was asked to end, by that signal.
-    Asked(i32),
-}
+/// Time between SIGTERM and SIGKILL for a program that timed out.
+const KILL_DELAY: Duration = Duration::from_secs(2);
 
 /// Options of a run.
 pub(super) struct Run {
     pub(super) timeout: Option<Duration>,
-    /// Sends all that it prints to stderr.
-    pub(super) aside: bool,
+    /// Destination of stdout of the program.
+    pub(super) stdout: Stdout,
 }
 
-fn cannot(error: impl std::fmt::Display) -> CommandError {
-    CommandError::failed(format!("cannot pass on what the program reads and prints: {error}"))
-        .hint("the system may have run out of open files")
+/// Destination of stdout of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stdout {
+    Stdout,
+    Stderr,
 }
 
-/// Runs it to its end. All that came of it has ended then.
+fn forward_error(error: impl std::fmt::Display) -> CommandError {
+    CommandError::failed(format!("cannot forward input and output of the program: {error}"))
+        .hint("the system may be out of file descriptors")
+}
+
+/// Runs the program until it and all its descendants have ended. Returns the rest of stdin, too.
 pub(super) async fn run(
     view: HostView,
     run: Run,
     signals: &mut Signals,
-) -> Result<(Over, mpsc::Receiver<Vec<u8>>)> {
-    let (input, to_program) = std::io::pipe().map_err(cannot)?;
-    let (from_program, output) = std::io::pipe().map_err(cannot)?;
-    let (errors_from_program, errors) = std::io::pipe().map_err(cannot)?;
+) -> Result<(End, mpsc::Receiver<Vec<u8>>)> {
+    let (input, to_program) = std::io::pipe().map_err(forward_error)?;
+    let (from_program, output) = std::io::pipe().map_err(forward_error)?;
+    let (errors_from_program, errors) = std::io::pipe().map_err(forward_error)?;
     let on_terminal = view.terminal.is_some();
     let starting = tokio::task::spawn_blocking(move || {
-        // These ends are the program's alone from here on.
+        // Moved, so that only the program has these ends from here on.
         let (input, output, errors) = (input, output, errors);
         view.start([input.as_fd(), output.as_fd(), errors.as_fd()])
     });
-    // What is half made ends with this process, or is waited for.
-    let running = Arc::new(starting.await.map_err(cannot)?.map_err(|error| not_started(&error))?);
-    let _raw = if on_terminal { Some(Raw::enter()?) } else { None };
+    // Awaited in any case: a program that is being started cannot be ended.
+    let running = Arc::new(starting.await.map_err(forward_error)?.map_err(|error| not_started(&error))?);
+    let _raw = if on_terminal { Some(RawMode::enter()?) } else { None };
     let mut readers = Vec::new();
     let writer: File = match &running.terminal {
         Some(terminal) => {
             drop((to_program, errors_from_program, from_program));
-            let copy = |fd: &OwnedFd| fd.try_clone().map(File::from).map_err(cannot);
-            readers.push(pass_output(copy(terminal)?, false)?);
+            let copy = |fd: &OwnedFd| fd.try_clone().map(File::from).map_err(forward_error);
+            readers.push(forward_output(copy(terminal)?, Stdout::Stdout)?);
             copy(terminal)?
         }
         None => {
-            readers.push(pass_output(OwnedFd::from(from_program).into(), run.aside)?);
-            readers.push(pass_output(OwnedFd::from(errors_from_program).into(), true)?);
+            readers.push(forward_output(OwnedFd::from(from_program).into(), run.stdout)?);
+            readers.push(forward_output(OwnedFd::from(errors_from_program).into(), Stdout::Stderr)?);
             OwnedFd::from(to_program).into()
         }
     };
-    let mut given = stdin();
-    let over = accompany(&running, writer, &mut given, run.timeout, signals).await?;
-    if let Over::Asked(_) = over {
-        let killing = running.clone();
-        drop(tokio::task::spawn_blocking(move || killing.kill()).await);
+    let mut stdin = stdin();
+    let timed_out = Rc::new(Cell::new(false));
+    let input = RefCell::new(Some(forward_input(writer)?));
+    let program = HostProgram { running: running.clone(), input, timed_out: timed_out.clone() };
+    let waiting = running.clone();
+    let output = ProgramEnd { waiting: tokio::task::spawn_blocking(move || waiting.wait()), timed_out };
+    let attachment = Attachment {
+        stdin: Some(&mut stdin),
+        destination: Destination::Stderr,
+        signals,
+        on_signal: OnSignal::ForwardInterrupt,
+        timeout: run.timeout,
+    };
+    let end = match attach(&program, output, attachment).await {
+        Err(error) if !matches!(error.kind, Kind::Interrupted(_)) => return Err(error),
+        end => end,
+    };
+    if end.is_err() {
+        kill(&running).await;
     }
-    // All that could write has ended, so these end, unless whoever reads this process's output does not go on.
+    // No process can write now, so the readers end, unless the reader of this program's output has stopped.
     let reading = tokio::task::spawn_blocking(move || readers.into_iter().for_each(|it| drop(it.join())));
     tokio::select! {
         _ = reading => {}
-        signal = signals.next(), if !matches!(over, Over::Asked(_)) => return Ok((Over::Asked(signal), given)),
+        signal = signals.next(), if end.is_ok() => return Err(CommandError::interrupted(signal)),
     }
-    Ok((over, given))
+    Ok((end?, stdin))
 }
 
-async fn accompany(
-    running: &Arc<Running>,
-    mut writer: File,
-    given: &mut mpsc::Receiver<Vec<u8>>,
-    timeout: Option<Duration>,
-    signals: &mut Signals,
-) -> Result<Over> {
-    let mut resized = signal(SignalKind::window_change()).map_err(|error| failed(&error))?;
-    let (typed, mut to_write) = mpsc::channel::<Vec<u8>>(1);
+/// A program over a view of the host. Threads forward its output.
+struct HostProgram {
+    running: Arc<RunningProgram>,
+    /// `None` once stdin of the program is closed.
+    input: RefCell<Option<mpsc::Sender<Vec<u8>>>>,
+    timed_out: Rc<Cell<bool>>,
+}
+
+impl Session for HostProgram {
+    async fn write_input(&self, data: Vec<u8>) -> Result<InputState> {
+        let input = self.input.borrow().clone();
+        let Some(input) = input else { return Ok(InputState::Closed) };
+        Ok(if input.send(data).await.is_ok() { InputState::Open } else { InputState::Closed })
+    }
+
+    async fn close_input(&self) -> Result<()> {
+        self.input.take();
+        Ok(())
+    }
+
+    async fn kill(&self, signal: i32) -> Result<()> {
+        self.running.signal(signal).map_err(|error| not_started(&error))
+    }
+
+    async fn time_out(&self) -> Result<()> {
+        self.timed_out.set(true);
+        self.kill(SIGTERM).await?;
+        tokio::time::sleep(KILL_DELAY).await;
+        self.kill(SIGKILL).await?;
+        kill(&self.running).await;
+        Ok(())
+    }
+
+    async fn resize(&self) {
+        if let Some(terminal) = &self.running.terminal {
+            let (ws_col, ws_row) = screen::size();
+            let _ = tcsetwinsize(terminal, Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 });
+        }
+    }
+}
+
+/// Kills the program and all its descendants.
+async fn kill(running: &Arc<RunningProgram>) {
+    let running = running.clone();
+    drop(tokio::task::spawn_blocking(move || running.kill()).await);
+}
+
+/// End of the program. Its output does not come this way.
+struct ProgramEnd {
+    waiting: tokio::task::JoinHandle<Result<Option<ExitStatus>, HostError>>,
+    timed_out: Rc<Cell<bool>>,
+}
+
+impl OutputStream for ProgramEnd {
+    async fn next(&mut self) -> Result<OutputEvent> {
+        let ended = (&mut self.waiting).await.map_err(forward_error)?.map_err(|error| not_started(&error))?;
+        let (exit_code, failed) = match ended {
+            Some(ExitStatus { exit_code, start_error }) => (exit_code, start_error),
+            None if self.timed_out.get() => (128 + SIGKILL, None),
+            None => return Err(crate::local::sandbox_ended()),
+        };
+        Ok(OutputEvent::Ended(End { exit_code, timed_out: false, failed }))
+    }
+}
+
+/// Writes input to the program in a thread, because a pipe may block. Stdin of the program is closed when the sender is
+/// dropped.
+fn forward_input(mut to: File) -> Result<mpsc::Sender<Vec<u8>>> {
+    let (sender, mut input) = mpsc::channel::<Vec<u8>>(1);
     let thread = std::thread::Builder::new().spawn(move || {
-        while let Some(piece) = to_write.blocking_recv() {
-            if writer.write_all(&piece).is_err() {
+        while let Some(data) = input.blocking_recv() {
+            if to.write_all(&data).is_err() {
                 return;
             }
         }
     });
-    thread.map_err(cannot)?;
-    let waiting = running.clone();
-    let mut waiting = tokio::task::spawn_blocking(move || waiting.wait());
-    let passing = async move {
-        while let Some(piece) = given.recv().await {
-            if typed.send(piece).await.is_err() {
-                break;
-            }
-        }
-        // Dropped here: the program's input ends.
-    };
-    tokio::pin!(passing);
-    let mut deadline = timeout.map(|timeout| tokio::time::Instant::now() + timeout);
-    let (mut passed, mut interrupted, mut timed_out) = (false, false, false);
-    loop {
-        tokio::select! {
-            ended = &mut waiting => {
-                let ended = ended.map_err(cannot)?.map_err(|error| not_started(&error))?;
-                let ended = match ended {
-                    Some(ended) => ended,
-                    None if timed_out => Ended { exit_code: 128 + SIGKILL, failed: None },
-                    None => return Err(crate::local::lost()),
-                };
-                return Ok(Over::Ended { ended, timed_out });
-            }
-            () = &mut passing, if !passed => passed = true,
-            number = signals.next() => {
-                if number != SIGINT {
-                    return Ok(Over::Asked(number));
-                }
-                let again = std::mem::replace(&mut interrupted, true);
-                running.signal(if again { SIGKILL } else { number }).map_err(|error| not_started(&error))?;
-            }
-            _ = resized.recv() => {
-                if let Some(terminal) = &running.terminal {
-                    let (ws_col, ws_row) = screen::size();
-                    let _ = tcsetwinsize(terminal, Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 });
-                }
-            }
-            () = sleep_until(deadline) => {
-                let again = std::mem::replace(&mut timed_out, true);
-                running.signal(if again { SIGKILL } else { SIGTERM }).map_err(|error| not_started(&error))?;
-                if again {
-                    let killing = running.clone();
-                    drop(tokio::task::spawn_blocking(move || killing.kill()).await);
-                }
-                deadline = (!again).then(|| tokio::time::Instant::now() + GRACE);
-            }
-        }
-    }
+    thread.map_err(forward_error)?;
+    Ok(sender)
 }
 
-async fn sleep_until(deadline: Option<tokio::time::Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Forwards output of the program. If the reader closes it, the pipe to the program is closed, too.
-fn pass_output(mut from: File, to_stderr: bool) -> Result<JoinHandle<()>> {
-    // Not by way of the standard library's own, whose lock the output of this command has.
-    let to = if to_stderr {
-        std::io::stderr().as_fd().try_clone_to_owned()
-    } else {
-        std::io::stdout().as_fd().try_clone_to_owned()
+/// Forwards output of the program in a thread. If the reader closes it, the pipe to the program is closed, too.
+fn forward_output(mut from: File, to: Stdout) -> Result<JoinHandle<()>> {
+    // The standard library's stdout is locked by the output of this command.
+    let to = match to {
+        Stdout::Stdout => std::io::stdout().as_fd().try_clone_to_owned(),
+        Stdout::Stderr => std::io::stderr().as_fd().try_clone_to_owned(),
     };
-    let mut to = File::from(to.map_err(cannot)?);
+    let mut to = File::from(to.map_err(forward_error)?);
     let thread = std::thread::Builder::new().spawn(move || {
-        let mut buffer = vec![0; READ];
+        let mut buffer = vec![0; READ_MAX];
         loop {
             match from.read(&mut buffer) {
                 Ok(0) => return,
                 Ok(count) if to.write_all(&buffer[..count]).is_err() => return,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                // A terminal reports an error when no process has it open any more.
+                // A terminal reports an error when no process has it open.
                 Err(_) => return,
                 Ok(_) => {}
             }
         }
     });
-    thread.map_err(cannot)
+    thread.map_err(forward_error)
 }
 
-/// Says what to do where no such sandbox can be had.
-fn not_started(error: &workspace_host::HostError) -> CommandError {
+/// Explains why the program could not be run or signalled.
+fn not_started(error: &HostError) -> CommandError {
     use workspace_host::HostErrorKind;
     let failed = CommandError::failed(error.to_string());
     match error.kind() {
         HostErrorKind::NoUserNamespaces | HostErrorKind::NoIsolation => {
-            failed.hint("a server elsewhere can do it: `workspace sandbox create --dir DIR --server URL`")
+            failed.hint("a server elsewhere can run it: `workspace sandbox create --dir DIR --server URL`")
         }
         HostErrorKind::Overlay | HostErrorKind::NoOverlay => {
             failed.hint("`workspace try --template base -- …` works on a copy at /workspace instead").hint(
-                "XDG_CACHE_HOME names another place for what is changed, for instance on another filesystem",
+                "XDG_CACHE_HOME selects another directory for the changes, for instance on another filesystem",
             )
         }
-        _ => failed.hint("nothing was changed; the system's log (`dmesg`) may say more"),
+        _ => failed.hint("nothing was changed; the system log (`dmesg`) may have details"),
     }
 }

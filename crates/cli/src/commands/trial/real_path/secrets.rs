@@ -1,8 +1,8 @@
-//! Files and directories that a tried program does not get to see.
+//! Files and directories that are hidden from the program.
 //!
-//! The list is of places where keys, tokens and passwords are by convention. A symlink among them hides what it leads to.
-//! What is hidden is hidden in all mounts of its filesystem. The search is bounded: no directory is read deeper than its names, and
-//! no more than [`NAMES`] of them.
+//! The list has the conventional paths of keys, tokens and passwords. The target of a symlink is hidden, too. A file is hidden
+//! in all mounts of its filesystem. The search is bounded: directories are not read recursively, and at most
+//! [`ENTRIES_MAX`] entries of each are examined.
 
 mod mounts;
 mod sockets;
@@ -17,14 +17,14 @@ use crate::text::print_stderr;
 use mounts::MountTable;
 pub(super) use variables::{hides_variable, left_outside};
 
-/// Largest number of entries of a directory that are examined.
-const NAMES: usize = 10_000;
-/// Largest number of bytes read from `/etc/passwd`.
-const ACCOUNTS: u64 = 1 << 20;
-/// First id of people.
-const PEOPLE: u32 = 1_000;
+/// Maximum number of entries of a directory that are examined.
+const ENTRIES_MAX: usize = 10_000;
+/// Maximum number of bytes that are read from `/etc/passwd`.
+const PASSWD_BYTES_MAX: u64 = 1 << 20;
+/// First UID of regular users.
+const REGULAR_UID_MIN: u32 = 1_000;
 
-/// Below a home. A component that ends with `*` stands for all names that begin so.
+/// Secret paths below a home directory. A component that ends with `*` matches all names with that prefix.
 const IN_HOME: &[&str] = &[
     ".Xauthority",
     ".ICEauthority",
@@ -164,8 +164,8 @@ const IN_HOME: &[&str] = &[
     ".var/app",
 ];
 
-/// On the system.
-const ON_SYSTEM: &[&str] = &[
+/// Secret paths of the system.
+const SYSTEM_SECRETS: &[&str] = &[
     "/boot/grub*/user.cfg",
     "/etc/NetworkManager/system-connections",
     "/etc/gshadow*",
@@ -216,35 +216,35 @@ const ON_SYSTEM: &[&str] = &[
     "/var/spool/postfix",
 ];
 
-/// Shown though it is below something hidden: programs that many install there.
-const SHOWN: &[&str] = &["/home/linuxbrew/.linuxbrew"];
+/// Paths below hidden ones that are visible: common locations of programs.
+const VISIBLE_PATHS: &[&str] = &["/home/linuxbrew/.linuxbrew"];
 
-/// Largest number of sockets that are hidden, and of further paths of hidden files.
-const MORE: usize = 1_000;
+/// Maximum number of sockets that are hidden, and of further paths of hidden files.
+const HIDDEN_PATHS_MAX: usize = 1_000;
 
 /// User whose secrets are searched for.
 pub(super) struct Owner<'a> {
-    /// The directory that `HOME` names, and that of the account, each without symlinks.
+    /// `HOME` and the home directory of the account, with symlinks resolved.
     pub(super) homes: &'a [PathBuf],
     /// Data of a server on this machine, and the store.
     pub(super) own: &'a [PathBuf],
-    /// The directory that is tried on. What is in it is seen, also what a variable or a link leads to.
+    /// Directory of the trial. Its files are visible, even if a variable or symlink points to them.
     pub(super) directory: Option<&'a Path>,
-    /// Directories of which the program sees nothing, or a copy in which no socket answers.
+    /// Directories that are private to the program or overlays, in which sockets of the machine do not work.
     pub(super) without_sockets: &'a [PathBuf],
 }
 
-/// Paths that are hidden, without symlinks, and those below them that are shown all the same.
+/// Hidden paths, with symlinks resolved, and visible paths below them.
 #[derive(Debug, Default)]
 pub(super) struct Secrets {
     pub(super) hidden: BTreeSet<PathBuf>,
     pub(super) shown: BTreeSet<PathBuf>,
-    /// Sockets of the machine, of which some are among the hidden: in an overlay none answers, and none needs to be hidden.
+    /// Sockets of the machine. In an overlay they do not work, so they are only hidden elsewhere.
     pub(super) sockets: BTreeSet<PathBuf>,
 }
 
 impl Secrets {
-    /// Looks for what is there.
+    /// Finds the secrets that exist.
     pub(super) fn find(owner: &Owner<'_>, show: &[PathBuf], hide: &[PathBuf]) -> Self {
         let mut secrets = Self::default();
         for home in owner.homes {
@@ -252,7 +252,7 @@ impl Secrets {
                 secrets.hide_matching(&home.join(name));
             }
         }
-        for path in ON_SYSTEM {
+        for path in SYSTEM_SECRETS {
             secrets.hide_matching(Path::new(path));
         }
         for path in variables::paths(|name| std::env::var_os(name)) {
@@ -265,10 +265,10 @@ impl Secrets {
             secrets.hide(path);
         }
         secrets.find_sockets(owner.without_sockets);
-        for path in SHOWN.iter().map(Path::new).filter_map(|path| fs::canonicalize(path).ok()) {
+        for path in VISIBLE_PATHS.iter().map(Path::new).filter_map(|path| fs::canonicalize(path).ok()) {
             secrets.shown.insert(path);
         }
-        // One's own home is seen, wherever it is.
+        // The home directory of the user is visible, wherever it is.
         secrets.hidden.retain(|path| path.parent().is_some() && !owner.homes.contains(path));
         secrets.shown.extend(owner.homes.iter().cloned());
         let show: Vec<PathBuf> = show.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
@@ -289,7 +289,7 @@ impl Secrets {
         secrets
     }
 
-    /// Tells if a path is hidden, itself or by what it is in.
+    /// Returns true if a path or one of its parents is hidden.
     pub(super) fn hides(&self, path: &Path) -> bool {
         let nearest = |paths: &BTreeSet<PathBuf>| {
             paths.iter().filter(|it| path.starts_with(it)).map(|it| it.components().count()).max()
@@ -298,7 +298,7 @@ impl Secrets {
     }
 
     fn hide(&mut self, path: &Path) {
-        // What is a symlink leads to what is hidden; what leads nowhere tells nothing.
+        // The target of a symlink is hidden; a dangling symlink has no content.
         if let Ok(path) = fs::canonicalize(path) {
             self.hidden.insert(path);
         }
@@ -310,10 +310,7 @@ impl Secrets {
             found = match part {
                 Component::Normal(name) if name.as_encoded_bytes().ends_with(b"*") => {
                     let name = name.to_string_lossy();
-                    found
-                        .iter()
-                        .flat_map(|parent| beginning_with(parent, name.trim_end_matches('*')))
-                        .collect()
+                    found.iter().flat_map(|parent| with_prefix(parent, name.trim_end_matches('*'))).collect()
                 }
                 part => found.into_iter().map(|parent| parent.join(part)).collect(),
             };
@@ -323,8 +320,8 @@ impl Secrets {
         }
     }
 
-    /// Hides what a variable or a link leads to, which can be anything: nothing that holds a home, no directory of the system, and
-    /// no device.
+    /// Hides the target of a variable or symlink, which can be any path: except parents of a home, directories of the system, and
+    /// devices.
     fn hide_target(&mut self, path: &Path, owner: &Owner<'_>) {
         let Ok(path) = fs::canonicalize(path) else { return };
         let holds_homes = owner.homes.iter().any(|home| home.starts_with(&path));
@@ -335,30 +332,30 @@ impl Secrets {
         }
     }
 
-    /// Hides what the symlinks in hidden directories of homes lead to, like keys that are kept in a repository.
+    /// Hides the targets of symlinks in hidden directories of homes, such as keys that are kept in a repository.
     fn hide_link_targets(&mut self, owner: &Owner<'_>, show: &[PathBuf]) {
         let in_home =
             |path: &&PathBuf| owner.homes.iter().any(|home| *path != home && path.starts_with(home));
         let directories: Vec<PathBuf> = self.hidden.iter().filter(in_home).cloned().collect();
         for directory in directories {
-            for entry in fs::read_dir(directory).into_iter().flatten().flatten().take(NAMES) {
+            for entry in fs::read_dir(directory).into_iter().flatten().flatten().take(ENTRIES_MAX) {
                 if !entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
                     continue;
                 }
                 let Ok(target) = fs::canonicalize(entry.path()) else { continue };
-                if !is_systems(&target) && !show.iter().any(|it| target.starts_with(it)) {
+                if !is_system_file(&target) && !show.iter().any(|it| target.starts_with(it)) {
                     self.hide_target(&target, owner);
                 }
             }
         }
     }
 
-    /// Finds sockets, to which a read-only mount does not prevent connections.
+    /// Finds sockets, because a read-only mount does not prevent connections to them.
     fn find_sockets(&mut self, without: &[PathBuf]) {
-        let (sockets, left_out) = sockets::find(without, MORE);
+        let (sockets, left_out) = sockets::find(without, HIDDEN_PATHS_MAX);
         if left_out {
             print_stderr(&format!(
-                "warning: this machine has more than {MORE} sockets in its directories: the program can connect to some of them; \
+                "warning: this machine has more than {HIDDEN_PATHS_MAX} sockets in its directories: the program can connect to some of them; \
                  `--hide PATH` hides a directory"
             ));
         }
@@ -367,11 +364,11 @@ impl Secrets {
 
     /// Hides the same files where their filesystem is mounted once more.
     fn hide_in_other_mounts(&mut self, mounts: &MountTable, owner: &Owner<'_>, show: &[PathBuf]) {
-        let mut files = mounts.other_paths(&self.hidden, |path| self.hides(path), MORE);
-        let mut sockets = mounts.other_paths(&self.sockets, |_| false, MORE);
-        if files.len() > MORE || sockets.len() > MORE {
+        let mut files = mounts.other_paths(&self.hidden, |path| self.hides(path), HIDDEN_PATHS_MAX);
+        let mut sockets = mounts.other_paths(&self.sockets, |_| false, HIDDEN_PATHS_MAX);
+        if files.len() > HIDDEN_PATHS_MAX || sockets.len() > HIDDEN_PATHS_MAX {
             print_stderr(&format!(
-                "warning: what is hidden has more than {MORE} other paths, because its filesystem is mounted more than once: the program \
+                "warning: what is hidden has more than {HIDDEN_PATHS_MAX} other paths, because its filesystem is mounted more than once: the program \
                  can use some of them; `--hide PATH` hides a mount"
             ));
         }
@@ -390,50 +387,51 @@ impl Secrets {
     }
 }
 
-/// Names in a directory that begin so. Public keys are left out.
-fn beginning_with(directory: &Path, beginning: &str) -> Vec<PathBuf> {
-    let names = fs::read_dir(directory).into_iter().flatten().flatten().take(NAMES);
+/// Returns the names in a directory with a prefix, except public keys.
+fn with_prefix(directory: &Path, prefix: &str) -> Vec<PathBuf> {
+    let names = fs::read_dir(directory).into_iter().flatten().flatten().take(ENTRIES_MAX);
     let matching = names.filter(|entry| {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        name.starts_with(beginning) && !name.ends_with(".pub")
+        name.starts_with(prefix) && !name.ends_with(".pub")
     });
     matching.map(|entry| entry.path()).collect()
 }
 
-/// Tells if a file is one of the system's own, to which something in a profile of a browser may lead.
-fn is_systems(path: &Path) -> bool {
+/// Returns true for a system file, which a symlink in a browser profile may point to.
+fn is_system_file(path: &Path) -> bool {
     ["/usr", "/bin", "/lib", "/lib64", "/opt", "/etc", "/snap", "/nix"].iter().any(|it| path.starts_with(it))
 }
 
-/// Homes of other people that are not below `/home`, as `/etc/passwd` knows them.
+/// Returns home directories of other users in `/etc/passwd` that are not below `/home`.
 fn other_homes(own: &[PathBuf]) -> Vec<PathBuf> {
     let mut text = Vec::new();
-    let read = fs::File::open("/etc/passwd").and_then(|file| file.take(ACCOUNTS).read_to_end(&mut text));
+    let read =
+        fs::File::open("/etc/passwd").and_then(|file| file.take(PASSWD_BYTES_MAX).read_to_end(&mut text));
     if read.is_err() {
         return Vec::new();
     }
-    homes_of_people(&String::from_utf8_lossy(&text))
+    regular_homes(&String::from_utf8_lossy(&text))
         .filter_map(|home| fs::canonicalize(home).ok())
         .filter(|home| home.components().count() > 2 && !own.iter().any(|own| own.starts_with(home)))
-        .take(NAMES)
+        .take(ENTRIES_MAX)
         .collect()
 }
 
 /// Parses home directories: field 6 of `name:password:uid:gid:comment:home:shell`.
-fn homes_of_people(accounts: &str) -> impl Iterator<Item = PathBuf> {
+fn regular_homes(accounts: &str) -> impl Iterator<Item = PathBuf> {
     accounts.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split(':').collect();
         let [_, _, uid, _, _, home, ..] = fields[..] else { return None };
-        let is_person = uid.parse::<u32>().is_ok_and(|uid| uid >= PEOPLE && uid != 65_534);
-        (is_person && home.starts_with('/')).then(|| PathBuf::from(home))
+        let is_regular = uid.parse::<u32>().is_ok_and(|uid| uid >= REGULAR_UID_MIN && uid != 65_534);
+        (is_regular && home.starts_with('/')).then(|| PathBuf::from(home))
     })
 }
 
-/// Returns the home that `/etc/passwd` has for a user.
+/// Returns the home directory of a user in `/etc/passwd`.
 pub(super) fn account_home(user: u32) -> Option<PathBuf> {
     let mut text = Vec::new();
-    fs::File::open("/etc/passwd").ok()?.take(ACCOUNTS).read_to_end(&mut text).ok()?;
+    fs::File::open("/etc/passwd").ok()?.take(PASSWD_BYTES_MAX).read_to_end(&mut text).ok()?;
     String::from_utf8_lossy(&text).lines().find_map(|line| {
         let fields: Vec<&str> = line.split(':').collect();
         let [_, _, uid, _, _, home, ..] = fields[..] else { return None };
@@ -465,10 +463,10 @@ mod tests {
     }
 
     #[test]
-    fn homes_are_those_of_people() {
+    fn homes_are_those_of_regular_users() {
         let accounts =
             "root:x:0:0::/root:/bin/sh\nada:x:1000:1000::/data/ada:/bin/sh\nbad\nx:y:1001:1::relative:\n";
-        assert_eq!(homes_of_people(accounts).collect::<Vec<_>>(), [PathBuf::from("/data/ada")]);
+        assert_eq!(regular_homes(accounts).collect::<Vec<_>>(), [PathBuf::from("/data/ada")]);
     }
 
     #[test]

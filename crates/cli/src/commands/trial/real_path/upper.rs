@@ -1,7 +1,7 @@
 //! The changes of a trial, read from the upper directory of its overlay.
 //!
-//! Nothing writes there any more, and nobody else may enter it, so plain paths lead to what was found. The directory that was
-//! tried on is in use: it is looked at through descriptors, and no symlink in it is followed.
+//! No process writes to the upper directory now, and other users have no access, so plain paths are safe. The directory
+//! of the trial is in use: it is read through file descriptors, and no symlink in it is followed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{CString, OsStr};
@@ -19,34 +19,34 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use workspace_state::Cancel;
 
-/// Beginning of the names of the kernel's own notes on an upper.
-const OWN: &[u8] = b"user.overlay.";
-/// Prefix of escaped attributes, which a program set itself.
-const ESCAPED: &[u8] = b"user.overlay.overlay.";
-/// Attribute with the mode of what was closed to its owner, in a name that no program can give. It tells the mode when an
-/// upper is read a second time.
-const CLOSED_MODE: &str = "user.overlay.workspace-mode";
-/// Access control lists: without them the bits for the group would let more users in.
-pub(super) const LISTS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
-const SET_ID: u32 = 0o6000;
-const COMPARED: usize = 64 << 10;
+/// Prefix of the attributes that the kernel sets in an upper directory.
+const OVERLAY_PREFIX: &[u8] = b"user.overlay.";
+/// Prefix of escaped attributes, which the program set itself.
+const ESCAPED_PREFIX: &[u8] = b"user.overlay.overlay.";
+/// Attribute with the original mode of an entry that its owner could not read, for a second scan. No program can set an
+/// attribute of this name.
+const ORIGINAL_MODE_XATTR: &str = "user.overlay.workspace-mode";
+/// POSIX access control lists. Without them, the group bits would grant access to more users.
+pub(super) const ACL_XATTRS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+const SET_ID_BITS: u32 = 0o6000;
+const COMPARE_BUFFER_SIZE: usize = 64 << 10;
 
 /// A change, at a path below the directory.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Change {
     pub(super) path: Vec<u8>,
     pub(super) kind: Kind,
-    /// True if the kernel copied it from the directory: it was there, or a file that was is moved or linked here.
+    /// True if overlayfs copied it up: it existed in the directory, or an existing file was moved or linked here.
     pub(super) copied_up: bool,
-    /// True for a removal because the program made the directory that it is in anew.
+    /// True for a removal because the program replaced the parent directory.
     #[serde(default)]
     pub(super) below_opaque: bool,
-    /// File that was there when all changes were checked.
+    /// File at the path when the changes were checked.
     #[serde(default)]
     pub(super) before: Option<Identity>,
 }
 
-/// Properties of a file that stay when another name of it is written or removed.
+/// Properties of a file that do not change when another hard link is written or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Identity {
     inode: u64,
@@ -79,7 +79,7 @@ pub(super) enum Kind {
     Remove,
     Directory(Attributes),
     File(Attributes),
-    /// A name of a file that has another one, which comes before it or was there before.
+    /// Hard link to an earlier change or an existing file.
     Link(Vec<u8>),
     Symlink(Vec<u8>),
     Fifo(Attributes),
@@ -94,25 +94,25 @@ pub(super) struct Attributes {
     pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Changes, and the rest.
+/// Content of an upper directory.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    /// Parents before what is in them.
+pub(super) struct UpperContent {
+    /// Changes, parents before their entries.
     pub(super) changes: Vec<Change>,
-    /// Paths that cannot be kept, and why.
+    /// Paths that cannot be kept, with reasons.
     pub(super) skipped: Vec<(Vec<u8>, String)>,
-    /// Paths of which something is not kept, and what.
+    /// Paths that lose a property, with the name of the property.
     pub(super) notes: Vec<(Vec<u8>, String)>,
-    /// Modes of files and directories of the upper before they were opened, by inode.
+    /// Modes of files and directories of the upper directory before they were made readable, by inode.
     modes: HashMap<u64, u32>,
 }
 
-/// The directory that was tried on.
-pub(super) struct Target {
+/// Directory of the trial.
+pub(super) struct TargetDir {
     root: OwnedFd,
 }
 
-impl Target {
+impl TargetDir {
     pub(super) fn open(directory: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(Self { root: openat(CWD, directory, flags, Mode::empty())? })
@@ -135,7 +135,7 @@ impl Target {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match self.open_at(path, flags) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
-            // One that may be entered and not listed.
+            // A directory that can be entered, but not listed.
             Err(Errno::ACCESS) => {
                 match self.open_at(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC) {
                     Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
@@ -151,7 +151,7 @@ impl Target {
         openat2(&self.root, OsStr::from_bytes(path), flags, Mode::empty(), how)
     }
 
-    /// Opens a file to be read; no other kind waits for anybody.
+    /// Opens a regular file for reading, without blocking on a fifo.
     pub(super) fn file(&self, path: &[u8]) -> io::Result<fs::File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         Ok(self.open_at(path, flags)?.into())
@@ -172,7 +172,7 @@ impl Target {
         Ok(rustix::fs::readlinkat(&parent, OsStr::from_bytes(name), Vec::new())?.into_bytes())
     }
 
-    /// Names in a directory; none in what is no directory.
+    /// Returns the names in a directory; none if it is not a directory.
     pub(super) fn names(&self, path: &[u8]) -> io::Result<Vec<Vec<u8>>> {
         let Some(directory) = self.directory(path)? else { return Ok(Vec::new()) };
         let mut names = Vec::new();
@@ -203,29 +203,29 @@ pub(super) fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// Reads an upper.
+/// Scan of an upper directory.
 pub(super) struct Scan<'a> {
     pub(super) upper: &'a Path,
-    pub(super) target: &'a Target,
+    pub(super) target: &'a TargetDir,
     pub(super) cancel: &'a Cancel,
 }
 
-/// A directory that is still to be read.
-struct Open {
+/// Directory to read.
+struct PendingDir {
     path: Vec<u8>,
-    /// True if what is below it is hidden unless it is in the upper.
+    /// True if the entries of the lower directory are hidden.
     opaque: bool,
 }
 
 impl Scan<'_> {
-    pub(super) fn run(&self) -> io::Result<Found> {
-        let mut found = Found::default();
-        self.open_up(self.upper, &fs::symlink_metadata(self.upper)?, &mut found)?;
-        let mut open = vec![Open { path: Vec::new(), opaque: false }];
-        // Names of files that have several, by number, and of each the one that was there before.
+    pub(super) fn run(&self) -> io::Result<UpperContent> {
+        let mut found = UpperContent::default();
+        self.make_readable(self.upper, &fs::symlink_metadata(self.upper)?, &mut found)?;
+        let mut open = vec![PendingDir { path: Vec::new(), opaque: false }];
+        // Hard links by inode, and the link of each file that existed before.
         let mut names: HashMap<u64, Vec<usize>> = HashMap::new();
         let mut unchanged: HashMap<u64, Vec<u8>> = HashMap::new();
-        while let Some(Open { path, opaque }) = open.pop() {
+        while let Some(PendingDir { path, opaque }) = open.pop() {
             self.cancel.check().map_err(io::Error::other)?;
             let here = self.at(&path);
             let mut seen = BTreeSet::new();
@@ -242,22 +242,22 @@ impl Scan<'_> {
                         found.push(path, Kind::Remove, true);
                     }
                 } else if kind.is_dir() {
-                    let mode = self.open_up(&entry.path(), &stat, &mut found)?;
-                    let below = opaque || has_mark(&entry.path(), "user.overlay.opaque");
+                    let mode = self.make_readable(&entry.path(), &stat, &mut found)?;
+                    let below = opaque || has_flag(&entry.path(), "user.overlay.opaque");
                     let attributes = attributes(&entry.path(), &stat, mode)?;
                     let before = self.target.stat(&path)?;
                     let is_same = before.as_ref().is_some_and(|before| {
-                        self::kind(before) == FileType::Directory && attributes.are_of(before)
+                        self::kind(before) == FileType::Directory && attributes.match_owner_and_mode(before)
                     }) && self.has_xattrs(&path, &attributes)?;
                     if !is_same {
                         found.push(path.clone(), Kind::Directory(attributes), is_copied_up(&entry.path()));
                     }
-                    open.push(Open { path, opaque: below });
+                    open.push(PendingDir { path, opaque: below });
                 } else if kind.is_file() {
-                    let mode = self.open_up(&entry.path(), &stat, &mut found)?;
+                    let mode = self.make_readable(&entry.path(), &stat, &mut found)?;
                     let mut attributes = attributes(&entry.path(), &stat, mode)?;
-                    if attributes.mode & SET_ID != 0 && !self.had_set_id(&path, &attributes)? {
-                        attributes.mode &= !SET_ID;
+                    if attributes.mode & SET_ID_BITS != 0 && !self.had_set_id(&path, &attributes)? {
+                        attributes.mode &= !SET_ID_BITS;
                         found.notes.push((path.clone(), "its set-user-id and set-group-id bits".to_owned()));
                     }
                     if self.is_unchanged(&path, &entry.path(), &stat, &attributes)? {
@@ -305,19 +305,20 @@ impl Scan<'_> {
         if path.is_empty() { self.upper.to_owned() } else { self.upper.join(OsStr::from_bytes(path)) }
     }
 
-    /// Lets this process read what its owner has closed to himself, and returns the mode that it had. Other names of a
-    /// file show its new mode.
-    fn open_up(&self, path: &Path, stat: &fs::Metadata, found: &mut Found) -> io::Result<u32> {
+    /// Makes an entry readable that its owner cannot read, and returns its original mode. Other hard links of a file
+    /// show the new mode.
+    fn make_readable(&self, path: &Path, stat: &fs::Metadata, found: &mut UpperContent) -> io::Result<u32> {
         if let Some(mode) = found.modes.get(&stat.ino()) {
             return Ok(*mode);
         }
-        let mode = closed_mode(path).unwrap_or(stat.mode());
+        let mode = original_mode(path).unwrap_or(stat.mode());
         let needed = if stat.is_dir() { 0o700 } else { 0o400 };
         if stat.mode() & needed != needed {
             let opened = stat.mode() & 0o7777 | needed;
-            // The attribute can only be written by who may write the file.
+            // Setting the attribute needs write permission.
             fs::set_permissions(path, fs::Permissions::from_mode(opened | 0o200))?;
-            let noted = rustix::fs::lsetxattr(path, CLOSED_MODE, &mode.to_le_bytes(), XattrFlags::empty());
+            let noted =
+                rustix::fs::lsetxattr(path, ORIGINAL_MODE_XATTR, &mode.to_le_bytes(), XattrFlags::empty());
             fs::set_permissions(path, fs::Permissions::from_mode(opened))?;
             noted?;
         }
@@ -327,19 +328,19 @@ impl Scan<'_> {
         Ok(mode)
     }
 
-    /// Tells if the file that was there has the same owner and the same bits.
+    /// Returns true if the former file has the same owner and mode.
     fn had_set_id(&self, path: &[u8], attributes: &Attributes) -> io::Result<bool> {
         Ok(self.target.stat(path)?.is_some_and(|before| {
             kind(&before) == FileType::RegularFile
                 && (before.st_uid, before.st_gid) == (attributes.user, attributes.group)
-                && before.st_mode & SET_ID == attributes.mode & SET_ID
+                && before.st_mode & SET_ID_BITS == attributes.mode & SET_ID_BITS
         }))
     }
 
     fn has_xattrs(&self, path: &[u8], attributes: &Attributes) -> io::Result<bool> {
         let Some(directory) = self.target.directory(path)? else { return Ok(false) };
         match xattrs_of_file(&directory.into()) {
-            // A directory that cannot be listed: its entries could not be read inside either.
+            // The program could not list this directory either.
             Err(error) if error.raw_os_error() == Some(Errno::BADF.raw_os_error()) => Ok(true),
             found => Ok(found? == attributes.xattrs),
         }
@@ -355,7 +356,7 @@ impl Scan<'_> {
         let Some(before) = self.target.stat(path)? else { return Ok(false) };
         if kind(&before) != FileType::RegularFile
             || u64::try_from(before.st_size).ok() != Some(stat.len())
-            || !attributes.are_of(&before)
+            || !attributes.match_owner_and_mode(&before)
         {
             return Ok(false);
         }
@@ -368,7 +369,7 @@ impl Scan<'_> {
 }
 
 fn same_content(mut one: fs::File, mut other: fs::File, cancel: &Cancel) -> io::Result<bool> {
-    let (mut a, mut b) = (vec![0; COMPARED], vec![0; COMPARED]);
+    let (mut a, mut b) = (vec![0; COMPARE_BUFFER_SIZE], vec![0; COMPARE_BUFFER_SIZE]);
     loop {
         cancel.check().map_err(io::Error::other)?;
         let (x, y) = (read_full(&mut one, &mut a)?, read_full(&mut other, &mut b)?);
@@ -394,12 +395,12 @@ fn read_full(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-impl Found {
+impl UpperContent {
     fn push(&mut self, path: Vec<u8>, kind: Kind, copied_up: bool) {
         self.changes.push(Change { path, kind, copied_up, below_opaque: false, before: None });
     }
 
-    /// Makes all names of a file but one links to that: one that was there before, if there is such.
+    /// Turns all hard links of a file except one into links to it. If possible, that one existed before.
     fn link(&mut self, names: &HashMap<u64, Vec<usize>>, unchanged: &HashMap<u64, Vec<u8>>) {
         for (number, all) in names {
             let mut all: Vec<usize> = all.clone();
@@ -414,15 +415,15 @@ impl Found {
         }
     }
 
-    /// Links come last: what they link to is there then.
+    /// Moves hard links to the end, after their targets.
     fn order_links(&mut self) {
         self.changes.sort_by_key(|change| matches!(change.kind, Kind::Link(_)));
     }
 }
 
 impl Attributes {
-    /// Tells if what was there has the same owner and mode.
-    fn are_of(&self, stat: &Stat) -> bool {
+    /// Returns true if the former entry has the same owner and mode.
+    fn match_owner_and_mode(&self, stat: &Stat) -> bool {
         (self.mode, self.user, self.group) == (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid)
     }
 }
@@ -448,11 +449,11 @@ pub(super) fn xattrs_of_file(file: &fs::File) -> io::Result<Vec<(Vec<u8>, Vec<u8
     };
     names.truncate(length);
     let mut all = Vec::new();
-    let is_kept = |name: &&[u8]| name.starts_with(b"user.") || LISTS.contains(name);
+    let is_kept = |name: &&[u8]| name.starts_with(b"user.") || ACL_XATTRS.contains(name);
     for name in names.split(|byte| *byte == 0).filter(is_kept) {
-        let seen = match name.strip_prefix(ESCAPED) {
-            Some(rest) => [OWN, rest].concat(),
-            None if name.starts_with(OWN) => continue,
+        let seen = match name.strip_prefix(ESCAPED_PREFIX) {
+            Some(rest) => [OVERLAY_PREFIX, rest].concat(),
+            None if name.starts_with(OVERLAY_PREFIX) => continue,
             None => name.to_vec(),
         };
         let mut value = vec![0; 64 << 10];
@@ -465,18 +466,18 @@ pub(super) fn xattrs_of_file(file: &fs::File) -> io::Result<Vec<(Vec<u8>, Vec<u8
     Ok(all)
 }
 
-fn has_mark(path: &Path, name: &str) -> bool {
+fn has_flag(path: &Path, name: &str) -> bool {
     let mut value = [0; 4];
     rustix::fs::lgetxattr(path, name, &mut value[..]).is_ok_and(|length| &value[..length] == b"y")
 }
 
-fn closed_mode(path: &Path) -> Option<u32> {
+fn original_mode(path: &Path) -> Option<u32> {
     let mut value = [0; 4];
-    let length = rustix::fs::lgetxattr(path, CLOSED_MODE, &mut value[..]).ok()?;
+    let length = rustix::fs::lgetxattr(path, ORIGINAL_MODE_XATTR, &mut value[..]).ok()?;
     (length == value.len()).then(|| u32::from_le_bytes(value))
 }
 
-/// Tells if the kernel copied it from the directory when the program changed it.
+/// Returns true if the kernel copied the entry up when the program changed it.
 fn is_copied_up(path: &Path) -> bool {
     let mut value = [0; 512];
     rustix::fs::lgetxattr(path, "user.overlay.origin", &mut value[..]).is_ok()

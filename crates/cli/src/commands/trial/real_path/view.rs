@@ -1,34 +1,34 @@
-//! The view of the machine that a trial gets: which directories can be changed, and what is hidden.
+//! View of the machine for the program: writable directories and hidden paths.
 
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::host_view::Mount;
 use workspace_host::overlay;
 use workspace_state::quote_path;
 
 use super::git::Repository;
-use super::place::{Layer, TrialPlace};
 use super::secrets::{Owner, Secrets, account_home, hides_variable, left_outside};
+use super::trial_dir::{Layer, TrialDir};
 use crate::args::Try;
 use crate::error::{CommandError, Result};
 use crate::remote::local_data;
 use crate::text::print_stderr;
 
-/// Directories that are private to a trial: what is to be seen below them has to be mounted.
-const PRIVATE: [&str; 4] = ["/tmp", "/var/tmp", "/run", "/var/run"];
+/// Directories that are private to the program. Paths below them are only visible if they are mounted.
+const PRIVATE_DIRS: [&str; 4] = ["/tmp", "/var/tmp", "/run", "/var/run"];
 
-/// View of the machine that a trial gets.
+/// View of the machine for the program.
 pub(super) struct View {
     pub(super) mounts: Vec<Mount>,
-    /// Uppers of what is dropped at the end, with what to call it.
-    pub(super) thrown_away: Vec<(PathBuf, String)>,
+    /// Uppers whose changes are dropped, with their names for the user.
+    pub(super) dropped: Vec<(PathBuf, String)>,
 }
 
-/// Returns the homes of this user: `HOME`, and that of the account, without symlinks. A root directory is
-/// none.
+/// Returns the home directories of this user: `HOME` and that of the account, with symlinks resolved. The root
+/// directory does not count.
 pub(super) fn homes() -> (Option<PathBuf>, Vec<PathBuf>) {
     let usable = |path: PathBuf| {
         let path = fs::canonicalize(path).ok()?;
@@ -41,16 +41,16 @@ pub(super) fn homes() -> (Option<PathBuf>, Vec<PathBuf>) {
     (home, all)
 }
 
-/// Finds what is hidden, as the arguments say.
+/// Finds the hidden paths according to the arguments.
 pub(super) fn secrets(args: &Try, homes: &[PathBuf], store: Option<PathBuf>) -> Result<Secrets> {
     for path in args.show.iter().chain(&args.hide) {
         if fs::symlink_metadata(path).is_err() {
-            return Err(CommandError::usage(format!("{} is not there", path.display()))
-                .hint("`--list-hidden` lists what is hidden; give a path that exists"));
+            return Err(CommandError::usage(format!("{} does not exist", path.display()))
+                .hint("`--list-hidden` lists the hidden paths; specify one that exists"));
         }
     }
     let own: Vec<PathBuf> = local_data().into_iter().chain(store).collect();
-    // The directory and the home are overlays.
+    // Directory and home are overlays, in which sockets do not work.
     let directory = fs::canonicalize(&args.dir).ok();
     let overlays = directory.iter().chain(homes.first()).cloned();
     let without_sockets: Vec<PathBuf> = overlays.chain(private()).collect();
@@ -62,39 +62,39 @@ pub(super) fn secrets(args: &Try, homes: &[PathBuf], store: Option<PathBuf>) -> 
             left_outside().into_iter().filter(|name| !args.envs.iter().any(|(own, _)| own == name)).collect();
         if !names.is_empty() {
             let names: Vec<_> = names.iter().map(|name| quote_path(name.as_bytes())).collect();
-            print_stderr(&format!("note: these variables are not passed on: {}", names.join(" ")));
+            print_stderr(&format!("note: these environment variables are hidden: {}", names.join(" ")));
         }
     }
     Ok(secrets)
 }
 
 fn private() -> impl Iterator<Item = PathBuf> {
-    PRIVATE.iter().filter_map(|it| fs::canonicalize(it).ok())
+    PRIVATE_DIRS.iter().filter_map(|it| fs::canonicalize(it).ok())
 }
 
-/// Puts a view together.
+/// Creates the view.
 pub(super) fn make(
-    place: &mut TrialPlace,
+    trial_dir: &mut TrialDir,
     directory: &Path,
     home: Option<&Path>,
     secrets: &Secrets,
 ) -> Result<View> {
-    let inside = overlay::mounted(&Holder::Machine, directory).unwrap_or_default();
+    let inside = overlay::mounted(&NamespaceHolder::Machine, directory).unwrap_or_default();
     if let Some(other) = inside.first() {
         return Err(CommandError::failed(format!(
-            "{} is a mount inside {}, which cannot be tried on as a whole",
+            "{} is a mount inside {}, so a trial on it is not possible",
             other.display(),
             directory.display()
         ))
-        .hint("try it on a directory without mounts: `--dir DIR`")
+        .hint("specify a directory without mounts: `--dir DIR`")
         .hint("`workspace try --template base -- …` works on a copy at /workspace instead"));
     }
     let mut mounts: Vec<Mount> = Vec::new();
-    let mut thrown_away = Vec::new();
+    let mut dropped = Vec::new();
     for path in secrets.hidden.difference(&secrets.sockets) {
         if path == directory {
             print_stderr(&format!(
-                "note: {} is hidden by default, and seen because you try on it",
+                "note: {} is hidden by default, but visible because the trial is on it",
                 path.display()
             ));
         }
@@ -103,15 +103,15 @@ pub(super) fn make(
     for path in &secrets.shown {
         mounts.push(Mount::Show(path.clone().into_os_string()));
     }
-    // Uppers are nothing for a program to look at.
-    if let Some(places) = place.path.parent() {
-        mounts.push(Mount::Hide(places.as_os_str().to_owned()));
+    // The program must not see the uppers.
+    if let Some(parent) = trial_dir.path.parent() {
+        mounts.push(Mount::Hide(parent.as_os_str().to_owned()));
     }
     let mut writable = vec![directory.to_owned()];
     if let Some(home) = home.filter(|home| !home.starts_with(directory)) {
-        match home_overlay(place, home, directory)? {
+        match home_overlay(trial_dir, home, directory)? {
             Some(layer) => {
-                thrown_away.push((layer.upper.clone(), "your home directory".to_owned()));
+                dropped.push((layer.upper.clone(), "your home directory".to_owned()));
                 mounts.push(overlay_at(home, layer));
                 writable.push(home.to_owned());
             }
@@ -124,27 +124,27 @@ pub(super) fn make(
         let private = |path: &Path| private().any(|it| path.starts_with(it));
         let is_writable = |path: &Path| writable.iter().any(|it| path.starts_with(it));
         for path in [&top, &git] {
-            // What is not private is seen anyway.
+            // Other paths are visible anyway.
             if private(path) && path != directory && !is_writable(path) {
                 mounts.push(Mount::Show(path.clone().into_os_string()));
             }
         }
-        let mounted = overlay::mounted(&Holder::Machine, &git).unwrap_or_default();
+        let mounted = overlay::mounted(&NamespaceHolder::Machine, &git).unwrap_or_default();
         if !is_writable(&git) && !directory.starts_with(&git) && mounted.is_empty() {
-            let layer = place.layer("git", &git)?;
-            thrown_away.push((layer.upper.clone(), format!("the repository {}", git.display())));
+            let layer = trial_dir.layer("git", &git)?;
+            dropped.push((layer.upper.clone(), format!("the repository {}", git.display())));
             mounts.push(overlay_at(&git, layer));
         }
     }
-    let layer = place.layer("directory", directory)?;
+    let layer = trial_dir.layer("directory", directory)?;
     mounts.push(overlay_at(directory, layer));
     hide_sockets(&mut mounts, secrets);
-    // What is inside something comes after it; at one path the later wins.
+    // Inner mounts come after outer ones; at the same path the last one wins.
     mounts.sort_by_key(|mount| mount.path().components().count());
-    Ok(View { mounts, thrown_away })
+    Ok(View { mounts, dropped })
 }
 
-/// Hides sockets where a program could connect to them: through a read-only mount, not through an overlay.
+/// Hides sockets in read-only mounts, where the program could connect to them; in overlays it cannot.
 fn hide_sockets(mounts: &mut Vec<Mount>, secrets: &Secrets) {
     let private: Vec<PathBuf> = private().collect();
     let (mut overlays, mut shown) = (Vec::new(), Vec::new());
@@ -167,25 +167,25 @@ fn overlay_at(at: &Path, layer: Layer) -> Mount {
     Mount::Overlay { at: at.into(), upper: layer.upper.into_os_string(), work: layer.work.into_os_string() }
 }
 
-/// Makes the layer that writes to the home go to; none if it can only be read, which is said.
-fn home_overlay(place: &mut TrialPlace, home: &Path, directory: &Path) -> Result<Option<Layer>> {
-    if let Some(other) = overlay::mounted(&Holder::Machine, home).unwrap_or_default().first() {
+/// Creates the layer for changes in the home directory. Prints a note and returns `None` if it is read-only.
+fn home_overlay(trial_dir: &mut TrialDir, home: &Path, directory: &Path) -> Result<Option<Layer>> {
+    if let Some(other) = overlay::mounted(&NamespaceHolder::Machine, home).unwrap_or_default().first() {
         print_stderr(&format!(
-            "note: your home directory can only be read, because {} is mounted in it",
+            "note: your home directory is read-only, because {} is mounted in it",
             other.display()
         ));
         return Ok(None);
     }
-    let layer = place.home_layer(home, directory)?;
+    let layer = trial_dir.home_layer(home, directory)?;
     if layer.is_none() {
         print_stderr(
-            "note: your home directory can only be read, because there is no place outside of it for changes; TMPDIR may name one",
+            "note: your home directory is read-only, because there is no directory outside it for changes; set TMPDIR to one",
         );
     }
     Ok(layer)
 }
 
-/// Returns the environment of the program: this one's, without secrets, and what was asked for.
+/// Returns the environment of the program: that of this process without secrets, and the variables of `--env`.
 pub(super) fn environment(args: &Try, cwd: &Path) -> Vec<(OsString, OsString)> {
     let mut all: Vec<(OsString, OsString)> = std::env::vars_os()
         .filter(|(name, value)| !hides_variable(&name.to_string_lossy(), &value.to_string_lossy()))
@@ -193,10 +193,10 @@ pub(super) fn environment(args: &Try, cwd: &Path) -> Vec<(OsString, OsString)> {
             name != "PWD" && name != "OLDPWD" && !args.envs.iter().any(|(own, _)| name == own.as_str())
         })
         .collect();
-    // The directory is a filesystem of its own, and its repository may be around it.
-    const ACROSS: &str = "GIT_DISCOVERY_ACROSS_FILESYSTEM";
-    if !all.iter().any(|(name, _)| name == ACROSS) {
-        all.push((ACROSS.into(), "1".into()));
+    // The directory is a separate filesystem, and git would not search for the repository beyond it.
+    const DISCOVERY_VARIABLE: &str = "GIT_DISCOVERY_ACROSS_FILESYSTEM";
+    if !all.iter().any(|(name, _)| name == DISCOVERY_VARIABLE) {
+        all.push((DISCOVERY_VARIABLE.into(), "1".into()));
     }
     all.push(("PWD".into(), cwd.into()));
     all.extend(args.envs.iter().map(|(name, value)| (name.into(), value.into())));

@@ -1,4 +1,4 @@
-//! Mounts of the machine: by which other paths the same files can be seen.
+//! Mounts of the machine, through which files have several paths.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -8,15 +8,15 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Largest number of bytes read from the kernel's list of mounts.
-const LIST: u64 = 16 << 20;
+/// Maximum number of bytes that are read from the list of mounts.
+const LIST_BYTES_MAX: u64 = 16 << 20;
 
-/// Mounts, and their places.
+/// Mounts of this process.
 #[derive(Debug, Default)]
-pub(super) struct MountTable(Vec<Mounted>);
+pub(super) struct MountTable(Vec<MountEntry>);
 
 #[derive(Debug, PartialEq, Eq)]
-struct Mounted {
+struct MountEntry {
     /// Major and minor number of the filesystem.
     device: Vec<u8>,
     /// Directory of the filesystem that is mounted.
@@ -28,8 +28,8 @@ impl MountTable {
     /// Reads the mounts of this process.
     pub(super) fn read() -> Self {
         let mut text = Vec::new();
-        let read =
-            File::open("/proc/thread-self/mountinfo").and_then(|file| file.take(LIST).read_to_end(&mut text));
+        let read = File::open("/proc/thread-self/mountinfo")
+            .and_then(|file| file.take(LIST_BYTES_MAX).read_to_end(&mut text));
         if read.is_err() { Self::default() } else { Self::parse(&text) }
     }
 
@@ -38,13 +38,13 @@ impl MountTable {
         let mount = |line: &[u8]| {
             let mut fields = line.split(|byte| *byte == b' ').skip(2);
             let device = fields.next()?.to_vec();
-            Some(Mounted { device, root: unescaped(fields.next()?), point: unescaped(fields.next()?) })
+            Some(MountEntry { device, root: unescaped(fields.next()?), point: unescaped(fields.next()?) })
         };
         Self(text.split(|byte| *byte == b'\n').filter_map(mount).collect())
     }
 
-    /// Finds other paths of hidden files, about `most` of them: where a mount shows one of them, or something
-    /// in one. `hides` returns true for hidden paths.
+    /// Finds about `most` other paths of hidden files, by mounts that contain them. `hides` returns true for
+    /// hidden paths.
     pub(super) fn other_paths(
         &self,
         hidden: &BTreeSet<PathBuf>,
@@ -71,8 +71,8 @@ impl MountTable {
         found
     }
 
-    /// Returns the mount that a path is in: the deepest, and of those at one point the last.
-    fn around(&self, path: &Path) -> Option<&Mounted> {
+    /// Returns the mount of a path: the deepest one, and the last one at the same mount point.
+    fn around(&self, path: &Path) -> Option<&MountEntry> {
         let around = self.0.iter().filter(|it| path.starts_with(&it.point));
         around.max_by_key(|it| it.point.components().count())
     }
@@ -84,13 +84,13 @@ fn join(to: &Path, path: &Path, from: &Path) -> Option<PathBuf> {
     Some(if rest.as_os_str().is_empty() { to.to_owned() } else { to.join(rest) })
 }
 
-/// Tells if both are one file; not so if another mount covers one of them, or this user cannot get there.
+/// Returns true if both paths lead to the same file. False if another mount covers one, or it is not accessible.
 fn is_same(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| fs::symlink_metadata(path).map(|it| (it.dev(), it.ino())).ok();
     one != other && identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
-/// Decodes a field with `\\040` and the like for blanks and backslashes.
+/// Decodes octal escapes such as `\\040` in a field.
 fn unescaped(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

@@ -8,15 +8,15 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-/// Largest number of bytes read from the kernel's list of sockets.
-const LIST: u64 = 16 << 20;
+/// Maximum number of bytes that are read from the list of sockets.
+const LIST_BYTES_MAX: u64 = 16 << 20;
 
-/// Sockets of this network namespace, without symlinks, those that are in none of the directories `last` first: `most` of either,
-/// and whether some of the first were left out.
+/// Returns sockets of this network namespace, with symlinks resolved: at most `most` outside the directories `last`,
+/// then at most `most` inside them; and true if some of the former were omitted.
 pub(super) fn find(last: &[PathBuf], most: usize) -> (BTreeSet<PathBuf>, bool) {
     let Ok(list) = File::open("/proc/net/unix") else { return (BTreeSet::new(), false) };
     let (mut found, mut in_last) = (BTreeSet::new(), BTreeSet::new());
-    for line in BufReader::new(list.take(LIST)).split(b'\n').skip(1).map_while(Result::ok) {
+    for line in BufReader::new(list.take(LIST_BYTES_MAX)).split(b'\n').skip(1).map_while(Result::ok) {
         let Some(path) = path(&line).and_then(|path| fs::canonicalize(path).ok()) else { continue };
         let is_socket = fs::symlink_metadata(&path).is_ok_and(|it| it.file_type().is_socket());
         if !is_socket {

@@ -1,9 +1,9 @@
-//! Variables of the environment that hold secrets, or name files that do.
+//! Environment variables with secrets, or with paths of secret files.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Parts of names of variables that hold secrets.
+/// Parts of the names of variables with secrets.
 const SECRET_NAMES: &[&str] = &[
     "TOKEN",
     "SECRET",
@@ -23,10 +23,10 @@ const SECRET_NAMES: &[&str] = &[
     "COOKIE",
     "SSHPASS",
 ];
-/// Ends of names of variables that hold secrets.
-const SECRET_ENDS: &[&str] = &["_KEY", "_PAT", "_PWD", "_PASS", "_AUTH", "_JWT"];
-/// Variables that lead to something which is not there inside.
-const AWAY: &[&str] = &[
+/// Suffixes of the names of variables with secrets.
+const SECRET_SUFFIXES: &[&str] = &["_KEY", "_PAT", "_PWD", "_PASS", "_AUTH", "_JWT"];
+/// Variables with paths or addresses that do not exist in the sandbox.
+const UNUSABLE_VARIABLES: &[&str] = &[
     "DBUS_SESSION_BUS_ADDRESS",
     "DOCKER_HOST",
     "GPG_AGENT_INFO",
@@ -38,9 +38,9 @@ const AWAY: &[&str] = &[
     "WAYLAND_DISPLAY",
     "XAUTHORITY",
 ];
-/// Variables that name a file or directory, or several with colons between them, and what is secret below that; a `*` as in the
+/// Variables with one or several colon-separated paths, and the secret paths below each; `*` has the same meaning as in the
 /// other lists.
-const PATHS: &[(&str, &[&str])] = &[
+const PATH_VARIABLES: &[(&str, &[&str])] = &[
     ("AWS_CONFIG_FILE", &[""]),
     ("AWS_SHARED_CREDENTIALS_FILE", &[""]),
     ("AZURE_CONFIG_DIR", &[""]),
@@ -112,19 +112,19 @@ const IN_DATA: &[&str] = &[
     "kwalletd",
     "workspace-server",
 ];
-/// Largest number of paths of one variable that are examined.
-const PATHS_OF_ONE: usize = 100;
+/// Maximum number of paths of one variable that are examined.
+const PATHS_PER_VARIABLE_MAX: usize = 100;
 
-/// Tells if a variable stays outside: it holds a secret by its name or its value, or leads to what is not there.
+/// Returns true if a variable is hidden: by its name or value it has a secret, or it does not work in the sandbox.
 pub(in super::super) fn hides_variable(name: &str, value: &str) -> bool {
     let name = name.to_ascii_uppercase();
     SECRET_NAMES.iter().any(|part| name.contains(part))
-        || SECRET_ENDS.iter().any(|end| name.ends_with(end))
-        || AWAY.contains(&name.as_str())
+        || SECRET_SUFFIXES.iter().any(|end| name.ends_with(end))
+        || UNUSABLE_VARIABLES.contains(&name.as_str())
         || has_password(value)
 }
 
-/// Names of the variables of this process that stay outside, sorted.
+/// Returns the sorted names of the hidden variables of this process.
 pub(in super::super) fn left_outside() -> Vec<String> {
     let hidden = std::env::vars_os().filter_map(|(name, value)| {
         let name = name.to_string_lossy().into_owned();
@@ -135,7 +135,7 @@ pub(in super::super) fn left_outside() -> Vec<String> {
     names
 }
 
-/// Tells if a URL in a text has a password: `scheme://user:password@host/`.
+/// Returns true if a text has a URL with a password: `scheme://user:password@host/`.
 fn has_password(text: &str) -> bool {
     text.match_indices("://").any(|(at, sign)| {
         let authority = text[at + sign.len()..].split('/').next().unwrap_or_default();
@@ -143,14 +143,16 @@ fn has_password(text: &str) -> bool {
     })
 }
 
-/// Returns secret paths that variables name, whether they exist or not.
+/// Returns the secret paths of variables. They may not exist.
 pub(super) fn paths(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for (name, below) in PATHS {
+    for (name, below) in PATH_VARIABLES {
         // npm reads it in both cases.
         let value = variable(name).or_else(|| variable(&name.to_ascii_lowercase()));
         let Some(value) = value else { continue };
-        for path in std::env::split_paths(&value).filter(|path| path.is_absolute()).take(PATHS_OF_ONE) {
+        for path in
+            std::env::split_paths(&value).filter(|path| path.is_absolute()).take(PATHS_PER_VARIABLE_MAX)
+        {
             found.extend(
                 below.iter().map(|name| if name.is_empty() { path.clone() } else { path.join(name) }),
             );

@@ -1,0 +1,76 @@
+//! Result of a merge with its conflict markers.
+
+use workspace_merge::{
+    DiffLimits, Favor, FileMerge, Input, Labels, Style, TextMerge, UnknownStrategy, Versions,
+};
+
+use crate::args::{ConflictStyle, MergeFile};
+
+/// A merged file with its conflict markers.
+pub(super) struct MergedFile {
+    pub(super) content: Vec<u8>,
+    /// Number of conflicts left in it.
+    pub(super) conflicts: usize,
+}
+
+impl MergedFile {
+    /// Creates the result. `conflict_sides` returns both sides as far as they could be merged; it is only called
+    /// for conflicts.
+    pub(super) fn new(
+        args: &MergeFile,
+        merged: &FileMerge,
+        input: &Input<'_>,
+        conflict_sides: impl FnOnce() -> Result<Option<[Vec<u8>; 2]>, UnknownStrategy>,
+    ) -> Result<Self, UnknownStrategy> {
+        let as_it_is = |conflicts| Ok(Self { content: merged.merged.content.clone(), conflicts });
+        let Some(conflict) = merged.conflict.as_ref().filter(|_| !merged.is_resolved()) else {
+            return as_it_is(0);
+        };
+        let conflict_count = conflict.locations.len().max(1);
+        let Versions { base, ours, theirs } = input.versions;
+        // Markers are ASCII: they would damage binary files and UTF-16.
+        let has_markers = [ours, theirs].iter().all(|text| !text.contains(&0));
+        if merged.strategy == Some("binary") || !has_markers {
+            return as_it_is(conflict_count);
+        }
+        // Styles with a base show the lines of a value.
+        let sides = if style(args) == Style::Merge { conflict_sides()? } else { None };
+        let all = || TextMerge::new(base.unwrap_or_default(), ours, theirs, DiffLimits::default());
+        let text = match &sides {
+            Some([ours, theirs]) => TextMerge::between(ours, theirs, DiffLimits::default()),
+            None => all(),
+        };
+        let Ok(text) = text else { return as_it_is(conflict_count) };
+        if args.union {
+            return Ok(Self { content: text.favor(Favor::Union), conflicts: 0 });
+        }
+        let (content, conflicts) = text.render(style(args), &labels(args));
+        if conflicts > 0 {
+            return Ok(Self { content, conflicts });
+        }
+        // The lines merge, but the values conflict, or a rule requires a review.
+        let Ok(all) = all() else { return as_it_is(conflict_count) };
+        let (content, conflicts) = all.with_all_in_conflict().render(style(args), &labels(args));
+        Ok(Self { content, conflicts: conflicts.max(1) })
+    }
+}
+
+fn style(args: &MergeFile) -> Style {
+    match args.style {
+        _ if args.diff3 => Style::Diff3,
+        _ if args.zdiff3 => Style::Zdiff3,
+        ConflictStyle::Merge => Style::Merge,
+        ConflictStyle::Diff3 => Style::Diff3,
+        ConflictStyle::Zdiff3 => Style::Zdiff3,
+    }
+}
+
+/// Returns the labels of conflict markers; the file names by default, as in git.
+pub(super) fn labels(args: &MergeFile) -> Labels<'_> {
+    let files = [&args.ours, &args.base, &args.theirs];
+    let label = |at: usize| {
+        let said = args.labels.get(at).map(String::as_str);
+        said.unwrap_or_else(|| files[at].to_str().unwrap_or_default())
+    };
+    Labels { ours: label(0), base: label(1), theirs: label(2), size: usize::from(args.marker_size) }
+}

@@ -1,0 +1,112 @@
+//! Merges several sides one after the other.
+
+use std::collections::{HashMap, HashSet};
+
+use workspace_merge::{
+    Author, HistorySource, MergedFile, Side, TreeConflict, TreeOptions, TreeVersion, merge_trees,
+    tree_choices,
+};
+use workspace_state::{Node, Store, Tree, VirtualTree, diff};
+
+use super::ConflictFields;
+use super::sides::kept;
+use crate::error::Result;
+
+/// State of a merge of several sides.
+pub(super) struct SequentialMerge<'a> {
+    store: &'a Store,
+    base: &'a Tree,
+    /// Tree that the next side is merged into.
+    head: Tree,
+    pub(super) result: Option<VirtualTree>,
+    pub(super) conflicts: Vec<ConflictFields>,
+    pub(super) merged: Vec<MergedFile>,
+    /// Histories that strategies keep of merged files of the head, by path.
+    histories: HashMap<Vec<u8>, (Node, Vec<u8>)>,
+    /// Sides that are merged into the head, and whose authors are not recorded per file yet.
+    written: Vec<MergedSide>,
+}
+
+/// A side that is merged into the head.
+struct MergedSide {
+    tree: Tree,
+    author: Author,
+    /// Paths at which its version was not taken.
+    lost: HashSet<Vec<u8>>,
+}
+
+impl<'a> SequentialMerge<'a> {
+    pub(super) fn new(store: &'a Store, base: &'a Tree, ours: Tree, author: Author) -> Self {
+        let (conflicts, merged, histories) = (Vec::new(), Vec::new(), HashMap::new());
+        let written = vec![MergedSide { tree: ours.clone(), author, lost: HashSet::new() }];
+        Self { store, base, head: ours, result: None, conflicts, merged, histories, written }
+    }
+
+    pub(super) fn merge(
+        &mut self,
+        theirs: &Tree,
+        name: Option<&str>,
+        options: &mut TreeOptions,
+        with_choices: bool,
+    ) -> Result<()> {
+        if let Some(mut before) = self.result.take() {
+            self.head = kept(self.store, &mut before)?;
+            self.keep_histories(options)?;
+            self.keep_authors(options)?;
+        }
+        let merge = merge_trees(self.base, &self.head, theirs, options)?;
+        let lost = |conflict: &&TreeConflict| conflict.decided.is_some_and(|by| by.winner == Side::Ours);
+        let lost = merge.conflicts.iter().filter(lost).map(|conflict| conflict.path.0.clone()).collect();
+        self.written.push(MergedSide { tree: theirs.clone(), author: options.theirs, lost });
+        for conflict in merge.conflicts {
+            let choices = if with_choices {
+                tree_choices(&conflict, self.base, &self.head, theirs, options)?
+            } else {
+                Vec::new()
+            };
+            self.conflicts.push(ConflictFields { side: name.map(str::to_owned), conflict, choices });
+        }
+        self.merged.extend(merge.merged);
+        self.result = Some(merge.tree);
+        Ok(())
+    }
+
+    /// Records the histories of CRDT files, so that the result does not depend on the order of the sides.
+    fn keep_histories(&mut self, options: &mut TreeOptions) -> Result<()> {
+        for file in &mut self.merged {
+            let path = &file.path.0;
+            if let Some(history) = file.history.take()
+                && let Some(entry) = self.head.entry(path)?
+            {
+                self.histories.insert(path.clone(), (entry.node, history));
+            }
+        }
+        // Without histories the lookup would only cost time.
+        if !self.histories.is_empty() {
+            let histories = self.histories.clone();
+            options.histories = HistorySource::new(move |version: &TreeVersion| {
+                let (node, history) = histories.get(&version.path)?;
+                (*node == version.entry.node).then(|| history.clone())
+            });
+        }
+        Ok(())
+    }
+
+    /// Passes author and time of each file to rules that depend on them, instead of those of the side merged
+    /// last.
+    fn keep_authors(&mut self, options: &mut TreeOptions) -> Result<()> {
+        if !options.policy.depends_on_author() {
+            return Ok(());
+        }
+        for side in self.written.drain(..) {
+            for path in diff(self.base, &side.tree)?.into_iter().map(|difference| difference.path) {
+                if !side.lost.contains(&path) {
+                    let author = options.authors.entry(path).or_insert(side.author);
+                    author.time = author.time.max(side.author.time);
+                    author.priority = author.priority.max(side.author.priority);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,327 @@
+//! Directories that a trial writes to, and the removal of leftovers.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::XattrFlags;
+use serde::{Deserialize, Serialize};
+use workspace_host::NamespaceHolder;
+use workspace_host::{cgroup, overlay};
+
+use super::upper::ACL_XATTRS;
+use crate::error::{CommandError, Result, io_hint};
+use crate::local::{DirLock, find_leftovers, new_directory};
+use crate::text::print_stderr;
+
+const RECORD_FILE: &str = "trial.json";
+const STARTED_FILE: &str = "started";
+/// Subdirectories that are not needed to keep the changes.
+const TEMPORARY_DIRS: [&str; 3] = ["home", "git", "store"];
+/// Upper limit of the clock tick of a filesystem.
+const CLOCK_TICK_MAX: std::time::Duration = std::time::Duration::from_secs(3);
+
+/// Progress of a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Phase {
+    /// The process runs. When it has ended, the directory can be removed.
+    Running,
+    /// Changes are being written to the directory, so leftovers must not be removed.
+    Keeping,
+    /// Changes could not be written, and wait for a decision.
+    Aside,
+}
+
+/// Record of a trial in its directory.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct TrialRecord {
+    pub(super) directory: std::ffi::OsString,
+    pub(super) phase: Phase,
+    /// Directory for changes in the home directory.
+    home: Option<std::ffi::OsString>,
+    /// Start of the trial in seconds and nanoseconds: a file with a later ctime was changed during it.
+    pub(super) started: (i64, i64),
+    /// Device and inode of the directory.
+    #[serde(default)]
+    pub(super) identity: Option<(u64, u64)>,
+}
+
+impl Phase {
+    /// Returns the name of the file with the record of this phase. All of them are written before the program
+    /// runs, so that a change of phase is one rename, which works on a full disk.
+    fn file(self) -> &'static str {
+        match self {
+            Self::Running => "trial.running",
+            Self::Keeping => "trial.keeping",
+            Self::Aside => "trial.aside",
+        }
+    }
+}
+
+/// Upper and work directory of an overlay.
+pub(super) struct Layer {
+    pub(super) upper: PathBuf,
+    pub(super) work: PathBuf,
+}
+
+/// Directory of a trial.
+pub(super) struct TrialDir {
+    pub(super) path: PathBuf,
+    pub(super) note: TrialRecord,
+    _lock: DirLock,
+}
+
+fn failed(path: &Path, error: &io::Error) -> CommandError {
+    CommandError::failed(format!("cannot write below {}: {error}", path.display())).hint(io_hint(error))
+}
+
+impl TrialDir {
+    /// Creates a directory outside of the one that is tried on.
+    pub(super) fn new(directory: &Path) -> Result<Self> {
+        let found = fs::metadata(directory).map_err(|error| {
+            CommandError::failed(format!("cannot read {}: {error}", directory.display()))
+                .hint(io_hint(&error))
+        })?;
+        let (path, lock) = new_directory(Some(directory))?;
+        let note = TrialRecord {
+            directory: directory.as_os_str().to_owned(),
+            phase: Phase::Running,
+            home: None,
+            started: (0, 0),
+            identity: Some((found.dev(), found.ino())),
+        };
+        let dir = Self { path, note, _lock: lock };
+        dir.write_note()?;
+        Ok(dir)
+    }
+
+    /// Opens a directory whose changes wait for a decision.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let none = || {
+            CommandError::failed(format!("{} has no changes of a trial", path.display()))
+                .hint("specify the directory that `workspace try` printed when it set the changes aside")
+        };
+        let path = fs::canonicalize(path).map_err(|_| none())?;
+        let note = read_note(&path).ok_or_else(none)?;
+        if note.phase == Phase::Running {
+            return Err(none());
+        }
+        let lock = DirLock::new(&path).map_err(|error| failed(&path, &error))?.ok_or_else(|| {
+            CommandError::failed(format!("{} is in use", path.display()))
+                .hint("another `workspace try` uses it; wait until it exits")
+        })?;
+        Ok(Self { path, note, _lock: lock })
+    }
+
+    /// Returns the id of the trial's cgroups, which is also part of the names of incomplete files.
+    pub(super) fn id(&self) -> String {
+        id(&self.path)
+    }
+
+    fn write_note(&self) -> Result<()> {
+        let written = || -> io::Result<()> {
+            let new = self.path.join("trial.new");
+            fs::write(&new, serde_json::to_vec(&self.note)?)?;
+            fs::File::open(&new)?.sync_all()?;
+            fs::rename(&new, self.path.join(RECORD_FILE))
+        };
+        written().map_err(|error| failed(&self.path, &error))
+    }
+
+    /// Writes the record of each phase.
+    fn write_phases(&self) -> Result<()> {
+        let phases = [Phase::Running, Phase::Keeping, Phase::Aside];
+        let written = || -> io::Result<()> {
+            for phase in phases {
+                let note = TrialRecord { phase, ..self.note.clone() };
+                fs::write(self.path.join(phase.file()), serde_json::to_vec(&note)?)?;
+            }
+            for phase in phases {
+                fs::File::open(self.path.join(phase.file()))?.sync_all()?;
+            }
+            Ok(())
+        };
+        written().map_err(|error| failed(&self.path, &error))
+    }
+
+    pub(super) fn set_phase(&mut self, phase: Phase) -> Result<()> {
+        if self.note.phase == phase {
+            return Ok(());
+        }
+        match fs::rename(self.path.join(phase.file()), self.path.join(RECORD_FILE)) {
+            // The layer was used before.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let before = std::mem::replace(&mut self.note.phase, phase);
+                self.write_note().inspect_err(|_| self.note.phase = before)
+            }
+            renamed => {
+                renamed.map_err(|error| failed(&self.path, &error))?;
+                self.note.phase = phase;
+                Ok(())
+            }
+        }
+    }
+
+    /// Removes everything except the changes. Entries that cannot be removed stay until the directory is removed.
+    pub(super) fn remove_unneeded(&self) {
+        for name in TEMPORARY_DIRS {
+            let _ = overlay::remove_tree(&NamespaceHolder::Machine, &self.path.join(name));
+        }
+        let _ = remove_home(&self.note);
+    }
+
+    /// Creates a layer over a directory.
+    pub(super) fn layer(&self, name: &str, over: &Path) -> Result<Layer> {
+        make_layer(&self.path.join(name), over)
+    }
+
+    pub(super) fn upper(&self) -> PathBuf {
+        self.path.join("directory/upper")
+    }
+
+    /// Creates a layer for writes to the home directory, outside of it, because the kernel takes no upper
+    /// directory inside a lower one. `None` if there is no directory for it.
+    pub(super) fn home_layer(&mut self, home: &Path, directory: &Path) -> Result<Option<Layer>> {
+        if !self.path.starts_with(home) {
+            return self.layer("home", home).map(Some);
+        }
+        for parent in [PathBuf::from("/var/tmp"), std::env::temp_dir()] {
+            let Ok(parent) = fs::canonicalize(parent) else { continue };
+            if parent.starts_with(home) || parent.starts_with(directory) {
+                continue;
+            }
+            let user = rustix::process::geteuid().as_raw();
+            let path = parent.join(format!("workspace-{user}-{}", self.id()));
+            // Recorded before it exists, so that removal of leftovers finds it.
+            self.note.home = Some(path.clone().into_os_string());
+            self.write_note()?;
+            match fs::DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return make_layer(&path, home).map(Some),
+                Err(_) => {
+                    self.note.home = None;
+                    self.write_note()?;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Records the start of the trial. File times have the resolution of a clock tick: this returns in a later tick.
+    pub(super) fn start_clock(&mut self) -> Result<()> {
+        let marker = self.path.join(STARTED_FILE);
+        let touched = || -> io::Result<(i64, i64)> {
+            fs::write(&marker, "")?;
+            fs::set_permissions(&marker, fs::metadata(&marker)?.permissions())?;
+            let found = fs::metadata(&marker)?;
+            Ok((found.ctime(), found.ctime_nsec()))
+        };
+        let first = touched().map_err(|error| failed(&self.path, &error))?;
+        let deadline = std::time::Instant::now() + CLOCK_TICK_MAX;
+        while std::time::Instant::now() < deadline
+            && touched().map_err(|error| failed(&self.path, &error))? <= first
+        {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        self.note.started = first;
+        self.write_note()?;
+        self.write_phases()
+    }
+
+    /// Removes the directory. An error is only a warning, because the result of the trial is valid.
+    pub(super) fn remove(self) {
+        if let Err(error) = clear(&self.path, &self.note) {
+            print_stderr(&format!("warning: cannot remove {}: {error}", self.path.display()));
+        }
+    }
+}
+
+fn id(dir: &Path) -> String {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    format!("try-{name}")
+}
+
+/// Creates a layer. An overlay shows owner and mode of the upper for its root, so they are copied from the directory below.
+fn make_layer(path: &Path, over: &Path) -> Result<Layer> {
+    let layer = Layer { upper: path.join("upper"), work: path.join("work") };
+    for directory in [&layer.upper, &layer.work] {
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+        made.map_err(|error| failed(directory, &error))?;
+    }
+    let like = || -> io::Result<()> {
+        let (found, own) = (fs::metadata(over)?, fs::metadata(&layer.upper)?);
+        if (found.uid(), found.gid()) != (own.uid(), own.gid()) {
+            // A user who cannot change the owner is the owner.
+            let _ = std::os::unix::fs::chown(&layer.upper, Some(found.uid()), Some(found.gid()));
+        }
+        for name in ACL_XATTRS {
+            let mut value = vec![0; 64 << 10];
+            if let Ok(length) = rustix::fs::getxattr(over, name, &mut value[..]) {
+                // Without the lists the program sees the mode bits; the directory itself keeps its lists.
+                let _ = rustix::fs::setxattr(&layer.upper, name, &value[..length], XattrFlags::empty());
+            }
+        }
+        fs::set_permissions(&layer.upper, found.permissions())
+    };
+    like().map_err(|error| failed(&layer.upper, &error))?;
+    Ok(layer)
+}
+
+fn read_note(dir: &Path) -> Option<TrialRecord> {
+    serde_json::from_slice(&fs::read(dir.join(RECORD_FILE)).ok()?).ok()
+}
+
+fn clear(dir: &Path, note: &TrialRecord) -> std::result::Result<(), String> {
+    let message = |error: workspace_host::HostError| error.to_string();
+    cgroup::remove(&id(dir)).map_err(message)?;
+    if dir.join("holder").exists() {
+        NamespaceHolder::find_or_start(dir).map_err(message)?.end();
+    }
+    remove_home(note).map_err(message)?;
+    overlay::remove_tree(&NamespaceHolder::Machine, dir).map_err(message)
+}
+
+fn remove_home(note: &TrialRecord) -> std::result::Result<(), workspace_host::HostError> {
+    let Some(home) = &note.home else { return Ok(()) };
+    let owned = fs::symlink_metadata(home)
+        .is_ok_and(|found| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw());
+    if owned { overlay::remove_tree(&NamespaceHolder::Machine, Path::new(home)) } else { Ok(()) }
+}
+
+/// Removes leftovers of killed trials. Reports those that cannot be removed or that wait for a decision.
+pub(super) fn remove_leftovers(own: &TrialDir) {
+    let Some(parent) = own.path.parent() else { return };
+    for (path, lock) in find_leftovers(parent) {
+        let Some(note) = read_note(&path) else {
+            // The trial was killed before it wrote a record; other kinds of directories have another record.
+            let is_empty = fs::read_dir(&path).is_ok_and(|names| names.count() == 1);
+            if is_empty {
+                let _ = overlay::remove_tree(&NamespaceHolder::Machine, &path);
+            }
+            continue;
+        };
+        match note.phase {
+            Phase::Running => {
+                if let Err(error) = clear(&path, &note) {
+                    print_stderr(&format!(
+                        "warning: cannot remove {}, which an earlier trial left: {error}",
+                        path.display()
+                    ));
+                }
+            }
+            Phase::Keeping => print_stderr(&format!(
+                "warning: an earlier trial was interrupted while its changes were written to {}; `workspace try --apply {}` \
+                 completes that",
+                Path::new(&note.directory).display(),
+                path.display()
+            )),
+            Phase::Aside => print_stderr(&format!(
+                "note: changes of an earlier trial on {} wait in {}; `workspace try --apply` with that path writes \
+                 them, and drops them with `--drop`",
+                Path::new(&note.directory).display(),
+                path.display()
+            )),
+        }
+        drop(lock);
+    }
+}

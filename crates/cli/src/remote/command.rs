@@ -1,0 +1,126 @@
+//! Commands in a sandbox on a server.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use workspace_api::error_codes;
+use workspace_api::processes::{BackgroundCommand, CommandInput, KillCommand, Overflow, RunCommand};
+
+use super::backoff::Backoff;
+use super::output::Follower;
+use super::{Client, RequestError};
+use crate::error::{CommandError, Result};
+use crate::session::{InputState, Session};
+
+/// Maximum number of bytes of input in one request, whose body is limited.
+pub(super) const INPUT_MAX: usize = 1 << 20;
+
+/// Command to run.
+#[derive(Debug, Default)]
+pub(crate) struct CommandOptions {
+    /// A line for `/bin/sh`.
+    pub(crate) line: String,
+    pub(crate) cwd: Option<String>,
+    pub(crate) envs: BTreeMap<String, String>,
+    /// Timeout in milliseconds; 0 for the lifetime of the sandbox.
+    pub(crate) timeout: u64,
+    /// Keep stdin of the command open for input.
+    pub(crate) stdin: bool,
+    /// Runs it without reading its output; the oldest output is dropped.
+    pub(crate) unread: bool,
+}
+
+/// A command that was started.
+pub(crate) struct RemoteCommand<'a> {
+    client: &'a Client,
+    pub(crate) id: String,
+    /// Path of the command in the API.
+    path: String,
+}
+
+impl<'a> RemoteCommand<'a> {
+    /// Starts a command.
+    pub(crate) async fn start(client: &'a Client, sandbox: &str, options: CommandOptions) -> Result<Self> {
+        let body = RunCommand {
+            command: options.line,
+            cwd: options.cwd,
+            envs: options.envs,
+            timeout: Some(options.timeout),
+            stdin: options.stdin,
+            overflow: if options.unread { Overflow::Drop } else { Overflow::Block },
+            // The output is requested by the command's id, which also works after a lost connection.
+            background: true,
+            ..RunCommand::default()
+        };
+        let process = format!("/api/v1/sandboxes/{sandbox}/process");
+        let started: BackgroundCommand = client.post(&format!("{process}/run"), &body).await?;
+        Ok(Self { client, path: format!("{process}/{}", started.command_id), id: started.command_id })
+    }
+
+    /// Returns its output from the first byte on.
+    pub(crate) fn output(&self) -> Follower<'a> {
+        Follower::new(self.client, format!("{}/output", self.path))
+    }
+
+    /// Sends input, with retries, and closes stdin after it if that is requested.
+    async fn send_input(&self, data: &[u8], close: bool) -> Result<InputState> {
+        let path = format!("{}/stdin", self.path);
+        let mut rest = data;
+        let mut backoff = Backoff::default();
+        loop {
+            let body = CommandInput { data: None, data_base64: Some(BASE64_STANDARD.encode(rest)), close };
+            let failure = match self.client.try_post(&path, &body).await {
+                Ok(()) => return Ok(InputState::Open),
+                Err(failure) => failure,
+            };
+            if failure.is(error_codes::COMMAND_NOT_RUNNING) || failure.is(error_codes::STDIN_CLOSED) {
+                return Ok(InputState::Closed);
+            }
+            if let Some(reason) = uncertain(&failure) {
+                let hint = "part of the input may be missing; the command keeps running: see `workspace ps`";
+                return Err(CommandError::failed(reason).hint(hint));
+            }
+            // The server may have accepted the first bytes.
+            if let RequestError::Api(error) = &failure {
+                rest = &rest[error.written.min(rest.len())..];
+            }
+            if !failure.is_transient() || !backoff.wait_for_retry().await {
+                return Err(self.client.explain(failure));
+            }
+        }
+    }
+}
+
+impl Session for RemoteCommand<'_> {
+    const INPUT_MAX: usize = INPUT_MAX;
+
+    async fn write_input(&self, data: Vec<u8>) -> Result<InputState> {
+        self.send_input(&data, false).await
+    }
+
+    async fn close_input(&self) -> Result<()> {
+        self.send_input(&[], true).await.map(|_| ())
+    }
+
+    async fn kill(&self, signal: i32) -> Result<()> {
+        let body = KillCommand { signal: Some(signal) };
+        match self.client.try_post(&format!("{}/kill", self.path), &body).await {
+            Ok(()) => Ok(()),
+            Err(failure) if failure.is(error_codes::COMMAND_NOT_RUNNING) => Ok(()),
+            Err(failure) => Err(self.client.explain(failure)),
+        }
+    }
+}
+
+/// Returns the reason if the error leaves open whether input arrived. Such input is not sent again, because the command
+/// might read it twice.
+fn uncertain(failure: &RequestError) -> Option<String> {
+    match failure {
+        RequestError::Disconnected(reason) => {
+            Some(format!("lost the connection to the server while input was sent: {reason}"))
+        }
+        RequestError::Api(error) if failure.is(error_codes::STDIN_UNCERTAIN) => Some(error.message.clone()),
+        _ => None,
+    }
+}

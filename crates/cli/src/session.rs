@@ -1,0 +1,264 @@
+//! A command in a sandbox, connected with stdin, stdout, stderr, the terminal and the signals of this program.
+//!
+//! [`attach`] is the loop for all of them. A [`Session`] is a command or a terminal of a sandbox, which is local
+//! (`crate::local`) or on a server (`crate::remote`).
+
+use std::cell::Cell;
+use std::io::Write as _;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::error::{CommandError, Kind, Result};
+use crate::output::Output;
+use crate::signals::{self, Signals};
+use crate::stdin::READ_MAX;
+use crate::text;
+
+const SIGINT: i32 = 2;
+pub(crate) const SIGKILL: i32 = 9;
+const SIGPIPE: i32 = 13;
+
+/// Input, signals and terminal size of a running command. Its output is a separate [`OutputStream`], because it is
+/// read while input is written.
+pub(crate) trait Session {
+    /// Maximum number of bytes in one call of [`Self::write_input`]; at least [`READ_MAX`].
+    const INPUT_MAX: usize = READ_MAX;
+
+    /// Writes to stdin of the command, and waits until all of it is accepted.
+    async fn write_input(&self, data: Vec<u8>) -> Result<InputState>;
+
+    /// Closes stdin of the command. The input of a terminal has no end.
+    async fn close_input(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Sends a signal to the command. A terminal is closed, whatever the signal is. A command that has ended is no
+    /// error.
+    async fn kill(&self, signal: i32) -> Result<()>;
+
+    /// Ends the command after its timeout.
+    async fn time_out(&self) -> Result<()> {
+        self.kill(SIGKILL).await
+    }
+
+    /// Gives the terminal of the command the size of this one.
+    async fn resize(&self) {}
+}
+
+/// State of a command's stdin after a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum InputState {
+    Open,
+    /// The command reads no more input.
+    Closed,
+}
+
+/// Output of a command from its first byte to its end.
+pub(crate) trait OutputStream {
+    /// Waits for the next event. [`OutputEvent::Ended`] is the last one.
+    async fn next(&mut self) -> Result<OutputEvent>;
+}
+
+/// Event of a running command.
+#[derive(Debug)]
+pub(crate) enum OutputEvent {
+    /// Output, and its time in milliseconds since 1970.
+    Data { stream: Stream, data: Vec<u8>, time: i64 },
+    /// Output between these offsets was dropped.
+    Gap { from: u64, to: u64 },
+    /// The command ended.
+    Ended(End),
+}
+
+/// Output stream that a command wrote to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// End of a command.
+#[derive(Debug, Clone)]
+pub(crate) struct End {
+    pub(crate) exit_code: i32,
+    pub(crate) timed_out: bool,
+    /// Reason why it could not be run.
+    pub(crate) failed: Option<String>,
+}
+
+/// Connection of a command with this program.
+pub(crate) struct Attachment<'a> {
+    /// Bytes for stdin of the command; `None` if it has none.
+    pub(crate) stdin: Option<&'a mut mpsc::Receiver<Vec<u8>>>,
+    pub(crate) destination: Destination<'a>,
+    pub(crate) signals: &'a mut Signals,
+    pub(crate) on_signal: OnSignal,
+    /// Time limit, if the sandbox does not enforce it.
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// Destination of a command's output.
+pub(crate) enum Destination<'a> {
+    /// Stdout and stderr of this program.
+    Streams(&'a mut Output, OnClosedStdout),
+    /// Stderr of this program, for both streams.
+    Stderr,
+    /// Stderr of this program; stdout of the command is dropped.
+    OnlyStderr,
+    /// The terminal of this program. A closed terminal is reported by a signal, so write errors are ignored.
+    Terminal,
+}
+
+/// Reaction to a reader that closed stdout of this program. The command gets SIGPIPE in any case, as if it had written
+/// to that pipe itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnClosedStdout {
+    /// Return the error of the write.
+    Stop,
+    /// Drop stdout of the command, and wait for its end.
+    Drain,
+}
+
+/// Reaction to a signal to this program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnSignal {
+    /// Forward all signals to the command; the second SIGINT as SIGKILL.
+    Forward,
+    /// Forward SIGINT, the second one as SIGKILL; return at any other signal.
+    ForwardInterrupt,
+    /// Return. The caller ends the command.
+    Return,
+}
+
+/// Attaches this program to a command until it ends. A signal that is not forwarded is the error
+/// [`Kind::Interrupted`]; the command runs on then.
+pub(crate) async fn attach<S: Session>(
+    session: &S,
+    output: impl OutputStream,
+    attachment: Attachment<'_>,
+) -> Result<End> {
+    let Attachment { stdin, mut destination, signals, on_signal, timeout } = attachment;
+    let mut resized = signal(SignalKind::window_change()).map_err(|error| signals::handler_error(&error))?;
+    // The stream keeps the future of the next event, so nothing is lost when another branch is chosen.
+    let events = futures_util::stream::unfold(output, async |mut output| Some((output.next().await, output)));
+    let input = forward_input(session, stdin);
+    let timed_out = Cell::new(false);
+    let limit = enforce_timeout(session, timeout, &timed_out);
+    tokio::pin!(events, input, limit);
+    let (mut input_ended, mut interrupted, mut limit_enforced) = (false, false, false);
+    loop {
+        tokio::select! {
+            Some(event) = events.next() => match event? {
+                OutputEvent::Ended(end) => {
+                    return Ok(End { timed_out: end.timed_out || timed_out.get(), ..end });
+                }
+                event => destination.write(event, session).await?,
+            },
+            result = &mut input, if !input_ended => {
+                result?;
+                input_ended = true;
+            }
+            signal = signals.next() => match on_signal.signal_to_forward(signal, &mut interrupted) {
+                Some(signal) => session.kill(signal).await?,
+                None => return Err(CommandError::interrupted(signal)),
+            },
+            _ = resized.recv() => session.resize().await,
+            result = &mut limit, if !limit_enforced => {
+                result?;
+                limit_enforced = true;
+            }
+        }
+    }
+}
+
+/// Forwards all input, then closes stdin of the command.
+async fn forward_input<S: Session>(session: &S, stdin: Option<&mut mpsc::Receiver<Vec<u8>>>) -> Result<()> {
+    let Some(stdin) = stdin else { return Ok(()) };
+    while let Some(mut data) = stdin.recv().await {
+        // All input that is waiting goes into one request.
+        while data.len() + READ_MAX <= S::INPUT_MAX
+            && let Ok(more) = stdin.try_recv()
+        {
+            data.extend_from_slice(&more);
+        }
+        if session.write_input(data).await? == InputState::Closed {
+            return Ok(());
+        }
+    }
+    session.close_input().await
+}
+
+/// Ends the command after its timeout.
+async fn enforce_timeout(
+    session: &impl Session,
+    timeout: Option<Duration>,
+    timed_out: &Cell<bool>,
+) -> Result<()> {
+    let Some(timeout) = timeout else { return Ok(()) };
+    tokio::time::sleep(timeout).await;
+    timed_out.set(true);
+    session.time_out().await
+}
+
+impl OnSignal {
+    /// Returns the signal for the command; `None` if this program should return.
+    fn signal_to_forward(self, signal: i32, interrupted: &mut bool) -> Option<i32> {
+        match self {
+            Self::Return => None,
+            Self::ForwardInterrupt if signal != SIGINT => None,
+            _ if signal == SIGINT && std::mem::replace(interrupted, true) => Some(SIGKILL),
+            _ => Some(signal),
+        }
+    }
+}
+
+impl Destination<'_> {
+    async fn write(&mut self, event: OutputEvent, session: &impl Session) -> Result<()> {
+        let (stream, data) = match event {
+            OutputEvent::Data { stream, data, .. } => (stream, data),
+            OutputEvent::Gap { from, to } => {
+                // A warning would garble the screen of the program.
+                if !matches!(self, Self::Terminal) {
+                    warn_of_gap(from, to);
+                }
+                return Ok(());
+            }
+            OutputEvent::Ended(_) => return Ok(()),
+        };
+        match self {
+            Self::Streams(output, on_closed) if stream == Stream::Stdout => {
+                let Err(error) = output.bytes(&data).and_then(|()| output.finish()) else { return Ok(()) };
+                let drains = *on_closed == OnClosedStdout::Drain;
+                if drains || error.kind == Kind::OutputClosed {
+                    session.kill(SIGPIPE).await?;
+                }
+                if !drains {
+                    return Err(error);
+                }
+                *self = Self::OnlyStderr;
+            }
+            Self::OnlyStderr if stream == Stream::Stdout => {}
+            Self::Terminal => {
+                let mut out = std::io::stdout();
+                let _ = out.write_all(&data).and_then(|()| out.flush());
+            }
+            Self::Streams(..) | Self::Stderr | Self::OnlyStderr => {
+                // A failure to write to stderr cannot be reported.
+                let _ = std::io::stderr().write_all(&data);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Warns of output that is missing.
+pub(crate) fn warn_of_gap(from: u64, to: u64) {
+    let missing = text::format_bytes(to - from);
+    text::print_stderr(&format!(
+        "warning: {missing} of output are missing here: the command printed faster than its output was read, and a \
+         server keeps OUTPUT_KEEP of it"
+    ));
+}

@@ -1,0 +1,173 @@
+//! Init process of a sandbox: PID 1 of its PID namespace, from the clone until it executes the guest agent.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::path::PathBuf;
+
+use rustix::process::Resource;
+
+use crate::error::{Context as _, HostError, Result};
+use crate::mount::root::Root;
+use crate::namespace::clone::Parent;
+use crate::namespace::credentials;
+use crate::namespace::id_map::IdRange;
+use crate::namespace::sandbox_ids::SANDBOX_UID;
+use crate::resources::cgroup::Cgroups;
+use crate::resources::limits;
+use crate::sandbox::launch::LaunchTask;
+use crate::sandbox::layout::WORKSPACE;
+use crate::sandbox::seccomp::Filters;
+
+/// File descriptors that are passed from the server to the agent. The helper moves them to these numbers.
+pub(crate) const AGENT_FD: RawFd = 20;
+pub(crate) const TOKEN_FD: RawFd = 21;
+pub(crate) const OUTPUT_FD: RawFd = 22;
+pub(crate) const LOG_FD: RawFd = 23;
+pub(crate) const SOCKET_DIR_FD: RawFd = 24;
+
+/// Parameters of the init process.
+pub(crate) struct SandboxInit<'a> {
+    pub(crate) task: &'a LaunchTask,
+    /// Detached mount of the template; `None` for `base`.
+    pub(crate) template: Option<OwnedFd>,
+    /// Ids inside. Determined before the namespaces are created, because the init process cannot see the ids
+    /// of the parent user namespace.
+    pub(crate) users: IdRange,
+    pub(crate) cgroups: &'a Cgroups,
+    /// `RLIMIT_NPROC` of the sandbox user; `None` if a cgroup limits the number of processes.
+    pub(crate) nproc_rlimit: Option<u32>,
+    /// `RLIMIT_DATA` of each process, in bytes; `None` if a cgroup limits the memory of the sandbox.
+    pub(crate) data_rlimit: Option<u64>,
+    pub(crate) filters: Filters,
+}
+
+impl SandboxInit<'_> {
+    /// Sets up the sandbox and executes the agent; returns only on failure.
+    pub(crate) fn run(&self, parent: &mut Parent) -> Result<std::convert::Infallible> {
+        // The parent maps the ids.
+        parent.wait()?;
+        if self.users.has_root() {
+            credentials::become_root_inside()?;
+        }
+        // Entered first, so that all resources are counted. The cgroup namespace then hides other cgroups.
+        self.cgroups.enter()?;
+        unshare_cgroup()?;
+        // The server may have a stricter umask, but the files of the root are for all users inside.
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+        // SAFETY: the call takes nothing.
+        unsafe { libc::setsid() };
+        let id = &self.task.id;
+        let mount_points = [PathBuf::from(WORKSPACE)];
+        Root {
+            template: self.template.as_ref().map(OwnedFd::as_fd),
+            hostname: id,
+            user: SANDBOX_UID,
+            group: SANDBOX_UID,
+            mount_points: &mount_points,
+            memory: self.task.limits.memory_bytes,
+            nameserver: self.task.egress.is_some(),
+        }
+        .build()?;
+        rustix::system::sethostname(id.as_bytes()).context("set the host name")?;
+        start_loopback().context("bring up the loopback interface")?;
+        parent.notify()?;
+        parent.wait()?;
+        self.set_rlimits().context("set limits")?;
+        credentials::become_user(SANDBOX_UID, SANDBOX_UID)?;
+        let log = take_fd(LOG_FD);
+        rustix::stdio::dup2_stdout(&log)
+            .and_then(|()| rustix::stdio::dup2_stderr(&log))
+            .context("open the log")?;
+        let null = File::open("/dev/null").context("open /dev/null")?;
+        rustix::stdio::dup2_stdin(&null).context("close the input")?;
+        self.filters.apply()?;
+        exec_agent(id)
+    }
+
+    fn set_rlimits(&self) -> io::Result<()> {
+        limits::limit(Resource::Core, 0)?;
+        limits::limit_open_files(!self.users.has_root())?;
+        self.data_rlimit.map_or(Ok(()), |bytes| limits::limit(Resource::Data, bytes))?;
+        self.nproc_rlimit.map_or(Ok(()), |count| limits::limit(Resource::Nproc, u64::from(count)))
+    }
+}
+
+/// Creates a cgroup namespace, in which other cgroups are not visible.
+pub(crate) fn unshare_cgroup() -> Result<()> {
+    // SAFETY: the call takes an integer.
+    let done = unsafe { libc::unshare(libc::CLONE_NEWCGROUP) == 0 };
+    if done { Ok(()) } else { Err(io::Error::last_os_error()).context("create a cgroup namespace") }
+}
+
+fn take_fd(number: RawFd) -> OwnedFd {
+    // SAFETY: the helper moved the descriptor to this number, and only the caller uses it.
+    unsafe { OwnedFd::from_raw_fd(number) }
+}
+
+/// Brings up the loopback interface, which programs expect.
+pub(crate) fn start_loopback() -> io::Result<()> {
+    // SAFETY: a socket of this process, and a structure that outlives the calls.
+    unsafe {
+        let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+        if socket < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let socket = OwnedFd::from_raw_fd(socket);
+        let mut request: libc::ifreq = std::mem::zeroed();
+        for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+            *to = *from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+        if libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+fn exec_agent(id: &str) -> Result<std::convert::Infallible> {
+    let text = |text: &str| {
+        CString::new(text).map_err(|_| HostError::other("an argument of the guest agent contains a NUL"))
+    };
+    let socket = format!("/proc/self/fd/{SOCKET_DIR_FD}/agent.sock");
+    let (token, output) = (TOKEN_FD.to_string(), OUTPUT_FD.to_string());
+    let arguments = [
+        "workspace-agent",
+        "--sandbox",
+        id,
+        "--socket",
+        &socket,
+        "--token-fd",
+        &token,
+        "--output-fd",
+        &output,
+    ];
+    let environment = [
+        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME=/home/sandbox",
+        "USER=sandbox",
+        "LANG=C.UTF-8",
+    ];
+    let arguments: Vec<CString> = arguments.iter().map(|argument| text(argument)).collect::<Result<_>>()?;
+    let environment: Vec<CString> =
+        environment.iter().map(|variable| text(variable)).collect::<Result<_>>()?;
+    let pointers = |texts: &[CString]| -> Vec<*const libc::c_char> {
+        texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+    };
+    // SAFETY: an open program, strings that end with NUL and lists that end with a null pointer. The
+    // descriptor of the program is closed by the call.
+    unsafe {
+        libc::fcntl(AGENT_FD, libc::F_SETFD, libc::FD_CLOEXEC);
+        libc::syscall(
+            libc::SYS_execveat,
+            AGENT_FD,
+            c"".as_ptr(),
+            pointers(&arguments).as_ptr(),
+            pointers(&environment).as_ptr(),
+            libc::AT_EMPTY_PATH,
+        );
+    }
+    Err(io::Error::last_os_error()).context("start the guest agent")
+}

@@ -1,0 +1,107 @@
+//! Counters of a document.
+//!
+//! The total of a counter is the sum of the increments of all sides. The increments are members of one map,
+//! whose keys consist of the name of the counter and the id of the side. Therefore equal increments by two
+//! sides are two members, and a counter that two sides create is the sum of both.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use automerge::transaction::Transactable;
+use automerge::{AutoCommit, AutomergeError, ObjId, ObjType, ROOT, ReadDoc, Value};
+
+/// Key of the map of increments in the root map.
+const COUNTS_KEY: &str = "counts";
+
+/// Id of a side that changed counters: [`SIDE_ID_LEN`] hexadecimal digits of a hash.
+pub(super) type SideId = String;
+
+/// Counters of a document.
+#[derive(Debug)]
+pub(super) struct Counters {
+    map: ObjId,
+    /// Totals by counter name; `None` on overflow.
+    totals: HashMap<String, Option<i128>>,
+    sides: BTreeSet<SideId>,
+    members: Vec<String>,
+}
+
+impl Counters {
+    /// Reads the counters; `None` if the document has no map of increments, or its format is unknown.
+    pub(super) fn read(document: &AutoCommit) -> Option<Self> {
+        let Some((Value::Object(ObjType::Map), map)) = document.get(ROOT, COUNTS_KEY).ok()? else {
+            return None;
+        };
+        let (mut totals, mut sides, mut members) = (HashMap::new(), BTreeSet::new(), Vec::new());
+        for item in document.map_range(&map, ..) {
+            let (name, side) = split(&item.key)?;
+            let Value::Scalar(added) = item.value.into_value() else { return None };
+            let added: i128 = added.as_str()?.parse().ok()?;
+            let total: &mut Option<i128> = totals.entry(name.to_owned()).or_insert(Some(0));
+            *total = total.and_then(|total| total.checked_add(added));
+            if !sides.contains(side) {
+                sides.insert(side.to_owned());
+            }
+            members.push(item.key.to_string());
+        }
+        Some(Self { map, totals, sides, members })
+    }
+
+    /// Reads the counters like [`Counters::read`], and creates the map of increments if it does not exist.
+    pub(super) fn read_or_create(document: &mut AutoCommit) -> Result<Self, AutomergeError> {
+        if let Some(counters) = Self::read(document) {
+            return Ok(counters);
+        }
+        let map = document.put_object(ROOT, COUNTS_KEY, ObjType::Map)?;
+        Ok(Self { map, totals: HashMap::new(), sides: BTreeSet::new(), members: Vec::new() })
+    }
+
+    /// Returns the sides that have changed a counter.
+    pub(super) fn sides(&self) -> &BTreeSet<SideId> {
+        &self.sides
+    }
+
+    /// Returns the total of a counter; `None` on overflow.
+    pub(super) fn total(&self, name: &str) -> Option<i128> {
+        self.totals.get(name).copied().unwrap_or(Some(0))
+    }
+
+    /// Removes the increments of counters that are not in `target`: a counter that is created again starts at
+    /// 0.
+    pub(super) fn retain(
+        &self,
+        document: &mut AutoCommit,
+        target: &BTreeMap<String, i128>,
+    ) -> Result<(), AutomergeError> {
+        let is_obsolete = |member: &&String| split(member).is_none_or(|(name, _)| !target.contains_key(name));
+        self.members
+            .iter()
+            .filter(is_obsolete)
+            .try_for_each(|member| document.delete(&self.map, member.as_str()))
+    }
+
+    /// Adds the differences between the current and the target totals, as increments of a side.
+    pub(super) fn add_increments(
+        &self,
+        document: &mut AutoCommit,
+        target: &BTreeMap<String, i128>,
+        side: &str,
+    ) -> Result<(), AutomergeError> {
+        for (name, value) in target {
+            // Values have at most 30 digits, so their difference does not overflow; a total that did overflow
+            // was never a value.
+            let added = value.saturating_sub(self.total(name).unwrap_or(0));
+            if added != 0 {
+                document.put(&self.map, format!("{name}{side}"), added.to_string())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Number of characters of a [`SideId`].
+pub(super) const SIDE_ID_LEN: usize = 32;
+
+/// Splits the key of a member into counter name and side id.
+fn split(member: &str) -> Option<(&str, &str)> {
+    member.split_at_checked(member.len().checked_sub(SIDE_ID_LEN)?)
+}

@@ -1,0 +1,165 @@
+//! JSON values without their source text.
+
+use std::collections::BTreeMap;
+
+use bumpalo::Bump;
+
+use super::schema::Schema;
+use crate::json;
+use crate::quote::{Escaping, push_quoted};
+use crate::rule::CrdtType;
+use crate::value::{SyntaxNode, Value};
+
+/// Maximum number of digits of a counter. Longer numbers are registers.
+const DIGITS_MAX: usize = 30;
+
+/// JSON value.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum JsonValue {
+    /// Source text of a number, boolean or null.
+    Literal(String),
+    String(String),
+    Array(Vec<JsonValue>),
+    Object(BTreeMap<String, JsonValue>),
+}
+
+impl JsonValue {
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+        let arena = Bump::new();
+        let document = json::parse(std::str::from_utf8(text).ok()?, &arena)?;
+        Some(Self::of(&document.root))
+    }
+
+    fn of(node: &SyntaxNode<'_>) -> Self {
+        match &node.value {
+            Value::Literal(text) => Self::Literal((*text).to_owned()),
+            Value::String(text) => Self::String((*text).to_owned()),
+            Value::Array(nodes) => Self::Array(nodes.iter().map(Self::of).collect()),
+            Value::Object(nodes) => {
+                Self::Object(nodes.iter().map(|node| (node.key.to_owned(), Self::of(node))).collect())
+            }
+        }
+    }
+
+    pub(super) fn null() -> Self {
+        Self::Literal("null".to_owned())
+    }
+
+    /// Returns the common base of two values: an empty container if both are of the same type, or else null.
+    pub(super) fn common_base(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Object(_), Self::Object(_)) => Self::Object(BTreeMap::new()),
+            (Self::Array(_), Self::Array(_)) => Self::Array(Vec::new()),
+            _ => Self::null(),
+        }
+    }
+
+    /// Returns the value as an integer; `None` if it is of another type, or overflows.
+    pub(super) fn integer(&self) -> Option<i64> {
+        match self {
+            Self::Literal(text) => text.parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// Returns the value of a counter: an integer of at most [`DIGITS_MAX`] digits, so that sums of many do
+    /// not overflow.
+    pub(super) fn counter(&self) -> Option<i128> {
+        match self {
+            Self::Literal(text) if text.len() <= DIGITS_MAX => text.parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// Counts all values, including itself.
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Self::Literal(_) | Self::String(_) => 1,
+            Self::Array(all) => 1 + all.iter().map(Self::count).sum::<usize>(),
+            Self::Object(all) => 1 + all.values().map(Self::count).sum::<usize>(),
+        }
+    }
+
+    /// Returns the value with all counters set to 0, so that comparisons ignore them.
+    pub(super) fn with_counters_at_zero(&self, schema: &Schema, path: &mut Vec<String>) -> Self {
+        let mut below = |key: &str, value: &Self| {
+            path.push(key.to_owned());
+            let value = value.with_counters_at_zero(schema, path);
+            path.pop();
+            value
+        };
+        match self {
+            Self::Array(all) => Self::Array(all.iter().map(|value| below("*", value)).collect()),
+            Self::Object(all) => {
+                Self::Object(all.iter().map(|(key, value)| (key.clone(), below(key, value))).collect())
+            }
+            Self::Literal(_) if self.counter().is_some() && schema.kind(path) == CrdtType::Counter => {
+                Self::Literal("0".to_owned())
+            }
+            Self::Literal(_) | Self::String(_) => self.clone(),
+        }
+    }
+
+    /// Returns the canonical text: sorted keys, indented by two spaces.
+    pub(super) fn to_text(&self) -> String {
+        let mut out = String::new();
+        self.write(&mut out, 0);
+        out.push('\n');
+        out
+    }
+
+    /// Returns the canonical text on one line, which is the key of a value in a set.
+    pub(super) fn to_set_key(&self) -> String {
+        match self {
+            Self::Literal(text) => text.clone(),
+            Self::String(text) => quoted(text),
+            Self::Array(all) => {
+                format!("[{}]", all.iter().map(Self::to_set_key).collect::<Vec<_>>().join(","))
+            }
+            Self::Object(all) => {
+                let member =
+                    |(key, value): (&String, &Self)| format!("{}:{}", quoted(key), value.to_set_key());
+                format!("{{{}}}", all.iter().map(member).collect::<Vec<_>>().join(","))
+            }
+        }
+    }
+
+    fn write(&self, out: &mut String, depth: usize) {
+        let line = |out: &mut String, depth: usize| {
+            out.push('\n');
+            out.extend(std::iter::repeat_n("  ", depth));
+        };
+        match self {
+            Self::Literal(text) => out.push_str(text),
+            Self::String(text) => push_quoted(out, text, Escaping::Minimal),
+            Self::Array(all) if all.is_empty() => out.push_str("[]"),
+            Self::Object(all) if all.is_empty() => out.push_str("{}"),
+            Self::Array(all) => {
+                for (number, value) in all.iter().enumerate() {
+                    out.push(if number == 0 { '[' } else { ',' });
+                    line(out, depth + 1);
+                    value.write(out, depth + 1);
+                }
+                line(out, depth);
+                out.push(']');
+            }
+            Self::Object(all) => {
+                for (number, (key, value)) in all.iter().enumerate() {
+                    out.push(if number == 0 { '{' } else { ',' });
+                    line(out, depth + 1);
+                    push_quoted(out, key, Escaping::Minimal);
+                    out.push_str(": ");
+                    value.write(out, depth + 1);
+                }
+                line(out, depth);
+                out.push('}');
+            }
+        }
+    }
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    push_quoted(&mut out, text, Escaping::Minimal);
+    out
+}

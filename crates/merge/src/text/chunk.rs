@@ -1,0 +1,23 @@
+//! Parts of a text merge.
+
+use std::ops::Range;
+
+/// Part of a text merge that differs in at least one version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Chunk {
+    pub(crate) kind: ChunkKind,
+    pub(crate) base: Range<usize>,
+    pub(crate) ours: Range<usize>,
+    pub(crate) theirs: Range<usize>,
+}
+
+/// Source of the merged lines of a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChunkKind {
+    Ours,
+    Theirs,
+    /// Both sides have the same lines, but their diffs against the base differ: repeated lines can be matched
+    /// with the base in several ways.
+    Both,
+    Conflict,
+}

@@ -1,0 +1,83 @@
+//! Changes of both sides, read as deep as needed.
+
+use workspace_state::{StoreError, Tree, diff, diff_both};
+
+use super::changes::SideChanges;
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// Changed directories that are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DiffDepth {
+    /// All changed directories if the changes of the sides overlap, or else only those that both sides
+    /// changed.
+    Overlapping,
+    /// All changed directories.
+    Full,
+}
+
+/// Changes of both sides.
+pub(super) struct BothSides<'t> {
+    pub(super) ours: SideChanges<'t>,
+    pub(super) theirs: SideChanges<'t>,
+    /// Set if the sides overlap only in files that both changed in place. Then renames do not affect the
+    /// merge, and directories that only one side changed have not been read.
+    pub(super) are_disjoint: bool,
+}
+
+impl<'t> BothSides<'t> {
+    /// Compares both sides with the base.
+    pub(super) fn new(base: &'t Tree, [ours, theirs]: [&'t Tree; 2], depth: DiffDepth) -> Result<Self> {
+        if depth == DiffDepth::Overlapping {
+            let both = diff_both(base, ours, theirs)?;
+            let by_ours = SideChanges::new(base, ours, both.ours.differences, both.ours.one_sided);
+            let by_theirs = SideChanges::new(base, theirs, both.theirs.differences, both.theirs.one_sided);
+            if by_ours.is_disjoint_from(&by_theirs) && by_theirs.is_disjoint_from(&by_ours) {
+                return Ok(Self { ours: by_ours, theirs: by_theirs, are_disjoint: true });
+            }
+        }
+        // Reading takes most of the time, so both sides are read in parallel.
+        let (by_ours, by_theirs) = std::thread::scope(|scope| {
+            let by_theirs = scope.spawn(|| diff(base, theirs));
+            (diff(base, ours), by_theirs.join())
+        });
+        let by_theirs = by_theirs.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let mut ours = SideChanges::new(base, ours, by_ours?, Vec::new());
+        let mut theirs = SideChanges::new(base, theirs, by_theirs, Vec::new());
+        expand_moves(&mut ours, &mut theirs, depth)?;
+        Ok(Self { ours, theirs, are_disjoint: false })
+    }
+}
+
+/// Replaces moves of directories by moves of their entries if the other side has changes there. With
+/// [`DiffDepth::Full`], replaces all moves by theirs.
+fn expand_moves<'t>(
+    ours: &mut SideChanges<'t>,
+    theirs: &mut SideChanges<'t>,
+    depth: DiffDepth,
+) -> Result<()> {
+    loop {
+        drop_equal_moves(ours, theirs);
+        let expanded = ours.expand_where(|from, to| theirs.overlaps_move(from, to))?;
+        if !theirs.expand_where(|from, to| depth == DiffDepth::Full || ours.overlaps_move(from, to))?
+            && !expanded
+        {
+            return Ok(());
+        }
+    }
+}
+
+/// Drops moves that both sides made to the same path.
+fn drop_equal_moves<'t>(ours: &mut SideChanges<'t>, theirs: &mut SideChanges<'t>) {
+    let same = ours.moved.iter().filter(|(from, moved)| {
+        theirs.moved.get(*from).is_some_and(|other| other.to == moved.to && other.new.node == moved.new.node)
+    });
+    let same: Vec<Vec<u8>> = same.map(|(from, _)| from.clone()).collect();
+    for from in same {
+        for side in [&mut *ours, &mut *theirs] {
+            if let Some(moved) = side.moved.remove(&from) {
+                side.targets.remove(&moved.to);
+            }
+        }
+    }
+}

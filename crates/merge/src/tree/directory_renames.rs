@@ -1,0 +1,255 @@
+//! Directory rename detection: files that one side added to a directory that the other renamed.
+//!
+//! The new path of a renamed directory is the directory that received most of its files. Files that the other
+//! side added to the old directory are moved there too, and reported as conflicts, since the target is a
+//! guess.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use super::changes::{EntryChange, SideChanges};
+use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
+use super::leaf::TreeMerger;
+use super::paths::{ancestors, moved, name, parent};
+use super::result::Result;
+use super::slot::Slots;
+use crate::file::Side;
+
+/// Moves files that one side added to directories that the other side renamed.
+pub(super) fn apply(
+    merger: &mut TreeMerger<'_>,
+    slots: &mut Slots,
+    ours: &mut SideChanges<'_>,
+    theirs: &mut SideChanges<'_>,
+) -> Result<()> {
+    // Only directories to which the other side added files are relevant.
+    let (mut by_ours, mut by_theirs) = (
+        find_renamed_directories(ours, &theirs.directories_with_additions()),
+        find_renamed_directories(theirs, &ours.directories_with_additions()),
+    );
+    let both: Vec<Vec<u8>> = by_ours.keys().filter(|path| by_theirs.contains_key(*path)).cloned().collect();
+    for path in both {
+        by_ours.remove(&path);
+        by_theirs.remove(&path);
+    }
+    let additions =
+        Additions { renamed_directories: &by_theirs, own_renamed_directories: &by_ours, side: Side::Ours };
+    additions.relocate(merger, slots, ours)?;
+    mark_directories_of_ours(&by_theirs, ours, theirs);
+    let additions =
+        Additions { renamed_directories: &by_ours, own_renamed_directories: &by_theirs, side: Side::Theirs };
+    additions.relocate(merger, slots, theirs)?;
+    relocate_directories_of_theirs(&by_ours, theirs);
+    Ok(())
+}
+
+/// New path of a renamed directory.
+enum RenameTarget {
+    Path(Vec<u8>),
+    /// Ambiguous: equally many files were moved to different directories.
+    Ambiguous,
+}
+
+/// Returns the old and new paths of directories that one side renamed and whose attributes the other changed.
+pub(super) fn changed_and_renamed(by: &SideChanges<'_>, other: &SideChanges<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let changed = other.directories.iter().filter(|(_, change)| change.is_edit());
+    let changed: Vec<&[u8]> = changed.map(|(path, _)| &path[..]).collect();
+    let renamed_directories =
+        find_renamed_directories(by, &changed.iter().copied().flat_map(with_above).collect());
+    let renamed = changed.iter().filter_map(|from| {
+        // An empty directory moved with its parent.
+        let found = with_above(from).find_map(|path| renamed_directories.get_key_value(path));
+        match found? {
+            (old, RenameTarget::Path(to)) => Some((from.to_vec(), moved(from, old, to))),
+            (_, RenameTarget::Ambiguous) => None,
+        }
+    });
+    renamed.filter(|(_, to)| by.has_added(to)).collect()
+}
+
+fn with_above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::once(path).chain(ancestors(path))
+}
+
+/// Returns the new paths of the selected `directories` that a side renamed.
+fn find_renamed_directories(
+    side: &SideChanges<'_>,
+    directories: &HashSet<&[u8]>,
+) -> BTreeMap<Vec<u8>, RenameTarget> {
+    if !directories.iter().any(|directory| side.has_removed(directory)) {
+        return BTreeMap::new();
+    }
+    let mut counts: BTreeMap<&[u8], BTreeMap<&[u8], u64>> = BTreeMap::new();
+    for (from, to) in &side.renames {
+        if let Some(directory) = parent(from) {
+            count(side, &mut counts, directory, parent(to).unwrap_or_default(), 1);
+        }
+    }
+    for (from, moved) in &side.moved {
+        count(side, &mut counts, from, &moved.to, moved.new.node.size());
+    }
+    let renamed = counts.into_iter().filter(|(from, _)| directories.contains(from)).map(|(from, counts)| {
+        let maximum = counts.values().max().copied().unwrap_or_default();
+        let mut best = counts.into_iter().filter(|(_, count)| *count == maximum).map(|(to, _)| to);
+        let target = match (best.next(), best.next()) {
+            (Some(to), None) => RenameTarget::Path(to.to_vec()),
+            _ => RenameTarget::Ambiguous,
+        };
+        (from.to_vec(), target)
+    });
+    renamed.collect()
+}
+
+/// Counts a move of files between directories. While the names of both directories are equal, the move also
+/// counts for their parents.
+fn count<'p>(
+    side: &SideChanges<'_>,
+    counts: &mut BTreeMap<&'p [u8], BTreeMap<&'p [u8], u64>>,
+    mut from: &'p [u8],
+    mut to: &'p [u8],
+    files: u64,
+) {
+    loop {
+        if side.has_removed(from) {
+            *counts.entry(from).or_default().entry(to).or_default() += files;
+        }
+        if name(from) != name(to) {
+            return;
+        }
+        match (parent(from), to.is_empty()) {
+            (Some(directory), false) => (from, to) = (directory, parent(to).unwrap_or_default()),
+            _ => return,
+        }
+    }
+}
+
+/// Files that one side added.
+struct Additions<'a> {
+    /// Renames by the other side.
+    renamed_directories: &'a BTreeMap<Vec<u8>, RenameTarget>,
+    /// Renames by the same side.
+    own_renamed_directories: &'a BTreeMap<Vec<u8>, RenameTarget>,
+    side: Side,
+}
+
+impl Additions<'_> {
+    fn relocate(
+        &self,
+        merger: &mut TreeMerger<'_>,
+        slots: &mut Slots,
+        side: &mut SideChanges<'_>,
+    ) -> Result<()> {
+        if self.renamed_directories.is_empty() {
+            return Ok(());
+        }
+        let added = side.leaves.iter().filter(|(_, change)| change.old.is_none() && change.new.is_some());
+        let added: Vec<Vec<u8>> = added.map(|(path, _)| path.clone()).collect();
+        let mut paths_by_target: BTreeMap<Vec<u8>, Vec<Vec<u8>>> = BTreeMap::new();
+        for path in added {
+            match nearest(self.renamed_directories, &path) {
+                None => {}
+                Some((_, RenameTarget::Ambiguous)) => {
+                    self.report(merger, slots, ConflictClass::DirectoryRename, &path, &path);
+                }
+                Some((from, RenameTarget::Path(to))) => {
+                    let target = moved(&path, from, to);
+                    let is_renamed_too = parent(&target)
+                        .is_some_and(|directory| self.own_renamed_directories.contains_key(directory));
+                    // Entries of ours are not moved by a rename that requires a review.
+                    let is_held = self.side == Side::Ours && merger.requires_review(&path, &target);
+                    if !is_renamed_too && !is_held {
+                        paths_by_target.entry(target).or_default().push(path);
+                    }
+                }
+            }
+        }
+        let renamed = side.renames.iter().map(|(from, to)| (to.clone(), from.clone()));
+        let renamed: HashMap<Vec<u8>, Vec<u8>> = renamed.collect();
+        for (target, paths) in paths_by_target {
+            let is_taken = paths.len() > 1 || side.tree.entry(&target)?.is_some();
+            for path in paths {
+                if is_taken {
+                    self.report(merger, slots, ConflictClass::DirectoryRename, &path, &path);
+                } else {
+                    self.report(merger, slots, ConflictClass::FileLocation, &path, &target);
+                    self.put(slots, &path, &target);
+                    if let Some(from) = renamed.get(&path) {
+                        side.renames.insert(from.clone(), target.clone());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn report(
+        &self,
+        merger: &mut TreeMerger<'_>,
+        slots: &Slots,
+        class: ConflictClass,
+        path: &[u8],
+        target: &[u8],
+    ) {
+        let version: Option<TreeVersion> = slots.get(path).and_then(|slot| slot.side(self.side).clone());
+        let mut conflict = TreeConflict::new(class, target);
+        match self.side {
+            Side::Ours => conflict.ours = version,
+            Side::Theirs => conflict.theirs = version,
+        }
+        merger.report(conflict);
+    }
+
+    fn put(&self, slots: &mut Slots, path: &[u8], target: &[u8]) {
+        let version = slots.get_mut(path).and_then(|slot| slot.side_mut(self.side).take());
+        *slots.entry(target.to_vec()).or_default().side_mut(self.side) = version;
+    }
+}
+
+/// Returns the innermost renamed directory above a path.
+fn nearest<'g>(
+    renamed_directories: &'g BTreeMap<Vec<u8>, RenameTarget>,
+    path: &[u8],
+) -> Option<(&'g [u8], &'g RenameTarget)> {
+    ancestors(path)
+        .find_map(|directory| renamed_directories.get_key_value(directory))
+        .map(|(from, target)| (&from[..], target))
+}
+
+/// Moves directories that theirs added into renamed directories.
+fn relocate_directories_of_theirs(
+    renamed_directories: &BTreeMap<Vec<u8>, RenameTarget>,
+    theirs: &mut SideChanges<'_>,
+) {
+    for (path, target) in added_in(renamed_directories, theirs) {
+        if let Some(change) = theirs.directories.remove(&path) {
+            theirs.directories.entry(target).or_insert(change);
+        }
+    }
+}
+
+/// Marks directories that ours added to renamed directories as removed by theirs, so that they are removed if
+/// they are empty.
+fn mark_directories_of_ours(
+    renamed_directories: &BTreeMap<Vec<u8>, RenameTarget>,
+    ours: &SideChanges<'_>,
+    theirs: &mut SideChanges<'_>,
+) {
+    for (path, _) in added_in(renamed_directories, ours) {
+        let old = ours.directories.get(&path).and_then(|change| change.new.clone());
+        theirs.directories.entry(path).or_insert(EntryChange { old, new: None });
+    }
+}
+
+fn added_in(
+    renamed_directories: &BTreeMap<Vec<u8>, RenameTarget>,
+    side: &SideChanges<'_>,
+) -> BTreeSet<(Vec<u8>, Vec<u8>)> {
+    if renamed_directories.is_empty() {
+        return BTreeSet::new();
+    }
+    let added = side.directories.keys().filter(|path| side.has_added(path));
+    let targets = added.filter_map(|path| match nearest(renamed_directories, path)? {
+        (from, RenameTarget::Path(to)) => Some((path.clone(), moved(path, from, to))),
+        (_, RenameTarget::Ambiguous) => None,
+    });
+    targets.collect()
+}

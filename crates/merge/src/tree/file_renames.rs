@@ -1,0 +1,140 @@
+//! Moves the versions of renamed files to the slot of their new path.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use workspace_state::TreePath;
+
+use super::changes::SideChanges;
+use super::conflict::{ConflictClass, TreeConflict};
+use super::leaf::TreeMerger;
+use super::result::Result;
+use super::slot::{Slot, Slots, are_equal};
+use crate::file::Side;
+
+/// Moves versions of files to the paths to which the other side renamed the files.
+pub(super) fn apply(
+    merger: &mut TreeMerger<'_>,
+    slots: &mut Slots,
+    ours: &SideChanges<'_>,
+    theirs: &SideChanges<'_>,
+) -> Result<()> {
+    let ours = &ours.renames;
+    let mut theirs: BTreeMap<&Vec<u8>, &Vec<u8>> = theirs.renames.iter().collect();
+    theirs.retain(|from, to| ours.get(*from) == Some(to) || !merger.hold_rename_for_review(from, to));
+    let sources: BTreeSet<&Vec<u8>> = ours.keys().chain(theirs.keys().copied()).collect();
+    let ours_targets = ours.values().cloned().collect();
+    let theirs_targets = theirs.values().map(|to| (*to).clone()).collect();
+    let mut follower =
+        RenameFollower { merger, slots, theirs_paths: BTreeMap::new(), ours_targets, theirs_targets };
+    for from in sources {
+        match (ours.get(from), theirs.get(from).copied()) {
+            (Some(by_ours), Some(by_theirs)) if by_ours == by_theirs => {
+                follower.renamed_by_both(from, by_ours);
+            }
+            (Some(by_ours), Some(by_theirs)) => follower.renamed_differently(from, by_ours, by_theirs),
+            (Some(to), None) => follower.renamed_by(Side::Ours, from, to)?,
+            (None, Some(to)) => follower.renamed_by(Side::Theirs, from, to)?,
+            (None, None) => {}
+        }
+    }
+    Ok(())
+}
+
+struct RenameFollower<'a, 'm> {
+    merger: &'a mut TreeMerger<'m>,
+    slots: &'a mut Slots,
+    /// Path of the entry of theirs, by the new path that both sides use.
+    theirs_paths: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// New paths of files that a side renamed.
+    ours_targets: HashSet<Vec<u8>>,
+    theirs_targets: HashSet<Vec<u8>>,
+}
+
+impl RenameFollower<'_, '_> {
+    fn slot(&mut self, path: &[u8]) -> &mut Slot {
+        self.slots.entry(path.to_vec()).or_default()
+    }
+
+    /// Handles a rename to the same path by both sides.
+    fn renamed_by_both(&mut self, from: &[u8], to: &[u8]) {
+        let base = self.slot(from).base.take();
+        self.slot(to).base = base;
+    }
+
+    /// Handles renames of one file to different paths. The result has both.
+    fn renamed_differently(&mut self, from: &[u8], by_ours: &[u8], by_theirs: &[u8]) {
+        let base = self.slot(from).base.take();
+        let (ours, theirs) = (self.slot(by_ours).ours.clone(), self.slot(by_theirs).theirs.clone());
+        let theirs_path = Some(TreePath(by_theirs.to_vec()));
+        let conflict = TreeConflict::new(ConflictClass::RenameRename, by_ours);
+        self.merger.report(TreeConflict { base, ours, theirs, theirs_path, ..conflict });
+    }
+
+    /// Handles a rename by one side only.
+    fn renamed_by(&mut self, side: Side, from: &[u8], to: &[u8]) -> Result<()> {
+        let other = side.other();
+        let slot = self.slot(from);
+        let Some(base) = slot.base.clone() else { return Ok(()) };
+        let Some(changed) = slot.side(other).clone() else {
+            slot.base = None;
+            self.report_removed(side, to, base);
+            return Ok(());
+        };
+        if changed.entry.node.kind() != base.entry.node.kind() {
+            // Replacing the file with an entry of another type counts as a removal of the file.
+            slot.base = None;
+            self.report_removed(side, to, base);
+            return Ok(());
+        }
+        let is_changed = changed.entry.node != base.entry.node;
+        let is_split = self.theirs_paths.contains_key(to);
+        let target = self.slot(to);
+        if target.side(other).is_some() && !is_split {
+            if !is_changed && are_equal(target.ours.as_ref(), target.theirs.as_ref()) {
+                return Ok(());
+            }
+            self.split(other, from, to)?;
+        }
+        let to = match (side, self.theirs_paths.get(to)) {
+            (Side::Theirs, Some(theirs_path)) => theirs_path.clone(),
+            _ => to.to_vec(),
+        };
+        let target = self.slot(&to);
+        target.base = Some(base);
+        *target.side_mut(other) = Some(changed);
+        let source = self.slot(from);
+        (source.base, *source.side_mut(other)) = (None, None);
+        Ok(())
+    }
+
+    fn report_removed(&mut self, side: Side, to: &[u8], base: super::TreeVersion) {
+        let mut conflict = TreeConflict::new(ConflictClass::RenameDelete, to);
+        let version = self.slot(to).side(side).clone();
+        match side {
+            Side::Ours => conflict.ours = version,
+            Side::Theirs => conflict.theirs = version,
+        }
+        self.merger.report(TreeConflict { base: Some(base), ..conflict });
+    }
+
+    /// Separates two entries with the same path, at least one of which was renamed to it.
+    fn split(&mut self, other: Side, from: &[u8], to: &[u8]) -> Result<()> {
+        let is_rename = match other {
+            Side::Ours => self.ours_targets.contains(to),
+            Side::Theirs => self.theirs_targets.contains(to),
+        };
+        let class = if is_rename { ConflictClass::RenameRename } else { ConflictClass::RenameAdd };
+        let free_path = self.merger.free_name(to, self.slots)?;
+        let base = self.slot(from).base.clone();
+        let target = self.slot(to);
+        let theirs = target.theirs.take();
+        let ours = target.ours.clone();
+        let theirs_path = Some(TreePath(free_path.clone()));
+        let conflict =
+            TreeConflict { base, ours, theirs: theirs.clone(), theirs_path, ..TreeConflict::new(class, to) };
+        self.slot(&free_path).theirs = theirs;
+        self.theirs_paths.insert(to.to_vec(), free_path);
+        self.merger.report(conflict);
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! Lookup of children of a container by name.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::collections::HashMap;
+
+use super::{SyntaxNode, Value};
+
+/// Maximum number of children for a linear search. Up to this number, it is faster than building an index.
+pub(super) const LINEAR_SEARCH_MAX: usize = 16;
+
+/// Children of a container with unique names.
+#[derive(Debug, Default)]
+pub(crate) struct NamedChildren<'d, 'a> {
+    pub(crate) nodes: &'d [SyntaxNode<'a>],
+    names: Names<'d, 'a>,
+    index: OnceCell<HashMap<&'d str, usize>>,
+}
+
+#[derive(Debug, Default)]
+enum Names<'d, 'a> {
+    /// Keys of an object's members.
+    #[default]
+    Keys,
+    /// Value of the key field of each array element.
+    Fields(Vec<&'d SyntaxNode<'a>>),
+    /// Names from the caller, one for each child.
+    External(&'d [String]),
+}
+
+impl<'d, 'a> NamedChildren<'d, 'a> {
+    /// Creates a lookup of members by key.
+    pub(crate) fn by_key(nodes: &'d [SyntaxNode<'a>]) -> Self {
+        Self { nodes, names: Names::Keys, index: OnceCell::new() }
+    }
+
+    /// Creates a lookup of array elements by a field; `None` unless all elements have the field with a
+    /// unique scalar value.
+    pub(crate) fn by_field(nodes: &'d [SyntaxNode<'a>], field: &str) -> Option<Self> {
+        let names = nodes.iter().map(|node| scalar_field(node, field)).collect::<Option<Vec<_>>>()?;
+        let named = Self { nodes, names: Names::Fields(names), index: OnceCell::new() };
+        (!named.has_duplicates()).then_some(named)
+    }
+
+    /// Creates a lookup by the given names, which must be unique.
+    pub(crate) fn with_names(nodes: &'d [SyntaxNode<'a>], names: &'d [String]) -> Self {
+        Self { nodes, names: Names::External(names), index: OnceCell::new() }
+    }
+
+    /// Returns the name of the child at an index.
+    pub(crate) fn name(&self, at: usize) -> &'d str {
+        match &self.names {
+            Names::Keys => self.nodes[at].key,
+            Names::Fields(fields) => match &fields[at].value {
+                Value::String(text) | Value::Literal(text) => text,
+                Value::Array(_) | Value::Object(_) => "",
+            },
+            Names::External(names) => &names[at],
+        }
+    }
+
+    /// Returns the index of the child with this name. The index `hint` is tried first.
+    pub(crate) fn find(&self, name: &str, hint: usize) -> Option<usize> {
+        if hint < self.nodes.len() && self.name(hint) == name {
+            return Some(hint);
+        }
+        if self.nodes.len() <= LINEAR_SEARCH_MAX {
+            return (0..self.nodes.len()).find(|at| self.name(*at) == name);
+        }
+        self.index().get(name).copied()
+    }
+
+    /// Returns the child with this name. The index `hint` is tried first.
+    pub(crate) fn get(&self, name: &str, hint: usize) -> Option<&'d SyntaxNode<'a>> {
+        self.find(name, hint).map(|at| &self.nodes[at])
+    }
+
+    pub(crate) fn has_duplicates(&self) -> bool {
+        let length = self.nodes.len();
+        // Sorted names, which are common, need no index.
+        if (1..length).all(|at| sorts_before(self.name(at - 1), self.name(at))) {
+            return false;
+        }
+        if length <= LINEAR_SEARCH_MAX {
+            return (1..length).any(|at| (0..at).any(|before| self.name(before) == self.name(at)));
+        }
+        self.index().len() != length
+    }
+
+    fn index(&self) -> &HashMap<&'d str, usize> {
+        self.index.get_or_init(|| (0..self.nodes.len()).map(|at| (self.name(at), at)).collect())
+    }
+}
+
+/// Returns true if a name sorts before another. Numbers sort by value, before other names.
+pub(super) fn sorts_before(a: &str, b: &str) -> bool {
+    let rank = |name: &str| {
+        let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+        if is_number { (0, name.len()) } else { (1, 0) }
+    };
+    (rank(a), a) < (rank(b), b)
+}
+
+/// Returns the value of an element's field, if it is a scalar.
+fn scalar_field<'d, 'a>(node: &'d SyntaxNode<'a>, field: &str) -> Option<&'d SyntaxNode<'a>> {
+    let Value::Object(members) = &node.value else { return None };
+    let found = members.iter().find(|member| member.key == field)?;
+    match found.value {
+        Value::Literal(_) | Value::String(_) => Some(found),
+        Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// Formats a name for a path, quoted if it has special characters.
+pub(crate) fn display_name(name: &str) -> Cow<'_, str> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-$/@".contains(&byte) || !byte.is_ascii();
+    if !name.is_empty() && name.bytes().all(is_plain) {
+        return Cow::Borrowed(name);
+    }
+    Cow::Owned(format!("{name:?}"))
+}

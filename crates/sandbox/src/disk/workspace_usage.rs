@@ -1,0 +1,237 @@
+//! Disk usage of one sandbox's workspace, as measured from time to time.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use workspace_workspace::Usage;
+
+use crate::clock::now;
+use crate::leaf_mutex::{LeafGuard, LeafMutex};
+
+/// Maximum number of times that the timeout of a scan is doubled.
+const TIMEOUT_DOUBLINGS: u32 = 3;
+
+/// Measurements of a workspace, and when the next scan is due.
+#[derive(Debug)]
+pub(crate) struct WorkspaceUsage {
+    next_scan: LeafMutex<Instant>,
+    measured: LeafMutex<Measurements>,
+    /// True while the workspace is being scanned.
+    is_scanned: AtomicBool,
+    /// Consecutive scans that timed out.
+    unfinished_scans: AtomicU32,
+    /// Bytes in files that are deleted and still open, at the last scan.
+    deleted: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Measurements {
+    /// Result of the last scan, and its time in milliseconds since 1970.
+    last: Option<(Usage, i64)>,
+    /// Baseline of growth. Not the last scan, which may have come after the sandbox had filled the disk.
+    baseline: Option<Usage>,
+}
+
+impl Measurements {
+    /// Records a result and returns the usage. A scan that was not finished never lowers it.
+    fn record(&mut self, used: Usage) -> Usage {
+        let usage = match self.last {
+            Some((last, _)) if used.at_least => {
+                Usage { bytes: used.bytes.max(last.bytes), files: used.files.max(last.files), ..used }
+            }
+            _ => used,
+        };
+        self.last = Some((usage, now()));
+        usage
+    }
+}
+
+impl Default for WorkspaceUsage {
+    fn default() -> Self {
+        Self {
+            next_scan: LeafMutex::new(Instant::now()),
+            measured: LeafMutex::default(),
+            is_scanned: AtomicBool::default(),
+            unfinished_scans: AtomicU32::default(),
+            deleted: AtomicU64::default(),
+        }
+    }
+}
+
+impl WorkspaceUsage {
+    fn measured(&self) -> LeafGuard<'_, Measurements> {
+        self.measured.lock()
+    }
+
+    /// Records the result of a scan.
+    pub(crate) fn record(&self, used: Usage) {
+        self.measured().record(used);
+    }
+
+    /// Records the usage of a new workspace, before the sandbox writes anything.
+    pub(crate) fn record_first(&self, used: Usage) {
+        *self.measured() = Measurements { last: Some((used, now())), baseline: Some(used) };
+    }
+
+    /// Returns the result of the last scan; `None` before the first.
+    pub(crate) fn last(&self) -> Option<Usage> {
+        self.measured().last.map(|(used, _)| used)
+    }
+
+    /// Returns the bytes at the last scan; zero before the first.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.last().map_or(0, |used| used.bytes)
+    }
+
+    /// Returns the bytes at the last scan, and its time in milliseconds since 1970; `None` before the first.
+    pub(crate) fn last_with_time(&self) -> Option<(u64, i64)> {
+        self.measured().last.map(|(used, time)| (used.bytes, time))
+    }
+
+    /// Moves the baseline of growth to the result of a scan after which the disk had enough space.
+    pub(crate) fn set_baseline(&self, found: Option<Usage>) {
+        let mut measured = self.measured();
+        measured.baseline = found.or(measured.baseline);
+    }
+
+    /// Records the result of a scan while the disk was nearly full, and returns the growth since the
+    /// baseline, which it becomes. Nothing for a sandbox without a baseline. `at_least` if the scan of the
+    /// baseline was not finished: then the difference may have been there already.
+    pub(crate) fn record_growth(&self, used: Usage) -> Usage {
+        let mut measured = self.measured();
+        let usage = measured.record(used);
+        let baseline = measured.baseline.replace(usage).unwrap_or(usage);
+        Usage {
+            bytes: usage.bytes.saturating_sub(baseline.bytes),
+            files: usage.files.saturating_sub(baseline.files),
+            at_least: baseline.at_least,
+        }
+    }
+
+    /// Lowers the baseline again by a growth on which nothing was done, so that it counts at the next scan.
+    pub(crate) fn restore_growth(&self, grown: Usage) {
+        if let Some(baseline) = &mut self.measured().baseline {
+            baseline.bytes = baseline.bytes.saturating_sub(grown.bytes);
+            baseline.files = baseline.files.saturating_sub(grown.files);
+        }
+    }
+
+    /// Returns the bytes in files that are deleted and still open, at the last scan.
+    pub(crate) fn deleted(&self) -> u64 {
+        self.deleted.load(Ordering::Relaxed)
+    }
+
+    /// Records the bytes in deleted files, and returns the previous value.
+    pub(crate) fn set_deleted(&self, bytes: u64) -> u64 {
+        self.deleted.swap(bytes, Ordering::Relaxed)
+    }
+
+    /// Begins a scan. Returns false if one is in progress.
+    pub(crate) fn begin_scan(&self) -> bool {
+        !self.is_scanned.swap(true, Ordering::SeqCst)
+    }
+
+    pub(crate) fn end_scan(&self) {
+        self.is_scanned.store(false, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_scan_due(&self) -> bool {
+        *self.next_scan.lock() <= Instant::now()
+    }
+
+    pub(crate) fn schedule_scan(&self, pause: Duration) {
+        *self.next_scan.lock() = Instant::now() + pause;
+    }
+
+    /// Returns the timeout of the next scan, doubled for each consecutive one that did not finish. Otherwise
+    /// the directories that are visited first would hide the rest.
+    pub(crate) fn scan_timeout(&self, usual: Duration) -> Duration {
+        usual * (1 << self.unfinished_scans.load(Ordering::Relaxed).min(TIMEOUT_DOUBLINGS))
+    }
+
+    /// Records whether a scan was finished.
+    pub(crate) fn set_finished(&self, is_finished: bool) {
+        let unfinished =
+            if is_finished { 0 } else { self.unfinished_scans.load(Ordering::Relaxed).saturating_add(1) };
+        self.unfinished_scans.store(unfinished, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(bytes: u64, files: u64) -> Usage {
+        Usage { bytes, files, at_least: false }
+    }
+
+    #[test]
+    fn everything_that_a_new_sandbox_writes_is_growth() {
+        let workspace = WorkspaceUsage::default();
+        workspace.record_first(usage(10, 1));
+        assert_eq!(workspace.record_growth(usage(100, 5)), usage(90, 4));
+        assert_eq!(workspace.record_growth(usage(100, 5)), usage(0, 0));
+        assert_eq!(workspace.last_with_time().unwrap().0, 100);
+    }
+
+    #[test]
+    fn another_scan_hides_no_growth() {
+        let workspace = WorkspaceUsage::default();
+        workspace.record_first(usage(0, 0));
+        workspace.record(usage(100, 5));
+        assert_eq!(workspace.record_growth(usage(100, 5)), usage(100, 5));
+        workspace.record(usage(150, 6));
+        let found = workspace.last();
+        // A scan after the check of the disk may include the files that filled the disk.
+        workspace.record(usage(170, 6));
+        workspace.set_baseline(found);
+        // With a quota, empty files take no bytes.
+        assert_eq!(workspace.record_growth(usage(170, 60)), usage(20, 54));
+    }
+
+    #[test]
+    fn files_from_before_a_restart_are_no_growth() {
+        let workspace = WorkspaceUsage::default();
+        workspace.set_baseline(workspace.last());
+        assert_eq!((workspace.bytes(), workspace.last_with_time()), (0, None));
+        assert_eq!(workspace.record_growth(usage(100, 5)), usage(0, 0));
+        assert_eq!(workspace.record_growth(usage(101, 6)), usage(1, 1));
+    }
+
+    #[test]
+    fn an_unfinished_scan_never_lowers_the_usage() {
+        let workspace = WorkspaceUsage::default();
+        workspace.record_first(usage(100, 5));
+        workspace.record(Usage { at_least: true, ..usage(50, 7) });
+        assert_eq!(workspace.bytes(), 100);
+        assert_eq!(workspace.record_growth(usage(60, 7)), usage(0, 2));
+        assert_eq!(workspace.bytes(), 60);
+    }
+
+    #[test]
+    fn the_scan_after_an_unfinished_one_has_more_time() {
+        let (workspace, usual) = (WorkspaceUsage::default(), Duration::from_secs(10));
+        assert_eq!(workspace.scan_timeout(usual), usual);
+        workspace.set_finished(false);
+        workspace.set_finished(false);
+        assert_eq!(workspace.scan_timeout(usual), usual * 4);
+        (0..100).for_each(|_| workspace.set_finished(false));
+        assert_eq!(workspace.scan_timeout(usual), usual * 8);
+        workspace.set_finished(true);
+        assert_eq!(workspace.scan_timeout(usual), usual);
+    }
+
+    #[test]
+    fn growth_after_an_unfinished_scan_is_uncertain_and_can_be_counted_again() {
+        let workspace = WorkspaceUsage::default();
+        let used = |bytes, at_least| Usage { bytes, files: 1, at_least };
+        workspace.record_first(used(100, true));
+        let grown = workspace.record_growth(used(500, false));
+        assert_eq!((grown.bytes, grown.at_least), (400, true), "it may have been there");
+        let grown = workspace.record_growth(used(700, false));
+        assert_eq!((grown.bytes, grown.at_least), (200, false));
+        workspace.restore_growth(grown);
+        assert_eq!(workspace.record_growth(used(700, false)).bytes, 200);
+        assert_eq!(workspace.record_growth(used(700, false)).bytes, 0);
+    }
+}

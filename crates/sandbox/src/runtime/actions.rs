@@ -1,0 +1,8 @@
+//! Names of actions in errors of all runtimes.
+
+/// Listing and terminating the processes that use a workspace.
+pub(super) const FIND_PROCESSES: &str = "find the processes that use a workspace";
+/// Replacing the workspace of a running sandbox.
+pub(super) const SWAP: &str = "replace a workspace";
+/// Error of a runtime without access to the mounts of its sandboxes.
+pub(super) const NO_MOUNT_ACCESS: &str = "it cannot enter the mount namespaces of its sandboxes here";

@@ -1,0 +1,39 @@
+//! Note that a sandbox was paused by the program that runs it, which knows how to resume it.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+
+use crate::sandbox_dir::SandboxDir;
+
+/// Content of the note. Notes of other freezes differ.
+const PAUSED: &str = "paused\n";
+
+/// Writes the note, before the pause. A sandbox is frozen once at a time.
+pub(super) fn write(dir: &SandboxDir) -> io::Result<()> {
+    let mut file = match File::create_new(dir.frozen()) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            return Err(io::Error::other("the sandbox is already frozen"));
+        }
+        file => file?,
+    };
+    file.write_all(PAUSED.as_bytes()).inspect_err(|_| {
+        // An incomplete note is of no use.
+        let _ = remove(dir);
+    })
+}
+
+/// Returns true if the note exists.
+pub(super) fn exists(dir: &SandboxDir) -> io::Result<bool> {
+    match fs::read(dir.frozen()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        text => Ok(text? == PAUSED.as_bytes()),
+    }
+}
+
+/// Removes the note, if it exists.
+pub(super) fn remove(dir: &SandboxDir) -> io::Result<()> {
+    match fs::remove_file(dir.frozen()) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,105 @@
+//! Commit queue: threads wait here until their request is committed, or until they lead a group commit.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use crate::commit_options::Durability;
+use crate::error::Result;
+use crate::log_record::Change;
+use crate::mutex::lock;
+use crate::new_objects::NewObjects;
+
+/// Commit queue of this process. At most one thread at a time is the leader, which commits all queued
+/// requests.
+#[derive(Default)]
+pub(crate) struct CommitQueue {
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Vec<CommitRequest>,
+    has_leader: bool,
+}
+
+/// A commit that waits for a leader.
+pub(crate) struct CommitRequest {
+    pub(crate) objects: NewObjects,
+    pub(crate) changes: Vec<Change>,
+    pub(crate) durability: Durability,
+    pub(crate) waiter: Arc<CommitWaiter>,
+}
+
+/// Slot in which a committing thread waits for its result, or for its turn to lead.
+#[derive(Default)]
+pub(crate) struct CommitWaiter {
+    state: Mutex<WaiterState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct WaiterState {
+    status: WaiterStatus,
+    /// Set while the thread sleeps. A thread that is awake is not notified, to save the system call.
+    is_sleeping: bool,
+}
+
+#[derive(Default)]
+enum WaiterStatus {
+    #[default]
+    Waiting,
+    Lead,
+    Done(Result<()>),
+}
+
+impl CommitWaiter {
+    /// Ends the wait with the result of the commit.
+    pub(crate) fn finish(&self, result: Result<()>) {
+        self.set(WaiterStatus::Done(result));
+    }
+
+    fn set(&self, status: WaiterStatus) {
+        let mut state = lock(&self.state);
+        state.status = status;
+        if state.is_sleeping {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Waits for the result; `None` if this thread must lead.
+    pub(crate) fn wait(&self) -> Option<Result<()>> {
+        let mut state = lock(&self.state);
+        loop {
+            match std::mem::take(&mut state.status) {
+                WaiterStatus::Waiting => {
+                    state.is_sleeping = true;
+                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+                WaiterStatus::Lead => return None,
+                WaiterStatus::Done(result) => return Some(result),
+            }
+        }
+    }
+}
+
+impl CommitQueue {
+    /// Adds a request. Returns true if the calling thread must lead.
+    pub(crate) fn push(&self, request: CommitRequest) -> bool {
+        let mut queue = lock(&self.queue);
+        queue.waiting.push(request);
+        !std::mem::replace(&mut queue.has_leader, true)
+    }
+
+    /// Takes all waiting requests, for the leader.
+    pub(crate) fn take_group(&self) -> Vec<CommitRequest> {
+        std::mem::take(&mut lock(&self.queue).waiting)
+    }
+
+    /// Passes the lead to the first request in the queue, if there is one.
+    pub(crate) fn pass_lead(&self) {
+        let mut queue = lock(&self.queue);
+        match queue.waiting.first() {
+            Some(next) => next.waiter.set(WaiterStatus::Lead),
+            None => queue.has_leader = false,
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! State of the log, as the index records it.
+
+use crate::codec::{Decoded, Reader};
+
+/// Current state of the log. Read and written only under the write lock.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct LogState {
+    /// Number of the last commit.
+    pub(crate) sequence: u64,
+    /// Id of the last commit record. Each record names the one before, so leftovers of failed writes never
+    /// pass for commits.
+    pub(crate) previous: [u8; 32],
+    pub(crate) pack: u32,
+    pub(crate) end: u64,
+    pub(crate) next_pack: u32,
+    /// Grows with every garbage collection.
+    pub(crate) epoch: u64,
+    /// Objects of commits up to this number are in their tables; those of later ones may be in unsettled
+    /// rows.
+    pub(crate) settled: u64,
+    /// Number of objects and snapshots in unsettled rows.
+    pub(crate) unsettled_count: u32,
+}
+
+impl LogState {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(80);
+        out.extend_from_slice(&self.sequence.to_le_bytes());
+        out.extend_from_slice(&self.previous);
+        out.extend_from_slice(&self.pack.to_le_bytes());
+        out.extend_from_slice(&self.end.to_le_bytes());
+        out.extend_from_slice(&self.next_pack.to_le_bytes());
+        out.extend_from_slice(&self.epoch.to_le_bytes());
+        out.extend_from_slice(&self.settled.to_le_bytes());
+        out.extend_from_slice(&self.unsettled_count.to_le_bytes());
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Decoded<Self> {
+        let mut reader = Reader::new(bytes);
+        let state = Self {
+            sequence: reader.u64()?,
+            previous: reader.array()?,
+            pack: reader.u32()?,
+            end: reader.u64()?,
+            next_pack: reader.u32()?,
+            epoch: reader.u64()?,
+            settled: reader.u64()?,
+            unsettled_count: reader.u32()?,
+        };
+        reader.end()?;
+        Ok(state)
+    }
+}

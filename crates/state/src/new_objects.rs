@@ -1,0 +1,76 @@
+//! New objects on their way from a batch to a commit: in a buffer in memory, or in bulk packs.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{IoContext, Result};
+use crate::pack::{Location, PACK_HEADER};
+use crate::record::Kind;
+
+/// Size in bytes above which a bulk pack is closed.
+const BULK_MAX: u64 = 128 << 20;
+
+/// An object and its position in the buffer or pack.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PackedObject {
+    pub(crate) kind: Kind,
+    pub(crate) id: [u8; 32],
+    pub(crate) offset: u32,
+    pub(crate) len: u32,
+}
+
+/// A pack that belongs to this batch until it commits. The open file is locked: garbage collection skips
+/// packs that are being written.
+#[derive(Clone)]
+pub(crate) struct BulkPack {
+    pub(crate) number: u32,
+    pub(crate) file: Arc<File>,
+    pub(crate) end: u64,
+    pub(crate) objects: Vec<PackedObject>,
+}
+
+/// Encoded objects that a batch hands to its commit.
+#[derive(Default, Clone)]
+pub(crate) struct NewObjects {
+    pub(crate) buffer: Vec<u8>,
+    /// Objects in `buffer`; offsets count from its start.
+    pub(crate) objects: Vec<PackedObject>,
+    pub(crate) bulk: Vec<BulkPack>,
+}
+
+impl NewObjects {
+    /// Returns the size of these objects on disk, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.buffer.len() as u64 + self.bulk.iter().map(|pack| pack.end).sum::<u64>()
+    }
+}
+
+impl BulkPack {
+    /// Wraps a pack that was just created. The file must be locked.
+    pub(crate) fn new(number: u32, file: File) -> Self {
+        Self { number, file: Arc::new(file), end: PACK_HEADER, objects: Vec::new() }
+    }
+
+    /// Returns true if `len` more bytes fit.
+    pub(crate) fn has_room(&self, len: u64) -> bool {
+        self.end + len <= BULK_MAX
+    }
+
+    pub(crate) fn location(&self, object: &PackedObject) -> Location {
+        Location { pack: self.number, offset: object.offset, len: object.len }
+    }
+
+    /// Appends an encoded record and returns its offset. For a single writer.
+    pub(crate) fn append(&mut self, encoded: &[u8], path: &Path) -> Result<u32> {
+        let offset = self.end as u32;
+        self.file.write_all_at(encoded, self.end).context("write", path)?;
+        self.end += encoded.len() as u64;
+        Ok(offset)
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.end > BULK_MAX
+    }
+}

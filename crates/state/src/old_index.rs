@@ -1,0 +1,127 @@
+//! Index that was replaced by a rebuild: its backup, and its comparison with the new one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::Result;
+use crate::file_ops::remove_directory;
+use crate::id::SnapshotId;
+use crate::index::Index;
+use crate::log_state::LogState;
+use crate::rebuild_report::{Loss, LostReference, LostSnapshot, RebuildReport};
+use crate::records::Records;
+
+/// Prefix of the names of kept old indexes, followed by a number.
+const OLD_INDEX_PREFIX: &str = "index.old-";
+/// Maximum number of old indexes that are kept. The first ones hold the most records, so the last one is
+/// replaced.
+const OLD_INDEXES_MAX: u32 = 4;
+
+/// State of the old index.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OldIndexState {
+    Consistent,
+    /// The machine crashed, so that reading the index could kill the process.
+    MaybeInconsistent,
+}
+
+/// Returns a free name for the old index. If all names are taken, removes the last old index.
+pub(crate) fn name_for_old_index(store: &Path) -> Result<PathBuf> {
+    let name = |number: u32| store.join(format!("{OLD_INDEX_PREFIX}{number}"));
+    for number in 1..=OLD_INDEXES_MAX {
+        let path = name(number);
+        if fs::symlink_metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+            return Ok(path);
+        }
+    }
+    let last = name(OLD_INDEXES_MAX);
+    remove_directory(&last)?;
+    Ok(last)
+}
+
+/// Completes the report of a rebuild with the differences from the `old` index. Removes that index unless it
+/// differs from the new one.
+pub(crate) fn compare(
+    store: &Path,
+    old: Option<PathBuf>,
+    mut report: RebuildReport,
+    old_state: OldIndexState,
+) -> Result<RebuildReport> {
+    let Some(old) = old else { return Ok(report) };
+    if old_state == OldIndexState::MaybeInconsistent {
+        remove_directory(&old)?;
+        return Ok(report);
+    }
+    let kept = match IndexRecords::read(&old) {
+        Ok(before) => before.compare(&IndexRecords::read(&store.join("index"))?, &mut report),
+        // Its damage caused the rebuild. It is kept for a manual inspection.
+        Err(_) => {
+            report.old_unreadable = true;
+            true
+        }
+    };
+    if kept {
+        report.old_index = Some(old);
+    } else {
+        remove_directory(&old)?;
+    }
+    Ok(report)
+}
+
+/// An index and its records.
+struct IndexRecords {
+    index: Index,
+    records: Records,
+    state: LogState,
+}
+
+impl IndexRecords {
+    fn read(directory: &Path) -> Result<Self> {
+        let index = Index::open_read_only(directory)?;
+        let (records, state) = {
+            let txn = index.read()?;
+            (Records::of_index(&index, &txn)?, index.log_state(&txn)?.unwrap_or_default())
+        };
+        Ok(Self { index, records, state })
+    }
+
+    /// Adds the differences to the rebuilt index to the report. Returns true if there are any.
+    fn compare(&self, new: &Self, report: &mut RebuildReport) -> bool {
+        let differences = self.records.differences_from(&new.records);
+        let differs = !differences.is_empty();
+        if !report.log_damaged && new.state.sequence >= self.state.sequence {
+            // The log is complete, so the old rows were wrong.
+            report.mended = differences;
+        } else {
+            report.lost = self.lost(&new.records);
+        }
+        differs
+    }
+
+    fn lost(&self, later: &Records) -> Loss {
+        let snapshot = |bytes: Vec<u8>| Some(SnapshotId::from_bytes(bytes.try_into().ok()?));
+        let reference = |(name, was, is): (String, Vec<u8>, Option<Vec<u8>>)| LostReference {
+            name,
+            was: snapshot(was),
+            is: is.and_then(snapshot),
+        };
+        Loss {
+            snapshots: self
+                .records
+                .snapshots_missing_in(later)
+                .into_iter()
+                .map(|id| self.describe(id))
+                .collect(),
+            references: self.records.references_missing_in(later).into_iter().map(reference).collect(),
+            episodes: self.records.episodes_missing_in(later),
+        }
+    }
+
+    fn describe(&self, id: SnapshotId) -> LostSnapshot {
+        let found = self.index.read().and_then(|txn| self.index.snapshot(&txn, &id)).ok().flatten();
+        match found {
+            Some(snapshot) => LostSnapshot { id, time: Some(snapshot.time), message: Some(snapshot.message) },
+            None => LostSnapshot { id, time: None, message: None },
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Pins of a store: adding, listing and removing them.
+//!
+//! A mount or a workspace pins the trees that it uses. A pin lasts until it is removed. A process pin also
+//! ends with its process, which holds a lock on the lock file of the pin.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::commit_options::Durability;
+use crate::error::{IoContext, Result};
+use crate::file_ops::remove_if_exists;
+use crate::id::PinId;
+use crate::log_record::Change;
+use crate::pin::Pin;
+use crate::snapshot::Snapshot;
+use crate::store::Store;
+
+/// Pin that is removed when this value is dropped or its process dies.
+pub struct ProcessPin {
+    store: Store,
+    id: PinId,
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Store {
+    /// Pins a snapshot: keeps its content alive until the pin is removed.
+    pub fn pin(&self, snapshot: &Snapshot, owner: &str) -> Result<PinId> {
+        self.pin_with(snapshot, owner, Durability::Synced)
+    }
+
+    /// Pins like [`Store::pin`], with the given durability. A buffered pin may be lost in a machine crash, so
+    /// the caller must check for it afterwards.
+    pub fn pin_with(&self, snapshot: &Snapshot, owner: &str, durability: Durability) -> Result<PinId> {
+        let id = PinId::generate();
+        self.pin_as(id, snapshot, owner, durability)?;
+        Ok(id)
+    }
+
+    /// Pins like [`Store::pin_with`], with an id that the caller has already recorded, so that the pin cannot
+    /// leak.
+    pub fn pin_as(&self, id: PinId, snapshot: &Snapshot, owner: &str, durability: Durability) -> Result<()> {
+        self.put_pin(id, snapshot, owner, false, durability)
+    }
+
+    /// Pins a snapshot until the returned value is dropped.
+    pub fn pin_for_process(&self, snapshot: &Snapshot, owner: &str) -> Result<ProcessPin> {
+        let id = PinId::generate();
+        let path = self.pin_lock(id);
+        let parent = self.path().join("pins");
+        fs::create_dir_all(&parent).context("create", &parent)?;
+        let lock = File::create_new(&path).context("create", &path)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).context("lock", &path)?;
+        self.put_pin(id, snapshot, owner, true, Durability::Buffered)?;
+        Ok(ProcessPin { store: self.clone(), id, path, _lock: lock })
+    }
+
+    fn put_pin(
+        &self,
+        id: PinId,
+        snapshot: &Snapshot,
+        owner: &str,
+        of_process: bool,
+        durability: Durability,
+    ) -> Result<()> {
+        let pin = Pin {
+            id,
+            snapshot: snapshot.id,
+            tree: snapshot.tree,
+            times: snapshot.times,
+            owner: owner.to_owned(),
+            of_process,
+        };
+        let change = Change::PutPin { id, record: pin.encode() };
+        self.commit_changes(vec![change], durability)
+    }
+
+    /// Removes a pin.
+    pub fn unpin(&self, id: PinId) -> Result<()> {
+        self.commit_changes(vec![Change::RemovePin(id)], Durability::Buffered)
+    }
+
+    /// Returns all pins.
+    pub fn pins(&self) -> Result<Vec<Pin>> {
+        let txn = self.inner.index.read()?;
+        let rows = self.inner.index.rows(&txn, &self.inner.index.pins)?;
+        Ok(rows
+            .into_iter()
+            .filter_map(|(id, record)| Pin::decode(PinId::from_bytes(id.try_into().ok()?), &record).ok())
+            .collect())
+    }
+
+    /// Removes the pins of processes that died.
+    pub fn remove_dead_pins(&self) -> Result<()> {
+        let mut changes = Vec::new();
+        for pin in self.pins()?.into_iter().filter(|pin| pin.of_process) {
+            let path = self.pin_lock(pin.id);
+            let is_alive = match File::open(&path) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
+                lock => {
+                    flock(lock.context("open", &path)?, FlockOperation::NonBlockingLockExclusive).is_err()
+                }
+            };
+            if !is_alive {
+                remove_if_exists(&self.pin_lock(pin.id))?;
+                changes.push(Change::RemovePin(pin.id));
+            }
+        }
+        if changes.is_empty() { Ok(()) } else { self.commit_changes(changes, Durability::Buffered) }
+    }
+
+    fn pin_lock(&self, id: PinId) -> PathBuf {
+        self.path().join("pins").join(id.to_string())
+    }
+}
+
+impl Drop for ProcessPin {
+    fn drop(&mut self) {
+        // Errors are ignored: the lock is released, so the next garbage collection removes the pin.
+        drop(self.store.unpin(self.id));
+        drop(fs::remove_file(&self.path));
+    }
+}

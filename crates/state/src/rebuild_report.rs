@@ -1,0 +1,104 @@
+//! Reports of rebuilds: the new index, and the losses in comparison with the old one.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::counts::IndexCounts;
+use crate::damage::Damage;
+use crate::id::{EpisodeId, SnapshotId};
+use crate::snapshot::Timestamp;
+
+/// Report of a rebuild of the index from the packs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct RebuildReport {
+    /// Contents of the new index.
+    pub index: IndexCounts,
+    /// Commits at the end of the log that a machine crash left incomplete, and that were dropped.
+    pub commits_given_up: u64,
+    /// Commit records are missing from the middle of the log.
+    pub log_damaged: bool,
+    /// The old index could not be read, so its content is unknown.
+    pub old_unreadable: bool,
+    /// Records of the old index that the packs no longer hold.
+    pub lost: Loss,
+    /// Rows of the old index that differed from the log, which are right in the new index.
+    pub mended: Vec<Damage>,
+    /// Directory of the old index, if it was kept.
+    pub old_index: Option<PathBuf>,
+}
+
+/// Records that were lost.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Loss {
+    /// Snapshots, oldest first.
+    pub snapshots: Vec<LostSnapshot>,
+    /// References by name.
+    pub references: Vec<LostReference>,
+    /// Episodes, oldest first.
+    pub episodes: Vec<EpisodeId>,
+}
+
+/// A snapshot that was lost, as the old index described it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LostSnapshot {
+    /// Unique id.
+    pub id: SnapshotId,
+    /// Creation time; `None` if its record could not be decoded.
+    pub time: Option<Timestamp>,
+    /// Message; `None` if its record could not be decoded.
+    pub message: Option<String>,
+}
+
+/// A reference that no longer exists, or that points to an earlier snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LostReference {
+    /// Name of the reference.
+    pub name: String,
+    /// Target in the old index; `None` if its row was damaged.
+    pub was: Option<SnapshotId>,
+    /// Current target; `None` if the reference no longer exists.
+    pub is: Option<SnapshotId>,
+}
+
+impl RebuildReport {
+    /// Describes everything about the rebuild that users should know, in one sentence each.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let lost = &self.lost;
+        if !lost.is_empty() {
+            problems.push(format!(
+                "lost {} snapshots, {} references, {} episodes that the packs no longer hold",
+                lost.snapshots.len(),
+                lost.references.len(),
+                lost.episodes.len()
+            ));
+        }
+        if self.commits_given_up > 0 {
+            problems.push(format!(
+                "{} commits at the end of the log were incomplete and were dropped",
+                self.commits_given_up
+            ));
+        }
+        if self.log_damaged {
+            problems.push("commit records are missing from the log".to_owned());
+        }
+        if self.old_unreadable {
+            problems.push("the old index could not be read, so its content is unknown".to_owned());
+        }
+        if !self.mended.is_empty() {
+            problems.push(format!("{} rows of the old index were wrong", self.mended.len()));
+        }
+        if let Some(old) = &self.old_index {
+            problems.push(format!("the old index is kept in {}", old.display()));
+        }
+        problems
+    }
+}
+
+impl Loss {
+    /// Returns true if nothing was lost.
+    pub fn is_empty(&self) -> bool {
+        self.snapshots.is_empty() && self.references.is_empty() && self.episodes.is_empty()
+    }
+}

@@ -1,0 +1,308 @@
+//! Opening and creating stores. An index that cannot be used is rebuilt first.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use heed::MdbError;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::access_lock;
+use crate::cache::Cache;
+use crate::commit_queue::CommitQueue;
+use crate::error::{IoContext, Result, StoreError};
+use crate::format;
+use crate::index::{Access, Index};
+use crate::index_trust;
+use crate::lock_holder;
+use crate::lock_wait::PolledWait;
+use crate::log::Log;
+use crate::notice::{self, Notice};
+use crate::pack::{PACK_HEADER, Packs};
+use crate::rebuild_report::RebuildReport;
+use crate::recovery;
+use crate::reserve::Reserve;
+use crate::session::Sessions;
+
+use super::{Inner, OPEN, Store};
+
+/// Budget of the cache of decoded directory pages in bytes; it uses up to twice as much.
+const PAGE_CACHE_SIZE: usize = 32 << 20;
+
+/// Longest wait for other processes to close a store whose index must be rebuilt.
+const EXCLUSIVE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest time between the creation of a store's first pack and its row in the index.
+const FIRST_COMMIT_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl Store {
+    /// Opens the store in `path`; creates it if the directory is missing or empty.
+    pub fn open_or_create(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        fs::create_dir_all(path).context("create", path)?;
+        if !format::exists(path) {
+            create(path)?;
+        }
+        Self::open(path)
+    }
+
+    /// Opens the store in `path`.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        format::check(path)?;
+        Self::open_at(fs::canonicalize(path).context("open", path)?, None)
+    }
+
+    fn open_at(path: PathBuf, rebuild: Option<RebuildReport>) -> Result<Self> {
+        loop {
+            let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+            match open.get(&path) {
+                Some(weak) => {
+                    if let Some(inner) = weak.upgrade() {
+                        return Ok(Self::from_inner(inner));
+                    }
+                    // Another thread is closing it.
+                    drop(open);
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                None => {
+                    let inner = Arc::new(Inner::open(path.clone(), rebuild)?);
+                    open.insert(path, Arc::downgrade(&inner));
+                    return Ok(Self::from_inner(inner));
+                }
+            }
+        }
+    }
+
+    /// Rebuilds the index from the packs, repairs the format files, and opens the store.
+    ///
+    /// No other process may have the store open.
+    pub fn rebuild_index(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        format::check(path)?;
+        let path = fs::canonicalize(path).context("open", path)?;
+        let (lock, _) = open_lock(&path)?;
+        lock_exclusively(&lock, &path)?;
+        format::repair(&path)?;
+        let report = recovery::rebuild(&path)?;
+        drop(lock);
+        Self::open_at(path, Some(report))
+    }
+}
+
+impl Inner {
+    fn open(path: PathBuf, rebuild: Option<RebuildReport>) -> Result<Self> {
+        let (lock, access) = open_lock(&path)?;
+        access_lock::acquire(&lock, &path, access)?;
+        let packs = Packs::new(path.join("packs"));
+        let (index, on_open) = match access {
+            Access::Shared => {
+                format::add_missing_copy(&path);
+                open_or_rebuild_index(&path, &lock, &packs)?
+            }
+            Access::ReadOnly => (open_read_only_index(&path, &lock, &packs)?, None),
+        };
+        if let Some(report) = &on_open {
+            notice::send(&Notice::Rebuilt { store: &path, report });
+        }
+        Ok(Self {
+            packs,
+            sessions: Arc::new(Sessions::new(path.join("lock"))?),
+            reserve: Reserve::new(&path),
+            commit_queue: CommitQueue::default(),
+            log: Log::default(),
+            pages: Cache::new(PAGE_CACHE_SIZE),
+            is_marked_written: AtomicBool::new(false),
+            index,
+            lock,
+            rebuild: on_open.or(rebuild),
+            path,
+        })
+    }
+}
+
+/// Opens the index, after rebuilding it if it cannot be used. The store's lock is held shared afterwards, so
+/// that other processes cannot replace the index.
+fn open_or_rebuild_index(path: &Path, lock: &File, packs: &Packs) -> Result<(Index, Option<RebuildReport>)> {
+    let mut report = None;
+    loop {
+        lock_shared(lock, path)?;
+        if let Some(index) = usable_index(path, packs)? {
+            return Ok((index, report));
+        }
+        flock(lock, FlockOperation::Unlock).context("unlock", path)?;
+        lock_exclusively(lock, path)?;
+        // Another process may have rebuilt it in the meantime.
+        if usable_index(path, packs)?.is_none() {
+            report = Some(recovery::rebuild(path)?);
+        }
+    }
+}
+
+fn usable_index(path: &Path, packs: &Packs) -> Result<Option<Index>> {
+    if !index_is_trustworthy(path)? {
+        return Ok(None);
+    }
+    let index = open_index(path);
+    if is_unusable(&index, packs)? { Ok(None) } else { index.map(Some) }
+}
+
+fn open_index(path: &Path) -> Result<Index> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match Index::open(&path.join("index")) {
+            // The last owner in this process has dropped it but not closed it yet.
+            Err(StoreError::Index { source: heed::Error::EnvAlreadyOpened }) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Names that may exist in a store whose creation was interrupted or is in progress.
+const STORE_ENTRIES: [&str; 6] = ["packs", "index", "pins", "directories", "lock", "format"];
+
+fn create(path: &Path) -> Result<()> {
+    let mut entries = fs::read_dir(path).context("list", path)?;
+    let has_foreign_entry = entries.any(|entry| {
+        entry.is_ok_and(|entry| {
+            let name = entry.file_name();
+            !STORE_ENTRIES.iter().any(|known| name == *known)
+                && !name.as_encoded_bytes().starts_with(b"format.")
+        })
+    });
+    if has_foreign_entry && !format::exists(path) {
+        return Err(StoreError::NotAStore { path: path.to_owned() });
+    }
+    // One process creates the store; the others wait for it.
+    let (lock, _) = open_lock(path)?;
+    while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if format::exists(path) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if format::exists(path) {
+        return Ok(());
+    }
+    for part in ["packs", "index", "pins", "directories"] {
+        let part = path.join(part);
+        fs::create_dir_all(&part).context("create", &part)?;
+    }
+    format::write(path)?;
+    Reserve::new(path).fill();
+    Ok(())
+}
+
+/// Opens the lock file and determines the access mode.
+fn open_lock(path: &Path) -> Result<(File, Access)> {
+    let lock = path.join("lock");
+    match OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&lock) {
+        Err(error) if matches!(error.kind(), ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied) => {
+            // If it cannot be read either, report why it cannot be written.
+            File::open(&lock).map(|lock| (lock, Access::ReadOnly)).map_err(|_| error).context("open", &lock)
+        }
+        other => Ok((other.context("open", &lock)?, Access::Shared)),
+    }
+}
+
+/// Opens the index of a store on a read-only file system. Fails if it would need a rebuild.
+fn open_read_only_index(path: &Path, lock: &File, packs: &Packs) -> Result<Index> {
+    lock_shared(lock, path)?;
+    let directory = path.join("index");
+    let unusable = || Err(Errno::ROFS).context("rebuild the index in", &directory);
+    if !index_is_trustworthy(path)? {
+        return unusable();
+    }
+    let index = Index::open_read_only(&directory);
+    if is_unusable(&index, packs)? { unusable() } else { index }
+}
+
+/// Takes the lock shared. Waits while another process rebuilds the index.
+fn lock_shared(lock: &File, path: &Path) -> Result<()> {
+    let mut wait = PolledWait::new(path, "to open it");
+    loop {
+        match flock(lock, FlockOperation::NonBlockingLockShared) {
+            Err(Errno::WOULDBLOCK) => wait.sleep(|| holder_of(lock, path)),
+            other => return other.context("lock", path),
+        }
+    }
+}
+
+fn lock_exclusively(lock: &File, path: &Path) -> Result<()> {
+    let mut wait = PolledWait::new(path, "to rebuild its index");
+    while flock(lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if wait.elapsed() > EXCLUSIVE_TIMEOUT {
+            return Err(StoreError::Busy { path: path.to_owned() });
+        }
+        wait.sleep(|| holder_of(lock, path));
+    }
+    Ok(())
+}
+
+fn holder_of(lock: &File, path: &Path) -> Option<u32> {
+    lock_holder::of_exclusive_lock(lock, &path.join("lock"))
+}
+
+/// Returns true if an index does not belong to these packs although no crash was detected: it is damaged, or
+/// it is empty and the packs are not.
+fn is_unusable(index: &Result<Index>, packs: &Packs) -> Result<bool> {
+    let index = match index {
+        Ok(index) => index,
+        Err(StoreError::Index { source: heed::Error::Mdb(error) }) => {
+            return Ok(matches!(
+                error,
+                MdbError::Invalid | MdbError::Corrupted | MdbError::VersionMismatch | MdbError::PageNotFound
+            ));
+        }
+        Err(_) => return Ok(false),
+    };
+    // Returns whether an index with a log state is unusable; `None` if it has no log state.
+    let is_state_unusable = |txn: &heed::RoTxn<'_>| match index.log_state(txn) {
+        // Written by another version; the packs hold the same records.
+        Err(StoreError::Undecodable { .. }) => Ok(Some(true)),
+        Ok(Some(_)) => Ok(Some(false)),
+        Ok(None) => Ok(None),
+        Err(error) => Err(error),
+    };
+    let txn = index.read()?;
+    if let Some(unusable) = is_state_unusable(&txn)? {
+        return Ok(unusable);
+    }
+    drop(txn);
+    // The first commit of a store writes its pack before the index has a row for it, so wait a moment. A
+    // rebuild after that waits until no process has the store open, and checks again.
+    let deadline = Instant::now() + FIRST_COMMIT_TIMEOUT;
+    while has_records(packs)? {
+        let txn = index.read()?;
+        if let Some(unusable) = is_state_unusable(&txn)? {
+            return Ok(unusable);
+        }
+        drop(txn);
+        if Instant::now() > deadline {
+            return Ok(true);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(false)
+}
+
+fn has_records(packs: &Packs) -> Result<bool> {
+    let has_records = |pack| fs::metadata(packs.path(pack)).is_ok_and(|meta| meta.len() > PACK_HEADER);
+    Ok(packs.list()?.into_iter().any(has_records))
+}
+
+fn index_is_trustworthy(path: &Path) -> Result<bool> {
+    if !path.join("index/data.mdb").exists() {
+        return Ok(Packs::new(path.join("packs")).list()?.is_empty());
+    }
+    match index_trust::read(path) {
+        Some(mark) => Ok(index_trust::is_clean(&mark) || mark == index_trust::boot_id()),
+        // Never written to.
+        None => Ok(Packs::new(path.join("packs")).list()?.is_empty()),
+    }
+}

@@ -1,0 +1,102 @@
+//! Content of unsettled rows (`unsettled_rows.rs`): their encoding, and the cache that each process keeps.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::RwLock;
+
+use crate::codec::{DecodeError, Decoded, Reader, Write};
+use crate::id::{ById, SnapshotId};
+use crate::log_state::LogState;
+use crate::pack::Location;
+use crate::record::Kind;
+use crate::references_of::ObjectId;
+use crate::snapshot::Snapshot;
+
+/// Maximum number of objects of a commit that becomes one row. A larger commit writes into the tables itself.
+const ROW_OBJECTS_MAX: usize = 64;
+/// Maximum length of a row in bytes. A commit whose row would be longer, because of the message of its
+/// snapshot, writes into the tables itself.
+const ROW_MAX: usize = 6 << 10;
+/// Tag of a snapshot in a row, in the position of an object's kind.
+const SNAPSHOT_TAG: u8 = 3;
+
+/// Content of the unsettled rows that this process has read.
+#[derive(Default)]
+pub(crate) struct UnsettledCache {
+    pub(crate) rows: RwLock<CachedRows>,
+}
+
+#[derive(Default)]
+pub(crate) struct CachedRows {
+    /// [`LogState::settled`] when the rows were read. If it has changed, the cached rows are no longer in the
+    /// table.
+    pub(crate) settled: u64,
+    /// Number of the last commit whose row was read.
+    pub(crate) last_read: u64,
+    pub(crate) objects: HashMap<ObjectId, Location, ById>,
+    pub(crate) snapshots: BTreeMap<SnapshotId, Snapshot>,
+}
+
+/// Objects and snapshots of one commit.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Row {
+    pub(crate) objects: Vec<(ObjectId, Location)>,
+    pub(crate) snapshots: Vec<Snapshot>,
+}
+
+impl Row {
+    /// Returns the number of objects and snapshots.
+    pub(crate) fn len(&self) -> usize {
+        self.objects.len() + self.snapshots.len()
+    }
+
+    /// Encodes the row; `None` if it is too large for the table `recent`.
+    pub(crate) fn encode_if_small(&self) -> Option<Vec<u8>> {
+        let few = (1..=ROW_OBJECTS_MAX).contains(&self.len());
+        few.then(|| self.encode()).filter(|row| row.len() <= ROW_MAX)
+    }
+
+    /// Encodes the objects (`kind u8, id, location` each), then the snapshots.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut row = Vec::with_capacity(self.objects.len() * 45 + self.snapshots.len() * 200);
+        for ((kind, id), location) in &self.objects {
+            row.push(*kind as u8);
+            row.extend_from_slice(id);
+            row.extend_from_slice(&location.encode());
+        }
+        for snapshot in &self.snapshots {
+            row.push(SNAPSHOT_TAG);
+            row.blob(&snapshot.encode());
+        }
+        row
+    }
+
+    pub(crate) fn decode(row: &[u8]) -> Decoded<Self> {
+        let mut reader = Reader::new(row);
+        let mut found = Self::default();
+        while !reader.is_empty() {
+            let kind = match reader.u8()? {
+                kind if kind == Kind::Chunk as u8 => Kind::Chunk,
+                kind if kind == Kind::Node as u8 => Kind::Node,
+                SNAPSHOT_TAG => {
+                    found.snapshots.push(Snapshot::decode(reader.blob()?)?);
+                    continue;
+                }
+                _ => return Err(DecodeError("neither a chunk, a node nor a snapshot")),
+            };
+            if !found.snapshots.is_empty() {
+                return Err(DecodeError("an object behind a snapshot"));
+            }
+            let id = reader.array()?;
+            let location = Location { pack: reader.u32()?, offset: reader.u32()?, len: reader.u32()? };
+            found.objects.push(((kind, id), location));
+        }
+        Ok(found)
+    }
+}
+
+impl CachedRows {
+    /// Returns true if the rows are those that a transaction with this state sees.
+    pub(crate) fn covers(&self, state: &LogState) -> bool {
+        self.settled == state.settled && self.last_read >= state.sequence
+    }
+}

@@ -1,0 +1,14 @@
+//! Support for the tests of all crates.
+//!
+//! [`skip`] and [`requires`] record tests that cannot run on this machine, [`stable_port`] finds a port for a
+//! server that is restarted, [`wait_until`] waits for other processes, and [`network`] is a host with an
+//! internet of its own.
+
+pub mod network;
+mod ports;
+mod skip;
+mod wait;
+
+pub use ports::stable_port;
+pub use skip::{requires, skip};
+pub use wait::wait_until;
