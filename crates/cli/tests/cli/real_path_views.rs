@@ -66,7 +66,7 @@ fn sockets_of_the_machine_are_hidden() {
 
 #[test]
 fn secrets_are_hidden_in_every_mount_of_their_filesystem() {
-    // Only the superuser can mount something to look at; the program runs as both.
+    // Only root can mount something to look at; the program runs as both.
     if !rustix::process::geteuid().is_root() {
         return;
     }

@@ -295,7 +295,7 @@ fn changes_of_others_meanwhile_are_not_overwritten() {
 
 #[test]
 fn a_keep_that_stops_halfway_is_completed() {
-    // Nothing is closed to the superuser.
+    // Nothing is closed to root.
     let is_root = rustix::process::geteuid().is_root();
     for user in users().into_iter().filter(|user| user.ordinary || !is_root) {
         user.place.write("project/z/old", "old");

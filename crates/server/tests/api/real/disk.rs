@@ -4,6 +4,8 @@ use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 
+use workspace_test_support::skip;
+
 /// Small filesystem.
 pub(crate) struct Disk(tempfile::TempDir);
 
@@ -14,7 +16,7 @@ impl Disk {
         command.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(directory.path());
         let mounted = command.output().is_ok_and(|done| done.status.success());
         if !mounted {
-            eprintln!("not tested: only the superuser can mount a small disk");
+            skip("only root can mount a small disk");
         }
         mounted.then_some(Self(directory))
     }
