@@ -14,6 +14,7 @@ use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use workspace_api::error_codes;
 use workspace_api::system::Health;
 
@@ -24,6 +25,8 @@ use crate::text;
 
 /// Maximum `Retry-After` that the client waits for.
 const RETRY_MAX: Duration = Duration::from_secs(70);
+/// Time limit for finding out whether a workspace server listens at an address.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Minimum wait that is announced on stderr.
 const ANNOUNCED_WAIT_MIN: Duration = Duration::from_secs(2);
 
@@ -127,9 +130,10 @@ impl Client {
         }
     }
 
-    /// Returns false if nothing listens at the address, or another program than a workspace server.
+    /// Returns false if nothing listens at the address, or another program than a workspace server. Such a program may
+    /// accept the connection and never respond, so there is a time limit.
     pub(crate) async fn is_workspace_server(&self) -> bool {
-        matches!(self.probe::<Health>("/health").await, Ok(Some(_)))
+        matches!(timeout(PROBE_TIMEOUT, self.probe::<Health>("/health")).await, Ok(Ok(Some(_))))
     }
 
     /// Opens a stream on a separate connection.

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::process::{Child, Stdio};
 
 use rustix::process::Signal;
+use workspace_test_support::requires;
 
 use crate::support::{Ran, signal, wait};
 use crate::terminal::Terminal;
@@ -13,15 +14,10 @@ use crate::trials::{User, says, users};
 const DEFAULT_ADDRESS: &str = "127.0.0.1:8080";
 const NOTE: &str = "note: no server at http://127.0.0.1:8080: running in a temporary local sandbox;";
 
-/// Returns the users to test as. Prints a message and returns none if a program listens at the default address; fails in
-/// CI.
+/// Returns the users to test as; none if a program listens at the default address.
 fn users_without_server() -> Vec<User> {
-    if TcpStream::connect(DEFAULT_ADDRESS).is_ok() {
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "a program listens at {DEFAULT_ADDRESS}");
-        eprintln!("skipped, a program listens at {DEFAULT_ADDRESS}");
-        return Vec::new();
-    }
-    users()
+    let is_free = TcpStream::connect(DEFAULT_ADDRESS).is_err();
+    if requires(is_free, format_args!("the free address {DEFAULT_ADDRESS}")) { users() } else { Vec::new() }
 }
 
 fn started(user: &User, options: &[&str], line: &str) -> Child {
