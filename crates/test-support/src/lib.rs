@@ -1,14 +1,17 @@
 //! Support for the tests of all crates.
 //!
 //! [`skip`] and [`requires`] record tests that cannot run on this machine, [`stable_port`] finds a port for a
-//! server that is restarted, [`wait_until`] waits for other processes, and [`network`] is a host with an
-//! internet of its own.
+//! server that is restarted, [`wait_until`] waits for other processes, [`Docker`] is a daemon, [`network`] is a
+//! host with an internet of its own, and [`ordinary_user`] runs programs without privileges.
 
+mod docker;
 pub mod network;
+pub mod ordinary_user;
 mod ports;
 mod skip;
 mod wait;
 
+pub use docker::{Docker, find_program};
 pub use ports::stable_port;
 pub use skip::{requires, skip};
 pub use wait::wait_until;

@@ -1,10 +1,8 @@
 //! Tests of the agent in a sandbox of the embedded runtime: its abilities and its isolation.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use workspace_agent_protocol::output::Stream;
 use workspace_agent_protocol::v1::RunCommandRequest;
 use workspace_host::NamespaceHolder;
@@ -14,12 +12,9 @@ use workspace_host::limits::Limits;
 
 use crate::server::{Guest, TestServer};
 
-/// UID of an ordinary user without any files.
-const UNPRIVILEGED_UID: u32 = 61_234;
-
-/// Returns the tests of this module; as root also one that repeats all of them as an unprivileged user.
+/// Returns the tests of this module.
 pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials = crate::trials![
+    crate::trials![
         commands_run_unprivileged_in_the_workspace,
         workspace_files_are_shared_with_the_host,
         workspace_is_attached_to_a_running_guest,
@@ -31,37 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         commands_cannot_change_limits_or_scheduling_of_the_agent,
         commands_can_change_their_own_limits_and_scheduling,
         killing_the_agent_kills_all_processes,
-    ];
-    if rustix::process::geteuid().is_root() {
-        trials.push(Trial::test("all_tests_as_unprivileged_user", run_as_unprivileged_user));
-    }
-    trials
-}
-
-/// Runs all tests as an unprivileged user.
-fn run_as_unprivileged_user() -> Result<(), Failed> {
-    let home = tempfile::tempdir()?;
-    std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o777))?;
-    let copy = |from: &Path, name: &str| -> std::io::Result<PathBuf> {
-        let to = home.path().join(name);
-        std::fs::copy(from, &to)?;
-        std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o755))?;
-        Ok(to)
-    };
-    let tests = copy(&std::env::current_exe()?, "tests")?;
-    let agent = copy(&agent_program(), "workspace-agent")?;
-    let mut command = Command::new("setpriv");
-    let id = UNPRIVILEGED_UID.to_string();
-    command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]).arg(tests);
-    // Only root may list the descriptors of the agent.
-    command.args(["--skip", "short_commands_leak_no_descriptors"]);
-    command.args(["--skip", "forgotten_background_processes_can_be_killed"]);
-    let output = command.env("TMPDIR", home.path()).env("WORKSPACE_TEST_AGENT", agent).output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    Err(Failed::from(format!("{out}\n{err}")))
+    ]
 }
 
 fn agent_program() -> PathBuf {

@@ -1,7 +1,6 @@
 //! Egress of sandboxes, in a test network.
 
 use std::net::{SocketAddrV4, TcpListener};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
@@ -12,14 +11,20 @@ use workspace_host::network::{Egress, Uplink};
 use workspace_test_support::network::{
     self, BULK, DNS_SERVER, HOST, INTERNET, TestNetwork, processes, tell_address,
 };
-use workspace_test_support::{requires, wait_until};
+use workspace_test_support::{ordinary_user, requires, wait_until};
 
 use crate::guest::{Fixture, Sandbox};
 use crate::launcher::signal;
 
-const WITH_PASTA: &str = "in-test-network-with-pasta";
-const WITH_SLIRP: &str = "in-test-network-with-slirp4netns";
-const AS_ORDINARY: &str = "in-test-network-as-ordinary";
+/// First argument of this program when it is started again in a network of its own, and there as another user.
+const IN_NETWORK: &str = "in-test-network";
+const AS_ORDINARY_USER: &str = "in-test-network-as-ordinary-user";
+const PASTA: &str = "pasta";
+const SLIRP: &str = "slirp4netns";
+const ROOT: &str = "root";
+const ORDINARY: &str = "ordinary_user";
+/// Tests that change the network of the host.
+const NEEDS_ROOT: [&str; 1] = ["an_address_that_the_host_gets_later_is_denied"];
 const NETWORK_DAEMON: &str = "network-daemon";
 /// Names of the uplink processes; `pasta` has several.
 const PROGRAMS: [&str; 3] = ["pasta", "passt", "slirp4netns"];
@@ -33,16 +38,27 @@ printf '#!/bin/bash\ncase $1 in --help) echo --map-host-loopback ;; *) exec -a p
 chmod 0755 /opt/pasta"#;
 const HIDE: &str = "mount --bind /dev/null /usr/bin/pasta && mount -t tmpfs -o mode=0755 tmpfs /opt";
 
-/// Returns the whole suite as one test per uplink: it needs a host of its own.
+/// Returns every test for both uplinks, as root and as an ordinary user, each in a network of its own.
 pub(crate) fn trials() -> Vec<Trial> {
     if !geteuid().is_root() {
         // The tests as root run all others as an ordinary user as well.
         return crate::trials![the_unavailable_reason_names_the_missing_program_or_device];
     }
-    vec![
-        Trial::test("egress_with_pasta", || in_test_network(WITH_PASTA)),
-        Trial::test("egress_with_slirp4netns", || in_test_network(WITH_SLIRP)),
-    ]
+    let mut trials = Vec::new();
+    for uplink in [PASTA, SLIRP] {
+        for user in [ROOT, ORDINARY] {
+            for test in suite() {
+                let name = test.name().to_owned();
+                if user == ORDINARY && NEEDS_ROOT.contains(&name.as_str()) {
+                    continue;
+                }
+                trials.push(Trial::test(format!("egress::{uplink}::{user}::{name}"), move || {
+                    in_test_network(uplink, user, &name)
+                }));
+            }
+        }
+    }
+    trials
 }
 
 fn the_unavailable_reason_names_the_missing_program_or_device() {
@@ -55,7 +71,7 @@ fn the_unavailable_reason_names_the_missing_program_or_device() {
     }
 }
 
-fn in_test_network(word: &str) -> Result<(), Failed> {
+fn in_test_network(uplink: &str, user: &str, test: &str) -> Result<(), Failed> {
     let is_installed = |program: &str| Path::new("/usr/bin").join(program).exists();
     if !requires(
         ["pasta", "slirp4netns", "ip"].into_iter().all(is_installed),
@@ -63,31 +79,32 @@ fn in_test_network(word: &str) -> Result<(), Failed> {
     ) {
         return Ok(());
     }
-    let status = network::in_own_network(&[word])?;
+    let status = network::in_own_network(&[IN_NETWORK, uplink, user, test])?;
     if status.success() { Ok(()) } else { Err(Failed::from("see above")) }
 }
 
-/// Runs the suite, if this process was started for that.
+/// Runs a test in its network, if this process was started for that.
 pub(crate) fn run() -> Option<ExitCode> {
-    let prepare = match std::env::args().nth(1)?.as_str() {
-        WITH_PASTA => PRETEND,
-        WITH_SLIRP => HIDE,
-        AS_ORDINARY => return Some(run_trials()),
-        _ => return None,
-    };
-    assert!(Command::new("sh").args(["-c", prepare]).status().unwrap().success());
-    let _network = TestNetwork::start();
-    let done = run_trials();
-    Some(if done == ExitCode::SUCCESS { as_ordinary() } else { done })
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [IN_NETWORK, uplink, user, test] => {
+            let prepare = if *uplink == PASTA { PRETEND } else { HIDE };
+            assert!(Command::new("sh").args(["-c", prepare]).status().unwrap().success());
+            let _network = TestNetwork::start();
+            Some(if *user == ORDINARY { as_ordinary_user(test) } else { run_test(test) })
+        }
+        [AS_ORDINARY_USER, test] => Some(run_test(test)),
+        _ => None,
+    }
 }
 
-fn run_trials() -> ExitCode {
-    let arguments = Arguments {
-        test_threads: Some(1),
-        filter: std::env::var("EGRESS_TEST").ok(),
-        ..Arguments::default()
-    };
-    let mut trials = crate::trials![
+fn run_test(name: &str) -> ExitCode {
+    let arguments = Arguments { filter: Some(name.to_owned()), exact: true, ..Arguments::default() };
+    libtest_mimic::run(&arguments, suite()).exit_code()
+}
+
+fn suite() -> Vec<Trial> {
+    crate::trials![
         without_an_allow_list_everything_but_the_host_is_reachable,
         with_an_allow_list_only_its_entries_are_reachable,
         bulk_data_and_packets_arrive_unchanged,
@@ -101,25 +118,17 @@ fn run_trials() -> ExitCode {
         without_its_network_daemon_a_sandbox_reaches_nothing,
         the_network_ends_with_the_sandbox,
         a_sandbox_without_its_network_does_not_start,
-    ];
-    if geteuid().is_root() {
-        trials.extend(crate::trials![an_address_that_the_host_gets_later_is_denied]);
-    }
-    libtest_mimic::run(&arguments, trials).exit_code()
+        an_address_that_the_host_gets_later_is_denied,
+    ]
 }
 
-fn as_ordinary() -> ExitCode {
+fn as_ordinary_user(test: &str) -> ExitCode {
     let home = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
-    let tests = home.path().join("tests");
-    std::fs::copy(std::env::current_exe().unwrap(), &tests).unwrap();
     let tun = home.path().join("tun");
     let opened = Command::new("sh").args(["-c", OPEN_TUN, "sh"]).arg(tun).status().unwrap();
     assert!(opened.success());
-    let id = crate::ORDINARY_UID.to_string();
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]).arg(tests).arg(AS_ORDINARY);
-    let status = command.env("TMPDIR", home.path()).status().unwrap();
+    let mut command = ordinary_user::command(&std::env::current_exe().unwrap());
+    let status = command.args([AS_ORDINARY_USER, test]).status().unwrap();
     if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

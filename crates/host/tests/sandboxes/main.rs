@@ -20,13 +20,9 @@ mod user_namespace;
 mod views;
 mod warm;
 
-use std::os::unix::fs::PermissionsExt as _;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Failed, Trial};
-
-/// UID of an ordinary user without any files.
-const ORDINARY_UID: u32 = 61_235;
+use libtest_mimic::{Arguments, Trial};
 
 /// Converts functions to tests with the same names.
 macro_rules! trials {
@@ -61,8 +57,7 @@ fn main() -> ExitCode {
     if let Some(code) = views::run() {
         return code;
     }
-    let trials = if views::wanted() { views::trials() } else { all() };
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    libtest_mimic::run(&Arguments::from_args(), all()).exit_code()
 }
 
 fn all() -> Vec<Trial> {
@@ -81,41 +76,5 @@ fn all() -> Vec<Trial> {
     trials.extend(user_namespace::trials());
     trials.extend(views::trials());
     trials.extend(warm::trials());
-    if rustix::process::geteuid().is_root() {
-        trials.push(Trial::test("all_tests_as_an_ordinary_user", as_ordinary_user));
-        if views::possible() {
-            trials.push(Trial::test("views_as_an_ordinary_user", views_as_ordinary_user));
-        }
-    }
     trials
-}
-
-/// Runs all tests as an unprivileged user with a common limit of open files.
-fn as_ordinary_user() -> Result<(), Failed> {
-    let mut command = Command::new("prlimit");
-    command.args(["--nofile=1024:8192", "setpriv"]);
-    with_ordinary_rights(command)
-}
-
-/// Runs the tests of views as an unprivileged user, where everybody may open `/dev/fuse`, as is common.
-fn views_as_ordinary_user() -> Result<(), Failed> {
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", views::OPEN_DEVICE, "setpriv"]).env(views::WANTED, "1");
-    with_ordinary_rights(command)
-}
-
-/// Runs this program with `setpriv`, which must be the last word of `command`.
-fn with_ordinary_rights(mut command: Command) -> Result<(), Failed> {
-    let home = tempfile::tempdir()?;
-    std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o777))?;
-    let tests = home.path().join("tests");
-    std::fs::copy(std::env::current_exe()?, &tests)?;
-    let id = ORDINARY_UID.to_string();
-    command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]).arg(tests);
-    let output = command.env("TMPDIR", home.path()).output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    Err(Failed::from(format!("{out}\n{err}")))
 }

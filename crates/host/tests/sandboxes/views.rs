@@ -14,15 +14,8 @@ use workspace_test_support::{requires, wait_until};
 
 use crate::overlays::Mounted;
 
-/// Variable that is set where only these tests are to run.
-pub(crate) const WANTED: &str = "WORKSPACE_TEST_VIEWS";
-/// Opens the device to everybody, then executes the program that follows.
-pub(crate) const OPEN_DEVICE: &str = "mount -t tmpfs -o mode=755 none /mnt && mknod -m 666 /mnt/fuse c 10 229 \
-                                      && mount --bind /mnt/fuse /dev/fuse && exec \"$0\" \"$@\"";
-
 pub(crate) fn trials() -> Vec<Trial> {
-    // The device may be closed to an ordinary user; it is opened where only these tests run.
-    if !rustix::process::geteuid().is_root() && !wanted() || !possible() {
+    if !possible() {
         return Vec::new();
     }
     crate::trials![
@@ -35,15 +28,10 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// Returns whether views are possible here. In CI they must be.
-pub(crate) fn possible() -> bool {
+fn possible() -> bool {
     let device = fs::File::options().read(true).write(true).open("/dev/fuse");
     let reason = device.as_ref().err().map(ToString::to_string).unwrap_or_default();
     requires(device.is_ok(), format_args!("/dev/fuse: {reason}"))
-}
-
-/// Returns whether only these tests are to run.
-pub(crate) fn wanted() -> bool {
-    std::env::var_os(WANTED).is_some()
 }
 
 const SERVE: &str = "serve-view";

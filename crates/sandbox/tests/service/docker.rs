@@ -1,66 +1,41 @@
-//! A Docker daemon for the tests, which ends with them.
+//! The Docker daemon of this process.
 
-use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::home::agent_program;
-use crate::kind::find;
+use workspace_test_support::Docker;
 
-const KEEPER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/service/docker.sh");
+use crate::home::agent_program;
 
 /// Network of sandboxes with egress, for tests that create it.
 pub(crate) const NETWORK: &str = "workspace-egress";
 
-/// A running daemon. When this process ends, the script's standard input is closed, and the script ends the
-/// daemon.
-struct Daemon {
-    keeper: Child,
-    directory: PathBuf,
-}
+static DAEMON: Mutex<Option<Docker>> = Mutex::new(None);
 
-static DAEMON: Mutex<Option<Daemon>> = Mutex::new(None);
-
-fn daemon() -> MutexGuard<'static, Option<Daemon>> {
+fn lock() -> MutexGuard<'static, Option<Docker>> {
     DAEMON.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Address of the daemon, which the first call starts.
+/// Starts a daemon for this process alone: the shared one is in another network namespace.
+pub(crate) fn start_own() {
+    *lock() = Some(Docker::start(&programs()));
+}
+
+/// Address of the daemon. Without [`start_own`] it is the one that all tests share.
 pub(crate) fn host() -> String {
-    let mut daemon = daemon();
-    let daemon = daemon.get_or_insert_with(start);
-    format!("unix://{}/docker.sock", daemon.directory.display())
+    lock().get_or_insert_with(|| Docker::shared(&programs())).host()
 }
 
-fn start() -> Daemon {
-    // The script removes it: after the death of this process nothing else could.
-    let directory = tempfile::tempdir().unwrap().keep();
-    let mut command = Command::new(KEEPER);
-    command
-        .arg(&directory)
-        .arg(agent_program())
-        .arg(std::env::current_exe().unwrap())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
-    let mut keeper = command.spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!(line, "ready\n", "the Docker daemon did not start");
-    Daemon { keeper, directory }
-}
-
-/// Ends the daemon, if one was started.
+/// Stops using the daemon.
 pub(crate) fn end() {
-    if let Some(mut daemon) = daemon().take() {
-        drop(daemon.keeper.stdin.take());
-        drop(daemon.keeper.wait());
-    }
+    drop(lock().take());
 }
 
 /// Runs Docker's command line, and returns its output.
-pub(crate) fn run(words: &[&str]) -> String {
-    let output =
-        Command::new(find("docker").unwrap()).args(["--host", &host()]).args(words).output().unwrap();
-    String::from_utf8_lossy(&output.stdout).into_owned()
+pub(crate) fn run(arguments: &[&str]) -> String {
+    let mut command = lock().get_or_insert_with(|| Docker::shared(&programs())).command(arguments);
+    String::from_utf8_lossy(&command.output().unwrap().stdout).into_owned()
+}
+
+fn programs() -> [std::path::PathBuf; 2] {
+    [agent_program(), std::env::current_exe().unwrap()]
 }

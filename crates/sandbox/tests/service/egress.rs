@@ -18,21 +18,25 @@ use crate::home::{TestHome, alice, base, create, creator, run as run_on, sh, wai
 use crate::kind::Kind;
 use crate::{docker, trials};
 
-const IN_WORLD: &str = "in-world";
+/// First argument of this program when it is started again in a network of its own.
+const IN_NETWORK: &str = "in-test-network";
 const NETWORK_DAEMON: &str = "network-daemon";
 /// Names of uplink processes; `pasta` has several.
 const PROGRAMS: [&str; 3] = ["pasta", "passt", "slirp4netns"];
 
-/// Runs the suite as one test: it needs network namespaces of its own.
+/// Returns the tests; those of the suite have a network of their own each.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = trials![empty_allow_list_is_refused];
     if geteuid().is_root() {
-        trials.push(Trial::test("egress_in_a_world_of_its_own", in_world));
+        trials.extend(suite().into_iter().map(|test| {
+            let name = test.name().to_owned();
+            Trial::test(format!("egress::{name}"), move || in_test_network(&name))
+        }));
     }
     trials
 }
 
-fn in_world() -> Result<(), Failed> {
+fn in_test_network(test: &str) -> Result<(), Failed> {
     let is_installed = |program: &str| Path::new("/usr/bin").join(program).exists();
     if !requires(
         ["slirp4netns", "ip", "busybox"].into_iter().all(is_installed),
@@ -40,17 +44,29 @@ fn in_world() -> Result<(), Failed> {
     ) {
         return Ok(());
     }
-    let status = network::in_own_network(&[IN_WORLD])?;
+    let status = network::in_own_network(&[IN_NETWORK, test])?;
     if status.success() { Ok(()) } else { Err(Failed::from("see above")) }
 }
 
-/// Runs the suite, if this process was started for that.
+/// Runs a test in its network, if this process was started for that.
 pub(crate) fn run() -> Option<ExitCode> {
-    if std::env::args().nth(1)? != IN_WORLD {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next()? != IN_NETWORK {
         return None;
     }
+    let name = arguments.next()?;
     let _network = TestNetwork::start();
-    let arguments = Arguments { test_threads: Some(1), ..Arguments::default() };
+    if name.starts_with("docker::") {
+        docker::start_own();
+        docker::run(&["network", "create", docker::NETWORK]);
+    }
+    let arguments = Arguments { filter: Some(name), exact: true, ..Arguments::default() };
+    let conclusion = libtest_mimic::run(&arguments, suite());
+    docker::end();
+    Some(conclusion.exit_code())
+}
+
+fn suite() -> Vec<Trial> {
     let mut trials = trials![
         egress_policy_allows_and_denies,
         resolved_names_open_the_egress_policy,
@@ -60,15 +76,12 @@ pub(crate) fn run() -> Option<ExitCode> {
         missing_uplink_program_is_reported_with_a_hint,
     ];
     if Kind::available().contains(&Kind::Docker) {
-        docker::run(&["network", "create", docker::NETWORK]);
         trials.push(Trial::test("docker::missing_network_is_refused", || {
             run_on(Kind::Docker, |home| Box::pin(missing_network_is_refused(home)));
             Ok(())
         }));
     }
-    let conclusion = libtest_mimic::run(&arguments, trials);
-    docker::end();
-    Some(conclusion.exit_code())
+    trials
 }
 
 fn settings(settings: &mut Settings) {
@@ -104,7 +117,7 @@ async fn egress_policy_allows_and_denies(home: &TestHome) {
     let some = service.create(creator(), reaching(Some(&["198.51.100.10", "10.0.0.0/8"]))).await.unwrap();
     assert_eq!(get(&service, &some, INTERNET[0], 80).await, INTERNET[0]);
     assert_eq!(get(&service, &some, INTERNET[1], 80).await, "");
-    let gateway = bridge();
+    let gateway = if home.kind == Kind::Docker { bridge() } else { None };
     for view in [&all, &some] {
         for address in HOST.into_iter().chain(["127.0.0.1", "0.0.0.0"]).chain(gateway.as_deref()) {
             assert_eq!(get(&service, view, address, port).await, "", "{address}");

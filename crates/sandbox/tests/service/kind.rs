@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use workspace_host::NamespaceHolder;
 use workspace_sandbox::runtime::{Docker, Embedded, Oci, Runtime};
-use workspace_test_support::requires;
+use workspace_test_support::{find_program, requires};
 
 use crate::docker;
 use crate::home::agent_program;
@@ -74,7 +74,7 @@ impl Kind {
             (Self::Oci, &["runc"]),
             (Self::Crun, &["crun"]),
         ] {
-            match programs.iter().find(|program| find(program).is_none()) {
+            match programs.iter().find(|program| find_program(program).is_none()) {
                 None => here.push(kind),
                 Some(missing) => {
                     _ = requires(false, format_args!("`{missing}` for the {} runtime", kind.name()));
@@ -151,8 +151,8 @@ impl Kind {
     fn program(self, home: &Path) -> PathBuf {
         match self {
             Self::Crun if mixes_groups() => crun_with_one_kind_of_groups(home),
-            Self::Crun => find("crun").unwrap(),
-            _ => find("runc").unwrap(),
+            Self::Crun => find_program("crun").unwrap(),
+            _ => find_program("runc").unwrap(),
         }
     }
 
@@ -176,7 +176,7 @@ fn mixes_groups() -> bool {
 /// Makes a script that runs `crun` without access to cgroup v2.
 fn crun_with_one_kind_of_groups(home: &Path) -> PathBuf {
     use std::os::unix::fs::PermissionsExt as _;
-    let (script, crun) = (home.join("crun"), find("crun").unwrap());
+    let (script, crun) = (home.join("crun"), find_program("crun").unwrap());
     if !script.exists() {
         let line = format!("umount {UNIFIED} && exec {} \"$@\"", crun.display());
         // Concurrent tests may look for it at the same time.
@@ -187,12 +187,4 @@ fn crun_with_one_kind_of_groups(home: &Path) -> PathBuf {
         std::fs::rename(&new, &script).unwrap();
     }
     script
-}
-
-/// Finds a program of the machine, also in directories that only root has in its path.
-pub(crate) fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let more = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
-    let places = std::env::split_paths(&path).chain(more);
-    places.map(|dir| dir.join(program)).find(|path| path.is_file())
 }

@@ -1,5 +1,5 @@
 //! Tests of the sandbox service: the same tests on every runtime, as root and, on the embedded one, as an
-//! unprivileged user.
+//! ordinary user (`scripts/as-ordinary-user.sh`).
 
 mod attempts;
 mod cancelled;
@@ -31,7 +31,6 @@ mod remote;
 mod restart;
 mod snapshots;
 mod terminals;
-mod unprivileged;
 mod unresolved_restore;
 mod workspace_swap;
 
@@ -74,7 +73,6 @@ fn main() -> ExitCode {
     trials.extend(idle_release::trials());
     trials.extend(quota::trials());
     trials.extend(dedicated_uids::trials());
-    trials.extend(unprivileged::trials());
     trials.extend(invented_commands::trials());
     trials.extend(fair_shares::trials());
     trials.extend(unresolved_restore::trials());

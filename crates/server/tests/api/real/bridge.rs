@@ -1,9 +1,8 @@
 //! Sandboxes in containers whose guest agents connect over a Docker bridge.
 
 use serde_json::json;
-use workspace_test_support::stable_port;
+use workspace_test_support::{Docker, stable_port};
 
-use super::docker::Docker;
 use super::stream::{Stream, printed};
 use super::test_server::{TestServer, agent_program, soon};
 
@@ -11,8 +10,11 @@ const NETWORK: &str = "workspace-test-bridge";
 
 #[test]
 fn guests_on_a_bridge_reconnect_after_a_server_kill() {
-    let Some(docker) = Docker::start(&[agent_program()]) else { return };
-    docker.say(&["network", "create", NETWORK]);
+    if !Docker::is_available() {
+        return;
+    }
+    let docker = Docker::start(&[agent_program()]);
+    docker.run(&["network", "create", NETWORK]);
     let port = stable_port().to_string();
     let mut server = TestServer::with(&[
         ("RUNTIME", "docker"),
@@ -23,7 +25,7 @@ fn guests_on_a_bridge_reconnect_after_a_server_kill() {
         ("GRPC_PORT", &port),
     ]);
     let id = server.create_with(json!({ "network": "egress" }));
-    assert!(!docker.say(&["inspect", "--format", "{{json .Args}}", &id]).contains("--socket"));
+    assert!(!docker.run(&["inspect", "--format", "{{json .Args}}", &id]).contains("--socket"));
     assert_eq!(server.out(&id, "echo $((6*7)) | tee file"), "42\n");
     let line = "for i in $(seq 1 60); do echo $i; sleep 0.05; done";
     let command = server.begin(&id, json!({ "command": line }));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::json;
-use workspace_test_support::requires;
+use workspace_test_support::{requires, skip};
 
 use super::test_server::{TestServer, soon};
 
@@ -18,7 +18,7 @@ struct Postgres {
 impl Postgres {
     fn start() -> Option<Self> {
         let programs = programs()?;
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../catalog/tests/contract/postgres.sh");
+        let script = script();
         let directory = tempfile::tempdir().unwrap().keep();
         let mut command = Command::new("sh");
         command.arg(script).arg(&directory).arg(programs);
@@ -48,8 +48,16 @@ fn programs() -> Option<PathBuf> {
     kept.chain(std::env::split_paths(&path)).find(|directory| directory.join("initdb").exists())
 }
 
+fn script() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../catalog/tests/contract/postgres.sh")
+}
+
 /// Starts a PostgreSQL server; `None` if it is not installed.
 fn postgres() -> Option<Postgres> {
+    if std::fs::File::open(script()).is_err() {
+        skip("this user cannot read the script that starts PostgreSQL");
+        return None;
+    }
     let started = Postgres::start();
     requires(started.is_some(), "PostgreSQL");
     started

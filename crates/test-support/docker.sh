@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs a Docker daemon of its own in DIRECTORY, with one image, prints `ready`, and ends both when standard input
 # ends, which happens however the tests die. A daemon that the machine has already is not touched.
+# With SHARED_LOCK, the path of a file, it ends when no process holds a lock on that file any more.
 #
 #   docker.sh DIRECTORY PROGRAM…    programs that the image must be able to run
 
@@ -12,6 +13,16 @@ PATH=$PATH:/usr/sbin:/sbin
 trap '' INT TERM HUP
 
 cd "$directory" || exit 1
+
+# The exclusive lock belongs to all processes that inherit descriptor 9. This script holds it until the daemon
+# has stopped, so that no test finds a daemon that is about to end.
+if [ -n "${SHARED_LOCK:-}" ]; then
+    lock=$SHARED_LOCK
+    unset SHARED_LOCK
+    exec 9>"$lock"
+    until flock --exclusive --nonblock 9; do sleep 2; done | "$0" "$directory" "$@"
+    exit
+fi
 
 # `busybox`, and the libraries of programs that are not linked statically.
 image() {
@@ -31,7 +42,7 @@ image() {
 
 dockerd --data-root "$directory/data" --exec-root "$directory/exec" --pidfile "$directory/pid" \
     --host "unix://$directory/docker.sock" --bridge none --iptables=false --ip6tables=false --ip-forward=false \
-    --ip-masq=false --storage-driver "${WORKSPACE_TEST_DOCKER_STORAGE:-overlay2}" </dev/null >dockerd.log 2>&1 &
+    --ip-masq=false --storage-driver "${WORKSPACE_TEST_DOCKER_STORAGE:-overlay2}" </dev/null >dockerd.log 2>&1 9>&- &
 daemon=$!
 
 stop() {
@@ -66,4 +77,5 @@ image "$@" || {
 echo ready
 cat >/dev/null
 docker -H "unix://$directory/docker.sock" ps -aq | xargs -r docker -H "unix://$directory/docker.sock" rm -f >/dev/null 2>&1
+docker -H "unix://$directory/docker.sock" network prune --force >/dev/null 2>&1
 stop
