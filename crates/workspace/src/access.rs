@@ -21,6 +21,8 @@ use workspace_host::NamespaceHolder;
 use workspace_host::privileged_files::PrivilegedFiles;
 use workspace_state::{DirectoryReader, Xattrs, open_plain, user_xattrs};
 
+use crate::writers::Writers;
+
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
 /// Opens files with the permissions of this process, or through a helper process if access is denied.
@@ -157,12 +159,12 @@ fn to_io_error(error: HostError) -> io::Error {
 /// Reader for workspaces with their own files (clone and copy).
 pub(crate) struct Reader {
     access: Access,
-    quiescent: bool,
+    writers: Writers,
 }
 
 impl Reader {
-    pub(crate) fn new(holder: &NamespaceHolder, quiescent: bool) -> Self {
-        Self { access: Access::new(holder), quiescent }
+    pub(crate) fn new(holder: &NamespaceHolder, writers: Writers) -> Self {
+        Self { access: Access::new(holder), writers }
     }
 }
 
@@ -191,6 +193,6 @@ impl DirectoryReader for Reader {
     }
 
     fn is_quiescent(&self) -> bool {
-        self.quiescent
+        self.writers == Writers::Stopped
     }
 }

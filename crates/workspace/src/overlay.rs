@@ -27,6 +27,7 @@ use crate::lazy_command::LazyCommand;
 use crate::provider::{CommitResult, LowerLayers, Provider, WorkspaceContent, WorkspaceDir};
 use crate::provider_kind::ProviderKind;
 use crate::upper::{Scan, Upper};
+use crate::writers::Writers;
 
 /// Number of entries below which a tree is not mounted lazily, but written before the workspace is created.
 const SMALL_TREE_ENTRIES: usize = 1_000;
@@ -155,7 +156,7 @@ impl OverlayProvider {
         Ok(())
     }
 
-    fn scan(&self, dir: &WorkspaceDir, base: &Base, quiescent: bool) -> Result<Upper> {
+    fn scan(&self, dir: &WorkspaceDir, base: &Base, writers: Writers) -> Result<Upper> {
         let upper = dir.join("upper");
         let (holder, index) = (self.holder.get(), Index::read(&dir.join("index")));
         let scan = Scan {
@@ -166,7 +167,7 @@ impl OverlayProvider {
             upper: &upper,
             name: &dir.name,
             index: &index,
-            quiescent,
+            writers,
         };
         scan.run()
     }
@@ -212,8 +213,8 @@ impl Provider for OverlayProvider {
         Ok(overlay::mounted(&self.holder.get(), &dir.root)?.contains(&mountpoint))
     }
 
-    fn content(&self, dir: &WorkspaceDir, base: &Base, quiescent: bool) -> Result<WorkspaceContent> {
-        let Upper { tree, skipped, skipped_count, .. } = self.scan(dir, base, quiescent)?;
+    fn content(&self, dir: &WorkspaceDir, base: &Base, writers: Writers) -> Result<WorkspaceContent> {
+        let Upper { tree, skipped, skipped_count, .. } = self.scan(dir, base, writers)?;
         Ok(WorkspaceContent { tree: tree.preview()?, skipped, skipped_count })
     }
 
@@ -222,9 +223,9 @@ impl Provider for OverlayProvider {
         dir: &WorkspaceDir,
         base: &Base,
         new: NewSnapshot,
-        quiescent: bool,
+        writers: Writers,
     ) -> Result<CommitResult> {
-        let Upper { mut tree, skipped, skipped_count, files } = self.scan(dir, base, quiescent)?;
+        let Upper { mut tree, skipped, skipped_count, files } = self.scan(dir, base, writers)?;
         let snapshot = tree.commit(new)?;
         let index = Index { snapshot: Some(snapshot.id), files: files.into_iter().collect() };
         index.write(&dir.join("index"));

@@ -27,6 +27,7 @@ use crate::access::Access;
 use crate::base::Base;
 use crate::error::{Context as _, Result, WorkspaceError};
 use crate::index::Index;
+use crate::writers::Writers;
 
 use links::{AddedLink, HardLinkNames};
 
@@ -52,7 +53,7 @@ pub(crate) struct Scan<'a> {
     /// Unique name of the workspace, to distinguish its hard links from those of others.
     pub(crate) name: &'a str,
     pub(crate) index: &'a Index,
-    pub(crate) quiescent: bool,
+    pub(crate) writers: Writers,
 }
 
 /// Open directory inside the upper one.
@@ -149,7 +150,7 @@ impl DirectoryReader for Scan<'_> {
     }
 
     fn is_quiescent(&self) -> bool {
-        self.quiescent
+        self.writers == Writers::Stopped
     }
 }
 

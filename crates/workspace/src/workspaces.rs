@@ -38,9 +38,10 @@ use crate::provider::{CommitResult, LowerLayers, Provider, WorkspaceContent, Wor
 use crate::provider_kind::ProviderKind;
 use crate::record::{Generation, Phase, Record};
 use crate::selection::{ProviderPreference, ProviderSelection, select_provider};
+use crate::writers::Writers;
 
 pub use cancellable::Cancellable;
-pub use reset::{PreparedReset, ResetResult};
+pub use reset::{PreparedReset, ResetMode, ResetResult};
 pub use workspace_host::disk_usage::{Bounds, Usage};
 
 /// Maximum length of the name of a workspace, in bytes.
@@ -370,17 +371,16 @@ impl Workspaces {
         self.with_locked(id, |workspace| Ok(workspace.record.clone()))
     }
 
-    /// Computes the differences between a workspace and its base. `quiescent` means that no process writes to
-    /// it during the call.
-    pub fn changes(&self, id: &str, quiescent: bool) -> Result<Changes> {
-        self.changes_with(&self.store, id, quiescent)
+    /// Computes the differences between a workspace and its base.
+    pub fn changes(&self, id: &str, writers: Writers) -> Result<Changes> {
+        self.changes_with(&self.store, id, writers)
     }
 
-    fn changes_with(&self, store: &Store, id: &str, quiescent: bool) -> Result<Changes> {
+    fn changes_with(&self, store: &Store, id: &str, writers: Writers) -> Result<Changes> {
         self.with_cancel(store.cancel(), id, |workspace| {
             let (dir, generation) = (self.current(id, &workspace.record), &workspace.record.current);
             let base = Base::new(store, generation.base, Materialize::default())?;
-            let content = self.provider(generation.provider).content(&dir, &base, quiescent)?;
+            let content = self.provider(generation.provider).content(&dir, &base, writers)?;
             let WorkspaceContent { tree: after, skipped, skipped_count } = content;
             Ok(Changes { base: generation.base, before: base.tree, after, skipped, skipped_count })
         })
@@ -388,8 +388,8 @@ impl Workspaces {
 
     /// Commits the content of a workspace as a snapshot. If `new` has no parents, the parent is the last
     /// snapshot of the workspace, or else its base.
-    pub fn commit(&self, id: &str, new: NewSnapshot, quiescent: bool) -> Result<CommitResult> {
-        self.commit_with(&self.store, id, new, quiescent)
+    pub fn commit(&self, id: &str, new: NewSnapshot, writers: Writers) -> Result<CommitResult> {
+        self.commit_with(&self.store, id, new, writers)
     }
 
     fn commit_with(
@@ -397,14 +397,14 @@ impl Workspaces {
         store: &Store,
         id: &str,
         new: NewSnapshot,
-        quiescent: bool,
+        writers: Writers,
     ) -> Result<CommitResult> {
         self.with_cancel(store.cancel(), id, |workspace| {
             let (dir, generation) = (self.current(id, &workspace.record), &workspace.record.current);
             let base = Base::new(store, generation.base, Materialize::default())?;
             let new = self.with_parent(workspace, new)?;
             let provider = self.provider(generation.provider);
-            let committed = provider.commit(&dir, &base, new, quiescent)?;
+            let committed = provider.commit(&dir, &base, new, writers)?;
             workspace.record.last = Some(committed.snapshot.id);
             // The snapshot exists. A lost record only affects the parent of the next commit.
             if let Err(error) = workspace.record.write(&self.directory.join(id)) {
