@@ -56,7 +56,7 @@ impl CopyProvider {
             _ => Vec::new(),
         };
         // Set-id bits are kept: they have no effect in a sandbox, and no other user can access a workspace.
-        let (owner, limit) = (self.owner, Some(self.layers.limit()));
+        let (owner, limit) = (self.owner, Some(self.layers.write_limit()));
         Ok(CheckoutOptions { owner, keep_set_id: true, share, limit, ..CheckoutOptions::default() })
     }
 

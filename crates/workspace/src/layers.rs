@@ -399,7 +399,7 @@ impl Layers {
         self.0.remove_layer(name)?;
         self.0.enforce_unused_limit();
         let (directory, tree) = (self.0.root.join("layers").join(name), self.0.tree_of(name));
-        self.0.free_space().context("write", &tree)?;
+        self.0.ensure_free_space().context("write", &tree)?;
         fs::create_dir_all(&tree).context("create", &tree)?;
         let counter = self.write_counter();
         let limit: Arc<dyn WriteLimit> = Arc::clone(&counter) as _;

@@ -546,10 +546,10 @@ impl Workspaces {
         self.summary(id).map(|summary| self.layers.sizes(summary.layers)).unwrap_or_default()
     }
 
-    /// Removes unused layers, the least recently used first, until twice the reserve is free. Returns false
-    /// if that much cannot be freed.
+    /// Removes unused layers, the least recently used first, until twice the free-space reserve is free.
+    /// Returns false if that much cannot be freed.
     pub fn drop_unused_layers(&self) -> bool {
-        self.layers.drop_unused()
+        self.layers.ensure_free_space()
     }
 
     /// Returns the path of the directory that holds the record and all generations of a workspace.

@@ -312,7 +312,7 @@ impl<'a> Scan<'a> {
     /// not.
     fn skipped(&self, options: &SnapshotOptions) -> Result<(Vec<Skipped>, u64)> {
         let skipped = std::mem::take(&mut *self.skipped.lock().unwrap_or_else(PoisonError::into_inner));
-        if options.complete { skipped.finish_complete() } else { Ok(skipped.finish()) }
+        if options.complete { skipped.finish_if_complete() } else { Ok(skipped.finish()) }
     }
 }
 
