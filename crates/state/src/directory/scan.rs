@@ -140,8 +140,8 @@ pub fn snapshot_directory_with(
     known.update(&changed)?;
     if options.track {
         // The next checkout must still remove leftovers.
-        let marks = known.marks(&root)?;
-        known.set_checkout_state(&root, Some((snapshot.tree, snapshot.times)), None, marks)?;
+        let checkout_ids = known.unfinished_checkouts(&root)?;
+        known.set_checkout_state(&root, Some((snapshot.tree, snapshot.times)), None, checkout_ids)?;
     }
     let counts = &scan.counts;
     Ok(SnapshotReport {
@@ -161,8 +161,8 @@ pub fn snapshot_directory_with(
 pub fn track_snapshot(store: &Store, directory: &Path, snapshot: &Snapshot) -> Result<()> {
     let known = TrackedDirectory::of(store, directory)?;
     let root = known.open()?;
-    let marks = known.marks(&root)?;
-    known.set_checkout_state(&root, Some((snapshot.tree, snapshot.times)), None, marks)
+    let checkout_ids = known.unfinished_checkouts(&root)?;
+    known.set_checkout_state(&root, Some((snapshot.tree, snapshot.times)), None, checkout_ids)
 }
 
 /// Returns the tree that a snapshot of the directory would have. Costs as much as a snapshot, but writes
@@ -226,8 +226,8 @@ struct Scan<'a> {
     ignore: bool,
     /// Path of the store, if it is inside the directory.
     store_path: Option<Vec<u8>>,
-    /// Marks of unfinished checkouts: their temporary files are skipped.
-    marks: Vec<String>,
+    /// Ids of unfinished checkouts: their temporary files are skipped.
+    checkout_ids: Vec<String>,
     progress: &'a dyn Progress,
     counts: Counts,
     usage: WalkUsage,
@@ -288,7 +288,7 @@ impl<'a> Scan<'a> {
             use_index: known.has_usable_index()?,
             ignore: options.ignore,
             store_path: store_path_inside(store, &known.path),
-            marks: known.marks(root)?,
+            checkout_ids: known.unfinished_checkouts(root)?,
             progress,
             counts: Counts::default(),
             usage: WalkUsage::new(store.walk_limits()),
@@ -383,7 +383,7 @@ impl Scan<'_> {
         while let Some(entry) = entries.next() {
             let entry = entry.context("list", &here())?;
             let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." && !is_leftover(name, &self.marks) {
+            if name != b"." && name != b".." && !is_leftover(name, &self.checkout_ids) {
                 self.check_cancelled()?;
                 self.usage.add(size(name)).map_err(|exceeded| self.too_large(exceeded))?;
                 names.push(name.to_vec());

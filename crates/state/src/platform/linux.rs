@@ -11,6 +11,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::IfExists;
+
 pub use rustix::fs::RawDir;
 
 /// Flags that open a directory only for opening its entries: it need not be readable.
@@ -132,18 +134,19 @@ pub(crate) fn reflink(file: impl AsFd, source: &OwnedFd) -> bool {
     ioctl_ficlone(file, source).is_ok()
 }
 
-/// Renames a completely written file from its temporary to its final name.
+/// Renames a completely written file from its temporary to its final name. Replaces an existing file even
+/// with [`IfExists::Fail`].
 pub(crate) fn rename_into_place(
     directory: impl AsFd,
     from: &[u8],
     to: &[u8],
-    _replace: bool,
+    _if_exists: IfExists,
 ) -> Result<(), Errno> {
     renameat(&directory, from, &directory, to)
 }
 
-/// Allocates disk space for a range of a file, and extends the file if the range ends after it. Keeps existing
-/// content.
+/// Allocates disk space for a range of a file, and extends the file if the range ends after it. Keeps
+/// existing content.
 pub(crate) fn preallocate(file: &File, offset: u64, len: u64) -> Result<(), Errno> {
     fallocate(file, FallocateFlags::empty(), offset, len)
 }

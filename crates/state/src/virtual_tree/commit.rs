@@ -116,7 +116,7 @@ impl VirtualTree {
             edits.push(Edit { name, entry });
         }
         let head = directory
-            .head
+            .mode_and_xattrs
             .as_ref()
             .map(|(mode, xattrs)| Head::Directory { mode: *mode, xattrs: xattrs.clone() });
         rewrite_directory(&self.store, batch, directory.base, head, directory.modified, &edits)
@@ -141,7 +141,7 @@ impl VirtualTree {
     }
 
     fn write_file(&self, file: &File, batch: &Batch) -> StoreResult<EncodedEntry<'static>> {
-        let extents = content::write_tail(batch, &file.kept, &file.tail)?;
+        let extents = content::write_tail(batch, &file.stored_extents, &file.tail)?;
         let node = FileNode { mode: file.mode, xattrs: file.xattrs.clone(), extents }.encode();
         let time =
             file.modified.map_or(EntryTime::Unknown, |time| EntryTime::Modified { time, link: file.link });

@@ -22,7 +22,7 @@ use crate::error::StoreError;
 use crate::mutex::lock;
 use crate::node::NodeRef;
 use crate::page::EntryTime;
-use crate::platform::mode_to_u32;
+use crate::platform::{IfExists, mode_to_u32};
 use crate::snapshot::Timestamp;
 use crate::tree_path::join;
 
@@ -277,10 +277,10 @@ impl Switch<'_> {
         new: &Entry,
         stat: Option<&Stat>,
     ) -> Result<StatEntry> {
-        let mut replace = stat.is_some();
+        let mut if_exists = if stat.is_some() { IfExists::Replace } else { IfExists::Fail };
         if stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory) {
             self.remove_replaced_directory(fd, here, name, old)?;
-            replace = false;
+            if_exists = IfExists::Fail;
         } else if stat.is_some_and(|stat| stat.st_nlink == 1)
             && self.only_attributes(old, new)
             && self.is_on_disk_content(fd, name, new)?
@@ -301,7 +301,7 @@ impl Switch<'_> {
                 });
             }
         }
-        self.write_leaf(fd, here, name, &new.node, new.modified, replace)?;
+        self.write_leaf(fd, here, name, &new.node, new.modified, if_exists)?;
         self.stat_entry(fd, here, name)
     }
 
@@ -332,7 +332,9 @@ impl Switch<'_> {
             let file = match openat(fd, name, flags, Mode::empty()) {
                 Ok(file) => file,
                 // Not readable to us: the owner can still replace it.
-                Err(Errno::ACCESS) => return self.write_file(fd, here, name, node, new.modified, true),
+                Err(Errno::ACCESS) => {
+                    return self.write_file(fd, here, name, node, new.modified, IfExists::Replace);
+                }
                 Err(error) => return Err(error).context("open", &self.full_path(here)),
             };
             xattrs::write(&file, &self.written_xattrs(&node.xattrs), ExistingXattrs::Possible)

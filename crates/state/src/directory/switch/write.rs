@@ -20,8 +20,8 @@ use crate::error::StoreError;
 use crate::failpoint;
 use crate::node::{Extent, FileNode};
 use crate::platform::{
-    DIRECTORY_HANDLE_FLAGS, REFLINK_COPIES_XATTRS, create_named, create_unnamed, link_unnamed, open_beneath,
-    reflink, rename_into_place,
+    DIRECTORY_HANDLE_FLAGS, IfExists, REFLINK_COPIES_XATTRS, create_named, create_unnamed, link_unnamed,
+    open_beneath, reflink, rename_into_place,
 };
 use crate::snapshot::Timestamp;
 
@@ -36,11 +36,11 @@ impl Switch<'_> {
         name: &[u8],
         node: &Node,
         modified: Option<Timestamp>,
-        replace: bool,
+        if_exists: IfExists,
     ) -> Result<()> {
         match node {
-            Node::Symlink(link) => self.write_symlink(fd, here, name, &link.target, modified, replace),
-            Node::File(node) => self.write_file(fd, here, name, node, modified, replace),
+            Node::Symlink(link) => self.write_symlink(fd, here, name, &link.target, modified, if_exists),
+            Node::File(node) => self.write_file(fd, here, name, node, modified, if_exists),
             Node::Directory(_) => unreachable!("directories are made elsewhere"),
         }
     }
@@ -52,10 +52,11 @@ impl Switch<'_> {
         name: &[u8],
         target: &[u8],
         modified: Option<Timestamp>,
-        replace: bool,
+        if_exists: IfExists,
     ) -> Result<()> {
+        let replaces = if_exists == IfExists::Replace;
         let temporary = self.temporary_name();
-        let first: &[u8] = if replace { &temporary } else { name };
+        let first: &[u8] = if replaces { &temporary } else { name };
         match symlinkat(target, fd, first) {
             Err(Errno::EXIST) => return Err(self.collision(here)),
             other => other.context("create", &self.full_path(here))?,
@@ -69,7 +70,7 @@ impl Switch<'_> {
             utimensat(fd, first, &modified.file_times(), AtFlags::SYMLINK_NOFOLLOW)
                 .context("set the times of", &self.full_path(here))?;
         }
-        if replace {
+        if replaces {
             renameat(fd, first, fd, name).context("replace", &self.full_path(here))?;
         }
         Ok(())
@@ -83,8 +84,9 @@ impl Switch<'_> {
         name: &[u8],
         node: &FileNode,
         modified: Option<Timestamp>,
-        replace: bool,
+        if_exists: IfExists,
     ) -> Result<()> {
+        let replaces = if_exists == IfExists::Replace;
         let temporary = self.temporary_name();
         let mode = Mode::RUSR | Mode::WUSR;
         let source = self.same_file(here, node.size());
@@ -102,17 +104,17 @@ impl Switch<'_> {
         let placed = self.fill(&file, shared, here, node, modified).and_then(|()| {
             failpoint::hit("checkout-file").context("write", &self.full_path(here))?;
             if !named {
-                let to: &[u8] = if replace { &temporary } else { name };
+                let to: &[u8] = if replaces { &temporary } else { name };
                 match link_unnamed(&file, fd, to) {
-                    Err(Errno::EXIST) if !replace => return Err(self.collision(here)),
+                    Err(Errno::EXIST) if !replaces => return Err(self.collision(here)),
                     other => other.context("name", &self.full_path(here))?,
                 }
-                named = replace;
+                named = replaces;
             }
             if named {
                 failpoint::hit("checkout-named").context("write", &self.full_path(here))?;
-                match rename_into_place(fd, &temporary, name, replace) {
-                    Err(Errno::EXIST) if !replace => return Err(self.collision(here)),
+                match rename_into_place(fd, &temporary, name, if_exists) {
+                    Err(Errno::EXIST) if !replaces => return Err(self.collision(here)),
                     other => other.context("replace", &self.full_path(here))?,
                 }
                 named = false;
@@ -189,7 +191,7 @@ impl Switch<'_> {
     }
 
     pub(super) fn temporary_name(&self) -> Vec<u8> {
-        temporary_name(self.mark, self.temporary.fetch_add(1, Ordering::Relaxed))
+        temporary_name(self.checkout_id, self.temporary.fetch_add(1, Ordering::Relaxed))
     }
 }
 
