@@ -63,14 +63,14 @@ impl<'a> Comments<'a> {
     }
 
     /// Returns the line with a byte offset, including its ending.
-    fn line(&self, text: &str, at: usize) -> Range<usize> {
-        let next = self.lines.partition_point(|start| *start <= at);
+    fn line(&self, text: &str, offset: usize) -> Range<usize> {
+        let next = self.lines.partition_point(|start| *start <= offset);
         self.lines[next - 1]..self.lines.get(next).copied().unwrap_or(text.len())
     }
 
-    fn anchor(&self, at: usize) -> Anchor {
-        let line = self.lines[self.lines.partition_point(|start| *start <= at) - 1];
-        let next = self.leaves.partition_point(|leaf| leaf.item.start < at);
+    fn anchor(&self, offset: usize) -> Anchor {
+        let line = self.lines[self.lines.partition_point(|start| *start <= offset) - 1];
+        let next = self.leaves.partition_point(|leaf| leaf.item.start < offset);
         let before = next.checked_sub(1).map(|before| &self.leaves[before]);
         match before.filter(|before| before.item.end > line) {
             Some(before) => Anchor { path: before.path, position: Position::Trailing },
@@ -81,7 +81,7 @@ impl<'a> Comments<'a> {
         }
     }
 
-    fn at(&self, anchor: &Anchor) -> &[&'a str] {
+    fn comments_at(&self, anchor: &Anchor) -> &[&'a str] {
         self.by_anchor.get(anchor).map_or(&[], Vec::as_slice)
     }
 
@@ -174,10 +174,10 @@ impl<'a> ThreeComments<'a> {
             side.by_anchor.iter().all(|(anchor, comments)| {
                 comments.iter().all(|comment| {
                     let count = |comments: &[&str]| comments.iter().filter(|other| *other == comment).count();
-                    let (here, before) = (count(comments), count(self.base.at(anchor)));
+                    let (here, before) = (count(comments), count(self.base.comments_at(anchor)));
                     // A comment whose count did not grow was moved, and may have been moved again.
                     let is_new = here > before && total(totals, comment) > total(&in_base, comment);
-                    !is_new || count(found.at(anchor)) >= here
+                    !is_new || count(found.comments_at(anchor)) >= here
                 })
             })
         };
@@ -206,7 +206,8 @@ impl<'a> ThreeComments<'a> {
         for leaf in side.leaves.iter().filter(is_in_all_versions) {
             for position in [Position::Above, Position::Trailing] {
                 let anchor = Anchor { path: leaf.path, position };
-                let (old, current, new) = (self.base.at(&anchor), side.at(&anchor), other.at(&anchor));
+                let (old, current, new) =
+                    (self.base.comments_at(&anchor), side.comments_at(&anchor), other.comments_at(&anchor));
                 if current == old && new != old {
                     edits.extend(side.edit(text, leaf, position, current, new));
                 }
@@ -216,13 +217,13 @@ impl<'a> ThreeComments<'a> {
             return None;
         }
         edits.sort_by_key(|(range, _)| range.start);
-        let (mut out, mut at) = (String::with_capacity(text.len()), 0);
+        let (mut out, mut copied) = (String::with_capacity(text.len()), 0);
         for (range, new) in edits {
-            out.push_str(text.get(at..range.start)?);
+            out.push_str(text.get(copied..range.start)?);
             out.push_str(&new);
-            at = range.end;
+            copied = range.end;
         }
-        out.push_str(&text[at..]);
+        out.push_str(&text[copied..]);
         Some(out)
     }
 }
@@ -252,8 +253,8 @@ impl Comments<'_> {
                 if !written.is_empty() && written != "," {
                     return Vec::new();
                 }
-                let at = end + written.len();
-                vec![(at..at, format!(" {comment}"))]
+                let insertion = end + written.len();
+                vec![(insertion..insertion, format!(" {comment}"))]
             }
             (Position::Above, [], comments) => {
                 let line = self.line(text, leaf.item.start).start;

@@ -178,8 +178,8 @@ impl<'a> TextMerge<'a> {
 
 /// Maps lines of the base to a side that did not change them.
 fn shift_range(base: &Range<usize>, offset: isize) -> Range<usize> {
-    let at = |line: usize| line.saturating_add_signed(offset);
-    at(base.start)..at(base.end)
+    let shifted = |line: usize| line.saturating_add_signed(offset);
+    shifted(base.start)..shifted(base.end)
 }
 
 /// Widens a range of lines of a side when its range of the base grows to `to`. If `to` includes an earlier

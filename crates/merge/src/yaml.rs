@@ -62,7 +62,9 @@ impl ByteOffsets {
     fn new(text: &str, before: usize) -> Self {
         let starts = match text[before..].is_ascii() {
             true => Vec::new(),
-            false => text[before..].char_indices().map(|(at, _)| at).chain([text.len() - before]).collect(),
+            false => {
+                text[before..].char_indices().map(|(offset, _)| offset).chain([text.len() - before]).collect()
+            }
         };
         Self { before, starts }
     }
@@ -335,25 +337,25 @@ impl<'a> Reader<'a> {
 
 /// Returns the length of the single-quoted scalar at the start of a text. Two quotes are an escaped quote.
 fn single_quoted_length(text: &str) -> Option<usize> {
-    let mut at = 1;
+    let mut offset = 1;
     loop {
-        at += text.get(at..)?.find('\'')? + 1;
-        if !text[at..].starts_with('\'') {
-            return Some(at);
+        offset += text.get(offset..)?.find('\'')? + 1;
+        if !text[offset..].starts_with('\'') {
+            return Some(offset);
         }
-        at += 1;
+        offset += 1;
     }
 }
 
 /// Returns the length of the double-quoted scalar at the start of a text.
 fn double_quoted_length(text: &str) -> Option<usize> {
-    let mut at = 1;
+    let mut offset = 1;
     loop {
-        at += text.get(at..)?.find(['"', '\\'])?;
-        if text[at..].starts_with('"') {
-            return Some(at + 1);
+        offset += text.get(offset..)?.find(['"', '\\'])?;
+        if text[offset..].starts_with('"') {
+            return Some(offset + 1);
         }
-        at += 1 + text[at + 1..].chars().next()?.len_utf8();
+        offset += 1 + text[offset + 1..].chars().next()?.len_utf8();
     }
 }
 

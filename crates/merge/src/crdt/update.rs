@@ -146,7 +146,7 @@ impl Writer<'_> {
     fn set(
         &mut self,
         parent: &ObjId,
-        at: Prop,
+        prop: Prop,
         current: Option<&JsonValue>,
         data: &JsonValue,
     ) -> Result<(), AutomergeError> {
@@ -155,13 +155,13 @@ impl Writer<'_> {
             return Ok(());
         }
         let kind = self.schema.kind(&self.cursor.path);
-        let before = self.document.get(parent, at.clone())?;
+        let before = self.document.get(parent, prop.clone())?;
         let before = before.map(|(value, id)| (value.to_owned().into_owned(), id));
         if let (CrdtType::Counter, Some(number)) = (kind, data.counter()) {
             if !before.is_some_and(|(value, _)| is_counter(&value)) {
-                self.document.put(parent, at.clone(), ScalarValue::counter(0))?;
+                self.document.put(parent, prop.clone(), ScalarValue::counter(0))?;
             }
-            if let (Prop::Seq(_), Some((_, id))) = (&at, self.document.get(parent, at.clone())?) {
+            if let (Prop::Seq(_), Some((_, id))) = (&prop, self.document.get(parent, prop.clone())?) {
                 self.cursor.set_element_id(&id);
             }
             self.target.insert(self.cursor.counter(), number);
@@ -186,7 +186,7 @@ impl Writer<'_> {
                 self.elements(id, current, all)
             }
             (Some((Value::Scalar(scalar), _)), data) if from_scalar(scalar).as_ref() == Some(data) => Ok(()),
-            _ => self.put(parent, at, data, kind),
+            _ => self.put(parent, prop, data, kind),
         }
     }
 
@@ -194,34 +194,34 @@ impl Writer<'_> {
     fn put(
         &mut self,
         parent: &ObjId,
-        at: Prop,
+        prop: Prop,
         data: &JsonValue,
         kind: CrdtType,
     ) -> Result<(), AutomergeError> {
         if let Some(scalar) = to_scalar(data) {
-            return self.document.put(parent, at, scalar);
+            return self.document.put(parent, prop, scalar);
         }
         if let Some(value) = self.hydrate(data, kind) {
-            return self.document.batch_create_object(parent, at, &value, false).map(drop);
+            return self.document.batch_create_object(parent, prop, &value, false).map(drop);
         }
-        let id = self.document.put_object(parent, at, object_type(data, kind))?;
+        let id = self.document.put_object(parent, prop, object_type(data, kind))?;
         self.fill(&id, data, kind)
     }
 
-    fn insert(&mut self, list: &ObjId, at: usize, data: &JsonValue) -> Result<(), AutomergeError> {
+    fn insert(&mut self, list: &ObjId, index: usize, data: &JsonValue) -> Result<(), AutomergeError> {
         let kind = self.schema.kind(&self.element_path());
         if let (CrdtType::Counter, Some(number)) = (kind, data.counter()) {
-            self.document.insert(list, at, ScalarValue::counter(0))?;
-            return self.in_element(list, at, |writer, _| {
+            self.document.insert(list, index, ScalarValue::counter(0))?;
+            return self.in_element(list, index, |writer, _| {
                 writer.target.insert(writer.cursor.counter(), number);
                 Ok(())
             });
         }
         match to_scalar(data) {
-            Some(scalar) => self.document.insert(list, at, scalar),
+            Some(scalar) => self.document.insert(list, index, scalar),
             None => {
-                self.document.insert_object(list, at, object_type(data, kind))?;
-                self.in_element(list, at, |writer, id| writer.fill(id, data, kind))
+                self.document.insert_object(list, index, object_type(data, kind))?;
+                self.in_element(list, index, |writer, id| writer.fill(id, data, kind))
             }
         }
     }
@@ -282,10 +282,10 @@ impl Writer<'_> {
     fn in_element(
         &mut self,
         list: &ObjId,
-        at: usize,
+        index: usize,
         work: impl FnOnce(&mut Self, &ObjId) -> Result<(), AutomergeError>,
     ) -> Result<(), AutomergeError> {
-        let Some((_, id)) = self.document.get(list, at)? else { return Ok(()) };
+        let Some((_, id)) = self.document.get(list, index)? else { return Ok(()) };
         self.cursor.enter_element(&id);
         let done = work(self, &id);
         self.cursor.leave_element();
@@ -370,8 +370,8 @@ impl Writer<'_> {
                 }
                 Some(_) => {}
                 None => {
-                    for at in (end_of_common..old.end).rev() {
-                        self.document.delete(id, at)?;
+                    for index in (end_of_common..old.end).rev() {
+                        self.document.delete(id, index)?;
                     }
                     for (step, data) in added.iter().enumerate() {
                         self.insert(id, end_of_common + step, data)?;
@@ -388,11 +388,11 @@ impl Writer<'_> {
     fn element(
         &mut self,
         list: &ObjId,
-        at: usize,
+        index: usize,
         current: Option<&JsonValue>,
         data: &JsonValue,
     ) -> Result<(), AutomergeError> {
-        self.in_element(list, at, |writer, _| writer.set(list, Prop::Seq(at), current, data))
+        self.in_element(list, index, |writer, _| writer.set(list, Prop::Seq(index), current, data))
     }
 
     /// Returns the ranges of elements that differ in more than counters.

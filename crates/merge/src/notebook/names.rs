@@ -24,7 +24,7 @@ pub(super) struct SideCells<'c, 'a> {
 
 impl Names {
     pub(super) fn new(base: &[Cell<'_>], ours: SideCells<'_, '_>, theirs: SideCells<'_, '_>) -> Self {
-        let of_base = |at: usize| at.to_string();
+        let of_base = |index: usize| index.to_string();
         let matched = |side: SideCells<'_, '_>| -> Vec<String> {
             side.matched.iter().map(|found| found.map(of_base).unwrap_or_default()).collect()
         };
@@ -37,8 +37,8 @@ impl Names {
         names.name_added(ours, theirs);
         let labels = [(&names.base, base), (&names.ours, ours.cells), (&names.theirs, theirs.cells)];
         for (names_of, cells) in labels {
-            for (at, (name, cell)) in names_of.iter().zip(cells).enumerate() {
-                let label = || cell.id.map_or_else(|| at.to_string(), |id| format!("id={id}"));
+            for (index, (name, cell)) in names_of.iter().zip(cells).enumerate() {
+                let label = || cell.id.map_or_else(|| index.to_string(), |id| format!("id={id}"));
                 names.labels.entry(name.clone()).or_insert_with(label);
             }
         }
@@ -56,28 +56,28 @@ impl Names {
             let (first, last) =
                 count_added_by_both(&ours.cells[ours_run.clone()], &theirs.cells[theirs_run.clone()]);
             let position = position_name(*anchor);
-            for at in 0..first {
-                let name = format!("+={position}/a{at:06}");
-                self.ours[ours_run.start + at].clone_from(&name);
-                self.theirs[theirs_run.start + at] = name;
+            for offset in 0..first {
+                let name = format!("+={position}/a{offset:06}");
+                self.ours[ours_run.start + offset].clone_from(&name);
+                self.theirs[theirs_run.start + offset] = name;
             }
-            for at in 1..=last {
-                let name = format!("+={position}/z{at:06}");
-                self.ours[ours_run.end - at].clone_from(&name);
-                self.theirs[theirs_run.end - at] = name;
+            for offset in 1..=last {
+                let name = format!("+={position}/z{offset:06}");
+                self.ours[ours_run.end - offset].clone_from(&name);
+                self.theirs[theirs_run.end - offset] = name;
             }
         }
         for (names, side, all) in [(&mut self.ours, ours, our_runs), (&mut self.theirs, theirs, their_runs)] {
             for (anchor, run) in all {
-                let unnamed: Vec<usize> = run.filter(|at| names[*at].is_empty()).collect();
+                let unnamed: Vec<usize> = run.filter(|index| names[*index].is_empty()).collect();
                 let mut hasher = blake3::Hasher::new();
-                for at in &unnamed {
-                    hasher.update(&side.cells[*at].hash);
+                for index in &unnamed {
+                    hasher.update(&side.cells[*index].hash);
                 }
-                let id = unnamed.first().and_then(|at| side.cells[*at].id).unwrap_or_default();
+                let id = unnamed.first().and_then(|index| side.cells[*index].id).unwrap_or_default();
                 let block = format!("+b{id}/{}/{}", &hasher.finalize().to_hex()[..32], position_name(anchor));
-                for (number, at) in unnamed.into_iter().enumerate() {
-                    names[at] = match side.cells[at].id.filter(|id| by_both.contains(id)) {
+                for (number, index) in unnamed.into_iter().enumerate() {
+                    names[index] = match side.cells[index].id.filter(|id| by_both.contains(id)) {
                         Some(id) => format!("+i{id}"),
                         None => format!("{block}/{number:06}"),
                     };
@@ -95,11 +95,11 @@ fn position_name(anchor: Option<usize>) -> String {
 fn added_runs(side: SideCells<'_, '_>) -> HashMap<Option<usize>, Range<usize>> {
     let mut runs: HashMap<Option<usize>, Range<usize>> = HashMap::new();
     let mut anchor = None;
-    for (at, matched) in side.matched.iter().enumerate() {
+    for (index, matched) in side.matched.iter().enumerate() {
         if matched.is_some() {
             anchor = *matched;
         } else {
-            runs.entry(anchor).or_insert(at..at).end = at + 1;
+            runs.entry(anchor).or_insert(index..index).end = index + 1;
         }
     }
     runs
@@ -172,20 +172,20 @@ fn moved(order: &[usize]) -> HashSet<usize> {
     // Index of the last element of the lowest subsequence, by length.
     let mut ends: Vec<usize> = Vec::new();
     let mut comes_after: Vec<Option<usize>> = Vec::with_capacity(order.len());
-    for (at, cell) in order.iter().enumerate() {
+    for (index, cell) in order.iter().enumerate() {
         let length = ends.partition_point(|end| order[*end] < *cell);
         comes_after.push(length.checked_sub(1).map(|shorter| ends[shorter]));
         if length == ends.len() {
-            ends.push(at);
+            ends.push(index);
         } else {
-            ends[length] = at;
+            ends[length] = index;
         }
     }
     let mut moved: HashSet<usize> = order.iter().copied().collect();
     let mut unmoved = ends.last().copied();
-    while let Some(at) = unmoved {
-        moved.remove(&order[at]);
-        unmoved = comes_after[at];
+    while let Some(index) = unmoved {
+        moved.remove(&order[index]);
+        unmoved = comes_after[index];
     }
     moved
 }
@@ -197,9 +197,9 @@ mod tests {
     fn permutations(count: usize) -> Vec<Vec<usize>> {
         let Some(last) = count.checked_sub(1) else { return vec![Vec::new()] };
         let with_last = |shorter: Vec<usize>| {
-            (0..count).map(move |at| {
+            (0..count).map(move |index| {
                 let mut longer = shorter.clone();
-                longer.insert(at, last);
+                longer.insert(index, last);
                 longer
             })
         };

@@ -81,9 +81,9 @@ fn base_indexes(common: &[Option<usize>]) -> Vec<usize> {
 fn sort_cells(order: &[usize], common: &[Option<usize>]) -> Vec<usize> {
     let mut groups: HashMap<Option<usize>, Vec<usize>> = HashMap::new();
     let mut group = None;
-    for (at, found) in common.iter().enumerate() {
+    for (index, found) in common.iter().enumerate() {
         group = found.or(group);
-        groups.entry(group).or_default().push(at);
+        groups.entry(group).or_default().push(index);
     }
     let all = std::iter::once(None).chain(order.iter().copied().map(Some));
     all.flat_map(|group| groups.remove(&group).unwrap_or_default()).collect()
@@ -139,7 +139,7 @@ impl<'n, 'a> Rewrite<'n, 'a> {
 
     fn merge_cells(&mut self, names: &Names) {
         let index = |names: &'_ [String]| -> HashMap<String, usize> {
-            names.iter().cloned().enumerate().map(|(at, name)| (name, at)).collect()
+            names.iter().cloned().enumerate().map(|(index, name)| (name, index)).collect()
         };
         let in_base = index(&names.base);
         let in_theirs = index(&names.theirs);
@@ -370,7 +370,8 @@ impl<'n, 'a> TextEditor<'n, 'a> {
     fn new(notebook: &'n Notebook<'a>) -> Self {
         let text = notebook.document.text;
         let sources = notebook.cells.iter().filter_map(|cell| member(cell.node, "source"));
-        let is_crlf = memchr::memchr(b'\n', text.as_bytes()).is_some_and(|at| text[..at].ends_with('\r'));
+        let is_crlf =
+            memchr::memchr(b'\n', text.as_bytes()).is_some_and(|newline| text[..newline].ends_with('\r'));
         let has_escapes = text.is_ascii() && memchr::memmem::find(text.as_bytes(), b"\\u").is_some();
         Self {
             notebook,
@@ -499,9 +500,9 @@ fn list_style<'a>(text: &'a str, source: &SyntaxNode<'_>) -> Option<ListStyle<'a
 }
 
 /// Returns the indentation of the line at a byte offset.
-fn indent(text: &str, at: usize) -> &str {
-    let bytes = &text.as_bytes()[..at];
-    let from = at.saturating_sub(INDENT_SEARCH_LEN);
+fn indent(text: &str, offset: usize) -> &str {
+    let bytes = &text.as_bytes()[..offset];
+    let from = offset.saturating_sub(INDENT_SEARCH_LEN);
     let start = match memchr::memrchr(b'\n', &bytes[from..]) {
         Some(end) => from + end + 1,
         None if from == 0 => 0,
