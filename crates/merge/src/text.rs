@@ -29,20 +29,20 @@ pub use self::render::{Labels, Style};
 pub struct LineConflict {
     /// Lines in the base.
     pub base: Range<usize>,
-    /// Lines in ours.
+    /// Lines in our text.
     pub ours: Range<usize>,
-    /// Lines in theirs.
+    /// Lines in their text.
     pub theirs: Range<usize>,
 }
 
 /// Resolution of conflicting lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Favor {
-    /// Takes the lines of ours.
+    /// Takes our lines.
     Ours,
-    /// Takes the lines of theirs.
+    /// Takes their lines.
     Theirs,
-    /// Takes the lines of ours, followed by the lines of theirs.
+    /// Takes our lines, followed by their lines.
     Union,
 }
 

@@ -34,34 +34,37 @@ pub(super) fn match_cells(base: &[Cell<'_>], side: &[Cell<'_>]) -> Vec<Option<us
     let mut matching = Matching {
         base,
         side,
-        of_side: vec![None; side.len()],
-        of_base: vec![None; base.len()],
-        words: HashMap::new(),
+        matches_of_side: vec![None; side.len()],
+        matches_of_base: vec![None; base.len()],
+        base_words: HashMap::new(),
+        side_words: HashMap::new(),
         words_left: WORDS_COMPARED_MAX,
     };
     matching.match_by_id();
     matching.match_by_content();
     matching.match_moved();
-    matching.of_side
+    matching.matches_of_side
 }
 
 struct Matching<'c, 'a> {
     base: &'c [Cell<'a>],
     side: &'c [Cell<'a>],
-    /// Matching base cell of each cell of the side.
-    of_side: Vec<Option<usize>>,
-    /// Matching cell of the side of each base cell.
-    of_base: Vec<Option<usize>>,
-    /// Hashes of the words of a cell; the key is whether the cell is of the side, and its index.
-    words: HashMap<(bool, usize), Vec<u64>>,
+    /// Index of the matching base cell, for each cell of the side.
+    matches_of_side: Vec<Option<usize>>,
+    /// Index of the matching cell of the side, for each base cell.
+    matches_of_base: Vec<Option<usize>>,
+    /// Hashes of the words of base cells, by index.
+    base_words: HashMap<usize, Vec<u64>>,
+    /// Hashes of the words of cells of the side, by index.
+    side_words: HashMap<usize, Vec<u64>>,
     /// Number of words that may still be compared.
     words_left: usize,
 }
 
 impl Matching<'_, '_> {
     fn pair(&mut self, base: usize, side: usize) {
-        self.of_side[side] = Some(base);
-        self.of_base[base] = Some(side);
+        self.matches_of_side[side] = Some(base);
+        self.matches_of_base[base] = Some(side);
     }
 
     fn match_by_id(&mut self) {
@@ -78,7 +81,7 @@ impl Matching<'_, '_> {
         let unmatched = |matched: &[Option<usize>]| -> Vec<usize> {
             matched.iter().enumerate().filter(|(_, pair)| pair.is_none()).map(|(index, _)| index).collect()
         };
-        let (base, side) = (unmatched(&self.of_base), unmatched(&self.of_side));
+        let (base, side) = (unmatched(&self.matches_of_base), unmatched(&self.matches_of_side));
         let mut input: InternedInput<ContentHash> = InternedInput::default();
         input.update_before(base.iter().map(|index| self.base[*index].hash));
         input.update_after(side.iter().map(|index| self.side[*index].hash));
@@ -158,12 +161,8 @@ impl Matching<'_, '_> {
         if self.words_left == 0 {
             return 0;
         }
-        for (key, cell) in [((false, base), old), ((true, side), new)] {
-            self.words.entry(key).or_insert_with(|| words(&cell.source));
-        }
-        let (Some(old), Some(new)) = (self.words.get(&(false, base)), self.words.get(&(true, side))) else {
-            return 0;
-        };
+        let old = self.base_words.entry(base).or_insert_with(|| words(&old.source));
+        let new = self.side_words.entry(side).or_insert_with(|| words(&new.source));
         let size = old.len() + new.len();
         self.words_left = self.words_left.saturating_sub(size.max(1));
         if size == 0 || self.words_left == 0 {
@@ -177,13 +176,19 @@ impl Matching<'_, '_> {
         let mut found: HashMap<ContentHash, (Occurrences, Occurrences)> = HashMap::new();
         let is_unmatched =
             |pair: &Option<usize>, cell: &Cell<'_>| pair.is_none() && !cell.source.trim().is_empty();
-        for (index, cell) in
-            self.base.iter().enumerate().filter(|(index, cell)| is_unmatched(&self.of_base[*index], cell))
+        for (index, cell) in self
+            .base
+            .iter()
+            .enumerate()
+            .filter(|(index, cell)| is_unmatched(&self.matches_of_base[*index], cell))
         {
             found.entry(cell.hash).or_default().0.add(index);
         }
-        for (index, cell) in
-            self.side.iter().enumerate().filter(|(index, cell)| is_unmatched(&self.of_side[*index], cell))
+        for (index, cell) in self
+            .side
+            .iter()
+            .enumerate()
+            .filter(|(index, cell)| is_unmatched(&self.matches_of_side[*index], cell))
         {
             found.entry(cell.hash).or_default().1.add(index);
         }

@@ -125,7 +125,7 @@ pub(super) fn merge_order(ours: &[usize], theirs: &[usize]) -> Option<Vec<usize>
     if ours == theirs || ours.is_sorted() || theirs.is_sorted() {
         return None;
     }
-    // The result does not depend on which side is ours.
+    // The result does not depend on the order of the sides.
     let (ours, theirs) = (ours.min(theirs), ours.max(theirs));
     let (our_moved, their_moved) = (moved(ours), moved(theirs));
     let (our_before, their_before) = (before(ours), before(theirs));
@@ -140,7 +140,7 @@ pub(super) fn merge_order(ours: &[usize], theirs: &[usize]) -> Option<Vec<usize>
         next.insert(last, *cell);
         last = Some(*cell);
     }
-    // Last cell that ours did not move.
+    // Last cell that our side did not move.
     let mut anchor = None;
     for cell in theirs {
         if is_placed_by_theirs(cell) {
@@ -210,7 +210,8 @@ mod tests {
     fn merged_order_keeps_moves_of_both_sides() {
         assert_eq!(merge_order(&[1, 0, 2, 3, 4], &[0, 1, 2, 4, 3]), Some(vec![1, 0, 2, 4, 3]));
         assert_eq!(merge_order(&[4, 0, 1, 2, 3], &[0, 2, 3, 1, 4]), Some(vec![4, 0, 2, 3, 1]));
-        // Both moved different cells behind the same one: the order does not depend on which side is ours.
+        // Both moved different cells behind the same one: the order does not depend on the order of the
+        // sides.
         let (one, other) = ([0, 3, 1, 2, 4, 5], [0, 5, 1, 2, 3, 4]);
         assert_eq!(merge_order(&one, &other), Some(vec![0, 3, 5, 1, 2, 4]));
         assert_eq!(merge_order(&other, &one), Some(vec![0, 3, 5, 1, 2, 4]));

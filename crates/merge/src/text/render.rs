@@ -23,11 +23,11 @@ pub enum Style {
 /// Labels and length of conflict markers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Labels<'a> {
-    /// Label of ours.
+    /// Label of our side.
     pub ours: &'a str,
     /// Label of the base.
     pub base: &'a str,
-    /// Label of theirs.
+    /// Label of their side.
     pub theirs: &'a str,
     /// Length of a marker in characters.
     pub size: usize,
@@ -92,7 +92,7 @@ pub(crate) fn render_with_markers(
 struct MergeWriter<'a, 'b> {
     text: &'a TextMerge<'b>,
     bytes: Vec<u8>,
-    /// Number of lines of ours before the current position.
+    /// Number of lines of our text before the current position.
     done: usize,
 }
 

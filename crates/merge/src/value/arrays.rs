@@ -99,7 +99,7 @@ fn by_sequence<'d>(
         return MergedValue::Whole(merger.favored, if merger.favored == Side::Ours { ours } else { theirs });
     };
     let (picks, is_clean) = picks(&text, [elements, ours.children(), theirs.children()], merger.favored);
-    // If all elements are from theirs, theirs is the template, since its text shows the format of elements.
+    // If all elements are from their side, its text is the template, since it shows the format of elements.
     let template =
         if picks.iter().all(|(side, _)| *side == Side::Theirs) { Side::Theirs } else { Side::Ours };
     let node = |side: Side| if side == Side::Ours { ours } else { theirs };

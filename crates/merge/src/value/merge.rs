@@ -1,6 +1,6 @@
 //! Three-way merge of values.
 //!
-//! | ours and theirs | result |
+//! | our and their value | result |
 //! |---|---|
 //! | equal | that value |
 //! | one equals the base | the other one |
@@ -32,7 +32,7 @@ impl<'d> Documents<'d> {
         self.base.map_or(&[], |base| base.text.as_bytes())
     }
 
-    /// Returns the versions with ours and theirs swapped.
+    /// Returns the versions with the sides swapped.
     pub(crate) fn swap_sides(self) -> Self {
         Self { base: self.base, ours: self.theirs, theirs: self.ours }
     }
@@ -142,7 +142,7 @@ pub(crate) struct CellNames<'d> {
 }
 
 impl<'d> CellNames<'d> {
-    /// Returns the names with ours and theirs swapped.
+    /// Returns the names with the sides swapped.
     pub(crate) fn swap_sides(self) -> Self {
         Self { ours: self.theirs, theirs: self.ours, ..self }
     }
@@ -222,8 +222,8 @@ impl<'d> ValueMerger<'d, '_> {
             return ours.map(|node| MergedValue::Whole(Side::Ours, node));
         }
         if let (Some(ours), Some(theirs)) = (ours, theirs) {
-            // Containers are merged even if ours did not change the value, since its formatting and comments
-            // may differ.
+            // Containers are merged even if our side did not change the value, since its formatting and
+            // comments may differ.
             match (&ours.value, &theirs.value) {
                 (Value::Object(_), Value::Object(_)) => return Some(self.objects(base, ours, theirs)),
                 (Value::Array(_), Value::Array(_)) => return Some(arrays::merge(self, base, ours, theirs)),
