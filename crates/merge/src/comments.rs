@@ -69,10 +69,10 @@ impl<'a> Comments<'a> {
     }
 
     fn anchor(&self, offset: usize) -> Anchor {
-        let line = self.lines[self.lines.partition_point(|start| *start <= offset) - 1];
+        let line_start = self.lines[self.lines.partition_point(|start| *start <= offset) - 1];
         let next = self.leaves.partition_point(|leaf| leaf.item.start < offset);
         let before = next.checked_sub(1).map(|before| &self.leaves[before]);
-        match before.filter(|before| before.item.end > line) {
+        match before.filter(|before| before.item.end > line_start) {
             Some(before) => Anchor { path: before.path, position: Position::Trailing },
             None => {
                 let path = self.leaves.get(next).map_or(0, |leaf| leaf.path);
@@ -156,28 +156,28 @@ impl<'a> ThreeComments<'a> {
 
     /// Returns true if a merged document has every comment that a side added, at the value to which that side
     /// added it, and all comments that both sides kept.
-    pub(crate) fn are_preserved_in(&self, found: &Comments<'_>) -> bool {
-        let [in_found, in_base, in_ours, in_theirs] =
-            [found.totals(), self.base.totals(), self.ours.totals(), self.theirs.totals()];
+    pub(crate) fn are_preserved_in(&self, merged: &Comments<'_>) -> bool {
+        let [in_merged, in_base, in_ours, in_theirs] =
+            [merged.totals(), self.base.totals(), self.ours.totals(), self.theirs.totals()];
         let total = |totals: &HashMap<&str, usize>, comment: &str| totals.get(comment).copied().unwrap_or(0);
         let are_kept = in_ours.keys().chain(in_theirs.keys()).all(|comment| {
-            let [found, base, ours, theirs] =
-                [&in_found, &in_base, &in_ours, &in_theirs].map(|totals| total(totals, comment));
+            let [merged, base, ours, theirs] =
+                [&in_merged, &in_base, &in_ours, &in_theirs].map(|totals| total(totals, comment));
             // A comment that both sides added may be present once.
             let needed = match ours >= base && theirs >= base {
                 true => ours.max(theirs),
                 false => (ours + theirs).saturating_sub(base),
             };
-            found >= needed
+            merged >= needed
         });
         let has_new_comments_of = |side: &Comments<'_>, totals: &HashMap<&str, usize>| {
             side.by_anchor.iter().all(|(anchor, comments)| {
                 comments.iter().all(|comment| {
                     let count = |comments: &[&str]| comments.iter().filter(|other| *other == comment).count();
-                    let (here, before) = (count(comments), count(self.base.comments_at(anchor)));
+                    let (in_side, before) = (count(comments), count(self.base.comments_at(anchor)));
                     // A comment whose count did not grow was moved, and may have been moved again.
-                    let is_new = here > before && total(totals, comment) > total(&in_base, comment);
-                    !is_new || count(found.comments_at(anchor)) >= here
+                    let is_new = in_side > before && total(totals, comment) > total(&in_base, comment);
+                    !is_new || count(merged.comments_at(anchor)) >= in_side
                 })
             })
         };

@@ -9,7 +9,7 @@
 //! 3. Each slot is merged independently ([`leaf`]).
 //! 4. A leaf and a directory with the same path are separated ([`directory_file`]).
 //! 5. The result is written to a virtual tree over our tree ([`apply`]). Missing parent directories are
-//! created.
+//!    created.
 //!
 //! No change is lost: each version that is not in the result is part of a conflict.
 

@@ -18,8 +18,8 @@ impl Identity {
         Self::hash(b"snapshot", &[id.as_bytes()])
     }
 
-    /// Returns the identity of a symlink in the root directory, which stands for a reference. When the
-    /// reference moves to another snapshot, the identity changes.
+    /// Returns the identity of a symlink in the root directory, for a reference or a prefix of an id. When
+    /// the reference moves to another snapshot, the identity changes.
     pub(crate) fn of_symlink(name: &[u8], target: &SnapshotId) -> Self {
         Self::hash(b"alias", &[target.as_bytes(), name])
     }

@@ -13,7 +13,7 @@ use crate::inode::{Body, Directory, Inode, Owner, attributes_without_content};
 use crate::listing::{Listing, Listings};
 use crate::options::MountOptions;
 use crate::report::Reporter;
-use crate::requests::Requests;
+use crate::requests::RequestCounter;
 use crate::root::{Root, RootEntry};
 use crate::table::InodeTable;
 use crate::xattrs::XattrNames;
@@ -41,7 +41,7 @@ pub(crate) struct FuseServer {
     listings: Listings,
     reader: Reader,
     reporter: Reporter,
-    pub(crate) requests: Requests,
+    pub(crate) requests: RequestCounter,
     pub(crate) owner: Owner,
     xattrs: XattrNames,
     /// Set once the session exists.
@@ -56,7 +56,7 @@ impl FuseServer {
         store: Store,
         pin_owner: String,
         options: &MountOptions,
-        requests: Requests,
+        requests: RequestCounter,
         notifier: Arc<OnceLock<Notifier>>,
     ) -> io::Result<Self> {
         Ok(Self {

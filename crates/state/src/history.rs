@@ -156,7 +156,7 @@ impl IdPrefix {
             return None;
         }
         let bytes = (0..digits.len() / 2)
-            .map(|at| u8::from_str_radix(&digits[at * 2..at * 2 + 2], 16))
+            .map(|byte| u8::from_str_radix(&digits[byte * 2..byte * 2 + 2], 16))
             .collect::<std::result::Result<_, _>>()
             .ok()?;
         Some(Self { bytes, digits })

@@ -130,7 +130,8 @@ enum Change {
         from: Vec<u8>,
         to: Vec<u8>,
         directory: DirectoryNode,
-        at: u64,
+        /// Index of the first entry that is not listed yet.
+        index: u64,
     },
 }
 
@@ -169,19 +170,19 @@ impl PatchSections {
             Change::Removed { path, old } => self.removed(&path, &old),
             Change::Changed { path, old, new } => self.changed(&path, &old, &new).map(Some),
             Change::Renamed { from, to, new: Entry { node: Node::Directory(directory), .. }, .. } => {
-                self.open.push(Change::Below { from, to, directory, at: 0 });
+                self.open.push(Change::Below { from, to, directory, index: 0 });
                 Ok(None)
             }
             Change::Renamed { from, to, old, new } => Ok(Some(renamed(&from, &to, &old, &new))),
-            Change::Below { from, to, directory, at } => {
-                self.open_below(from, to, directory, at)?;
+            Change::Below { from, to, directory, index } => {
+                self.open_below(from, to, directory, index)?;
                 Ok(None)
             }
         }
     }
 
-    fn open_below(&mut self, from: Vec<u8>, to: Vec<u8>, directory: DirectoryNode, at: u64) -> Result<()> {
-        let entries = self.to.list_range(&directory, at, LIST_BATCH)?;
+    fn open_below(&mut self, from: Vec<u8>, to: Vec<u8>, directory: DirectoryNode, index: u64) -> Result<()> {
+        let entries = self.to.list_range(&directory, index, LIST_BATCH)?;
         // The directories are equal, so old and new entry are the same.
         let below: Vec<Change> = entries
             .into_iter()
@@ -194,7 +195,7 @@ impl PatchSections {
             })
             .collect();
         if below.len() as u64 == LIST_BATCH {
-            self.open.push(Change::Below { from, to, directory, at: at + LIST_BATCH });
+            self.open.push(Change::Below { from, to, directory, index: index + LIST_BATCH });
         }
         self.open.extend(below);
         Ok(())
@@ -362,14 +363,14 @@ fn write_hunk(out: &mut Vec<u8>, diff: &LineDiff<'_>, group: &[Hunk], context: u
     let old = first.before.start - before..last.before.end + after;
     let new = first.after.start - before..last.after.end + after;
     out.extend_from_slice(format!("@@ -{} +{} @@\n", range(&old), range(&new)).as_bytes());
-    let mut at = old.start;
+    let mut next = old.start;
     for change in group {
-        (at..change.before.start).for_each(|line| write_line(out, b' ', diff.old_line(line)));
+        (next..change.before.start).for_each(|line| write_line(out, b' ', diff.old_line(line)));
         change.before.clone().for_each(|line| write_line(out, b'-', diff.old_line(line)));
         change.after.clone().for_each(|line| write_line(out, b'+', diff.new_line(line)));
-        at = change.before.end;
+        next = change.before.end;
     }
-    (at..old.end).for_each(|line| write_line(out, b' ', diff.old_line(line)));
+    (next..old.end).for_each(|line| write_line(out, b' ', diff.old_line(line)));
 }
 
 /// Formats a range counted from 1; an empty range is named by the line before it.

@@ -243,12 +243,12 @@ impl Directory {
     /// Returns the encoded reference and time of an entry of the base.
     fn base_entry(&self, store: &Store, name: &[u8]) -> StoreResult<Option<StoredEntry>> {
         let Some((id, times)) = self.base else { return Ok(None) };
-        let Some((page, times, at)) = store.find_entry(id, Some(times), name)? else { return Ok(None) };
+        let Some((page, times, index)) = store.find_entry(id, Some(times), name)? else { return Ok(None) };
         let time: Box<[u8]> = match times {
-            Some(times) if at < times.len() => times.body(at).into(),
+            Some(times) if index < times.len() => times.body(index).into(),
             _ => EntryTime::Unknown.encode().into(),
         };
-        Ok(Some((page.body(at).into(), time)))
+        Ok(Some((page.body(index).into(), time)))
     }
 
     /// Returns a child in a form that can be inserted elsewhere.

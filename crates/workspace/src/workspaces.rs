@@ -405,7 +405,7 @@ impl Workspaces {
             let new = self.with_parent(workspace, new)?;
             let provider = self.provider(generation.provider);
             let committed = provider.commit(&dir, &base, new, writers)?;
-            workspace.record.last = Some(committed.snapshot.id);
+            workspace.record.last_snapshot = Some(committed.snapshot.id);
             // The snapshot exists. A lost record only affects the parent of the next commit.
             if let Err(error) = workspace.record.write(&self.directory.join(id)) {
                 tracing::warn!(workspace = id, %error, "failed to record the last snapshot of the workspace");
@@ -418,10 +418,10 @@ impl Workspaces {
     /// commit.
     pub fn uncommit(&self, id: &str, snapshot: &Snapshot) -> Result<()> {
         let undone = self.with_locked(id, |workspace| {
-            if workspace.record.last != Some(snapshot.id) {
+            if workspace.record.last_snapshot != Some(snapshot.id) {
                 return Ok(());
             }
-            workspace.record.last = snapshot.parents.first().copied();
+            workspace.record.last_snapshot = snapshot.parents.first().copied();
             // Not fatal: the commit may be undone because the disk is full, and the next commit skips a
             // missing parent.
             if let Err(error) = workspace.record.write(&self.directory.join(id)) {
@@ -441,7 +441,7 @@ impl Workspaces {
         if !new.parents.is_empty() {
             return Ok(new);
         }
-        for id in workspace.record.last.iter().chain(&workspace.record.current.base) {
+        for id in workspace.record.last_snapshot.iter().chain(&workspace.record.current.base) {
             if self.store.find_snapshot(id)?.is_some() {
                 return Ok(NewSnapshot { parents: vec![*id], ..new });
             }

@@ -142,7 +142,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Sets the member or element `at` of `parent`, which is the current position, to a value.
+    /// Sets the member or element `prop` of `parent`, which is the current position, to a value.
     fn set(
         &mut self,
         parent: &ObjId,

@@ -6,6 +6,11 @@ use std::ops::Range;
 use super::cells::Cell;
 
 /// Names of all cells in the three versions.
+///
+/// A cell of the base, and each cell that matches it, is named by its index in the base. Cells that both
+/// sides added in the same position are named `+=` and the position, cells that both sides added with the
+/// same id `+i` and the id, and all other added cells `+b` and the block of consecutive cells that they are
+/// in.
 #[derive(Debug)]
 pub(super) struct Names {
     pub(super) base: Vec<String>,
@@ -128,8 +133,8 @@ pub(super) fn merge_order(ours: &[usize], theirs: &[usize]) -> Option<Vec<usize>
     // The result does not depend on the order of the sides.
     let (ours, theirs) = (ours.min(theirs), ours.max(theirs));
     let (our_moved, their_moved) = (moved(ours), moved(theirs));
-    let (our_before, their_before) = (before(ours), before(theirs));
-    if our_moved.intersection(&their_moved).any(|cell| our_before[cell] != their_before[cell]) {
+    let (our_predecessors, their_predecessors) = (predecessors(ours), predecessors(theirs));
+    if our_moved.intersection(&their_moved).any(|cell| our_predecessors[cell] != their_predecessors[cell]) {
         return None;
     }
     let is_placed_by_theirs = |cell: &usize| their_moved.contains(cell) && !our_moved.contains(cell);
@@ -162,19 +167,22 @@ pub(super) fn merge_order(ours: &[usize], theirs: &[usize]) -> Option<Vec<usize>
     (order.len() == ours.len()).then_some(order)
 }
 
-fn before(order: &[usize]) -> HashMap<usize, Option<usize>> {
-    let before = std::iter::once(None).chain(order.iter().copied().map(Some));
-    order.iter().copied().zip(before).collect()
+/// Returns the cell before each cell; `None` for the first one.
+fn predecessors(order: &[usize]) -> HashMap<usize, Option<usize>> {
+    let predecessors = std::iter::once(None).chain(order.iter().copied().map(Some));
+    order.iter().copied().zip(predecessors).collect()
 }
 
 /// Returns the cells that must move for an ascending order: all except a longest ascending subsequence.
 fn moved(order: &[usize]) -> HashSet<usize> {
-    // Index of the last element of the lowest subsequence, by length.
+    // For each length, the index at which the ascending subsequence of this length with the smallest last
+    // element ends.
     let mut ends: Vec<usize> = Vec::new();
-    let mut comes_after: Vec<Option<usize>> = Vec::with_capacity(order.len());
+    // Index of the previous element in the longest ascending subsequence that ends at each element.
+    let mut previous: Vec<Option<usize>> = Vec::with_capacity(order.len());
     for (index, cell) in order.iter().enumerate() {
         let length = ends.partition_point(|end| order[*end] < *cell);
-        comes_after.push(length.checked_sub(1).map(|shorter| ends[shorter]));
+        previous.push(length.checked_sub(1).map(|shorter| ends[shorter]));
         if length == ends.len() {
             ends.push(index);
         } else {
@@ -185,7 +193,7 @@ fn moved(order: &[usize]) -> HashSet<usize> {
     let mut unmoved = ends.last().copied();
     while let Some(index) = unmoved {
         moved.remove(&order[index]);
-        unmoved = comes_after[index];
+        unmoved = previous[index];
     }
     moved
 }

@@ -165,7 +165,7 @@ impl Service {
             message: new.message,
             labels: new.labels,
             durability: Durability::Buffered,
-            stored: Some(Arc::clone(&stored)),
+            stored_bytes: Some(Arc::clone(&stored)),
             ..NewSnapshot::default()
         };
         let (committed, pause) =

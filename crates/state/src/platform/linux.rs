@@ -37,20 +37,20 @@ pub fn open_beneath(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<Owned
     if path.len() <= OPEN_PATH_MAX {
         return open_piece(root, path, flags);
     }
-    let mut at: Option<OwnedFd> = None;
+    let mut parent: Option<OwnedFd> = None;
     let mut rest = path;
     while rest.len() > OPEN_PATH_MAX {
         let cut = rest[..OPEN_PATH_MAX].iter().rposition(|byte| *byte == b'/').ok_or(Errno::NAMETOOLONG)?;
         let (piece, tail) = rest.split_at(cut);
         let flags = DIRECTORY_HANDLE_FLAGS | OFlags::CLOEXEC;
-        let next = match &at {
+        let next = match &parent {
             Some(directory) => open_piece(directory, piece, flags)?,
             None => open_piece(&root, piece, flags)?,
         };
-        at = Some(next);
+        parent = Some(next);
         rest = &tail[1..];
     }
-    match &at {
+    match &parent {
         Some(directory) => open_piece(directory, rest, flags),
         None => open_piece(root, rest, flags),
     }

@@ -53,12 +53,12 @@ pub fn boot_id() -> Option<String> {
 /// Opens `path` beneath `root`, component by component. No component may be a symlink.
 pub fn open_beneath(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let (above, name) = split(path);
-    let mut at: Option<OwnedFd> = None;
+    let mut parent: Option<OwnedFd> = None;
     for part in above.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
-        let directory = at.as_ref().map_or(root.as_fd(), AsFd::as_fd);
-        at = Some(open_one(directory, part, DIRECTORY_HANDLE_FLAGS)?);
+        let directory = parent.as_ref().map_or(root.as_fd(), AsFd::as_fd);
+        parent = Some(open_one(directory, part, DIRECTORY_HANDLE_FLAGS)?);
     }
-    open_one(at.as_ref().map_or(root.as_fd(), AsFd::as_fd), name, flags)
+    open_one(parent.as_ref().map_or(root.as_fd(), AsFd::as_fd), name, flags)
 }
 
 fn open_one(directory: impl AsFd, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {

@@ -176,8 +176,8 @@ pub(crate) fn commit_snapshot(
     store.inner.reserve.check_free_space()?;
     let bytes = objects.bytes();
     store.inner.commit(objects, changes, new.durability)?;
-    if let Some(stored) = new.stored {
-        stored.fetch_add(bytes, Ordering::Relaxed);
+    if let Some(stored_bytes) = new.stored_bytes {
+        stored_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
     Ok(snapshot)
 }

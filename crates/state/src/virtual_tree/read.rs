@@ -82,12 +82,12 @@ impl VirtualTree {
         let mut names: BTreeMap<Vec<u8>, NodeKind> = BTreeMap::new();
         if let Some((id, times)) = base {
             self.store.for_each_leaf(id, Some(times), &mut |page, _| {
-                for at in 0..page.len() {
+                for index in 0..page.len() {
                     let kind = page
-                        .node_ref(at)
+                        .node_ref(index)
                         .map(|reference| reference.kind())
                         .map_err(|source| StoreError::Undecodable { what: format!("node {id}"), source })?;
-                    names.insert(page.name(at).to_vec(), kind);
+                    names.insert(page.name(index).to_vec(), kind);
                 }
                 Ok(())
             })?;
@@ -156,17 +156,17 @@ impl VirtualTree {
     ) -> Result<Option<Lookup<'_>>> {
         let wrong = |source| StoreError::Undecodable { what: "an entry".to_owned(), source };
         loop {
-            let Some((page, time_page, at)) = self.store.find_entry(id, times, name)? else {
+            let Some((page, time_page, index)) = self.store.find_entry(id, times, name)? else {
                 return Ok(None);
             };
             let Some(next) = names.next() else {
-                let entry = self.store.decode_entry(&page, time_page.as_deref(), at)?;
+                let entry = self.store.decode_entry(&page, time_page.as_deref(), index)?;
                 return Ok(Some(Lookup::Stored(entry)));
             };
-            let NodeRef::Directory(below) = page.node_ref(at).map_err(wrong)? else { return Ok(None) };
+            let NodeRef::Directory(below) = page.node_ref(index).map_err(wrong)? else { return Ok(None) };
             (id, name) = (below, next);
             times = match time_page {
-                Some(page) if at < page.len() => match page.time(at).map_err(wrong)? {
+                Some(page) if index < page.len() => match page.time(index).map_err(wrong)? {
                     EntryTime::Directory(times) => Some(times),
                     _ => None,
                 },

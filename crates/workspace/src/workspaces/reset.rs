@@ -76,7 +76,7 @@ impl Workspaces {
         let pin = base.snapshot.as_ref().map(|_| PinId::generate());
         record.former_pin = std::mem::replace(&mut record.current.pin, pin);
         record.current.base = base.id();
-        record.last = base.id();
+        record.last_snapshot = base.id();
         record.phase = Phase::Switching;
         let directory = self.directory.join(id);
         record.write(&directory)?;
@@ -113,7 +113,7 @@ impl Workspaces {
             let lower = self.create_generation(id, &record.uid, &mut next, base)?;
             record.former = Some(std::mem::replace(&mut record.current, next.clone()));
             record.phase = Phase::Switching;
-            record.former_last = std::mem::replace(&mut record.last, base.id());
+            record.former_last_snapshot = std::mem::replace(&mut record.last_snapshot, base.id());
             record.write(&directory)?;
             Ok(lower)
         });
@@ -198,7 +198,7 @@ impl Workspaces {
                 workspace.former = Some(std::mem::replace(&mut workspace.lower, lower));
             }
             workspace.record.phase = Phase::Ready;
-            workspace.record.last = workspace.record.former_last.take();
+            workspace.record.last_snapshot = workspace.record.former_last_snapshot.take();
             workspace.record.write(&self.directory.join(id))?;
             self.remove_former_locked(id, workspace)
         })

@@ -38,7 +38,7 @@ enum ApplyResult {
 /// A directory that exists, to be descended into after its parent is closed.
 struct Subdirectory {
     /// Position among the entries.
-    at: usize,
+    index: usize,
     name: Vec<u8>,
     from: Option<TreeIds>,
     to: DirectoryNode,
@@ -107,13 +107,14 @@ impl Switch<'_> {
             }
             entries.push(kept);
         }
-        let applied =
-            each_while_open(&changed, |(at, pair)| Ok((*at, self.apply_entry(directory, *at, pair)?)))?;
+        let applied = each_while_open(&changed, |(index, pair)| {
+            Ok((*index, self.apply_entry(directory, *index, pair)?))
+        })?;
         let mut below = Vec::new();
-        for (at, applied) in applied {
+        for (index, applied) in applied {
             match applied {
                 ApplyResult::Removed => {}
-                ApplyResult::Leaf(entry) => entries[at] = Some(entry),
+                ApplyResult::Leaf(entry) => entries[index] = Some(entry),
                 ApplyResult::Directory(directory) => below.push(directory),
             }
         }
@@ -130,11 +131,11 @@ impl Switch<'_> {
         each(below, |Subdirectory { name, from, to, modified, .. }| {
             self.apply_directory(&join(path, name), depth + 1, *from, to, *modified)
         })?;
-        for Subdirectory { at, name, to, .. } in below {
+        for Subdirectory { index, name, to, .. } in below {
             let mode = FileType::Directory.as_raw_mode() | self.mode(to.mode).as_raw_mode();
             let fingerprint =
                 StatFingerprint::of_directory(mode_to_u32(mode), to.id, to.times.unwrap_or(to.id));
-            entries[*at] = Some(StatEntry { name: name.clone(), fingerprint, trusted: true });
+            entries[*index] = Some(StatEntry { name: name.clone(), fingerprint, trusted: true });
         }
         Ok(())
     }
@@ -217,7 +218,7 @@ impl Switch<'_> {
     fn apply_entry(
         &self,
         directory: &OpenDirectory<'_>,
-        at: usize,
+        index: usize,
         pair: &EntryPair<'_>,
     ) -> Result<ApplyResult> {
         // Checked here because removed and reflinked files are not read from the store.
@@ -235,7 +236,7 @@ impl Switch<'_> {
         if let Node::Directory(to) = new.node {
             let from = self.make_directory(directory, &here, pair.name, old.as_ref(), stat.as_ref())?;
             let (name, modified) = (pair.name.to_vec(), new.modified);
-            return Ok(ApplyResult::Directory(Subdirectory { at, name, from, to, modified }));
+            return Ok(ApplyResult::Directory(Subdirectory { index, name, from, to, modified }));
         }
         self.apply_leaf(directory.fd, &here, pair.name, old.as_ref(), &new, stat.as_ref())
             .map(ApplyResult::Leaf)

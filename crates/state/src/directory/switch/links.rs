@@ -236,7 +236,7 @@ impl Switch<'_> {
 
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
-        Some(at) => (&path[..at], &path[at + 1..]),
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
         None => (b"", path),
     }
 }

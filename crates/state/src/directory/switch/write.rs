@@ -171,7 +171,7 @@ impl Switch<'_> {
 
     fn write_content(&self, file: &File, here: &[u8], node: &FileNode) -> Result<()> {
         let at_path = || self.full_path(here);
-        let mut at = 0;
+        let mut offset = 0;
         for extent in &node.extents {
             if let Extent::Data { chunk, len } = extent {
                 let content = self.store.read_chunk(chunk)?;
@@ -179,13 +179,13 @@ impl Switch<'_> {
                     return Err(StoreError::MissingChunk(*chunk).into());
                 }
                 self.count_write(*len, here)?;
-                write_sparsely(file, &content, at).context("write", &at_path())?;
+                write_sparsely(file, &content, offset).context("write", &at_path())?;
             }
-            at += extent.len();
+            offset += extent.len();
         }
         let ends_in_hole = matches!(node.extents.last(), Some(Extent::Hole { .. }));
         if ends_in_hole || node.extents.len() == 1 {
-            ftruncate(file, at).context("write", &at_path())?;
+            ftruncate(file, offset).context("write", &at_path())?;
         }
         Ok(())
     }
@@ -200,16 +200,16 @@ fn write_sparsely(file: &File, content: &[u8], offset: u64) -> std::io::Result<(
     if content.len() < BLOCK || !content.chunks(BLOCK).any(is_zero) {
         return file.write_all_at(content, offset);
     }
-    let mut at = offset;
+    let mut position = offset;
     let mut rest = content;
     while !rest.is_empty() {
         // Blocks are aligned in the file, not in the content.
-        let len = (BLOCK - (at % BLOCK as u64) as usize).min(rest.len());
+        let len = (BLOCK - (position % BLOCK as u64) as usize).min(rest.len());
         let (block, tail) = rest.split_at(len);
         if !(len == BLOCK && is_zero(block)) {
-            file.write_all_at(block, at)?;
+            file.write_all_at(block, position)?;
         }
-        at += len as u64;
+        position += len as u64;
         rest = tail;
     }
     Ok(())
