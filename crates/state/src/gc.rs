@@ -535,6 +535,7 @@ impl Inner {
             self.mark_index_dirty()?;
             let mut txn = self.index.write()?;
             self.index.settle(&mut txn)?;
+            // The first batch adds all new packs to the index.
             for pack in new.iter().filter(|_| !*in_use) {
                 self.index.packs.put(&mut txn, &pack.number.to_be_bytes(), &[])?;
             }

@@ -99,8 +99,9 @@ pub struct PatchSections {
     from: Tree,
     to: Tree,
     context: usize,
-    /// Differences yet to be written, the next one last.
-    open: Vec<Change>,
+    /// Changes that are not formatted yet, the next one last.
+    pending: Vec<Change>,
+    /// Bytes of files that were read for comparison.
     compared: u64,
 }
 
@@ -125,7 +126,7 @@ enum Change {
         old: Entry,
         new: Entry,
     },
-    /// Entries of a renamed directory, from this position on.
+    /// Entries of a renamed directory, from `index` on.
     Below {
         from: Vec<u8>,
         to: Vec<u8>,
@@ -143,7 +144,7 @@ impl PatchSections {
     /// each change.
     pub fn new(from: &Tree, to: &Tree, difference: Difference, context: usize) -> Self {
         let Difference { path, kind, old, new } = difference;
-        let open = match (kind, old, new) {
+        let pending = match (kind, old, new) {
             (DifferenceKind::Renamed { from }, Some(old), Some(new)) => {
                 vec![Change::Renamed { from, to: path, old, new }]
             }
@@ -155,7 +156,7 @@ impl PatchSections {
             (_, None, Some(new)) => vec![Change::Added { path, new }],
             (_, None, None) => Vec::new(),
         };
-        Self { from: from.clone(), to: to.clone(), context, open, compared: 0 }
+        Self { from: from.clone(), to: to.clone(), context, pending, compared: 0 }
     }
 
     /// Returns the number of bytes of files read so far for comparison.
@@ -170,18 +171,25 @@ impl PatchSections {
             Change::Removed { path, old } => self.removed(&path, &old),
             Change::Changed { path, old, new } => self.changed(&path, &old, &new).map(Some),
             Change::Renamed { from, to, new: Entry { node: Node::Directory(directory), .. }, .. } => {
-                self.open.push(Change::Below { from, to, directory, index: 0 });
+                self.pending.push(Change::Below { from, to, directory, index: 0 });
                 Ok(None)
             }
             Change::Renamed { from, to, old, new } => Ok(Some(renamed(&from, &to, &old, &new))),
             Change::Below { from, to, directory, index } => {
-                self.open_below(from, to, directory, index)?;
+                self.expand_renamed_directory(from, to, directory, index)?;
                 Ok(None)
             }
         }
     }
 
-    fn open_below(&mut self, from: Vec<u8>, to: Vec<u8>, directory: DirectoryNode, index: u64) -> Result<()> {
+    /// Adds a batch of the entries of a renamed directory to the pending changes.
+    fn expand_renamed_directory(
+        &mut self,
+        from: Vec<u8>,
+        to: Vec<u8>,
+        directory: DirectoryNode,
+        index: u64,
+    ) -> Result<()> {
         let entries = self.to.list_range(&directory, index, LIST_BATCH)?;
         // The directories are equal, so old and new entry are the same.
         let below: Vec<Change> = entries
@@ -195,9 +203,9 @@ impl PatchSections {
             })
             .collect();
         if below.len() as u64 == LIST_BATCH {
-            self.open.push(Change::Below { from, to, directory, index: index + LIST_BATCH });
+            self.pending.push(Change::Below { from, to, directory, index: index + LIST_BATCH });
         }
-        self.open.extend(below);
+        self.pending.extend(below);
         Ok(())
     }
 
@@ -260,7 +268,7 @@ impl Iterator for PatchSections {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let change = self.open.pop()?;
+            let change = self.pending.pop()?;
             if let Some(section) = self.section(change).transpose() {
                 return Some(section);
             }

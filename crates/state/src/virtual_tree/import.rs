@@ -159,7 +159,7 @@ impl VirtualTree {
         if subtrees.is_empty() {
             return Ok(());
         }
-        // The tree is live, and so are its subtrees.
+        // If the root is live, so are all subtrees: one check is enough.
         self.check_live(&subtrees[0].path, &tree.root().node)?;
         // Adjacent siblings are added together.
         for siblings in subtrees.chunk_by(|a, b| a.parent() == b.parent()) {
