@@ -22,7 +22,7 @@ use crate::access::Reader;
 use crate::base::Base;
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result, WorkspaceError};
-use crate::layers::Layers;
+use crate::layers::{LayerSync, Layers};
 use crate::provider::{CommitResult, LowerLayers, Provider, WorkspaceContent, WorkspaceDir};
 use crate::provider_kind::ProviderKind;
 use crate::special::SpecialFiles;
@@ -51,7 +51,7 @@ impl CopyProvider {
             // A delta holds only changed files, so each file is reflinked from the uppermost layer that has
             // it.
             Some(snapshot) if self.reflink => {
-                self.layers.find_or_write(&base.store, snapshot, false)?.paths()
+                self.layers.find_or_write(&base.store, snapshot, LayerSync::Unsynced)?.paths()
             }
             _ => Vec::new(),
         };

@@ -21,7 +21,7 @@ use crate::base::{Base, Materialize};
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result};
 use crate::index::Index;
-use crate::layers::{Layers, StackGuard};
+use crate::layers::{LayerSync, Layers, StackGuard};
 use crate::lazy::LazyLayer;
 use crate::lazy_command::LazyCommand;
 use crate::provider::{CommitResult, LowerLayers, Provider, WorkspaceContent, WorkspaceDir};
@@ -93,12 +93,20 @@ impl OverlayProvider {
             (Some(lazy), Materialize::Auto) => (!is_small(&base.tree)?).then_some(lazy),
         };
         let Some(lazy) = lazy else {
-            return Ok(Lower::from_stack(self.layers.find_or_write(&base.store, snapshot, false)?));
+            return Ok(Lower::from_stack(self.layers.find_or_write(
+                &base.store,
+                snapshot,
+                LayerSync::Unsynced,
+            )?));
         };
         let path = match lazy.path(&self.holder.get(), &snapshot.id, dir.idmap_uid.is_some()) {
             Err(error) if base.materialize == Materialize::Auto => {
                 tracing::warn!(%error, "failed to mount snapshot lazily; falling back to writing its files");
-                return Ok(Lower::from_stack(self.layers.find_or_write(&base.store, snapshot, false)?));
+                return Ok(Lower::from_stack(self.layers.find_or_write(
+                    &base.store,
+                    snapshot,
+                    LayerSync::Unsynced,
+                )?));
             }
             path => path?,
         };
