@@ -209,15 +209,16 @@ impl FuseServer {
     ) -> FuseResult<()> {
         let listing = self.listing(number, offset)?;
         let dots = [(&b"."[..], number.0), (b"..", if number.0 == ROOT { ROOT } else { UNKNOWN })];
-        for (at, (name, number)) in (0u64..).zip(dots).skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
-            if add(at + 1, name, ListingEntry::DotEntry(number)) {
+        for (index, (name, number)) in (0u64..).zip(dots).skip(usize::try_from(offset).unwrap_or(usize::MAX))
+        {
+            if add(index + 1, name, ListingEntry::DotEntry(number)) {
                 return Ok(());
             }
         }
         let first = usize::try_from(offset).unwrap_or(usize::MAX).saturating_sub(dots.len());
         let entries = listing.entries.get(first..).unwrap_or_default();
-        for (at, (name, inode)) in (offset.max(dots.len() as u64)..).zip(entries) {
-            if add(at + 1, name, ListingEntry::Inode(inode)) {
+        for (index, (name, inode)) in (offset.max(dots.len() as u64)..).zip(entries) {
+            if add(index + 1, name, ListingEntry::Inode(inode)) {
                 return Ok(());
             }
         }

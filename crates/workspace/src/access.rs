@@ -95,11 +95,11 @@ impl Access {
 
     /// Opens a directory beneath another one, component by component.
     fn open_beneath(&self, root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
-        let mut at = self.open(root, b".", DIRECTORY)?;
+        let mut directory = self.open(root, b".", DIRECTORY)?;
         for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
-            at = self.open(at.as_fd(), name, DIRECTORY)?;
+            directory = self.open(directory.as_fd(), name, DIRECTORY)?;
         }
-        Ok(at)
+        Ok(directory)
     }
 }
 

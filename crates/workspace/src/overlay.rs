@@ -117,8 +117,9 @@ impl OverlayProvider {
     }
 
     fn mount(&self, dir: &WorkspaceDir, lower: &Lower) -> Result<()> {
-        let (upper, work, at) = (dir.join("upper"), dir.join("work"), dir.join("mount"));
-        let mount = Mount { lower: &lower.paths, upper: &upper, work: &work, at: &at, user: dir.idmap_uid };
+        let (upper, work, mountpoint) = (dir.join("upper"), dir.join("work"), dir.join("mount"));
+        let mount =
+            Mount { lower: &lower.paths, upper: &upper, work: &work, at: &mountpoint, user: dir.idmap_uid };
         let mounted = overlay::mount(&self.holder.get(), &mount);
         match (&self.lazy, mounted) {
             // The process of the lazy mount may have died.
@@ -216,8 +217,8 @@ impl Provider for OverlayProvider {
     }
 
     fn is_available(&self, dir: &WorkspaceDir) -> Result<bool> {
-        let at = dir.join("mount");
-        let mountpoint = fs::canonicalize(&at).context("find", &at)?;
+        let path = dir.join("mount");
+        let mountpoint = fs::canonicalize(&path).context("find", &path)?;
         Ok(overlay::mounted(&self.holder.get(), &dir.root)?.contains(&mountpoint))
     }
 
