@@ -17,7 +17,7 @@ use workspace_state::{
     Durability, NewSnapshot, Quiet, SnapshotId, SnapshotOptions, Store, snapshot_directory,
 };
 use workspace_workspace::{
-    LazyCommand, Materialize, NewWorkspace, Options, ProviderKind, ProviderPreference, Workspaces,
+    LazyCommand, Materialize, NewWorkspace, Options, ProviderKind, ProviderPreference, Workspaces, Writers,
 };
 
 use crate::args::Args;
@@ -228,7 +228,7 @@ fn change(bed: &TestBed, files: &[String], rounds: usize, samples: &mut Samples)
         let found = timed(samples, "changes", || differences(&workspaces))?;
         check(found == files.len(), format!("{found} files differ"))?;
         let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::with_message("bench") };
-        timed(samples, "commit", || workspaces.commit("one", new, true))?;
+        timed(samples, "commit", || workspaces.commit("one", new, Writers::Stopped))?;
         timed(samples, "changes, committed before", || differences(&workspaces))?;
         workspaces.cleanup("one")?;
     }
@@ -236,7 +236,7 @@ fn change(bed: &TestBed, files: &[String], rounds: usize, samples: &mut Samples)
 }
 
 fn differences(workspaces: &Workspaces) -> workspace_workspace::Result<usize> {
-    Ok(workspaces.changes("one", true)?.differences()?.len())
+    Ok(workspaces.changes("one", Writers::Stopped)?.differences()?.len())
 }
 
 /// Measures the same in a workspace that is a copy, alternating with `git status` in a work tree.
@@ -260,7 +260,7 @@ fn copy(
         timed(samples, "git status", || succeed(&mut status))?;
     }
     let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::with_message("bench") };
-    timed(samples, "commit", || workspaces.commit("one", new, true))?;
+    timed(samples, "commit", || workspaces.commit("one", new, Writers::Stopped))?;
     Ok(workspaces.cleanup("one")?)
 }
 

@@ -103,11 +103,11 @@ pub(crate) fn by_rules(ours: &Author, theirs: &Author, result: impl Fn(Side) -> 
 }
 
 fn entry(choices: &mut Vec<Choice>, result: ChoiceResult) -> &mut Choice {
-    let at = choices.iter().position(|choice| choice.result == result).unwrap_or_else(|| {
+    let index = choices.iter().position(|choice| choice.result == result).unwrap_or_else(|| {
         choices.push(Choice { on_conflict: Vec::new(), strategies: Vec::new(), result });
         choices.len() - 1
     });
-    &mut choices[at]
+    &mut choices[index]
 }
 
 #[cfg(test)]

@@ -63,16 +63,16 @@ impl<'a> Comments<'a> {
     }
 
     /// Returns the line with a byte offset, including its ending.
-    fn line(&self, text: &str, at: usize) -> Range<usize> {
-        let next = self.lines.partition_point(|start| *start <= at);
+    fn line(&self, text: &str, offset: usize) -> Range<usize> {
+        let next = self.lines.partition_point(|start| *start <= offset);
         self.lines[next - 1]..self.lines.get(next).copied().unwrap_or(text.len())
     }
 
-    fn anchor(&self, at: usize) -> Anchor {
-        let line = self.lines[self.lines.partition_point(|start| *start <= at) - 1];
-        let next = self.leaves.partition_point(|leaf| leaf.item.start < at);
+    fn anchor(&self, offset: usize) -> Anchor {
+        let line_start = self.lines[self.lines.partition_point(|start| *start <= offset) - 1];
+        let next = self.leaves.partition_point(|leaf| leaf.item.start < offset);
         let before = next.checked_sub(1).map(|before| &self.leaves[before]);
-        match before.filter(|before| before.item.end > line) {
+        match before.filter(|before| before.item.end > line_start) {
             Some(before) => Anchor { path: before.path, position: Position::Trailing },
             None => {
                 let path = self.leaves.get(next).map_or(0, |leaf| leaf.path);
@@ -81,7 +81,7 @@ impl<'a> Comments<'a> {
         }
     }
 
-    fn at(&self, anchor: &Anchor) -> &[&'a str] {
+    fn comments_at(&self, anchor: &Anchor) -> &[&'a str] {
         self.by_anchor.get(anchor).map_or(&[], Vec::as_slice)
     }
 
@@ -156,28 +156,28 @@ impl<'a> ThreeComments<'a> {
 
     /// Returns true if a merged document has every comment that a side added, at the value to which that side
     /// added it, and all comments that both sides kept.
-    pub(crate) fn are_preserved_in(&self, found: &Comments<'_>) -> bool {
-        let [in_found, in_base, in_ours, in_theirs] =
-            [found.totals(), self.base.totals(), self.ours.totals(), self.theirs.totals()];
+    pub(crate) fn are_preserved_in(&self, merged: &Comments<'_>) -> bool {
+        let [in_merged, in_base, in_ours, in_theirs] =
+            [merged.totals(), self.base.totals(), self.ours.totals(), self.theirs.totals()];
         let total = |totals: &HashMap<&str, usize>, comment: &str| totals.get(comment).copied().unwrap_or(0);
         let are_kept = in_ours.keys().chain(in_theirs.keys()).all(|comment| {
-            let [found, base, ours, theirs] =
-                [&in_found, &in_base, &in_ours, &in_theirs].map(|totals| total(totals, comment));
+            let [merged, base, ours, theirs] =
+                [&in_merged, &in_base, &in_ours, &in_theirs].map(|totals| total(totals, comment));
             // A comment that both sides added may be present once.
             let needed = match ours >= base && theirs >= base {
                 true => ours.max(theirs),
                 false => (ours + theirs).saturating_sub(base),
             };
-            found >= needed
+            merged >= needed
         });
         let has_new_comments_of = |side: &Comments<'_>, totals: &HashMap<&str, usize>| {
             side.by_anchor.iter().all(|(anchor, comments)| {
                 comments.iter().all(|comment| {
                     let count = |comments: &[&str]| comments.iter().filter(|other| *other == comment).count();
-                    let (here, before) = (count(comments), count(self.base.at(anchor)));
+                    let (in_side, before) = (count(comments), count(self.base.comments_at(anchor)));
                     // A comment whose count did not grow was moved, and may have been moved again.
-                    let is_new = here > before && total(totals, comment) > total(&in_base, comment);
-                    !is_new || count(found.at(anchor)) >= here
+                    let is_new = in_side > before && total(totals, comment) > total(&in_base, comment);
+                    !is_new || count(merged.comments_at(anchor)) >= in_side
                 })
             })
         };
@@ -206,7 +206,8 @@ impl<'a> ThreeComments<'a> {
         for leaf in side.leaves.iter().filter(is_in_all_versions) {
             for position in [Position::Above, Position::Trailing] {
                 let anchor = Anchor { path: leaf.path, position };
-                let (old, current, new) = (self.base.at(&anchor), side.at(&anchor), other.at(&anchor));
+                let (old, current, new) =
+                    (self.base.comments_at(&anchor), side.comments_at(&anchor), other.comments_at(&anchor));
                 if current == old && new != old {
                     edits.extend(side.edit(text, leaf, position, current, new));
                 }
@@ -216,13 +217,13 @@ impl<'a> ThreeComments<'a> {
             return None;
         }
         edits.sort_by_key(|(range, _)| range.start);
-        let (mut out, mut at) = (String::with_capacity(text.len()), 0);
+        let (mut out, mut copied) = (String::with_capacity(text.len()), 0);
         for (range, new) in edits {
-            out.push_str(text.get(at..range.start)?);
+            out.push_str(text.get(copied..range.start)?);
             out.push_str(&new);
-            at = range.end;
+            copied = range.end;
         }
-        out.push_str(&text[at..]);
+        out.push_str(&text[copied..]);
         Some(out)
     }
 }
@@ -252,8 +253,8 @@ impl Comments<'_> {
                 if !written.is_empty() && written != "," {
                     return Vec::new();
                 }
-                let at = end + written.len();
-                vec![(at..at, format!(" {comment}"))]
+                let insertion = end + written.len();
+                vec![(insertion..insertion, format!(" {comment}"))]
             }
             (Position::Above, [], comments) => {
                 let line = self.line(text, leaf.item.start).start;

@@ -42,8 +42,8 @@ pub struct ValueConflict {
     pub path: String,
     /// Source text of the value in the base; `None` if the base does not have it.
     pub base: Option<String>,
-    /// Source text in ours; `None` if ours removed it.
+    /// Source text in our version; `None` if our side removed it.
     pub ours: Option<String>,
-    /// Source text in theirs; `None` if theirs removed it.
+    /// Source text in their version; `None` if their side removed it.
     pub theirs: Option<String>,
 }

@@ -1,10 +1,10 @@
 //! Strategy for JSON that never conflicts: a CRDT, implemented with automerge.
 //!
 //! Agents edit plain JSON. The history of a version is an automerge document, which the caller stores. The
-//! differences between the base and theirs become operations on a fork of the history of the base, and that
-//! fork is merged into the history of ours. Actor ids are hashes of the changes, so that merging the same
-//! changes in any order, on any machine, gives the same bytes. Counters are the exception: equal increments
-//! by two sides are both applied.
+//! differences between the base and their version become operations on a fork of the history of the base, and
+//! that fork is merged into the history of our version. Actor ids are hashes of the changes, so that merging
+//! the same changes in any order, on any machine, gives the same bytes. Counters are the exception: equal
+//! increments by two sides are both applied.
 //!
 //! Merged files have a canonical format: sorted keys, indented by two spaces.
 

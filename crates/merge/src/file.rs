@@ -42,9 +42,9 @@ pub struct Input<'a> {
     pub path: &'a str,
     /// Contents to merge.
     pub versions: Versions<'a>,
-    /// Author of ours.
+    /// Author of our version.
     pub ours: Author,
-    /// Author of theirs.
+    /// Author of their version.
     pub theirs: Author,
     /// Histories that the strategy stored with earlier versions, such as the operations of a CRDT.
     pub histories: Histories<'a>,
@@ -63,7 +63,7 @@ impl<'a> Input<'a> {
 pub struct Histories<'a> {
     /// History of the base.
     pub base: Option<&'a [u8]>,
-    /// History of ours.
+    /// History of our version.
     pub ours: Option<&'a [u8]>,
 }
 

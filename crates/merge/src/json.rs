@@ -30,30 +30,30 @@ impl Format for Json {
 /// Parses JSON; `None` if it is invalid, has duplicate keys, or is nested too deep.
 pub(crate) fn parse<'a>(text: &'a str, arena: &'a Bump) -> Option<Document<'a>> {
     // Parsers disagree on whether a lone CR ends a line, and with it a comment.
-    let is_lone = |(at, _): (usize, &str)| !text[at + 1..].starts_with('\n');
+    let is_lone = |(offset, _): (usize, &str)| !text[offset + 1..].starts_with('\n');
     if text.match_indices('\r').any(is_lone) {
         return None;
     }
-    let at = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
+    let offset = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
     let mut parser = Parser {
         text,
         bytes: text.as_bytes(),
-        at,
+        offset,
         arena,
         open: Vec::with_capacity(64),
         comments: Vec::new(),
     };
     parser.skip()?;
-    parser.value("", parser.at, 0)?;
+    parser.value("", parser.offset, 0)?;
     parser.skip()?;
-    let root = parser.open.pop().filter(|_| parser.at == text.len())?;
+    let root = parser.open.pop().filter(|_| parser.offset == text.len())?;
     Some(Document { text, root, comments: parser.comments })
 }
 
 struct Parser<'a> {
     text: &'a str,
     bytes: &'a [u8],
-    at: usize,
+    offset: usize,
     arena: &'a Bump,
     /// Stack of values whose container is still open.
     open: Vec<SyntaxNode<'a>>,
@@ -62,11 +62,11 @@ struct Parser<'a> {
 
 impl<'a> Parser<'a> {
     fn peek(&self) -> Option<u8> {
-        self.bytes.get(self.at).copied()
+        self.bytes.get(self.offset).copied()
     }
 
     fn take(&mut self, byte: u8) -> Option<()> {
-        (self.peek() == Some(byte)).then(|| self.at += 1)
+        (self.peek() == Some(byte)).then(|| self.offset += 1)
     }
 
     /// Skips whitespace and comments.
@@ -81,11 +81,11 @@ impl<'a> Parser<'a> {
     fn skip_some(&mut self) -> Option<()> {
         loop {
             match self.peek() {
-                Some(b' ' | b'\t' | b'\n' | b'\r') => self.at += 1,
+                Some(b' ' | b'\t' | b'\n' | b'\r') => self.offset += 1,
                 Some(b'/') => {
-                    let end = comment_end(self.bytes, self.at)?;
-                    self.comments.push(&self.text[self.at..end]);
-                    self.at = end;
+                    let end = comment_end(self.bytes, self.offset)?;
+                    self.comments.push(&self.text[self.offset..end]);
+                    self.offset = end;
                 }
                 _ => return Some(()),
             }
@@ -94,7 +94,7 @@ impl<'a> Parser<'a> {
 
     /// Parses a value and pushes it to `open`.
     fn value(&mut self, key: &'a str, start: usize, depth: usize) -> Option<()> {
-        let from = self.at;
+        let from = self.offset;
         let value = match self.peek()? {
             _ if depth > MAX_DEPTH => return None,
             b'{' => Value::Object(self.members(depth + 1)?),
@@ -103,15 +103,15 @@ impl<'a> Parser<'a> {
             b'-' | b'0'..=b'9' => Value::Literal(self.number()?),
             _ => Value::Literal(self.word()?),
         };
-        self.open.push(SyntaxNode { key, start, span: from..self.at, value });
+        self.open.push(SyntaxNode { key, start, span: from..self.offset, value });
         Some(())
     }
 
     fn members(&mut self, depth: usize) -> Option<&'a [SyntaxNode<'a>]> {
         let first = self.open.len();
-        self.at += 1;
+        self.offset += 1;
         while self.next_child(b'}', self.open.len() == first)? {
-            let start = self.at;
+            let start = self.offset;
             let key = self.string()?;
             self.skip()?;
             self.take(b':')?;
@@ -124,9 +124,9 @@ impl<'a> Parser<'a> {
 
     fn elements(&mut self, depth: usize) -> Option<&'a [SyntaxNode<'a>]> {
         let first = self.open.len();
-        self.at += 1;
+        self.offset += 1;
         while self.next_child(b']', self.open.len() == first)? {
-            self.value("", self.at, depth)?;
+            self.value("", self.offset, depth)?;
         }
         Some(self.close(first))
     }
@@ -150,12 +150,12 @@ impl<'a> Parser<'a> {
 
     fn string(&mut self) -> Option<&'a str> {
         self.take(b'"')?;
-        let from = self.at;
-        self.at += plain_length(&self.bytes[from..]);
+        let from = self.offset;
+        self.offset += plain_length(&self.bytes[from..]);
         match self.peek()? {
             b'"' => {
-                self.at += 1;
-                Some(&self.text[from..self.at - 1])
+                self.offset += 1;
+                Some(&self.text[from..self.offset - 1])
             }
             b'\\' => self.escaped(from).map(|string| &*self.arena.alloc_str(&string)),
             _ => None,
@@ -168,25 +168,25 @@ impl<'a> Parser<'a> {
         loop {
             match self.peek()? {
                 b'"' => {
-                    string.push_str(&self.text[from..self.at]);
-                    self.at += 1;
+                    string.push_str(&self.text[from..self.offset]);
+                    self.offset += 1;
                     return Some(string);
                 }
                 b'\\' => {
-                    string.push_str(&self.text[from..self.at]);
-                    self.at += 1;
+                    string.push_str(&self.text[from..self.offset]);
+                    self.offset += 1;
                     string.push(self.escape()?);
-                    from = self.at;
+                    from = self.offset;
                 }
                 0..0x20 => return None,
-                _ => self.at += 1,
+                _ => self.offset += 1,
             }
         }
     }
 
     fn escape(&mut self) -> Option<char> {
         let byte = self.peek()?;
-        self.at += 1;
+        self.offset += 1;
         Some(match byte {
             b'"' | b'\\' | b'/' => char::from(byte),
             b'b' => '\u{8}',
@@ -211,19 +211,19 @@ impl<'a> Parser<'a> {
     }
 
     fn unit(&mut self) -> Option<u32> {
-        let digits = self.bytes.get(self.at..self.at + 4)?;
-        self.at += 4;
+        let digits = self.bytes.get(self.offset..self.offset + 4)?;
+        self.offset += 4;
         digits.iter().try_fold(0, |unit, digit| Some(unit * 16 + char::from(*digit).to_digit(16)?))
     }
 
     fn number(&mut self) -> Option<&'a str> {
-        let from = self.at;
+        let from = self.offset;
         let _ = self.take(b'-');
         if self.take(b'0').is_none() {
             self.digits()?;
         }
         if !matches!(self.peek(), Some(b'.' | b'e' | b'E')) {
-            return Some(&self.text[from..self.at]);
+            return Some(&self.text[from..self.offset]);
         }
         if self.take(b'.').is_some() {
             self.digits()?;
@@ -232,32 +232,32 @@ impl<'a> Parser<'a> {
             let _ = self.take(b'+').or_else(|| self.take(b'-'));
             self.digits()?;
         }
-        Some(&self.text[from..self.at])
+        Some(&self.text[from..self.offset])
     }
 
     fn digits(&mut self) -> Option<()> {
-        let count = self.bytes[self.at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-        self.at += count;
+        let count = self.bytes[self.offset..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        self.offset += count;
         (count > 0).then_some(())
     }
 
     fn word(&mut self) -> Option<&'a str> {
-        let rest = &self.bytes[self.at..];
+        let rest = &self.bytes[self.offset..];
         let word = ["true", "false", "null"].into_iter().find(|word| rest.starts_with(word.as_bytes()))?;
-        self.at += word.len();
+        self.offset += word.len();
         Some(word)
     }
 }
 
 /// Returns the end of a comment; `None` if there is no comment, or it is not closed.
-pub(crate) fn comment_end(bytes: &[u8], at: usize) -> Option<usize> {
-    let rest = &bytes[at..];
+pub(crate) fn comment_end(bytes: &[u8], offset: usize) -> Option<usize> {
+    let rest = &bytes[offset..];
     if rest.starts_with(b"//") {
         let end = memchr::memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
-        return Some(at + end);
+        return Some(offset + end);
     }
     let inner = rest.strip_prefix(b"/*")?;
-    memchr::memmem::find(inner, b"*/").map(|end| at + 2 + end + 2)
+    memchr::memmem::find(inner, b"*/").map(|end| offset + 2 + end + 2)
 }
 
 #[cfg(test)]
@@ -376,11 +376,11 @@ mod tests {
         for _ in 0..20_000 {
             let mut text = sample.as_bytes().to_vec();
             for _ in 0..1 + random(&mut state, 2) {
-                let at = random(&mut state, text.len());
+                let index = random(&mut state, text.len());
                 match random(&mut state, 3) {
-                    0 => drop(text.remove(at)),
-                    1 => text[at] = SIGNS[random(&mut state, SIGNS.len())],
-                    _ => text.insert(at, SIGNS[random(&mut state, SIGNS.len())]),
+                    0 => drop(text.remove(index)),
+                    1 => text[index] = SIGNS[random(&mut state, SIGNS.len())],
+                    _ => text.insert(index, SIGNS[random(&mut state, SIGNS.len())]),
                 }
             }
             let text = String::from_utf8(text).unwrap();

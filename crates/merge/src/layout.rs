@@ -116,11 +116,11 @@ impl<'d> Layout<'d> {
             let is_first = number == 0;
             let needs_comma = !is_block && (number + 1 < parts.len() || pieces.has_last_comma);
             let comma = if needs_comma { "," } else { "" };
-            if let Some(at) = part.template_index {
-                let child = &pieces.children[at];
-                let lead = self.lead(source, &pieces, at, is_first, is_block);
+            if let Some(index) = part.template_index {
+                let child = &pieces.children[index];
+                let lead = self.lead(source, &pieces, index, is_first, is_block);
                 self.push_lead(&mut out, source, &lead, trailing, child.item.start);
-                self.item(&mut out, side, &node.children()[at], &part.value);
+                self.item(&mut out, side, &node.children()[index], &part.value);
                 out.push_str(&text[child.middle.clone()]);
                 out.push_str(comma);
                 trailing = &text[child.tail.clone()];
@@ -162,12 +162,12 @@ impl<'d> Layout<'d> {
         &self,
         source: &SourceText<'d>,
         pieces: &ContainerText,
-        at: usize,
+        index: usize,
         is_first: bool,
         is_block: bool,
     ) -> Cow<'d, str> {
-        let lead = &source.text[pieces.children[at].lead.clone()];
-        if is_first == (at == 0) {
+        let lead = &source.text[pieces.children[index].lead.clone()];
+        if is_first == (index == 0) {
             Cow::Borrowed(lead)
         } else if is_block && is_first {
             Cow::Borrowed(lead.trim_start())
@@ -250,14 +250,14 @@ fn is_contiguous(text: &str, node: &SyntaxNode<'_>, is_block: bool) -> bool {
         return false;
     }
     let inside = inside(node, is_block);
-    let mut at = inside.start;
+    let mut offset = inside.start;
     let mut follows = |child: &SyntaxNode<'_>| {
         let is_next =
-            at <= child.start && child.start <= child.span.start && child.span.start <= child.span.end;
-        at = child.span.end;
+            offset <= child.start && child.start <= child.span.start && child.span.start <= child.span.end;
+        offset = child.span.end;
         is_next
     };
-    node.children().iter().all(&mut follows) && at <= inside.end
+    node.children().iter().all(&mut follows) && offset <= inside.end
 }
 
 /// Returns the range of a container without its brackets.
@@ -266,12 +266,12 @@ fn inside(node: &SyntaxNode<'_>, is_block: bool) -> Range<usize> {
 }
 
 fn split_container(source: &SourceText<'_>, node: &SyntaxNode<'_>, is_block: bool) -> ContainerText {
-    let Range { start: mut at, end } = inside(node, is_block);
+    let Range { start: mut offset, end } = inside(node, is_block);
     let (mut texts, mut has_last_comma) = (Vec::new(), false);
     let children = node.children();
-    let first = children.first().map_or(at, |first| first.start);
-    let head = at..at + tail_length(&source.text[at..first]);
-    at = head.end;
+    let first = children.first().map_or(offset, |first| first.start);
+    let head = offset..offset + tail_length(&source.text[offset..first]);
+    offset = head.end;
     for (number, child) in children.iter().enumerate() {
         let item = child.item();
         let next = children.get(number + 1).map_or(end, |next| next.start);
@@ -282,10 +282,10 @@ fn split_container(source: &SourceText<'_>, node: &SyntaxNode<'_>, is_block: boo
         let tail_length =
             if is_block && next == end { next - trailing } else { tail_length(&source.text[trailing..next]) };
         let tail = trailing..trailing + tail_length;
-        texts.push(ChildText { lead: at..item.start, item, middle, tail: tail.clone() });
-        (at, has_last_comma) = (tail.end, comma.is_some());
+        texts.push(ChildText { lead: offset..item.start, item, middle, tail: tail.clone() });
+        (offset, has_last_comma) = (tail.end, comma.is_some());
     }
-    ContainerText { head, children: texts, rest: at..end, has_last_comma }
+    ContainerText { head, children: texts, rest: offset..end, has_last_comma }
 }
 
 /// Returns the length of the comments on the same line at the start of a text.

@@ -12,7 +12,7 @@ use crate::trivial::trivial;
 /// Result of merging one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileMerge {
-    /// Merged content. Equal to ours if there is a conflict and no rule resolved it.
+    /// Merged content. Equal to our content if there is a conflict and no rule resolved it.
     pub merged: MergedContent,
     /// Name of the strategy that ran; `None` if only one side changed the file or both made the same change.
     pub strategy: Option<&'static str>,
@@ -66,7 +66,7 @@ pub fn merge_file(
     })
 }
 
-/// Returns ours and theirs of a conflicting file with every other change merged into both, so that they
+/// Returns our and their content of a conflicting file with every other change merged into both, so that they
 /// differ only in the conflicts (compare them with [`TextMerge::between`](crate::TextMerge::between)).
 ///
 /// `None` if the strategy works on lines: [`TextMerge::new`](crate::TextMerge::new) finds the conflicts then.
@@ -92,8 +92,8 @@ fn decide(strategy: &dyn Strategy, input: &Input<'_>, rule: &FileRule, conflict:
     }
 }
 
-/// Returns the side that a rule prefers; `None` if the rule requires a review. Theirs wins a tie, since it is
-/// merged later.
+/// Returns the side that a rule prefers; `None` if the rule requires a review. Their side wins a tie, since
+/// it is merged later.
 pub(crate) fn winner(ours: &Author, theirs: &Author, rule: OnConflict) -> Option<Side> {
     let is_ours = match rule {
         OnConflict::Review => return None,

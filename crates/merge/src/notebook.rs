@@ -183,7 +183,7 @@ impl<'r, 'a> RewrittenSides<'r, 'a> {
         merge_cells(self.documents(), &rule.keys, favored, Some(self.cells()))
     }
 
-    /// Writes the merged notebook into the text of ours, or into the text of theirs if the first text has a
+    /// Writes the merged notebook into our text, or into their text if the first text has a
     /// wrong value.
     fn write(&self, rule: &FileRule) -> Option<String> {
         let into = |documents: Documents<'_>, cells: CellNames<'_>| {

@@ -9,7 +9,7 @@ pub(crate) fn plain_length(bytes: &[u8]) -> usize {
     const HIGHS: u64 = ONES << 7;
     // Sets the high bit of each zero byte of the word; bits above the first one may be wrong.
     let zeros = |word: u64| word.wrapping_sub(ONES) & !word & HIGHS;
-    let mut at = 0;
+    let mut offset = 0;
     for eight in bytes.chunks_exact(8) {
         let word = u64::from_le_bytes(eight.try_into().unwrap_or_default());
         let quotes = zeros(word ^ (ONES * u64::from(b'"')));
@@ -17,12 +17,12 @@ pub(crate) fn plain_length(bytes: &[u8]) -> usize {
         let controls = word.wrapping_sub(ONES * 0x20) & !word & HIGHS;
         let found = quotes | escapes | controls;
         if found != 0 {
-            return at + found.trailing_zeros() as usize / 8;
+            return offset + found.trailing_zeros() as usize / 8;
         }
-        at += 8;
+        offset += 8;
     }
-    let rest = &bytes[at..];
-    at + rest.iter().position(|byte| !is_plain(*byte)).unwrap_or(rest.len())
+    let rest = &bytes[offset..];
+    offset + rest.iter().position(|byte| !is_plain(*byte)).unwrap_or(rest.len())
 }
 
 /// Returns true if a byte needs no escape in a string.

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnConflict {
-    /// Keeps ours and reports the conflict for a review.
+    /// Keeps our version and reports the conflict for a review.
     #[default]
     Review,
-    /// Takes ours.
+    /// Takes our version.
     Ours,
-    /// Takes theirs.
+    /// Takes their version.
     Theirs,
     /// Takes the version that was written last (last writer wins).
     Lww,

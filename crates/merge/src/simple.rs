@@ -19,7 +19,7 @@ impl Strategy for Binary {
     }
 }
 
-/// Strategy for critical files: every change by theirs needs a review.
+/// Strategy for critical files: every change by their side needs a review.
 pub(crate) struct Critical;
 
 impl Strategy for Critical {
@@ -44,7 +44,7 @@ impl Strategy for Critical {
     }
 }
 
-/// Strategy for append-only files. Entries of ours come first, so that they keep their positions.
+/// Strategy for append-only files. Entries of our side come first, so that they keep their positions.
 pub(crate) struct Log;
 
 impl Strategy for Log {

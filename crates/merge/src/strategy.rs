@@ -17,7 +17,7 @@ pub trait Strategy: Send + Sync {
         input.versions.of(side).to_vec()
     }
 
-    /// Returns the contents of [`Strategy::resolve`] in favour of ours and of theirs, which differ only in
+    /// Returns the contents of [`Strategy::resolve`] in favour of our and of their side, which differ only in
     /// the conflicts. `None` if the strategy merges lines.
     fn conflict_sides(&self, input: &Input<'_>, rule: &FileRule) -> Option<[Vec<u8>; 2]> {
         let _ = (input, rule);
@@ -37,7 +37,7 @@ pub trait Strategy: Send + Sync {
         false
     }
 
-    /// Returns true if every change by theirs needs a review.
+    /// Returns true if every change by their side needs a review.
     fn requires_review(&self) -> bool {
         false
     }

@@ -5,7 +5,7 @@
 //!    elements.
 //! 3. Lines are merged. If the result parses to the merged value, it is the result, since it keeps all
 //!    formatting. Therefore arrays merge whenever git can merge them.
-//! 4. Otherwise the merged value is written into the text of ours, or else of theirs. This text is parsed
+//! 4. Otherwise the merged value is written into our text, or else into theirs. This text is parsed
 //!    again, and rejected if its value differs from the merged value, or if it lost or moved a comment
 //!    ([`comments`](crate::comments)).
 
@@ -200,7 +200,7 @@ pub(crate) fn parses_to<F: Format>(
         .is_some_and(|document| merged.is_some_and(|merged| merged.equals_except(&document.root, ambiguous)))
 }
 
-/// Writes the merged value into the text of ours, or into the text of theirs if the first text has a wrong
+/// Writes the merged value into our text, or into their text if the first text has a wrong
 /// value or lost a comment.
 fn write_merged<F: Format>(
     documents: Documents<'_>,

@@ -29,20 +29,20 @@ pub use self::render::{Labels, Style};
 pub struct LineConflict {
     /// Lines in the base.
     pub base: Range<usize>,
-    /// Lines in ours.
+    /// Lines in our text.
     pub ours: Range<usize>,
-    /// Lines in theirs.
+    /// Lines in their text.
     pub theirs: Range<usize>,
 }
 
 /// Resolution of conflicting lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Favor {
-    /// Takes the lines of ours.
+    /// Takes our lines.
     Ours,
-    /// Takes the lines of theirs.
+    /// Takes their lines.
     Theirs,
-    /// Takes the lines of ours, followed by the lines of theirs.
+    /// Takes our lines, followed by their lines.
     Union,
 }
 
@@ -178,8 +178,8 @@ impl<'a> TextMerge<'a> {
 
 /// Maps lines of the base to a side that did not change them.
 fn shift_range(base: &Range<usize>, offset: isize) -> Range<usize> {
-    let at = |line: usize| line.saturating_add_signed(offset);
-    at(base.start)..at(base.end)
+    let shifted = |line: usize| line.saturating_add_signed(offset);
+    shifted(base.start)..shifted(base.end)
 }
 
 /// Widens a range of lines of a side when its range of the base grows to `to`. If `to` includes an earlier

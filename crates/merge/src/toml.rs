@@ -131,9 +131,9 @@ fn enclosing_range(nodes: &[SyntaxNode<'_>]) -> Option<Range<usize>> {
 
 /// Returns all comments of valid TOML.
 fn comments(text: &str) -> Vec<&str> {
-    let (mut comments, mut at) = (Vec::new(), 0);
-    while let Some(next) = text[at..].find(['#', '"', '\'']) {
-        let rest = &text[at + next..];
+    let (mut comments, mut offset) = (Vec::new(), 0);
+    while let Some(next) = text[offset..].find(['#', '"', '\'']) {
+        let rest = &text[offset + next..];
         let length = if rest.starts_with('#') {
             let comment = rest.lines().next().unwrap_or_default();
             comments.push(comment);
@@ -141,7 +141,7 @@ fn comments(text: &str) -> Vec<&str> {
         } else {
             string_length(rest)
         };
-        at += next + length;
+        offset += next + length;
     }
     comments
 }
@@ -151,16 +151,17 @@ fn string_length(text: &str) -> usize {
     let quote = &text[..1];
     let long = quote.repeat(3);
     let end = if text.starts_with(&long) { long.as_str() } else { quote };
-    let mut at = end.len();
-    while at < text.len() && !text[at..].starts_with(end) {
-        let is_escape = quote == "\"" && text[at..].starts_with('\\');
-        at += if is_escape { 1 } else { 0 };
-        at += text[at..].chars().next().map_or(0, char::len_utf8);
+    let mut offset = end.len();
+    while offset < text.len() && !text[offset..].starts_with(end) {
+        let is_escape = quote == "\"" && text[offset..].starts_with('\\');
+        offset += if is_escape { 1 } else { 0 };
+        offset += text[offset..].chars().next().map_or(0, char::len_utf8);
     }
-    at = (at + end.len()).min(text.len());
+    offset = (offset + end.len()).min(text.len());
     // A multi-line string may end in up to two quotes of its own.
-    let more = text[at..].bytes().take(2).take_while(|byte| end.len() == 3 && [*byte] == *quote.as_bytes());
-    at + more.count()
+    let more =
+        text[offset..].bytes().take(2).take_while(|byte| end.len() == 3 && [*byte] == *quote.as_bytes());
+    offset + more.count()
 }
 
 /// Part of a `toml_edit` document.
@@ -263,7 +264,7 @@ impl<'d> Writer<'d, '_> {
         let is_value = |node: &SyntaxNode<'_>| {
             matches!(self.parts_by_node.get(&id(node)), Some((_, TomlPart::Value(_))))
         };
-        let old = part.template_index.and_then(|at| node.children().get(at));
+        let old = part.template_index.and_then(|index| node.children().get(index));
         old.is_some_and(|old| part.value.side() == side || is_value(old) && is_value(part.value.node()))
     }
 
@@ -273,8 +274,8 @@ impl<'d> Writer<'d, '_> {
         for part in parts {
             let template_index = part.template_index.filter(|_| part.value.side() == side);
             let item = match template_index {
-                Some(at) => {
-                    let mut item = Item::Table(old.get_mut(at)?.take()?);
+                Some(index) => {
+                    let mut item = Item::Table(old.get_mut(index)?.take()?);
                     self.change(&mut item, &part.value)?;
                     item
                 }

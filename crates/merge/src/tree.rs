@@ -8,7 +8,8 @@
 //! 2. Renames move versions between slots ([`renames`], [`directory_renames`], [`file_renames`]).
 //! 3. Each slot is merged independently ([`leaf`]).
 //! 4. A leaf and a directory with the same path are separated ([`directory_file`]).
-//! 5. The result is written to a virtual tree over ours ([`apply`]). Missing parent directories are created.
+//! 5. The result is written to a virtual tree over our tree ([`apply`]). Missing parent directories are
+//!    created.
 //!
 //! No change is lost: each version that is not in the result is part of a conflict.
 

@@ -79,8 +79,8 @@ impl PartialEq for SyntaxNode<'_> {
             (Value::Array(one), Value::Array(other)) => one == other,
             (Value::Object(one), Value::Object(other)) => {
                 let found = NamedChildren::by_key(other);
-                let same = |(at, node): (usize, &SyntaxNode<'_>)| {
-                    found.find(node.key, at).is_some_and(|at| *node == other[at])
+                let same = |(index, node): (usize, &SyntaxNode<'_>)| {
+                    found.find(node.key, index).is_some_and(|index| *node == other[index])
                 };
                 one.len() == other.len() && one.iter().enumerate().all(same)
             }
@@ -94,7 +94,8 @@ pub(crate) fn has_duplicate_key(members: &[SyntaxNode<'_>]) -> bool {
     if members.len() > named_children::LINEAR_SEARCH_MAX {
         return NamedChildren::by_key(members).has_duplicates();
     }
-    let sorts_before =
-        |(at, node): (usize, &SyntaxNode<'_>)| members[..at].iter().any(|before| before.key == node.key);
+    let sorts_before = |(index, node): (usize, &SyntaxNode<'_>)| {
+        members[..index].iter().any(|before| before.key == node.key)
+    };
     members.iter().enumerate().any(sorts_before)
 }

@@ -53,27 +53,31 @@ pub(crate) fn parse<'a>(text: &'a str, arena: &'a Bump) -> Option<Document<'a>> 
 /// Conversion of character offsets to byte offsets.
 struct ByteOffsets {
     /// Length of the byte order mark, which the parser does not count.
-    before: usize,
+    bom_length: usize,
     /// Byte offset of each character; empty if the text is ASCII.
     starts: Vec<usize>,
 }
 
 impl ByteOffsets {
-    fn new(text: &str, before: usize) -> Self {
-        let starts = match text[before..].is_ascii() {
+    fn new(text: &str, bom_length: usize) -> Self {
+        let starts = match text[bom_length..].is_ascii() {
             true => Vec::new(),
-            false => text[before..].char_indices().map(|(at, _)| at).chain([text.len() - before]).collect(),
+            false => text[bom_length..]
+                .char_indices()
+                .map(|(offset, _)| offset)
+                .chain([text.len() - bom_length])
+                .collect(),
         };
-        Self { before, starts }
+        Self { bom_length, starts }
     }
 
-    fn byte(&self, character: usize) -> Option<usize> {
+    fn byte_offset(&self, character: usize) -> Option<usize> {
         let byte = if self.starts.is_empty() { character } else { *self.starts.get(character)? };
-        Some(self.before + byte)
+        Some(self.bom_length + byte)
     }
 
-    fn bytes(&self, span: Span) -> Option<Range<usize>> {
-        Some(self.byte(span.start.index())?..self.byte(span.end.index())?)
+    fn byte_range(&self, span: Span) -> Option<Range<usize>> {
+        Some(self.byte_offset(span.start.index())?..self.byte_offset(span.end.index())?)
     }
 }
 
@@ -99,15 +103,15 @@ enum ContainerStyle {
 impl<'a> Reader<'a> {
     fn event(&mut self) -> Option<(Event<'a>, Range<usize>)> {
         let (event, span) = self.events.next_event()?.ok()?;
-        Some((event, self.offsets.bytes(span)?))
+        Some((event, self.offsets.byte_range(span)?))
     }
 
     /// Reads the only document of a stream.
     fn document(&mut self) -> Option<SyntaxNode<'a>> {
         matches!(self.event()?.0, Event::StreamStart).then_some(())?;
-        let Event::DocumentStart(is_marked) = self.event()?.0 else { return None };
+        let Event::DocumentStart(is_explicit) = self.event()?.0 else { return None };
         self.skip_trivia();
-        if is_marked {
+        if is_explicit {
             self.consume("---")?;
             self.skip_trivia();
         }
@@ -335,25 +339,25 @@ impl<'a> Reader<'a> {
 
 /// Returns the length of the single-quoted scalar at the start of a text. Two quotes are an escaped quote.
 fn single_quoted_length(text: &str) -> Option<usize> {
-    let mut at = 1;
+    let mut offset = 1;
     loop {
-        at += text.get(at..)?.find('\'')? + 1;
-        if !text[at..].starts_with('\'') {
-            return Some(at);
+        offset += text.get(offset..)?.find('\'')? + 1;
+        if !text[offset..].starts_with('\'') {
+            return Some(offset);
         }
-        at += 1;
+        offset += 1;
     }
 }
 
 /// Returns the length of the double-quoted scalar at the start of a text.
 fn double_quoted_length(text: &str) -> Option<usize> {
-    let mut at = 1;
+    let mut offset = 1;
     loop {
-        at += text.get(at..)?.find(['"', '\\'])?;
-        if text[at..].starts_with('"') {
-            return Some(at + 1);
+        offset += text.get(offset..)?.find(['"', '\\'])?;
+        if text[offset..].starts_with('"') {
+            return Some(offset + 1);
         }
-        at += 1 + text[at + 1..].chars().next()?.len_utf8();
+        offset += 1 + text[offset + 1..].chars().next()?.len_utf8();
     }
 }
 

@@ -92,9 +92,9 @@ impl Content {
     pub(crate) fn pieces_from(&self, offset: u64) -> impl Iterator<Item = PieceRange> {
         let pieces = self.pieces();
         let first = pieces.partition_point(|piece| piece.end <= offset);
-        (first..pieces.len()).map(move |at| PieceRange {
-            range: at.checked_sub(1).map_or(0, |before| pieces[before].end)..pieces[at].end,
-            chunk: pieces[at].chunk,
+        (first..pieces.len()).map(move |index| PieceRange {
+            range: index.checked_sub(1).map_or(0, |before| pieces[before].end)..pieces[index].end,
+            chunk: pieces[index].chunk,
         })
     }
 
@@ -145,13 +145,16 @@ mod tests {
     fn holes_and_data_are_found_from_anywhere() {
         let sparse = content(&[(10, true), (10, true), (100, false), (5, true)]);
         assert_eq!((sparse.size(), sparse.data_size()), (125, 25));
-        assert_eq!([0, 9, 19].map(|at| sparse.seek_hole(at)), [Some(20); 3]);
-        assert_eq!([20, 77].map(|at| sparse.seek_hole(at)), [Some(20), Some(77)]);
+        assert_eq!([0, 9, 19].map(|offset| sparse.seek_hole(offset)), [Some(20); 3]);
+        assert_eq!([20, 77].map(|offset| sparse.seek_hole(offset)), [Some(20), Some(77)]);
         assert_eq!(
-            [0, 20, 77, 122].map(|at| sparse.seek_data(at)),
+            [0, 20, 77, 122].map(|offset| sparse.seek_data(offset)),
             [Some(0), Some(120), Some(120), Some(122)]
         );
-        assert_eq!([125, 999].map(|at| (sparse.seek_data(at), sparse.seek_hole(at))), [(None, None); 2]);
+        assert_eq!(
+            [125, 999].map(|offset| (sparse.seek_data(offset), sparse.seek_hole(offset))),
+            [(None, None); 2]
+        );
         let hole = content(&[(8, false)]);
         assert_eq!((hole.seek_data(0), hole.seek_hole(3)), (None, Some(3)));
         let empty = content(&[]);

@@ -68,7 +68,7 @@ impl MountRequest<'_> {
 
     fn mount_by_helper(&self, helper: &Path) -> Result<OwnedFd, MountError> {
         let failed = |error| MountError::io("run fusermount3", error);
-        let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+        let (our_end, helper_end) = UnixStream::pair().map_err(failed)?;
         let mut child = open_files::with_original_limit(&mut Command::new(helper))
             .arg("-o")
             .arg(self.helper_options())
@@ -76,12 +76,12 @@ impl MountRequest<'_> {
             .arg(self.mountpoint)
             // Number of the socket over which the helper sends the file descriptor: its standard input.
             .env("_FUSE_COMMFD", "0")
-            .stdin(OwnedFd::from(theirs))
+            .stdin(OwnedFd::from(helper_end))
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .map_err(failed)?;
-        let received = receive_descriptor(&ours);
+        let received = receive_descriptor(&our_end);
         let mut message = String::new();
         if let Some(stderr) = &mut child.stderr {
             stderr.read_to_string(&mut message).map_err(failed)?;

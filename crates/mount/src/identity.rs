@@ -1,8 +1,9 @@
 //! File identities, and the inode numbers derived from them.
 //!
 //! An identity is a hash of the location of a file: the snapshot and the path below it, or for a hard-linked
-//! file the snapshot and its link label. Inode numbers are derived from it, so that they are the same after a
-//! remount, and a file stays the same file for tools that compare them.
+//! file the snapshot and the link label, a number that all its names have in common. Inode numbers are
+//! derived from it, so that they are the same after a remount, and a file stays the same file for tools that
+//! compare them.
 
 use workspace_state::{Entry, Extent, Node, SnapshotId};
 
@@ -17,16 +18,17 @@ impl Identity {
         Self::hash(b"snapshot", &[id.as_bytes()])
     }
 
-    /// Returns the identity of a symlink at the root; a reference that moves becomes another symlink.
+    /// Returns the identity of a symlink in the root directory, for a reference or a prefix of an id. When
+    /// the reference moves to another snapshot, the identity changes.
     pub(crate) fn of_symlink(name: &[u8], target: &SnapshotId) -> Self {
         Self::hash(b"alias", &[target.as_bytes(), name])
     }
 
-    /// Returns the identity of a directory entry. `snapshot` is the identity of the tree that it belongs to.
+    /// Returns the identity of a directory entry. `snapshot` is the identity of its snapshot.
     pub(crate) fn of_entry(directory: Self, snapshot: Self, entry: &Entry) -> Self {
         match (entry.link, &entry.node) {
             (Some(link), Node::File(_) | Node::Symlink(_)) => {
-                Self::hash(b"link", &[&snapshot.0, &link.to_le_bytes(), &content_of(entry)])
+                Self::hash(b"link", &[&snapshot.0, &link.to_le_bytes(), &hash_content(entry)])
             }
             _ => Self::hash(b"entry", &[&directory.0, &entry.name]),
         }
@@ -45,7 +47,8 @@ impl Identity {
         ((number + 1) & ((1 << INODE_BITS) - 1)).max(2)
     }
 
-    /// Hashes a list. Every part but the last has a fixed length for its position, so no two lists collide.
+    /// Hashes a list of parts. For each kind, all parts except the last have a fixed length, so different
+    /// lists never concatenate to the same bytes.
     fn hash(kind: &[u8], parts: &[&[u8]]) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(kind);
@@ -58,9 +61,9 @@ impl Identity {
     }
 }
 
-/// Hashes the content of an entry. Names with one label must have equal content. If a snapshot contradicts
-/// that, each content gets its own inode, so that no name shows the bytes of another.
-fn content_of(entry: &Entry) -> [u8; 32] {
+/// Hashes the content, mode and time of an entry, which are equal for all names of a hard-linked file. If a
+/// snapshot contradicts that, each content gets its own inode, so that no name shows the bytes of another.
+fn hash_content(entry: &Entry) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&entry.node.mode().to_le_bytes());
     hasher.update(&entry.modified.map_or(i64::MIN, |time| time.0).to_le_bytes());

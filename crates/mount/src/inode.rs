@@ -134,7 +134,7 @@ impl Inode {
     }
 }
 
-/// Returns the attributes of a file without content.
+/// Returns attributes with the size 0, for the caller to replace.
 pub(crate) fn attributes_without_content(
     number: u64,
     kind: FileType,

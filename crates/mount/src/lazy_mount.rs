@@ -13,7 +13,7 @@ use crate::device::{self, MountRequest};
 use crate::error::MountError;
 use crate::mountpoint::{self, MountState};
 use crate::options::MountOptions;
-use crate::requests::Requests;
+use crate::requests::RequestCounter;
 use crate::server::FuseServer;
 
 /// Maximum number of threads by default. More would only wait for each other.
@@ -24,7 +24,7 @@ const THREADS_MAX: usize = 8;
 pub struct LazyMount {
     session: Session<FuseServer>,
     guard: MountGuard,
-    requests: Requests,
+    requests: RequestCounter,
 }
 
 impl LazyMount {
@@ -37,7 +37,7 @@ impl LazyMount {
     ) -> Result<Self, MountError> {
         let store = Store::open(store)?;
         let path = mountpoint::prepare(mountpoint.as_ref())?;
-        let requests = Requests::default();
+        let requests = RequestCounter::default();
         let notifier = Arc::new(OnceLock::new());
         let owner = format!("lazy mount on {}", path.display());
         let server = FuseServer::new(store.clone(), owner, options, requests.clone(), Arc::clone(&notifier))
@@ -60,7 +60,7 @@ impl LazyMount {
     }
 
     /// Returns the counter of requests.
-    pub fn requests(&self) -> Requests {
+    pub fn requests(&self) -> RequestCounter {
         self.requests.clone()
     }
 

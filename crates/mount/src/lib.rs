@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! <mountpoint>/<snapshot id>/…   the tree of a snapshot; appears when it is first used
-//! <mountpoint>/<reference>       a symlink to the id the reference points to, and so is an unambiguous
-//!                                prefix of an id; only references without `/` in their names
+//! <mountpoint>/<reference>       a symlink to the snapshot id of a reference without `/` in its name
+//! <mountpoint>/<prefix of an id> a symlink to the only snapshot id with this prefix; not listed
 //! ```
 //!
 //! Everything below a snapshot is immutable, so the kernel may cache it forever: names, missing names,
@@ -67,7 +67,7 @@ mod unsupported;
 
 pub use error::MountError;
 pub use options::MountOptions;
-pub use requests::Requests;
+pub use requests::RequestCounter;
 
 #[cfg(target_os = "linux")]
 pub use daemon::{daemon_main, spawn_daemon};

@@ -53,6 +53,6 @@ impl Listings {
 }
 
 fn take(cached: &mut VecDeque<(u64, Arc<Listing>)>, directory: u64) -> Option<Arc<Listing>> {
-    let at = cached.iter().position(|(number, _)| *number == directory)?;
-    cached.remove(at).map(|(_, listing)| listing)
+    let index = cached.iter().position(|(number, _)| *number == directory)?;
+    cached.remove(index).map(|(_, listing)| listing)
 }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts the requests that reached the server. Cheap to clone; clones share the counter.
 #[derive(Debug, Clone, Default)]
-pub struct Requests(Arc<AtomicU64>);
+pub struct RequestCounter(Arc<AtomicU64>);
 
-impl Requests {
+impl RequestCounter {
     /// Returns the number of requests so far, without FORGET requests.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

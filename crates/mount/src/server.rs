@@ -13,7 +13,7 @@ use crate::inode::{Body, Directory, Inode, Owner, attributes_without_content};
 use crate::listing::{Listing, Listings};
 use crate::options::MountOptions;
 use crate::report::Reporter;
-use crate::requests::Requests;
+use crate::requests::RequestCounter;
 use crate::root::{Root, RootEntry};
 use crate::table::InodeTable;
 use crate::xattrs::XattrNames;
@@ -41,7 +41,7 @@ pub(crate) struct FuseServer {
     listings: Listings,
     reader: Reader,
     reporter: Reporter,
-    pub(crate) requests: Requests,
+    pub(crate) requests: RequestCounter,
     pub(crate) owner: Owner,
     xattrs: XattrNames,
     /// Set once the session exists.
@@ -56,7 +56,7 @@ impl FuseServer {
         store: Store,
         pin_owner: String,
         options: &MountOptions,
-        requests: Requests,
+        requests: RequestCounter,
         notifier: Arc<OnceLock<Notifier>>,
     ) -> io::Result<Self> {
         Ok(Self {
@@ -209,15 +209,16 @@ impl FuseServer {
     ) -> FuseResult<()> {
         let listing = self.listing(number, offset)?;
         let dots = [(&b"."[..], number.0), (b"..", if number.0 == ROOT { ROOT } else { UNKNOWN })];
-        for (at, (name, number)) in (0u64..).zip(dots).skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
-            if add(at + 1, name, ListingEntry::DotEntry(number)) {
+        for (index, (name, number)) in (0u64..).zip(dots).skip(usize::try_from(offset).unwrap_or(usize::MAX))
+        {
+            if add(index + 1, name, ListingEntry::DotEntry(number)) {
                 return Ok(());
             }
         }
         let first = usize::try_from(offset).unwrap_or(usize::MAX).saturating_sub(dots.len());
         let entries = listing.entries.get(first..).unwrap_or_default();
-        for (at, (name, inode)) in (offset.max(dots.len() as u64)..).zip(entries) {
-            if add(at + 1, name, ListingEntry::Inode(inode)) {
+        for (index, (name, inode)) in (offset.max(dots.len() as u64)..).zip(entries) {
+            if add(index + 1, name, ListingEntry::Inode(inode)) {
                 return Ok(());
             }
         }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::error::MountError;
 use crate::options::MountOptions;
-use crate::requests::Requests;
+use crate::requests::RequestCounter;
 
 /// A lazy mount, which cannot be created on this platform.
 pub enum LazyMount {}
@@ -27,7 +27,7 @@ impl LazyMount {
     }
 
     /// Returns the counter of requests.
-    pub fn requests(&self) -> Requests {
+    pub fn requests(&self) -> RequestCounter {
         match *self {}
     }
 

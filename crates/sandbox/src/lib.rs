@@ -62,5 +62,6 @@ pub use snapshot::operations::{
 };
 pub use stats::Stats;
 pub use workspace_workspace::{
-    CommitResult, LazyCommand, Materialize, ProviderKind, ProviderPreference, WorkspaceError, Workspaces,
+    CommitResult, LazyCommand, Materialize, ProviderKind, ProviderPreference, ResetMode, WorkspaceError,
+    Workspaces,
 };

@@ -172,8 +172,11 @@ impl Batch {
         if !stored.is_empty() {
             let (buffer, objects) = (std::mem::take(&mut state.buffer), std::mem::take(&mut state.objects));
             for object in objects.iter().filter(|object| !stored.contains(&(object.kind, object.id))) {
-                let at = object.offset as usize;
-                state.append(&buffer[at..at + object.len as usize], &[PackedObject { offset: 0, ..*object }]);
+                let offset = object.offset as usize;
+                state.append(
+                    &buffer[offset..offset + object.len as usize],
+                    &[PackedObject { offset: 0, ..*object }],
+                );
             }
         }
         Ok(())
@@ -272,8 +275,8 @@ impl Batch {
             in_flight.into_iter().chain([(&state.buffer, &state.objects, &state.bulk)])
         {
             if let Some(object) = find(objects, kind, id) {
-                let at = object.offset as usize;
-                let record = record::open(&buffer[at..at + object.len as usize]);
+                let offset = object.offset as usize;
+                let record = record::open(&buffer[offset..offset + object.len as usize]);
                 return record.map(Some).map_err(|source| StoreError::Undecodable {
                     what: "a record of this batch".to_owned(),
                     source,

@@ -311,17 +311,17 @@ mod tests {
 
     /// Damages the record with this number in the log.
     fn flip(packs: &Packs, number: usize) {
-        let mut at = Vec::new();
+        let mut locations = Vec::new();
         for pack in packs.list().unwrap() {
             packs
                 .scan(pack, |location, _, _| {
-                    at.push(location);
+                    locations.push(location);
                     Ok(())
                 })
                 .unwrap();
         }
-        let file = packs.open_for_writing(at[number].pack).unwrap();
-        file.write_all_at(&[0xff; 8], at[number].end() - 8).unwrap();
+        let file = packs.open_for_writing(locations[number].pack).unwrap();
+        file.write_all_at(&[0xff; 8], locations[number].end() - 8).unwrap();
     }
 
     /// Reads parts as earlier versions wrote them, all in one log or each in its own log.

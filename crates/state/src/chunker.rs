@@ -160,13 +160,13 @@ impl Chunker {
     fn cut(&mut self, ended: bool) {
         let segment = std::mem::take(&mut self.segment);
         let cdc = FastCDC::with_level(&segment, CHUNK_MIN, CHUNK_AVERAGE, CHUNK_MAX, Normalization::Level1);
-        let mut at = 0;
-        while at < segment.len() && (ended || segment.len() - at >= CHUNK_MAX) {
-            let (_, end) = cdc.cut(at, segment.len() - at);
-            self.pieces.push(Piece::Data(segment[at..end].to_vec()));
-            at = end;
+        let mut start = 0;
+        while start < segment.len() && (ended || segment.len() - start >= CHUNK_MAX) {
+            let (_, end) = cdc.cut(start, segment.len() - start);
+            self.pieces.push(Piece::Data(segment[start..end].to_vec()));
+            start = end;
         }
-        self.segment = segment[at..].to_vec();
+        self.segment = segment[start..].to_vec();
     }
 }
 

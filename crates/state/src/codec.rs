@@ -14,28 +14,28 @@ pub(crate) type Decoded<T> = Result<T, DecodeError>;
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
-    at: usize,
+    offset: usize,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self { bytes, offset: 0 }
     }
 
     pub(crate) fn position(&self) -> usize {
-        self.at
+        self.offset
     }
 
     pub(crate) fn remaining(&self) -> usize {
-        self.bytes.len() - self.at
+        self.bytes.len() - self.offset
     }
 
     pub(crate) fn take(&mut self, len: usize) -> Decoded<&'a [u8]> {
         if len > self.remaining() {
             return Err(DecodeError("shorter than it says"));
         }
-        let part = &self.bytes[self.at..self.at + len];
-        self.at += len;
+        let part = &self.bytes[self.offset..self.offset + len];
+        self.offset += len;
         Ok(part)
     }
 

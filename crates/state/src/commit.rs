@@ -47,7 +47,7 @@ impl Inner {
         if self.log.has_failed() {
             return Err(StoreError::Poisoned);
         }
-        self.mark_written()?;
+        self.mark_index_dirty()?;
         if durability == Durability::Synced {
             self.sync_bulk(&objects)?;
         }

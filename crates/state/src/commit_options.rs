@@ -25,7 +25,7 @@ pub struct NewSnapshot {
     /// Data that must be on disk before the commit is acknowledged.
     pub durability: Durability,
     /// Counter to which the commit adds the bytes by which it made the store larger.
-    pub stored: Option<Arc<AtomicU64>>,
+    pub stored_bytes: Option<Arc<AtomicU64>>,
 }
 
 impl NewSnapshot {

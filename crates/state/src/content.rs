@@ -22,11 +22,11 @@ impl<'b> ContentWriter<'b> {
         Self { batch, chunker: Chunker::new(), extents: Vec::new() }
     }
 
-    /// Continues after content that ends with `kept`, see [`stable_part`].
-    fn resume(batch: &'b Batch, kept: &[Extent]) -> Self {
-        let offset: u64 = kept.iter().map(Extent::len).sum();
+    /// Continues after stored content, see [`stable_part`].
+    fn resume(batch: &'b Batch, stored: &[Extent]) -> Self {
+        let offset: u64 = stored.iter().map(Extent::len).sum();
         let chunker = if offset == 0 { Chunker::new() } else { Chunker::resume(offset) };
-        Self { batch, chunker, extents: kept.to_vec() }
+        Self { batch, chunker, extents: stored.to_vec() }
     }
 
     pub(crate) fn push(&mut self, data: &[u8]) -> Result<()> {
@@ -91,20 +91,20 @@ pub(crate) fn stable_part(extents: &[Extent]) -> (Vec<Extent>, u64) {
         return (Vec::new(), 0);
     }
     let last_data = extents.iter().rposition(|extent| matches!(extent, Extent::Data { .. }));
-    let kept = &extents[..last_data.unwrap_or(0)];
-    (kept.to_vec(), kept.iter().map(Extent::len).sum())
+    let stable = &extents[..last_data.unwrap_or(0)];
+    (stable.to_vec(), stable.iter().map(Extent::len).sum())
 }
 
-/// Writes content that is `kept` followed by `tail`, and returns its extents.
-pub(crate) fn write_tail(batch: &Batch, kept: &[Extent], tail: &[u8]) -> Result<Vec<Extent>> {
+/// Writes `tail` as the continuation of `stored` extents. Returns the extents of the whole content.
+pub(crate) fn write_tail(batch: &Batch, stored: &[Extent], tail: &[u8]) -> Result<Vec<Extent>> {
     if tail.is_empty() {
-        return Ok(kept.to_vec());
+        return Ok(stored.to_vec());
     }
-    if kept.is_empty() && tail.len() <= WHOLE_MAX {
+    if stored.is_empty() && tail.len() <= WHOLE_MAX {
         let chunk = batch.put_chunk(tail)?;
         return Ok(vec![Extent::Data { len: tail.len() as u64, chunk }]);
     }
-    let mut writer = ContentWriter::resume(batch, kept);
+    let mut writer = ContentWriter::resume(batch, stored);
     for part in tail.chunks(1 << 20) {
         writer.push(part)?;
     }

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// Number of records in the index of a store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct IndexCounts {
-    /// Chunks and nodes that commits may rely on.
+    /// Chunks and nodes, without condemned ones, which garbage collections are about to delete.
     pub objects: u64,
     /// Snapshots.
     pub snapshots: u64,

@@ -18,7 +18,7 @@ use crate::store::Store;
 use crate::tree::Tree;
 use crate::tree_path::join;
 use crate::walk_limits::{WalkUsage, entry_size};
-use cursor::{Cursor, Next, PagePosition};
+use cursor::{Cursor, Item, PagePosition};
 
 pub use three_way::{SideDiff, Subtree, ThreeWayDiff, diff_both};
 
@@ -154,12 +154,12 @@ impl<'s> Comparison<'s> {
             self.directory_changed(path, old, new)?;
         }
         loop {
-            match (left.next()?, right.next()?) {
-                (Next::Page(a), Next::Page(b)) if a.id == b.id => {
+            match (left.peek()?, right.peek()?) {
+                (Item::Page(a), Item::Page(b)) if a.id == b.id => {
                     left.skip();
                     right.skip();
                 }
-                (Next::Page(a), Next::Page(b)) => {
+                (Item::Page(a), Item::Page(b)) => {
                     if a.level >= b.level {
                         left.enter(a)?;
                     }
@@ -167,20 +167,20 @@ impl<'s> Comparison<'s> {
                         right.enter(b)?;
                     }
                 }
-                (Next::Page(a), _) => left.enter(a)?,
-                (_, Next::Page(b)) => right.enter(b)?,
-                (Next::Entries(a), Next::Entries(b)) => self.compare_entries(path, a, b)?,
-                (Next::Entries(a), Next::End) => {
+                (Item::Page(a), _) => left.enter(a)?,
+                (_, Item::Page(b)) => right.enter(b)?,
+                (Item::Entries(a), Item::Entries(b)) => self.compare_entries(path, a, b)?,
+                (Item::Entries(a), Item::End) => {
                     while a.has_more() {
                         take(self.old, path, a, &mut self.removed, &self.usage)?;
                     }
                 }
-                (Next::End, Next::Entries(b)) => {
+                (Item::End, Item::Entries(b)) => {
                     while b.has_more() {
                         take(self.new, path, b, &mut self.added, &self.usage)?;
                     }
                 }
-                (Next::End, Next::End) => return Ok(()),
+                (Item::End, Item::End) => return Ok(()),
             }
         }
     }

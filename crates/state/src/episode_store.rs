@@ -78,10 +78,10 @@ impl Store {
     /// the first.
     pub fn episode_links(&self, root: &EpisodeId) -> Result<Vec<EpisodeLink>> {
         let mut links = vec![(*root, self.existing_episode(root)?.parent)];
-        let mut at = 0;
-        while let Some((id, _)) = links.get(at).copied() {
+        let mut index = 0;
+        while let Some((id, _)) = links.get(index).copied() {
             links.extend(self.episode_children_ids(Some(&id))?.into_iter().map(|child| (child, Some(id))));
-            at += 1;
+            index += 1;
         }
         Ok(links)
     }

@@ -205,7 +205,7 @@ impl Inner {
     }
 
     fn settle_rows(&self) -> Result<()> {
-        self.mark_written()?;
+        self.mark_index_dirty()?;
         let mut txn = self.index.write()?;
         self.index.settle(&mut txn)?;
         self.index.commit(txn)
@@ -395,7 +395,7 @@ impl Inner {
     /// Starts a new log if most of the current one is dead, so that it can be rewritten like any other pack.
     /// The log of a store with only small commits holds nearly all objects.
     fn close_sparse_log(&self) -> Result<()> {
-        self.mark_written()?;
+        self.mark_index_dirty()?;
         let mut txn = self.index.write()?;
         let Some(state) = self.index.log_state(&txn)? else { return Ok(()) };
         let mut used = 0;
@@ -532,9 +532,10 @@ impl Inner {
         in_use: &mut bool,
     ) -> Result<()> {
         for batch in moved.chunks(BATCH_SIZE) {
-            self.mark_written()?;
+            self.mark_index_dirty()?;
             let mut txn = self.index.write()?;
             self.index.settle(&mut txn)?;
+            // The first batch adds all new packs to the index.
             for pack in new.iter().filter(|_| !*in_use) {
                 self.index.packs.put(&mut txn, &pack.number.to_be_bytes(), &[])?;
             }
@@ -566,7 +567,7 @@ impl Inner {
     /// Removes the packs of a plan from the index. Starts a new log with a checkpoint, so that commit records
     /// in these packs are no longer needed.
     fn remove_packs_from_index(&self, plan: &RewritePlan) -> Result<()> {
-        self.mark_written()?;
+        self.mark_index_dirty()?;
         let mut txn = self.index.write()?;
         self.sync_unsynced_packs(&mut txn, &[])?;
         self.index.settle(&mut txn)?;

@@ -92,54 +92,54 @@ impl Store {
         walk.reach(self.snapshot(a)?, FROM_A);
         walk.reach(self.snapshot(b)?, FROM_B);
         let mut common = Vec::new();
-        while let Some((snapshot, mut marks)) = walk.next() {
-            if marks & (FROM_A | FROM_B) == FROM_A | FROM_B {
-                if marks & BELOW_COMMON == 0 {
+        while let Some((snapshot, mut flags)) = walk.next() {
+            if flags & (FROM_A | FROM_B) == FROM_A | FROM_B {
+                if flags & BELOW_COMMON == 0 {
                     common.push((snapshot.time, snapshot.id));
                 }
-                marks |= BELOW_COMMON;
+                flags |= BELOW_COMMON;
             }
             for parent in &snapshot.parents {
                 if let Some(parent) = self.find_snapshot(parent)? {
-                    walk.reach(parent, marks);
+                    walk.reach(parent, flags);
                 }
             }
         }
-        common.retain(|(_, id)| walk.marks[id] & BELOW_COMMON == 0);
+        common.retain(|(_, id)| walk.flags[id] & BELOW_COMMON == 0);
         Ok(common.into_iter().max().map(|(_, id)| id))
     }
 }
 
 const FROM_A: u8 = 1;
 const FROM_B: u8 = 2;
-/// Marks ancestors of a common snapshot.
+/// Flag of the ancestors of a common snapshot.
 const BELOW_COMMON: u8 = 4;
 
 /// A walk along two histories at once, newest first.
 #[derive(Default)]
 struct Walk {
     queue: BinaryHeap<ByTime>,
-    marks: HashMap<SnapshotId, u8>,
+    flags: HashMap<SnapshotId, u8>,
 }
 
 impl Walk {
-    /// Adds marks to a snapshot and queues it if any of them is new.
-    fn reach(&mut self, snapshot: Snapshot, marks: u8) {
-        let known = self.marks.entry(snapshot.id).or_insert(0);
-        if *known | marks != *known {
-            *known |= marks;
+    /// Adds flags to a snapshot and queues it if any of them is new.
+    fn reach(&mut self, snapshot: Snapshot, flags: u8) {
+        let known = self.flags.entry(snapshot.id).or_insert(0);
+        if *known | flags != *known {
+            *known |= flags;
             self.queue.push(ByTime(snapshot));
         }
     }
 
-    /// Returns the next snapshot with its marks; `None` once only ancestors of a common snapshot are left.
+    /// Returns the next snapshot with its flags; `None` once only ancestors of a common snapshot are left.
     fn next(&mut self) -> Option<(Snapshot, u8)> {
-        if self.queue.iter().all(|ByTime(snapshot)| self.marks[&snapshot.id] & BELOW_COMMON != 0) {
+        if self.queue.iter().all(|ByTime(snapshot)| self.flags[&snapshot.id] & BELOW_COMMON != 0) {
             return None;
         }
         let ByTime(snapshot) = self.queue.pop()?;
-        let marks = self.marks[&snapshot.id];
-        Some((snapshot, marks))
+        let flags = self.flags[&snapshot.id];
+        Some((snapshot, flags))
     }
 }
 
@@ -156,7 +156,7 @@ impl IdPrefix {
             return None;
         }
         let bytes = (0..digits.len() / 2)
-            .map(|at| u8::from_str_radix(&digits[at * 2..at * 2 + 2], 16))
+            .map(|byte| u8::from_str_radix(&digits[byte * 2..byte * 2 + 2], 16))
             .collect::<std::result::Result<_, _>>()
             .ok()?;
         Some(Self { bytes, digits })

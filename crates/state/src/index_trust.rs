@@ -29,8 +29,8 @@ pub(crate) fn set_clean(store: &Path) -> Result<()> {
     set(store, CLEAN)
 }
 
-pub(crate) fn is_clean(mark: &str) -> bool {
-    mark == CLEAN
+pub(crate) fn is_clean(marker: &str) -> bool {
+    marker == CLEAN
 }
 
 /// Replaces the text of the marker durably.

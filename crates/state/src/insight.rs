@@ -95,10 +95,10 @@ impl Inspection<'_> {
             Some(new) => risk::entry_risks(path, old.as_ref(), new),
             None => Vec::new(),
         };
-        let is_directory = |entry: &Option<Entry>| {
+        let is_directory_or_absent = |entry: &Option<Entry>| {
             entry.as_ref().is_none_or(|entry| entry.node.kind() == NodeKind::Directory)
         };
-        if !is_directory(old) || !is_directory(new) {
+        if !is_directory_or_absent(old) || !is_directory_or_absent(new) {
             codes.extend(risk::path_risks(path));
             if let DifferenceKind::Renamed { from } = kind {
                 codes.extend(risk::path_risks(from));

@@ -91,7 +91,7 @@ impl IndexRecords {
         let differs = !differences.is_empty();
         if !report.log_damaged && new.state.sequence >= self.state.sequence {
             // The log is complete, so the old rows were wrong.
-            report.mended = differences;
+            report.wrong_rows = differences;
         } else {
             report.lost = self.lost(&new.records);
         }

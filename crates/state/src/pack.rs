@@ -58,7 +58,7 @@ impl Location {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        let word = |offset: usize| Some(u32::from_le_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?));
         Some(Self { pack: word(0)?, offset: word(4)?, len: word(8)? })
     }
 }
@@ -219,14 +219,14 @@ impl Packs {
         let length = file.metadata().context("stat", &path)?.len();
         let mut role = read_role(&file);
         let mut window = Window::new(&file, length);
-        let mut at = PACK_HEADER;
+        let mut offset = PACK_HEADER;
         let mut in_damage = false;
-        while at + HEADER as u64 <= length {
-            match window.record(at).context("read", &path)? {
+        while offset + HEADER as u64 <= length {
+            match window.record(offset).context("read", &path)? {
                 WindowItem::Record(header, stored) => {
-                    let location = Location { pack, offset: at as u32, len: header.total() as u32 };
+                    let location = Location { pack, offset: offset as u32, len: header.total() as u32 };
                     record(location, &header, stored)?;
-                    at += header.total();
+                    offset += header.total();
                     in_damage = false;
                     if matches!(header.kind, Kind::Commit | Kind::Checkpoint) {
                         role = Some(Role::Log);
@@ -235,11 +235,11 @@ impl Packs {
                 WindowItem::End if role == Some(Role::Log) && !in_damage => break,
                 // Zeros may be part of the damage; a record never begins with one.
                 WindowItem::End => {
-                    at = window.next_nonzero(at).context("read", &path)?;
+                    offset = window.next_nonzero(offset).context("read", &path)?;
                     in_damage = true;
                 }
                 WindowItem::Damage => {
-                    at += 1;
+                    offset += 1;
                     in_damage = true;
                 }
             }
@@ -283,32 +283,32 @@ impl<'a> Window<'a> {
         Self { file, length, start: 0, buffer: Vec::new() }
     }
 
-    fn record(&mut self, at: u64) -> std::io::Result<WindowItem<'_>> {
+    fn record(&mut self, offset: u64) -> std::io::Result<WindowItem<'_>> {
         let mut head = [0; HEADER];
-        head.copy_from_slice(self.at(at, HEADER)?);
+        head.copy_from_slice(self.bytes_at(offset, HEADER)?);
         let header = match Header::decode(&head) {
-            Ok(Some(header)) if at + header.total() <= self.length => header,
+            Ok(Some(header)) if offset + header.total() <= self.length => header,
             Ok(None) => return Ok(WindowItem::End),
             _ => return Ok(WindowItem::Damage),
         };
-        let stored = self.at(at + HEADER as u64, header.stored as usize)?;
+        let stored = self.bytes_at(offset + HEADER as u64, header.stored as usize)?;
         let intact = header.is_intact(&head, stored);
         Ok(if intact { WindowItem::Record(header, stored) } else { WindowItem::Damage })
     }
 
-    /// Returns the first offset from `at` on with a non-zero byte, or the end.
-    fn next_nonzero(&mut self, mut at: u64) -> std::io::Result<u64> {
-        while at < self.length {
-            let len = (self.length - at).min(4096) as usize;
-            match self.at(at, len)?.iter().position(|byte| *byte != 0) {
-                Some(zeros) => return Ok(at + zeros as u64),
-                None => at += len as u64,
+    /// Returns the first offset from `offset` on with a non-zero byte, or the end.
+    fn next_nonzero(&mut self, mut offset: u64) -> std::io::Result<u64> {
+        while offset < self.length {
+            let len = (self.length - offset).min(4096) as usize;
+            match self.bytes_at(offset, len)?.iter().position(|byte| *byte != 0) {
+                Some(zeros) => return Ok(offset + zeros as u64),
+                None => offset += len as u64,
             }
         }
-        Ok(at)
+        Ok(offset)
     }
 
-    fn at(&mut self, offset: u64, len: usize) -> std::io::Result<&[u8]> {
+    fn bytes_at(&mut self, offset: u64, len: usize) -> std::io::Result<&[u8]> {
         let end = offset + len as u64;
         if offset < self.start || end > self.start + self.buffer.len() as u64 {
             let fill = (end - offset).max(Self::STEP).min(self.length - offset);

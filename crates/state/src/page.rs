@@ -244,28 +244,28 @@ impl Page {
     }
 
     /// Returns the name of an entry, or the last name of a child page. Empty in times.
-    pub(crate) fn name(&self, at: usize) -> &[u8] {
-        let item = self.items[at];
+    pub(crate) fn name(&self, index: usize) -> &[u8] {
+        let item = self.items[index];
         &self.bytes[item.name as usize..item.name as usize + item.name_len as usize]
     }
 
     /// Returns the encoded reference or time of an item at level 0.
-    pub(crate) fn body(&self, at: usize) -> &[u8] {
-        let item = self.items[at];
+    pub(crate) fn body(&self, index: usize) -> &[u8] {
+        let item = self.items[index];
         &self.bytes[item.body as usize..item.end as usize]
     }
 
-    /// Returns the number of items from `at` on that equal, byte for byte, those of another list from
-    /// `other_at` on.
-    pub(crate) fn same_items(&self, at: usize, other: &Self, other_at: usize) -> usize {
-        let start = self.start(at);
-        let same = start + common_prefix(&self.bytes[start..], &other.bytes[other.start(other_at)..]);
-        self.items[at..].partition_point(|item| item.end as usize <= same)
+    /// Returns the number of items from `index` on that equal, byte for byte, those of another list from
+    /// `other_index` on.
+    pub(crate) fn same_items(&self, index: usize, other: &Self, other_index: usize) -> usize {
+        let start = self.start(index);
+        let same = start + common_prefix(&self.bytes[start..], &other.bytes[other.start(other_index)..]);
+        self.items[index..].partition_point(|item| item.end as usize <= same)
     }
 
     /// Returns the offset of an encoded item; for one past the last, the end of the list.
-    fn start(&self, at: usize) -> usize {
-        match (at.checked_sub(1), self.items.first()) {
+    fn start(&self, index: usize) -> usize {
+        match (index.checked_sub(1), self.items.first()) {
             (Some(before), _) => self.items[before].end as usize,
             // A name is preceded by its length: one byte up to 127, else two.
             (None, Some(first)) if self.head.has_names() => {
@@ -276,17 +276,17 @@ impl Page {
         }
     }
 
-    pub(crate) fn node_ref(&self, at: usize) -> Decoded<NodeRef<'_>> {
-        NodeRef::decode(self.body(at))
+    pub(crate) fn node_ref(&self, index: usize) -> Decoded<NodeRef<'_>> {
+        NodeRef::decode(self.body(index))
     }
 
-    pub(crate) fn time(&self, at: usize) -> Decoded<EntryTime> {
-        EntryTime::decode(self.body(at))
+    pub(crate) fn time(&self, index: usize) -> Decoded<EntryTime> {
+        EntryTime::decode(self.body(index))
     }
 
     /// Returns the child page of an item above level 0.
-    pub(crate) fn child(&self, at: usize) -> Decoded<Child> {
-        read_child(&mut Reader::new(self.body(at)))
+    pub(crate) fn child(&self, index: usize) -> Decoded<Child> {
+        read_child(&mut Reader::new(self.body(index)))
     }
 
     /// Returns the position of the entry `name` at level 0, or above level 0 of the page that would hold it.
@@ -294,15 +294,15 @@ impl Page {
         if self.level == 0 {
             return self.items.binary_search_by(|item| self.item_name(item).cmp(name)).ok();
         }
-        let at = self.items.partition_point(|item| self.item_name(item) < name);
-        (at < self.items.len()).then_some(at)
+        let index = self.items.partition_point(|item| self.item_name(item) < name);
+        (index < self.items.len()).then_some(index)
     }
 
     /// Returns the number of entries with smaller names, and whether `name` exists.
     pub(crate) fn position_of(&self, name: &[u8]) -> (usize, bool) {
         match self.items.binary_search_by(|item| self.item_name(item).cmp(name)) {
-            Ok(at) => (at, true),
-            Err(at) => (at, false),
+            Ok(index) => (index, true),
+            Err(index) => (index, false),
         }
     }
 
@@ -412,8 +412,8 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
     /// Adds entries of a page unchanged.
     pub(crate) fn push_entries(&mut self, page: &Page, times: &Page, entries: Range<usize>) -> Result<()> {
         if self.paged {
-            for at in entries {
-                self.push(page.name(at), page.body(at), times.body(at))?;
+            for index in entries {
+                self.push(page.name(index), page.body(index), times.body(index))?;
             }
         } else {
             self.list.push_items(page, entries.clone());
@@ -606,8 +606,8 @@ mod tests {
         let made = list.take(Head::Directory { mode: 0o755, xattrs: Xattrs::new() }, 0);
         let read = Page::decode(made.bytes().to_vec()).unwrap();
         assert_eq!((made.len(), made.entries, &made.head), (read.len(), read.entries, &read.head));
-        for at in 0..made.len() {
-            assert_eq!((made.name(at), made.body(at)), (read.name(at), read.body(at)));
+        for index in 0..made.len() {
+            assert_eq!((made.name(index), made.body(index)), (read.name(index), read.body(index)));
         }
         Ids.put_page(made).unwrap();
     }

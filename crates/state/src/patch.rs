@@ -99,8 +99,9 @@ pub struct PatchSections {
     from: Tree,
     to: Tree,
     context: usize,
-    /// Differences yet to be written, the next one last.
-    open: Vec<Change>,
+    /// Changes that are not formatted yet, the next one last.
+    pending: Vec<Change>,
+    /// Bytes of files that were read for comparison.
     compared: u64,
 }
 
@@ -125,12 +126,13 @@ enum Change {
         old: Entry,
         new: Entry,
     },
-    /// Entries of a renamed directory, from this position on.
+    /// Entries of a renamed directory, from `index` on.
     Below {
         from: Vec<u8>,
         to: Vec<u8>,
         directory: DirectoryNode,
-        at: u64,
+        /// Index of the first entry that is not listed yet.
+        index: u64,
     },
 }
 
@@ -142,7 +144,7 @@ impl PatchSections {
     /// each change.
     pub fn new(from: &Tree, to: &Tree, difference: Difference, context: usize) -> Self {
         let Difference { path, kind, old, new } = difference;
-        let open = match (kind, old, new) {
+        let pending = match (kind, old, new) {
             (DifferenceKind::Renamed { from }, Some(old), Some(new)) => {
                 vec![Change::Renamed { from, to: path, old, new }]
             }
@@ -154,7 +156,7 @@ impl PatchSections {
             (_, None, Some(new)) => vec![Change::Added { path, new }],
             (_, None, None) => Vec::new(),
         };
-        Self { from: from.clone(), to: to.clone(), context, open, compared: 0 }
+        Self { from: from.clone(), to: to.clone(), context, pending, compared: 0 }
     }
 
     /// Returns the number of bytes of files read so far for comparison.
@@ -169,19 +171,26 @@ impl PatchSections {
             Change::Removed { path, old } => self.removed(&path, &old),
             Change::Changed { path, old, new } => self.changed(&path, &old, &new).map(Some),
             Change::Renamed { from, to, new: Entry { node: Node::Directory(directory), .. }, .. } => {
-                self.open.push(Change::Below { from, to, directory, at: 0 });
+                self.pending.push(Change::Below { from, to, directory, index: 0 });
                 Ok(None)
             }
             Change::Renamed { from, to, old, new } => Ok(Some(renamed(&from, &to, &old, &new))),
-            Change::Below { from, to, directory, at } => {
-                self.open_below(from, to, directory, at)?;
+            Change::Below { from, to, directory, index } => {
+                self.expand_renamed_directory(from, to, directory, index)?;
                 Ok(None)
             }
         }
     }
 
-    fn open_below(&mut self, from: Vec<u8>, to: Vec<u8>, directory: DirectoryNode, at: u64) -> Result<()> {
-        let entries = self.to.list_range(&directory, at, LIST_BATCH)?;
+    /// Adds a batch of the entries of a renamed directory to the pending changes.
+    fn expand_renamed_directory(
+        &mut self,
+        from: Vec<u8>,
+        to: Vec<u8>,
+        directory: DirectoryNode,
+        index: u64,
+    ) -> Result<()> {
+        let entries = self.to.list_range(&directory, index, LIST_BATCH)?;
         // The directories are equal, so old and new entry are the same.
         let below: Vec<Change> = entries
             .into_iter()
@@ -194,9 +203,9 @@ impl PatchSections {
             })
             .collect();
         if below.len() as u64 == LIST_BATCH {
-            self.open.push(Change::Below { from, to, directory, at: at + LIST_BATCH });
+            self.pending.push(Change::Below { from, to, directory, index: index + LIST_BATCH });
         }
-        self.open.extend(below);
+        self.pending.extend(below);
         Ok(())
     }
 
@@ -259,7 +268,7 @@ impl Iterator for PatchSections {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let change = self.open.pop()?;
+            let change = self.pending.pop()?;
             if let Some(section) = self.section(change).transpose() {
                 return Some(section);
             }
@@ -362,14 +371,14 @@ fn write_hunk(out: &mut Vec<u8>, diff: &LineDiff<'_>, group: &[Hunk], context: u
     let old = first.before.start - before..last.before.end + after;
     let new = first.after.start - before..last.after.end + after;
     out.extend_from_slice(format!("@@ -{} +{} @@\n", range(&old), range(&new)).as_bytes());
-    let mut at = old.start;
+    let mut next = old.start;
     for change in group {
-        (at..change.before.start).for_each(|line| write_line(out, b' ', diff.old_line(line)));
+        (next..change.before.start).for_each(|line| write_line(out, b' ', diff.old_line(line)));
         change.before.clone().for_each(|line| write_line(out, b'-', diff.old_line(line)));
         change.after.clone().for_each(|line| write_line(out, b'+', diff.new_line(line)));
-        at = change.before.end;
+        next = change.before.end;
     }
-    (at..old.end).for_each(|line| write_line(out, b' ', diff.old_line(line)));
+    (next..old.end).for_each(|line| write_line(out, b' ', diff.old_line(line)));
 }
 
 /// Formats a range counted from 1; an empty range is named by the line before it.

@@ -15,3 +15,12 @@ pub(crate) use system::{
     rename_into_place, start_writeback, sync_filesystem,
 };
 pub use system::{RawDir, boot_id, clone_file, open_beneath};
+
+/// Handling of an existing entry at the target of a rename or a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IfExists {
+    /// Replace it.
+    Replace,
+    /// Fail with `EEXIST`.
+    Fail,
+}

@@ -22,8 +22,9 @@ pub struct RebuildReport {
     pub old_unreadable: bool,
     /// Records of the old index that the packs no longer hold.
     pub lost: Loss,
-    /// Rows of the old index that differed from the log, which are right in the new index.
-    pub mended: Vec<Damage>,
+    /// Wrong rows of the old index: they differ from the log, and are right in the new index.
+    #[serde(rename = "mended")]
+    pub wrong_rows: Vec<Damage>,
     /// Directory of the old index, if it was kept.
     pub old_index: Option<PathBuf>,
 }
@@ -86,8 +87,8 @@ impl RebuildReport {
         if self.old_unreadable {
             problems.push("the old index could not be read, so its content is unknown".to_owned());
         }
-        if !self.mended.is_empty() {
-            problems.push(format!("{} rows of the old index were wrong", self.mended.len()));
+        if !self.wrong_rows.is_empty() {
+            problems.push(format!("{} rows of the old index were wrong", self.wrong_rows.len()));
         }
         if let Some(old) = &self.old_index {
             problems.push(format!("the old index is kept in {}", old.display()));

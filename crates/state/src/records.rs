@@ -29,7 +29,7 @@ pub(crate) struct Records {
     snapshots: BTreeMap<SnapshotId, Digest>,
     /// Tree id and snapshot id of each snapshot: keys of the table `trees`.
     trees: BTreeSet<Vec<u8>>,
-    /// Targets; not a complete id if the row is damaged.
+    /// Target of each reference, by name. Not a complete id if the row is damaged.
     references: BTreeMap<Vec<u8>, Vec<u8>>,
     episodes: BTreeMap<EpisodeId, Digest>,
     /// Parent id and id of each episode: keys of the table `episode_children`.
@@ -176,19 +176,19 @@ impl Records {
 
     /// Returns the episodes that `later` lacks or has with another record.
     pub(crate) fn episodes_missing_in(&self, later: &Self) -> Vec<EpisodeId> {
-        let gone = self.episodes.iter().filter(|(id, row)| later.episodes.get(id) != Some(row));
-        gone.map(|(id, _)| *id).collect()
+        let lost = self.episodes.iter().filter(|(id, row)| later.episodes.get(id) != Some(row));
+        lost.map(|(id, _)| *id).collect()
     }
 
     /// Returns the references that `later` lacks or has with another target: name, target in these records,
     /// target in `later`.
     pub(crate) fn references_missing_in(&self, later: &Self) -> Vec<(String, Vec<u8>, Option<Vec<u8>>)> {
-        let moved =
+        let changed =
             self.references.iter().filter(|(name, target)| later.references.get(*name) != Some(target));
-        moved
+        changed
             .map(|(name, target)| {
-                let there = later.references.get(name).cloned();
-                (String::from_utf8_lossy(name).into_owned(), target.clone(), there)
+                let later_target = later.references.get(name).cloned();
+                (String::from_utf8_lossy(name).into_owned(), target.clone(), later_target)
             })
             .collect()
     }
@@ -198,12 +198,12 @@ fn row_differences<'a, K: Ord, V: PartialEq>(
     index: &'a BTreeMap<K, V>,
     log: &'a BTreeMap<K, V>,
 ) -> impl Iterator<Item = (&'a K, RowDifference)> {
-    let here = index.iter().filter_map(|(key, row)| match log.get(key) {
+    let in_index = index.iter().filter_map(|(key, row)| match log.get(key) {
         Some(logged) if logged == row => None,
         Some(_) => Some((key, RowDifference::Changed)),
         None => Some((key, RowDifference::Unlogged)),
     });
-    here.chain(log.keys().filter(|key| !index.contains_key(key)).map(|key| (key, RowDifference::Missing)))
+    in_index.chain(log.keys().filter(|key| !index.contains_key(key)).map(|key| (key, RowDifference::Missing)))
 }
 
 fn format_target(target: &[u8]) -> String {

@@ -6,8 +6,8 @@
 //! Everything up to the last synced commit that is known to have reached the disk is kept, damaged or not,
 //! for `verify` to report. After that, the log may have gaps and leftovers of killed writers: a commit is
 //! valid only if its record names the commit before it and all its content exists. The first invalid commit
-//! and all later ones are dropped. Without a machine crash, nothing acknowledged is missing, so the content of
-//! a commit is checked only if its record does not name the commit before it.
+//! and all later ones are dropped. Without a machine crash, nothing acknowledged is missing, so the content
+//! of a commit is checked only if its record does not name the commit before it.
 //!
 //! The rebuild ends with a new log that begins with a checkpoint, so that dropped commits stay dropped.
 
@@ -97,8 +97,8 @@ fn install_index(path: &Path, new: &Path) -> Result<Option<PathBuf>> {
 
 /// Returns true if the machine may have crashed since the packs were last written.
 fn may_have_crashed(path: &Path) -> bool {
-    let mark = index_trust::read(path).unwrap_or_default();
-    !index_trust::is_clean(&mark) && mark != index_trust::boot_id() && mark != rebuilding()
+    let marker = index_trust::read(path).unwrap_or_default();
+    !index_trust::is_clean(&marker) && marker != index_trust::boot_id() && marker != rebuilding()
 }
 
 /// Returns the trust marker of a rebuild without a preceding machine crash.

@@ -21,13 +21,13 @@ pub(crate) fn references_of(node: Vec<u8>, found: &mut impl FnMut(ObjectId)) -> 
 
 /// Calls `found` for every object that a decoded page refers to directly.
 pub(crate) fn page_references(page: &Page, found: &mut impl FnMut(ObjectId)) -> Decoded<()> {
-    for at in 0..page.len() {
+    for index in 0..page.len() {
         if page.level > 0 {
-            found((Kind::Node, *page.child(at)?.page.as_bytes()));
+            found((Kind::Node, *page.child(index)?.page.as_bytes()));
             continue;
         }
         match page.head {
-            Head::Directory { .. } | Head::Page => match page.node_ref(at)? {
+            Head::Directory { .. } | Head::Page => match page.node_ref(index)? {
                 NodeRef::Directory(id) | NodeRef::File(id) | NodeRef::Symlink(id) => {
                     found((Kind::Node, *id.as_bytes()));
                 }
@@ -35,7 +35,7 @@ pub(crate) fn page_references(page: &Page, found: &mut impl FnMut(ObjectId)) -> 
                 NodeRef::InlineSymlink(node) => drop(SymlinkNode::decode(node)?),
             },
             Head::Times(_) | Head::TimesPage => {
-                if let EntryTime::Directory(id) = page.time(at)? {
+                if let EntryTime::Directory(id) = page.time(index)? {
                     found((Kind::Node, *id.as_bytes()));
                 }
             }

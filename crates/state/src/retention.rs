@@ -35,16 +35,16 @@ impl Store {
         if rules.keep_last.is_none() && rules.keep_since.is_none() && !rules.keep_labelled {
             return Ok(RetentionPlan { keep: snapshots, remove: Vec::new() });
         }
-        let mut wanted: HashSet<_> = self.references()?.into_iter().map(|(_, id)| id).collect();
-        wanted.extend(self.pins()?.into_iter().map(|pin| pin.snapshot));
-        wanted.extend(self.episode_subtree(None)?.into_iter().map(|episode| episode.snapshot));
-        let last = snapshots.len().saturating_sub(rules.keep_last.unwrap_or(0));
+        let mut in_use: HashSet<_> = self.references()?.into_iter().map(|(_, id)| id).collect();
+        in_use.extend(self.pins()?.into_iter().map(|pin| pin.snapshot));
+        in_use.extend(self.episode_subtree(None)?.into_iter().map(|episode| episode.snapshot));
+        let first_of_newest = snapshots.len().saturating_sub(rules.keep_last.unwrap_or(0));
         let mut plan = RetentionPlan::default();
         for (position, snapshot) in snapshots.into_iter().enumerate() {
-            let keep = position >= last
+            let keep = position >= first_of_newest
                 || rules.keep_since.is_some_and(|since| snapshot.time >= since)
                 || (rules.keep_labelled && !snapshot.labels.is_empty())
-                || wanted.contains(&snapshot.id);
+                || in_use.contains(&snapshot.id);
             if keep { plan.keep.push(snapshot) } else { plan.remove.push(snapshot) }
         }
         Ok(plan)

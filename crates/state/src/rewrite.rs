@@ -108,16 +108,16 @@ fn merge(
     times: &Page,
     edits: &[Edit<'_>],
 ) -> Result<()> {
-    let mut at = 0;
+    let mut index = 0;
     for edit in edits {
         let (next, exists) = page.position_of(edit.name);
-        writer.push_entries(page, times, at..next)?;
-        at = next + usize::from(exists);
+        writer.push_entries(page, times, index..next)?;
+        index = next + usize::from(exists);
         if let Some((reference, time)) = &edit.entry {
             writer.push(edit.name, reference, time)?;
         }
     }
-    writer.push_entries(page, times, at..page.len())
+    writer.push_entries(page, times, index..page.len())
 }
 
 fn push_edits(writer: &mut DirectoryWriter<'_, Batch>, edits: &[Edit<'_>]) -> Result<()> {

@@ -71,7 +71,7 @@ pub(crate) struct Inner {
     pub(crate) log: Log,
     pub(crate) pages: Cache<NodeId, Arc<Page>, ById>,
     /// Set once this process has recorded that it writes the index in this boot.
-    is_marked_written: AtomicBool,
+    is_index_dirty: AtomicBool,
     lock: File,
     pub(crate) reserve: Reserve,
     /// Report of the rebuild that opening the store required.
@@ -215,22 +215,22 @@ impl Inner {
 
     /// Records on disk that only this boot of the machine may trust the index. Must be called before the
     /// index is written.
-    pub(crate) fn mark_written(&self) -> Result<()> {
-        if self.is_marked_written.load(Ordering::Acquire) {
+    pub(crate) fn mark_index_dirty(&self) -> Result<()> {
+        if self.is_index_dirty.load(Ordering::Acquire) {
             return Ok(());
         }
         let boot_id = index_trust::boot_id();
         if index_trust::read(&self.path).as_deref() != Some(boot_id.as_str()) {
             index_trust::set(&self.path, &boot_id)?;
         }
-        self.is_marked_written.store(true, Ordering::Release);
+        self.is_index_dirty.store(true, Ordering::Release);
         Ok(())
     }
 
     /// Syncs the index and marks it clean if this is the last process to close the store, so that a reboot
     /// needs no rebuild.
     fn close_cleanly(&self) -> Result<()> {
-        if !self.is_marked_written.load(Ordering::Acquire) {
+        if !self.is_index_dirty.load(Ordering::Acquire) {
             return Ok(());
         }
         if flock(&self.lock, FlockOperation::NonBlockingLockExclusive).is_err() {

@@ -190,18 +190,18 @@ fn reencode_page(bytes: &[u8]) -> Option<Vec<u8>> {
     page.head.encode_to(&mut out);
     out.push(page.level);
     out.varint(page.len() as u64);
-    for at in 0..page.len() {
+    for index in 0..page.len() {
         if named {
-            out.blob(page.name(at));
+            out.blob(page.name(index));
         }
         if page.level > 0 {
-            let child = page.child(at).expect(checked);
+            let child = page.child(index).expect(checked);
             out.varint(child.entries);
             out.extend_from_slice(child.page.as_bytes());
         } else if named {
-            out.extend_from_slice(&page.node_ref(at).expect(checked).encode());
+            out.extend_from_slice(&page.node_ref(index).expect(checked).encode());
         } else {
-            out.extend_from_slice(&page.time(at).expect(checked).encode());
+            out.extend_from_slice(&page.time(index).expect(checked).encode());
         }
     }
     // Inline nodes are only decoded here; damaged ones must give an error and never a panic.

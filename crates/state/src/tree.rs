@@ -167,7 +167,7 @@ impl Store {
     /// Returns the entry `name` of a directory.
     pub(crate) fn directory_entry(&self, directory: &DirectoryNode, name: &[u8]) -> Result<Option<Entry>> {
         match self.find_entry(directory.id, directory.times, name)? {
-            Some((page, times, at)) => self.decode_entry(&page, times.as_deref(), at).map(Some),
+            Some((page, times, index)) => self.decode_entry(&page, times.as_deref(), index).map(Some),
             None => Ok(None),
         }
     }
@@ -184,16 +184,16 @@ impl Store {
         let mut page = self.read_page(&id)?;
         let mut times = times.map(|times| self.read_page(&times)).transpose()?;
         loop {
-            let Some(at) = page.find(name) else { return Ok(None) };
+            let Some(index) = page.find(name) else { return Ok(None) };
             if page.level == 0 {
-                return Ok(Some((page, times, at)));
+                return Ok(Some((page, times, index)));
             }
-            let child = page.child(at).map_err(|source| undecodable(&id, source))?;
+            let child = page.child(index).map_err(|source| undecodable(&id, source))?;
             times = match times {
                 Some(times) => Some(
                     self.read_page(
                         &same_shape(&id, &page, &times)?
-                            .child(at)
+                            .child(index)
                             .map_err(|source| undecodable(&id, source))?
                             .page,
                     )?,
@@ -223,7 +223,7 @@ impl Store {
     ) -> Result<()> {
         self.for_each_leaf(directory.id, directory.times, &mut |page, times| {
             (0..page.len())
-                .try_for_each(|at| visit(self.decode_entry(page, times.map(|times| &**times), at)?))
+                .try_for_each(|index| visit(self.decode_entry(page, times.map(|times| &**times), index)?))
         })
     }
 
@@ -242,17 +242,18 @@ impl Store {
         }
         let wrong = |source| undecodable(&id, source);
         let mut start = 0;
-        for at in 0..page.len() {
+        for index in 0..page.len() {
             if start >= range.end {
                 break;
             }
-            let child = if page.level == 0 { None } else { Some(page.child(at).map_err(wrong)?) };
+            let child = if page.level == 0 { None } else { Some(page.child(index).map_err(wrong)?) };
             let end = child.map_or(1, |child| child.entries).saturating_add(start);
             if end > range.start {
                 match child {
-                    None => entries.push(self.decode_entry(&page, times.as_deref(), at)?),
+                    None => entries.push(self.decode_entry(&page, times.as_deref(), index)?),
                     Some(child) => {
-                        let times = times.as_ref().map(|times| times.child(at)).transpose().map_err(wrong)?;
+                        let times =
+                            times.as_ref().map(|times| times.child(index)).transpose().map_err(wrong)?;
                         let below = range.start.saturating_sub(start)..range.end - start;
                         self.entries_in(child.page, times.map(|times| times.page), below, entries)?;
                     }
@@ -278,12 +279,12 @@ impl Store {
         if page.level == 0 {
             return leaf(&page, times.as_ref());
         }
-        for at in 0..page.len() {
+        for index in 0..page.len() {
             let wrong = |source| undecodable(&id, source);
-            let child = page.child(at).map_err(wrong)?.page;
+            let child = page.child(index).map_err(wrong)?.page;
             let times = times
                 .as_ref()
-                .map(|times| times.child(at).map(|child| child.page))
+                .map(|times| times.child(index).map(|child| child.page))
                 .transpose()
                 .map_err(wrong)?;
             self.for_each_leaf(child, times, leaf)?;
@@ -297,12 +298,12 @@ impl Store {
         let time_page = self.read_page(&times)?;
         same_shape(&id, &page, &time_page)?;
         let mut leaves = Vec::new();
-        for at in 0..page.len() {
+        for index in 0..page.len() {
             let wrong = |source| undecodable(&id, source);
-            let child = page.child(at).map_err(wrong)?;
-            let times = time_page.child(at).map_err(wrong)?.page;
+            let child = page.child(index).map_err(wrong)?;
+            let times = time_page.child(index).map_err(wrong)?.page;
             if page.level == 1 {
-                let last_name = page.name(at).to_vec();
+                let last_name = page.name(index).to_vec();
                 leaves.push(PageRef { last_name, entries: child.entries, page: child.page, times });
             } else {
                 leaves.append(&mut self.leaf_pages(child.page, times)?);
@@ -311,15 +312,15 @@ impl Store {
         Ok(leaves)
     }
 
-    pub(crate) fn decode_entry(&self, page: &Page, times: Option<&Page>, at: usize) -> Result<Entry> {
+    pub(crate) fn decode_entry(&self, page: &Page, times: Option<&Page>, index: usize) -> Result<Entry> {
         let wrong = |source| StoreError::Undecodable { what: "an entry of a directory".to_owned(), source };
         let time = match times {
-            Some(times) if times.len() > at => times.time(at).map_err(wrong)?,
+            Some(times) if times.len() > index => times.time(index).map_err(wrong)?,
             Some(_) => return Err(wrong(DecodeError("times do not fit the directory"))),
             None => EntryTime::Unknown,
         };
-        let reference = page.node_ref(at).map_err(wrong)?;
-        self.entry_of(page.name(at), reference, time)
+        let reference = page.node_ref(index).map_err(wrong)?;
+        self.entry_of(page.name(index), reference, time)
     }
 
     /// Decodes an entry from its parts.
@@ -387,12 +388,12 @@ pub(crate) fn read_extents(
     usize::try_from(wanted).ok().and_then(|wanted| out.try_reserve_exact(wanted).ok()).ok_or_else(|| {
         StoreError::Refused(format!("{wanted} bytes do not fit into memory: read them in parts"))
     })?;
-    let mut at = 0;
+    let mut start = 0;
     for extent in extents {
-        let next = at + extent.len();
-        if next > offset && at < end {
-            let from = offset.saturating_sub(at);
-            let to = end.min(next) - at;
+        let next = start + extent.len();
+        if next > offset && start < end {
+            let from = offset.saturating_sub(start);
+            let to = end.min(next) - start;
             match extent {
                 Extent::Hole { .. } => out.resize(out.len() + (to - from) as usize, 0),
                 Extent::Data { chunk, len } => {
@@ -401,8 +402,8 @@ pub(crate) fn read_extents(
                 }
             }
         }
-        at = next;
-        if at >= end {
+        start = next;
+        if start >= end {
             break;
         }
     }

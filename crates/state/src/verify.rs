@@ -158,14 +158,14 @@ impl Verify<'_> {
         let positions: Vec<usize> = (0..page.len()).collect();
         let good: Vec<bool> = positions
             .par_iter()
-            .map(|at| {
+            .map(|index| {
                 if page.level > 0 {
-                    return match page.child(*at) {
+                    return match page.child(*index) {
                         Ok(child) => self.list(snapshot, path, depth, child.page),
                         Err(error) => self.fail(snapshot, path, &undecodable(&id, error)),
                     };
                 }
-                self.entry(snapshot, path, depth, &id, &page, *at)
+                self.entry(snapshot, path, depth, &id, &page, *index)
             })
             .collect();
         good.into_iter().all(|good| good)
@@ -178,10 +178,10 @@ impl Verify<'_> {
         depth: usize,
         id: &NodeId,
         page: &Page,
-        at: usize,
+        index: usize,
     ) -> bool {
-        let here = join(path, page.name(at));
-        let reference = match page.node_ref(at) {
+        let here = join(path, page.name(index));
+        let reference = match page.node_ref(index) {
             Ok(reference) => reference,
             Err(error) => return self.fail(snapshot, &here, &undecodable(id, error)),
         };
@@ -261,20 +261,20 @@ impl Verify<'_> {
         let names = directory.and_then(|directory| self.store.read_page(&directory).ok());
         let names = names.filter(|names| names.level == page.level && names.len() == page.len());
         let mut good = true;
-        for at in 0..page.len() {
+        for index in 0..page.len() {
             if page.level > 0 {
-                let below = names.as_ref().and_then(|names| names.child(at).ok()).map(|child| child.page);
-                good &= match page.child(at) {
+                let below = names.as_ref().and_then(|names| names.child(index).ok()).map(|child| child.page);
+                good &= match page.child(index) {
                     Ok(child) => self.times(snapshot, path, depth, below, child.page),
                     Err(error) => wrong(&undecodable(&id, error)),
                 };
                 continue;
             }
-            let below = names.as_ref().and_then(|names| match names.node_ref(at) {
-                Ok(NodeRef::Directory(below)) => Some((join(path, names.name(at)), below)),
+            let below = names.as_ref().and_then(|names| match names.node_ref(index) {
+                Ok(NodeRef::Directory(below)) => Some((join(path, names.name(index)), below)),
                 _ => None,
             });
-            good &= match (page.time(at), below) {
+            good &= match (page.time(index), below) {
                 (Ok(EntryTime::Directory(times)), Some((path, below))) => {
                     self.times(snapshot, &path, depth + 1, Some(below), times)
                 }

@@ -1,8 +1,8 @@
 //! The virtual tree: a mutable tree in memory over a snapshot.
 //!
 //! A tree holds only its changes; everything else stays in the store until it is accessed. Clones share
-//! everything (copy on write), so that forking a state of a search costs as much as copying a pointer. A commit
-//! writes the changed files and the directories above them.
+//! everything (copy on write), so that forking a state of a search costs as much as copying a pointer. A
+//! commit writes the changed files and the directories above them.
 
 mod commit;
 mod edit;
@@ -32,9 +32,9 @@ pub use files::{AddOutcome, FileToAdd, LinkedFile};
 pub(crate) use commit::{commit_snapshot, file_reference, symlink_reference};
 
 /// Mode of a new directory.
-const NEW_DIRECTORY: u16 = 0o755;
+const NEW_DIRECTORY_MODE: u16 = 0o755;
 /// Mode of a new file.
-const NEW_FILE: u16 = 0o644;
+const NEW_FILE_MODE: u16 = 0o644;
 
 /// Error of an operation on a virtual tree.
 #[derive(Debug, thiserror::Error)]
@@ -174,7 +174,7 @@ struct Staging {
 struct Directory {
     base: Option<(NodeId, NodeId)>,
     /// Mode and attributes, if they differ from the base's.
-    head: Option<(u16, Xattrs)>,
+    mode_and_xattrs: Option<(u16, Xattrs)>,
     modified: Option<Timestamp>,
     /// Changed and new names; `None` for removed ones.
     edits: BTreeMap<Box<[u8]>, Option<Child>>,
@@ -203,14 +203,14 @@ struct File {
     modified: Option<Timestamp>,
     link: Option<u64>,
     /// Extents in the store, from the start of the file.
-    kept: Vec<Extent>,
-    /// Content after `kept`.
+    stored_extents: Vec<Extent>,
+    /// Content after the stored extents.
     tail: Vec<u8>,
 }
 
 impl File {
     fn size(&self) -> u64 {
-        self.kept.iter().map(Extent::len).sum::<u64>() + self.tail.len() as u64
+        self.stored_extents.iter().map(Extent::len).sum::<u64>() + self.tail.len() as u64
     }
 }
 
@@ -230,22 +230,25 @@ impl Directory {
     }
 
     fn new(mode: u16, xattrs: Xattrs, modified: Option<Timestamp>) -> Self {
-        Self { head: Some((mode, xattrs)), modified, ..Self::default() }
+        Self { mode_and_xattrs: Some((mode, xattrs)), modified, ..Self::default() }
     }
 
     fn is_clean(&self) -> bool {
-        self.base.is_some() && self.edits.is_empty() && self.head.is_none() && self.modified.is_none()
+        self.base.is_some()
+            && self.edits.is_empty()
+            && self.mode_and_xattrs.is_none()
+            && self.modified.is_none()
     }
 
     /// Returns the encoded reference and time of an entry of the base.
     fn base_entry(&self, store: &Store, name: &[u8]) -> StoreResult<Option<StoredEntry>> {
         let Some((id, times)) = self.base else { return Ok(None) };
-        let Some((page, times, at)) = store.find_entry(id, Some(times), name)? else { return Ok(None) };
+        let Some((page, times, index)) = store.find_entry(id, Some(times), name)? else { return Ok(None) };
         let time: Box<[u8]> = match times {
-            Some(times) if at < times.len() => times.body(at).into(),
+            Some(times) if index < times.len() => times.body(index).into(),
             _ => EntryTime::Unknown.encode().into(),
         };
-        Ok(Some((page.body(at).into(), time)))
+        Ok(Some((page.body(index).into(), time)))
     }
 
     /// Returns a child in a form that can be inserted elsewhere.
@@ -296,7 +299,7 @@ impl Store {
     /// Creates an empty tree.
     pub fn empty_tree(&self) -> StoreResult<VirtualTree> {
         let guard = Arc::new(self.guard()?);
-        let root = Arc::new(Directory::new(NEW_DIRECTORY, Xattrs::new(), Some(Timestamp::now())));
+        let root = Arc::new(Directory::new(NEW_DIRECTORY_MODE, Xattrs::new(), Some(Timestamp::now())));
         Ok(VirtualTree {
             store: self.clone(),
             guard,
@@ -361,7 +364,7 @@ impl VirtualTree {
                         let now = Timestamp::now();
                         directory.modified = Some(now);
                         self.made_directories += 1;
-                        Directory::new(NEW_DIRECTORY, Xattrs::new(), Some(now))
+                        Directory::new(NEW_DIRECTORY_MODE, Xattrs::new(), Some(now))
                     }
                     Some(Child::Stored { reference, time }) => {
                         stored_directory(&reference, &time)?.ok_or_else(not_a_directory)?

@@ -21,6 +21,8 @@ use workspace_host::NamespaceHolder;
 use workspace_host::privileged_files::PrivilegedFiles;
 use workspace_state::{DirectoryReader, Xattrs, open_plain, user_xattrs};
 
+use crate::writers::Writers;
+
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
 /// Opens files with the permissions of this process, or through a helper process if access is denied.
@@ -93,11 +95,11 @@ impl Access {
 
     /// Opens a directory beneath another one, component by component.
     fn open_beneath(&self, root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
-        let mut at = self.open(root, b".", DIRECTORY)?;
+        let mut directory = self.open(root, b".", DIRECTORY)?;
         for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
-            at = self.open(at.as_fd(), name, DIRECTORY)?;
+            directory = self.open(directory.as_fd(), name, DIRECTORY)?;
         }
-        Ok(at)
+        Ok(directory)
     }
 }
 
@@ -157,12 +159,12 @@ fn to_io_error(error: HostError) -> io::Error {
 /// Reader for workspaces with their own files (clone and copy).
 pub(crate) struct Reader {
     access: Access,
-    quiescent: bool,
+    writers: Writers,
 }
 
 impl Reader {
-    pub(crate) fn new(holder: &NamespaceHolder, quiescent: bool) -> Self {
-        Self { access: Access::new(holder), quiescent }
+    pub(crate) fn new(holder: &NamespaceHolder, writers: Writers) -> Self {
+        Self { access: Access::new(holder), writers }
     }
 }
 
@@ -191,6 +193,6 @@ impl DirectoryReader for Reader {
     }
 
     fn is_quiescent(&self) -> bool {
-        self.quiescent
+        self.writers == Writers::Stopped
     }
 }

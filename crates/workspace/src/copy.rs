@@ -22,10 +22,11 @@ use crate::access::Reader;
 use crate::base::Base;
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result, WorkspaceError};
-use crate::layers::Layers;
+use crate::layers::{LayerSync, Layers};
 use crate::provider::{CommitResult, LowerLayers, Provider, WorkspaceContent, WorkspaceDir};
 use crate::provider_kind::ProviderKind;
 use crate::special::SpecialFiles;
+use crate::writers::Writers;
 
 /// Provider of workspaces with their own files.
 #[derive(Debug)]
@@ -50,22 +51,29 @@ impl CopyProvider {
             // A delta holds only changed files, so each file is reflinked from the uppermost layer that has
             // it.
             Some(snapshot) if self.reflink => {
-                self.layers.find_or_write(&base.store, snapshot, false)?.paths()
+                self.layers.find_or_write(&base.store, snapshot, LayerSync::Unsynced)?.paths()
             }
             _ => Vec::new(),
         };
         // Set-id bits are kept: they have no effect in a sandbox, and no other user can access a workspace.
-        let (owner, limit) = (self.owner, Some(self.layers.limit()));
+        let (owner, limit) = (self.owner, Some(self.layers.write_limit()));
         Ok(CheckoutOptions { owner, keep_set_id: true, share, limit, ..CheckoutOptions::default() })
     }
 
-    fn snapshot_options(new: NewSnapshot, quiescent: bool) -> SnapshotOptions {
+    fn snapshot_options(new: NewSnapshot, writers: Writers) -> SnapshotOptions {
+        let quiescent = writers == Writers::Stopped;
         // Ignore files apply only to directories of users. In a workspace, the agent wrote everything.
         SnapshotOptions { new, ignore: false, quiescent, complete: true, ..SnapshotOptions::default() }
     }
 
-    fn snapshot(&self, store: &Store, tree: &Path, options: SnapshotOptions) -> Result<SnapshotReport> {
-        let reader = Reader::new(&self.holder.get(), options.quiescent);
+    fn snapshot(
+        &self,
+        store: &Store,
+        tree: &Path,
+        options: SnapshotOptions,
+        writers: Writers,
+    ) -> Result<SnapshotReport> {
+        let reader = Reader::new(&self.holder.get(), writers);
         let report = snapshot_directory_with(store, tree, options, &reader, &Quiet);
         report.map_err(|error| WorkspaceError::of_directory(error, tree))
     }
@@ -138,9 +146,9 @@ impl Provider for CopyProvider {
         Ok(LowerLayers::default())
     }
 
-    fn content(&self, dir: &WorkspaceDir, base: &Base, quiescent: bool) -> Result<WorkspaceContent> {
-        let options = Self::snapshot_options(NewSnapshot::default(), quiescent);
-        let reader = Reader::new(&self.holder.get(), quiescent);
+    fn content(&self, dir: &WorkspaceDir, base: &Base, writers: Writers) -> Result<WorkspaceContent> {
+        let options = Self::snapshot_options(NewSnapshot::default(), writers);
+        let reader = Reader::new(&self.holder.get(), writers);
         let tree = Self::tree(dir);
         let preview = preview_directory_with(&base.store, &tree, &options, &reader, &Quiet)
             .map_err(|error| WorkspaceError::of_directory(error, &tree))?;
@@ -156,11 +164,11 @@ impl Provider for CopyProvider {
         dir: &WorkspaceDir,
         base: &Base,
         new: NewSnapshot,
-        quiescent: bool,
+        writers: Writers,
     ) -> Result<CommitResult> {
-        let options = Self::snapshot_options(new, quiescent);
+        let options = Self::snapshot_options(new, writers);
         let SnapshotReport { snapshot, skipped, skipped_count, .. } =
-            self.snapshot(&base.store, &Self::tree(dir), options)?;
+            self.snapshot(&base.store, &Self::tree(dir), options, writers)?;
         Ok(CommitResult { snapshot, skipped, skipped_count })
     }
 
@@ -168,9 +176,10 @@ impl Provider for CopyProvider {
     /// reset is undone; the undo cannot be cancelled.
     fn reset_in_place(&self, dir: &WorkspaceDir, base: &Base) -> Result<bool> {
         let options = self.options(base)?;
+        let writers = Writers::Stopped;
         let everything =
-            SnapshotOptions { all_special: true, ..Self::snapshot_options(NewSnapshot::default(), true) };
-        let report = self.snapshot(&base.store, &Self::tree(dir), everything)?;
+            SnapshotOptions { all_special: true, ..Self::snapshot_options(NewSnapshot::default(), writers) };
+        let report = self.snapshot(&base.store, &Self::tree(dir), everything, writers)?;
         let special = report.skipped.into_iter().map(|skipped| skipped.path).collect();
         let result = self.replace(dir, base, &options, &report.snapshot, special);
         self.store.remove_snapshots(&[report.snapshot.id])?;

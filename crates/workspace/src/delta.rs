@@ -23,8 +23,8 @@ use crate::error::{Context as _, Result};
 pub(crate) struct Delta {
     tree: VirtualTree,
     whiteouts: Vec<Vec<u8>>,
-    /// Labels of the hard-linked files.
-    links: HashSet<u64>,
+    /// Link labels of the hard-linked files: a label is equal for all names of one file.
+    link_labels: HashSet<u64>,
     /// Number of entries, whiteouts included.
     pub(crate) entries: usize,
 }
@@ -34,13 +34,13 @@ impl Delta {
     /// entries.
     pub(crate) fn between(from: &Tree, to: &Tree, max_entries: usize) -> Result<Option<Self>> {
         let tree = to.store().empty_tree()?;
-        let mut delta = Self { tree, whiteouts: Vec::new(), links: HashSet::new(), entries: 0 };
+        let mut delta = Self { tree, whiteouts: Vec::new(), link_labels: HashSet::new(), entries: 0 };
         let comparison = Comparison { from, to, max_entries };
         let (Node::Directory(old), Node::Directory(new)) = (from.root().node, to.root().node) else {
             return Ok(None);
         };
         let entry = Entry { node: Node::Directory(new.clone()), ..to.root() };
-        let fits = comparison.directory(b"", &old, &new, &entry, &mut delta)?
+        let fits = comparison.add_directory(b"", &old, &new, &entry, &mut delta)?
             && comparison.complete_links(&mut delta)?;
         Ok(fits.then_some(delta))
     }
@@ -62,7 +62,7 @@ struct Comparison<'a> {
 
 impl Comparison<'_> {
     /// Adds the differences between two directories to the delta. Returns false if there are too many.
-    fn directory(
+    fn add_directory(
         &self,
         path: &[u8],
         old: &DirectoryNode,
@@ -73,17 +73,17 @@ impl Comparison<'_> {
         let (before, after) = (self.from.list(old)?, self.to.list(new)?);
         let mut before = before.iter().peekable();
         for entry in &after {
-            while let Some(gone) = before.next_if(|old| old.name < entry.name) {
-                delta.whiteouts.push(join(path, &gone.name));
+            while let Some(removed) = before.next_if(|old| old.name < entry.name) {
+                delta.whiteouts.push(join(path, &removed.name));
                 delta.entries += 1;
             }
             let old = before.next_if(|old| old.name == entry.name);
-            if !self.entry(&join(path, &entry.name), old, entry, delta)? {
+            if !self.add_entry(&join(path, &entry.name), old, entry, delta)? {
                 return Ok(false);
             }
         }
-        for gone in before {
-            delta.whiteouts.push(join(path, &gone.name));
+        for removed in before {
+            delta.whiteouts.push(join(path, &removed.name));
             delta.entries += 1;
         }
         delta.tree.put_directory(path, attributes(new, entry))?;
@@ -91,7 +91,8 @@ impl Comparison<'_> {
         Ok(delta.entries <= self.max_entries)
     }
 
-    fn entry(&self, path: &[u8], old: Option<&Entry>, new: &Entry, delta: &mut Delta) -> Result<bool> {
+    /// Adds an entry to the delta if it differs. Returns false if there are too many differences.
+    fn add_entry(&self, path: &[u8], old: Option<&Entry>, new: &Entry, delta: &mut Delta) -> Result<bool> {
         if let Some(old) = old
             && old.node == new.node
             && old.modified == new.modified
@@ -100,21 +101,21 @@ impl Comparison<'_> {
             return Ok(true);
         }
         if let (Some(Node::Directory(old)), Node::Directory(node)) = (old.map(|old| &old.node), &new.node) {
-            return self.directory(path, old, node, new, delta);
+            return self.add_directory(path, old, node, new, delta);
         }
         delta.tree.graft(path, new)?;
         delta.entries += 1;
-        self.collect_links(new, delta)?;
+        self.collect_link_labels(new, delta)?;
         Ok(delta.entries <= self.max_entries)
     }
 
-    /// Collects the labels of hard-linked files in an entry and below it.
-    fn collect_links(&self, entry: &Entry, delta: &mut Delta) -> Result<()> {
-        let mut open = vec![entry.clone()];
-        while let Some(entry) = open.pop() {
-            delta.links.extend(entry.link);
+    /// Collects the link labels of an entry and of all entries below it.
+    fn collect_link_labels(&self, entry: &Entry, delta: &mut Delta) -> Result<()> {
+        let mut queue = vec![entry.clone()];
+        while let Some(entry) = queue.pop() {
+            delta.link_labels.extend(entry.link);
             if let Node::Directory(node) = &entry.node {
-                open.extend(self.to.list(node)?);
+                queue.extend(self.to.list(node)?);
             }
         }
         Ok(())
@@ -123,12 +124,12 @@ impl Comparison<'_> {
     /// Adds the other names of hard-linked files of which one name is in the delta. Returns false if there
     /// are too many.
     fn complete_links(&self, delta: &mut Delta) -> Result<bool> {
-        if delta.links.is_empty() {
+        if delta.link_labels.is_empty() {
             return Ok(true);
         }
         let mut linked = Vec::new();
         self.to.walk(&mut |path, entry| {
-            if entry.link.is_some_and(|link| delta.links.contains(&link)) {
+            if entry.link.is_some_and(|link| delta.link_labels.contains(&link)) {
                 linked.push((path.to_vec(), entry.clone()));
             }
             Ok(())

@@ -79,6 +79,15 @@ impl StackKey {
     }
 }
 
+/// Durability of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LayerSync {
+    /// Synced to disk, and so valid after a reboot.
+    Synced,
+    /// Not synced: written faster, and valid only until the next boot.
+    Unsynced,
+}
+
 /// Record of a layer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Layer {
@@ -98,8 +107,8 @@ struct Layer {
 }
 
 impl Layer {
-    fn new(below: Option<StackKey>, visible: StackKey, synced: bool) -> Self {
-        Self { below, visible, boot: String::new(), synced, bytes: 0 }
+    fn new(below: Option<StackKey>, visible: StackKey, sync: LayerSync) -> Self {
+        Self { below, visible, boot: String::new(), synced: sync == LayerSync::Synced, bytes: 0 }
     }
 }
 
@@ -262,7 +271,7 @@ impl Layers {
         let Some((from, mut layers)) = from else { return Ok(None) };
         let to = StackKey::of(snapshot);
         let name = format!("delta-{}-{}", from.name(), to.name());
-        let layer = Layer::new(Some(from), to, false);
+        let layer = Layer::new(Some(from), to, LayerSync::Unsynced);
         let acquired = self.create_layer(&name, &layer, store.cancel(), |directory, options| {
             let (old, new) = (from.open(store)?, to.open(store)?);
             match Delta::between(&old, &new, DELTA_ENTRIES_MAX)? {
@@ -276,7 +285,12 @@ impl Layers {
     }
 
     /// Returns the stack of a snapshot's tree, after writing it as a base if there is none.
-    pub(crate) fn find_or_write(&self, store: &Store, snapshot: &Snapshot, sync: bool) -> Result<StackGuard> {
+    pub(crate) fn find_or_write(
+        &self,
+        store: &Store,
+        snapshot: &Snapshot,
+        sync: LayerSync,
+    ) -> Result<StackGuard> {
         if let Some(stack) = self.find_or_derive(store, snapshot)? {
             return Ok(stack);
         }
@@ -399,7 +413,7 @@ impl Layers {
         self.0.remove_layer(name)?;
         self.0.enforce_unused_limit();
         let (directory, tree) = (self.0.root.join("layers").join(name), self.0.tree_of(name));
-        self.0.free_space().context("write", &tree)?;
+        self.0.ensure_free_space().context("write", &tree)?;
         fs::create_dir_all(&tree).context("create", &tree)?;
         let counter = self.write_counter();
         let limit: Arc<dyn WriteLimit> = Arc::clone(&counter) as _;

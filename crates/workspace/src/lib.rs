@@ -30,6 +30,7 @@ mod record;
 mod selection;
 mod special;
 mod workspaces;
+mod writers;
 
 #[cfg(target_os = "linux")]
 mod access;
@@ -58,6 +59,7 @@ pub use provider_kind::ProviderKind;
 pub use record::{Generation, Phase, Record};
 pub use selection::{ProviderPreference, ProviderSelection};
 pub use workspaces::{
-    Bounds, Cancellable, Changes, NewWorkspace, Options, PreparedReset, ResetResult, Usage, WorkspaceEntry,
-    WorkspaceInfo, Workspaces,
+    Bounds, Cancellable, Changes, NewWorkspace, Options, PreparedReset, ResetMode, ResetResult, Usage,
+    WorkspaceEntry, WorkspaceInfo, Workspaces,
 };
+pub use writers::Writers;

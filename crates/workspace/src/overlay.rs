@@ -21,12 +21,13 @@ use crate::base::{Base, Materialize};
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result};
 use crate::index::Index;
-use crate::layers::{Layers, StackGuard};
+use crate::layers::{LayerSync, Layers, StackGuard};
 use crate::lazy::LazyLayer;
 use crate::lazy_command::LazyCommand;
 use crate::provider::{CommitResult, LowerLayers, Provider, WorkspaceContent, WorkspaceDir};
 use crate::provider_kind::ProviderKind;
 use crate::upper::{Scan, Upper};
+use crate::writers::Writers;
 
 /// Number of entries below which a tree is not mounted lazily, but written before the workspace is created.
 const SMALL_TREE_ENTRIES: usize = 1_000;
@@ -92,12 +93,20 @@ impl OverlayProvider {
             (Some(lazy), Materialize::Auto) => (!is_small(&base.tree)?).then_some(lazy),
         };
         let Some(lazy) = lazy else {
-            return Ok(Lower::from_stack(self.layers.find_or_write(&base.store, snapshot, false)?));
+            return Ok(Lower::from_stack(self.layers.find_or_write(
+                &base.store,
+                snapshot,
+                LayerSync::Unsynced,
+            )?));
         };
         let path = match lazy.path(&self.holder.get(), &snapshot.id, dir.idmap_uid.is_some()) {
             Err(error) if base.materialize == Materialize::Auto => {
                 tracing::warn!(%error, "failed to mount snapshot lazily; falling back to writing its files");
-                return Ok(Lower::from_stack(self.layers.find_or_write(&base.store, snapshot, false)?));
+                return Ok(Lower::from_stack(self.layers.find_or_write(
+                    &base.store,
+                    snapshot,
+                    LayerSync::Unsynced,
+                )?));
             }
             path => path?,
         };
@@ -108,8 +117,9 @@ impl OverlayProvider {
     }
 
     fn mount(&self, dir: &WorkspaceDir, lower: &Lower) -> Result<()> {
-        let (upper, work, at) = (dir.join("upper"), dir.join("work"), dir.join("mount"));
-        let mount = Mount { lower: &lower.paths, upper: &upper, work: &work, at: &at, user: dir.idmap_uid };
+        let (upper, work, mountpoint) = (dir.join("upper"), dir.join("work"), dir.join("mount"));
+        let mount =
+            Mount { lower: &lower.paths, upper: &upper, work: &work, at: &mountpoint, user: dir.idmap_uid };
         let mounted = overlay::mount(&self.holder.get(), &mount);
         match (&self.lazy, mounted) {
             // The process of the lazy mount may have died.
@@ -155,7 +165,7 @@ impl OverlayProvider {
         Ok(())
     }
 
-    fn scan(&self, dir: &WorkspaceDir, base: &Base, quiescent: bool) -> Result<Upper> {
+    fn scan(&self, dir: &WorkspaceDir, base: &Base, writers: Writers) -> Result<Upper> {
         let upper = dir.join("upper");
         let (holder, index) = (self.holder.get(), Index::read(&dir.join("index")));
         let scan = Scan {
@@ -166,7 +176,7 @@ impl OverlayProvider {
             upper: &upper,
             name: &dir.name,
             index: &index,
-            quiescent,
+            writers,
         };
         scan.run()
     }
@@ -207,13 +217,13 @@ impl Provider for OverlayProvider {
     }
 
     fn is_available(&self, dir: &WorkspaceDir) -> Result<bool> {
-        let at = dir.join("mount");
-        let mountpoint = fs::canonicalize(&at).context("find", &at)?;
+        let path = dir.join("mount");
+        let mountpoint = fs::canonicalize(&path).context("find", &path)?;
         Ok(overlay::mounted(&self.holder.get(), &dir.root)?.contains(&mountpoint))
     }
 
-    fn content(&self, dir: &WorkspaceDir, base: &Base, quiescent: bool) -> Result<WorkspaceContent> {
-        let Upper { tree, skipped, skipped_count, .. } = self.scan(dir, base, quiescent)?;
+    fn content(&self, dir: &WorkspaceDir, base: &Base, writers: Writers) -> Result<WorkspaceContent> {
+        let Upper { tree, skipped, skipped_count, .. } = self.scan(dir, base, writers)?;
         Ok(WorkspaceContent { tree: tree.preview()?, skipped, skipped_count })
     }
 
@@ -222,9 +232,9 @@ impl Provider for OverlayProvider {
         dir: &WorkspaceDir,
         base: &Base,
         new: NewSnapshot,
-        quiescent: bool,
+        writers: Writers,
     ) -> Result<CommitResult> {
-        let Upper { mut tree, skipped, skipped_count, files } = self.scan(dir, base, quiescent)?;
+        let Upper { mut tree, skipped, skipped_count, files } = self.scan(dir, base, writers)?;
         let snapshot = tree.commit(new)?;
         let index = Index { snapshot: Some(snapshot.id), files: files.into_iter().collect() };
         index.write(&dir.join("index"));

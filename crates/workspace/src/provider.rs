@@ -9,6 +9,7 @@ use crate::base::Base;
 use crate::error::Result;
 use crate::layers::StackGuard;
 use crate::provider_kind::ProviderKind;
+use crate::writers::Writers;
 
 /// Directory of one generation of a workspace, managed by its provider.
 #[derive(Debug, Clone)]
@@ -70,8 +71,6 @@ pub struct CommitResult {
 }
 
 /// Implementation of workspaces. The tests in `tests/providers` run against every provider.
-///
-/// `quiescent` means that no process writes to the workspace during the call.
 pub trait Provider: Send + Sync + fmt::Debug {
     /// Returns the kind by which the provider is selected and recorded.
     fn kind(&self) -> ProviderKind;
@@ -88,7 +87,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
     fn remount(&self, dir: &WorkspaceDir, base: &Base, layers: &[String]) -> Result<LowerLayers>;
 
     /// Returns the current content of the agent's directory.
-    fn content(&self, dir: &WorkspaceDir, base: &Base, quiescent: bool) -> Result<WorkspaceContent>;
+    fn content(&self, dir: &WorkspaceDir, base: &Base, writers: Writers) -> Result<WorkspaceContent>;
 
     /// Commits the current content as a snapshot.
     fn commit(
@@ -96,7 +95,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
         dir: &WorkspaceDir,
         base: &Base,
         new: NewSnapshot,
-        quiescent: bool,
+        writers: Writers,
     ) -> Result<CommitResult>;
 
     /// Resets the agent's directory to another base in place. Returns false if the provider does not support

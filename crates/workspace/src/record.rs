@@ -33,12 +33,13 @@ pub struct Record {
     /// Generation before the last reset; removed by the next reset, or with the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub former: Option<Generation>,
-    /// Last snapshot that was committed from the workspace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last: Option<SnapshotId>,
-    /// Last snapshot of the former generation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub former_last: Option<SnapshotId>,
+    /// Last snapshot that was committed from the workspace or that it was reset to: the parent of the next
+    /// commit.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "last")]
+    pub last_snapshot: Option<SnapshotId>,
+    /// Value of `last_snapshot` in the former generation, to undo a reset.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "former_last")]
+    pub former_last_snapshot: Option<SnapshotId>,
     /// Pin of the former base during a reset in place; removed when the reset is complete.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "spare")]
     pub former_pin: Option<PinId>,
@@ -102,8 +103,8 @@ impl Record {
             phase: Phase::Ready,
             current,
             former: None,
-            last: None,
-            former_last: None,
+            last_snapshot: None,
+            former_last_snapshot: None,
             former_pin: None,
         }
     }
@@ -185,8 +186,8 @@ mod tests {
             phase: Phase::Switching,
             former: Some(generation.clone()),
             current: Generation { number: 2, provider: ProviderKind::Copy, ..generation },
-            last: None,
-            former_last: Some(SnapshotId::generate()),
+            last_snapshot: None,
+            former_last_snapshot: Some(SnapshotId::generate()),
             former_pin: None,
         };
         assert!(Record::is_missing(home.path()).unwrap());

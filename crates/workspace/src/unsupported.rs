@@ -13,13 +13,15 @@ pub(crate) mod access {
     use workspace_state::DirectoryReader;
     use workspace_state::platform::open_beneath;
 
+    use crate::writers::Writers;
+
     pub(crate) struct Reader {
-        quiescent: bool,
+        writers: Writers,
     }
 
     impl Reader {
-        pub(crate) fn new(_holder: &NamespaceHolder, quiescent: bool) -> Self {
-            Self { quiescent }
+        pub(crate) fn new(_holder: &NamespaceHolder, writers: Writers) -> Self {
+            Self { writers }
         }
     }
 
@@ -44,7 +46,7 @@ pub(crate) mod access {
 
     impl DirectoryReader for Reader {
         fn is_quiescent(&self) -> bool {
-            self.quiescent
+            self.writers == Writers::Stopped
         }
     }
 }
@@ -87,6 +89,7 @@ pub(crate) mod overlay {
     use crate::lazy_command::LazyCommand;
     use crate::provider::{CommitResult, LowerLayers, Provider, WorkspaceContent, WorkspaceDir};
     use crate::provider_kind::ProviderKind;
+    use crate::writers::Writers;
 
     #[derive(Debug)]
     pub(crate) struct OverlayProvider {
@@ -136,7 +139,7 @@ pub(crate) mod overlay {
             Err(needs_linux())
         }
 
-        fn content(&self, _dir: &WorkspaceDir, _base: &Base, _quiescent: bool) -> Result<WorkspaceContent> {
+        fn content(&self, _dir: &WorkspaceDir, _base: &Base, _writers: Writers) -> Result<WorkspaceContent> {
             Err(needs_linux())
         }
 
@@ -145,7 +148,7 @@ pub(crate) mod overlay {
             _dir: &WorkspaceDir,
             _base: &Base,
             _new: NewSnapshot,
-            _quiescent: bool,
+            _writers: Writers,
         ) -> Result<CommitResult> {
             Err(needs_linux())
         }

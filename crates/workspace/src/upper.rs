@@ -4,6 +4,8 @@
 //! directory hides the directory of the base below it, and a *redirect* is the path in the base of a renamed
 //! directory. All other entries are as in the base. Entries are opened one by one from open directories,
 //! never through a symlink, and their type is checked on the open file.
+//!
+//! A snapshot stores hard links as entries with equal *link labels*: numbers, one per linked file.
 
 mod links;
 
@@ -27,6 +29,7 @@ use crate::access::Access;
 use crate::base::Base;
 use crate::error::{Context as _, Result, WorkspaceError};
 use crate::index::Index;
+use crate::writers::Writers;
 
 use links::{AddedLink, HardLinkNames};
 
@@ -38,7 +41,8 @@ pub(crate) struct Upper {
     pub(crate) tree: VirtualTree,
     pub(crate) skipped: Vec<Skipped>,
     pub(crate) skipped_count: u64,
-    /// Fingerprints of files that would change with any later change of the file.
+    /// Paths of files with their fingerprints. Only fingerprints that are certain to change with any later
+    /// change of the file.
     pub(crate) files: Vec<(Vec<u8>, StatFingerprint)>,
 }
 
@@ -52,7 +56,7 @@ pub(crate) struct Scan<'a> {
     /// Unique name of the workspace, to distinguish its hard links from those of others.
     pub(crate) name: &'a str,
     pub(crate) index: &'a Index,
-    pub(crate) quiescent: bool,
+    pub(crate) writers: Writers,
 }
 
 /// Open directory inside the upper one.
@@ -149,7 +153,7 @@ impl DirectoryReader for Scan<'_> {
     }
 
     fn is_quiescent(&self) -> bool {
-        self.quiescent
+        self.writers == Writers::Stopped
     }
 }
 
@@ -157,7 +161,7 @@ impl DirectoryReader for Scan<'_> {
 struct FileToRead {
     file: FileToAdd,
     fingerprint: StatFingerprint,
-    /// Set if it keeps the label that it has in the base.
+    /// Set if it keeps the link label that it has in the base.
     keeps_label: bool,
 }
 
@@ -191,38 +195,39 @@ impl Walk<'_> {
             self.scan.check_cancelled()?;
             self.tree.put_directory(path, attributes)?;
         }
-        let (skipped, skipped_count) = self.skipped.finish_complete()?;
+        let (skipped, skipped_count) = self.skipped.finish_if_complete()?;
         Ok(Upper { tree: self.tree, skipped, skipped_count, files: self.files })
     }
 
-    fn read_directory(&mut self, at: &UpperDirectory) -> Result<()> {
+    fn read_directory(&mut self, directory: &UpperDirectory) -> Result<()> {
         let scan = self.scan;
-        let stat = fstat(&at.fd).context("stat", &scan.full_path(&at.path))?;
-        let xattrs =
-            scan.xattrs(at.fd.as_fd()).context("read the attributes of", &scan.full_path(&at.path))?;
+        let stat = fstat(&directory.fd).context("stat", &scan.full_path(&directory.path))?;
+        let xattrs = scan
+            .xattrs(directory.fd.as_fd())
+            .context("read the attributes of", &scan.full_path(&directory.path))?;
         self.usage.add_metadata(xattrs_size(&xattrs))?;
         let mut files = Vec::new();
-        for name in self.list(at)? {
-            self.read_entry(at, &name, &mut files)?;
+        for name in self.list(directory)? {
+            self.read_entry(directory, &name, &mut files)?;
         }
-        self.add_unread(at, files)?;
+        self.add_unread(directory, files)?;
         let modified = Some(Timestamp(fingerprint(&stat).mtime));
         let attributes = Attributes { mode: stat.st_mode as u16 & 0o7777, modified, xattrs, link: None };
-        self.directories.push((at.path.clone(), attributes));
+        self.directories.push((directory.path.clone(), attributes));
         Ok(())
     }
 
     /// Returns the names in a directory, sorted. Counts the memory of their paths.
-    fn list(&self, at: &UpperDirectory) -> Result<Vec<Vec<u8>>> {
+    fn list(&self, directory: &UpperDirectory) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
         let mut buffer = Vec::with_capacity(32 << 10);
-        let mut entries = RawDir::new(&at.fd, buffer.spare_capacity_mut());
+        let mut entries = RawDir::new(&directory.fd, buffer.spare_capacity_mut());
         while let Some(entry) = entries.next() {
-            let entry = entry.context("list", &self.scan.full_path(&at.path))?;
+            let entry = entry.context("list", &self.scan.full_path(&directory.path))?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
                 self.scan.check_cancelled()?;
-                self.usage.add(at.path.len() + 1 + name.len())?;
+                self.usage.add(directory.path.len() + 1 + name.len())?;
                 names.push(name.to_vec());
             }
         }
@@ -230,42 +235,48 @@ impl Walk<'_> {
         Ok(names)
     }
 
-    fn read_entry(&mut self, at: &UpperDirectory, name: &[u8], files: &mut Vec<FileToRead>) -> Result<()> {
+    fn read_entry(
+        &mut self,
+        directory: &UpperDirectory,
+        name: &[u8],
+        files: &mut Vec<FileToRead>,
+    ) -> Result<()> {
         self.scan.check_cancelled()?;
-        let path = join(&at.path, name);
-        let found = self.scan.stat(at.fd.as_fd(), name).context("stat", &self.scan.full_path(&path))?;
+        let path = join(&directory.path, name);
+        let found =
+            self.scan.stat(directory.fd.as_fd(), name).context("stat", &self.scan.full_path(&path))?;
         let Some(stat) = found else { return Ok(()) };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::CharacterDevice if stat.st_rdev == 0 => self.remove(&path),
             FileType::Directory => {
-                let (parent, base) = (Rc::clone(&at.fd), at.base.clone());
+                let (parent, base) = (Rc::clone(&directory.fd), directory.base.clone());
                 self.queue.push(QueuedDirectory {
                     name: name.to_vec(),
                     parent,
                     base,
                     path,
-                    depth: at.depth + 1,
+                    depth: directory.depth + 1,
                 });
                 Ok(())
             }
             FileType::RegularFile => {
                 let (fingerprint, is_linked) = (fingerprint(&stat), stat.st_nlink > 1);
-                let label = self.unchanged_label(at, name, fingerprint)?;
+                let label = self.unchanged_label(directory, name, fingerprint)?;
                 if is_linked {
-                    self.add_name(&path, fingerprint, label)?;
+                    self.record_link_name(&path, fingerprint, label)?;
                 }
-                if label.is_none() && is_linked && self.add_if_linked(&path, fingerprint)? {
+                if label.is_none() && is_linked && self.add_as_link(&path, fingerprint)? {
                     return Ok(());
                 }
                 if self.add_if_unchanged(&path, fingerprint)? {
-                    return if is_linked { self.record_linked(&path, fingerprint) } else { Ok(()) };
+                    return if is_linked { self.record_added_link(&path, fingerprint) } else { Ok(()) };
                 }
-                let link = label.or_else(|| is_linked.then(|| self.label(stat.st_ino)));
+                let link = label.or_else(|| is_linked.then(|| self.new_link_label(stat.st_ino)));
                 let file = FileToAdd { name: name.to_vec(), path, link };
                 files.push(FileToRead { file, fingerprint, keeps_label: label.is_some() });
                 Ok(())
             }
-            FileType::Symlink => self.symlink(at, name, &path, &stat),
+            FileType::Symlink => self.symlink(directory, name, &path, &stat),
             kind => {
                 self.skip(&path, skip_reason(kind));
                 self.remove(&path)
@@ -302,8 +313,10 @@ impl Walk<'_> {
         let overlay_flags =
             self.overlay_flags(&fd).context("read the attributes of", &scan.full_path(path))?;
         let base = self.base_of(&next, &overlay_flags)?;
-        let is_same = overlay_flags.redirect.is_none() && matches!(&base, Some(entry) if is_directory(entry));
-        if !is_same {
+        // The tree starts as a copy of the base, so an unmoved directory is already at its path.
+        let is_in_place =
+            overlay_flags.redirect.is_none() && matches!(&base, Some(entry) if is_directory(entry));
+        if !is_in_place {
             self.remove(path)?;
             if let Some(entry) = base.as_ref().filter(|entry| is_directory(entry)) {
                 self.tree.graft(path, entry)?;
@@ -334,7 +347,7 @@ impl Walk<'_> {
 
     fn overlay_flags(&self, fd: &OwnedFd) -> io::Result<OverlayFlags> {
         let prefix = self.scan.overlay_xattrs().prefix();
-        let name = |note: &str| format!("{prefix}{note}");
+        let name = |suffix: &str| format!("{prefix}{suffix}");
         let is_yes = |value: &Vec<u8>| value == b"y";
         Ok(match self.scan.overlay_xattrs() {
             // Only overlays mounted by root write redirects.
@@ -371,8 +384,8 @@ impl Walk<'_> {
         Ok(true)
     }
 
-    fn symlink(&mut self, at: &UpperDirectory, name: &[u8], path: &[u8], stat: &Stat) -> Result<()> {
-        let target = match self.scan.access.read_link(at.fd.as_fd(), name) {
+    fn symlink(&mut self, directory: &UpperDirectory, name: &[u8], path: &[u8], stat: &Stat) -> Result<()> {
+        let target = match self.scan.access.read_link(directory.fd.as_fd(), name) {
             Ok(target) => target,
             // Removed or replaced during the scan.
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::INVAL)) => {
@@ -386,40 +399,40 @@ impl Walk<'_> {
     }
 
     /// Reads files of a directory, hard-linked ones once.
-    fn add_unread(&mut self, at: &UpperDirectory, unread: Vec<FileToRead>) -> Result<()> {
+    fn add_unread(&mut self, directory: &UpperDirectory, unread: Vec<FileToRead>) -> Result<()> {
         let mut seen = HashSet::new();
         let (first, others): (Vec<_>, Vec<_>) = unread.into_iter().partition(|unread| {
             unread.keeps_label || unread.file.link.is_none() || seen.insert(unread.fingerprint.inode)
         });
-        self.add(at, first)?;
+        self.add(directory, first)?;
         let mut rest = Vec::new();
         for unread in others {
-            if !self.add_if_linked(&unread.file.path, unread.fingerprint)? {
+            if !self.add_as_link(&unread.file.path, unread.fingerprint)? {
                 rest.push(unread);
             }
         }
-        self.add(at, rest)
+        self.add(directory, rest)
     }
 
-    fn add(&mut self, at: &UpperDirectory, unread: Vec<FileToRead>) -> Result<()> {
+    fn add(&mut self, directory: &UpperDirectory, unread: Vec<FileToRead>) -> Result<()> {
         let mut unread = unread.into_iter().map(|unread| unread.file);
         loop {
             let files: Vec<FileToAdd> = unread.by_ref().take(ADD_BATCH).collect();
             if files.is_empty() {
                 return Ok(());
             }
-            self.add_batch(at, files)?;
+            self.add_batch(directory, files)?;
         }
     }
 
-    fn add_batch(&mut self, at: &UpperDirectory, files: Vec<FileToAdd>) -> Result<()> {
-        let added = self.tree.add_files(at.fd.as_fd(), &files, self.scan)?;
+    fn add_batch(&mut self, directory: &UpperDirectory, files: Vec<FileToAdd>) -> Result<()> {
+        let added = self.tree.add_files(directory.fd.as_fd(), &files, self.scan)?;
         for (file, added) in files.into_iter().zip(added) {
             match added {
                 AddOutcome::File { fingerprint, trusted, metadata } => {
                     self.usage.add_metadata(metadata)?;
                     if file.link.is_some() {
-                        self.record_linked(&file.path, fingerprint)?;
+                        self.record_added_link(&file.path, fingerprint)?;
                     }
                     if trusted {
                         self.files.push((file.path, fingerprint));

@@ -38,9 +38,10 @@ use crate::provider::{CommitResult, LowerLayers, Provider, WorkspaceContent, Wor
 use crate::provider_kind::ProviderKind;
 use crate::record::{Generation, Phase, Record};
 use crate::selection::{ProviderPreference, ProviderSelection, select_provider};
+use crate::writers::Writers;
 
 pub use cancellable::Cancellable;
-pub use reset::{PreparedReset, ResetResult};
+pub use reset::{PreparedReset, ResetMode, ResetResult};
 pub use workspace_host::disk_usage::{Bounds, Usage};
 
 /// Maximum length of the name of a workspace, in bytes.
@@ -370,17 +371,16 @@ impl Workspaces {
         self.with_locked(id, |workspace| Ok(workspace.record.clone()))
     }
 
-    /// Computes the differences between a workspace and its base. `quiescent` means that no process writes to
-    /// it during the call.
-    pub fn changes(&self, id: &str, quiescent: bool) -> Result<Changes> {
-        self.changes_with(&self.store, id, quiescent)
+    /// Computes the differences between a workspace and its base.
+    pub fn changes(&self, id: &str, writers: Writers) -> Result<Changes> {
+        self.changes_with(&self.store, id, writers)
     }
 
-    fn changes_with(&self, store: &Store, id: &str, quiescent: bool) -> Result<Changes> {
+    fn changes_with(&self, store: &Store, id: &str, writers: Writers) -> Result<Changes> {
         self.with_cancel(store.cancel(), id, |workspace| {
             let (dir, generation) = (self.current(id, &workspace.record), &workspace.record.current);
             let base = Base::new(store, generation.base, Materialize::default())?;
-            let content = self.provider(generation.provider).content(&dir, &base, quiescent)?;
+            let content = self.provider(generation.provider).content(&dir, &base, writers)?;
             let WorkspaceContent { tree: after, skipped, skipped_count } = content;
             Ok(Changes { base: generation.base, before: base.tree, after, skipped, skipped_count })
         })
@@ -388,8 +388,8 @@ impl Workspaces {
 
     /// Commits the content of a workspace as a snapshot. If `new` has no parents, the parent is the last
     /// snapshot of the workspace, or else its base.
-    pub fn commit(&self, id: &str, new: NewSnapshot, quiescent: bool) -> Result<CommitResult> {
-        self.commit_with(&self.store, id, new, quiescent)
+    pub fn commit(&self, id: &str, new: NewSnapshot, writers: Writers) -> Result<CommitResult> {
+        self.commit_with(&self.store, id, new, writers)
     }
 
     fn commit_with(
@@ -397,15 +397,15 @@ impl Workspaces {
         store: &Store,
         id: &str,
         new: NewSnapshot,
-        quiescent: bool,
+        writers: Writers,
     ) -> Result<CommitResult> {
         self.with_cancel(store.cancel(), id, |workspace| {
             let (dir, generation) = (self.current(id, &workspace.record), &workspace.record.current);
             let base = Base::new(store, generation.base, Materialize::default())?;
             let new = self.with_parent(workspace, new)?;
             let provider = self.provider(generation.provider);
-            let committed = provider.commit(&dir, &base, new, quiescent)?;
-            workspace.record.last = Some(committed.snapshot.id);
+            let committed = provider.commit(&dir, &base, new, writers)?;
+            workspace.record.last_snapshot = Some(committed.snapshot.id);
             // The snapshot exists. A lost record only affects the parent of the next commit.
             if let Err(error) = workspace.record.write(&self.directory.join(id)) {
                 tracing::warn!(workspace = id, %error, "failed to record the last snapshot of the workspace");
@@ -418,10 +418,10 @@ impl Workspaces {
     /// commit.
     pub fn uncommit(&self, id: &str, snapshot: &Snapshot) -> Result<()> {
         let undone = self.with_locked(id, |workspace| {
-            if workspace.record.last != Some(snapshot.id) {
+            if workspace.record.last_snapshot != Some(snapshot.id) {
                 return Ok(());
             }
-            workspace.record.last = snapshot.parents.first().copied();
+            workspace.record.last_snapshot = snapshot.parents.first().copied();
             // Not fatal: the commit may be undone because the disk is full, and the next commit skips a
             // missing parent.
             if let Err(error) = workspace.record.write(&self.directory.join(id)) {
@@ -441,7 +441,7 @@ impl Workspaces {
         if !new.parents.is_empty() {
             return Ok(new);
         }
-        for id in workspace.record.last.iter().chain(&workspace.record.current.base) {
+        for id in workspace.record.last_snapshot.iter().chain(&workspace.record.current.base) {
             if self.store.find_snapshot(id)?.is_some() {
                 return Ok(NewSnapshot { parents: vec![*id], ..new });
             }
@@ -546,10 +546,10 @@ impl Workspaces {
         self.summary(id).map(|summary| self.layers.sizes(summary.layers)).unwrap_or_default()
     }
 
-    /// Removes unused layers, the least recently used first, until twice the reserve is free. Returns false
-    /// if that much cannot be freed.
+    /// Removes unused layers, the least recently used first, until twice the free-space reserve is free.
+    /// Returns false if that much cannot be freed.
     pub fn drop_unused_layers(&self) -> bool {
-        self.layers.drop_unused()
+        self.layers.ensure_free_space()
     }
 
     /// Returns the path of the directory that holds the record and all generations of a workspace.

@@ -103,7 +103,7 @@ fn print_rebuilt(output: &mut Output, rebuilt: &RebuildReport) -> Result<()> {
     lost.snapshots.iter().try_for_each(|it| output.line(shown_lost_snapshot(it)))?;
     lost.references.iter().try_for_each(|it| output.line(shown_lost_reference(it)))?;
     lost.episodes.iter().try_for_each(|id| output.line(format_args!("lost  episode {id}")))?;
-    rebuilt.mended.iter().try_for_each(|it| output.line(format_damage("mended", it)))
+    rebuilt.wrong_rows.iter().try_for_each(|it| output.line(format_damage("mended", it)))
 }
 
 fn shown_lost_snapshot(lost: &LostSnapshot) -> String {
@@ -127,7 +127,7 @@ fn record<'a>(rebuilt: Option<&'a RebuildReport>, report: &'a VerifyReport) -> R
         repaired: rebuilt.is_some(),
         index: rebuilt.map(|rebuilt| rebuilt.index),
         lost: rebuilt.map(|rebuilt| &rebuilt.lost),
-        mended: rebuilt.map(|rebuilt| damage_fields(&rebuilt.mended)),
+        mended: rebuilt.map(|rebuilt| damage_fields(&rebuilt.wrong_rows)),
         old_index: rebuilt.and_then(|rebuilt| Some(rebuilt.old_index.as_ref()?.display().to_string())),
         snapshots: report.snapshots,
         directories: report.directories,

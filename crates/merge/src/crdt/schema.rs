@@ -62,7 +62,7 @@ impl Cursor {
 
     /// Returns the name of the counter at this position: the id of the innermost array element and the keys
     /// after it.
-    pub(super) fn counter(&self) -> String {
+    pub(super) fn counter_name(&self) -> String {
         let (from, mut name) = self.elements.last().cloned().unwrap_or_default();
         for key in &self.path[from..] {
             name.push('/');

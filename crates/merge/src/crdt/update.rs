@@ -40,7 +40,7 @@ impl Reader<'_> {
     fn value(&self, value: &Value<'_>, id: &ObjId, cursor: &mut Cursor) -> Option<JsonValue> {
         Some(match value {
             counter if is_counter(counter) => {
-                JsonValue::Literal(self.counters.total(&cursor.counter())?.to_string())
+                JsonValue::Literal(self.counters.total(&cursor.counter_name())?.to_string())
             }
             Value::Scalar(scalar) => from_scalar(scalar)?,
             Value::Object(ObjType::Map) if self.schema.kind(&cursor.path) == CrdtType::Set => {
@@ -124,12 +124,17 @@ pub(super) fn write(
     schema: &Schema,
 ) -> Result<(Counters, BTreeMap<String, i128>), AutomergeError> {
     let counters = Counters::read_or_create(document)?;
-    let mut writer =
-        Writer { document, schema, counters: &counters, cursor: Cursor::default(), target: BTreeMap::new() };
+    let mut writer = Writer {
+        document,
+        schema,
+        counters: &counters,
+        cursor: Cursor::default(),
+        target_totals: BTreeMap::new(),
+    };
     writer.set(&ROOT, Prop::Map(VALUE_KEY.to_owned()), current, data)?;
-    let target = writer.target;
-    counters.retain(document, &target)?;
-    Ok((counters, target))
+    let target_totals = writer.target_totals;
+    counters.retain(document, &target_totals)?;
+    Ok((counters, target_totals))
 }
 
 struct Writer<'a> {
@@ -137,56 +142,57 @@ struct Writer<'a> {
     schema: &'a Schema,
     counters: &'a Counters,
     cursor: Cursor,
-    /// Target totals by counter name.
-    target: BTreeMap<String, i128>,
+    /// Target total of each counter, by name.
+    target_totals: BTreeMap<String, i128>,
 }
 
 impl Writer<'_> {
-    /// Sets the member or element `at` of `parent`, which is the current position, to a value.
+    /// Sets the member or element `prop` of `parent`, which is the current position, to a value.
     fn set(
         &mut self,
         parent: &ObjId,
-        at: Prop,
+        prop: Prop,
         current: Option<&JsonValue>,
         data: &JsonValue,
     ) -> Result<(), AutomergeError> {
-        // If the schema has counters, unchanged values are visited too: `target` needs all counters.
+        // If the schema has counters, unchanged values are visited too: `target_totals` needs all
+        // counters.
         if current == Some(data) && !self.schema.has_counters() {
             return Ok(());
         }
         let kind = self.schema.kind(&self.cursor.path);
-        let before = self.document.get(parent, at.clone())?;
+        let before = self.document.get(parent, prop.clone())?;
         let before = before.map(|(value, id)| (value.to_owned().into_owned(), id));
         if let (CrdtType::Counter, Some(number)) = (kind, data.counter()) {
             if !before.is_some_and(|(value, _)| is_counter(&value)) {
-                self.document.put(parent, at.clone(), ScalarValue::counter(0))?;
+                self.document.put(parent, prop.clone(), ScalarValue::counter(0))?;
             }
-            if let (Prop::Seq(_), Some((_, id))) = (&at, self.document.get(parent, at.clone())?) {
+            if let (Prop::Seq(_), Some((_, id))) = (&prop, self.document.get(parent, prop.clone())?) {
                 self.cursor.set_element_id(&id);
             }
-            self.target.insert(self.cursor.counter(), number);
+            self.target_totals.insert(self.cursor.counter_name(), number);
             return Ok(());
         }
         match (&before, data) {
             (Some((Value::Object(ObjType::Map), id)), JsonValue::Array(all)) if kind == CrdtType::Set => {
-                self.set_members(id, all)
+                self.write_set(id, all)
             }
             (Some((Value::Object(ObjType::Map), id)), JsonValue::Object(all)) if kind != CrdtType::Set => {
                 let current = match current {
                     Some(JsonValue::Object(members)) => Some(members),
                     _ => None,
                 };
-                self.members(id, current, all)
+                self.write_members(id, current, all)
             }
             (Some((Value::Object(ObjType::List), id)), JsonValue::Array(all)) if kind != CrdtType::Set => {
                 let current = match current {
                     Some(JsonValue::Array(elements)) => Some(elements.as_slice()),
                     _ => None,
                 };
-                self.elements(id, current, all)
+                self.write_elements(id, current, all)
             }
             (Some((Value::Scalar(scalar), _)), data) if from_scalar(scalar).as_ref() == Some(data) => Ok(()),
-            _ => self.put(parent, at, data, kind),
+            _ => self.put(parent, prop, data, kind),
         }
     }
 
@@ -194,34 +200,34 @@ impl Writer<'_> {
     fn put(
         &mut self,
         parent: &ObjId,
-        at: Prop,
+        prop: Prop,
         data: &JsonValue,
         kind: CrdtType,
     ) -> Result<(), AutomergeError> {
         if let Some(scalar) = to_scalar(data) {
-            return self.document.put(parent, at, scalar);
+            return self.document.put(parent, prop, scalar);
         }
         if let Some(value) = self.hydrate(data, kind) {
-            return self.document.batch_create_object(parent, at, &value, false).map(drop);
+            return self.document.batch_create_object(parent, prop, &value, false).map(drop);
         }
-        let id = self.document.put_object(parent, at, object_type(data, kind))?;
+        let id = self.document.put_object(parent, prop, object_type(data, kind))?;
         self.fill(&id, data, kind)
     }
 
-    fn insert(&mut self, list: &ObjId, at: usize, data: &JsonValue) -> Result<(), AutomergeError> {
+    fn insert(&mut self, list: &ObjId, index: usize, data: &JsonValue) -> Result<(), AutomergeError> {
         let kind = self.schema.kind(&self.element_path());
         if let (CrdtType::Counter, Some(number)) = (kind, data.counter()) {
-            self.document.insert(list, at, ScalarValue::counter(0))?;
-            return self.in_element(list, at, |writer, _| {
-                writer.target.insert(writer.cursor.counter(), number);
+            self.document.insert(list, index, ScalarValue::counter(0))?;
+            return self.in_element(list, index, |writer, _| {
+                writer.target_totals.insert(writer.cursor.counter_name(), number);
                 Ok(())
             });
         }
         match to_scalar(data) {
-            Some(scalar) => self.document.insert(list, at, scalar),
+            Some(scalar) => self.document.insert(list, index, scalar),
             None => {
-                self.document.insert_object(list, at, object_type(data, kind))?;
-                self.in_element(list, at, |writer, id| writer.fill(id, data, kind))
+                self.document.insert_object(list, index, object_type(data, kind))?;
+                self.in_element(list, index, |writer, id| writer.fill(id, data, kind))
             }
         }
     }
@@ -231,7 +237,7 @@ impl Writer<'_> {
     /// is unknown before the insertion.
     fn hydrate(&mut self, data: &JsonValue, kind: CrdtType) -> Option<hydrate::Value> {
         if let (CrdtType::Counter, Some(number)) = (kind, data.counter()) {
-            self.target.insert(self.cursor.counter(), number);
+            self.target_totals.insert(self.cursor.counter_name(), number);
             return Some(hydrate::Value::Scalar(ScalarValue::counter(0)));
         }
         if let Some(scalar) = to_scalar(data) {
@@ -282,10 +288,10 @@ impl Writer<'_> {
     fn in_element(
         &mut self,
         list: &ObjId,
-        at: usize,
+        index: usize,
         work: impl FnOnce(&mut Self, &ObjId) -> Result<(), AutomergeError>,
     ) -> Result<(), AutomergeError> {
-        let Some((_, id)) = self.document.get(list, at)? else { return Ok(()) };
+        let Some((_, id)) = self.document.get(list, index)? else { return Ok(()) };
         self.cursor.enter_element(&id);
         let done = work(self, &id);
         self.cursor.leave_element();
@@ -294,14 +300,14 @@ impl Writer<'_> {
 
     fn fill(&mut self, id: &ObjId, data: &JsonValue, kind: CrdtType) -> Result<(), AutomergeError> {
         match data {
-            JsonValue::Array(all) if kind == CrdtType::Set => self.set_members(id, all),
-            JsonValue::Array(all) => self.elements(id, Some(&[]), all),
-            JsonValue::Object(all) => self.members(id, Some(&BTreeMap::new()), all),
+            JsonValue::Array(all) if kind == CrdtType::Set => self.write_set(id, all),
+            JsonValue::Array(all) => self.write_elements(id, Some(&[]), all),
+            JsonValue::Object(all) => self.write_members(id, Some(&BTreeMap::new()), all),
             JsonValue::Literal(_) | JsonValue::String(_) => Ok(()),
         }
     }
 
-    fn members(
+    fn write_members(
         &mut self,
         id: &ObjId,
         current: Option<&BTreeMap<String, JsonValue>>,
@@ -322,7 +328,7 @@ impl Writer<'_> {
     }
 
     /// Sets the members of a set, which is stored as a map with one key per value.
-    fn set_members(&mut self, id: &ObjId, target: &[JsonValue]) -> Result<(), AutomergeError> {
+    fn write_set(&mut self, id: &ObjId, target: &[JsonValue]) -> Result<(), AutomergeError> {
         let target: BTreeSet<String> = target.iter().map(JsonValue::to_set_key).collect();
         let current: BTreeSet<String> = keys(self.document, id).into_iter().collect();
         for name in current.difference(&target) {
@@ -336,7 +342,7 @@ impl Writer<'_> {
 
     /// Sets the elements of a list. Elements that differ only in counters are kept. In each differing range,
     /// elements are changed in place, and the remaining ones removed or inserted.
-    fn elements(
+    fn write_elements(
         &mut self,
         id: &ObjId,
         known: Option<&[JsonValue]>,
@@ -355,7 +361,7 @@ impl Writer<'_> {
         // Counters come first, while indexes in the document and in `current` are equal.
         if self.schema.has_counters() {
             for (old, new) in unchanged(&hunks, current.len()) {
-                self.element(id, old, current[old], &target[new])?;
+                self.write_element(id, old, current[old], &target[new])?;
             }
         }
         // The hunks are applied from the end, so that the indexes of earlier elements stay valid.
@@ -370,8 +376,8 @@ impl Writer<'_> {
                 }
                 Some(_) => {}
                 None => {
-                    for at in (end_of_common..old.end).rev() {
-                        self.document.delete(id, at)?;
+                    for index in (end_of_common..old.end).rev() {
+                        self.document.delete(id, index)?;
                     }
                     for (step, data) in added.iter().enumerate() {
                         self.insert(id, end_of_common + step, data)?;
@@ -379,20 +385,25 @@ impl Writer<'_> {
                 }
             }
             for step in 0..common {
-                self.element(id, old.start + step, current[old.start + step], &target[new.start + step])?;
+                self.write_element(
+                    id,
+                    old.start + step,
+                    current[old.start + step],
+                    &target[new.start + step],
+                )?;
             }
         }
         Ok(())
     }
 
-    fn element(
+    fn write_element(
         &mut self,
         list: &ObjId,
-        at: usize,
+        index: usize,
         current: Option<&JsonValue>,
         data: &JsonValue,
     ) -> Result<(), AutomergeError> {
-        self.in_element(list, at, |writer, _| writer.set(list, Prop::Seq(at), current, data))
+        self.in_element(list, index, |writer, _| writer.set(list, Prop::Seq(index), current, data))
     }
 
     /// Returns the ranges of elements that differ in more than counters.
@@ -429,12 +440,12 @@ fn compare<'a>(
 
 /// Returns the pairs of old and new indexes of elements outside all hunks.
 fn unchanged(hunks: &[(Range<usize>, Range<usize>)], length: usize) -> Vec<(usize, usize)> {
-    let (mut pairs, mut old_at, mut new_at) = (Vec::new(), 0, 0);
+    let (mut pairs, mut old_start, mut new_start) = (Vec::new(), 0, 0);
     for (old, new) in hunks {
-        pairs.extend((old_at..old.start).zip(new_at..new.start));
-        (old_at, new_at) = (old.end, new.end);
+        pairs.extend((old_start..old.start).zip(new_start..new.start));
+        (old_start, new_start) = (old.end, new.end);
     }
-    pairs.extend((old_at..length).zip(new_at..));
+    pairs.extend((old_start..length).zip(new_start..));
     pairs
 }
 

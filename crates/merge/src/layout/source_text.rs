@@ -26,13 +26,13 @@ impl<'d> SourceText<'d> {
     }
 
     /// Returns the number of the line with a byte offset.
-    fn line(&self, at: usize) -> usize {
-        self.starts.partition_point(|start| *start <= at) - 1
+    fn line(&self, offset: usize) -> usize {
+        self.starts.partition_point(|start| *start <= offset) - 1
     }
 
     /// Returns the indentation for further lines of the value at a byte offset.
-    pub(super) fn indent(&self, at: usize) -> String {
-        let line = &self.text.as_bytes()[self.starts[self.line(at)]..at];
+    pub(super) fn indent(&self, offset: usize) -> String {
+        let line = &self.text.as_bytes()[self.starts[self.line(offset)]..offset];
         let is_part = |byte: &u8| match self.syntax {
             Syntax::Json | Syntax::Toml => matches!(byte, b' ' | b'\t'),
             Syntax::Yaml => true,
@@ -45,13 +45,13 @@ impl<'d> SourceText<'d> {
     /// Returns the offset of the comma that follows whitespace and comments.
     pub(super) fn comma(&self, from: usize, end: usize) -> Option<usize> {
         let bytes = &self.text.as_bytes()[..end];
-        let mut at = from;
+        let mut offset = from;
         loop {
-            match bytes.get(at)? {
-                b',' => return Some(at),
-                b' ' | b'\t' | b'\n' | b'\r' => at += 1,
-                b'/' if self.syntax == Syntax::Json => at = json::comment_end(bytes, at)?,
-                b'#' if self.syntax != Syntax::Json => at += first_line(&self.text[at..]).len(),
+            match bytes.get(offset)? {
+                b',' => return Some(offset),
+                b' ' | b'\t' | b'\n' | b'\r' => offset += 1,
+                b'/' if self.syntax == Syntax::Json => offset = json::comment_end(bytes, offset)?,
+                b'#' if self.syntax != Syntax::Json => offset += first_line(&self.text[offset..]).len(),
                 _ => return None,
             }
         }
@@ -71,9 +71,9 @@ impl<'d> SourceText<'d> {
 
     /// Returns the offset of the comments on separate lines above a byte offset; the offset itself if there
     /// are none.
-    pub(super) fn comments_above(&self, at: usize) -> usize {
-        let mut begin = at;
-        let mut line = self.line(at);
+    pub(super) fn comments_above(&self, offset: usize) -> usize {
+        let mut begin = offset;
+        let mut line = self.line(offset);
         while line > 0 && self.text[self.starts[line]..begin].trim().is_empty() {
             let above = self.text[self.starts[line - 1]..self.starts[line]].trim_start();
             if !self.is_comment(above) {

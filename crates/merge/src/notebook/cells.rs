@@ -76,8 +76,9 @@ impl<'a> Notebook<'a> {
             let digits = id.bytes().rev().take_while(u8::is_ascii_digit).count();
             id[id.len() - digits..].parse::<usize>().ok()
         };
-        let counts_from =
-            |first: usize| self.cells.iter().enumerate().all(|(at, cell)| number(cell) == Some(first + at));
+        let counts_from = |first: usize| {
+            self.cells.iter().enumerate().all(|(index, cell)| number(cell) == Some(first + index))
+        };
         self.cells.len() > 1 && (counts_from(0) || counts_from(1))
     }
 

@@ -34,54 +34,57 @@ pub(super) fn match_cells(base: &[Cell<'_>], side: &[Cell<'_>]) -> Vec<Option<us
     let mut matching = Matching {
         base,
         side,
-        of_side: vec![None; side.len()],
-        of_base: vec![None; base.len()],
-        words: HashMap::new(),
+        matches_of_side: vec![None; side.len()],
+        matches_of_base: vec![None; base.len()],
+        base_words: HashMap::new(),
+        side_words: HashMap::new(),
         words_left: WORDS_COMPARED_MAX,
     };
     matching.match_by_id();
     matching.match_by_content();
     matching.match_moved();
-    matching.of_side
+    matching.matches_of_side
 }
 
 struct Matching<'c, 'a> {
     base: &'c [Cell<'a>],
     side: &'c [Cell<'a>],
-    /// Matching base cell of each cell of the side.
-    of_side: Vec<Option<usize>>,
-    /// Matching cell of the side of each base cell.
-    of_base: Vec<Option<usize>>,
-    /// Hashes of the words of a cell; the key is whether the cell is of the side, and its index.
-    words: HashMap<(bool, usize), Vec<u64>>,
+    /// Index of the matching base cell, for each cell of the side.
+    matches_of_side: Vec<Option<usize>>,
+    /// Index of the matching cell of the side, for each base cell.
+    matches_of_base: Vec<Option<usize>>,
+    /// Hashes of the words of base cells, by index.
+    base_words: HashMap<usize, Vec<u64>>,
+    /// Hashes of the words of cells of the side, by index.
+    side_words: HashMap<usize, Vec<u64>>,
     /// Number of words that may still be compared.
     words_left: usize,
 }
 
 impl Matching<'_, '_> {
     fn pair(&mut self, base: usize, side: usize) {
-        self.of_side[side] = Some(base);
-        self.of_base[base] = Some(side);
+        self.matches_of_side[side] = Some(base);
+        self.matches_of_base[base] = Some(side);
     }
 
     fn match_by_id(&mut self) {
         let ids: HashMap<&str, usize> =
-            self.base.iter().enumerate().filter_map(|(at, cell)| Some((cell.id?, at))).collect();
-        for (at, cell) in self.side.iter().enumerate() {
+            self.base.iter().enumerate().filter_map(|(index, cell)| Some((cell.id?, index))).collect();
+        for (index, cell) in self.side.iter().enumerate() {
             if let Some(found) = cell.id.and_then(|id| ids.get(id)) {
-                self.pair(*found, at);
+                self.pair(*found, index);
             }
         }
     }
 
     fn match_by_content(&mut self) {
         let unmatched = |matched: &[Option<usize>]| -> Vec<usize> {
-            matched.iter().enumerate().filter(|(_, pair)| pair.is_none()).map(|(at, _)| at).collect()
+            matched.iter().enumerate().filter(|(_, pair)| pair.is_none()).map(|(index, _)| index).collect()
         };
-        let (base, side) = (unmatched(&self.of_base), unmatched(&self.of_side));
+        let (base, side) = (unmatched(&self.matches_of_base), unmatched(&self.matches_of_side));
         let mut input: InternedInput<ContentHash> = InternedInput::default();
-        input.update_before(base.iter().map(|at| self.base[*at].hash));
-        input.update_after(side.iter().map(|at| self.side[*at].hash));
+        input.update_before(base.iter().map(|index| self.base[*index].hash));
+        input.update_after(side.iter().map(|index| self.side[*index].hash));
         let diff = Diff::compute(Algorithm::Myers, &input);
         let (mut in_base, mut in_side) = (0, 0);
         let hunks: Vec<_> = diff.hunks().collect();
@@ -109,19 +112,20 @@ impl Matching<'_, '_> {
         let mut best = similarity.clone();
         for old in (0..base.len()).rev() {
             for new in (0..side.len()).rev() {
-                let at = old * width + new;
-                similarity[at] = self.similarity(base[old], side[new]);
-                let paired = if similarity[at] == 0 { 0 } else { similarity[at] + best[at + width + 1] };
-                best[at] = paired.max(best[at + 1]).max(best[at + width]);
+                let index = old * width + new;
+                similarity[index] = self.similarity(base[old], side[new]);
+                let paired =
+                    if similarity[index] == 0 { 0 } else { similarity[index] + best[index + width + 1] };
+                best[index] = paired.max(best[index + 1]).max(best[index + width]);
             }
         }
         let (mut old, mut new) = (0, 0);
         while old < base.len() && new < side.len() {
-            let at = old * width + new;
-            if similarity[at] > 0 && best[at] == similarity[at] + best[at + width + 1] {
+            let index = old * width + new;
+            if similarity[index] > 0 && best[index] == similarity[index] + best[index + width + 1] {
                 self.pair(base[old], side[new]);
                 (old, new) = (old + 1, new + 1);
-            } else if best[at] == best[at + width] {
+            } else if best[index] == best[index + width] {
                 old += 1;
             } else {
                 new += 1;
@@ -133,16 +137,17 @@ impl Matching<'_, '_> {
         let mut from = 0;
         for new in side {
             let near = from..(from + WINDOW).min(base.len());
-            let found =
-                near.map(|at| (self.similarity(base[at], *new), at)).max_by_key(|(similarity, at)| {
+            let found = near.map(|index| (self.similarity(base[index], *new), index)).max_by_key(
+                |(similarity, index)| {
                     // Prefer the first of equally similar cells.
-                    (*similarity, usize::MAX - *at)
-                });
-            if let Some((similarity, at)) = found
+                    (*similarity, usize::MAX - *index)
+                },
+            );
+            if let Some((similarity, index)) = found
                 && similarity > 0
             {
-                self.pair(base[at], *new);
-                from = at + 1;
+                self.pair(base[index], *new);
+                from = index + 1;
             }
         }
     }
@@ -156,12 +161,8 @@ impl Matching<'_, '_> {
         if self.words_left == 0 {
             return 0;
         }
-        for (key, cell) in [((false, base), old), ((true, side), new)] {
-            self.words.entry(key).or_insert_with(|| words(&cell.source));
-        }
-        let (Some(old), Some(new)) = (self.words.get(&(false, base)), self.words.get(&(true, side))) else {
-            return 0;
-        };
+        let old = self.base_words.entry(base).or_insert_with(|| words(&old.source));
+        let new = self.side_words.entry(side).or_insert_with(|| words(&new.source));
         let size = old.len() + new.len();
         self.words_left = self.words_left.saturating_sub(size.max(1));
         if size == 0 || self.words_left == 0 {
@@ -175,15 +176,21 @@ impl Matching<'_, '_> {
         let mut found: HashMap<ContentHash, (Occurrences, Occurrences)> = HashMap::new();
         let is_unmatched =
             |pair: &Option<usize>, cell: &Cell<'_>| pair.is_none() && !cell.source.trim().is_empty();
-        for (at, cell) in
-            self.base.iter().enumerate().filter(|(at, cell)| is_unmatched(&self.of_base[*at], cell))
+        for (index, cell) in self
+            .base
+            .iter()
+            .enumerate()
+            .filter(|(index, cell)| is_unmatched(&self.matches_of_base[*index], cell))
         {
-            found.entry(cell.hash).or_default().0.add(at);
+            found.entry(cell.hash).or_default().0.add(index);
         }
-        for (at, cell) in
-            self.side.iter().enumerate().filter(|(at, cell)| is_unmatched(&self.of_side[*at], cell))
+        for (index, cell) in self
+            .side
+            .iter()
+            .enumerate()
+            .filter(|(index, cell)| is_unmatched(&self.matches_of_side[*index], cell))
         {
-            found.entry(cell.hash).or_default().1.add(at);
+            found.entry(cell.hash).or_default().1.add(index);
         }
         for (_, pair) in found {
             if let (Occurrences::Once(base), Occurrences::Once(side)) = pair {
@@ -203,9 +210,9 @@ enum Occurrences {
 }
 
 impl Occurrences {
-    fn add(&mut self, at: usize) {
+    fn add(&mut self, index: usize) {
         *self = match self {
-            Self::None => Self::Once(at),
+            Self::None => Self::Once(index),
             Self::Once(_) | Self::Many => Self::Many,
         };
     }
@@ -218,13 +225,13 @@ pub(super) fn range(range: &Range<u32>) -> Range<usize> {
 /// Returns the sorted hashes of the words and symbols of a source, at most [`WORDS_MAX`].
 fn words(source: &str) -> Vec<u64> {
     let is_word = |character: char| character.is_alphanumeric() || character == '_';
-    let ends = source.char_indices().filter(|(at, character)| {
-        let next = source[at + character.len_utf8()..].chars().next();
+    let ends = source.char_indices().filter(|(offset, character)| {
+        let next = source[offset + character.len_utf8()..].chars().next();
         !is_word(*character) || !next.is_some_and(is_word)
     });
     let mut start = 0;
-    let pieces = ends.filter_map(|(at, character)| {
-        let end = at + character.len_utf8();
+    let pieces = ends.filter_map(|(offset, character)| {
+        let end = offset + character.len_utf8();
         let word = &source[std::mem::replace(&mut start, end)..end];
         (!word.trim().is_empty()).then_some(word)
     });

@@ -6,6 +6,11 @@ use std::ops::Range;
 use super::cells::Cell;
 
 /// Names of all cells in the three versions.
+///
+/// A cell of the base, and each cell that matches it, is named by its index in the base. Cells that both
+/// sides added in the same position are named `+=` and the position, cells that both sides added with the
+/// same id `+i` and the id, and all other added cells `+b` and the block of consecutive cells that they are
+/// in.
 #[derive(Debug)]
 pub(super) struct Names {
     pub(super) base: Vec<String>,
@@ -24,7 +29,7 @@ pub(super) struct SideCells<'c, 'a> {
 
 impl Names {
     pub(super) fn new(base: &[Cell<'_>], ours: SideCells<'_, '_>, theirs: SideCells<'_, '_>) -> Self {
-        let of_base = |at: usize| at.to_string();
+        let of_base = |index: usize| index.to_string();
         let matched = |side: SideCells<'_, '_>| -> Vec<String> {
             side.matched.iter().map(|found| found.map(of_base).unwrap_or_default()).collect()
         };
@@ -37,8 +42,8 @@ impl Names {
         names.name_added(ours, theirs);
         let labels = [(&names.base, base), (&names.ours, ours.cells), (&names.theirs, theirs.cells)];
         for (names_of, cells) in labels {
-            for (at, (name, cell)) in names_of.iter().zip(cells).enumerate() {
-                let label = || cell.id.map_or_else(|| at.to_string(), |id| format!("id={id}"));
+            for (index, (name, cell)) in names_of.iter().zip(cells).enumerate() {
+                let label = || cell.id.map_or_else(|| index.to_string(), |id| format!("id={id}"));
                 names.labels.entry(name.clone()).or_insert_with(label);
             }
         }
@@ -56,28 +61,28 @@ impl Names {
             let (first, last) =
                 count_added_by_both(&ours.cells[ours_run.clone()], &theirs.cells[theirs_run.clone()]);
             let position = position_name(*anchor);
-            for at in 0..first {
-                let name = format!("+={position}/a{at:06}");
-                self.ours[ours_run.start + at].clone_from(&name);
-                self.theirs[theirs_run.start + at] = name;
+            for offset in 0..first {
+                let name = format!("+={position}/a{offset:06}");
+                self.ours[ours_run.start + offset].clone_from(&name);
+                self.theirs[theirs_run.start + offset] = name;
             }
-            for at in 1..=last {
-                let name = format!("+={position}/z{at:06}");
-                self.ours[ours_run.end - at].clone_from(&name);
-                self.theirs[theirs_run.end - at] = name;
+            for offset in 1..=last {
+                let name = format!("+={position}/z{offset:06}");
+                self.ours[ours_run.end - offset].clone_from(&name);
+                self.theirs[theirs_run.end - offset] = name;
             }
         }
         for (names, side, all) in [(&mut self.ours, ours, our_runs), (&mut self.theirs, theirs, their_runs)] {
             for (anchor, run) in all {
-                let unnamed: Vec<usize> = run.filter(|at| names[*at].is_empty()).collect();
+                let unnamed: Vec<usize> = run.filter(|index| names[*index].is_empty()).collect();
                 let mut hasher = blake3::Hasher::new();
-                for at in &unnamed {
-                    hasher.update(&side.cells[*at].hash);
+                for index in &unnamed {
+                    hasher.update(&side.cells[*index].hash);
                 }
-                let id = unnamed.first().and_then(|at| side.cells[*at].id).unwrap_or_default();
+                let id = unnamed.first().and_then(|index| side.cells[*index].id).unwrap_or_default();
                 let block = format!("+b{id}/{}/{}", &hasher.finalize().to_hex()[..32], position_name(anchor));
-                for (number, at) in unnamed.into_iter().enumerate() {
-                    names[at] = match side.cells[at].id.filter(|id| by_both.contains(id)) {
+                for (number, index) in unnamed.into_iter().enumerate() {
+                    names[index] = match side.cells[index].id.filter(|id| by_both.contains(id)) {
                         Some(id) => format!("+i{id}"),
                         None => format!("{block}/{number:06}"),
                     };
@@ -95,11 +100,11 @@ fn position_name(anchor: Option<usize>) -> String {
 fn added_runs(side: SideCells<'_, '_>) -> HashMap<Option<usize>, Range<usize>> {
     let mut runs: HashMap<Option<usize>, Range<usize>> = HashMap::new();
     let mut anchor = None;
-    for (at, matched) in side.matched.iter().enumerate() {
+    for (index, matched) in side.matched.iter().enumerate() {
         if matched.is_some() {
             anchor = *matched;
         } else {
-            runs.entry(anchor).or_insert(at..at).end = at + 1;
+            runs.entry(anchor).or_insert(index..index).end = index + 1;
         }
     }
     runs
@@ -125,11 +130,11 @@ pub(super) fn merge_order(ours: &[usize], theirs: &[usize]) -> Option<Vec<usize>
     if ours == theirs || ours.is_sorted() || theirs.is_sorted() {
         return None;
     }
-    // The result does not depend on which side is ours.
+    // The result does not depend on the order of the sides.
     let (ours, theirs) = (ours.min(theirs), ours.max(theirs));
     let (our_moved, their_moved) = (moved(ours), moved(theirs));
-    let (our_before, their_before) = (before(ours), before(theirs));
-    if our_moved.intersection(&their_moved).any(|cell| our_before[cell] != their_before[cell]) {
+    let (our_predecessors, their_predecessors) = (predecessors(ours), predecessors(theirs));
+    if our_moved.intersection(&their_moved).any(|cell| our_predecessors[cell] != their_predecessors[cell]) {
         return None;
     }
     let is_placed_by_theirs = |cell: &usize| their_moved.contains(cell) && !our_moved.contains(cell);
@@ -140,7 +145,7 @@ pub(super) fn merge_order(ours: &[usize], theirs: &[usize]) -> Option<Vec<usize>
         next.insert(last, *cell);
         last = Some(*cell);
     }
-    // Last cell that ours did not move.
+    // Last cell that our side did not move.
     let mut anchor = None;
     for cell in theirs {
         if is_placed_by_theirs(cell) {
@@ -162,30 +167,33 @@ pub(super) fn merge_order(ours: &[usize], theirs: &[usize]) -> Option<Vec<usize>
     (order.len() == ours.len()).then_some(order)
 }
 
-fn before(order: &[usize]) -> HashMap<usize, Option<usize>> {
-    let before = std::iter::once(None).chain(order.iter().copied().map(Some));
-    order.iter().copied().zip(before).collect()
+/// Returns the cell before each cell; `None` for the first one.
+fn predecessors(order: &[usize]) -> HashMap<usize, Option<usize>> {
+    let predecessors = std::iter::once(None).chain(order.iter().copied().map(Some));
+    order.iter().copied().zip(predecessors).collect()
 }
 
 /// Returns the cells that must move for an ascending order: all except a longest ascending subsequence.
 fn moved(order: &[usize]) -> HashSet<usize> {
-    // Index of the last element of the lowest subsequence, by length.
+    // For each length, the index at which the ascending subsequence of this length with the smallest last
+    // element ends.
     let mut ends: Vec<usize> = Vec::new();
-    let mut comes_after: Vec<Option<usize>> = Vec::with_capacity(order.len());
-    for (at, cell) in order.iter().enumerate() {
+    // Index of the previous element in the longest ascending subsequence that ends at each element.
+    let mut previous: Vec<Option<usize>> = Vec::with_capacity(order.len());
+    for (index, cell) in order.iter().enumerate() {
         let length = ends.partition_point(|end| order[*end] < *cell);
-        comes_after.push(length.checked_sub(1).map(|shorter| ends[shorter]));
+        previous.push(length.checked_sub(1).map(|shorter| ends[shorter]));
         if length == ends.len() {
-            ends.push(at);
+            ends.push(index);
         } else {
-            ends[length] = at;
+            ends[length] = index;
         }
     }
     let mut moved: HashSet<usize> = order.iter().copied().collect();
     let mut unmoved = ends.last().copied();
-    while let Some(at) = unmoved {
-        moved.remove(&order[at]);
-        unmoved = comes_after[at];
+    while let Some(index) = unmoved {
+        moved.remove(&order[index]);
+        unmoved = previous[index];
     }
     moved
 }
@@ -197,9 +205,9 @@ mod tests {
     fn permutations(count: usize) -> Vec<Vec<usize>> {
         let Some(last) = count.checked_sub(1) else { return vec![Vec::new()] };
         let with_last = |shorter: Vec<usize>| {
-            (0..count).map(move |at| {
+            (0..count).map(move |index| {
                 let mut longer = shorter.clone();
-                longer.insert(at, last);
+                longer.insert(index, last);
                 longer
             })
         };
@@ -210,7 +218,8 @@ mod tests {
     fn merged_order_keeps_moves_of_both_sides() {
         assert_eq!(merge_order(&[1, 0, 2, 3, 4], &[0, 1, 2, 4, 3]), Some(vec![1, 0, 2, 4, 3]));
         assert_eq!(merge_order(&[4, 0, 1, 2, 3], &[0, 2, 3, 1, 4]), Some(vec![4, 0, 2, 3, 1]));
-        // Both moved different cells behind the same one: the order does not depend on which side is ours.
+        // Both moved different cells behind the same one: the order does not depend on the order of the
+        // sides.
         let (one, other) = ([0, 3, 1, 2, 4, 5], [0, 5, 1, 2, 3, 4]);
         assert_eq!(merge_order(&one, &other), Some(vec![0, 3, 5, 1, 2, 4]));
         assert_eq!(merge_order(&other, &one), Some(vec![0, 3, 5, 1, 2, 4]));

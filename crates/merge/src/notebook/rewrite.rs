@@ -48,7 +48,7 @@ pub(super) fn rewrite(
         ours: TextEditor::new(ours),
         theirs: TextEditor::new(theirs),
         favored,
-        preferred: if ours.document.text >= theirs.document.text { Side::Ours } else { Side::Theirs },
+        default_side: if ours.document.text >= theirs.document.text { Side::Ours } else { Side::Theirs },
         conflicts: Vec::new(),
     };
     rewrite.merge_environment();
@@ -69,7 +69,7 @@ pub(super) fn rewrite(
 /// Returns the matching base cell of each cell of a side; `None` if the other side does not have it.
 fn common_cells(side: &[Option<usize>], other: &[Option<usize>]) -> Vec<Option<usize>> {
     let in_other: std::collections::HashSet<usize> = other.iter().flatten().copied().collect();
-    side.iter().map(|found| found.filter(|found| in_other.contains(found))).collect()
+    side.iter().map(|base_index| base_index.filter(|base_index| in_other.contains(base_index))).collect()
 }
 
 fn base_indexes(common: &[Option<usize>]) -> Vec<usize> {
@@ -81,19 +81,19 @@ fn base_indexes(common: &[Option<usize>]) -> Vec<usize> {
 fn sort_cells(order: &[usize], common: &[Option<usize>]) -> Vec<usize> {
     let mut groups: HashMap<Option<usize>, Vec<usize>> = HashMap::new();
     let mut group = None;
-    for (at, found) in common.iter().enumerate() {
-        group = found.or(group);
-        groups.entry(group).or_default().push(at);
+    for (index, base_index) in common.iter().enumerate() {
+        group = base_index.or(group);
+        groups.entry(group).or_default().push(index);
     }
     let all = std::iter::once(None).chain(order.iter().copied().map(Some));
     all.flat_map(|group| groups.remove(&group).unwrap_or_default()).collect()
 }
 
-/// Source of the results of a merged cell.
+/// Side from which a member of a merged notebook is taken, such as the outputs of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Results {
+enum ValueSource {
     From(Side),
-    /// No results, since neither side ran the merged source.
+    /// Neither side: the results of a cell are cleared, since neither side ran the merged source.
     Cleared,
 }
 
@@ -101,10 +101,11 @@ struct Rewrite<'n, 'a> {
     base: Option<&'n Notebook<'a>>,
     ours: TextEditor<'n, 'a>,
     theirs: TextEditor<'n, 'a>,
+    /// Side that wins conflicts in cell sources.
     favored: Side,
     /// Side whose results and environment are taken by default. It depends only on the contents, so that the
     /// merge is symmetric.
-    preferred: Side,
+    default_side: Side,
     conflicts: Vec<ValueConflict>,
 }
 
@@ -120,7 +121,7 @@ impl<'n, 'a> Rewrite<'n, 'a> {
             let versions =
                 [base.and_then(|base| metadata(base, key)), metadata(ours, key), metadata(theirs, key)];
             if is_changed_by_both(versions) {
-                self.write_to_both(versions, Results::From(self.preferred), "null");
+                self.write_to_both(versions, ValueSource::From(self.default_side), "null");
             }
         }
         let key = "nbformat_minor";
@@ -133,13 +134,13 @@ impl<'n, 'a> Rewrite<'n, 'a> {
                 _ => None,
             };
             let newer = if number(our) >= number(their) { Side::Ours } else { Side::Theirs };
-            self.write_to_both(versions, Results::From(newer), "null");
+            self.write_to_both(versions, ValueSource::From(newer), "null");
         }
     }
 
     fn merge_cells(&mut self, names: &Names) {
         let index = |names: &'_ [String]| -> HashMap<String, usize> {
-            names.iter().cloned().enumerate().map(|(at, name)| (name, at)).collect()
+            names.iter().cloned().enumerate().map(|(index, name)| (name, index)).collect()
         };
         let in_base = index(&names.base);
         let in_theirs = index(&names.theirs);
@@ -177,19 +178,19 @@ impl<'n, 'a> Rewrite<'n, 'a> {
     fn merge_cell(&mut self, label: &str, base: Option<&Cell<'a>>, ours: &Cell<'a>, theirs: &Cell<'a>) {
         let source = self.merge_source(label, base, ours, theirs);
         let results = if ours.source == theirs.source {
-            Results::From(self.preferred)
+            ValueSource::From(self.default_side)
         } else if source.is_clean && source.text == ours.source {
-            Results::From(Side::Ours)
+            ValueSource::From(Side::Ours)
         } else if source.is_clean && source.text == theirs.source {
-            Results::From(Side::Theirs)
+            ValueSource::From(Side::Theirs)
         } else {
-            Results::Cleared
+            ValueSource::Cleared
         };
         self.merge_results(base, ours, theirs, (&source.text, results));
         let id = |cell: &Cell<'a>| member(cell.node, "id");
         let versions = [base.and_then(id), id(ours), id(theirs)];
         if is_changed_by_both(versions) {
-            self.write_to_both(versions, Results::From(self.preferred), "null");
+            self.write_to_both(versions, ValueSource::From(self.default_side), "null");
         }
     }
 
@@ -199,7 +200,7 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         base: Option<&Cell<'a>>,
         ours: &Cell<'a>,
         theirs: &Cell<'a>,
-        (source, if_both_changed): (&str, Results),
+        (source, if_both_changed): (&str, ValueSource),
     ) {
         let of_base: Vec<OptionalNode<'a>> = match base {
             Some(base) => base.results().collect(),
@@ -210,40 +211,46 @@ impl<'n, 'a> Rewrite<'n, 'a> {
             .zip(ours.results().zip(theirs.results()))
             .map(|(base, (our, their))| [base, our, their])
             .collect();
-        let by_ours = versions.iter().any(|[base, our, _]| base != our);
-        let by_theirs = versions.iter().any(|[base, _, their]| base != their);
-        let results = match (by_ours, by_theirs) {
+        let ours_changed = versions.iter().any(|[base, our, _]| base != our);
+        let theirs_changed = versions.iter().any(|[base, _, their]| base != their);
+        let results = match (ours_changed, theirs_changed) {
             (true, true) => if_both_changed,
-            (true, false) if ours.source != source => Results::Cleared,
-            (false, true) if theirs.source != source => Results::Cleared,
+            (true, false) if ours.source != source => ValueSource::Cleared,
+            (false, true) if theirs.source != source => ValueSource::Cleared,
             _ => return,
         };
         for (number, versions) in versions.into_iter().enumerate() {
-            let (results, empty) = match RESULTS.get(number) {
+            // The members in `RESULTS` come first, then those of the metadata, which are never cleared.
+            let (source, empty) = match RESULTS.get(number) {
                 Some(&"outputs") => (results, "[]"),
                 Some(_) => (results, "null"),
-                None if results == Results::Cleared => (Results::From(self.preferred), "null"),
+                None if results == ValueSource::Cleared => (ValueSource::From(self.default_side), "null"),
                 None => (results, "null"),
             };
-            self.write_to_both(versions, results, empty);
+            self.write_to_both(versions, source, empty);
         }
     }
 
-    /// Writes the selected value of one side, or `empty` for cleared results, into both sides.
-    fn write_to_both(&mut self, [base, ours, theirs]: [OptionalNode<'a>; 3], results: Results, empty: &str) {
+    /// Writes the value of one side, or `empty` for [`ValueSource::Cleared`], into both sides.
+    fn write_to_both(
+        &mut self,
+        [base, ours, theirs]: [OptionalNode<'a>; 3],
+        source: ValueSource,
+        empty: &str,
+    ) {
         if ours == theirs {
             return;
         }
-        match (ours, theirs, results) {
-            (Some(ours), Some(theirs), Results::Cleared) => {
+        match (ours, theirs, source) {
+            (Some(ours), Some(theirs), ValueSource::Cleared) => {
                 self.ours.replace(ours, empty.to_owned());
                 self.theirs.replace(theirs, empty.to_owned());
             }
-            (Some(ours), Some(theirs), Results::From(Side::Ours)) => {
+            (Some(ours), Some(theirs), ValueSource::From(Side::Ours)) => {
                 let text = self.theirs.reindented(&self.ours.notebook.document, ours, theirs);
                 self.theirs.replace(theirs, text);
             }
-            (Some(ours), Some(theirs), Results::From(Side::Theirs)) => {
+            (Some(ours), Some(theirs), ValueSource::From(Side::Theirs)) => {
                 let text = self.ours.reindented(&self.theirs.notebook.document, theirs, ours);
                 self.ours.replace(ours, text);
             }
@@ -273,32 +280,33 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         let text = base.map_or("", |base| &base.source);
         let merged = merge_lines(text, &ours.source, &theirs.source, self.favored);
         if !merged.is_clean {
-            let written = |document: &Document<'_>, node: OptionalNode<'_>| {
+            let source_text = |document: &Document<'_>, node: OptionalNode<'_>| {
                 node.map(|node| document.source_text(&node.span).to_owned())
             };
             self.conflicts.push(ValueConflict {
                 path: format!("cells[{label}].source"),
-                base: self.base.and_then(|base| written(&base.document, versions[0])),
-                ours: written(&self.ours.notebook.document, versions[1]),
-                theirs: written(&self.theirs.notebook.document, versions[2]),
+                base: self.base.and_then(|base| source_text(&base.document, versions[0])),
+                ours: source_text(&self.ours.notebook.document, versions[1]),
+                theirs: source_text(&self.theirs.notebook.document, versions[2]),
             });
         }
         if let [_, Some(our), Some(their)] = versions
             && is_changed_by_both(versions)
         {
             let is_list = [our, their].iter().any(|node| matches!(node.value, Value::Array(_)));
-            let mut lines = HashMap::new();
+            // Source text of each line that a side has as an array element.
+            let mut source_texts = HashMap::new();
             for (document, node) in
                 [(&self.theirs.notebook.document, their), (&self.ours.notebook.document, our)]
             {
-                let written = node.children().iter().filter_map(|line| match line.value {
+                let lines = node.children().iter().filter_map(|line| match line.value {
                     Value::String(text) => Some((text, document.source_text(&line.span))),
                     _ => None,
                 });
-                lines.extend(written);
+                source_texts.extend(lines);
             }
             for (editor, node) in [(&mut self.ours, our), (&mut self.theirs, their)] {
-                let text = editor.format_source(node, &merged.text, is_list, &lines);
+                let text = editor.format_source(node, &merged.text, is_list, &source_texts);
                 editor.replace(node, text);
             }
         }
@@ -370,7 +378,8 @@ impl<'n, 'a> TextEditor<'n, 'a> {
     fn new(notebook: &'n Notebook<'a>) -> Self {
         let text = notebook.document.text;
         let sources = notebook.cells.iter().filter_map(|cell| member(cell.node, "source"));
-        let is_crlf = memchr::memchr(b'\n', text.as_bytes()).is_some_and(|at| text[..at].ends_with('\r'));
+        let is_crlf =
+            memchr::memchr(b'\n', text.as_bytes()).is_some_and(|newline| text[..newline].ends_with('\r'));
         let has_escapes = text.is_ascii() && memchr::memmem::find(text.as_bytes(), b"\\u").is_some();
         Self {
             notebook,
@@ -387,24 +396,24 @@ impl<'n, 'a> TextEditor<'n, 'a> {
 
     /// Returns the text of a value of another document, indented like `target`.
     fn reindented(&self, from: &Document<'_>, value: &SyntaxNode<'_>, target: &SyntaxNode<'_>) -> String {
-        let written = from.source_text(&value.span);
-        if !written.contains('\n') {
-            return written.to_owned();
+        let source_text = from.source_text(&value.span);
+        if !source_text.contains('\n') {
+            return source_text.to_owned();
         }
         let (old, new) = (indent(from.text, value.start), indent(self.notebook.document.text, target.start));
-        let mut out = String::with_capacity(written.len());
-        push_indented(&mut out, written, old, new, self.end_of_line);
+        let mut out = String::with_capacity(source_text.len());
+        push_indented(&mut out, source_text, old, new, self.end_of_line);
         out
     }
 
-    /// Returns the text of a source, formatted like the value `target`. Lines of either side keep their
+    /// Returns the text of a source, formatted like the value `target`. Lines in `source_texts` keep their
     /// escaping.
     fn format_source(
         &self,
         target: &SyntaxNode<'a>,
         text: &str,
         is_list: bool,
-        written: &HashMap<&str, &str>,
+        source_texts: &HashMap<&str, &str>,
     ) -> String {
         let mut out = String::with_capacity(text.len() + text.len() / 8 + 2);
         if !is_list {
@@ -417,10 +426,10 @@ impl<'n, 'a> TextEditor<'n, 'a> {
         let document = self.notebook.document.text;
         let style = list_style(document, target).or(self.list_style);
         let indent = indent(document, target.start);
-        let is_on_line = document[..target.start].ends_with(indent) && !indent.is_empty();
+        let is_first_on_line = document[..target.start].ends_with(indent) && !indent.is_empty();
         let (open, separator, close) = match style {
             Some(style) => (style.open.to_owned(), style.separator.to_owned(), style.close.to_owned()),
-            None if is_on_line => {
+            None if is_first_on_line => {
                 let end = self.end_of_line;
                 let open = format!("{end}{indent} ");
                 (open.clone(), format!(",{open}"), format!("{end}{indent}"))
@@ -430,8 +439,8 @@ impl<'n, 'a> TextEditor<'n, 'a> {
         out.push('[');
         for (number, line) in text.split_inclusive('\n').enumerate() {
             out.push_str(if number == 0 { &open } else { &separator });
-            match written.get(line) {
-                Some(written) => out.push_str(written),
+            match source_texts.get(line) {
+                Some(source_text) => out.push_str(source_text),
                 None => push_quoted(&mut out, line, self.escaping),
             }
         }
@@ -499,9 +508,9 @@ fn list_style<'a>(text: &'a str, source: &SyntaxNode<'_>) -> Option<ListStyle<'a
 }
 
 /// Returns the indentation of the line at a byte offset.
-fn indent(text: &str, at: usize) -> &str {
-    let bytes = &text.as_bytes()[..at];
-    let from = at.saturating_sub(INDENT_SEARCH_LEN);
+fn indent(text: &str, offset: usize) -> &str {
+    let bytes = &text.as_bytes()[..offset];
+    let from = offset.saturating_sub(INDENT_SEARCH_LEN);
     let start = match memchr::memrchr(b'\n', &bytes[from..]) {
         Some(end) => from + end + 1,
         None if from == 0 => 0,

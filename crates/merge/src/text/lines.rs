@@ -15,7 +15,7 @@ impl<'a> Lines<'a> {
     pub(crate) fn new(text: &'a [u8]) -> Self {
         let mut starts = Vec::with_capacity(text.len() / 24 + 2);
         starts.push(0);
-        starts.extend(memchr::memchr_iter(b'\n', text).map(|at| at + 1));
+        starts.extend(memchr::memchr_iter(b'\n', text).map(|newline| newline + 1));
         if starts.last() != Some(&text.len()) {
             starts.push(text.len());
         }
@@ -48,9 +48,10 @@ impl<'a> Lines<'a> {
         other_lines: &Range<usize>,
     ) -> (usize, usize) {
         let shorter = lines.len().min(other_lines.len());
-        let same = |&at: &usize| self.get(lines.start + at) == other.get(other_lines.start + at);
+        let same = |&offset: &usize| self.get(lines.start + offset) == other.get(other_lines.start + offset);
         let first = (0..shorter).take_while(same).count();
-        let same = |&at: &usize| self.get(lines.end - 1 - at) == other.get(other_lines.end - 1 - at);
+        let same =
+            |&offset: &usize| self.get(lines.end - 1 - offset) == other.get(other_lines.end - 1 - offset);
         (first, (0..shorter - first).take_while(same).count())
     }
 

@@ -7,7 +7,7 @@ use super::chunk::{Chunk, ChunkKind};
 /// Maximum number of lines between two conflicts that are shown as one.
 const JOIN_DISTANCE: usize = 3;
 
-/// Splits conflicts at lines that both sides have, as the style `merge` does.
+/// Splits conflicts at lines that both sides have, as git's conflict style `merge` does.
 pub(crate) fn split(text: &TextMerge<'_>) -> Vec<Chunk> {
     let mut split = Vec::with_capacity(text.chunks.len());
     for chunk in &text.chunks {
@@ -23,6 +23,7 @@ pub(crate) fn split(text: &TextMerge<'_>) -> Vec<Chunk> {
             split.push(chunk.clone());
             continue;
         };
+        // The diff has our lines as its base and their lines as its side.
         split.extend(parts.iter().map(|part| Chunk {
             kind: ChunkKind::Conflict,
             base: chunk.base.clone(),
@@ -39,7 +40,7 @@ fn join(text: &TextMerge<'_>, chunks: Vec<Chunk>) -> Vec<Chunk> {
     for chunk in chunks {
         if let Some(last) = joined.last_mut()
             && (last.kind, chunk.kind) == (ChunkKind::Conflict, ChunkKind::Conflict)
-            && are_few(text, last.ours.end..chunk.ours.start)
+            && can_join_over(text, last.ours.end..chunk.ours.start)
         {
             last.ours.end = chunk.ours.end;
             last.theirs.end = chunk.theirs.end;
@@ -50,11 +51,11 @@ fn join(text: &TextMerge<'_>, chunks: Vec<Chunk>) -> Vec<Chunk> {
     joined
 }
 
-fn are_few(text: &TextMerge<'_>, between: std::ops::Range<usize>) -> bool {
+fn can_join_over(text: &TextMerge<'_>, between: std::ops::Range<usize>) -> bool {
     between.len() <= JOIN_DISTANCE || !text.ours.bytes(&between).iter().any(u8::is_ascii_alphanumeric)
 }
 
-/// Drops common lines at the start and end of conflicts, as the style `zdiff3` does.
+/// Drops common lines at the start and end of conflicts, as git's conflict style `zdiff3` does.
 pub(crate) fn trim(text: &TextMerge<'_>) -> Vec<Chunk> {
     let mut chunks = text.chunks.clone();
     for chunk in chunks.iter_mut().filter(|chunk| chunk.kind == ChunkKind::Conflict) {

@@ -23,11 +23,11 @@ pub enum Style {
 /// Labels and length of conflict markers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Labels<'a> {
-    /// Label of ours.
+    /// Label of our side.
     pub ours: &'a str,
     /// Label of the base.
     pub base: &'a str,
-    /// Label of theirs.
+    /// Label of their side.
     pub theirs: &'a str,
     /// Length of a marker in characters.
     pub size: usize,
@@ -45,20 +45,20 @@ pub(crate) fn resolve(text: &TextMerge<'_>, favor: Favor) -> Vec<u8> {
     let chunks =
         if favor == Favor::Union { Cow::Owned(refine::split(text)) } else { Cow::Borrowed(&text.chunks) };
     for chunk in chunks.iter() {
-        out.up_to(chunk);
+        out.write_before(chunk);
         let (ours, theirs) = match (chunk.kind, favor) {
             (ChunkKind::Ours | ChunkKind::Both, _) | (ChunkKind::Conflict, Favor::Ours) => (true, false),
             (ChunkKind::Theirs, _) | (ChunkKind::Conflict, Favor::Theirs) => (false, true),
             (ChunkKind::Conflict, Favor::Union) => (true, true),
         };
         if ours {
-            out.lines(&text.ours, &chunk.ours, None);
+            out.write_lines(&text.ours, &chunk.ours, None);
         }
         if ours && theirs {
             out.end_line(marker_ending(&text.base, &text.ours, &text.theirs, chunk));
         }
         if theirs {
-            out.lines(&text.theirs, &chunk.theirs, None);
+            out.write_lines(&text.theirs, &chunk.theirs, None);
         }
     }
     out.finish()
@@ -76,13 +76,13 @@ pub(crate) fn render_with_markers(
     };
     let (mut out, mut conflicts) = (MergeWriter::new(text), 0);
     for chunk in &chunks {
-        out.up_to(chunk);
+        out.write_before(chunk);
         match chunk.kind {
-            ChunkKind::Ours | ChunkKind::Both => out.lines(&text.ours, &chunk.ours, None),
-            ChunkKind::Theirs => out.lines(&text.theirs, &chunk.theirs, None),
+            ChunkKind::Ours | ChunkKind::Both => out.write_lines(&text.ours, &chunk.ours, None),
+            ChunkKind::Theirs => out.write_lines(&text.theirs, &chunk.theirs, None),
             ChunkKind::Conflict => {
                 conflicts += 1;
-                out.conflict(chunk, style, labels);
+                out.write_conflict(chunk, style, labels);
             }
         }
     }
@@ -92,7 +92,7 @@ pub(crate) fn render_with_markers(
 struct MergeWriter<'a, 'b> {
     text: &'a TextMerge<'b>,
     bytes: Vec<u8>,
-    /// Number of lines of ours before the current position.
+    /// Number of lines of our text before the current position.
     done: usize,
 }
 
@@ -106,7 +106,7 @@ impl<'a, 'b> MergeWriter<'a, 'b> {
     }
 
     /// Writes the lines before a chunk, which are equal on both sides.
-    fn up_to(&mut self, chunk: &Chunk) {
+    fn write_before(&mut self, chunk: &Chunk) {
         let before = self.done..chunk.ours.start;
         self.bytes.extend_from_slice(self.text.ours.bytes(&before));
         self.done = chunk.ours.end;
@@ -119,7 +119,7 @@ impl<'a, 'b> MergeWriter<'a, 'b> {
     }
 
     /// Writes a range of lines. If the last line has no ending, `ending` is added.
-    fn lines(&mut self, lines: &Lines<'_>, range: &std::ops::Range<usize>, ending: Option<LineEnding>) {
+    fn write_lines(&mut self, lines: &Lines<'_>, range: &std::ops::Range<usize>, ending: Option<LineEnding>) {
         let before = self.bytes.len();
         self.bytes.extend_from_slice(lines.bytes(range));
         if let Some(ending) = ending
@@ -135,21 +135,21 @@ impl<'a, 'b> MergeWriter<'a, 'b> {
         }
     }
 
-    fn conflict(&mut self, chunk: &Chunk, style: Style, labels: &Labels<'_>) {
+    fn write_conflict(&mut self, chunk: &Chunk, style: Style, labels: &Labels<'_>) {
         let TextMerge { base, ours, theirs, .. } = self.text;
         let ending = marker_ending(base, ours, theirs, chunk);
-        self.marker(b'<', labels.size, labels.ours, ending);
-        self.lines(ours, &chunk.ours, Some(ending));
+        self.write_marker(b'<', labels.size, labels.ours, ending);
+        self.write_lines(ours, &chunk.ours, Some(ending));
         if style != Style::Merge {
-            self.marker(b'|', labels.size, labels.base, ending);
-            self.lines(base, &chunk.base, Some(ending));
+            self.write_marker(b'|', labels.size, labels.base, ending);
+            self.write_lines(base, &chunk.base, Some(ending));
         }
-        self.marker(b'=', labels.size, "", ending);
-        self.lines(theirs, &chunk.theirs, Some(ending));
-        self.marker(b'>', labels.size, labels.theirs, ending);
+        self.write_marker(b'=', labels.size, "", ending);
+        self.write_lines(theirs, &chunk.theirs, Some(ending));
+        self.write_marker(b'>', labels.size, labels.theirs, ending);
     }
 
-    fn marker(&mut self, character: u8, size: usize, label: &str, ending: LineEnding) {
+    fn write_marker(&mut self, character: u8, size: usize, label: &str, ending: LineEnding) {
         self.bytes.resize(self.bytes.len() + size, character);
         if !label.is_empty() {
             self.bytes.push(b' ');

@@ -1,7 +1,7 @@
-//! Writes the merged slots to a virtual tree over ours.
+//! Writes the merged slots to a virtual tree over our tree.
 //!
-//! Removals come before additions. A directory that theirs added or removed, and in which ours changed
-//! nothing, is added or removed with one operation.
+//! Removals come before additions. A directory that their side added or removed, and in which our side
+//! changed nothing, is added or removed with one operation.
 
 use std::collections::HashSet;
 
@@ -66,7 +66,7 @@ pub(super) fn apply(
 }
 
 impl ResultEntry {
-    /// Returns true if the entry differs from ours.
+    /// Returns true if the entry differs from our entry.
     fn is_different(&self) -> bool {
         match (&self.leaf, &self.existing) {
             (Some(ResultLeaf::Unchanged(entry)), Some(existing)) => entry.node != existing.node,
@@ -84,7 +84,7 @@ fn drop_below(result: &mut ResultEntries, path: &[u8]) {
     }
 }
 
-/// Returns the outermost directories that theirs removed and that have no entries in the result.
+/// Returns the outermost directories that their side removed and that have no entries in the result.
 fn removed_whole(result: &ResultEntries, ours: &SideChanges<'_>, theirs: &SideChanges<'_>) -> Vec<Vec<u8>> {
     let is_gone = |path: &[u8]| {
         !ours.has_changes_at(path)
@@ -96,7 +96,7 @@ fn removed_whole(result: &ResultEntries, ours: &SideChanges<'_>, theirs: &SideCh
     outermost(removed.map(|(path, _)| path).filter(|path| is_gone(path)))
 }
 
-/// Returns the outermost directories that theirs added and that are unchanged in the result.
+/// Returns the outermost directories that their side added and that are unchanged in the result.
 fn added_whole(result: &ResultEntries, ours: &SideChanges<'_>, theirs: &SideChanges<'_>) -> Vec<Vec<u8>> {
     let is_whole = |path: &[u8]| {
         let is_as_theirs = |(path, change): (&Vec<u8>, &EntryChange)| match &change.new {
@@ -141,7 +141,7 @@ struct TreeBuilder<'a> {
 }
 
 impl TreeBuilder<'_> {
-    /// Removes directories that theirs removed, if they are empty.
+    /// Removes directories that their side removed, if they are empty.
     fn remove_empty(&mut self, result: &ResultEntries) -> Result<()> {
         let removed = self.theirs.directories.iter().filter(|(_, change)| change.new.is_none());
         for (path, _) in removed.rev() {
@@ -157,7 +157,7 @@ impl TreeBuilder<'_> {
         Ok(self.tree.exists(path)? && self.tree.stat(path)?.kind == NodeKind::Directory)
     }
 
-    /// Creates the missing parent directories of a path, with the attributes of theirs.
+    /// Creates the missing parent directories of a path, with the attributes in their tree.
     fn parents(&mut self, path: &[u8]) -> Result<()> {
         let Some(directory) = parent(path) else { return Ok(()) };
         if self.known.contains(directory) {
@@ -196,7 +196,7 @@ impl TreeBuilder<'_> {
         Ok(())
     }
 
-    /// Creates a directory that theirs added, or merges the attributes of one that theirs changed.
+    /// Creates a directory that their side added, or merges the attributes of one that their side changed.
     fn directory(
         &mut self,
         merger: &mut TreeMerger<'_>,

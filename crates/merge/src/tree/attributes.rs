@@ -1,7 +1,8 @@
 //! Merge of permission bits and extended attributes.
 //!
-//! Each attribute is merged separately: the side that changed it wins. If both sides changed it, ours wins and
-//! a conflict is reported, except for read and write bits, which usually depend on the umask of the writer.
+//! Each attribute is merged separately: the side that changed it wins. If both sides changed it, our side
+//! wins and a conflict is reported, except for read and write bits, which usually depend on the umask of the
+//! writer.
 
 use workspace_state::{DirectoryNode, FileNode, Xattrs};
 

@@ -20,15 +20,15 @@ pub fn tree_choices(
     let merger = TreeMerger::new(options, base, ours, theirs);
     let versions = [&conflict.base, &conflict.ours, &conflict.theirs].map(Option::as_ref);
     let author = merger.author_of_ours(&conflict.path.0);
-    let of_versions = || by_rules(&author, &options.theirs, ChoiceResult::Version);
+    let whole_versions = || by_rules(&author, &options.theirs, ChoiceResult::Version);
     match conflict.class {
         ConflictClass::Content | ConflictClass::AddAdd | ConflictClass::Critical => {
-            let Some(read) = merger.read(versions)? else { return Ok(of_versions()) };
+            let Some(read) = merger.read(versions)? else { return Ok(whole_versions()) };
             let path = String::from_utf8_lossy(&conflict.path.0);
             let rule = options.policy.rule(&path);
             Ok(choices(&options.strategies, rule, &merger.input(&path, &read))?)
         }
-        ConflictClass::ModifyDelete | ConflictClass::Symlink => Ok(of_versions()),
+        ConflictClass::ModifyDelete | ConflictClass::Symlink => Ok(whole_versions()),
         _ => Ok(Vec::new()),
     }
 }

@@ -10,36 +10,37 @@ use crate::merge::Decision;
 /// Kind of a conflict between trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum ConflictClass {
-    /// Both sides changed a file, and the changes cannot be merged. The tree has ours.
+    /// Both sides changed a file, and the changes cannot be merged. The tree has our file.
     #[serde(rename = "content")]
     Content,
-    /// Both sides added a file of the same name. The tree has ours.
+    /// Both sides added a file of the same name. The tree has our file.
     #[serde(rename = "add/add")]
     AddAdd,
     /// One side changed an entry that the other removed. The tree has the changed one.
     #[serde(rename = "modify/delete")]
     ModifyDelete,
-    /// Both sides changed permission bits. The tree has those of ours.
+    /// Both sides changed permission bits. The tree has those of our side.
     #[serde(rename = "mode")]
     Mode,
-    /// Both sides changed an extended attribute. The tree has the value of ours.
+    /// Both sides changed an extended attribute. The tree has our value.
     #[serde(rename = "attributes")]
     Attributes,
-    /// Both sides changed the target of a symlink. The tree has ours.
+    /// Both sides changed the target of a symlink. The tree has our symlink.
     #[serde(rename = "symlink")]
     Symlink,
-    /// One side has a file, the other a symlink. The tree has both, theirs under another name.
+    /// One side has a file, the other a symlink. The tree has both, their entry under another name.
     #[serde(rename = "distinct types")]
     DistinctTypes,
-    /// One side has a file or symlink, the other a directory. The tree has both, theirs under another name.
+    /// One side has a file or symlink, the other a directory. The tree has both, their entry under another
+    /// name.
     #[serde(rename = "file/directory")]
     FileDirectory,
     /// Both sides renamed the same file to different names: the tree has both. Or they renamed different
-    /// files to the same name: the tree has both, theirs under another name.
+    /// files to the same name: the tree has both, their file under another name.
     #[serde(rename = "rename/rename")]
     RenameRename,
-    /// One side added a file with the name that the other gave to a renamed one. The tree has both, theirs
-    /// under another name.
+    /// One side added a file with the name that the other gave to a renamed one. The tree has both, their
+    /// file under another name.
     #[serde(rename = "rename/add")]
     RenameAdd,
     /// One side renamed a file that the other removed. The tree has it under its new name.
@@ -55,7 +56,7 @@ pub enum ConflictClass {
     /// Both sides added names that some file systems treat as equal. The tree has both.
     #[serde(rename = "name collision")]
     Collision,
-    /// A rule requires a review of every change of this file. The tree has ours.
+    /// A rule requires a review of every change of this file. The tree has our file.
     #[serde(rename = "critical")]
     Critical,
 }
@@ -118,14 +119,14 @@ pub struct TreeConflict {
     pub class: ConflictClass,
     /// Path in the merged tree.
     pub path: TreePath,
-    /// Path of the entry of theirs in the merged tree, if the tree has the entries of both sides.
+    /// Path of their entry in the merged tree, if the tree has the entries of both sides.
     #[serde(rename = "beside", skip_serializing_if = "Option::is_none")]
     pub theirs_path: Option<TreePath>,
     /// Entry of the base, if it had one.
     pub base: Option<TreeVersion>,
-    /// Entry of ours, if it has one.
+    /// Entry in our tree, if it has one.
     pub ours: Option<TreeVersion>,
-    /// Entry of theirs, if it has one.
+    /// Entry in their tree, if it has one.
     pub theirs: Option<TreeVersion>,
     /// Conflict within the file, if its content was merged.
     #[serde(skip_serializing_if = "Option::is_none")]

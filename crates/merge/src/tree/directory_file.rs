@@ -10,12 +10,12 @@ use super::leaf::{ResultEntries, ResultEntry, TreeMerger};
 use super::paths::{below, contains_at_or_below, join, moved, name, parent};
 use super::result::Result;
 
-/// Suffix for the entry of theirs if the name is taken.
+/// Suffix for their entry if the name is taken.
 const THEIRS_SUFFIX: &str = "~theirs";
 /// Maximum length of a file name on Linux, in bytes.
 const NAME_MAX: usize = 255;
 
-/// Gives another name to the entry of theirs where a leaf and a directory have the same path.
+/// Gives another name to their entry where a leaf and a directory have the same path.
 pub(super) fn separate(
     merger: &mut TreeMerger<'_>,
     result: &mut ResultEntries,
@@ -52,7 +52,7 @@ fn clashes(result: &ResultEntries, ours: &SideChanges<'_>, theirs: &SideChanges<
             here.chain(below(&side.directories, path))
                 .any(|(path, change)| side.has_added(path) && counts(change))
         };
-        // Entries of theirs in a directory are in the result, unless they are held for a review.
+        // Their entries in a directory are in the result, unless they are held for a review.
         below(result, path).any(|(_, placed)| placed.leaf.is_some())
             || added(ours, |_| true)
             || added(theirs, EntryChange::is_empty_directory)
@@ -61,7 +61,7 @@ fn clashes(result: &ResultEntries, ours: &SideChanges<'_>, theirs: &SideChanges<
     leaves.filter(|(path, _)| is_directory(path)).map(|(path, _)| path.clone()).collect()
 }
 
-/// Moves all entries below a path. They are from theirs, since ours has a leaf at this path.
+/// Moves all entries below a path. They are from their tree, since our tree has a leaf at this path.
 fn move_directory(result: &mut ResultEntries, theirs: &mut SideChanges<'_>, path: &[u8], to: &[u8]) {
     let paths: Vec<Vec<u8>> = below(result, path).map(|(path, _)| path.clone()).collect();
     for from in paths {

@@ -154,7 +154,7 @@ impl Additions<'_> {
                     let target = moved(&path, from, to);
                     let is_renamed_too = parent(&target)
                         .is_some_and(|directory| self.own_renamed_directories.contains_key(directory));
-                    // Entries of ours are not moved by a rename that requires a review.
+                    // Our entries are not moved by a rename that requires a review.
                     let is_held = self.side == Side::Ours && merger.requires_review(&path, &target);
                     if !is_renamed_too && !is_held {
                         paths_by_target.entry(target).or_default().push(path);
@@ -214,7 +214,7 @@ fn nearest<'g>(
         .map(|(from, target)| (&from[..], target))
 }
 
-/// Moves directories that theirs added into renamed directories.
+/// Moves directories that their side added into renamed directories.
 fn relocate_directories_of_theirs(
     renamed_directories: &BTreeMap<Vec<u8>, RenameTarget>,
     theirs: &mut SideChanges<'_>,
@@ -226,8 +226,8 @@ fn relocate_directories_of_theirs(
     }
 }
 
-/// Marks directories that ours added to renamed directories as removed by theirs, so that they are removed if
-/// they are empty.
+/// Marks directories that our side added to renamed directories as removed by their side, so that they are
+/// removed if they are empty.
 fn mark_directories_of_ours(
     renamed_directories: &BTreeMap<Vec<u8>, RenameTarget>,
     ours: &SideChanges<'_>,

@@ -43,7 +43,7 @@ pub(super) fn apply(
 struct RenameFollower<'a, 'm> {
     merger: &'a mut TreeMerger<'m>,
     slots: &'a mut Slots,
-    /// Path of the entry of theirs, by the new path that both sides use.
+    /// Path of their entry, by the new path that both sides use.
     theirs_paths: BTreeMap<Vec<u8>, Vec<u8>>,
     /// New paths of files that a side renamed.
     ours_targets: HashSet<Vec<u8>>,

@@ -30,7 +30,7 @@ pub(super) enum ResultLeaf {
 #[derive(Debug, Default)]
 pub(super) struct ResultEntry {
     pub(super) leaf: Option<ResultLeaf>,
-    /// Entry of ours at this path.
+    /// Entry of our tree at this path.
     pub(super) existing: Option<Entry>,
 }
 
@@ -104,7 +104,7 @@ impl<'a> TreeMerger<'a> {
         self.review_rule(path).is_some()
     }
 
-    /// Holds back a rename by theirs if it requires a review: both paths keep the entries of ours. Returns
+    /// Holds back a rename by their side if it requires a review: both paths keep our entries. Returns
     /// true if the rename is held back.
     pub(super) fn hold_rename_for_review(&mut self, from: &[u8], to: &[u8]) -> bool {
         let Some(rule) = self.rename_review_rule(from, to) else { return false };
@@ -112,8 +112,8 @@ impl<'a> TreeMerger<'a> {
         true
     }
 
-    /// Holds entries for a review that theirs moved to a path that requires a review and replaced by other
-    /// content. Otherwise neither path would have the old content.
+    /// Holds entries for a review that their side moved to a path that requires a review and replaced by
+    /// other content. Otherwise neither path would have the old content.
     fn hold_sources_for_review(&mut self, slots: &Slots) {
         let added = slots.iter().filter(|(_, slot)| slot.base.is_none());
         let waiting: HashMap<&[Extent], OnConflict> = added
@@ -167,7 +167,7 @@ impl<'a> TreeMerger<'a> {
             && self.strategy(path).is_some_and(|strategy| strategy.is_cumulative(self.rule(path)))
     }
 
-    /// Merges a slot. Returns the entry for the path, and the entry of theirs that needs another name.
+    /// Merges a slot. Returns the entry for the path, and their entry if it needs another name.
     #[expect(clippy::type_complexity, reason = "the pair is used by a single caller")]
     fn merge_slot(
         &mut self,
@@ -309,7 +309,7 @@ impl<'a> TreeMerger<'a> {
         Ok(Some(merge))
     }
 
-    /// Reads the contents of base, ours and theirs with their stored histories; `None` if a file exceeds the
+    /// Reads the contents of the three versions with their stored histories; `None` if a file exceeds the
     /// size limit.
     pub(super) fn read(&self, versions: [Option<&TreeVersion>; 3]) -> Result<Option<Contents>> {
         let [base, ours, theirs] = versions.map(|version| match version.map(|version| &version.entry.node) {
@@ -330,7 +330,7 @@ impl<'a> TreeMerger<'a> {
         }))
     }
 
-    /// Returns the author of the entry of ours at a path.
+    /// Returns the author of our entry at a path.
     pub(super) fn author_of_ours(&self, path: &[u8]) -> Author {
         self.options.authors.get(path).copied().unwrap_or(self.options.ours)
     }

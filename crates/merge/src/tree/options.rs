@@ -16,11 +16,11 @@ pub struct TreeOptions {
     pub strategies: Strategies,
     /// Rules that select strategies and resolve conflicts.
     pub policy: Policy,
-    /// Author of ours.
+    /// Author of our side.
     pub ours: Author,
-    /// Author of theirs.
+    /// Author of their side.
     pub theirs: Author,
-    /// Authors of single entries of ours, by path; `ours` is the author of all others.
+    /// Authors of single entries of our tree, by path; `ours` is the author of all others.
     pub authors: HashMap<Vec<u8>, Author>,
     /// Histories that strategies stored with earlier versions.
     pub histories: HistorySource,

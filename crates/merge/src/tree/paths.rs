@@ -5,12 +5,12 @@ use std::ops::Bound;
 
 /// Returns the parent directory; `None` for an entry of the root.
 pub(super) fn parent(path: &[u8]) -> Option<&[u8]> {
-    path.iter().rposition(|byte| *byte == b'/').map(|at| &path[..at])
+    path.iter().rposition(|byte| *byte == b'/').map(|slash| &path[..slash])
 }
 
 /// Returns the last component of a path.
 pub(super) fn name(path: &[u8]) -> &[u8] {
-    path.iter().rposition(|byte| *byte == b'/').map_or(path, |at| &path[at + 1..])
+    path.iter().rposition(|byte| *byte == b'/').map_or(path, |slash| &path[slash + 1..])
 }
 
 /// Iterates over the parent directories, innermost first, without the root.

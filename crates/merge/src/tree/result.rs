@@ -9,7 +9,7 @@ use crate::registry::UnknownStrategy;
 
 /// Result of merging two trees.
 pub struct TreeMerge {
-    /// Merged tree: an uncommitted virtual tree over ours.
+    /// Merged tree: an uncommitted virtual tree over our tree.
     pub tree: VirtualTree,
     /// Conflicts, sorted by path.
     pub conflicts: Vec<TreeConflict>,
@@ -34,9 +34,9 @@ pub struct MergedFile {
     pub strategy: &'static str,
     /// Entry of the base; `None` if both sides added the file.
     pub base: Option<TreeVersion>,
-    /// Entry of ours.
+    /// Entry in our tree.
     pub ours: TreeVersion,
-    /// Entry of theirs.
+    /// Entry in their tree.
     pub theirs: TreeVersion,
     /// Decision of a rule about the conflicts in the file; `None` if there were none.
     #[serde(skip_serializing_if = "Option::is_none")]

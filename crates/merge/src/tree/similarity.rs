@@ -18,8 +18,8 @@ impl Pieces {
         let is_text = crate::file_type::is_text(content);
         let (mut hash, mut length) = (FNV_OFFSET_BASIS, 0);
         let mut all = Vec::with_capacity(content.len() / 32);
-        for (at, byte) in content.iter().enumerate() {
-            if is_text && *byte == b'\r' && content.get(at + 1) == Some(&b'\n') {
+        for (offset, byte) in content.iter().enumerate() {
+            if is_text && *byte == b'\r' && content.get(offset + 1) == Some(&b'\n') {
                 continue;
             }
             hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);

@@ -58,7 +58,7 @@ pub(super) fn slots(ours: &SideChanges<'_>, theirs: &SideChanges<'_>) -> Slots {
     slots
 }
 
-/// Creates a slot for each leaf that theirs changed.
+/// Creates a slot for each leaf that their side changed.
 pub(super) fn slots_of_theirs(ours: &SideChanges<'_>, theirs: &SideChanges<'_>) -> Slots {
     theirs.leaves.keys().map(|path| (path.clone(), slot(path, ours, theirs))).collect()
 }

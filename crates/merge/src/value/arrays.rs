@@ -62,9 +62,9 @@ fn by_names<'d>(
     step: impl Fn(&'d str) -> Step<'d>,
 ) -> MergedValue<'d> {
     let order = |side: &NamedChildren<'d, 'd>| -> Vec<&'d str> {
-        let names = (0..side.nodes.len()).map(|at| (at, side.name(at)));
-        let is_in_all_versions = |(at, name): &(usize, &'d str)| {
-            [&three.base, &three.ours, &three.theirs].iter().all(|side| side.find(name, *at).is_some())
+        let names = (0..side.nodes.len()).map(|index| (index, side.name(index)));
+        let is_in_all_versions = |(index, name): &(usize, &'d str)| {
+            [&three.base, &three.ours, &three.theirs].iter().all(|side| side.find(name, *index).is_some())
         };
         names.filter(is_in_all_versions).map(|(_, name)| name).collect()
     };
@@ -99,13 +99,13 @@ fn by_sequence<'d>(
         return MergedValue::Whole(merger.favored, if merger.favored == Side::Ours { ours } else { theirs });
     };
     let (picks, is_clean) = picks(&text, [elements, ours.children(), theirs.children()], merger.favored);
-    // If all elements are from theirs, theirs is the template, since its text shows the format of elements.
+    // If all elements are from their side, its text is the template, since it shows the format of elements.
     let template =
         if picks.iter().all(|(side, _)| *side == Side::Theirs) { Side::Theirs } else { Side::Ours };
     let node = |side: Side| if side == Side::Ours { ours } else { theirs };
-    let parts = picks.into_iter().map(|(side, at)| Part {
-        template_index: (side == template).then_some(at),
-        value: MergedValue::Whole(side, &node(side).children()[at]),
+    let parts = picks.into_iter().map(|(side, index)| Part {
+        template_index: (side == template).then_some(index),
+        value: MergedValue::Whole(side, &node(side).children()[index]),
     });
     if !is_clean {
         merger.sequence_conflict(base, ours, theirs, node(template));
@@ -118,7 +118,7 @@ fn picks(text: &TextMerge<'_>, three: [&[SyntaxNode<'_>]; 3], favored: Side) -> 
     let ours = three[1].len();
     let (mut picks, mut done, mut is_clean) = (Vec::with_capacity(ours), 0, true);
     for chunk in text.chunks() {
-        picks.extend((done..chunk.ours.start).map(|at| (Side::Ours, at)));
+        picks.extend((done..chunk.ours.start).map(|index| (Side::Ours, index)));
         done = chunk.ours.end;
         if chunk.kind == ChunkKind::Conflict {
             if let Some(each) = resolve_adjacent(chunk, three) {
@@ -129,14 +129,14 @@ fn picks(text: &TextMerge<'_>, three: [&[SyntaxNode<'_>]; 3], favored: Side) -> 
         }
         match (chunk.kind, favored) {
             (ChunkKind::Ours | ChunkKind::Both, _) | (ChunkKind::Conflict, Side::Ours) => {
-                picks.extend(chunk.ours.clone().map(|at| (Side::Ours, at)));
+                picks.extend(chunk.ours.clone().map(|index| (Side::Ours, index)));
             }
             (ChunkKind::Theirs, _) | (ChunkKind::Conflict, Side::Theirs) => {
-                picks.extend(chunk.theirs.clone().map(|at| (Side::Theirs, at)));
+                picks.extend(chunk.theirs.clone().map(|index| (Side::Theirs, index)));
             }
         }
     }
-    picks.extend((done..ours).map(|at| (Side::Ours, at)));
+    picks.extend((done..ours).map(|index| (Side::Ours, index)));
     (picks, is_clean)
 }
 
@@ -150,8 +150,9 @@ fn resolve_adjacent(
     if chunk.ours.len() != length || chunk.theirs.len() != length {
         return None;
     }
-    let pick = |at: usize| {
-        let (was, our, their) = (chunk.base.start + at, chunk.ours.start + at, chunk.theirs.start + at);
+    let pick = |offset: usize| {
+        let (was, our, their) =
+            (chunk.base.start + offset, chunk.ours.start + offset, chunk.theirs.start + offset);
         if base[was] == theirs[their] {
             Some((Side::Ours, our))
         } else {

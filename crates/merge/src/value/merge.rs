@@ -1,6 +1,6 @@
 //! Three-way merge of values.
 //!
-//! | ours and theirs | result |
+//! | our and their value | result |
 //! |---|---|
 //! | equal | that value |
 //! | one equals the base | the other one |
@@ -32,7 +32,7 @@ impl<'d> Documents<'d> {
         self.base.map_or(&[], |base| base.text.as_bytes())
     }
 
-    /// Returns the versions with ours and theirs swapped.
+    /// Returns the versions with the sides swapped.
     pub(crate) fn swap_sides(self) -> Self {
         Self { base: self.base, ours: self.theirs, theirs: self.ours }
     }
@@ -102,9 +102,9 @@ impl<'d> MergedValue<'d> {
             }
             (Value::Object(_), Value::Object(_)) => {
                 let found = NamedChildren::by_key(children);
-                parts.iter().enumerate().all(|(at, part)| {
+                parts.iter().enumerate().all(|(index, part)| {
                     let key = &part.value.node().key;
-                    found.get(key, at).is_some_and(|child| part.value.equals_except(child, ambiguous))
+                    found.get(key, index).is_some_and(|child| part.value.equals_except(child, ambiguous))
                 })
             }
             _ => false,
@@ -142,7 +142,7 @@ pub(crate) struct CellNames<'d> {
 }
 
 impl<'d> CellNames<'d> {
-    /// Returns the names with ours and theirs swapped.
+    /// Returns the names with the sides swapped.
     pub(crate) fn swap_sides(self) -> Self {
         Self { ours: self.theirs, theirs: self.ours, ..self }
     }
@@ -222,8 +222,8 @@ impl<'d> ValueMerger<'d, '_> {
             return ours.map(|node| MergedValue::Whole(Side::Ours, node));
         }
         if let (Some(ours), Some(theirs)) = (ours, theirs) {
-            // Containers are merged even if ours did not change the value, since its formatting and comments
-            // may differ.
+            // Containers are merged even if our side did not change the value, since its formatting and
+            // comments may differ.
             match (&ours.value, &theirs.value) {
                 (Value::Object(_), Value::Object(_)) => return Some(self.objects(base, ours, theirs)),
                 (Value::Array(_), Value::Array(_)) => return Some(arrays::merge(self, base, ours, theirs)),
@@ -277,16 +277,16 @@ impl<'d> ValueMerger<'d, '_> {
         };
         let mut insertions = self.insertions(three, template_children, other, &step).into_iter().peekable();
         let mut parts = Vec::with_capacity(template_children.nodes.len());
-        for at in 0..template_children.nodes.len() {
-            let name = template_children.name(at);
-            let Some(value) = self.merge_name(three, name, at, &step) else { continue };
-            let is_anchor = || other.find(name, at).is_some();
+        for index in 0..template_children.nodes.len() {
+            let name = template_children.name(index);
+            let Some(value) = self.merge_name(three, name, index, &step) else { continue };
+            let is_anchor = || other.find(name, index).is_some();
             while let Some(insertion) = insertions.next_if(|insertion| {
-                insertion.before <= at && (is_anchor() || sorts_before(insertion.name, name))
+                insertion.before <= index && (is_anchor() || sorts_before(insertion.name, name))
             }) {
                 parts.push(insertion.part);
             }
-            parts.push(Part { template_index: Some(at), value });
+            parts.push(Part { template_index: Some(index), value });
         }
         parts.extend(insertions.map(|insertion| insertion.part));
         parts
@@ -301,11 +301,11 @@ impl<'d> ValueMerger<'d, '_> {
         step: &impl Fn(&'d str) -> Step<'d>,
     ) -> Vec<Insertion<'d>> {
         let (mut insertions, mut before) = (Vec::new(), 0);
-        for at in 0..other.nodes.len() {
-            let name = other.name(at);
-            if let Some(found) = template_children.find(name, at) {
+        for index in 0..other.nodes.len() {
+            let name = other.name(index);
+            if let Some(found) = template_children.find(name, index) {
                 before = found + 1;
-            } else if let Some(value) = self.merge_name(three, name, at, step) {
+            } else if let Some(value) = self.merge_name(three, name, index, step) {
                 insertions.push(Insertion { before, name, part: Part { template_index: None, value } });
             }
         }

@@ -48,14 +48,14 @@ impl<'d, 'a> NamedChildren<'d, 'a> {
     }
 
     /// Returns the name of the child at an index.
-    pub(crate) fn name(&self, at: usize) -> &'d str {
+    pub(crate) fn name(&self, index: usize) -> &'d str {
         match &self.names {
-            Names::Keys => self.nodes[at].key,
-            Names::Fields(fields) => match &fields[at].value {
+            Names::Keys => self.nodes[index].key,
+            Names::Fields(fields) => match &fields[index].value {
                 Value::String(text) | Value::Literal(text) => text,
                 Value::Array(_) | Value::Object(_) => "",
             },
-            Names::External(names) => &names[at],
+            Names::External(names) => &names[index],
         }
     }
 
@@ -65,30 +65,30 @@ impl<'d, 'a> NamedChildren<'d, 'a> {
             return Some(hint);
         }
         if self.nodes.len() <= LINEAR_SEARCH_MAX {
-            return (0..self.nodes.len()).find(|at| self.name(*at) == name);
+            return (0..self.nodes.len()).find(|index| self.name(*index) == name);
         }
         self.index().get(name).copied()
     }
 
     /// Returns the child with this name. The index `hint` is tried first.
     pub(crate) fn get(&self, name: &str, hint: usize) -> Option<&'d SyntaxNode<'a>> {
-        self.find(name, hint).map(|at| &self.nodes[at])
+        self.find(name, hint).map(|index| &self.nodes[index])
     }
 
     pub(crate) fn has_duplicates(&self) -> bool {
         let length = self.nodes.len();
         // Sorted names, which are common, need no index.
-        if (1..length).all(|at| sorts_before(self.name(at - 1), self.name(at))) {
+        if (1..length).all(|index| sorts_before(self.name(index - 1), self.name(index))) {
             return false;
         }
         if length <= LINEAR_SEARCH_MAX {
-            return (1..length).any(|at| (0..at).any(|before| self.name(before) == self.name(at)));
+            return (1..length).any(|index| (0..index).any(|before| self.name(before) == self.name(index)));
         }
         self.index().len() != length
     }
 
     fn index(&self) -> &HashMap<&'d str, usize> {
-        self.index.get_or_init(|| (0..self.nodes.len()).map(|at| (self.name(at), at)).collect())
+        self.index.get_or_init(|| (0..self.nodes.len()).map(|index| (self.name(index), index)).collect())
     }
 }
 

@@ -45,10 +45,10 @@ fn text(lines: &[&str], rng: &mut Rng, crlf: bool) -> Vec<u8> {
 fn edited<'a>(base: &[&'a str], rng: &mut Rng) -> Vec<&'a str> {
     let mut lines = base.to_vec();
     for _ in 0..rng.below(4) {
-        let at = rng.below(lines.len() + 1);
-        let end = (at + rng.below(3)).min(lines.len());
+        let start = rng.below(lines.len() + 1);
+        let end = (start + rng.below(3)).min(lines.len());
         let new: Vec<&str> = (0..rng.below(3)).map(|_| WORDS[rng.below(WORDS.len())]).collect();
-        lines.splice(at..end, new);
+        lines.splice(start..end, new);
     }
     lines
 }
@@ -84,18 +84,18 @@ fn repeating(seed: usize) -> Triple {
         blocks(&mut rng, length)
     };
     let change = |lines: &mut Vec<&'static str>, rng: &mut Rng| {
-        let at = rng.below(lines.len() + 1);
-        let end = (at + rng.below(5)).min(lines.len());
+        let start = rng.below(lines.len() + 1);
+        let end = (start + rng.below(5)).min(lines.len());
         match rng.below(4) {
-            0 => drop(lines.drain(at..end)),
+            0 => drop(lines.drain(start..end)),
             // A duplicated block could have been added before or after the original.
             1 | 2 => {
-                let copy = lines[at..end].to_vec();
+                let copy = lines[start..end].to_vec();
                 lines.splice(end..end, copy);
             }
             _ => {
                 let new = blocks(rng, 1);
-                lines.splice(at..at, new);
+                lines.splice(start..start, new);
             }
         }
     };
@@ -142,13 +142,13 @@ fn supported_modes() -> Vec<ConflictMode> {
 }
 
 /// Returns the number of conflicts that git finds, and its output.
-fn by_git(at: &Path, triple: &Triple, mode: ConflictMode) -> (usize, Vec<u8>) {
+fn by_git(directory: &Path, triple: &Triple, mode: ConflictMode) -> (usize, Vec<u8>) {
     let names = ["ours", "base", "theirs"];
     for (name, text) in names.iter().zip([&triple.ours, &triple.base, &triple.theirs]) {
-        std::fs::write(at.join(name), text).unwrap();
+        std::fs::write(directory.join(name), text).unwrap();
     }
     let mut git = Command::new("git");
-    git.current_dir(at).args(["-c", "merge.conflictStyle=merge", "merge-file", "-p"]);
+    git.current_dir(directory).args(["-c", "merge.conflictStyle=merge", "merge-file", "-p"]);
     git.args(match mode {
         ConflictMode::Shown(Style::Merge) => None,
         ConflictMode::Shown(Style::Diff3) => Some("--diff3"),
@@ -164,9 +164,9 @@ fn by_git(at: &Path, triple: &Triple, mode: ConflictMode) -> (usize, Vec<u8>) {
 }
 
 /// Returns the result of `git merge-file`, if it has no conflict.
-pub(crate) fn merged_by_git(at: &Path, [base, ours, theirs]: [&[u8]; 3]) -> Option<Vec<u8>> {
+pub(crate) fn merged_by_git(directory: &Path, [base, ours, theirs]: [&[u8]; 3]) -> Option<Vec<u8>> {
     let triple = Triple { base: base.to_vec(), ours: ours.to_vec(), theirs: theirs.to_vec() };
-    let (conflicts, text) = by_git(at, &triple, ConflictMode::Shown(Style::Merge));
+    let (conflicts, text) = by_git(directory, &triple, ConflictMode::Shown(Style::Merge));
     (conflicts == 0).then_some(text)
 }
 
@@ -217,14 +217,14 @@ fn without_equal(triple: &Triple, style: Style, conflicts: usize, text: Vec<u8>)
 }
 
 /// Describes a difference to git; `None` if there is none.
-fn difference(at: &Path, triple: &Triple, mode: ConflictMode) -> Option<String> {
+fn difference(directory: &Path, triple: &Triple, mode: ConflictMode) -> Option<String> {
     let ours = TextMerge::new(&triple.base, &triple.ours, &triple.theirs, DiffLimits::default()).unwrap();
     let is_clean = ours.is_clean();
     let (text, conflicts) = match mode {
         ConflictMode::Shown(style) => ours.render(style, &Labels::default()),
         ConflictMode::Resolved(favor) => (ours.favor(favor), 0),
     };
-    let (git_conflicts, git_text) = match (mode, by_git(at, triple, mode)) {
+    let (git_conflicts, git_text) = match (mode, by_git(directory, triple, mode)) {
         (ConflictMode::Shown(style), (shown, text))
             if shown > 0 && shown < 127 && str::from_utf8(&text).is_ok() =>
         {

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::thread::JoinHandle;
 
 use tempfile::TempDir;
-use workspace_mount::{LazyMount, MountError, MountOptions, Requests, detach};
+use workspace_mount::{LazyMount, MountError, MountOptions, RequestCounter, detach};
 use workspace_state::{NewSnapshot, Snapshot, Store, VirtualTree};
 use workspace_test_support::requires;
 
@@ -44,7 +44,7 @@ impl Fixture {
 /// A lazy mount that is unmounted on drop.
 pub(crate) struct TestMount {
     mountpoint: PathBuf,
-    pub(crate) requests: Requests,
+    pub(crate) requests: RequestCounter,
     thread: Option<JoinHandle<Result<(), MountError>>>,
 }
 

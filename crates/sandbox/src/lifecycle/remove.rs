@@ -274,7 +274,7 @@ impl Service {
         let stored = Arc::default();
         let new = NewSnapshot {
             author: owner.to_owned(),
-            stored: Some(Arc::clone(&stored)),
+            stored_bytes: Some(Arc::clone(&stored)),
             ..NewSnapshot::with_message(message)
         };
         let committed = match self.commit_workspace(id, new, &Cancel::new()).await {

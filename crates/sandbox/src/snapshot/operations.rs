@@ -17,7 +17,9 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use workspace_catalog::{Change, Sandbox, State};
 use workspace_state::{Cancel, Durability, NewSnapshot, Snapshot, SnapshotId};
-use workspace_workspace::{Cancellable, Changes, CommitResult, Materialize, WorkspaceError};
+use workspace_workspace::{
+    Cancellable, Changes, CommitResult, Materialize, ResetMode, WorkspaceError, Writers,
+};
 
 use crate::config::{Config, NewSandbox, ResourceRequest, check_labels};
 use crate::error::{Result, SandboxError};
@@ -163,7 +165,7 @@ impl Service {
             message: new.message,
             labels: new.labels,
             durability: Durability::Buffered,
-            stored: Some(Arc::clone(&stored)),
+            stored_bytes: Some(Arc::clone(&stored)),
             ..NewSnapshot::default()
         };
         let (committed, pause) =
@@ -234,7 +236,8 @@ impl Service {
         cancel: &Cancel,
     ) -> Result<CommitResult> {
         let id = id.to_owned();
-        self.on_workspaces_until(cancel, move |workspaces| workspaces.commit(&id, new, true)).await
+        self.on_workspaces_until(cancel, move |workspaces| workspaces.commit(&id, new, Writers::Stopped))
+            .await
     }
 
     /// Compares a sandbox's workspace with the snapshot that it was made from. The comparison stops with the
@@ -245,7 +248,7 @@ impl Service {
             let _operation = service.operation(&sandbox.id, &cancel).await?;
             let sandbox = service.read_row(&sandbox.id).await?;
             let id = sandbox.id.clone();
-            let read = move |workspaces: &Cancellable<'_>| workspaces.changes(&id, true);
+            let read = move |workspaces: &Cancellable<'_>| workspaces.changes(&id, Writers::Stopped);
             let changes = service.on_workspaces_until(&cancel, read);
             let (changes, thawed) = service.while_frozen(&sandbox, changes).await?;
             Ok((changes, thawed?))
@@ -346,11 +349,14 @@ impl Service {
         if !users.is_empty() {
             return Err(SandboxError::WorkspaceUsed { id: id.to_owned(), users });
         }
-        let may_move = self.0.runtime.can_swap_workspace();
+        let mode = match self.0.runtime.can_swap_workspace() {
+            true => ResetMode::MayMove,
+            false => ResetMode::InPlaceOnly,
+        };
         let name = id.to_owned();
         let switched = self
             .on_workspaces_until(cancel, move |workspaces| {
-                workspaces.reset(&name, Some(snapshot), Materialize::Auto, may_move)
+                workspaces.reset(&name, Some(snapshot), Materialize::Auto, mode)
             })
             .await?;
         if !switched.moved {

@@ -6,8 +6,8 @@ use libtest_mimic::Trial;
 use workspace_catalog::State;
 use workspace_sandbox::runtime::WorkspaceUse;
 use workspace_sandbox::{
-    Fork, IfInUse, KeptWorkspace, NewCommit, NewSandbox, ProviderKind, ReclaimPolicy, ResourceRequest,
-    SandboxError, Scope, Service, View, WorkspaceError,
+    Fork, IfInUse, KeptWorkspace, NewCommit, NewSandbox, ProviderKind, ReclaimPolicy, ResetMode,
+    ResourceRequest, SandboxError, Scope, Service, View, WorkspaceError,
 };
 use workspace_state::{NewSnapshot, Snapshot, SnapshotId};
 
@@ -448,7 +448,12 @@ async fn interrupted_restore_is_finished(home: &TestHome) {
     // State of a service that is killed right before the sandbox gets its new workspace.
     let dir = home.dir(&view);
     service.runtime().freeze(id, &dir).await.unwrap();
-    let reset = service.workspaces().reset(id, Some(base.id), workspace_sandbox::Materialize::Auto, true);
+    let reset = service.workspaces().reset(
+        id,
+        Some(base.id),
+        workspace_sandbox::Materialize::Auto,
+        ResetMode::MayMove,
+    );
     assert!(reset.unwrap().moved);
     service.close().await;
     drop(service);
@@ -473,7 +478,12 @@ async fn restore_to_a_lost_mount_is_rolled_back(home: &TestHome) {
     sh(&service, &view, "echo x > x").await;
     let dir = home.dir(&view);
     service.runtime().freeze(id, &dir).await.unwrap();
-    let reset = service.workspaces().reset(id, Some(base.id), workspace_sandbox::Materialize::Auto, true);
+    let reset = service.workspaces().reset(
+        id,
+        Some(base.id),
+        workspace_sandbox::Materialize::Auto,
+        ResetMode::MayMove,
+    );
     // As a holder leaves it that dies.
     let holder = service.workspaces().holder();
     workspace_host::overlay::unmount(&holder, &reset.unwrap().workspace.path).unwrap();

@@ -179,7 +179,7 @@ async fn create_snapshot(
         memory: app.upload_memory.reserve(owner).into(),
     };
     let stored = Arc::<AtomicU64>::default();
-    let new = NewSnapshot { stored: Some(Arc::clone(&stored)), ..new };
+    let new = NewSnapshot { stored_bytes: Some(Arc::clone(&stored)), ..new };
     let report = blocking(move || import(&store, new, body, &limits)).await?;
     let id = report.snapshot.id;
     if let Err(error) = app.snapshots().record_owner(owner, &id, None, stored.load(Ordering::Relaxed)).await {

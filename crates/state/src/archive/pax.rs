@@ -178,8 +178,8 @@ fn parse_time(text: &[u8]) -> Option<Timestamp> {
         return None;
     }
     let mut nanos = 0;
-    for at in 0..9 {
-        nanos = nanos * 10 + i64::from(fraction.get(at).map_or(0, |digit| digit - b'0'));
+    for index in 0..9 {
+        nanos = nanos * 10 + i64::from(fraction.get(index).map_or(0, |digit| digit - b'0'));
     }
     let total = seconds.checked_mul(NANOS)?.checked_add(nanos)?;
     Some(Timestamp(if negative { -total } else { total }))

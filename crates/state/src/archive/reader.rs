@@ -138,7 +138,7 @@ impl<'r> Reader<'r> {
     }
 
     fn map_before_data(&mut self) -> Result<Vec<(u64, u64)>> {
-        let mut numbers = Numbers { reader: self, block: [0; BLOCK as usize], at: BLOCK as usize };
+        let mut numbers = Numbers { reader: self, block: [0; BLOCK as usize], index: BLOCK as usize };
         let count = numbers.next()?;
         if count > PIECES_MAX {
             return Err(self.malformed("a sparse map that is too large"));
@@ -178,8 +178,9 @@ impl<'r> Reader<'r> {
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
-        let counted =
-            |at: usize| if (148..156).contains(&at) { u32::from(b' ') } else { u32::from(bytes[at]) };
+        let counted = |index: usize| {
+            if (148..156).contains(&index) { u32::from(b' ') } else { u32::from(bytes[index]) }
+        };
         let sum: u32 = (0..bytes.len()).map(counted).sum();
         if header.cksum().ok() != Some(sum) {
             return Err(match at_start {
@@ -288,8 +289,8 @@ impl<'r> Reader<'r> {
     fn seek_over(&mut self, len: u64) -> Result<bool> {
         let Input::File(mut file) = self.input else { return Ok(false) };
         let failed = |source| ArchiveError::Read { source };
-        let at = file.stream_position().map_err(failed)?;
-        let to = at.checked_add(len).filter(|to| file.metadata().is_ok_and(|about| *to <= about.len()));
+        let position = file.stream_position().map_err(failed)?;
+        let to = position.checked_add(len).filter(|to| file.metadata().is_ok_and(|about| *to <= about.len()));
         let Some(to) = to else { return Err(ArchiveError::Truncated { offset: self.offset }) };
         file.seek(SeekFrom::Start(to)).map_err(failed)?;
         self.offset += len;
@@ -317,7 +318,8 @@ impl<'r> Reader<'r> {
 struct Numbers<'a, 'r> {
     reader: &'a mut Reader<'r>,
     block: [u8; BLOCK as usize],
-    at: usize,
+    /// Index of the next byte in the block.
+    index: usize,
 }
 
 impl Numbers<'_, '_> {
@@ -334,16 +336,16 @@ impl Numbers<'_, '_> {
     }
 
     fn byte(&mut self) -> Result<u8> {
-        if self.at == self.block.len() {
+        if self.index == self.block.len() {
             if self.reader.content < BLOCK {
                 return Err(self.reader.malformed("a sparse map that does not end"));
             }
             self.reader.fill(&mut self.block)?;
             self.reader.content -= BLOCK;
-            self.at = 0;
+            self.index = 0;
         }
-        self.at += 1;
-        Ok(self.block[self.at - 1])
+        self.index += 1;
+        Ok(self.block[self.index - 1])
     }
 }
 

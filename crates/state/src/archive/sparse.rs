@@ -38,28 +38,28 @@ impl SparseMap {
     pub(super) fn of(extents: &[Extent]) -> Option<Self> {
         let has_holes = extents.iter().any(|extent| matches!(extent, Extent::Hole { .. }));
         let mut pieces: Vec<(u64, u64)> = Vec::new();
-        let mut at = 0;
+        let mut end = 0;
         for extent in extents {
             if let Extent::Data { len, .. } = extent {
                 match pieces.last_mut() {
-                    Some((offset, before)) if *offset + *before == at => *before += len,
-                    _ => pieces.push((at, *len)),
+                    Some((offset, before)) if *offset + *before == end => *before += len,
+                    _ => pieces.push((end, *len)),
                 }
             }
-            at += extent.len();
+            end += extent.len();
         }
         // The chunker makes holes of whole blocks; other files are written with their zeros.
         let aligned = pieces
             .iter()
-            .all(|(offset, len)| offset % BLOCK == 0 && (len % BLOCK == 0 || offset + len == at));
+            .all(|(offset, len)| offset % BLOCK == 0 && (len % BLOCK == 0 || offset + len == end));
         if !has_holes || !aligned {
             return None;
         }
-        if pieces.last().is_none_or(|(offset, len)| offset + len < at) {
+        if pieces.last().is_none_or(|(offset, len)| offset + len < end) {
             // Marks the end of the file, which readers take from the last piece.
-            pieces.push((at, 0));
+            pieces.push((end, 0));
         }
-        Some(Self { pieces, size: at })
+        Some(Self { pieces, size: end })
     }
 
     pub(super) fn stored(&self) -> u64 {
@@ -88,11 +88,11 @@ pub(super) enum SparseRun {
 impl SparseMap {
     /// Iterates over the parts of the file in order; their lengths add up to that of the file.
     pub(super) fn runs(&self) -> impl Iterator<Item = SparseRun> {
-        let mut at = 0;
+        let mut data_end = 0;
         let end = [(self.size, 0)];
         self.pieces.iter().copied().chain(end).flat_map(move |(offset, len)| {
-            let hole = offset - at;
-            at = offset + len;
+            let hole = offset - data_end;
+            data_end = offset + len;
             [SparseRun::Hole(hole), SparseRun::Data(len)]
                 .into_iter()
                 .filter(|run| !matches!(run, SparseRun::Hole(0) | SparseRun::Data(0)))

@@ -61,8 +61,8 @@ impl Inner {
     ) -> Result<()> {
         let undecodable = |source| StoreError::Undecodable { what: "a new node".to_owned(), source };
         for object in objects.objects.iter().filter(|object| object.kind == Kind::Node) {
-            let at = object.offset as usize;
-            let node = record::open(&buffer[at..at + object.len as usize]).map_err(undecodable)?;
+            let offset = object.offset as usize;
+            let node = record::open(&buffer[offset..offset + object.len as usize]).map_err(undecodable)?;
             references_of(node, found).map_err(undecodable)?;
         }
         for pack in &objects.bulk {

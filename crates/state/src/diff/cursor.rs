@@ -19,7 +19,7 @@ pub(super) struct Cursor<'s> {
 }
 
 /// Item at the current position.
-pub(super) enum Next<'c> {
+pub(super) enum Item<'c> {
     /// A page that has not been read.
     Page(UnreadPage),
     /// Entries of a page, from the current position on.
@@ -38,10 +38,10 @@ impl<'s> Cursor<'s> {
     pub(super) fn open(store: &'s Store, directory: Directory) -> Result<Self> {
         let root = store.read_page(&directory.id)?;
         if !matches!(root.head, Head::Directory { .. }) {
-            return Err(wrong(&directory.id, DecodeError("not a directory")));
+            return Err(undecodable(&directory.id, DecodeError("not a directory")));
         }
         let times = Times::of(directory.times);
-        let stack = vec![PagePosition { id: directory.id, page: Arc::clone(&root), times, at: 0 }];
+        let stack = vec![PagePosition { id: directory.id, page: Arc::clone(&root), times, index: 0 }];
         Ok(Self { store, root, stack })
     }
 
@@ -50,38 +50,41 @@ impl<'s> Cursor<'s> {
         &self.root.head
     }
 
-    pub(super) fn next(&mut self) -> Result<Next<'_>> {
+    /// Returns the item at the current position, without moving on.
+    pub(super) fn peek(&mut self) -> Result<Item<'_>> {
         while self.stack.last().is_some_and(|top| !top.has_more()) {
             self.stack.pop();
         }
-        let Some(top) = self.stack.last_mut() else { return Ok(Next::End) };
+        let Some(top) = self.stack.last_mut() else { return Ok(Item::End) };
         if top.page.level == 0 {
-            return Ok(Next::Entries(top));
+            return Ok(Item::Entries(top));
         }
-        let child = top.page.child(top.at).map_err(|source| wrong(&top.id, source))?;
-        Ok(Next::Page(UnreadPage { id: child.page, level: top.page.level - 1 }))
+        let child = top.page.child(top.index).map_err(|source| undecodable(&top.id, source))?;
+        Ok(Item::Page(UnreadPage { id: child.page, level: top.page.level - 1 }))
     }
 
-    /// Skips the next page.
+    /// Skips the page at the current position.
     pub(super) fn skip(&mut self) {
         if let Some(top) = self.stack.last_mut() {
             top.skip();
         }
     }
 
-    /// Reads the next page and descends into it.
+    /// Reads the page at the current position and descends into it.
     pub(super) fn enter(&mut self, unread: UnreadPage) -> Result<()> {
         let Some(top) = self.stack.last_mut() else { return Ok(()) };
         let times = match top.times.read(self.store, &top.page)? {
-            Some(times) => Times::Unread(times.child(top.at).map_err(|source| wrong(&top.id, source))?.page),
+            Some(times) => {
+                Times::Unread(times.child(top.index).map_err(|source| undecodable(&top.id, source))?.page)
+            }
             None => Times::Unknown,
         };
         top.skip();
         let page = self.store.read_page(&unread.id)?;
         if !matches!(page.head, Head::Page) || page.level != unread.level {
-            return Err(wrong(&unread.id, DecodeError("not the page that its directory refers to")));
+            return Err(undecodable(&unread.id, DecodeError("not the page that its directory refers to")));
         }
-        self.stack.push(PagePosition { id: unread.id, page, times, at: 0 });
+        self.stack.push(PagePosition { id: unread.id, page, times, index: 0 });
         Ok(())
     }
 }
@@ -91,47 +94,47 @@ pub(super) struct PagePosition {
     id: NodeId,
     page: Arc<Page>,
     times: Times,
-    at: usize,
+    index: usize,
 }
 
 impl PagePosition {
     pub(super) fn has_more(&self) -> bool {
-        self.at < self.page.len()
+        self.index < self.page.len()
     }
 
     pub(super) fn skip(&mut self) {
-        self.at += 1;
+        self.index += 1;
     }
 
     /// Skips entries that are equal in both lists.
     pub(super) fn skip_same(&mut self, other: &mut Self) {
-        let same = self.page.same_items(self.at, &other.page, other.at);
-        self.at += same;
-        other.at += same;
+        let same = self.page.same_items(self.index, &other.page, other.index);
+        self.index += same;
+        other.index += same;
     }
 
     pub(super) fn name(&self) -> &[u8] {
-        self.page.name(self.at)
+        self.page.name(self.index)
     }
 
     /// Returns the encoded reference of the current entry.
     pub(super) fn reference(&self) -> &[u8] {
-        self.page.body(self.at)
+        self.page.body(self.index)
     }
 
     pub(super) fn node_ref(&self) -> Result<NodeRef<'_>> {
-        self.page.node_ref(self.at).map_err(|source| wrong(&self.id, source))
+        self.page.node_ref(self.index).map_err(|source| undecodable(&self.id, source))
     }
 
     pub(super) fn entry(&mut self, store: &Store) -> Result<Entry> {
         let times = self.times.read(store, &self.page)?;
-        store.decode_entry(&self.page, times, self.at)
+        store.decode_entry(&self.page, times, self.index)
     }
 
     /// Returns the id of the times of the current entry, which must be a directory.
     pub(super) fn directory_times(&mut self, store: &Store) -> Result<Option<NodeId>> {
         let Some(times) = self.times.read(store, &self.page)? else { return Ok(None) };
-        match times.time(self.at).map_err(|source| wrong(&self.id, source))? {
+        match times.time(self.index).map_err(|source| undecodable(&self.id, source))? {
             EntryTime::Directory(times) => Ok(Some(times)),
             EntryTime::Unknown | EntryTime::Modified { .. } => Ok(None),
         }
@@ -154,7 +157,7 @@ impl Times {
         if let Self::Unread(id) = self {
             let times = store.read_page(id)?;
             if times.level != page.level || times.len() != page.len() {
-                return Err(wrong(id, DecodeError("times of another shape than their directory")));
+                return Err(undecodable(id, DecodeError("times of another shape than their directory")));
             }
             *self = Self::Read(times);
         }
@@ -165,6 +168,6 @@ impl Times {
     }
 }
 
-fn wrong(id: &NodeId, source: DecodeError) -> StoreError {
+fn undecodable(id: &NodeId, source: DecodeError) -> StoreError {
     StoreError::Undecodable { what: format!("node {id}"), source }
 }

@@ -86,12 +86,12 @@ impl UnpairedEntries {
         self.0.is_empty()
     }
 
-    fn is_available(&self, at: usize) -> bool {
-        self.0[at].is_some()
+    fn is_available(&self, index: usize) -> bool {
+        self.0[index].is_some()
     }
 
     fn iter(&self) -> impl Iterator<Item = (usize, &UnpairedEntry)> {
-        self.0.iter().enumerate().filter_map(|(at, found)| Some((at, found.as_ref()?)))
+        self.0.iter().enumerate().filter_map(|(index, found)| Some((index, found.as_ref()?)))
     }
 
     fn into_remaining(self) -> impl DoubleEndedIterator<Item = UnpairedEntry> {
@@ -111,10 +111,10 @@ impl<K: Hash + Eq + Copy> Candidates<K> {
         key: impl Fn(&Entry) -> Option<K>,
     ) -> Self {
         let mut candidates = Self { named: HashMap::new(), any: HashMap::new() };
-        for (at, found) in found {
+        for (index, found) in found {
             if let Some(key) = key(&found.entry) {
-                candidates.named.entry((key, found.entry.name.clone())).or_default().push_back(at);
-                candidates.any.entry(key).or_default().push_back(at);
+                candidates.named.entry((key, found.entry.name.clone())).or_default().push_back(index);
+                candidates.any.entry(key).or_default().push_back(index);
             }
         }
         candidates
@@ -136,9 +136,9 @@ impl<K: Hash + Eq + Copy> Candidates<K> {
 }
 
 fn first(queue: &mut VecDeque<usize>, free: impl Fn(usize) -> bool) -> Option<usize> {
-    while let Some(at) = queue.pop_front() {
-        if free(at) {
-            return Some(at);
+    while let Some(index) = queue.pop_front() {
+        if free(index) {
+            return Some(index);
         }
     }
     None
@@ -159,12 +159,12 @@ fn pair_by_key<K: Hash + Eq + Copy>(
         for slot in &mut added.0 {
             let Some(new) = slot.as_ref() else { continue };
             let Some(key) = key(&new.entry) else { continue };
-            let free = |at| removed.is_available(at);
+            let free = |index| removed.is_available(index);
             let old = match named {
                 true => candidates.take_named(key, &new.entry.name, free),
                 false => candidates.take_any(key, free),
             };
-            let Some(old) = old.and_then(|at| removed.0[at].take()) else { continue };
+            let Some(old) = old.and_then(|index| removed.0[index].take()) else { continue };
             differences.extend(slot.take().map(|new| renamed(old, new)));
         }
     }
@@ -189,25 +189,25 @@ impl Forest {
         self.0.len() - 1
     }
 
-    fn mark_ancestors_changed(&mut self, mut at: Option<usize>) {
-        while let Some(member) = at.map(|at| &mut self.0[at]).filter(|member| !member.is_changed) {
+    fn mark_ancestors_changed(&mut self, mut index: Option<usize>) {
+        while let Some(member) = index.map(|index| &mut self.0[index]).filter(|member| !member.is_changed) {
             member.is_changed = true;
-            at = member.parent;
+            index = member.parent;
         }
     }
 
-    fn is_unchanged(&self, at: usize) -> bool {
-        self.0[at].found.is_some() && !self.0[at].is_changed
+    fn is_unchanged(&self, index: usize) -> bool {
+        self.0[index].found.is_some() && !self.0[index].is_changed
     }
 
     /// Takes an entry out, together with everything below it.
-    fn take(&mut self, at: usize) -> Option<UnpairedEntry> {
-        let depth = self.0[at].depth;
-        for below in self.0[at + 1..].iter_mut().take_while(|below| below.depth > depth) {
+    fn take(&mut self, index: usize) -> Option<UnpairedEntry> {
+        let depth = self.0[index].depth;
+        for below in self.0[index + 1..].iter_mut().take_while(|below| below.depth > depth) {
             below.found = None;
         }
-        self.mark_ancestors_changed(self.0[at].parent);
-        self.0[at].found.take()
+        self.mark_ancestors_changed(self.0[index].parent);
+        self.0[index].found.take()
     }
 
     fn into_remaining(self) -> Vec<UnpairedEntry> {
@@ -229,16 +229,16 @@ fn expand_added(
     let mut below = Vec::new();
     while let Some((new, parent)) = queue.pop() {
         let old = directory_id(&new.entry)
-            .and_then(|id| candidates.take(*id, &new.entry.name, |at| removed.is_available(at)))
-            .and_then(|at| removed.0[at].take());
+            .and_then(|id| candidates.take(*id, &new.entry.name, |index| removed.is_available(index)))
+            .and_then(|index| removed.0[index].take());
         if let Some(old) = old {
             differences.push(renamed(old, new));
             forest.mark_ancestors_changed(parent);
             continue;
         }
         list_below(store, &new.path, &new.entry, &mut below, usage)?;
-        let at = forest.add(new, parent);
-        queue.extend(below.drain(..).rev().map(|found| (found, Some(at))));
+        let index = forest.add(new, parent);
+        queue.extend(below.drain(..).rev().map(|found| (found, Some(index))));
     }
     Ok(forest)
 }
@@ -251,15 +251,16 @@ fn expand_removed(
     differences: &mut Vec<Difference>,
     usage: &WalkUsage,
 ) -> Result<Vec<UnpairedEntry>> {
-    let members = added.0.iter().enumerate().filter_map(|(at, member)| Some((at, member.found.as_ref()?)));
+    let members =
+        added.0.iter().enumerate().filter_map(|(index, member)| Some((index, member.found.as_ref()?)));
     let mut candidates = Candidates::new(members, |entry| directory_id(entry).copied());
     let mut listed = Vec::new();
     let mut queue: Vec<_> = removed.into_remaining().rev().collect();
     let mut below = Vec::new();
     while let Some(old) = queue.pop() {
         let new = directory_id(&old.entry)
-            .and_then(|id| candidates.take(*id, &old.entry.name, |at| added.is_unchanged(at)))
-            .and_then(|at| added.take(at));
+            .and_then(|id| candidates.take(*id, &old.entry.name, |index| added.is_unchanged(index)))
+            .and_then(|index| added.take(index));
         if let Some(new) = new {
             differences.push(renamed(old, new));
             continue;

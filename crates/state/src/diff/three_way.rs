@@ -45,7 +45,7 @@ impl Subtree {
 
     /// Returns the last component of the path.
     pub(crate) fn name(&self) -> &[u8] {
-        &self.path[self.slash().map_or(0, |at| at + 1)..]
+        &self.path[self.slash().map_or(0, |slash| slash + 1)..]
     }
 }
 

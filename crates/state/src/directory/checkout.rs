@@ -15,7 +15,7 @@ use crate::tree::Tree;
 
 use super::checkout_options::{CheckoutOptions, CheckoutReport};
 use super::error::{Context, DirectoryError, Result};
-use super::leftovers::{new_mark, remove_leftovers};
+use super::leftovers::{new_checkout_id, remove_leftovers};
 use super::listing::TreeIds;
 use super::state::TrackedDirectory;
 use super::switch::Switch;
@@ -55,7 +55,7 @@ fn check_out(
     // Protects the objects of both trees from garbage collection.
     let _guard = store.guard()?;
     let target: TreeIds = (snapshot.tree.root(), snapshot.times);
-    let marks = remove_leftovers(known, root, known.marks(root)?)?;
+    let checkout_ids = remove_leftovers(known, root, known.unfinished_checkouts(root)?)?;
     // An empty directory has nothing left of its former tree: everything is written anew.
     let is_empty = is_empty(root).context("list", &known.path)?;
     let checkout_state = if is_empty { None } else { known.checkout_state(root)? };
@@ -75,21 +75,21 @@ fn check_out(
         return Err(DirectoryError::Unsaved { directory: known.path.clone() });
     }
     let mut report = CheckoutReport::default();
-    let mark = new_mark();
-    let switch = || Switch::new(store, known, root, options, &mark, progress);
+    let checkout_id = new_checkout_id();
+    let switch = || Switch::new(store, known, root, options, &checkout_id, progress);
     if let Some((tree, times)) = checkout_state.as_ref().and_then(|checkout_state| checkout_state.towards) {
         // The directory is between two trees: finish that checkout first, so that it holds one of them. Not
         // if the target is the former tree and every entry is checked anyway (`force`): then the checkout
         // counts as finished.
         let towards = (tree.root(), times);
         if !(options.force && from == Some(target)) {
-            run(&switch(), from, towards, &marks, &mut report)?;
+            run(&switch(), from, towards, &checkout_ids, &mut report)?;
         }
         from = Some(towards);
         report.resumed = true;
     }
     if from != Some(target) || options.force {
-        run(&switch(), from, target, &marks, &mut report)?;
+        run(&switch(), from, target, &checkout_ids, &mut report)?;
     } else {
         report.up_to_date = !report.resumed;
     }
@@ -114,8 +114,8 @@ pub fn apply_changes(
     let known = TrackedDirectory::of(store, directory)?;
     let root = known.open()?;
     let before = known.recorded(&root)?;
-    let marks = known.marks(&root)?;
-    known.set_checkout_state(&root, Some((from.tree, from.times)), None, marks)?;
+    let checkout_ids = known.unfinished_checkouts(&root)?;
+    known.set_checkout_state(&root, Some((from.tree, from.times)), None, checkout_ids)?;
     let done = checkout(store, to, directory, options, progress);
     let is_between = known.recorded(&root)?.is_some_and(|checkout_state| checkout_state.towards.is_some());
     if done.is_ok() || !is_between {
@@ -137,8 +137,8 @@ pub fn materialize(
     if !is_empty(&root).context("list", &known.path)? {
         return Err(DirectoryError::NotEmpty { directory: known.path });
     }
-    let mark = new_mark();
-    let switch = Switch::new(store, &known, &root, options, &mark, progress);
+    let checkout_id = new_checkout_id();
+    let switch = Switch::new(store, &known, &root, options, &checkout_id, progress);
     progress.begin("writing entries", None);
     let done = crate::pool::run(|| switch.apply(None, tree.ids()));
     progress.end();
@@ -149,12 +149,12 @@ pub fn materialize(
     Ok(switch.report())
 }
 
-/// Switches from one tree to the other. Marks of earlier checkouts that are still needed are kept.
+/// Switches from one tree to the other. Ids of earlier checkouts that are still needed are kept.
 fn run(
     switch: &Switch<'_>,
     from: Option<TreeIds>,
     to: TreeIds,
-    marks: &[String],
+    checkout_ids: &[String],
     report: &mut CheckoutReport,
 ) -> Result<()> {
     let (known, progress) = (switch.known, switch.progress);
@@ -162,7 +162,7 @@ fn run(
         crate::pool::run(|| switch.check(from, to))?;
     }
     let ids = |(tree, times): TreeIds| (TreeId::from(tree), times);
-    let with_mine = [marks, &[switch.mark.to_owned()]].concat();
+    let with_mine = [checkout_ids, &[switch.checkout_id.to_owned()]].concat();
     known.set_checkout_state(switch.root, from.map(ids), Some(ids(to)), with_mine)?;
     failpoint::hit("checkout-started").context("check out into", &known.path)?;
     progress.begin("checking out entries", None);
@@ -171,7 +171,7 @@ fn run(
     done?;
     switch.finish(report)?;
     failpoint::hit("checkout-applied").context("check out into", &known.path)?;
-    known.set_checkout_state(switch.root, Some(ids(to)), None, marks.to_vec())
+    known.set_checkout_state(switch.root, Some(ids(to)), None, checkout_ids.to_vec())
 }
 
 fn is_empty(directory: &OwnedFd) -> Result<bool, rustix::io::Errno> {

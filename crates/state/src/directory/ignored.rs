@@ -34,13 +34,13 @@ impl Rules<'_> {
     /// Returns the prefix of a path that is ignored, if there is one.
     fn ignored_part(&mut self, path: &[u8], is_directory: bool) -> Result<Option<Vec<u8>>> {
         let names = path_names(path).unwrap_or_default();
-        let (mut at, mut ignores) = (Vec::new(), Ignores::default());
+        let (mut prefix, mut ignores) = (Vec::new(), Ignores::default());
         for (number, name) in names.iter().enumerate() {
-            ignores = self.inside(&at, &ignores)?;
-            at = join(&at, name);
+            ignores = self.inside(&prefix, &ignores)?;
+            prefix = join(&prefix, name);
             let is_directory = is_directory || number + 1 < names.len();
-            if !ignores.is_empty() && ignores.is_ignored(&at, is_directory) {
-                return Ok(Some(at));
+            if !ignores.is_empty() && ignores.is_ignored(&prefix, is_directory) {
+                return Ok(Some(prefix));
             }
         }
         Ok(None)

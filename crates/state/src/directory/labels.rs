@@ -28,7 +28,7 @@ impl TrackedDirectory<'_> {
         if labels.is_empty() {
             return Ok(());
         }
-        self.store.inner.mark_written()?;
+        self.store.inner.mark_index_dirty()?;
         let index = &self.store.inner.index;
         let mut txn = index.write()?;
         let row = |path: &[u8]| key(&self.id, path);

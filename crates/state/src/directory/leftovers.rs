@@ -1,7 +1,7 @@
 //! Temporary files of a checkout, and their removal after a crash.
 //!
-//! Their names contain a unique mark of the checkout, which is recorded in the checkout state of the
-//! directory before the first file is created. Only names with a recorded mark are removed: all other files
+//! Their names contain the unique id of the checkout, which is recorded in the checkout state of the
+//! directory before the first file is created. Only names with a recorded id are removed: all other files
 //! belong to the user.
 
 use std::os::fd::OwnedFd;
@@ -23,32 +23,34 @@ use super::temporary_access::TemporaryAccess;
 
 const TEMPORARY_PREFIX: &str = ".workspace-new-";
 
-/// Returns a unique mark.
-pub(super) fn new_mark() -> String {
+/// Returns a new unique id for a checkout.
+pub(super) fn new_checkout_id() -> String {
     Uuid::now_v7().simple().to_string()
 }
 
 /// Returns a name for a temporary file.
-pub(super) fn temporary_name(mark: &str, number: u64) -> Vec<u8> {
-    format!("{TEMPORARY_PREFIX}{mark}-{number}").into_bytes()
+pub(super) fn temporary_name(checkout_id: &str, number: u64) -> Vec<u8> {
+    format!("{TEMPORARY_PREFIX}{checkout_id}-{number}").into_bytes()
 }
 
-/// Returns true if a checkout with one of these marks created this name.
-pub(super) fn is_leftover(name: &[u8], marks: &[String]) -> bool {
+/// Returns true if one of these checkouts created this name.
+pub(super) fn is_leftover(name: &[u8], checkout_ids: &[String]) -> bool {
     let Some(rest) = name.strip_prefix(TEMPORARY_PREFIX.as_bytes()) else { return false };
-    marks.iter().any(|mark| rest.strip_prefix(mark.as_bytes()).is_some_and(|rest| rest.starts_with(b"-")))
+    checkout_ids.iter().any(|checkout_id| {
+        rest.strip_prefix(checkout_id.as_bytes()).is_some_and(|rest| rest.starts_with(b"-"))
+    })
 }
 
-/// Removes leftovers of checkouts with these marks. Searches the whole directory, because a snapshot may have
-/// changed its recorded tree since. Returns the marks to keep: all of them if a directory of another user
+/// Removes leftovers of these checkouts. Searches the whole directory, because a snapshot may have
+/// changed its recorded tree since. Returns the ids to keep: all of them if a directory of another user
 /// could not be read, or else none.
 pub(super) fn remove_leftovers(
     known: &TrackedDirectory<'_>,
     root: &OwnedFd,
-    marks: Vec<String>,
+    checkout_ids: Vec<String>,
 ) -> Result<Vec<String>> {
-    if marks.is_empty() {
-        return Ok(marks);
+    if checkout_ids.is_empty() {
+        return Ok(checkout_ids);
     }
     let mut all_read = true;
     let mut path = Vec::new();
@@ -60,11 +62,11 @@ pub(super) fn remove_leftovers(
         path.truncate(parent_len);
         path = join(&path, &name);
         let access = TemporaryAccess::new(root, &known.path);
-        let cleaned = clean(known, &access, &path, &marks, &mut queue);
+        let cleaned = clean(known, &access, &path, &checkout_ids, &mut queue);
         access.restore()?;
         all_read &= cleaned?;
     }
-    Ok(if all_read { Vec::new() } else { marks })
+    Ok(if all_read { Vec::new() } else { checkout_ids })
 }
 
 /// A queued directory. It has no path, to save memory.
@@ -80,7 +82,7 @@ fn clean(
     known: &TrackedDirectory<'_>,
     access: &TemporaryAccess<'_>,
     path: &[u8],
-    marks: &[String],
+    checkout_ids: &[String],
     queue: &mut Vec<QueuedDirectory>,
 ) -> Result<bool> {
     let here = || full_path(&known.path, path);
@@ -91,7 +93,7 @@ fn clean(
         Err(Errno::ACCESS | Errno::PERM) => return Ok(false),
         Err(error) => return Err(error).context("open", &here()),
     };
-    let leftovers = list(&fd, path.len(), marks, queue).context("list", &here())?;
+    let leftovers = list(&fd, path.len(), checkout_ids, queue).context("list", &here())?;
     if leftovers.is_empty() {
         return Ok(true);
     }
@@ -112,7 +114,7 @@ fn clean(
 fn list(
     fd: &OwnedFd,
     parent_len: usize,
-    marks: &[String],
+    checkout_ids: &[String],
     queue: &mut Vec<QueuedDirectory>,
 ) -> Result<Vec<Vec<u8>>, Errno> {
     let mut leftovers = Vec::new();
@@ -126,7 +128,7 @@ fn list(
         }
         if kind(fd, name, entry.file_type()) == FileType::Directory {
             queue.push(QueuedDirectory { parent_len, name: name.to_vec() });
-        } else if is_leftover(name, marks) {
+        } else if is_leftover(name, checkout_ids) {
             leftovers.push(name.to_vec());
         }
     }
@@ -147,13 +149,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_with_a_recorded_mark_are_leftovers() {
-        let (mine, other) = (new_mark(), new_mark());
-        let marks = [mine.clone()];
-        assert!(is_leftover(&temporary_name(&mine, 7), &marks));
-        assert!(!is_leftover(&temporary_name(&other, 7), &marks));
-        assert!(!is_leftover(format!("{TEMPORARY_PREFIX}{mine}").as_bytes(), &marks));
-        assert!(!is_leftover(b".workspace-new-1-1", &marks));
+    fn only_names_with_a_recorded_checkout_id_are_leftovers() {
+        let (mine, other) = (new_checkout_id(), new_checkout_id());
+        let checkout_ids = [mine.clone()];
+        assert!(is_leftover(&temporary_name(&mine, 7), &checkout_ids));
+        assert!(!is_leftover(&temporary_name(&other, 7), &checkout_ids));
+        assert!(!is_leftover(format!("{TEMPORARY_PREFIX}{mine}").as_bytes(), &checkout_ids));
+        assert!(!is_leftover(b".workspace-new-1-1", &checkout_ids));
         assert!(!is_leftover(&temporary_name(&mine, 7), &[]));
     }
 }

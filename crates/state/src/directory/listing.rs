@@ -45,7 +45,9 @@ impl Listing {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = ListedEntry<'_>> {
-        self.leaves.iter().flat_map(|(page, times)| (0..page.len()).map(|at| listed_entry(page, times, at)))
+        self.leaves
+            .iter()
+            .flat_map(|(page, times)| (0..page.len()).map(|index| listed_entry(page, times, index)))
     }
 
     pub(super) fn get(&self, name: &[u8]) -> Option<ListedEntry<'_>> {
@@ -53,12 +55,12 @@ impl Listing {
             page.len().checked_sub(1).is_none_or(|last| page.name(last) < name)
         };
         let (page, times) = self.leaves.get(self.leaves.partition_point(ends_before))?;
-        page.find(name).map(|at| listed_entry(page, times, at))
+        page.find(name).map(|index| listed_entry(page, times, index))
     }
 }
 
-fn listed_entry<'l>(page: &'l Page, times: &'l Page, at: usize) -> ListedEntry<'l> {
-    ListedEntry { name: page.name(at), reference: page.body(at), time: times.body(at) }
+fn listed_entry<'l>(page: &'l Page, times: &'l Page, index: usize) -> ListedEntry<'l> {
+    ListedEntry { name: page.name(index), reference: page.body(index), time: times.body(index) }
 }
 
 impl EntryPair<'_> {

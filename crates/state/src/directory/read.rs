@@ -210,21 +210,21 @@ fn read_content(batch: &Batch, file: &OwnedFd, stat: &Stat) -> Result<Vec<Extent
     let mut writer = ContentWriter::new(batch);
     let sparse = (stat.st_blocks as u64).saturating_mul(512) < size;
     let mut buffer = vec![0; size.min(READ_BUFFER as u64) as usize];
-    let mut at = 0;
-    while at < size {
-        let data = if sparse { next_data(file, at, size)? } else { at };
-        writer.push_zeros(data - at)?;
-        at = data;
-        let end = if sparse && at < size { next_hole(file, at, size)? } else { size };
-        while at < end {
-            let want = (end - at).min(READ_BUFFER as u64) as usize;
-            let len = pread(file, &mut buffer[..want], at)?;
+    let mut offset = 0;
+    while offset < size {
+        let data = if sparse { next_data(file, offset, size)? } else { offset };
+        writer.push_zeros(data - offset)?;
+        offset = data;
+        let end = if sparse && offset < size { next_hole(file, offset, size)? } else { size };
+        while offset < end {
+            let want = (end - offset).min(READ_BUFFER as u64) as usize;
+            let len = pread(file, &mut buffer[..want], offset)?;
             if len == 0 {
                 // The file shrank: the comparison of fingerprints detects that.
                 return Ok(writer.finish()?);
             }
             writer.push(&buffer[..len])?;
-            at += len as u64;
+            offset += len as u64;
         }
     }
     Ok(writer.finish()?)
@@ -241,34 +241,34 @@ fn read_small(batch: &Batch, file: &OwnedFd, size: usize) -> Result<Vec<Extent>,
         if buffer.len() < size {
             buffer.resize(WHOLE_MAX, 0);
         }
-        let mut at = 0;
-        while at < size {
-            match pread(file, &mut buffer[at..size], at as u64)? {
+        let mut offset = 0;
+        while offset < size {
+            match pread(file, &mut buffer[offset..size], offset as u64)? {
                 0 => break,
-                len => at += len,
+                len => offset += len,
             }
         }
-        if at == 0 {
+        if offset == 0 {
             return Ok(Vec::new());
         }
-        let chunk = batch.put_chunk(&buffer[..at])?;
-        Ok(vec![Extent::Data { len: at as u64, chunk }])
+        let chunk = batch.put_chunk(&buffer[..offset])?;
+        Ok(vec![Extent::Data { len: offset as u64, chunk }])
     })
 }
 
-fn next_data(file: &OwnedFd, at: u64, size: u64) -> Result<u64, Errno> {
-    match seek(file, SeekFrom::Data(at)) {
+fn next_data(file: &OwnedFd, offset: u64, size: u64) -> Result<u64, Errno> {
+    match seek(file, SeekFrom::Data(offset)) {
         Ok(data) => Ok(data.min(size)),
         // Only a hole from here on.
         Err(Errno::NXIO) => Ok(size),
-        Err(Errno::INVAL) => Ok(at),
+        Err(Errno::INVAL) => Ok(offset),
         Err(error) => Err(error),
     }
 }
 
-fn next_hole(file: &OwnedFd, at: u64, size: u64) -> Result<u64, Errno> {
-    match seek(file, SeekFrom::Hole(at)) {
-        Ok(hole) => Ok(hole.min(size).max(at + 1)),
+fn next_hole(file: &OwnedFd, offset: u64, size: u64) -> Result<u64, Errno> {
+    match seek(file, SeekFrom::Hole(offset)) {
+        Ok(hole) => Ok(hole.min(size).max(offset + 1)),
         Err(Errno::NXIO | Errno::INVAL) => Ok(size),
         Err(error) => Err(error),
     }

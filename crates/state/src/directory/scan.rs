@@ -140,8 +140,8 @@ pub fn snapshot_directory_with(
     known.update(&changed)?;
     if options.track {
         // The next checkout must still remove leftovers.
-        let marks = known.marks(&root)?;
-        known.set_checkout_state(&root, Some((snapshot.tree, snapshot.times)), None, marks)?;
+        let checkout_ids = known.unfinished_checkouts(&root)?;
+        known.set_checkout_state(&root, Some((snapshot.tree, snapshot.times)), None, checkout_ids)?;
     }
     let counts = &scan.counts;
     Ok(SnapshotReport {
@@ -161,8 +161,8 @@ pub fn snapshot_directory_with(
 pub fn track_snapshot(store: &Store, directory: &Path, snapshot: &Snapshot) -> Result<()> {
     let known = TrackedDirectory::of(store, directory)?;
     let root = known.open()?;
-    let marks = known.marks(&root)?;
-    known.set_checkout_state(&root, Some((snapshot.tree, snapshot.times)), None, marks)
+    let checkout_ids = known.unfinished_checkouts(&root)?;
+    known.set_checkout_state(&root, Some((snapshot.tree, snapshot.times)), None, checkout_ids)
 }
 
 /// Returns the tree that a snapshot of the directory would have. Costs as much as a snapshot, but writes
@@ -226,8 +226,8 @@ struct Scan<'a> {
     ignore: bool,
     /// Path of the store, if it is inside the directory.
     store_path: Option<Vec<u8>>,
-    /// Marks of unfinished checkouts: their temporary files are skipped.
-    marks: Vec<String>,
+    /// Ids of unfinished checkouts: their temporary files are skipped.
+    checkout_ids: Vec<String>,
     progress: &'a dyn Progress,
     counts: Counts,
     usage: WalkUsage,
@@ -288,7 +288,7 @@ impl<'a> Scan<'a> {
             use_index: known.has_usable_index()?,
             ignore: options.ignore,
             store_path: store_path_inside(store, &known.path),
-            marks: known.marks(root)?,
+            checkout_ids: known.unfinished_checkouts(root)?,
             progress,
             counts: Counts::default(),
             usage: WalkUsage::new(store.walk_limits()),
@@ -312,7 +312,7 @@ impl<'a> Scan<'a> {
     /// not.
     fn skipped(&self, options: &SnapshotOptions) -> Result<(Vec<Skipped>, u64)> {
         let skipped = std::mem::take(&mut *self.skipped.lock().unwrap_or_else(PoisonError::into_inner));
-        if options.complete { skipped.finish_complete() } else { Ok(skipped.finish()) }
+        if options.complete { skipped.finish_if_complete() } else { Ok(skipped.finish()) }
     }
 }
 
@@ -383,7 +383,7 @@ impl Scan<'_> {
         while let Some(entry) = entries.next() {
             let entry = entry.context("list", &here())?;
             let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." && !is_leftover(name, &self.marks) {
+            if name != b"." && name != b".." && !is_leftover(name, &self.checkout_ids) {
                 self.check_cancelled()?;
                 self.usage.add(size(name)).map_err(|exceeded| self.too_large(exceeded))?;
                 names.push(name.to_vec());
@@ -497,16 +497,16 @@ impl Scan<'_> {
         old: Option<&StatRecord>,
         ready: &mut [Option<EntryUpdate>],
     ) -> Result<()> {
-        let is_directory = |at: &usize| seen[*at].kind == FileType::Directory;
+        let is_directory = |index: &usize| seen[*index].kind == FileType::Directory;
         let directories: Vec<usize> = (0..seen.len()).filter(is_directory).collect();
-        let done = each(&directories, |at| {
-            let name = &seen[*at].name;
+        let done = each(&directories, |index| {
+            let name = &seen[*index].name;
             let known = old.and_then(|old| old.find(name)).map(|known| known.fingerprint);
             self.directory(&join(path, name), depth + 1, ignores, known)
         })?;
-        for (at, done) in directories.into_iter().zip(done) {
+        for (index, done) in directories.into_iter().zip(done) {
             self.counts.directories.fetch_add(u64::from(done.is_some()), Ordering::Relaxed);
-            ready[at] = done.map(EntryUpdate::Directory);
+            ready[index] = done.map(EntryUpdate::Directory);
         }
         Ok(())
     }
@@ -527,7 +527,7 @@ impl Scan<'_> {
         seen: &ScannedEntry,
         old: Option<&StatRecord>,
     ) -> Result<Option<EntryUpdate>> {
-        let at = || full_path(&self.known.path, &join(path, &seen.name));
+        let file_path = || full_path(&self.known.path, &join(path, &seen.name));
         self.counts.read.fetch_add(1, Ordering::Relaxed);
         let (node, fingerprint, links, trusted) = match read_file(self.batch, self.reader, fd, &seen.name) {
             Ok(ReadOutcome::File { node, fingerprint, links, trusted }) => {
@@ -542,7 +542,7 @@ impl Scan<'_> {
                 self.skip(&join(path, &seen.name), SkipReason::NoPermission)?;
                 return Ok(None);
             }
-            Err(ReadError::System(error)) => return Err(error).context("read", &at()),
+            Err(ReadError::System(error)) => return Err(error).context("read", &file_path()),
             Err(ReadError::Store(error)) => return Err(error.into()),
         };
         let link = self.label(seen, fingerprint, links, old)?;
@@ -577,7 +577,7 @@ impl Scan<'_> {
             return Ok(None);
         }
         let found = self.store.find_entry(record.node, Some(record.times), &seen.name)?;
-        let time = found.and_then(|(_, times, at)| EntryTime::decode(times?.body(at)).ok());
+        let time = found.and_then(|(_, times, index)| EntryTime::decode(times?.body(index)).ok());
         Ok(match time {
             Some(EntryTime::Modified { link, .. }) => link,
             _ => None,
@@ -669,7 +669,7 @@ impl Scan<'_> {
     fn forget_vanished(&self, path: &[u8], old: Option<&StatRecord>, seen: &[ScannedEntry]) -> Result<()> {
         let Some(old) = old else { return Ok(()) };
         let is_gone = |entry: &&StatEntry| match seen.binary_search_by(|seen| seen.name.cmp(&entry.name)) {
-            Ok(at) => seen[at].kind != FileType::Directory,
+            Ok(index) => seen[index].kind != FileType::Directory,
             Err(_) => true,
         };
         let mut queue = Vec::new();
@@ -753,9 +753,9 @@ impl Base<'_> {
     /// Copies an unchanged entry.
     fn copy(&self, name: &[u8], writer: &mut DirectoryWriter<'_, Batch>) -> Result<()> {
         let missing = || StoreError::MissingNode(self.record.node);
-        let (page, times, at) =
+        let (page, times, index) =
             self.store.find_entry(self.record.node, Some(self.record.times), name)?.ok_or_else(missing)?;
         let times = times.ok_or_else(missing)?;
-        Ok(writer.push(name, page.body(at), times.body(at))?)
+        Ok(writer.push(name, page.body(index), times.body(index))?)
     }
 }

@@ -117,7 +117,7 @@ impl SkippedEntries {
     }
 
     /// Returns the same as [`SkippedEntries::finish`]; fails if user data is missing.
-    pub fn finish_complete(self) -> Result<(Vec<Skipped>, u64)> {
+    pub fn finish_if_complete(self) -> Result<(Vec<Skipped>, u64)> {
         if self.lost.count == 0 {
             return Ok(self.finish());
         }
@@ -167,7 +167,7 @@ mod tests {
         for number in 0..1_200 {
             entries.push(skipped(format!("{number:04}"), SkipReason::Changing));
         }
-        let told = entries.finish_complete().unwrap_err().to_string();
+        let told = entries.finish_if_complete().unwrap_err().to_string();
         assert!(
             told.starts_with("a snapshot would lack `0000` (") && told.ends_with(" and 1195 more"),
             "{told}"

@@ -43,9 +43,9 @@ impl StatFingerprint {
     /// metadata.
     pub(super) fn of_directory(mode: u32, node: NodeId, times: NodeId) -> Self {
         let hash = blake3::hash(&[&node.as_bytes()[..], times.as_bytes()].concat());
-        let word = |at: usize| {
+        let word = |index: usize| {
             let mut word = [0; 8];
-            word.copy_from_slice(&hash.as_bytes()[at * 8..at * 8 + 8]);
+            word.copy_from_slice(&hash.as_bytes()[index * 8..index * 8 + 8]);
             u64::from_le_bytes(word)
         };
         Self { mode, size: word(0), mtime: word(1) as i64, ctime: word(2) as i64, inode: word(3) }
@@ -102,8 +102,8 @@ impl StatRecord {
     }
 
     pub(super) fn find(&self, name: &[u8]) -> Option<&StatEntry> {
-        let at = self.entries.binary_search_by(|entry| entry.name.as_slice().cmp(name)).ok()?;
-        Some(&self.entries[at])
+        let index = self.entries.binary_search_by(|entry| entry.name.as_slice().cmp(name)).ok()?;
+        Some(&self.entries[index])
     }
 }
 
@@ -147,12 +147,12 @@ mod tests {
 
     #[test]
     fn records_round_trip() {
-        let fingerprint = |at: i64| StatFingerprint {
+        let fingerprint = |number: i64| StatFingerprint {
             mode: 0o100_644,
             size: 7,
-            mtime: at,
-            ctime: i64::MAX - at,
-            inode: u64::MAX - at as u64,
+            mtime: number,
+            ctime: i64::MAX - number,
+            inode: u64::MAX - number as u64,
         };
         let record = StatRecord {
             node: NodeId::of(b"node"),
@@ -160,10 +160,10 @@ mod tests {
             own: fingerprint(5),
             own_trusted: true,
             entries: (0..5)
-                .map(|at| StatEntry {
-                    name: vec![b'a' + at as u8],
-                    fingerprint: fingerprint(at * 99),
-                    trusted: at % 2 == 0,
+                .map(|number| StatEntry {
+                    name: vec![b'a' + number as u8],
+                    fingerprint: fingerprint(number * 99),
+                    trusted: number % 2 == 0,
                 })
                 .collect(),
         };

@@ -42,9 +42,9 @@ pub(super) struct CheckoutState {
     pub(super) tree: Option<(TreeId, NodeId)>,
     /// Target of an unfinished checkout. Files of both trees may exist.
     pub(super) towards: Option<(TreeId, NodeId)>,
-    /// Marks in the names of temporary files of unfinished checkouts: see `leftovers.rs`.
-    #[serde(default)]
-    pub(super) marks: Vec<String>,
+    /// Ids of unfinished checkouts, which the names of their temporary files contain: see `leftovers.rs`.
+    #[serde(default, rename = "marks")]
+    pub(super) checkout_ids: Vec<String>,
 }
 
 impl<'s> TrackedDirectory<'s> {
@@ -109,10 +109,10 @@ impl<'s> TrackedDirectory<'s> {
         Ok(Some(checkout_state))
     }
 
-    /// Returns the marks of checkouts that may have left files in the directory, even if their trees are
-    /// no longer in the store.
-    pub(super) fn marks(&self, root: &OwnedFd) -> Result<Vec<String>> {
-        Ok(self.recorded(root)?.map(|checkout_state| checkout_state.marks).unwrap_or_default())
+    /// Returns the ids of checkouts that may have left files in the directory, even if their trees are no
+    /// longer in the store.
+    pub(super) fn unfinished_checkouts(&self, root: &OwnedFd) -> Result<Vec<String>> {
+        Ok(self.recorded(root)?.map(|checkout_state| checkout_state.checkout_ids).unwrap_or_default())
     }
 
     /// Returns the recorded state, unless it is of another directory at the same path.
@@ -140,11 +140,16 @@ impl<'s> TrackedDirectory<'s> {
         root: &OwnedFd,
         tree: Option<(TreeId, NodeId)>,
         towards: Option<(TreeId, NodeId)>,
-        marks: Vec<String>,
+        checkout_ids: Vec<String>,
     ) -> Result<()> {
         let inode = Some(self.inode(root)?);
-        let checkout_state =
-            CheckoutState { path: self.path.to_string_lossy().into_owned(), inode, tree, towards, marks };
+        let checkout_state = CheckoutState {
+            path: self.path.to_string_lossy().into_owned(),
+            inode,
+            tree,
+            towards,
+            checkout_ids,
+        };
         let path = self.file();
         let new = path.with_extension(format!("{}", std::process::id()));
         let text = serde_json::to_vec(&checkout_state).unwrap_or_default();
@@ -152,15 +157,15 @@ impl<'s> TrackedDirectory<'s> {
         std::fs::rename(&new, &path).context("rename", &new)
     }
 
-    /// Restores a former state, or removes it. Marks of unfinished checkouts are kept.
+    /// Restores a former state, or removes it. The ids of unfinished checkouts are kept.
     pub(super) fn restore_state(&self, root: &OwnedFd, before: Option<CheckoutState>) -> Result<()> {
-        let marks = self.marks(root)?;
+        let checkout_ids = self.unfinished_checkouts(root)?;
         match before {
             Some(checkout_state) => {
-                self.set_checkout_state(root, checkout_state.tree, checkout_state.towards, marks)
+                self.set_checkout_state(root, checkout_state.tree, checkout_state.towards, checkout_ids)
             }
             // Temporary files of such checkouts may exist; the next one removes them.
-            None if !marks.is_empty() => self.set_checkout_state(root, None, None, marks),
+            None if !checkout_ids.is_empty() => self.set_checkout_state(root, None, None, checkout_ids),
             None => match std::fs::remove_file(self.file()) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                 removed => removed.context("remove", &self.file()),
@@ -200,7 +205,7 @@ impl<'s> TrackedDirectory<'s> {
         if changed.is_empty() {
             return Ok(());
         }
-        self.store.inner.mark_written()?;
+        self.store.inner.mark_index_dirty()?;
         let mut rows: Vec<([u8; 32], Option<Vec<u8>>)> = changed
             .iter()
             .map(|(path, record)| (key(&self.id, path), record.as_ref().map(StatRecord::encode)))
@@ -227,7 +232,7 @@ impl<'s> TrackedDirectory<'s> {
         if nothing {
             return Ok(());
         }
-        self.store.inner.mark_written()?;
+        self.store.inner.mark_index_dirty()?;
         let mut txn = index.write()?;
         let keys: Vec<Vec<u8>> = index
             .stats

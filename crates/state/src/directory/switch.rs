@@ -43,8 +43,8 @@ pub(super) struct Switch<'a> {
     pub(super) known: &'a TrackedDirectory<'a>,
     pub(super) root: &'a OwnedFd,
     pub(super) options: &'a CheckoutOptions,
-    /// Mark in the names of temporary files.
-    pub(super) mark: &'a str,
+    /// Unique id of this checkout, which the names of its temporary files contain.
+    pub(super) checkout_id: &'a str,
     pub(super) progress: &'a dyn Progress,
     edits: Mutex<Vec<PathBuf>>,
     records: Mutex<Vec<(Vec<u8>, Option<StatRecord>)>>,
@@ -81,7 +81,7 @@ impl<'a> Switch<'a> {
         known: &'a TrackedDirectory<'a>,
         root: &'a OwnedFd,
         options: &'a CheckoutOptions,
-        mark: &'a str,
+        checkout_id: &'a str,
         progress: &'a dyn Progress,
     ) -> Self {
         Self {
@@ -89,7 +89,7 @@ impl<'a> Switch<'a> {
             known,
             root,
             options,
-            mark,
+            checkout_id,
             progress,
             edits: Mutex::default(),
             records: Mutex::default(),

@@ -18,14 +18,14 @@ use super::stat_index::StatFingerprint;
 pub(super) struct TemporaryAccess<'r> {
     root: &'r OwnedFd,
     /// Path of the root, for error messages.
-    at: &'r Path,
+    root_path: &'r Path,
     /// Original modes in the order of the changes: parents before children.
     modes: Mutex<Vec<(Vec<u8>, Mode)>>,
 }
 
 impl<'r> TemporaryAccess<'r> {
-    pub(super) fn new(root: &'r OwnedFd, at: &'r Path) -> Self {
-        Self { root, at, modes: Mutex::default() }
+    pub(super) fn new(root: &'r OwnedFd, root_path: &'r Path) -> Self {
+        Self { root, root_path, modes: Mutex::default() }
     }
 
     /// Opens a directory. If access is denied, first adds the missing permissions to it and to its parents.
@@ -61,7 +61,7 @@ impl<'r> TemporaryAccess<'r> {
     }
 
     fn restore_mode(&self, path: Vec<u8>, mode: Mode) -> Result<(Vec<u8>, StatFingerprint)> {
-        let here = || full_path(self.at, &path);
+        let here = || full_path(self.root_path, &path);
         let fd = open_directory(self.root, &path).context("open", &here())?;
         fchmod(&fd, mode).context("change", &here())?;
         let fingerprint = fingerprint(&fstat(&fd).context("stat", &here())?);

@@ -31,15 +31,16 @@ impl Inner {
         if dead.is_empty() {
             return Ok(());
         }
-        let mut marked = None;
+        let mut marked_sequence = None;
         for batch in self.parents_first(dead, cancel)?.chunks_mut(BATCH_SIZE) {
             cancel.check()?;
-            self.mark_written()?;
+            self.mark_index_dirty()?;
             let mut txn = self.index.write()?;
+            // Moves the rows of small commits into the object tables, from which objects are condemned.
             self.index.settle(&mut txn)?;
             let Some(mut state) = self.index.log_state(&txn)? else { return Ok(()) };
             // Only commits add snapshots and pins.
-            if marked != Some(state.sequence) {
+            if marked_sequence != Some(state.sequence) {
                 let roots = self.roots(&txn, &mut seen, &mut Vec::new())?;
                 self.mark(
                     (&txn, &UnsettledObjects::default()),
@@ -48,9 +49,10 @@ impl Inner {
                     Marking::SingleThreaded,
                     cancel,
                 )?;
-                marked = Some(state.sequence);
+                marked_sequence = Some(state.sequence);
             }
-            // Operations that began since the last batch may rely on objects that this one condemns.
+            // Operations that began after the last batch may rely on objects of this batch, so each batch has
+            // its own epoch.
             state.epoch += 1;
             batch.sort_unstable_by_key(|(object, _)| *object);
             for (object, location) in &*batch {
@@ -103,18 +105,18 @@ impl Inner {
     /// Deletes condemned objects that no operation relies on. Returns the size of the remaining ones
     /// in bytes.
     pub(super) fn delete_condemned(&self, cancel: &Cancel) -> Result<u64> {
-        let oldest = Sessions::oldest_epoch(&self.path.join("lock"))?.unwrap_or(u64::MAX);
+        let oldest_epoch = Sessions::oldest_epoch(&self.path.join("lock"))?.unwrap_or(u64::MAX);
         let mut waiting_bytes = 0;
         // Sorts before every key: keys begin with a kind.
-        let mut last = vec![0];
+        let mut last_key = vec![0];
         loop {
             cancel.check()?;
-            let gone = self.deletable(oldest, &last, &mut waiting_bytes)?;
-            let Some(end) = gone.last() else { return Ok(waiting_bytes) };
-            last.clone_from(end);
-            self.mark_written()?;
+            let deletable = self.deletable(oldest_epoch, &last_key, &mut waiting_bytes)?;
+            let Some(last) = deletable.last() else { return Ok(waiting_bytes) };
+            last_key.clone_from(last);
+            self.mark_index_dirty()?;
             let mut txn = self.index.write()?;
-            for key in gone {
+            for key in deletable {
                 self.index.condemned.delete(&mut txn, &key)?;
             }
             self.index.commit(txn)?;
@@ -122,44 +124,44 @@ impl Inner {
         }
     }
 
-    /// Returns the keys of a batch of deletable condemned objects, after the key `last`. Adds the bytes of
+    /// Returns the keys of a batch of deletable condemned objects, after `last_key`. Adds the bytes of
     /// skipped objects to `waiting_bytes`.
-    fn deletable(&self, oldest: u64, last: &[u8], waiting_bytes: &mut u64) -> Result<Vec<Vec<u8>>> {
+    fn deletable(&self, oldest_epoch: u64, last_key: &[u8], waiting_bytes: &mut u64) -> Result<Vec<Vec<u8>>> {
         let txn = self.index.read()?;
-        let mut gone = Vec::new();
-        let after_last = (Bound::Excluded(last), Bound::<&[u8]>::Unbounded);
+        let mut deletable = Vec::new();
+        let after_last = (Bound::Excluded(last_key), Bound::<&[u8]>::Unbounded);
         for row in self.index.condemned.range(&txn, &after_last)? {
             let (key, value) = row?;
             let epoch =
                 value.get(12..20).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
-            if epoch > oldest {
+            if epoch > oldest_epoch {
                 *waiting_bytes += Location::decode(value).map_or(0, |location| u64::from(location.len));
                 continue;
             }
-            gone.push(key.to_vec());
-            if gone.len() == BATCH_SIZE {
+            deletable.push(key.to_vec());
+            if deletable.len() == BATCH_SIZE {
                 break;
             }
         }
-        Ok(gone)
+        Ok(deletable)
     }
 }
 
 /// Sorts nodes, given as the children of each, so that each comes after all its parents.
 fn topological_order(children: &[Vec<u32>]) -> Vec<u32> {
-    let mut parents = vec![0u32; children.len()];
+    let mut unplaced_parents = vec![0u32; children.len()];
     for child in children.iter().flatten() {
-        parents[*child as usize] += 1;
+        unplaced_parents[*child as usize] += 1;
     }
     let mut order: Vec<u32> =
-        (0..children.len() as u32).filter(|node| parents[*node as usize] == 0).collect();
-    let mut at = 0;
-    while let Some(node) = order.get(at).copied() {
-        at += 1;
+        (0..children.len() as u32).filter(|node| unplaced_parents[*node as usize] == 0).collect();
+    let mut next = 0;
+    while let Some(node) = order.get(next).copied() {
+        next += 1;
         for child in &children[node as usize] {
-            let left = &mut parents[*child as usize];
-            *left -= 1;
-            if *left == 0 {
+            let count = &mut unplaced_parents[*child as usize];
+            *count -= 1;
+            if *count == 0 {
                 order.push(*child);
             }
         }

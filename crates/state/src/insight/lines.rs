@@ -96,18 +96,18 @@ impl<'t> LineDiff<'t> {
     }
 
     /// Returns a line of the old text, counted from 0.
-    pub(crate) fn old_line(&self, at: u32) -> &'t [u8] {
-        self.input.interner[self.input.before[at as usize]]
+    pub(crate) fn old_line(&self, line: u32) -> &'t [u8] {
+        self.input.interner[self.input.before[line as usize]]
     }
 
     /// Returns a line of the new text, counted from 0.
-    pub(crate) fn new_line(&self, at: u32) -> &'t [u8] {
-        self.input.interner[self.input.after[at as usize]]
+    pub(crate) fn new_line(&self, line: u32) -> &'t [u8] {
+        self.input.interner[self.input.after[line as usize]]
     }
 
     /// Returns the lines that only the new text has, with their numbers, counted from 1.
     pub(crate) fn added_lines(&self) -> impl Iterator<Item = (u64, &'t [u8])> {
-        self.diff.hunks().flat_map(|hunk| hunk.after).map(|at| (u64::from(at) + 1, self.new_line(at)))
+        self.diff.hunks().flat_map(|hunk| hunk.after).map(|line| (u64::from(line) + 1, self.new_line(line)))
     }
 }
 

@@ -208,12 +208,12 @@ fn is_git_code(path: &str) -> bool {
 
 fn is_below(path: &str, directory: &str) -> bool {
     let mut rest = path;
-    while let Some(at) = rest.find(directory) {
-        let starts = at == 0 || rest.as_bytes()[at - 1] == b'/';
-        if starts && rest.as_bytes().get(at + directory.len()) == Some(&b'/') {
+    while let Some(offset) = rest.find(directory) {
+        let starts = offset == 0 || rest.as_bytes()[offset - 1] == b'/';
+        if starts && rest.as_bytes().get(offset + directory.len()) == Some(&b'/') {
             return true;
         }
-        rest = &rest[at + directory.len()..];
+        rest = &rest[offset + directory.len()..];
     }
     false
 }

@@ -44,8 +44,9 @@ pub(crate) fn find(line: &[u8]) -> Vec<SecretPattern> {
     if contains(line, b"-----BEGIN ") && contains(line, b"PRIVATE KEY") {
         found.push(SecretPattern::PrivateKey);
     }
-    found
-        .extend(words(line).filter_map(|(at, word)| known_token(word).or_else(|| web_token(line, at, word))));
+    found.extend(
+        words(line).filter_map(|(offset, word)| known_token(word).or_else(|| web_token(line, offset, word))),
+    );
     if found.is_empty() && has_assigned_secret(line) {
         found.push(SecretPattern::AssignedSecret);
     }
@@ -64,12 +65,12 @@ fn is_word(byte: u8) -> bool {
 
 /// Iterates over runs of letters, digits, `_` and `-`, with their positions.
 fn words(line: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
-    let mut at = 0;
+    let mut offset = 0;
     std::iter::from_fn(move || {
-        at += line[at..].iter().position(|byte| is_word(*byte))?;
-        let start = at;
-        at += line[at..].iter().take_while(|byte| is_word(**byte)).count();
-        Some((start, &line[start..at]))
+        offset += line[offset..].iter().position(|byte| is_word(*byte))?;
+        let start = offset;
+        offset += line[offset..].iter().take_while(|byte| is_word(**byte)).count();
+        Some((start, &line[start..offset]))
     })
 }
 
@@ -130,8 +131,8 @@ fn known_token(word: &[u8]) -> Option<SecretPattern> {
 }
 
 /// Matches `eyJ….eyJ….…`, where `word` is the first part.
-fn web_token(line: &[u8], at: usize, word: &[u8]) -> Option<SecretPattern> {
-    let rest = line[at + word.len()..].strip_prefix(b".eyJ").filter(|_| word.starts_with(b"eyJ"))?;
+fn web_token(line: &[u8], offset: usize, word: &[u8]) -> Option<SecretPattern> {
+    let rest = line[offset + word.len()..].strip_prefix(b".eyJ").filter(|_| word.starts_with(b"eyJ"))?;
     let end = rest.iter().position(|byte| !is_word(*byte))?;
     let signature = rest[end..].strip_prefix(b".")?;
     let signed = signature.iter().take_while(|byte| is_word(**byte)).count() >= 16;
@@ -157,8 +158,10 @@ const NAME_MAX: usize = 64;
 const VALUE_MAX: usize = 512;
 
 fn has_assigned_secret(line: &[u8]) -> bool {
-    line.iter().enumerate().any(|(at, byte)| {
-        matches!(byte, b'=' | b':') && names_a_secret(name_before(&line[..at])) && assigns_secret(&line[at..])
+    line.iter().enumerate().any(|(offset, byte)| {
+        matches!(byte, b'=' | b':')
+            && names_a_secret(name_before(&line[..offset]))
+            && assigns_secret(&line[offset..])
     })
 }
 
@@ -166,7 +169,7 @@ fn name_before(text: &[u8]) -> &[u8] {
     let text = &text[text.len().saturating_sub(NAME_MAX + 8)..];
     let end = text.iter().rposition(|byte| !matches!(byte, b' ' | b'\t' | b'"' | b'\'' | b']' | b':'));
     let text = &text[..end.map_or(0, |end| end + 1)];
-    let start = text.iter().rposition(|byte| !is_word(*byte) && *byte != b'.').map_or(0, |at| at + 1);
+    let start = text.iter().rposition(|byte| !is_word(*byte) && *byte != b'.').map_or(0, |offset| offset + 1);
     &text[start..]
 }
 
@@ -174,8 +177,8 @@ fn name_before(text: &[u8]) -> &[u8] {
 fn names_a_secret(name: &[u8]) -> bool {
     let lower = name.to_ascii_lowercase();
     NAMES.iter().any(|marker| {
-        lower.windows(marker.len()).enumerate().any(|(at, window)| {
-            let end = at + marker.len();
+        lower.windows(marker.len()).enumerate().any(|(offset, window)| {
+            let end = offset + marker.len();
             let last = name[end - 1];
             window == *marker
                 && name.get(end).is_none_or(|next| {

@@ -50,7 +50,7 @@ impl Inner {
 
     /// Allocates a pack number that was never used.
     pub(crate) fn allocate_pack(&self) -> Result<u32> {
-        self.mark_written()?;
+        self.mark_index_dirty()?;
         let mut txn = self.index.write()?;
         let mut state = self.log_for_writing(&mut txn)?;
         let number = state.next_pack;
@@ -73,8 +73,8 @@ impl Inner {
         }
     }
 
-    /// Writes the pending bytes at the end of the log and moves `state.end`. If `synced` is set, a sync follows,
-    /// so that writing to disk is started early.
+    /// Writes the pending bytes at the end of the log and moves `state.end`. If `synced` is set, a sync
+    /// follows, so that writing to disk is started early.
     pub(crate) fn write_log(&self, append: &mut LogAppend, state: &mut LogState, synced: bool) -> Result<()> {
         let file = self.log_file(state.pack)?;
         let path = self.packs.path(state.pack);

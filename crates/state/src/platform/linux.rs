@@ -11,6 +11,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::IfExists;
+
 pub use rustix::fs::RawDir;
 
 /// Flags that open a directory only for opening its entries: it need not be readable.
@@ -35,20 +37,20 @@ pub fn open_beneath(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<Owned
     if path.len() <= OPEN_PATH_MAX {
         return open_piece(root, path, flags);
     }
-    let mut at: Option<OwnedFd> = None;
+    let mut parent: Option<OwnedFd> = None;
     let mut rest = path;
     while rest.len() > OPEN_PATH_MAX {
         let cut = rest[..OPEN_PATH_MAX].iter().rposition(|byte| *byte == b'/').ok_or(Errno::NAMETOOLONG)?;
         let (piece, tail) = rest.split_at(cut);
         let flags = DIRECTORY_HANDLE_FLAGS | OFlags::CLOEXEC;
-        let next = match &at {
+        let next = match &parent {
             Some(directory) => open_piece(directory, piece, flags)?,
             None => open_piece(&root, piece, flags)?,
         };
-        at = Some(next);
+        parent = Some(next);
         rest = &tail[1..];
     }
-    match &at {
+    match &parent {
         Some(directory) => open_piece(directory, rest, flags),
         None => open_piece(root, rest, flags),
     }
@@ -132,18 +134,19 @@ pub(crate) fn reflink(file: impl AsFd, source: &OwnedFd) -> bool {
     ioctl_ficlone(file, source).is_ok()
 }
 
-/// Renames a completely written file from its temporary to its final name.
+/// Renames a completely written file from its temporary to its final name. Replaces an existing file even
+/// with [`IfExists::Fail`].
 pub(crate) fn rename_into_place(
     directory: impl AsFd,
     from: &[u8],
     to: &[u8],
-    _replace: bool,
+    _if_exists: IfExists,
 ) -> Result<(), Errno> {
     renameat(&directory, from, &directory, to)
 }
 
-/// Allocates disk space for a range of a file, and extends the file if the range ends after it. Keeps existing
-/// content.
+/// Allocates disk space for a range of a file, and extends the file if the range ends after it. Keeps
+/// existing content.
 pub(crate) fn preallocate(file: &File, offset: u64, len: u64) -> Result<(), Errno> {
     fallocate(file, FallocateFlags::empty(), offset, len)
 }

@@ -13,6 +13,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::IfExists;
+
 /// Flags that open a directory only for opening its entries: it need not be readable.
 pub(crate) const DIRECTORY_HANDLE_FLAGS: OFlags = OFlags::from_bits_retain(libc::O_SEARCH as u32);
 /// Errno of a missing extended attribute.
@@ -33,7 +35,8 @@ const SYNC_VOLUME_WAIT: libc::c_int = 2;
 pub fn boot_id() -> Option<String> {
     let mut text = [0_u8; 64];
     let mut len = text.len();
-    // SAFETY: the name ends in a zero, and the call writes at most `len` bytes to `text`, which has that many.
+    // SAFETY: the name ends in a zero, and the call writes at most `len` bytes to `text`, which has that
+    // many.
     let done = unsafe {
         libc::sysctlbyname(
             c"kern.bootsessionuuid".as_ptr(),
@@ -50,12 +53,12 @@ pub fn boot_id() -> Option<String> {
 /// Opens `path` beneath `root`, component by component. No component may be a symlink.
 pub fn open_beneath(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let (above, name) = split(path);
-    let mut at: Option<OwnedFd> = None;
+    let mut parent: Option<OwnedFd> = None;
     for part in above.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
-        let directory = at.as_ref().map_or(root.as_fd(), AsFd::as_fd);
-        at = Some(open_one(directory, part, DIRECTORY_HANDLE_FLAGS)?);
+        let directory = parent.as_ref().map_or(root.as_fd(), AsFd::as_fd);
+        parent = Some(open_one(directory, part, DIRECTORY_HANDLE_FLAGS)?);
     }
-    open_one(at.as_ref().map_or(root.as_fd(), AsFd::as_fd), name, flags)
+    open_one(parent.as_ref().map_or(root.as_fd(), AsFd::as_fd), name, flags)
 }
 
 fn open_one(directory: impl AsFd, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
@@ -178,17 +181,17 @@ pub(crate) fn reflink(_file: impl AsFd, _source: &OwnedFd) -> bool {
 }
 
 /// Renames a completely written file from its temporary to its final name. Most file systems here ignore
-/// case, so an existing file is only replaced if `replace` is set.
+/// case, so a name that looks free may exist.
 pub(crate) fn rename_into_place(
     directory: impl AsFd,
     from: &[u8],
     to: &[u8],
-    replace: bool,
+    if_exists: IfExists,
 ) -> Result<(), Errno> {
-    if replace {
-        return renameat(&directory, from, &directory, to);
+    match if_exists {
+        IfExists::Replace => renameat(&directory, from, &directory, to),
+        IfExists::Fail => renameat_with(&directory, from, &directory, to, RenameFlags::NOREPLACE),
     }
-    renameat_with(&directory, from, &directory, to, RenameFlags::NOREPLACE)
 }
 
 /// Fails: the calls of this platform could truncate a file that another process extends at the same time.
@@ -271,8 +274,8 @@ mod tests {
             fs::write(home.path().join(name), name).unwrap();
         }
         let directory = opened(home.path());
-        assert_eq!(rename_into_place(&directory, b"new", b"old", false), Err(Errno::EXIST));
-        rename_into_place(&directory, b"new", b"old", true).unwrap();
+        assert_eq!(rename_into_place(&directory, b"new", b"old", IfExists::Fail), Err(Errno::EXIST));
+        rename_into_place(&directory, b"new", b"old", IfExists::Replace).unwrap();
         assert_eq!(fs::read(home.path().join("old")).unwrap(), b"new");
     }
 

@@ -115,7 +115,7 @@ impl Inner {
             commit_queue: CommitQueue::default(),
             log: Log::default(),
             pages: Cache::new(PAGE_CACHE_SIZE),
-            is_marked_written: AtomicBool::new(false),
+            is_index_dirty: AtomicBool::new(false),
             index,
             lock,
             rebuild: on_open.or(rebuild),
@@ -301,7 +301,7 @@ fn index_is_trustworthy(path: &Path) -> Result<bool> {
         return Ok(Packs::new(path.join("packs")).list()?.is_empty());
     }
     match index_trust::read(path) {
-        Some(mark) => Ok(index_trust::is_clean(&mark) || mark == index_trust::boot_id()),
+        Some(marker) => Ok(index_trust::is_clean(&marker) || marker == index_trust::boot_id()),
         // Never written to.
         None => Ok(Packs::new(path.join("packs")).list()?.is_empty()),
     }

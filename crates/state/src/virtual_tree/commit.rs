@@ -116,7 +116,7 @@ impl VirtualTree {
             edits.push(Edit { name, entry });
         }
         let head = directory
-            .head
+            .mode_and_xattrs
             .as_ref()
             .map(|(mode, xattrs)| Head::Directory { mode: *mode, xattrs: xattrs.clone() });
         rewrite_directory(&self.store, batch, directory.base, head, directory.modified, &edits)
@@ -141,7 +141,7 @@ impl VirtualTree {
     }
 
     fn write_file(&self, file: &File, batch: &Batch) -> StoreResult<EncodedEntry<'static>> {
-        let extents = content::write_tail(batch, &file.kept, &file.tail)?;
+        let extents = content::write_tail(batch, &file.stored_extents, &file.tail)?;
         let node = FileNode { mode: file.mode, xattrs: file.xattrs.clone(), extents }.encode();
         let time =
             file.modified.map_or(EntryTime::Unknown, |time| EntryTime::Modified { time, link: file.link });
@@ -176,8 +176,8 @@ pub(crate) fn commit_snapshot(
     store.inner.reserve.check_free_space()?;
     let bytes = objects.bytes();
     store.inner.commit(objects, changes, new.durability)?;
-    if let Some(stored) = new.stored {
-        stored.fetch_add(bytes, Ordering::Relaxed);
+    if let Some(stored_bytes) = new.stored_bytes {
+        stored_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
     Ok(snapshot)
 }

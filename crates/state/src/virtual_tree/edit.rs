@@ -9,7 +9,7 @@ use crate::snapshot::Timestamp;
 use crate::tree_path::path_names;
 
 use super::{
-    Child, File, Lookup, NEW_FILE, Result, TreeError, VirtualTree, display_path, split, stored_kind,
+    Child, File, Lookup, NEW_FILE_MODE, Result, TreeError, VirtualTree, display_path, split, stored_kind,
 };
 
 impl VirtualTree {
@@ -26,16 +26,17 @@ impl VirtualTree {
             Some(Child::File(file)) => (file.mode, file.xattrs.clone()),
             Some(Child::Stored { reference, .. }) => match stored_kind(&reference)? {
                 NodeRef::Directory(_) => return Err(is_a_directory()),
-                NodeRef::Symlink(_) | NodeRef::InlineSymlink(_) => (NEW_FILE, Xattrs::new()),
+                NodeRef::Symlink(_) | NodeRef::InlineSymlink(_) => (NEW_FILE_MODE, Xattrs::new()),
                 file => {
                     let file = store.file(file)?;
                     (file.mode, file.xattrs)
                 }
             },
-            Some(Child::Symlink { .. }) | None => (NEW_FILE, Xattrs::new()),
+            Some(Child::Symlink { .. }) | None => (NEW_FILE_MODE, Xattrs::new()),
         };
         let modified = Some(Timestamp::now());
-        let file = File { mode, xattrs, modified, link: None, kept: Vec::new(), tail: content.into() };
+        let file =
+            File { mode, xattrs, modified, link: None, stored_extents: Vec::new(), tail: content.into() };
         directory.put(name, Child::File(Arc::new(file)));
         Ok(())
     }
@@ -48,11 +49,12 @@ impl VirtualTree {
             Some(Lookup::Virtual(Child::File(file))) => Arc::clone(file),
             Some(found) => Arc::new(self.file_for_appending(path, found)?),
         };
-        if file.tail.is_empty() && !file.kept.is_empty() {
-            // All of it is in the store: the last chunk was cut by the former end.
-            let (kept, from) = content::stable_part(&file.kept);
-            let tail = self.content_of(&file.kept, from, u64::MAX)?;
-            file = Arc::new(File { kept, tail, ..File::clone(&file) });
+        if file.tail.is_empty() && !file.stored_extents.is_empty() {
+            // The whole content is in the store. Its last chunk ends at the old end of the file instead of at
+            // a boundary that the chunker chose, so it is read back and chunked again with the new bytes.
+            let (stored_extents, from) = content::stable_part(&file.stored_extents);
+            let tail = self.content_of(&file.stored_extents, from, u64::MAX)?;
+            file = Arc::new(File { stored_extents, tail, ..File::clone(&file) });
         }
         let edited = Arc::make_mut(&mut file);
         edited.tail.extend_from_slice(content);
@@ -69,9 +71,9 @@ impl VirtualTree {
                 _ => TreeError::BadPath { path: display_path(path) },
             });
         };
-        let (kept, from) = content::stable_part(&node.extents);
+        let (stored_extents, from) = content::stable_part(&node.extents);
         let tail = self.store.read_extents(&node.extents, from, u64::MAX)?;
-        Ok(File { mode: node.mode, xattrs: node.xattrs, modified: None, link: None, kept, tail })
+        Ok(File { mode: node.mode, xattrs: node.xattrs, modified: None, link: None, stored_extents, tail })
     }
 
     /// Removes a file, a symlink, or a directory with everything below it.
@@ -110,7 +112,7 @@ impl VirtualTree {
             child
         };
         if matches!(child, Some(Child::Directory(_))) {
-            // The moved directory may be as deep as anything so far.
+            // `depth` must stay an upper bound. The moved subtree is at most as deep as the whole tree was.
             self.depth += target.len();
         }
         match child {
@@ -153,7 +155,7 @@ impl VirtualTree {
             NodeKind::Symlink => Err(TreeError::BadPath { path: display_path(path) }),
             NodeKind::Directory => {
                 let names = path_names(path)?;
-                self.directory_mut(&names)?.head = Some((mode, stat.xattrs));
+                self.directory_mut(&names)?.mode_and_xattrs = Some((mode, stat.xattrs));
                 Ok(())
             }
             NodeKind::File => {
@@ -177,7 +179,7 @@ impl VirtualTree {
             xattrs: node.xattrs,
             modified: entry.modified,
             link: entry.link,
-            kept: node.extents,
+            stored_extents: node.extents,
             tail: Vec::new(),
         })
     }

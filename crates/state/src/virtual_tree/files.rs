@@ -132,7 +132,7 @@ impl VirtualTree {
 fn stored(node: FileNode, fingerprint: StatFingerprint, link: Option<u64>) -> File {
     let FileNode { mode, xattrs, extents } = node;
     let modified = Some(Timestamp(fingerprint.mtime));
-    File { mode, xattrs, modified, link, kept: extents, tail: Vec::new() }
+    File { mode, xattrs, modified, link, stored_extents: extents, tail: Vec::new() }
 }
 
 fn read_one(

@@ -58,7 +58,7 @@ impl VirtualTree {
             xattrs: attributes.xattrs,
             modified: Some(attributes.modified.unwrap_or_else(Timestamp::now)),
             link: attributes.link,
-            kept: writer.finish().map_err(TreeError::from)?,
+            stored_extents: writer.finish().map_err(TreeError::from)?,
             tail: Vec::new(),
         };
         Ok(self.put(path, Child::File(Arc::new(file)))?)
@@ -76,7 +76,7 @@ impl VirtualTree {
             xattrs: attributes.xattrs,
             modified: Some(attributes.modified.unwrap_or_else(Timestamp::now)),
             link: attributes.link,
-            kept: Vec::new(),
+            stored_extents: Vec::new(),
             tail: content,
         };
         self.put(path.as_ref(), Child::File(Arc::new(file)))
@@ -97,7 +97,7 @@ impl VirtualTree {
             xattrs: attributes.xattrs,
             modified: attributes.modified,
             link: attributes.link,
-            kept: extents.to_vec(),
+            stored_extents: extents.to_vec(),
             tail: Vec::new(),
         };
         self.put(path, Child::File(Arc::new(file)))
@@ -108,7 +108,7 @@ impl VirtualTree {
         let path = path.as_ref();
         let names = path_names(path)?;
         let directory = self.directory_mut(&names)?;
-        directory.head = Some((attributes.mode & MODE_BITS, attributes.xattrs));
+        directory.mode_and_xattrs = Some((attributes.mode & MODE_BITS, attributes.xattrs));
         if attributes.modified.is_some() {
             directory.modified = attributes.modified;
         }
@@ -159,7 +159,7 @@ impl VirtualTree {
         if subtrees.is_empty() {
             return Ok(());
         }
-        // The tree is live, and so are its subtrees.
+        // If the root is live, so are all subtrees: one check is enough.
         self.check_live(&subtrees[0].path, &tree.root().node)?;
         // Adjacent siblings are added together.
         for siblings in subtrees.chunk_by(|a, b| a.parent() == b.parent()) {

@@ -10,7 +10,7 @@ use crate::page::EntryTime;
 use crate::tree_path::path_names;
 
 use super::{
-    Child, Directory, File, Lookup, NEW_DIRECTORY, Result, Stat, TreeError, VirtualEntry, VirtualTree,
+    Child, Directory, File, Lookup, NEW_DIRECTORY_MODE, Result, Stat, TreeError, VirtualEntry, VirtualTree,
     display_path, stored_directory, stored_kind,
 };
 
@@ -35,12 +35,12 @@ impl VirtualTree {
     }
 
     fn read_file(&self, file: &File, offset: u64, len: u64) -> Result<Vec<u8>> {
-        let mut out = self.content_of(&file.kept, offset, len)?;
-        let kept: u64 = file.kept.iter().map(Extent::len).sum();
-        let from = offset.saturating_sub(kept).min(file.tail.len() as u64) as usize;
+        let mut out = self.content_of(&file.stored_extents, offset, len)?;
+        let stored_len: u64 = file.stored_extents.iter().map(Extent::len).sum();
+        let from = offset.saturating_sub(stored_len).min(file.tail.len() as u64) as usize;
         let left = len.saturating_sub(out.len() as u64);
         let to = from + usize::try_from(left).unwrap_or(usize::MAX).min(file.tail.len() - from);
-        if offset.saturating_add(len) > kept {
+        if offset.saturating_add(len) > stored_len {
             out.extend_from_slice(&file.tail[from..to]);
         }
         Ok(out)
@@ -82,12 +82,12 @@ impl VirtualTree {
         let mut names: BTreeMap<Vec<u8>, NodeKind> = BTreeMap::new();
         if let Some((id, times)) = base {
             self.store.for_each_leaf(id, Some(times), &mut |page, _| {
-                for at in 0..page.len() {
+                for index in 0..page.len() {
                     let kind = page
-                        .node_ref(at)
+                        .node_ref(index)
                         .map(|reference| reference.kind())
                         .map_err(|source| StoreError::Undecodable { what: format!("node {id}"), source })?;
-                    names.insert(page.name(at).to_vec(), kind);
+                    names.insert(page.name(index).to_vec(), kind);
                 }
                 Ok(())
             })?;
@@ -156,17 +156,17 @@ impl VirtualTree {
     ) -> Result<Option<Lookup<'_>>> {
         let wrong = |source| StoreError::Undecodable { what: "an entry".to_owned(), source };
         loop {
-            let Some((page, time_page, at)) = self.store.find_entry(id, times, name)? else {
+            let Some((page, time_page, index)) = self.store.find_entry(id, times, name)? else {
                 return Ok(None);
             };
             let Some(next) = names.next() else {
-                let entry = self.store.decode_entry(&page, time_page.as_deref(), at)?;
+                let entry = self.store.decode_entry(&page, time_page.as_deref(), index)?;
                 return Ok(Some(Lookup::Stored(entry)));
             };
-            let NodeRef::Directory(below) = page.node_ref(at).map_err(wrong)? else { return Ok(None) };
+            let NodeRef::Directory(below) = page.node_ref(index).map_err(wrong)? else { return Ok(None) };
             (id, name) = (below, next);
             times = match time_page {
-                Some(page) if at < page.len() => match page.time(at).map_err(wrong)? {
+                Some(page) if index < page.len() => match page.time(index).map_err(wrong)? {
                     EntryTime::Directory(times) => Some(times),
                     _ => None,
                 },
@@ -215,10 +215,10 @@ impl VirtualTree {
                 None => None,
             };
             let modified = directory.modified.or(stored.as_ref().and_then(|(_, modified)| *modified));
-            let (mode, xattrs) = match (&directory.head, stored) {
-                (Some(head), _) => head.clone(),
+            let (mode, xattrs) = match (&directory.mode_and_xattrs, stored) {
+                (Some(changed), _) => changed.clone(),
                 (None, Some((node, _))) => (node.mode, node.xattrs),
-                (None, None) => (NEW_DIRECTORY, Xattrs::new()),
+                (None, None) => (NEW_DIRECTORY_MODE, Xattrs::new()),
             };
             Ok(Stat { kind: NodeKind::Directory, mode, size: 0, modified, link: None, xattrs })
         };

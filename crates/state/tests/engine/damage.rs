@@ -512,7 +512,7 @@ fn parts_of_a_checkpoint_that_nothing_else_holds_are_reported_as_lost_and_the_ot
     let report = rebuilt.rebuild_report().unwrap();
     let gone = &store.episodes[IN_A_PART..2 * IN_A_PART];
     assert_eq!(report.lost.episodes, gone);
-    assert!(report.log_damaged && report.mended.is_empty() && report.old_index.is_some(), "{report:?}");
+    assert!(report.log_damaged && report.wrong_rows.is_empty() && report.old_index.is_some(), "{report:?}");
     assert_eq!(rebuilt.missing_episodes(&store.episodes).unwrap(), gone);
     assert_eq!(rebuilt.restore(&store.snapshot).unwrap().read("file").unwrap(), b"content");
     assert_sound(&rebuilt);

@@ -232,7 +232,7 @@ fn verify_reports_rows_that_differ_from_the_log_and_repair_fixes_them() {
         let store = Store::rebuild_index(&path).unwrap();
         let report = store.rebuild_report().unwrap();
         assert!(report.lost.is_empty(), "{report:?}");
-        assert_eq!(report.mended.is_empty(), change.table == "packs", "{report:?}");
+        assert_eq!(report.wrong_rows.is_empty(), change.table == "packs", "{report:?}");
         assert_eq!(store.index_counts().unwrap(), counts);
         assert_sound(&store);
         for snapshot in &sound.snapshots {

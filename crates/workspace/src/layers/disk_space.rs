@@ -1,9 +1,9 @@
 //! Disk space for layers.
 //!
-//! Layers do not count against the quota of any owner, because owners may share them. They are written only
-//! while twice the reserve of sandboxes is free, so that no layer can cause a sandbox to be stopped. If less
-//! is free, unused layers are removed, the least recently used first. The total size of unused layers is also
-//! limited to a fraction of the disk.
+//! Layers do not count against the quota of any owner, because owners may share them. The server stops
+//! sandboxes when the free space falls below a reserve. Layers are written only while twice this reserve is
+//! free, so that no layer can cause a sandbox to be stopped. If less is free, unused layers are removed, the
+//! least recently used first. The total size of unused layers is also limited to a fraction of the disk.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use workspace_state::{Cancel, WriteLimit};
 
 use super::{Inner, LayerGcResult, LayerState, Layers, StackKey};
 
-/// Multiple of the reserve that layers leave free.
+/// Multiple of the free-space reserve that layers leave free.
 const RESERVE_FACTOR: u64 = 2;
 /// Fraction of the disk that unused layers may take, as a divisor of its size.
 const UNUSED_DIVISOR: u64 = 4;
@@ -38,7 +38,7 @@ impl WriteLimit for WriteCounter {
     fn take(&self, bytes: u64) -> io::Result<()> {
         let before = self.written.fetch_add(bytes, Ordering::Relaxed);
         let is_due = (before + bytes) / CHECK_INTERVAL_BYTES > before / CHECK_INTERVAL_BYTES;
-        if is_due { self.layers.free_space() } else { Ok(()) }
+        if is_due { self.layers.ensure_free_space() } else { Ok(()) }
     }
 }
 
@@ -48,8 +48,8 @@ impl Layers {
     }
 
     /// Removes unused layers until there is enough free space. Returns false if there is still too little.
-    pub(crate) fn drop_unused(&self) -> bool {
-        self.0.free_space().is_ok()
+    pub(crate) fn ensure_free_space(&self) -> bool {
+        self.0.ensure_free_space().is_ok()
     }
 
     /// Returns layers with their sizes in bytes; 0 for an unknown layer.
@@ -59,8 +59,9 @@ impl Layers {
         names.into_iter().map(|name| (bytes(&name), name)).map(|(bytes, name)| (name, bytes)).collect()
     }
 
-    /// Returns a limit for other writes to the same file system.
-    pub(crate) fn limit(&self) -> Arc<dyn WriteLimit> {
+    /// Returns a limit for writes that are not layers, such as checkouts into workspaces on the same file
+    /// system.
+    pub(crate) fn write_limit(&self) -> Arc<dyn WriteLimit> {
         self.write_counter()
     }
 }
@@ -68,7 +69,7 @@ impl Layers {
 impl Inner {
     /// Removes unused layers, the least recently used first, until there is enough free space. Fails with
     /// `StorageFull` if there is still too little.
-    pub(super) fn free_space(&self) -> io::Result<()> {
+    pub(super) fn ensure_free_space(&self) -> io::Result<()> {
         let shortage = || Shortage::at_times(&self.root, self.reserve, RESERVE_FACTOR);
         if shortage().is_none() {
             return Ok(());
@@ -76,7 +77,7 @@ impl Inner {
         // One thread at a time: several would remove more than needed.
         let _lock = self.freeing.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(shortage) = shortage() {
-            if !self.drop_oldest() {
+            if !self.remove_oldest_unused() {
                 return Err(io::Error::new(io::ErrorKind::StorageFull, shortage.to_string()));
             }
         }
@@ -87,12 +88,12 @@ impl Inner {
     pub(super) fn enforce_unused_limit(&self) {
         let max_bytes = size(&self.root).map_or(u64::MAX, |bytes| bytes / UNUSED_DIVISOR);
         let _lock = self.freeing.lock().unwrap_or_else(PoisonError::into_inner);
-        while self.lock().unused_bytes() > max_bytes && self.drop_oldest() {}
+        while self.lock().unused_bytes() > max_bytes && self.remove_oldest_unused() {}
     }
 
     /// Removes the least recently used of the unused stacks, with all layers that no other stack or workspace
     /// needs. Returns false if there is none, or it cannot be removed.
-    fn drop_oldest(&self) -> bool {
+    fn remove_oldest_unused(&self) -> bool {
         loop {
             let (stack, layers) = {
                 let mut state = self.lock();

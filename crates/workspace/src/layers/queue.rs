@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use workspace_state::Snapshot;
 
-use super::{Inner, Layers, StackKey};
+use super::{Inner, LayerSync, Layers, StackKey};
 
 /// Maximum number of queued trees of one owner.
 const TREES_PER_OWNER_MAX: usize = 4;
@@ -97,7 +97,7 @@ impl Layers {
         let store = self.0.store.with_cancel(self.0.stop.clone());
         while let Some(snapshot) = self.next_queued() {
             let _in_progress = TreeInProgress { layers: &self.0, key: StackKey::of(&snapshot) };
-            match self.find_or_write(&store, &snapshot, true) {
+            match self.find_or_write(&store, &snapshot, LayerSync::Synced) {
                 Ok(_) => {}
                 Err(error) if error.is_cancelled() => {}
                 Err(error) => {

@@ -20,17 +20,17 @@ pub(super) struct HardLinkNames {
 }
 
 impl Walk<'_> {
-    /// Returns the label of a hard-linked file of the base, if its mode, size and time in the upper directory
-    /// are the same: the kernel copies a file up under one of its names when it is linked or opened for
-    /// writing. The content need not be compared, because names with one label count as one file only if
+    /// Returns the link label of a hard-linked file of the base, if its mode, size and time in the upper
+    /// directory are the same: the kernel copies a file up under one of its names when it is linked or opened
+    /// for writing. The content need not be compared, because names with one label count as one file only if
     /// content and time are equal as well.
     pub(super) fn unchanged_label(
         &self,
-        at: &UpperDirectory,
+        directory: &UpperDirectory,
         name: &[u8],
         fingerprint: StatFingerprint,
     ) -> Result<Option<u64>> {
-        let Some(base) = at.base.as_deref() else { return Ok(None) };
+        let Some(base) = directory.base.as_deref() else { return Ok(None) };
         let Some(entry) = self.scan.base.tree.entry_of(base, name)? else { return Ok(None) };
         let Node::File(file) = &entry.node else { return Ok(None) };
         let is_same = u32::from(file.mode) == fingerprint.mode & 0o7777
@@ -39,8 +39,8 @@ impl Walk<'_> {
         Ok(entry.link.filter(|_| is_same))
     }
 
-    /// Records a name of a hard-linked file, and whether it keeps its label of the base.
-    pub(super) fn add_name(
+    /// Records a name of a hard-linked file. `unchanged_label` is set if it keeps its link label of the base.
+    pub(super) fn record_link_name(
         &mut self,
         path: &[u8],
         fingerprint: StatFingerprint,
@@ -55,7 +55,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Gives all names of a file the label of the base, if one of them keeps it.
+    /// Gives all names of a file the link label of the base, if one of them keeps it.
     pub(super) fn unify_labels(&mut self) -> Result<()> {
         for HardLinkNames { all, unchanged } in std::mem::take(&mut self.names).into_values() {
             let Some(unchanged) = unchanged else { continue };
@@ -71,10 +71,10 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Adds another name of a file that was added before. Returns false if no file with this fingerprint was
-    /// added. The name is not added to the index: adding, removing or renaming any of the names changes the
-    /// fingerprint of all.
-    pub(super) fn add_if_linked(&mut self, path: &[u8], fingerprint: StatFingerprint) -> Result<bool> {
+    /// Adds a path as another name of a file that was added before. Returns false if no file with this
+    /// fingerprint was added. The name is not added to the index: adding, removing or renaming any of the
+    /// names changes the fingerprint of all.
+    pub(super) fn add_as_link(&mut self, path: &[u8], fingerprint: StatFingerprint) -> Result<bool> {
         let Some(linked) =
             self.linked.get(&fingerprint.inode).filter(|linked| linked.fingerprint == fingerprint)
         else {
@@ -85,16 +85,16 @@ impl Walk<'_> {
     }
 
     /// Records a hard-linked file that was added.
-    pub(super) fn record_linked(&mut self, path: &[u8], fingerprint: StatFingerprint) -> Result<()> {
+    pub(super) fn record_added_link(&mut self, path: &[u8], fingerprint: StatFingerprint) -> Result<()> {
         if let Some(file) = self.tree.added_file(path)? {
             self.linked.insert(fingerprint.inode, AddedLink { file, fingerprint });
         }
         Ok(())
     }
 
-    /// Returns a label that is equal for all names of one file. It includes the name of the workspace's
+    /// Returns a link label that is equal for all names of one file. It includes the name of the workspace's
     /// directory, which is not reused, because inode numbers are.
-    pub(super) fn label(&self, inode: u64) -> u64 {
+    pub(super) fn new_link_label(&self, inode: u64) -> u64 {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.scan.name.as_bytes()).update(&inode.to_le_bytes());
         let mut word = [0; 8];

@@ -5,10 +5,13 @@ use std::time::{Duration, Instant};
 
 use workspace_state::{Cancel, NewSnapshot, SnapshotId, Store, StoreError};
 
-use super::{Changes, CommitResult, NewWorkspace, PreparedReset, ResetResult, WorkspaceInfo, Workspaces};
+use super::{
+    Changes, CommitResult, NewWorkspace, PreparedReset, ResetMode, ResetResult, WorkspaceInfo, Workspaces,
+};
 use crate::base::Materialize;
 use crate::error::Result;
 use crate::layers::{LayerGcResult, UnusedLayers};
+use crate::writers::Writers;
 
 /// Time between two attempts to lock a workspace.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -41,13 +44,13 @@ impl Cancellable<'_> {
 
     /// Computes the differences, as [`Workspaces::changes`] does. Reading the returned trees can be
     /// cancelled too.
-    pub fn changes(&self, id: &str, quiescent: bool) -> Result<Changes> {
-        self.workspaces.changes_with(&self.store, id, quiescent)
+    pub fn changes(&self, id: &str, writers: Writers) -> Result<Changes> {
+        self.workspaces.changes_with(&self.store, id, writers)
     }
 
     /// Commits, as [`Workspaces::commit`] does. A commit that is already writing its record completes.
-    pub fn commit(&self, id: &str, new: NewSnapshot, quiescent: bool) -> Result<CommitResult> {
-        self.workspaces.commit_with(&self.store, id, new, quiescent)
+    pub fn commit(&self, id: &str, new: NewSnapshot, writers: Writers) -> Result<CommitResult> {
+        self.workspaces.commit_with(&self.store, id, new, writers)
     }
 
     /// Resets a workspace to another snapshot, as [`Workspaces::reset`] does. If it is cancelled while it
@@ -57,9 +60,9 @@ impl Cancellable<'_> {
         id: &str,
         snapshot: Option<SnapshotId>,
         materialize: Materialize,
-        may_move: bool,
+        mode: ResetMode,
     ) -> Result<ResetResult> {
-        self.workspaces.reset_with(&self.store, id, snapshot, materialize, may_move)
+        self.workspaces.reset_with(&self.store, id, snapshot, materialize, mode)
     }
 
     /// Writes the layers that a reset to this snapshot needs. They are kept until the result is dropped. Call

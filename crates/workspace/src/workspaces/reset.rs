@@ -12,6 +12,15 @@ use crate::provider::{LowerLayers, Provider as _};
 use crate::provider_kind::ProviderKind;
 use crate::record::{Generation, Phase, Record};
 
+/// Restriction on the way in which a workspace is reset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResetMode {
+    /// The workspace may get a new directory. The caller can switch all its processes to it.
+    MayMove,
+    /// Only a reset in place is allowed, which fails for an overlay.
+    InPlaceOnly,
+}
+
 /// Result of a reset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResetResult {
@@ -29,16 +38,16 @@ pub struct PreparedReset {
 }
 
 impl Workspaces {
-    /// Resets a workspace to another snapshot, with the same provider. An overlay gets a new directory; this
-    /// fails unless `may_move` is set. Other workspaces are changed in place.
+    /// Resets a workspace to another snapshot, with the same provider. An overlay gets a new directory,
+    /// which `mode` must allow. Other workspaces are changed in place.
     pub fn reset(
         &self,
         id: &str,
         snapshot: Option<SnapshotId>,
         materialize: Materialize,
-        may_move: bool,
+        mode: ResetMode,
     ) -> Result<ResetResult> {
-        self.reset_with(&self.store, id, snapshot, materialize, may_move)
+        self.reset_with(&self.store, id, snapshot, materialize, mode)
     }
 
     pub(super) fn reset_with(
@@ -47,12 +56,12 @@ impl Workspaces {
         id: &str,
         snapshot: Option<SnapshotId>,
         materialize: Materialize,
-        may_move: bool,
+        mode: ResetMode,
     ) -> Result<ResetResult> {
         self.with_cancel(store.cancel(), id, |workspace| {
             let base = Base::new(store, snapshot, materialize)?;
             if workspace.record.current.provider == ProviderKind::Overlay {
-                if !may_move {
+                if mode == ResetMode::InPlaceOnly {
                     let reason = "its processes cannot be moved to another directory".to_owned();
                     return Err(WorkspaceError::Unusable { id: id.to_owned(), reason });
                 }
@@ -67,7 +76,7 @@ impl Workspaces {
         let pin = base.snapshot.as_ref().map(|_| PinId::generate());
         record.former_pin = std::mem::replace(&mut record.current.pin, pin);
         record.current.base = base.id();
-        record.last = base.id();
+        record.last_snapshot = base.id();
         record.phase = Phase::Switching;
         let directory = self.directory.join(id);
         record.write(&directory)?;
@@ -104,7 +113,7 @@ impl Workspaces {
             let lower = self.create_generation(id, &record.uid, &mut next, base)?;
             record.former = Some(std::mem::replace(&mut record.current, next.clone()));
             record.phase = Phase::Switching;
-            record.former_last = std::mem::replace(&mut record.last, base.id());
+            record.former_last_snapshot = std::mem::replace(&mut record.last_snapshot, base.id());
             record.write(&directory)?;
             Ok(lower)
         });
@@ -189,7 +198,7 @@ impl Workspaces {
                 workspace.former = Some(std::mem::replace(&mut workspace.lower, lower));
             }
             workspace.record.phase = Phase::Ready;
-            workspace.record.last = workspace.record.former_last.take();
+            workspace.record.last_snapshot = workspace.record.former_last_snapshot.take();
             workspace.record.write(&self.directory.join(id))?;
             self.remove_former_locked(id, workspace)
         })

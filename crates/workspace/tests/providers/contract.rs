@@ -5,7 +5,8 @@ use std::os::unix::fs::FileExt as _;
 use libtest_mimic::Trial;
 use workspace_state::{NewSnapshot, Node, Snapshot, Tree, WalkLimits};
 use workspace_workspace::{
-    Materialize, NewWorkspace, Options, ProviderKind, UnusedLayers, WorkspaceError, Workspaces,
+    Materialize, NewWorkspace, Options, ProviderKind, ResetMode, UnusedLayers, WorkspaceError, Workspaces,
+    Writers,
 };
 
 use crate::fixture::{Fixture, Setting, options};
@@ -144,7 +145,8 @@ fn a_reset_workspace_holds_the_other_snapshot(setting: Setting) {
     let second = fixture.commit("a");
     fixture.run("a", "echo lost > lost");
     for snapshot in [&first, &second] {
-        let reset = fixture.all().reset("a", Some(snapshot.id), Materialize::Auto, true).unwrap();
+        let reset =
+            fixture.all().reset("a", Some(snapshot.id), Materialize::Auto, ResetMode::MayMove).unwrap();
         assert_eq!(reset.moved, setting.kind == ProviderKind::Overlay);
         fixture.all().finish_reset("a").unwrap();
         assert_eq!(fixture.seen("a"), fixture.checked_out(snapshot));
@@ -180,7 +182,8 @@ fn files_of_any_mode_are_committed_and_restored(setting: Setting) {
         assert_eq!(fixture.seen(&fork), seen);
         assert_eq!(fixture.changes(&fork), [""; 0]);
         for snapshot in [&base, &committed] {
-            let reset = fixture.all().reset(&fork, Some(snapshot.id), Materialize::Auto, true).unwrap();
+            let reset =
+                fixture.all().reset(&fork, Some(snapshot.id), Materialize::Auto, ResetMode::MayMove).unwrap();
             assert_eq!(reset.workspace.provider, setting.kind);
             fixture.all().finish_reset(&fork).unwrap();
             assert_eq!(fixture.seen(&fork), fixture.checked_out(snapshot));
@@ -199,13 +202,13 @@ fn a_commit_fails_if_files_cannot_be_read(setting: Setting) {
     fixture.workspaces =
         Some(Workspaces::open(Options { holder: Err("none".to_owned()), ..options }).unwrap());
     let before = fixture.store.snapshots().unwrap().len();
-    let failed = fixture.all().commit("a", NewSnapshot::default(), true).map(drop).unwrap_err();
+    let failed = fixture.all().commit("a", NewSnapshot::default(), Writers::Stopped).map(drop).unwrap_err();
     let message = "a snapshot would lack `d` (no permission to read it), `shut` (no permission to read it)";
     assert_eq!(failed.to_string(), message);
-    assert_eq!(fixture.all().changes("a", true).map(drop).unwrap_err().to_string(), message);
+    assert_eq!(fixture.all().changes("a", Writers::Stopped).map(drop).unwrap_err().to_string(), message);
     assert_eq!(fixture.store.snapshots().unwrap().len(), before);
     fixture.run("a", "chmod 600 shut; chmod 700 d");
-    let committed = fixture.all().commit("a", NewSnapshot::default(), true).unwrap();
+    let committed = fixture.all().commit("a", NewSnapshot::default(), Writers::Stopped).unwrap();
     let skipped: Vec<_> = committed.skipped.iter().map(|one| one.path.as_os_str()).collect();
     assert_eq!(skipped, ["pipe"]);
 }
@@ -217,7 +220,7 @@ fn a_reset_removes_special_files(setting: Setting) {
     fixture.run("a", "mkfifo pipe src/deep/pipe; chmod 000 src/deep; touch -d 2020-01-01 empty");
     // More special files than a report names.
     fixture.run("a", "seq 1100 | sed s/^/many-/ | xargs mkfifo");
-    fixture.all().reset("a", Some(base.id), Materialize::Auto, true).unwrap();
+    fixture.all().reset("a", Some(base.id), Materialize::Auto, ResetMode::MayMove).unwrap();
     fixture.all().finish_reset("a").unwrap();
     assert_eq!(fixture.seen("a"), fixture.checked_out(&base));
 }
@@ -232,10 +235,10 @@ fn a_failed_reset_keeps_special_files(setting: Setting) {
     let content = || (fixture.seen("a"), fixture.run("a", "stat -c %i pipe src/deep/pipe"));
     let before = content();
     damage(&fixture, &other, "big");
-    let failed = fixture.all().reset("a", Some(other.id), Materialize::Full, true).unwrap_err();
+    let failed = fixture.all().reset("a", Some(other.id), Materialize::Full, ResetMode::MayMove).unwrap_err();
     assert!(failed.to_string().contains("damaged"), "{failed}");
     assert_eq!(content(), before);
-    fixture.all().reset("a", Some(base.id), Materialize::Full, true).unwrap();
+    fixture.all().reset("a", Some(base.id), Materialize::Full, ResetMode::MayMove).unwrap();
     fixture.all().finish_reset("a").unwrap();
     assert_eq!(fixture.seen("a"), fixture.checked_out(&base));
 }
@@ -270,8 +273,8 @@ fn a_workspace_beyond_the_limits_is_refused_and_kept(setting: Setting) {
         fixture.store = store.with_walk_limits(limits);
         fixture.open();
         let before = store.snapshots().unwrap().len();
-        let committed = fixture.all().commit("a", NewSnapshot::default(), true).map(drop);
-        for refused in [committed, fixture.all().changes("a", true).map(drop)] {
+        let committed = fixture.all().commit("a", NewSnapshot::default(), Writers::Stopped).map(drop);
+        for refused in [committed, fixture.all().changes("a", Writers::Stopped).map(drop)] {
             let refused = refused.unwrap_err();
             assert!(matches!(refused, WorkspaceError::TooLarge(_)), "{refused:?}");
             let message = refused.to_string();
@@ -298,7 +301,7 @@ fn invalid_requests_are_refused_and_leave_nothing(setting: Setting) {
     }
     assert!(fixture.all().list().unwrap().is_empty());
     assert_eq!(std::fs::read_dir(fixture.home.path().join("workspaces")).unwrap().count(), 0);
-    let missing = fixture.all().commit("a", NewSnapshot::default(), false).unwrap_err();
+    let missing = fixture.all().commit("a", NewSnapshot::default(), Writers::Running).unwrap_err();
     assert!(matches!(missing, WorkspaceError::NotFound { .. }), "{missing}");
     fixture.all().cleanup("a").unwrap();
 }

@@ -12,7 +12,7 @@ use workspace_state::{
     CheckoutOptions, Difference, NewSnapshot, Quiet, Snapshot, SnapshotOptions, Store, checkout,
     snapshot_directory,
 };
-use workspace_workspace::{LazyCommand, Options, ProviderKind, ProviderPreference, Workspaces};
+use workspace_workspace::{LazyCommand, Options, ProviderKind, ProviderPreference, Workspaces, Writers};
 
 use crate::image::{self, Image};
 use crate::listing::{self, listing};
@@ -167,14 +167,14 @@ impl Fixture {
     }
 
     pub(crate) fn commit(&self, id: &str) -> Snapshot {
-        let result = self.all().commit(id, NewSnapshot::with_message("test"), false).unwrap();
+        let result = self.all().commit(id, NewSnapshot::with_message("test"), Writers::Running).unwrap();
         assert!(result.skipped.is_empty(), "{:?}", result.skipped);
         result.snapshot
     }
 
     /// Returns the changes of a workspace, each as its kind and path.
     pub(crate) fn changes(&self, id: &str) -> Vec<String> {
-        let changes = self.all().changes(id, false).unwrap();
+        let changes = self.all().changes(id, Writers::Running).unwrap();
         changes.differences().unwrap().iter().map(describe).collect()
     }
 }

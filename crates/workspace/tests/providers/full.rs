@@ -8,7 +8,8 @@ use libtest_mimic::Trial;
 use workspace_host::free_space::{Shortage, size};
 use workspace_state::{NewSnapshot, Snapshot};
 use workspace_workspace::{
-    Materialize, NewWorkspace, Options, ProviderKind, UnusedLayers, WorkspaceError, Workspaces,
+    Materialize, NewWorkspace, Options, ProviderKind, ResetMode, UnusedLayers, WorkspaceError, Workspaces,
+    Writers,
 };
 
 use crate::fixture::{Fixture, Setting, options};
@@ -91,8 +92,8 @@ fn operations_on_a_full_disk_leave_nothing_incomplete(kind: ProviderKind) {
     assert_disk_full(fixture.all().create("b", &from_big));
     assert_eq!(count_entries(&fixture, "workspaces"), 1);
     assert_eq!(count_entries(&fixture, "layers/layers"), layers);
-    assert_disk_full(fixture.all().commit("a", NewSnapshot::default(), false));
-    assert_disk_full(fixture.all().reset("a", Some(big.id), Materialize::Full, true));
+    assert_disk_full(fixture.all().commit("a", NewSnapshot::default(), Writers::Running));
+    assert_disk_full(fixture.all().reset("a", Some(big.id), Materialize::Full, ResetMode::MayMove));
     assert_eq!(fixture.seen("a"), seen);
     assert_eq!(count_entries(&fixture, "workspaces/a"), 2);
     assert_eq!(fixture.store.pins().unwrap().len(), pins);
@@ -107,7 +108,7 @@ fn operations_on_a_full_disk_leave_nothing_incomplete(kind: ProviderKind) {
     let filler = Filler::new(&fixture);
     fixture.all().cleanup("b").unwrap();
     drop(filler);
-    fixture.all().reset("a", Some(big.id), Materialize::Full, true).unwrap();
+    fixture.all().reset("a", Some(big.id), Materialize::Full, ResetMode::MayMove).unwrap();
     fixture.all().finish_reset("a").unwrap();
     assert_eq!(fixture.seen("a"), fixture.checked_out(&big));
     fixture.all().cleanup("a").unwrap();

@@ -11,7 +11,9 @@ use workspace_host::overlay::{self, Overlay};
 use workspace_host::{dedicated_uids, launch};
 use workspace_state::Snapshot;
 use workspace_test_support::skip;
-use workspace_workspace::{LazyCommand, Materialize, NewWorkspace, Options, ProviderKind, Workspaces};
+use workspace_workspace::{
+    LazyCommand, Materialize, NewWorkspace, Options, ProviderKind, ResetMode, Workspaces,
+};
 
 use crate::fixture::{Fixture, LAZY_MOUNT, Setting, options};
 
@@ -128,7 +130,7 @@ fn a_reset_keeps_the_uid() {
     let first = base(&fixture);
     create(&fixture, "a", &first, Some(UIDS[0]), Materialize::Auto);
     let second = fixture.snapshot("echo other > other");
-    let reset = fixture.all().reset("a", Some(second.id), Materialize::Auto, true).unwrap();
+    let reset = fixture.all().reset("a", Some(second.id), Materialize::Auto, ResetMode::MayMove).unwrap();
     assert!(reset.moved);
     fixture.all().finish_reset("a").unwrap();
     let work = "echo more >> other; stat -c %u other";

@@ -12,7 +12,7 @@ use libtest_mimic::Trial;
 use workspace_host::NamespaceHolder;
 use workspace_host::overlay;
 use workspace_state::{NewSnapshot, SnapshotId, Store};
-use workspace_workspace::{Materialize, NewWorkspace, Phase, ProviderKind, Workspaces};
+use workspace_workspace::{Materialize, NewWorkspace, Phase, ProviderKind, ResetMode, Workspaces, Writers};
 
 use crate::fixture::{Fixture, Setting, options};
 use crate::listing::listing;
@@ -77,10 +77,11 @@ impl Work {
                 assert!(shell.status().unwrap().success());
                 self.log(&format!("done {id} {step}"));
             }
-            2 | 3 => drop(self.all.commit(&id, NewSnapshot::with_message("test"), false).unwrap()),
+            2 | 3 => drop(self.all.commit(&id, NewSnapshot::with_message("test"), Writers::Running).unwrap()),
             4 => {
                 self.log(&format!("begin {id} base"));
-                let reset = self.all.reset(&id, Some(self.base), Materialize::Auto, true).unwrap();
+                let reset =
+                    self.all.reset(&id, Some(self.base), Materialize::Auto, ResetMode::MayMove).unwrap();
                 if reset.moved {
                     self.all.finish_reset(&id).unwrap();
                 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
 use workspace_state::{Cancel, NewSnapshot};
-use workspace_workspace::{Materialize, NewWorkspace, UnusedLayers, WorkspaceError};
+use workspace_workspace::{Materialize, NewWorkspace, UnusedLayers, WorkspaceError, Writers};
 
 use crate::fixture::{Fixture, Setting};
 
@@ -144,7 +144,7 @@ fn a_workspace_is_created_removed_and_committed_concurrently(setting: Setting) {
                     match at {
                         0 | 1 => drop(fixture.all().create("a", &new).map_err(expect_conflict)),
                         2 | 3 => drop(fixture.all().cleanup("a").map_err(expect_conflict)),
-                        _ => match fixture.all().commit("a", NewSnapshot::default(), false) {
+                        _ => match fixture.all().commit("a", NewSnapshot::default(), Writers::Running) {
                             Ok(committed) => assert_eq!(committed.snapshot.tree, snapshot.tree),
                             Err(error) => expect_conflict(error),
                         },

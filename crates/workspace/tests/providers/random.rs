@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::Trial;
 use workspace_state::{DifferenceKind, NewSnapshot, Quiet, Snapshot, SnapshotOptions, snapshot_directory};
-use workspace_workspace::{Changes, Materialize, NewWorkspace, ProviderKind};
+use workspace_workspace::{Changes, Materialize, NewWorkspace, ProviderKind, ResetMode, Writers};
 
 use crate::fixture::{Fixture, Setting};
 use crate::operations::Operations;
@@ -160,7 +160,7 @@ impl Stage<'_> {
     /// Resets a workspace to another snapshot, as if it had been made from it by the same provider.
     fn restore(&self, id: &str, snapshot: &Snapshot) -> Result<(), String> {
         let all = self.fixture.all();
-        let reset = all.reset(id, Some(snapshot.id), Materialize::Auto, true).unwrap();
+        let reset = all.reset(id, Some(snapshot.id), Materialize::Auto, ResetMode::MayMove).unwrap();
         if reset.moved {
             all.finish_reset(id).unwrap();
         }
@@ -186,7 +186,7 @@ impl Stage<'_> {
 
     fn check(&mut self, end: u64) -> Result<(), String> {
         let (fixture, seen) = (self.fixture, self.fixture.seen(&self.id));
-        let changes = fixture.all().changes(&self.id, false).unwrap();
+        let changes = fixture.all().changes(&self.id, Writers::Running).unwrap();
         let (before, after) = (lines(&self.before), lines(&seen));
         let expected = differences(&before, &after);
         let reported = reported_changes(&changes, &before, &after);
@@ -198,7 +198,7 @@ impl Stage<'_> {
             ));
         }
         let new = NewSnapshot::with_message("test");
-        let committed = fixture.all().commit(&self.id, new.clone(), false).unwrap();
+        let committed = fixture.all().commit(&self.id, new.clone(), Writers::Running).unwrap();
         let skipped: BTreeSet<_> =
             committed.skipped.iter().map(|skipped| format!("{:?}", skipped.path)).collect();
         let special =
@@ -209,7 +209,7 @@ impl Stage<'_> {
         let snapshot = committed.snapshot;
         let held = fixture.checked_out(&snapshot);
         expect_same("the workspace and its commit", &self.comparable(&seen), &self.comparable(&held))?;
-        let again = fixture.all().commit(&self.id, new, false).unwrap().snapshot;
+        let again = fixture.all().commit(&self.id, new, Writers::Running).unwrap().snapshot;
         if (again.tree, again.times) != (snapshot.tree, snapshot.times) {
             return Err("a commit without changes has another tree".to_owned());
         }

@@ -57,24 +57,24 @@ impl Extractor {
         if let Some(directory) = self.plain_directory(names)? {
             return Ok(directory);
         }
-        let mut at = self.open(Vec::new())?;
+        let mut directory = self.open(Vec::new())?;
         for name in names {
-            let path = at.path_of(name);
-            at = match kind(&at, name)? {
-                Some(FileType::Directory) => open_in(&at, name)?,
-                None => self.create_implied(&at, name)?,
+            let path = directory.path_of(name);
+            directory = match kind(&directory, name)? {
+                Some(FileType::Directory) => open_in(&directory, name)?,
+                None => self.create_implied(&directory, name)?,
                 Some(FileType::Symlink) if !self.is_layer() => return Err(behind_symlink(&path)),
-                Some(FileType::Symlink) => match self.follow(&at, name)? {
+                Some(FileType::Symlink) => match self.follow(&directory, name)? {
                     Some(directory) => directory,
                     None => {
-                        self.remove(&at, name)?;
-                        self.create_implied(&at, name)?
+                        self.remove(&directory, name)?;
+                        self.create_implied(&directory, name)?
                     }
                 },
                 Some(_) => return Err(refused(&path, "a file is in the place of the directory")),
             };
         }
-        Ok(at)
+        Ok(directory)
     }
 
     /// Opens a directory by its components; `None` if it does not exist.
@@ -112,39 +112,39 @@ impl Extractor {
 
     /// Opens the directory that a symlink leads to; `None` if it does not lead to a directory.
     fn follow(&self, parent: &ExtractDir, name: &[u8]) -> Result<Option<ExtractDir>> {
-        let at = parent.path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
-        self.resolve(at.map(<[u8]>::to_vec).collect(), vec![name.to_vec()])
+        let components = parent.path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+        self.resolve(components.map(<[u8]>::to_vec).collect(), vec![name.to_vec()])
     }
 
-    /// Walks from the directory `at` along `rest`, whose last component comes first, as if the root of the
-    /// extraction were `/`.
-    fn resolve(&self, mut at: Vec<Vec<u8>>, mut rest: Vec<Vec<u8>>) -> Result<Option<ExtractDir>> {
+    /// Walks from the directory `resolved` along `rest`, whose last component comes first, as if the root of
+    /// the extraction were `/`.
+    fn resolve(&self, mut resolved: Vec<Vec<u8>>, mut rest: Vec<Vec<u8>>) -> Result<Option<ExtractDir>> {
         let mut links = 0;
         while let Some(name) = rest.pop() {
             match &name[..] {
                 b"" | b"." => continue,
                 b".." => {
-                    at.pop();
+                    resolved.pop();
                     continue;
                 }
                 _ => {}
             }
-            let Some(directory) = self.plain_directory(&at)? else { return Ok(None) };
+            let Some(directory) = self.plain_directory(&resolved)? else { return Ok(None) };
             match kind(&directory, &name)? {
-                Some(FileType::Directory) if at.len() < DEPTH_MAX => at.push(name),
+                Some(FileType::Directory) if resolved.len() < DEPTH_MAX => resolved.push(name),
                 Some(FileType::Symlink) if links < LINKS_MAX => {
                     links += 1;
                     let target = readlinkat(&directory.fd, &name[..], Vec::new());
                     let target = target.map_err(failed(&directory.path_of(&name)))?.into_bytes();
                     if target.starts_with(b"/") {
-                        at.clear();
+                        resolved.clear();
                     }
                     rest.extend(target.split(|byte| *byte == b'/').rev().map(<[u8]>::to_vec));
                 }
                 _ => return Ok(None),
             }
         }
-        self.plain_directory(&at)
+        self.plain_directory(&resolved)
     }
 
     /// Removes an entry with everything below it, if it exists.

@@ -22,7 +22,7 @@ use crate::error::StoreError;
 use crate::mutex::lock;
 use crate::node::NodeRef;
 use crate::page::EntryTime;
-use crate::platform::mode_to_u32;
+use crate::platform::{IfExists, mode_to_u32};
 use crate::snapshot::Timestamp;
 use crate::tree_path::join;
 
@@ -38,7 +38,7 @@ enum ApplyResult {
 /// A directory that exists, to be descended into after its parent is closed.
 struct Subdirectory {
     /// Position among the entries.
-    at: usize,
+    index: usize,
     name: Vec<u8>,
     from: Option<TreeIds>,
     to: DirectoryNode,
@@ -107,13 +107,14 @@ impl Switch<'_> {
             }
             entries.push(kept);
         }
-        let applied =
-            each_while_open(&changed, |(at, pair)| Ok((*at, self.apply_entry(directory, *at, pair)?)))?;
+        let applied = each_while_open(&changed, |(index, pair)| {
+            Ok((*index, self.apply_entry(directory, *index, pair)?))
+        })?;
         let mut below = Vec::new();
-        for (at, applied) in applied {
+        for (index, applied) in applied {
             match applied {
                 ApplyResult::Removed => {}
-                ApplyResult::Leaf(entry) => entries[at] = Some(entry),
+                ApplyResult::Leaf(entry) => entries[index] = Some(entry),
                 ApplyResult::Directory(directory) => below.push(directory),
             }
         }
@@ -130,11 +131,11 @@ impl Switch<'_> {
         each(below, |Subdirectory { name, from, to, modified, .. }| {
             self.apply_directory(&join(path, name), depth + 1, *from, to, *modified)
         })?;
-        for Subdirectory { at, name, to, .. } in below {
+        for Subdirectory { index, name, to, .. } in below {
             let mode = FileType::Directory.as_raw_mode() | self.mode(to.mode).as_raw_mode();
             let fingerprint =
                 StatFingerprint::of_directory(mode_to_u32(mode), to.id, to.times.unwrap_or(to.id));
-            entries[*at] = Some(StatEntry { name: name.clone(), fingerprint, trusted: true });
+            entries[*index] = Some(StatEntry { name: name.clone(), fingerprint, trusted: true });
         }
         Ok(())
     }
@@ -217,7 +218,7 @@ impl Switch<'_> {
     fn apply_entry(
         &self,
         directory: &OpenDirectory<'_>,
-        at: usize,
+        index: usize,
         pair: &EntryPair<'_>,
     ) -> Result<ApplyResult> {
         // Checked here because removed and reflinked files are not read from the store.
@@ -235,7 +236,7 @@ impl Switch<'_> {
         if let Node::Directory(to) = new.node {
             let from = self.make_directory(directory, &here, pair.name, old.as_ref(), stat.as_ref())?;
             let (name, modified) = (pair.name.to_vec(), new.modified);
-            return Ok(ApplyResult::Directory(Subdirectory { at, name, from, to, modified }));
+            return Ok(ApplyResult::Directory(Subdirectory { index, name, from, to, modified }));
         }
         self.apply_leaf(directory.fd, &here, pair.name, old.as_ref(), &new, stat.as_ref())
             .map(ApplyResult::Leaf)
@@ -277,10 +278,10 @@ impl Switch<'_> {
         new: &Entry,
         stat: Option<&Stat>,
     ) -> Result<StatEntry> {
-        let mut replace = stat.is_some();
+        let mut if_exists = if stat.is_some() { IfExists::Replace } else { IfExists::Fail };
         if stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory) {
             self.remove_replaced_directory(fd, here, name, old)?;
-            replace = false;
+            if_exists = IfExists::Fail;
         } else if stat.is_some_and(|stat| stat.st_nlink == 1)
             && self.only_attributes(old, new)
             && self.is_on_disk_content(fd, name, new)?
@@ -301,7 +302,7 @@ impl Switch<'_> {
                 });
             }
         }
-        self.write_leaf(fd, here, name, &new.node, new.modified, replace)?;
+        self.write_leaf(fd, here, name, &new.node, new.modified, if_exists)?;
         self.stat_entry(fd, here, name)
     }
 
@@ -332,7 +333,9 @@ impl Switch<'_> {
             let file = match openat(fd, name, flags, Mode::empty()) {
                 Ok(file) => file,
                 // Not readable to us: the owner can still replace it.
-                Err(Errno::ACCESS) => return self.write_file(fd, here, name, node, new.modified, true),
+                Err(Errno::ACCESS) => {
+                    return self.write_file(fd, here, name, node, new.modified, IfExists::Replace);
+                }
                 Err(error) => return Err(error).context("open", &self.full_path(here)),
             };
             xattrs::write(&file, &self.written_xattrs(&node.xattrs), ExistingXattrs::Possible)

@@ -182,26 +182,28 @@ impl Switch<'_> {
 
     /// Returns true if the file on disk equals the entry, except for times.
     pub(super) fn is_on_disk(&self, fd: &OwnedFd, name: &[u8], entry: Option<&Entry>) -> Result<bool> {
-        let at = || self.known.path.join(relative(name));
+        let entry_path = || self.known.path.join(relative(name));
         match entry.map(|entry| &entry.node) {
             None | Some(Node::Directory(_)) => Ok(false),
             Some(Node::Symlink(link)) => match readlinkat(fd, name, Vec::new()) {
                 Ok(target) => Ok(target.as_bytes() == link.target),
                 Err(Errno::INVAL | Errno::NOENT) => Ok(false),
-                Err(error) => Err(error).context("read", &at()),
+                Err(error) => Err(error).context("read", &entry_path()),
             },
             Some(Node::File(node)) => {
                 let file = match open_file_as_owner(fd, name) {
                     Ok(file) => file,
                     Err(Errno::LOOP | Errno::NOENT | Errno::NXIO) => return Ok(false),
-                    Err(error) => return Err(error).context("open", &at()),
+                    Err(error) => return Err(error).context("open", &entry_path()),
                 };
-                let stat = fstat(&file).context("stat", &at())?;
+                let stat = fstat(&file).context("stat", &entry_path())?;
                 let keep = if self.options.keep_set_id { 0o7777 } else { 0o7777 & !SET_ID };
                 let fits = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
                     && stat.st_size as u64 == node.size()
                     && (stat.st_mode as u16) & keep == node.mode & keep;
-                if !fits || xattrs::read(&file).context("read", &at())? != *self.written_xattrs(&node.xattrs)
+                if !fits
+                    || xattrs::read(&file).context("read", &entry_path())?
+                        != *self.written_xattrs(&node.xattrs)
                 {
                     return Ok(false);
                 }
@@ -211,12 +213,12 @@ impl Switch<'_> {
     }
 
     fn same_content(&self, file: &File, node: &FileNode) -> Result<bool> {
-        let mut at = 0;
+        let mut offset = 0;
         for extent in &node.extents {
-            let end = at + extent.len();
-            while at < end {
-                let mut buffer = vec![0; (end - at).min(1 << 20) as usize];
-                if file.read_exact_at(&mut buffer, at).is_err() {
+            let end = offset + extent.len();
+            while offset < end {
+                let mut buffer = vec![0; (end - offset).min(1 << 20) as usize];
+                if file.read_exact_at(&mut buffer, offset).is_err() {
                     return Ok(false);
                 }
                 let same = match extent {
@@ -227,7 +229,7 @@ impl Switch<'_> {
                 if !same {
                     return Ok(false);
                 }
-                at += buffer.len() as u64;
+                offset += buffer.len() as u64;
             }
         }
         Ok(true)

@@ -18,6 +18,7 @@ use crate::entry::{Entry, Node};
 use crate::mutex::lock;
 use crate::node::NodeRef;
 use crate::page::EntryTime;
+use crate::platform::IfExists;
 use crate::snapshot::Timestamp;
 use crate::tree_path::join;
 
@@ -97,7 +98,7 @@ impl Switch<'_> {
             self.with_parent(path, |fd, name| match self.link(first, fd, name) {
                 Ok(()) => Ok(()),
                 // Not every file system supports hard links, and their number is limited.
-                Err(_) => self.write_leaf(fd, path, name, &group.node, *modified, true),
+                Err(_) => self.write_leaf(fd, path, name, &group.node, *modified, IfExists::Replace),
             })?;
         }
         Ok(())
@@ -235,7 +236,7 @@ impl Switch<'_> {
 
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
-        Some(at) => (&path[..at], &path[at + 1..]),
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
         None => (b"", path),
     }
 }

@@ -20,8 +20,8 @@ use crate::error::StoreError;
 use crate::failpoint;
 use crate::node::{Extent, FileNode};
 use crate::platform::{
-    DIRECTORY_HANDLE_FLAGS, REFLINK_COPIES_XATTRS, create_named, create_unnamed, link_unnamed, open_beneath,
-    reflink, rename_into_place,
+    DIRECTORY_HANDLE_FLAGS, IfExists, REFLINK_COPIES_XATTRS, create_named, create_unnamed, link_unnamed,
+    open_beneath, reflink, rename_into_place,
 };
 use crate::snapshot::Timestamp;
 
@@ -36,11 +36,11 @@ impl Switch<'_> {
         name: &[u8],
         node: &Node,
         modified: Option<Timestamp>,
-        replace: bool,
+        if_exists: IfExists,
     ) -> Result<()> {
         match node {
-            Node::Symlink(link) => self.write_symlink(fd, here, name, &link.target, modified, replace),
-            Node::File(node) => self.write_file(fd, here, name, node, modified, replace),
+            Node::Symlink(link) => self.write_symlink(fd, here, name, &link.target, modified, if_exists),
+            Node::File(node) => self.write_file(fd, here, name, node, modified, if_exists),
             Node::Directory(_) => unreachable!("directories are made elsewhere"),
         }
     }
@@ -52,10 +52,11 @@ impl Switch<'_> {
         name: &[u8],
         target: &[u8],
         modified: Option<Timestamp>,
-        replace: bool,
+        if_exists: IfExists,
     ) -> Result<()> {
+        let replaces = if_exists == IfExists::Replace;
         let temporary = self.temporary_name();
-        let first: &[u8] = if replace { &temporary } else { name };
+        let first: &[u8] = if replaces { &temporary } else { name };
         match symlinkat(target, fd, first) {
             Err(Errno::EXIST) => return Err(self.collision(here)),
             other => other.context("create", &self.full_path(here))?,
@@ -69,7 +70,7 @@ impl Switch<'_> {
             utimensat(fd, first, &modified.file_times(), AtFlags::SYMLINK_NOFOLLOW)
                 .context("set the times of", &self.full_path(here))?;
         }
-        if replace {
+        if replaces {
             renameat(fd, first, fd, name).context("replace", &self.full_path(here))?;
         }
         Ok(())
@@ -83,8 +84,9 @@ impl Switch<'_> {
         name: &[u8],
         node: &FileNode,
         modified: Option<Timestamp>,
-        replace: bool,
+        if_exists: IfExists,
     ) -> Result<()> {
+        let replaces = if_exists == IfExists::Replace;
         let temporary = self.temporary_name();
         let mode = Mode::RUSR | Mode::WUSR;
         let source = self.same_file(here, node.size());
@@ -102,17 +104,17 @@ impl Switch<'_> {
         let placed = self.fill(&file, shared, here, node, modified).and_then(|()| {
             failpoint::hit("checkout-file").context("write", &self.full_path(here))?;
             if !named {
-                let to: &[u8] = if replace { &temporary } else { name };
+                let to: &[u8] = if replaces { &temporary } else { name };
                 match link_unnamed(&file, fd, to) {
-                    Err(Errno::EXIST) if !replace => return Err(self.collision(here)),
+                    Err(Errno::EXIST) if !replaces => return Err(self.collision(here)),
                     other => other.context("name", &self.full_path(here))?,
                 }
-                named = replace;
+                named = replaces;
             }
             if named {
                 failpoint::hit("checkout-named").context("write", &self.full_path(here))?;
-                match rename_into_place(fd, &temporary, name, replace) {
-                    Err(Errno::EXIST) if !replace => return Err(self.collision(here)),
+                match rename_into_place(fd, &temporary, name, if_exists) {
+                    Err(Errno::EXIST) if !replaces => return Err(self.collision(here)),
                     other => other.context("replace", &self.full_path(here))?,
                 }
                 named = false;
@@ -169,7 +171,7 @@ impl Switch<'_> {
 
     fn write_content(&self, file: &File, here: &[u8], node: &FileNode) -> Result<()> {
         let at_path = || self.full_path(here);
-        let mut at = 0;
+        let mut offset = 0;
         for extent in &node.extents {
             if let Extent::Data { chunk, len } = extent {
                 let content = self.store.read_chunk(chunk)?;
@@ -177,19 +179,19 @@ impl Switch<'_> {
                     return Err(StoreError::MissingChunk(*chunk).into());
                 }
                 self.count_write(*len, here)?;
-                write_sparsely(file, &content, at).context("write", &at_path())?;
+                write_sparsely(file, &content, offset).context("write", &at_path())?;
             }
-            at += extent.len();
+            offset += extent.len();
         }
         let ends_in_hole = matches!(node.extents.last(), Some(Extent::Hole { .. }));
         if ends_in_hole || node.extents.len() == 1 {
-            ftruncate(file, at).context("write", &at_path())?;
+            ftruncate(file, offset).context("write", &at_path())?;
         }
         Ok(())
     }
 
     pub(super) fn temporary_name(&self) -> Vec<u8> {
-        temporary_name(self.mark, self.temporary.fetch_add(1, Ordering::Relaxed))
+        temporary_name(self.checkout_id, self.temporary.fetch_add(1, Ordering::Relaxed))
     }
 }
 
@@ -198,16 +200,16 @@ fn write_sparsely(file: &File, content: &[u8], offset: u64) -> std::io::Result<(
     if content.len() < BLOCK || !content.chunks(BLOCK).any(is_zero) {
         return file.write_all_at(content, offset);
     }
-    let mut at = offset;
+    let mut position = offset;
     let mut rest = content;
     while !rest.is_empty() {
         // Blocks are aligned in the file, not in the content.
-        let len = (BLOCK - (at % BLOCK as u64) as usize).min(rest.len());
+        let len = (BLOCK - (position % BLOCK as u64) as usize).min(rest.len());
         let (block, tail) = rest.split_at(len);
         if !(len == BLOCK && is_zero(block)) {
-            file.write_all_at(block, at)?;
+            file.write_all_at(block, position)?;
         }
-        at += len as u64;
+        position += len as u64;
         rest = tail;
     }
     Ok(())
