@@ -59,7 +59,7 @@ pub mod launch {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NamespaceHolder {
     /// Namespaces of the host.
-    Machine,
+    Host,
 }
 
 impl NamespaceHolder {

@@ -202,7 +202,7 @@ impl Workspaces {
         let holder_or_reason = options.holder.as_ref().map_err(String::as_str);
         let selection = select_provider(&options.directory, holder_or_reason, options.provider)?;
         let Options { directory, store, owner, .. } = options;
-        let holder = options.holder.unwrap_or(NamespaceHolder::Machine);
+        let holder = options.holder.unwrap_or(NamespaceHolder::Host);
         let escape = OverlayProvider::escapes(&holder);
         let layer_options =
             CheckoutOptions { owner, escape, keep_set_id: true, ..CheckoutOptions::default() };

@@ -181,7 +181,7 @@ impl Home {
     /// Removes all sandboxes and the directory.
     pub(crate) async fn end(self) -> Result<()> {
         let Self { directory, service, catalog, _lock } = self;
-        let holder = service.runtime().mount_holder().await.unwrap_or(NamespaceHolder::Machine);
+        let holder = service.runtime().mount_holder().await.unwrap_or(NamespaceHolder::Host);
         let (sandboxes, _) = service.list(&SCOPE, workspace_catalog::Filter::default()).await?;
         for view in sandboxes {
             service.remove(&SCOPE, &view.sandbox.id, ReclaimPolicy::Delete).await?;

@@ -34,7 +34,7 @@ pub(crate) struct IdMap {
 impl IdMap {
     /// Creates the map for this UID of a sandbox.
     pub(crate) fn for_user(own: u32) -> Result<Self> {
-        let map = owner_map(sandbox_ids::ids_of(&NamespaceHolder::Machine), own);
+        let map = owner_map(sandbox_ids::ids_of(&NamespaceHolder::Host), own);
         Ok(Self { users: user_namespace(&map)? })
     }
 

@@ -30,7 +30,7 @@ const OWNER_COUNT: u32 = 0x0800_0000;
 pub(crate) fn ids_of(holder: &NamespaceHolder) -> IdRange {
     static ROOT_IDS: OnceLock<IdRange> = OnceLock::new();
     match holder {
-        NamespaceHolder::Machine => *ROOT_IDS.get_or_init(|| choose_root_ids(id_map::read())),
+        NamespaceHolder::Host => *ROOT_IDS.get_or_init(|| choose_root_ids(id_map::read())),
         NamespaceHolder::Process(_) => own_id(),
     }
 }
@@ -58,7 +58,7 @@ pub(crate) fn namespace_owner(holder: &NamespaceHolder, sandbox: &str, own: Opti
             mapped.iter().any(|range| range.inside <= FIRST_OWNER && u64::from(last) < range.end())
         })
     };
-    (*holder == NamespaceHolder::Machine && exists())
+    (*holder == NamespaceHolder::Host && exists())
         .then(|| FIRST_OWNER + own.unwrap_or_else(|| hash(sandbox)) % OWNER_COUNT)
 }
 

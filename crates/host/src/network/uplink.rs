@@ -213,7 +213,7 @@ fn exec_program(
     fs::write(&namespace, "").context("create a mount point")?;
     let descriptor = format!("/proc/self/fd/{}", router.namespace.as_raw_fd());
     mount_bind(descriptor, &namespace).context("bind the namespace of the router")?;
-    if *holder == NamespaceHolder::Machine {
+    if *holder == NamespaceHolder::Host {
         // Device nodes cannot be created in a user namespace; there every user must be allowed to open the
         // device.
         if id_map::is_initial_user_namespace() {

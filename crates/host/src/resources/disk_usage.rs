@@ -66,7 +66,7 @@ pub fn measure(holder: &NamespaceHolder, path: &Path) -> Usage {
 /// Measures like [`measure`], up to a bound.
 pub fn measure_within(holder: &NamespaceHolder, path: &Path, bounds: Bounds) -> Usage {
     let (usage, is_whole) = walk(path, bounds);
-    if is_whole || usage.at_least || *holder == NamespaceHolder::Machine {
+    if is_whole || usage.at_least || *holder == NamespaceHolder::Host {
         return usage;
     }
     let task = MeasureTask { holder: holder.clone(), path: path.to_owned(), bounds };

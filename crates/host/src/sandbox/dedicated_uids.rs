@@ -92,7 +92,7 @@ fn dedicated_uid(map: &str) -> Option<u32> {
 /// Checks that sandboxes with workspaces in `directory` can have dedicated UIDs. The error is the reason why
 /// not. `lazy` is true if some workspaces are on a lazy mount.
 pub fn probe(holder: &NamespaceHolder, directory: &Path, lazy: bool) -> std::result::Result<(), String> {
-    if *holder != NamespaceHolder::Machine {
+    if *holder != NamespaceHolder::Host {
         return Err(
             "only a server that runs as root can assign them, because files on disk belong to one user"
                 .to_owned(),

@@ -248,7 +248,7 @@ fn ids(user: User, holder: &NamespaceHolder) -> Result<(Vec<IdRange>, Vec<IdRang
         return Ok((all.clone(), all));
     }
     // In the user namespace of a holder, the ordinary user is root.
-    let outside = |id| if *holder == NamespaceHolder::Machine { id } else { 0 };
+    let outside = |id| if *holder == NamespaceHolder::Host { id } else { 0 };
     let one = |id| vec![IdRange { inside: id, outside: outside(id), count: 1 }];
     Ok((one(user.user), one(user.group)))
 }

@@ -258,7 +258,7 @@ fn run(task: &LaunchTask, descriptors: Vec<OwnedFd>) -> Result<Launched> {
             Err(error) => error,
         })
     };
-    if task.holder == NamespaceHolder::Machine {
+    if task.holder == NamespaceHolder::Host {
         credentials::drop_supplementary_groups()?;
     }
     let spawned = match namespace_owner(&task.holder, &task.id, task.user) {

@@ -321,7 +321,7 @@ impl Runtime for Docker {
     /// Returns the namespaces of the host if the server runs as root. The daemon cannot see other mounts.
     async fn mount_holder(&self) -> Result<NamespaceHolder, String> {
         if rustix::process::geteuid().is_root() {
-            return Ok(NamespaceHolder::Machine);
+            return Ok(NamespaceHolder::Host);
         }
         Err("the Docker daemon cannot see the mounts of an unprivileged user".to_owned())
     }

@@ -267,7 +267,7 @@ impl Runtime for Oci {
     /// Returns the machine: the program sees all its mounts. A bundle with something else that is missing
     /// fails at its start.
     async fn mount_holder(&self) -> Result<NamespaceHolder, String> {
-        Ok(NamespaceHolder::Machine)
+        Ok(NamespaceHolder::Host)
     }
 
     fn owner(&self) -> Option<(u32, u32)> {

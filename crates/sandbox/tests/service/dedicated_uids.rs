@@ -30,7 +30,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// Returns true if sandboxes on this host have dedicated UIDs; otherwise checks that the reason is
 /// reported.
 async fn has_dedicated_uids(home: &TestHome, service: &Service) -> bool {
-    let holder = if rustix::process::geteuid().is_root() { NamespaceHolder::Machine } else { return false };
+    let holder = if rustix::process::geteuid().is_root() { NamespaceHolder::Host } else { return false };
     let missing = service.runtime().missing_features().await.unwrap().join("; ");
     match dedicated_uids::probe(&holder, home.path(), false) {
         Ok(()) => {

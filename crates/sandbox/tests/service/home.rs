@@ -39,9 +39,9 @@ impl Drop for TestHome {
     fn drop(&mut self) {
         self.kind.clear(self.path());
         // Mounts of an unprivileged user end with the namespace holder.
-        let mounted = overlay::mounted(&NamespaceHolder::Machine, self.path()).unwrap_or_default();
+        let mounted = overlay::mounted(&NamespaceHolder::Host, self.path()).unwrap_or_default();
         for path in mounted.iter().rev() {
-            drop(overlay::unmount(&NamespaceHolder::Machine, path));
+            drop(overlay::unmount(&NamespaceHolder::Host, path));
         }
     }
 }

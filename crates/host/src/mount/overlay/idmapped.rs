@@ -98,7 +98,7 @@ mod tests {
         }
         let user = 0x7800_0001;
         let (shared, _) =
-            crate::namespace::sandbox_ids::owner(&crate::namespace::holder::NamespaceHolder::Machine)
+            crate::namespace::sandbox_ids::owner(&crate::namespace::holder::NamespaceHolder::Host)
                 .unwrap();
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
