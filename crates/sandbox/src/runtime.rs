@@ -40,7 +40,7 @@ pub use unavailable::Unavailable;
 pub use unsupported::{Embedded, Oci};
 pub use workspace_host::NamespaceHolder;
 pub use workspace_host::freeze::{self, Frozen};
-pub use workspace_host::limits::{Limits, Usage};
+pub use workspace_host::limits::{Limits, ResourceUsage};
 pub use workspace_host::network::{AllowError, AllowRule, Egress, Uplink, parse_cidr};
 pub use workspace_host::workspace_processes::{ProcessScope, WorkspaceProcess, WorkspaceUse};
 
@@ -323,7 +323,7 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     }
 
     /// Measures the resource usage of a sandbox.
-    async fn usage(&self, id: &str) -> Result<Usage, RuntimeError>;
+    async fn usage(&self, id: &str) -> Result<ResourceUsage, RuntimeError>;
 
     /// Returns the ids of sandboxes for which this runtime has state outside their directories.
     async fn known_ids(&self) -> Result<Vec<String>, RuntimeError>;

@@ -58,6 +58,6 @@ pub use provider_kind::ProviderKind;
 pub use record::{Generation, Phase, Record};
 pub use selection::{ProviderPreference, ProviderSelection};
 pub use workspaces::{
-    Bounds, Cancellable, Changes, NewWorkspace, Options, PreparedReset, ResetResult, Usage, WorkspaceEntry,
-    WorkspaceInfo, Workspaces,
+    Bounds, Cancellable, Changes, DiskUsage, NewWorkspace, Options, PreparedReset, ResetResult,
+    WorkspaceEntry, WorkspaceInfo, Workspaces,
 };

@@ -41,7 +41,7 @@ use crate::selection::{ProviderPreference, ProviderSelection, select_provider};
 
 pub use cancellable::Cancellable;
 pub use reset::{PreparedReset, ResetResult};
-pub use workspace_host::disk_usage::{Bounds, Usage};
+pub use workspace_host::disk_usage::{Bounds, DiskUsage};
 
 /// Maximum length of the name of a workspace, in bytes.
 const NAME_MAX: usize = 100;
@@ -523,7 +523,7 @@ impl Workspaces {
     }
 
     /// Measures the disk usage of a workspace, without shared layers.
-    pub fn usage(&self, id: &str) -> Result<Usage> {
+    pub fn usage(&self, id: &str) -> Result<DiskUsage> {
         match self.summary(id) {
             // The workspace may exist without a usable record.
             Err(WorkspaceError::NotFound { .. }) => Ok(measure(&self.holder.get(), &self.directory.join(id))),
@@ -532,7 +532,7 @@ impl Workspaces {
     }
 
     /// Measures the disk usage like [`Workspaces::usage`], but stops when it exceeds `bounds`.
-    pub fn usage_within(&self, id: &str, bounds: Bounds) -> Result<Usage> {
+    pub fn usage_within(&self, id: &str, bounds: Bounds) -> Result<DiskUsage> {
         let private_dir = match self.summary(id) {
             Err(WorkspaceError::NotFound { .. }) => self.directory.join(id),
             summary => summary?.private_dir,

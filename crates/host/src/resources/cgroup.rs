@@ -16,7 +16,7 @@ use crate::error::{Context as _, HostError, Result};
 use crate::process::Process;
 use crate::resources::freeze::freezer::Freezer;
 use crate::resources::hierarchy::{self, Hierarchy, Version, read_words};
-use crate::resources::limits::{Limit, Limits, Missing, NOT_ALLOWED, Usage};
+use crate::resources::limits::{Limit, Limits, Missing, NOT_ALLOWED, ResourceUsage};
 
 /// Period of the CPU quota, in microseconds.
 const CPU_PERIOD_US: u64 = 100_000;
@@ -199,8 +199,8 @@ pub fn ids() -> Result<Vec<String>> {
 }
 
 /// Returns the resources that a sandbox uses, as far as they are measured.
-pub fn usage(id: &str) -> Result<Usage> {
-    let mut usage = Usage::default();
+pub fn usage(id: &str) -> Result<ResourceUsage> {
+    let mut usage = ResourceUsage::default();
     for group in groups(id)? {
         let number =
             |file: &str| read_words(&group.join(file)).first().and_then(|word| word.parse::<u64>().ok());

@@ -105,7 +105,7 @@ impl Limits {
 
 /// Resource usage of a sandbox. `None` if it is not measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Usage {
+pub struct ResourceUsage {
     /// CPU time since the start.
     pub cpu: Option<Duration>,
     /// Memory in use, without inactive file cache.

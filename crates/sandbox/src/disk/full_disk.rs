@@ -26,7 +26,7 @@ use tokio::time::timeout;
 use workspace_catalog::{Sandbox, State};
 use workspace_host::disk_usage::ENTRY_MIN;
 use workspace_host::free_space::{Shortage, Unit};
-use workspace_workspace::{Bounds, UnusedLayers, Usage};
+use workspace_workspace::{Bounds, DiskUsage, UnusedLayers};
 
 use crate::blocking::blocking;
 use crate::disk::scan::SCANS_AT_ONCE;
@@ -56,7 +56,7 @@ struct Scan {
     /// Bytes of those written since the disk had enough space.
     grown: u64,
     /// The growth as it was measured, with its uncertainty.
-    found: Usage,
+    found: DiskUsage,
 }
 
 impl Service {
@@ -140,7 +140,7 @@ impl Service {
             let scan = |service: Self, handle: Arc<SandboxHandle>| async move {
                 let grown = service.measure_deleted(&handle).await;
                 let held = handle.usage.bytes() + grown;
-                Scan { handle, held, grown, found: Usage::default() }
+                Scan { handle, held, grown, found: DiskUsage::default() }
             };
             scans = self.scan_all(scan).await;
         }
@@ -281,7 +281,7 @@ impl Service {
 }
 
 /// Returns the usage in bytes, of the unit that is short. A quota counts no bytes for an empty file.
-fn amount(usage: Usage, unit: Unit) -> u64 {
+fn amount(usage: DiskUsage, unit: Unit) -> u64 {
     match unit {
         Unit::Bytes => usage.bytes,
         Unit::Files => usage.files * ENTRY_MIN,

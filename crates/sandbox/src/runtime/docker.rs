@@ -36,7 +36,7 @@ use super::container_access::{self, Container, first_process};
 use super::egress::{HandoverError, hand_over};
 use super::guest::{AgentTransport, User, is_safe_name};
 use super::{
-    Egress, Frozen, ProcessScope, Runtime, RuntimeError, Start, StartResult, Template, Usage,
+    Egress, Frozen, ProcessScope, ResourceUsage, Runtime, RuntimeError, Start, StartResult, Template,
     WorkspaceProcess, pause_note,
 };
 use crate::guest::handover::Handover;
@@ -450,7 +450,7 @@ impl Runtime for Docker {
         log.trim().to_owned()
     }
 
-    async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {
+    async fn usage(&self, id: &str) -> Result<ResourceUsage, RuntimeError> {
         let options = StatsOptionsBuilder::new().stream(false).one_shot(true).build();
         let mut stats = self.client.stats(id, Some(options));
         match stats.next().await {
@@ -458,7 +458,7 @@ impl Runtime for Docker {
             Some(Err(error)) if !is_not_found(&error) => {
                 Err(failed("measure the resource usage of a sandbox", &error))
             }
-            _ => Ok(Usage::default()),
+            _ => Ok(ResourceUsage::default()),
         }
     }
 

@@ -20,7 +20,7 @@ use super::container_access;
 use super::egress::{check_egress, no_egress};
 use super::process_end::wait_for_end;
 use super::{
-    Frozen, LazyMount, ProcessScope, Runtime, RuntimeError, Start, StartResult, Template, Usage,
+    Frozen, LazyMount, ProcessScope, ResourceUsage, Runtime, RuntimeError, Start, StartResult, Template,
     WorkspaceProcess, blocking,
 };
 use crate::leaf_mutex::LeafMutex;
@@ -366,7 +366,7 @@ impl Runtime for Embedded {
         remove_groups(id).await
     }
 
-    async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {
+    async fn usage(&self, id: &str) -> Result<ResourceUsage, RuntimeError> {
         let id = id.to_owned();
         blocking(move || cgroup::usage(&id), |error| failed("measure the resource usage of a sandbox", error))
             .await

@@ -29,8 +29,8 @@ use super::egress::{HandoverError, check_egress, hand_over, no_egress};
 use super::guest::{User, is_safe_name};
 use super::process_end::wait_for_end;
 use super::{
-    Frozen, ProcessScope, Runtime, RuntimeError, Start, StartResult, Template, Usage, WorkspaceProcess,
-    blocking, pause_note,
+    Frozen, ProcessScope, ResourceUsage, Runtime, RuntimeError, Start, StartResult, Template,
+    WorkspaceProcess, blocking, pause_note,
 };
 use crate::guest::handover::Handover;
 use crate::sandbox_dir::SandboxDir;
@@ -370,7 +370,7 @@ impl Runtime for Oci {
         crate::sandbox_dir::remove_tree(&bundle).map_err(|error| self.failed("remove a bundle", &error))
     }
 
-    async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {
+    async fn usage(&self, id: &str) -> Result<ResourceUsage, RuntimeError> {
         let id = id.to_owned();
         blocking(
             move || cgroup::usage(&id),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 
 use super::built_in_templates::list_templates;
-use super::{Runtime, RuntimeError, Start, StartResult, Template, Usage};
+use super::{ResourceUsage, Runtime, RuntimeError, Start, StartResult, Template};
 use crate::sandbox_dir::SandboxDir;
 use crate::template::Templates;
 
@@ -67,7 +67,7 @@ impl Runtime for Unavailable {
         self.error()
     }
 
-    async fn usage(&self, _: &str) -> Result<Usage, RuntimeError> {
+    async fn usage(&self, _: &str) -> Result<ResourceUsage, RuntimeError> {
         self.error()
     }
 

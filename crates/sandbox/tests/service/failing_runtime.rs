@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use libtest_mimic::Trial;
 use workspace_catalog::State;
 use workspace_sandbox::runtime::{
-    Frozen, LazyMount, NamespaceHolder, ProcessScope, Runtime, RuntimeError, Start, StartResult, Template,
-    Usage, WorkspaceProcess,
+    Frozen, LazyMount, NamespaceHolder, ProcessScope, ResourceUsage, Runtime, RuntimeError, Start,
+    StartResult, Template, WorkspaceProcess,
 };
 use workspace_sandbox::{NewSandbox, ReclaimPolicy, ResourceRequest, SandboxDir, Service, Settings};
 use workspace_test_support::skip;
@@ -152,7 +152,7 @@ impl Runtime for FailingRuntime {
         self.inner.settle_swap(id, dir, workspace).await
     }
 
-    async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {
+    async fn usage(&self, id: &str) -> Result<ResourceUsage, RuntimeError> {
         self.inner.usage(id).await
     }
 

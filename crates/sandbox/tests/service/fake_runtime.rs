@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use async_trait::async_trait;
 use workspace_sandbox::SandboxDir;
-use workspace_sandbox::runtime::{Runtime, RuntimeError, Start, StartResult, Template, Usage};
+use workspace_sandbox::runtime::{ResourceUsage, Runtime, RuntimeError, Start, StartResult, Template};
 
 /// Behaviour of a [`FakeRuntime`]. By default its sandboxes have no process, and end at once.
 #[async_trait]
@@ -75,8 +75,8 @@ impl<B: Behaviour> Runtime for FakeRuntime<B> {
         Ok(())
     }
 
-    async fn usage(&self, _: &str) -> Result<Usage, RuntimeError> {
-        Ok(Usage::default())
+    async fn usage(&self, _: &str) -> Result<ResourceUsage, RuntimeError> {
+        Ok(ResourceUsage::default())
     }
 
     async fn known_ids(&self) -> Result<Vec<String>, RuntimeError> {

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use workspace_workspace::Usage;
+use workspace_workspace::DiskUsage;
 
 /// Reasons why a sandbox is stopped.
 const WROTE: &str = "it kept writing";
@@ -20,7 +20,7 @@ pub(super) struct SandboxUsage {
     /// Bytes of those written since the disk had enough space; zero if negligible.
     pub(super) grown: u64,
     /// The growth as it was measured, for a sandbox that runs.
-    pub(super) found: Option<Usage>,
+    pub(super) found: Option<DiskUsage>,
     pub(super) is_running: bool,
     /// Set while its files are being removed: there will be space soon.
     pub(super) is_going: bool,

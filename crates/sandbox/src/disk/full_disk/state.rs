@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use workspace_workspace::Usage;
+use workspace_workspace::DiskUsage;
 
 use crate::leaf_mutex::{LeafGuard, LeafMutex};
 
@@ -24,7 +24,7 @@ pub(super) struct EndedSandboxes {
     /// Times at which sandboxes were stopped because of the disk, by id.
     pub(super) stopped: HashMap<String, Instant>,
     /// Disk usage of their workspaces, by id, which no longer changes.
-    pub(super) usage: HashMap<String, Usage>,
+    pub(super) usage: HashMap<String, DiskUsage>,
 }
 
 impl FullDisk {
