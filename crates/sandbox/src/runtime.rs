@@ -239,10 +239,10 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     }
 
     /// Waits until the first process has exited. Returns immediately if there is none.
-    async fn wait_for_end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError>;
+    async fn wait_for_exit(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError>;
 
     /// Kills all processes of a sandbox and removes its state. Succeeds if the sandbox does not exist.
-    async fn end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError>;
+    async fn kill(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError>;
 
     /// Freezes all processes of a sandbox, so that its files do not change until [`Runtime::thaw`]. This is
     /// first recorded in its directory ([`SandboxDir::frozen`]). On failure, all processes keep running. A

@@ -1,4 +1,4 @@
-//! Monitoring of sandboxes: guest agents that connect and disconnect, processes that end, expiry, and disk
+//! Monitoring of sandboxes: guest agents that connect and disconnect, processes that exit, expiry, and disk
 //! limits.
 
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use workspace_workspace::{Bounds, Cancellable, UnusedLayers};
 
 use crate::blocking::blocking;
 use crate::clock::{milliseconds, now};
-use crate::command::running::End;
+use crate::command::running::CommandExit;
 use crate::disk::fullness::free;
 use crate::error::{Result, SandboxError};
 use crate::fair_semaphore::FairPermit;
@@ -36,7 +36,7 @@ const RETENTION_INTERVAL: Duration = Duration::from_secs(3_600);
 const SCAN_TIME_SHARE: u32 = 20;
 /// Timeout for a scan of a workspace. A scan that did not finish counts as a lower bound.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time that the end of a sandbox which writes too much waits for another operation on it.
+/// Time that stopping a sandbox which writes too much waits for another operation on it.
 const STOP_WAIT: Duration = Duration::from_millis(500);
 /// Maximum number of expired sandboxes that are removed at the same time.
 const REMOVALS_AT_ONCE: usize = 8;
@@ -69,9 +69,9 @@ impl GuestHandler for Service {
             .filter(|one| !reported.contains(one.id.as_str()));
         for running in unreported {
             let reason = "the connection was lost before it could start";
-            let end = End { failed: Some(reason.to_owned()), ..End::default() };
-            self.record_never_began(&handle.id, &running.id, &end).await;
-            self.advance_command(handle, &running.id, 0, Some(end)).await;
+            let exit = CommandExit { failed: Some(reason.to_owned()), ..CommandExit::default() };
+            self.record_never_began(&handle.id, &running.id, &exit).await;
+            self.advance_command(handle, &running.id, 0, Some(exit)).await;
         }
         self.fail_unsent_commands(handle, &reported).await;
         for progress in request.commands {
@@ -86,13 +86,13 @@ impl GuestHandler for Service {
     async fn on_message(&self, handle: &Arc<SandboxHandle>, message: AgentPayload) {
         match message {
             AgentPayload::CommandProgress(progress) => self.on_command_progress(handle, progress).await,
-            // Requests to a command that runs or has ended may fail too; that changes nothing.
+            // Requests to a command that runs or has exited may fail too; that changes nothing.
             AgentPayload::RequestFailed(failed)
                 if failed.never_began && handle.commands.get(&failed.id).is_some() =>
             {
-                let end = End { exit_code: -1, timed_out: false, failed: Some(failed.message) };
-                self.record_never_began(&handle.id, &failed.id, &end).await;
-                self.advance_command(handle, &failed.id, 0, Some(end)).await;
+                let exit = CommandExit { exit_code: -1, timed_out: false, failed: Some(failed.message) };
+                self.record_never_began(&handle.id, &failed.id, &exit).await;
+                self.advance_command(handle, &failed.id, 0, Some(exit)).await;
             }
             AgentPayload::CommandOutput(output) => self.command_output(handle, output).await,
             AgentPayload::PtyOutput(output) => self.terminal_output(handle, output).await,
@@ -144,22 +144,28 @@ impl Service {
             return;
         }
         let written = progress.written;
-        let (running, end) = handle.commands.report(progress);
-        self.advance_command(handle, &running.id, written, end).await;
+        let (running, exit) = handle.commands.report(progress);
+        self.advance_command(handle, &running.id, written, exit).await;
     }
 
-    async fn advance_command(&self, handle: &Arc<SandboxHandle>, id: &str, written: u64, end: Option<End>) {
+    async fn advance_command(
+        &self,
+        handle: &Arc<SandboxHandle>,
+        id: &str,
+        written: u64,
+        exit: Option<CommandExit>,
+    ) {
         let running = handle.commands.get_or_add(id);
         handle.output.add(written.saturating_sub(running.written()));
         self.limit_output(handle);
-        if running.advance(written, end.as_ref())
-            && let Some(end) = end
-            && let Some(permit) = handle.commands.end_permit(id).await
+        if running.advance(written, exit.as_ref())
+            && let Some(exit) = exit
+            && let Some(permit) = handle.commands.exit_permit(id).await
         {
             let (service, handle, id) = (self.clone(), handle.clone(), id.to_owned());
             // Clients that wait for the command need not wait for the catalog.
             tokio::spawn(async move {
-                service.finish_command(&handle, &id, &end).await;
+                service.finish_command(&handle, &id, &exit).await;
                 drop(permit);
             });
         }
@@ -175,7 +181,12 @@ impl Service {
         for command in running {
             if !reported.contains(command.id.as_str()) && handle.commands.get(&command.id).is_none() {
                 let failed = Some("the server stopped before it could start".to_owned());
-                self.record_never_began(&handle.id, &command.id, &End { failed, ..End::default() }).await;
+                self.record_never_began(
+                    &handle.id,
+                    &command.id,
+                    &CommandExit { failed, ..CommandExit::default() },
+                )
+                .await;
             }
         }
     }
@@ -216,48 +227,50 @@ impl Service {
         log_failure(handle, self.change(&handle.id, change, &[EventKind::SandboxError]).await);
     }
 
-    /// Waits for the end of a sandbox's first process in the background.
-    pub(crate) fn watch_end(&self, handle: &Arc<SandboxHandle>) {
+    /// Waits in the background for the first process of a sandbox to exit.
+    pub(crate) fn watch_exit(&self, handle: &Arc<SandboxHandle>) {
         let (inner, weak) = (Arc::downgrade(&self.0), Arc::downgrade(handle));
         let (runtime, id, dir) = (self.0.runtime.clone(), handle.id.clone(), handle.dir.clone());
         handle.keep_task(tokio::spawn(async move {
-            let ended = runtime.wait_for_end(&id, &dir).await;
+            let exited = runtime.wait_for_exit(&id, &dir).await;
             let (Some(inner), Some(handle)) = (inner.upgrade(), weak.upgrade()) else { return };
-            match ended {
+            match exited {
                 // In its own task: this one ends with the handle.
-                Ok(()) => drop(tokio::spawn(async move { Service(inner).on_processes_ended(&handle).await })),
+                Ok(()) => {
+                    drop(tokio::spawn(async move { Service(inner).on_processes_exited(&handle).await }))
+                }
                 Err(error) => log_failure(&handle, Err::<(), _>(error.into())),
             }
         }));
     }
 
-    /// Handles the unexpected end of all processes of a sandbox.
-    pub(crate) async fn on_processes_ended(&self, handle: &Arc<SandboxHandle>) {
+    /// Handles the unexpected exit of all processes of a sandbox.
+    pub(crate) async fn on_processes_exited(&self, handle: &Arc<SandboxHandle>) {
         let _operation = self.0.operation_locks.lock(&handle.id).await;
         if self.handle(&handle.id).is_none() {
             return;
         }
         self.mark_lost(handle, "its processes exited: they were killed or ran out of memory").await;
         self.remove_handle(&handle.id);
-        log_failure(handle, self.end(&handle.id, &handle.dir).await);
+        log_failure(handle, self.kill_sandbox(&handle.id, &handle.dir).await);
         self.fail_commands(&handle.id, Some(handle), "the sandbox ended").await;
     }
 
-    /// Records the end of all commands of a sandbox in which nothing runs, independent of earlier reports.
+    /// Records as failed all commands of a sandbox in which nothing runs, whatever its agent reported.
     pub(crate) async fn fail_commands(&self, id: &str, handle: Option<&Arc<SandboxHandle>>, reason: &str) {
-        let end = End { exit_code: -1, timed_out: false, failed: Some(reason.to_owned()) };
+        let exit = CommandExit { exit_code: -1, timed_out: false, failed: Some(reason.to_owned()) };
         match self.0.catalog.commands().running(id).await {
             Ok(commands) => {
                 for command in commands {
-                    self.write_end(id, &command.id, &end).await;
+                    self.record_exit(id, &command.id, &exit).await;
                 }
             }
             Err(error) => {
-                tracing::error!(sandbox = id, %error, "failed to list the commands of an ended sandbox");
+                tracing::error!(sandbox = id, %error, "failed to list the commands of a sandbox that exited");
             }
         }
         for running in handle.map(|handle| handle.commands.running("")).unwrap_or_default() {
-            running.advance(0, Some(&end));
+            running.advance(0, Some(&exit));
         }
     }
 
@@ -425,7 +438,7 @@ impl Service {
         }
         self.remove_handle(&handle.id);
         self.0.full_disk.note_stopped(&handle.id);
-        let done = self.end_stopped(handle, reason).await;
+        let done = self.kill_and_set_stopped(handle, reason).await;
         if done.is_err() {
             // Nothing else does: its handle is removed.
             let (handle, reason) = (handle.clone(), reason.to_owned());
@@ -433,7 +446,7 @@ impl Service {
                 let (handle, reason) = (handle.clone(), reason.clone());
                 async move {
                     let _operation = service.0.operation_locks.lock(&handle.id).await;
-                    service.end_stopped(&handle, &reason).await
+                    service.kill_and_set_stopped(&handle, &reason).await
                 }
             });
         }
@@ -442,13 +455,13 @@ impl Service {
 
     /// Kills all processes of a sandbox and sets its state to `stopped`, unless it was concurrently deleted.
     /// The caller holds the sandbox's operation lock.
-    async fn end_stopped(&self, handle: &Arc<SandboxHandle>, reason: &str) -> Result<()> {
+    async fn kill_and_set_stopped(&self, handle: &Arc<SandboxHandle>, reason: &str) -> Result<()> {
         let found = self.0.catalog.sandboxes().get(&handle.id).await?;
         if !found.is_some_and(|sandbox| sandbox.state.can_become(State::Stopped)) {
             return Ok(());
         }
         let stopped = transition(State::Stopped, reason);
-        self.end(&handle.id, &handle.dir).await?;
+        self.kill_sandbox(&handle.id, &handle.dir).await?;
         self.change(&handle.id, stopped, &[EventKind::SandboxError]).await?;
         self.fail_commands(&handle.id, Some(handle), reason).await;
         Ok(())

@@ -136,7 +136,7 @@ impl Service {
             self.finish_interrupted(id, &dir).await?;
             return self.reattach(&sandbox);
         }
-        self.end(id, &dir).await?;
+        self.kill_sandbox(id, &dir).await?;
         let was_not_recovered = sandbox.state_reason.is_some_and(|reason| reason.starts_with(NOT_RECOVERED));
         let (state, reason) = match sandbox.state {
             State::Starting => (State::Error, "the server stopped while it was being created"),
@@ -179,7 +179,7 @@ impl Service {
         if sandbox.state == State::Starting {
             self.spawn_resume_creation(handle, config);
         } else {
-            self.watch_end(&handle);
+            self.watch_exit(&handle);
             self.expect_reconnect(&handle);
         }
         Ok(())
@@ -203,7 +203,7 @@ impl Service {
         self.wait_for_guest(handle).await?;
         let not_applied = self.0.runtime.not_applied(&handle.id, &handle.dir).await?;
         if let Err(error) = self.check_isolation(&not_applied) {
-            self.end(&handle.id, &handle.dir).await?;
+            self.kill_sandbox(&handle.id, &handle.dir).await?;
             return Err(error);
         }
         self.set_running(&handle.id, &Config { not_applied, ..config }).await.map(|_| ())
@@ -316,7 +316,7 @@ impl Service {
     async fn clear_orphan(&self, id: &str) -> Result<()> {
         tracing::info!(sandbox = id, "removing an orphaned sandbox");
         let _operation = self.0.operation_locks.lock(id).await;
-        self.end(id, &self.dir(id)).await?;
+        self.kill_sandbox(id, &self.dir(id)).await?;
         self.remove_dir(id).await
     }
 }

@@ -11,7 +11,7 @@ use workspace_state::{Cancel, NewSnapshot, SnapshotId};
 use workspace_workspace::WorkspaceError;
 
 use crate::clock::now;
-use crate::command::running::End;
+use crate::command::running::CommandExit;
 use crate::disk::usage::release;
 use crate::error::{Result, SandboxError, without_host_paths};
 use crate::guest::handle::SandboxHandle;
@@ -189,9 +189,9 @@ impl Service {
         // From here on, its guest agent is no longer expected to respond.
         self.remove_handle(id);
         let dir = self.dir(id);
-        self.end(id, &dir).await?;
+        self.kill_sandbox(id, &dir).await?;
         let reason = "the sandbox was removed";
-        end_waiting_commands(handle.as_ref(), reason);
+        fail_waiting_commands(handle.as_ref(), reason);
         if !removal.keeps_workspace() {
             self.delete_row(&sandbox).await?;
             let bytes = handle
@@ -228,7 +228,7 @@ impl Service {
             // Its files may fill the disk, and are to be deleted anyway.
             Err(SandboxError::Catalog(error)) if error.is_full() && !removal.keeps_workspace() => {
                 let _operation = self.0.operation_locks.lock(id).await;
-                self.end(id, &self.dir(id)).await?;
+                self.kill_sandbox(id, &self.dir(id)).await?;
                 self.remove_workspace(id).await?;
                 self.change(id, stopping, &[]).await?
             }
@@ -298,11 +298,11 @@ impl Service {
     }
 }
 
-/// Reports to the clients that wait for a command of a sandbox that it ended.
-fn end_waiting_commands(handle: Option<&Arc<SandboxHandle>>, reason: &str) {
-    let end = End { exit_code: -1, timed_out: false, failed: Some(reason.to_owned()) };
+/// Reports the commands of a sandbox as failed, to the clients that wait for them.
+fn fail_waiting_commands(handle: Option<&Arc<SandboxHandle>>, reason: &str) {
+    let exit = CommandExit { exit_code: -1, timed_out: false, failed: Some(reason.to_owned()) };
     for running in handle.map(|handle| handle.commands.running("")).unwrap_or_default() {
-        running.advance(0, Some(&end));
+        running.advance(0, Some(&exit));
     }
 }
 

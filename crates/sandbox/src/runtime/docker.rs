@@ -249,8 +249,8 @@ impl Docker {
                 Ok(Err(HandoverError::Io(error))) => error.to_string(),
                 Err(_) => format!("the guest agent did not connect within {} s", AGENT_TIMEOUT.as_secs()),
             },
-            ended = self.wait_for_end(start.id, start.dir) => {
-                ended?;
+            exited = self.wait_for_exit(start.id, start.dir) => {
+                exited?;
                 "the guest agent exited immediately".to_owned()
             }
         };
@@ -351,7 +351,7 @@ impl Runtime for Docker {
     }
 
     /// Retries on errors: containers may keep running while the daemon does not respond.
-    async fn wait_for_end(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
+    async fn wait_for_exit(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
         loop {
             match self.find(id).await {
                 Ok(Some(found)) if is_running(&found) => {}
@@ -424,7 +424,7 @@ impl Runtime for Docker {
         self.container(id, dir, SWAP).await?.settle_swap(workspace).await
     }
 
-    async fn end(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
+    async fn kill(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
         let found = self.find(id).await.map_err(|error| failed("find a container", &error))?;
         if found.is_none() {
             return Ok(());

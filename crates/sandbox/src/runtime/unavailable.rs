@@ -59,11 +59,11 @@ impl Runtime for Unavailable {
         self.error()
     }
 
-    async fn wait_for_end(&self, _: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
+    async fn wait_for_exit(&self, _: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
         self.error()
     }
 
-    async fn end(&self, _: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
+    async fn kill(&self, _: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
         self.error()
     }
 

@@ -39,7 +39,7 @@ pub(crate) struct FailingRuntime {
     pub(crate) dies_before: AtomicBool,
     /// Makes the outcome of a swap unknown.
     pub(crate) is_blind: AtomicBool,
-    /// Number of attempts to end a sandbox that will fail.
+    /// Number of attempts to kill a sandbox that will fail.
     pub(crate) failing_ends: AtomicU32,
 }
 
@@ -103,17 +103,17 @@ impl Runtime for FailingRuntime {
         self.inner.is_running(id, dir).await
     }
 
-    async fn wait_for_end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
-        self.inner.wait_for_end(id, dir).await
+    async fn wait_for_exit(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
+        self.inner.wait_for_exit(id, dir).await
     }
 
-    async fn end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
+    async fn kill(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
         let fails =
             self.failing_ends.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         if fails.is_ok() {
             return Err(self.helper_died());
         }
-        self.inner.end(id, dir).await
+        self.inner.kill(id, dir).await
     }
 
     async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {

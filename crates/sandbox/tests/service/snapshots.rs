@@ -217,7 +217,7 @@ async fn commands_in_the_workspace_root_continue_after_a_restore(home: &TestHome
         assert_eq!(restored.ended, []);
         sh(&service, &view, "touch $HOME/go").await;
         let ran = read(&waiting, 0).await;
-        assert_eq!((ran.stdout.as_str(), ran.end.exit_code), ("/workspace\nfirst\n", 0), "{ran:?}");
+        assert_eq!((ran.stdout.as_str(), ran.exit.exit_code), ("/workspace\nfirst\n", 0), "{ran:?}");
         let (changes, _) = service.changes(&alice(), id).await.unwrap();
         assert_eq!(changes.differences().unwrap().len(), 1);
         service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap();
