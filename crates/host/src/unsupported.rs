@@ -69,7 +69,7 @@ impl NamespaceHolder {
     }
 
     /// Does nothing: the namespaces of the host remain.
-    pub fn end(&self) {}
+    pub fn kill(&self) {}
 }
 
 /// Disk usage of directories.

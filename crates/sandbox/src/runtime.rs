@@ -278,16 +278,16 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     }
 
     /// Lists the processes that have their working directory below the workspace, or a file open or mapped in
-    /// it. With `end`, terminates the processes in this scope, including new ones: with SIGTERM, and after
+    /// it. With `terminate`, terminates the processes in this scope, including new ones: with SIGTERM, and after
     /// this time with SIGKILL. Returns the terminated processes. Frozen processes do not exit, so a frozen
     /// sandbox is an error.
     async fn workspace_processes(
         &self,
         id: &str,
         dir: &SandboxDir,
-        end: Option<(ProcessScope, Duration)>,
+        terminate: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
-        let _ = (id, dir, end);
+        let _ = (id, dir, terminate);
         let reason = actions::NO_MOUNT_ACCESS.to_owned();
         Err(RuntimeError::Failed { runtime: self.name(), action: actions::FIND_PROCESSES, reason })
     }

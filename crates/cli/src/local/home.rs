@@ -202,7 +202,7 @@ impl Home {
 fn clear(holder: &NamespaceHolder, directory: &Path) -> std::result::Result<(), String> {
     let unmounted = overlay::unmount(holder, &directory.join("layers/view"));
     let removed = unmounted.and_then(|_| overlay::remove_tree(holder, directory));
-    holder.end();
+    holder.kill();
     removed.map_err(|error| error.to_string())
 }
 

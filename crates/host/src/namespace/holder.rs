@@ -53,7 +53,7 @@ impl NamespaceHolder {
     }
 
     /// Kills the holder. Its mounts disappear with it.
-    pub fn end(&self) {
+    pub fn kill(&self) {
         if let Self::Process(process) = self {
             process.kill();
         }

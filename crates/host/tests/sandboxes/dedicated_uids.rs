@@ -22,7 +22,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let here = tempfile::tempdir().unwrap();
     let holder = NamespaceHolder::find_or_start(here.path()).unwrap();
     let can = dedicated_uids::probe(&holder, here.path(), false);
-    holder.end();
+    holder.kill();
     match can {
         Ok(()) => trials.extend(crate::trials![
             each_sandbox_runs_with_its_own_uid,

@@ -159,7 +159,7 @@ impl SandboxPaths {
 impl Drop for Fixture {
     fn drop(&mut self) {
         let _ = cgroup::remove(self.id());
-        self.holder.end();
+        self.holder.kill();
     }
 }
 

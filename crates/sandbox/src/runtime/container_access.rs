@@ -17,14 +17,14 @@ use super::guest::User;
 use super::{RuntimeError, blocking};
 use crate::sandbox_dir::SandboxDir;
 
-/// Lists the processes that use the workspace of a sandbox, and terminates them if `end` is given.
+/// Lists the processes that use the workspace of a sandbox, and terminates them if `terminate` is given.
 pub(super) fn workspace_processes(
     holder: &NamespaceHolder,
     process: &Process,
     dir: &SandboxDir,
-    end: Option<(ProcessScope, Duration)>,
+    terminate: Option<(ProcessScope, Duration)>,
 ) -> Result<Vec<WorkspaceProcess>, HostError> {
-    match end {
+    match terminate {
         None => workspace_processes::list(holder, process),
         Some(_) if dir.frozen().exists() => {
             Err(HostError::other("the sandbox is frozen, and frozen processes do not exit"))
@@ -76,10 +76,10 @@ impl Container {
 
     pub(super) async fn workspace_processes(
         self,
-        end: Option<(ProcessScope, Duration)>,
+        terminate: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
         self.act(FIND_PROCESSES, move |process, dir| {
-            workspace_processes(&NamespaceHolder::Host, process, dir, end)
+            workspace_processes(&NamespaceHolder::Host, process, dir, terminate)
         })
         .await
     }

@@ -316,11 +316,11 @@ impl Runtime for Embedded {
         &self,
         _id: &str,
         dir: &SandboxDir,
-        end: Option<(ProcessScope, Duration)>,
+        terminate: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
         let (holder, process, dir) = (self.holder(), running(dir, FIND_PROCESSES)?, dir.clone());
-        let users = move || container_access::workspace_processes(&holder, &process, &dir, end);
-        blocking(users, |error| failed(FIND_PROCESSES, error)).await
+        let list = move || container_access::workspace_processes(&holder, &process, &dir, terminate);
+        blocking(list, |error| failed(FIND_PROCESSES, error)).await
     }
 
     async fn deleted_bytes(&self, _id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {

@@ -328,9 +328,9 @@ impl Runtime for Oci {
         &self,
         id: &str,
         dir: &SandboxDir,
-        end: Option<(ProcessScope, Duration)>,
+        terminate: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
-        self.container(id, dir, FIND_PROCESSES).await?.workspace_processes(end).await
+        self.container(id, dir, FIND_PROCESSES).await?.workspace_processes(terminate).await
     }
 
     async fn deleted_bytes(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {

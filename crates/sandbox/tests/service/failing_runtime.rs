@@ -132,9 +132,9 @@ impl Runtime for FailingRuntime {
         &self,
         id: &str,
         dir: &SandboxDir,
-        end: Option<(ProcessScope, Duration)>,
+        terminate: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
-        self.inner.workspace_processes(id, dir, end).await
+        self.inner.workspace_processes(id, dir, terminate).await
     }
 
     async fn swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {

@@ -141,7 +141,7 @@ async fn take(
     let done = match step {
         Step::Commit => service.commit(&scope, id, buffered).await.map(drop),
         Step::Changes => service.changes(&scope, id).await.map(drop),
-        Step::Restore => service.restore(&scope, id, snapshot, IfInUse::EndProcesses).await.map(drop),
+        Step::Restore => service.restore(&scope, id, snapshot, IfInUse::KillProcesses).await.map(drop),
         Step::Fork => {
             let fork = Fork { count: 1, commit: buffered, ..Fork::default() };
             service.fork(&scope, id, anybody(), fork).await.map(drop)

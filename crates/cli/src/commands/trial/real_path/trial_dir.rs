@@ -275,7 +275,7 @@ fn clear(dir: &Path, note: &TrialRecord) -> std::result::Result<(), String> {
     let message = |error: workspace_host::HostError| error.to_string();
     cgroup::remove(&id(dir)).map_err(message)?;
     if dir.join("holder").exists() {
-        NamespaceHolder::find_or_start(dir).map_err(message)?.end();
+        NamespaceHolder::find_or_start(dir).map_err(message)?.kill();
     }
     remove_home(note).map_err(message)?;
     overlay::remove_tree(&NamespaceHolder::Host, dir).map_err(message)
