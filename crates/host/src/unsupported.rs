@@ -99,7 +99,7 @@ pub mod disk_usage {
         /// Number of files, directories and other entries.
         pub files: u64,
         /// True if the walk stopped at a bound, so the usage may be higher.
-        pub at_least: bool,
+        pub is_lower_bound: bool,
     }
 
     /// Measures like [`measure`]; the bounds are ignored.

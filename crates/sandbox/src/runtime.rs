@@ -278,9 +278,9 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     }
 
     /// Lists the processes that have their working directory below the workspace, or a file open or mapped in
-    /// it. With `terminate`, terminates the processes in this scope, including new ones: with SIGTERM, and after
-    /// this time with SIGKILL. Returns the terminated processes. Frozen processes do not exit, so a frozen
-    /// sandbox is an error.
+    /// it. With `terminate`, terminates the processes in this scope, including new ones: with SIGTERM, and
+    /// after this time with SIGKILL. Returns the terminated processes. Frozen processes do not exit, so a
+    /// frozen sandbox is an error.
     async fn workspace_processes(
         &self,
         id: &str,

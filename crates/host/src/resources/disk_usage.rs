@@ -39,7 +39,7 @@ pub struct DiskUsage {
     /// Number of files, directories and other entries.
     pub files: u64,
     /// True if the walk stopped at a bound, so the usage may be higher.
-    pub at_least: bool,
+    pub is_lower_bound: bool,
 }
 
 /// Maximum length of a path in one system call.
@@ -66,7 +66,7 @@ pub fn measure(holder: &NamespaceHolder, path: &Path) -> DiskUsage {
 /// Measures like [`measure`], up to a bound.
 pub fn measure_within(holder: &NamespaceHolder, path: &Path, bounds: Bounds) -> DiskUsage {
     let (usage, is_whole) = walk(path, bounds);
-    if is_whole || usage.at_least || *holder == NamespaceHolder::Host {
+    if is_whole || usage.is_lower_bound || *holder == NamespaceHolder::Host {
         return usage;
     }
     let task = MeasureTask { holder: holder.clone(), path: path.to_owned(), bounds };
@@ -101,7 +101,7 @@ fn walk(path: &Path, bounds: Bounds) -> (DiskUsage, bool) {
         path.truncate(around);
         path.extend_from_slice(&name);
         if is_over(&usage) {
-            usage.at_least = true;
+            usage.is_lower_bound = true;
             break;
         }
         match open_beneath(&root, &path) {
@@ -163,7 +163,7 @@ fn add(
         usage.files += 1;
         usage.bytes += (stat.st_blocks as u64 * 512).max(ENTRY_MIN);
         if usage.files.is_multiple_of(CHECK_EVERY) && is_over(usage) {
-            usage.at_least = true;
+            usage.is_lower_bound = true;
             return is_whole;
         }
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(usage.files, 4);
         assert!((8192..100_000).contains(&usage.bytes), "{usage:?}");
         // The file, and the minimum for the link and the two directories.
-        assert!(usage.bytes >= 8192 + 3 * ENTRY_MIN && !usage.at_least, "{usage:?}");
+        assert!(usage.bytes >= 8192 + 3 * ENTRY_MIN && !usage.is_lower_bound, "{usage:?}");
         assert_eq!(walk(&home.path().join("none"), Bounds::NONE).0, DiskUsage::default());
     }
 
@@ -230,11 +230,11 @@ mod tests {
         }
         let all = walk(home.path(), Bounds::NONE).0;
         let files = 10 * CHECK_EVERY;
-        assert_eq!(all, DiskUsage { bytes: files * ENTRY_MIN, files, at_least: false });
+        assert_eq!(all, DiskUsage { bytes: files * ENTRY_MIN, files, is_lower_bound: false });
         let some = walk(home.path(), Bounds { bytes: CHECK_EVERY * ENTRY_MIN, ..Bounds::NONE }).0;
         let files = 2 * CHECK_EVERY;
-        assert_eq!(some, DiskUsage { bytes: files * ENTRY_MIN, files, at_least: true });
+        assert_eq!(some, DiskUsage { bytes: files * ENTRY_MIN, files, is_lower_bound: true });
         let none = walk(home.path(), Bounds { time: Duration::ZERO, ..Bounds::NONE }).0;
-        assert_eq!(none, DiskUsage { at_least: true, ..DiskUsage::default() });
+        assert_eq!(none, DiskUsage { is_lower_bound: true, ..DiskUsage::default() });
     }
 }

@@ -71,14 +71,14 @@ impl fmt::Display for Limit {
 
 /// Requested limit that is not enforced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Missing {
+pub struct UnenforcedLimit {
     /// The limit.
     pub limit: Limit,
     /// Cause.
     pub reason: String,
 }
 
-impl Missing {
+impl UnenforcedLimit {
     pub(crate) fn is_memory(&self) -> bool {
         self.limit == Limit::Memory
     }
@@ -129,16 +129,16 @@ pub struct Capabilities {
 
 impl Capabilities {
     /// Returns the limits that cannot be enforced.
-    pub fn missing(&self) -> Vec<Missing> {
+    pub fn missing(&self) -> Vec<UnenforcedLimit> {
         let all =
             [(Limit::Cpu, &self.cpu), (Limit::Memory, &self.memory), (Limit::Processes, &self.processes)];
         let missing = |(limit, had): (Limit, &Result<(), String>)| {
-            Some(Missing { limit, reason: had.as_ref().err()?.clone() })
+            Some(UnenforcedLimit { limit, reason: had.as_ref().err()?.clone() })
         };
         all.into_iter().filter_map(missing).collect()
     }
 
-    pub(crate) fn new(namespaces: Result<(), String>, missing: &[Missing]) -> Self {
+    pub(crate) fn new(namespaces: Result<(), String>, missing: &[UnenforcedLimit]) -> Self {
         let of = |limit| match missing.iter().find(|missing| missing.limit == limit) {
             Some(missing) => Err(missing.reason.clone()),
             None => Ok(()),
@@ -205,14 +205,14 @@ pub(crate) fn limit_pending_signals() -> io::Result<()> {
 
 /// Describes in one line the limits that are not enforced, with reason, substitute and remedy. Returns `None`
 /// if all are enforced.
-pub fn describe_missing(missing: &[Missing]) -> Option<String> {
+pub fn describe_missing(missing: &[UnenforcedLimit]) -> Option<String> {
     let names: Vec<String> = missing.iter().map(|one| one.limit.to_string()).collect();
     let (last, others) = names.split_last()?;
     let names = if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };
     let mut reasons: Vec<&str> = missing.iter().map(|one| one.reason.as_str()).collect();
     reasons.dedup();
     let mut line = format!("no limit on {names} for the sandbox as a whole: {}", reasons.join("; "));
-    if missing.iter().any(Missing::is_memory) {
+    if missing.iter().any(UnenforcedLimit::is_memory) {
         line += "; each process may use the requested memory (RLIMIT_DATA)";
     }
     if reasons.contains(&NOT_ALLOWED) {
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn one_line_describes_all_missing_limits() {
-        let missing = |limit, reason: &str| Missing { limit, reason: reason.to_owned() };
+        let missing = |limit, reason: &str| UnenforcedLimit { limit, reason: reason.to_owned() };
         assert_eq!(describe_missing(&[]), None);
         let both = [missing(Limit::Cpu, NOT_ALLOWED), missing(Limit::Memory, NOT_ALLOWED)];
         let line = describe_missing(&both).unwrap();

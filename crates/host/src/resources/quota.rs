@@ -72,7 +72,7 @@ pub fn limit(directory: &Path, bytes: u64) -> Result<()> {
 pub fn used(directory: &Path) -> Result<Option<DiskUsage>> {
     let Some((file, project)) = limited(directory)? else { return Ok(None) };
     let quota = get(&file, project).context("read a quota")?;
-    Ok(Some(DiskUsage { bytes: quota.dqb_curspace, files: quota.dqb_curinodes, at_least: false }))
+    Ok(Some(DiskUsage { bytes: quota.dqb_curspace, files: quota.dqb_curinodes, is_lower_bound: false }))
 }
 
 /// Removes the limit of a directory, which may have none or may not exist.

@@ -133,8 +133,8 @@ impl Output {
         })
     }
 
-    /// Returns the next pieces, as many as there are; waits for the first. `None` after the exit, and when the
-    /// service is closed before it. Nothing is lost when this future is dropped.
+    /// Returns the next pieces, as many as there are; waits for the first. `None` after the exit, and when
+    /// the service is closed before it. Nothing is lost when this future is dropped.
     pub async fn next(&mut self) -> Result<Option<Vec<Piece>>> {
         while !self.ended {
             // Before reading: progress that is reported during the read wakes the next wait.

@@ -136,7 +136,7 @@ impl Service {
         };
         let mut scans = self.scan_all(scan).await;
         let is_growing = scans.iter().any(|scan| scan.grown >= GROWTH_MIN);
-        if !is_growing && unit == Unit::Bytes && self.0.fullness.is_search_due(short.free) {
+        if !is_growing && unit == Unit::Bytes && self.0.fullness.is_deleted_search_due(short.free) {
             let scan = |service: Self, handle: Arc<SandboxHandle>| async move {
                 let grown = service.measure_deleted(&handle).await;
                 let held = handle.usage.bytes() + grown;
@@ -163,7 +163,7 @@ impl Service {
         }
         let mut scans = scans.join_all().await;
         // Uncertain growth counts only if no other sandbox has grown.
-        scans.sort_by_key(|scan| Reverse((!scan.found.at_least, scan.grown)));
+        scans.sort_by_key(|scan| Reverse((!scan.found.is_lower_bound, scan.grown)));
         scans
     }
 

@@ -64,7 +64,7 @@ impl Service {
         // Closing the service waits until a partial creation is undone.
         let counted = self.0.operation_count.begin();
         let creation = tokio::spawn(async move {
-            let sandbox = service.create_now(creator, new, config, lifetime, cancel).await;
+            let sandbox = service.create_inner(creator, new, config, lifetime, cancel).await;
             drop(counted);
             sandbox
         });
@@ -79,7 +79,8 @@ impl Service {
         Ok(())
     }
 
-    async fn create_now(
+    /// Creates a sandbox, in a task that continues when the request is dropped.
+    async fn create_inner(
         &self,
         creator: Creator,
         new: NewSandbox,
@@ -445,7 +446,7 @@ impl Service {
         }
     }
 
-    /// Waits until the guest agent is connected. Fails when the sandbox exits before that, or after a timeout.
+    /// Waits until the guest agent is connected. Fails if the sandbox exits before that, or after a timeout.
     pub(crate) async fn wait_for_guest(&self, handle: &SandboxHandle) -> Result<()> {
         let mut stream = handle.guest.subscribe();
         let limit = self.0.settings.start_timeout;
@@ -492,7 +493,7 @@ impl Service {
 
     /// Starts to monitor a sandbox that was created.
     fn activate(&self, handle: &Arc<SandboxHandle>) {
-        handle.is_being_made.store(false, Ordering::SeqCst);
+        handle.is_being_created.store(false, Ordering::SeqCst);
         self.watch_exit(handle);
     }
 

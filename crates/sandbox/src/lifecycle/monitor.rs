@@ -32,8 +32,8 @@ const CLAIM_RETENTION: Duration = Duration::from_secs(86_400);
 const FREE_SPACE_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval at which old events are removed.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(3_600);
-/// Divisor for the share of time that scanning one workspace may take.
-const SCAN_TIME_SHARE: u32 = 20;
+/// Pause after the scan of a workspace, as a multiple of the scan's duration.
+const SCAN_PAUSE_FACTOR: u32 = 20;
 /// Timeout for a scan of a workspace. A scan that did not finish counts as a lower bound.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that stopping a sandbox which writes too much waits for another operation on it.
@@ -47,8 +47,8 @@ impl GuestHandler for Service {
         self.handle(id)
     }
 
-    async fn retain_started(&self, handle: &Arc<SandboxHandle>, request: &mut RegisterRequest) {
-        self.retain_started(handle, request).await;
+    async fn drop_unknown_commands(&self, handle: &Arc<SandboxHandle>, request: &mut RegisterRequest) {
+        self.drop_unknown_commands(handle, request).await;
     }
 
     async fn stored_output(
@@ -120,8 +120,8 @@ impl Service {
         let found = self.0.catalog.sandboxes().get(&handle.id).await?;
         match found.map(|sandbox| sandbox.state) {
             None => {}
-            // It is `running` again when it is known which directory is its workspace.
-            Some(State::Error) if self.is_unresolved(&handle.id).await? => {
+            // It stays in `error` until it is known whether its workspace was replaced.
+            Some(State::Error) if self.has_unresolved_swap(&handle.id).await? => {
                 self.emit_connection_event(handle, EventKind::AgentConnected).await;
             }
             Some(State::Error) => {
@@ -148,6 +148,7 @@ impl Service {
         self.advance_command(handle, &running.id, written, exit).await;
     }
 
+    /// Records the progress of a command for its readers, and its exit in the catalog in the background.
     async fn advance_command(
         &self,
         handle: &Arc<SandboxHandle>,
@@ -216,6 +217,7 @@ impl Service {
         });
     }
 
+    /// Sets a running sandbox to `error`.
     async fn mark_lost(&self, handle: &SandboxHandle, reason: &str) {
         let change = |sandbox: &Sandbox| {
             matches!(sandbox.state, State::Running).then(|| Change {
@@ -365,17 +367,17 @@ impl Service {
     async fn check_disks(&self) -> Result<u64> {
         let path = self.0.settings.workspaces.clone();
         let free = blocking(move || free(&path)).await?;
-        let is_fuller = free.is_some_and(|free| self.0.fullness.is_search_due(free));
+        let is_notably_fuller = free.is_some_and(|free| self.0.fullness.is_deleted_search_due(free));
         let handles = self.handles();
         self.measure_outputs(&handles).await?;
         for handle in handles {
             self.limit_output(&handle);
-            let is_search_due = is_fuller || handle.usage.deleted() > 0;
+            let is_deleted_search_due = is_notably_fuller || handle.usage.deleted() > 0;
             let is_scan_due = handle.disk().is_some() && handle.usage.is_scan_due();
-            if is_search_due || is_scan_due {
+            if is_deleted_search_due || is_scan_due {
                 let (service, scanned) = (self.clone(), handle.clone());
                 self.0.scans.begin(&handle, move |permit| async move {
-                    if is_search_due {
+                    if is_deleted_search_due {
                         service.measure_deleted(&scanned).await;
                     }
                     log_failure(&scanned, service.check_disk(&scanned, permit).await);
@@ -392,13 +394,13 @@ impl Service {
         let began = Instant::now();
         let time = handle.usage.scan_timeout(SCAN_TIMEOUT);
         let seen = self.measure(&handle.id, Bounds { time, bytes: limit }).await;
-        handle.usage.set_finished(!seen.at_least);
-        handle.usage.schedule_scan(began.elapsed() * SCAN_TIME_SHARE);
+        handle.usage.set_finished(!seen.is_lower_bound);
+        handle.usage.schedule_scan(began.elapsed() * SCAN_PAUSE_FACTOR);
         handle.usage.record(seen);
         drop(permit);
         let used = seen.bytes;
         if used > limit {
-            let words = if seen.at_least { "at least " } else { "" };
+            let words = if seen.is_lower_bound { "at least " } else { "" };
             let reason = format!("its workspace has {words}{used} bytes; {limit} are allowed");
             tracing::warn!(
                 sandbox = handle.id,

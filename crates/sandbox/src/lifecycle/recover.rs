@@ -120,7 +120,7 @@ impl Service {
     async fn recover_one(&self, sandbox: Sandbox) -> Result<()> {
         if sandbox.state == State::Stopping {
             let removal = Removal::of_stopping(sandbox.state_reason.as_deref());
-            return self.remove_now(&sandbox.id, removal).await.map(|_| ());
+            return self.remove_inner(&sandbox.id, removal).await.map(|_| ());
         }
         let id = sandbox.id.as_str();
         let _operation = self.0.operation_locks.lock(id).await;
@@ -223,10 +223,10 @@ impl Service {
 
     /// Removes expired sandboxes, orphans, and unreachable objects of the store.
     pub async fn collect(&self) -> Result<CollectionReport> {
-        self.cancellable(|service, cancel| async move { service.collect_now(&cancel).await }).await
+        self.cancellable(|service, cancel| async move { service.collect_inner(&cancel).await }).await
     }
 
-    async fn collect_now(&self, cancel: &Cancel) -> Result<CollectionReport> {
+    async fn collect_inner(&self, cancel: &Cancel) -> Result<CollectionReport> {
         let expired = self.expire().await?;
         or_cancelled(cancel, self.wait_for_removed_files(REMOVAL_TIMEOUT)).await?;
         let orphans = self.clear_orphans(cancel).await?;

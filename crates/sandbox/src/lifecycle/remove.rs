@@ -168,7 +168,7 @@ impl Service {
 
     pub(crate) async fn remove_in_time(&self, id: &str, removal: Removal) -> Result<KeptWorkspace> {
         let (service, name) = (self.clone(), id.to_owned());
-        let removing = tokio::spawn(async move { service.remove_now(&name, removal).await });
+        let removing = tokio::spawn(async move { service.remove_inner(&name, removal).await });
         let removed = timeout(ANSWER_TIMEOUT, removing).await;
         let late = |_| SandboxError::Busy { id: id.to_owned(), seconds: ANSWER_TIMEOUT.as_secs() };
         removed
@@ -177,7 +177,7 @@ impl Service {
     }
 
     /// Removes a sandbox. Every step can be repeated: the next server continues an interrupted removal.
-    pub(crate) async fn remove_now(&self, id: &str, removal: Removal) -> Result<KeptWorkspace> {
+    pub(crate) async fn remove_inner(&self, id: &str, removal: Removal) -> Result<KeptWorkspace> {
         // Before the lock: this state rejects operations that wait for it.
         self.set_stopping(id, removal).await?;
         let _operation = self.0.operation_locks.lock(id).await;

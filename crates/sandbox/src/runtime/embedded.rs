@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use workspace_host::NamespaceHolder;
 use workspace_host::dedicated_uids::{self, DedicatedUids};
 use workspace_host::launch::{self, Launch, Launched};
-use workspace_host::limits::{self, Capabilities, Missing};
+use workspace_host::limits::{self, Capabilities, UnenforcedLimit};
 use workspace_host::{HostError, HostErrorKind, Process, cgroup, freeze};
 
 use super::actions::{FIND_PROCESSES, SWAP};
@@ -396,7 +396,7 @@ async fn remove_groups(id: &str) -> Result<(), RuntimeError> {
 }
 
 /// Formats limits that are not applied, for people.
-fn describe_missing(missing: &[Missing]) -> Vec<String> {
+fn describe_missing(missing: &[UnenforcedLimit]) -> Vec<String> {
     limits::describe_missing(missing).into_iter().collect()
 }
 

@@ -132,8 +132,10 @@ impl Service {
         new.check()?;
         let sandbox = self.find_here(scope, id).await?;
         self.check_snapshot_quota(scope, 1).await?;
-        self.cancellable(|service, cancel| async move { service.commit_now(&sandbox.id, new, &cancel).await })
-            .await
+        self.cancellable(
+            |service, cancel| async move { service.commit_inner(&sandbox.id, new, &cancel).await },
+        )
+        .await
     }
 
     /// Fails unless the owner may have `more` further snapshots. A caller with access to all sandboxes has no
@@ -154,7 +156,7 @@ impl Service {
         Ok(())
     }
 
-    async fn commit_now(&self, id: &str, new: NewCommit, cancel: &Cancel) -> Result<SandboxCommit> {
+    async fn commit_inner(&self, id: &str, new: NewCommit, cancel: &Cancel) -> Result<SandboxCommit> {
         let operation = self.operation(id, cancel).await?;
         let sandbox = &self.read_row(id).await?;
         let (buffered, stored) = (new.buffered, Arc::default());
@@ -264,12 +266,12 @@ impl Service {
         self.find_running(scope, id).await?;
         let id = id.to_owned();
         self.cancellable(|service, cancel| async move {
-            service.restore_now(&id, snapshot, if_in_use, &cancel).await
+            service.restore_inner(&id, snapshot, if_in_use, &cancel).await
         })
         .await
     }
 
-    async fn restore_now(
+    async fn restore_inner(
         &self,
         id: &str,
         snapshot: SnapshotId,
@@ -433,12 +435,12 @@ impl Service {
         self.check_snapshot_quota(scope, 1).await?;
         self.check_capacity(&creator, fork.count).await?;
         self.cancellable(|service, cancel| async move {
-            service.fork_now(&sandbox, like, creator, fork, &cancel).await
+            service.fork_inner(&sandbox, like, creator, fork, &cancel).await
         })
         .await
     }
 
-    async fn fork_now(
+    async fn fork_inner(
         &self,
         sandbox: &Sandbox,
         like: NewSandbox,
@@ -446,7 +448,7 @@ impl Service {
         fork: Fork,
         cancel: &Cancel,
     ) -> Result<ForkResult> {
-        let taken = self.commit_now(&sandbox.id, fork.commit, cancel).await?;
+        let taken = self.commit_inner(&sandbox.id, fork.commit, cancel).await?;
         let new = NewSandbox { snapshot: Some(taken.committed.snapshot.id), ..like };
         // No more at once than the limit of one owner: the rest does not fill the queue.
         let semaphore = Arc::new(Semaphore::new((self.settings().creations_at_once / 2).max(1) as usize));
@@ -507,7 +509,7 @@ impl Service {
             // Processes of a sandbox that is starting or stopping are about to change.
             State::Starting | State::Stopping => return Err(not_running(sandbox)),
             // It is unknown which directory is its workspace.
-            State::Error if self.is_unresolved(id).await? => return Err(not_running(sandbox)),
+            State::Error if self.has_unresolved_swap(id).await? => return Err(not_running(sandbox)),
             // A sandbox whose agent is lost still has processes.
             State::Error => with_runtime_timeout(self.0.runtime.is_running(id, &dir)).await?,
             State::Stopped => false,

@@ -62,7 +62,7 @@ impl Fixture {
         let address = listener.local_addr().unwrap();
         let token = Token::new().unwrap();
         let handle = Arc::new(SandboxHandle::new(SANDBOX, SandboxDir::new("/nowhere".into()), &token.hash()));
-        handle.is_being_made.store(false, std::sync::atomic::Ordering::SeqCst);
+        handle.is_being_created.store(false, std::sync::atomic::Ordering::SeqCst);
         let handler = Arc::new(OneSandbox { handle, registered: Mutex::default() });
         let port = GuestPort::new(listener, identity, None).unwrap();
         assert_eq!((port.endpoint().port, port.endpoint().trusted.len()), (address.port(), 1));
