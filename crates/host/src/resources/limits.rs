@@ -132,18 +132,23 @@ impl Capabilities {
     pub fn missing(&self) -> Vec<UnenforcedLimit> {
         let all =
             [(Limit::Cpu, &self.cpu), (Limit::Memory, &self.memory), (Limit::Processes, &self.processes)];
-        let missing = |(limit, had): (Limit, &Result<(), String>)| {
-            Some(UnenforcedLimit { limit, reason: had.as_ref().err()?.clone() })
+        let missing = |(limit, capability): (Limit, &Result<(), String>)| {
+            Some(UnenforcedLimit { limit, reason: capability.as_ref().err()?.clone() })
         };
         all.into_iter().filter_map(missing).collect()
     }
 
     pub(crate) fn new(namespaces: Result<(), String>, missing: &[UnenforcedLimit]) -> Self {
-        let of = |limit| match missing.iter().find(|missing| missing.limit == limit) {
+        let capability = |limit| match missing.iter().find(|missing| missing.limit == limit) {
             Some(missing) => Err(missing.reason.clone()),
             None => Ok(()),
         };
-        Self { namespaces, cpu: of(Limit::Cpu), memory: of(Limit::Memory), processes: of(Limit::Processes) }
+        Self {
+            namespaces,
+            cpu: capability(Limit::Cpu),
+            memory: capability(Limit::Memory),
+            processes: capability(Limit::Processes),
+        }
     }
 }
 
@@ -153,10 +158,10 @@ pub(crate) fn has_per_namespace_process_limit() -> bool {
     crate::machine::kernel_version() >= (5, 14)
 }
 
-/// Limits a resource of this process and its descendants. If the hard limit is lower, that stays.
-pub(crate) fn limit(resource: Resource, most: u64) -> io::Result<()> {
-    let most = getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most));
-    Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)
+/// Limits a resource of this process and its descendants. A lower hard limit stays in force.
+pub(crate) fn limit(resource: Resource, max: u64) -> io::Result<()> {
+    let max = getrlimit(resource).maximum.map_or(max, |hard_limit| hard_limit.min(max));
+    Ok(setrlimit(resource, Rlimit { current: Some(max), maximum: Some(max) })?)
 }
 
 /// Maximum number of open files of a process in a sandbox.
@@ -192,8 +197,8 @@ pub fn reset_open_files_limit(command: &mut Command) -> &mut Command {
 /// however many descriptors it keeps in flight, the server can still send some to its helpers. Root of the
 /// host may always send.
 pub(crate) fn limit_open_files(shares_user: bool) -> io::Result<()> {
-    let most = getrlimit(Resource::Nofile).maximum.map_or(OPEN_FILES, |most| most.min(OPEN_FILES * 2));
-    limit(Resource::Nofile, if shares_user { most / 2 } else { OPEN_FILES })
+    let max = getrlimit(Resource::Nofile).maximum.map_or(OPEN_FILES, |max| max.min(OPEN_FILES * 2));
+    limit(Resource::Nofile, if shares_user { max / 2 } else { OPEN_FILES })
 }
 
 /// Limits pending signals. User namespaces that this process creates later inherit the limit for all

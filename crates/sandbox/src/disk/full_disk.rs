@@ -106,7 +106,7 @@ impl Service {
         let (id, owner) = (step.usage().id.as_str(), step.usage().owner.as_str());
         let Step::Stop { usage, reason } = step else {
             tracing::warn!(sandbox = id, owner, %short, "removing a sandbox that was stopped on a full disk");
-            return match self.remove_in_time(id, Removal::All).await {
+            return match self.remove_with_timeout(id, Removal::All).await {
                 Ok(_) => Ok(true),
                 Err(SandboxError::NotFound { .. }) => Ok(false),
                 Err(error) => Err(error),

@@ -352,7 +352,7 @@ impl Service {
 
     /// Removes an expired sandbox. Returns true if it is removed.
     async fn remove_expired(&self, sandbox: &Sandbox) -> bool {
-        match self.remove_in_time(&sandbox.id, Removal::Expired).await {
+        match self.remove_with_timeout(&sandbox.id, Removal::Expired).await {
             Ok(_) => true,
             // Concurrently deleted or extended.
             Err(SandboxError::NotFound { .. } | SandboxError::NotRunning { .. }) => false,

@@ -85,7 +85,7 @@ impl Service {
         let (_, not_applied) = unassigned.started.as_ref()?;
         let (id, dir) = (&unassigned.handle.id, &unassigned.handle.dir);
         let attached = match self.0.runtime.attach(id, dir, workspace).await {
-            // One that was just killed can be attached to, and is connected until that is noticed.
+            // Attaching succeeds if the sandbox was just killed, and its agent still counts as connected.
             Ok(()) => self.0.runtime.is_running(id, dir).await,
             Err(error) => Err(error),
         };

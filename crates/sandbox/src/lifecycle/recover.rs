@@ -61,7 +61,7 @@ impl Service {
             let (service, semaphore, id) = (self.clone(), Arc::clone(&semaphore), sandbox.id.clone());
             let recovery = tokio::spawn(async move {
                 let _permit = semaphore.acquire().await;
-                service.recover_in_time(sandbox).await;
+                service.recover_with_timeout(sandbox).await;
             });
             (id, recovery)
         });
@@ -73,7 +73,9 @@ impl Service {
         let service = self.clone();
         let clearing = tokio::spawn(async move { service.clear_orphans(&service.0.cancel).await });
         match timeout_at(deadline.max(Instant::now() + RECOVERY_TIMEOUT), clearing).await {
-            Ok(cleared) => drop(cleared.map_err(std::io::Error::other).context(|| "clear up".to_owned())??),
+            Ok(cleared) => {
+                drop(cleared.map_err(std::io::Error::other).context(|| "remove orphans".to_owned())??)
+            }
             Err(_) => tracing::warn!("removing orphans takes long and continues in the background"),
         }
         Ok(())
@@ -81,7 +83,7 @@ impl Service {
 
     /// Recovers one sandbox with a timeout. A recovery that takes longer, or fails, continues in the
     /// background.
-    async fn recover_in_time(&self, sandbox: Sandbox) {
+    async fn recover_with_timeout(&self, sandbox: Sandbox) {
         let (service, id) = (self.clone(), sandbox.id.clone());
         let mut recovery = tokio::spawn(async move { service.recover_one(sandbox).await });
         let reason = match timeout(RECOVERY_TIMEOUT, &mut recovery).await {
@@ -140,7 +142,7 @@ impl Service {
         let was_not_recovered = sandbox.state_reason.is_some_and(|reason| reason.starts_with(NOT_RECOVERED));
         let (state, reason) = match sandbox.state {
             State::Starting => (State::Error, "the server stopped while it was being created"),
-            // No failure: it was ended, or its processes exited.
+            // No failure: its processes were killed, or exited.
             State::Running => (State::Stopped, "its processes exited while the server was down"),
             _ if was_not_recovered => (State::Error, "its processes exited while the server was down"),
             _ => return Ok(()),
@@ -269,8 +271,9 @@ impl Service {
     /// Removes processes, directories and workspaces that have no row in the catalog.
     async fn clear_orphans(&self, cancel: &Cancel) -> Result<CollectionReport> {
         let mut collected = CollectionReport::default();
-        // Names first, rows after: a creation inserts the row before it makes the directory, or has its id in
-        // the pool, and a deletion removes its files itself.
+        // Files are listed before rows, so that a sandbox that is being created is no orphan: its row is
+        // inserted before its directory is made, or its id is in the pool. A deleted sandbox whose files are
+        // being removed is in the queue.
         let queued = self.0.cleanup_queue.ids();
         let directories =
             entry_names(&self.0.settings.sandboxes).context(|| "look for sandboxes".to_owned())?;

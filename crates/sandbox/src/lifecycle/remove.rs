@@ -18,7 +18,7 @@ use crate::guest::handle::SandboxHandle;
 use crate::scope::Scope;
 use crate::service::{Service, event, not_running, transition};
 
-/// Reasons why a sandbox is stopping whose workspace outlives it: as it is, and as a snapshot.
+/// State reasons of a sandbox in `stopping` whose workspace is kept: as it is, and as a snapshot.
 const KEPT: &str = "kept";
 const KEPT_AS_SNAPSHOT: &str = "kept as a snapshot";
 
@@ -163,10 +163,11 @@ impl Service {
             // Checked before anything is killed.
             self.check_snapshot_quota(scope, 1).await?;
         }
-        self.remove_in_time(id, removal).await
+        self.remove_with_timeout(id, removal).await
     }
 
-    pub(crate) async fn remove_in_time(&self, id: &str, removal: Removal) -> Result<KeptWorkspace> {
+    /// Removes a sandbox. Fails with `Busy` after a timeout, and then continues in the background.
+    pub(crate) async fn remove_with_timeout(&self, id: &str, removal: Removal) -> Result<KeptWorkspace> {
         let (service, name) = (self.clone(), id.to_owned());
         let removing = tokio::spawn(async move { service.remove_inner(&name, removal).await });
         let removed = timeout(ANSWER_TIMEOUT, removing).await;
@@ -217,8 +218,8 @@ impl Service {
     /// Sets the state of a sandbox to `stopping`. One that has stopped stays `stopped`.
     async fn set_stopping(&self, id: &str, removal: Removal) -> Result<()> {
         let stopping = |sandbox: &Sandbox| {
-            let goes = removal.covers(sandbox) && sandbox.state.can_become(State::Stopping);
-            goes.then(|| Change {
+            let is_applicable = removal.covers(sandbox) && sandbox.state.can_become(State::Stopping);
+            is_applicable.then(|| Change {
                 state: Some(State::Stopping),
                 state_reason: removal.reason().map(str::to_owned),
                 ..Change::default()
@@ -278,7 +279,7 @@ impl Service {
             ..NewSnapshot::with_message(message)
         };
         let committed = match self.commit_workspace(id, new, &Cancel::new()).await {
-            // The interrupted removal has kept it.
+            // An earlier removal, which was interrupted, has kept it already.
             Err(SandboxError::Workspace(WorkspaceError::NotFound { .. })) => return Ok(KeptWorkspace::None),
             committed => committed?,
         };
@@ -287,7 +288,7 @@ impl Service {
         Ok(KeptWorkspace::Snapshot(committed.snapshot.id))
     }
 
-    /// Moves a workspace that is one directory to the kept ones. `None` if it is not one.
+    /// Moves a workspace to the directory of kept workspaces. `None` if it is spread over layers.
     async fn keep_directory(&self, id: &str) -> Result<Option<PathBuf>> {
         let id = id.to_owned();
         self.on_workspaces(move |workspaces| {

@@ -72,7 +72,7 @@ impl Service {
                 Err(error) => error,
             };
             if let Ok(false) = with_runtime_timeout(self.0.runtime.is_running(id, dir)).await {
-                // Nothing uses either directory of a sandbox that has ended.
+                // Nothing uses either directory of a sandbox that has exited.
                 return Swap::NotDone(error);
             }
             if attempts_left == 0 {
