@@ -168,7 +168,7 @@ fn create(bed: &TestBed, rounds: usize, samples: &mut Samples) -> Result<(), Fai
             match (turn + round) % 3 {
                 0 => ours(bed, &workspaces, samples)?,
                 1 => bare_mount(bed, &bare, &layer, samples)?,
-                _ if bed.holder == NamespaceHolder::Machine => mount_program(&bare, &layer, samples)?,
+                _ if bed.holder == NamespaceHolder::Host => mount_program(&bare, &layer, samples)?,
                 _ => {}
             }
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::stream::Stream;
+use crate::stream::NonBlockingFd;
 
 /// Size of a read from a pipe, in bytes.
 const READ_SIZE: usize = 64 << 10;
@@ -33,7 +33,7 @@ impl Buffer {
 
     /// Reads into the buffer after the bytes that are held back. Returns the number of bytes read; 0 at the
     /// end of the stream.
-    pub(crate) async fn read(&mut self, stream: &Stream) -> io::Result<usize> {
+    pub(crate) async fn read(&mut self, stream: &NonBlockingFd) -> io::Result<usize> {
         stream.read(&mut self.bytes[self.held..]).await
     }
 

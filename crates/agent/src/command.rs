@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::process::{Pid, Signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
-use workspace_agent_protocol::output::{ExitStatus, RETENTION_DEFAULT, Stream as Source};
+use workspace_agent_protocol::output::{ExitStatus, RETENTION_DEFAULT, Stream};
 use workspace_agent_protocol::v1::{CommandEnd, CommandProgress, CreatePtyRequest, RunCommandRequest};
 
 use crate::buffer::Buffer;
@@ -16,7 +16,7 @@ use crate::guest::{CommandMessage, Guest};
 use crate::output::Output;
 use crate::process_tree;
 use crate::script;
-use crate::stream::Stream;
+use crate::stream::NonBlockingFd;
 use crate::supervise::{self, Program, REPORT_LEN, Report, TerminalSize};
 
 /// Time between SIGTERM and SIGKILL for a command that timed out.
@@ -165,7 +165,7 @@ struct RunningCommand {
     directory: String,
     supervisor: Pid,
     inbox: mpsc::Receiver<CommandMessage>,
-    stdin: Option<Stream>,
+    stdin: Option<NonBlockingFd>,
     /// Input that the command has not read yet.
     pending_input: Vec<u8>,
     /// Number of input bytes that were written or dropped.
@@ -174,11 +174,11 @@ struct RunningCommand {
     pending_signal: Option<(Signal, Instant)>,
     /// True if no more input follows.
     is_input_complete: bool,
-    stdout: Option<Stream>,
-    stderr: Option<Stream>,
+    stdout: Option<NonBlockingFd>,
+    stderr: Option<NonBlockingFd>,
     stdout_buffer: Buffer,
     stderr_buffer: Buffer,
-    report: Option<Stream>,
+    report: Option<NonBlockingFd>,
     writer: Output,
     /// Number of bytes that a blocking command may print ahead of its reader.
     window: Option<u64>,
@@ -218,7 +218,7 @@ struct Exit {
 
 /// Event of the main loop.
 enum Event {
-    Output(Source, io::Result<usize>),
+    Output(Stream, io::Result<usize>),
     Report(io::Result<Report>),
     Message(CommandMessage),
     Input(io::Result<usize>),
@@ -246,16 +246,16 @@ impl RunningCommand {
             directory,
             supervisor: started.supervisor,
             inbox,
-            stdin: if spec.input { Some(Stream::writer(started.stdin)?) } else { None },
+            stdin: if spec.input { Some(NonBlockingFd::writer(started.stdin)?) } else { None },
             pending_input: Vec::new(),
             consumed_input: 0,
             pending_signal: None,
             is_input_complete: false,
-            stdout: Some(Stream::reader(started.stdout)?),
-            stderr: started.stderr.map(Stream::reader).transpose()?,
+            stdout: Some(NonBlockingFd::reader(started.stdout)?),
+            stderr: started.stderr.map(NonBlockingFd::reader).transpose()?,
             stdout_buffer: Buffer::new(),
             stderr_buffer: Buffer::new(),
-            report: Some(Stream::reader(started.report)?),
+            report: Some(NonBlockingFd::reader(started.report)?),
             writer,
             window,
             received_output: 0,
@@ -311,8 +311,8 @@ impl RunningCommand {
             }
             // Random order, so that neither stream starves the other.
             tokio::select! {
-                read = read(stdout, stdout_buffer) => Event::Output(Source::Stdout, read),
-                read = read(stderr, stderr_buffer) => Event::Output(Source::Stderr, read),
+                read = read(stdout, stdout_buffer) => Event::Output(Stream::Stdout, read),
+                read = read(stderr, stderr_buffer) => Event::Output(Stream::Stderr, read),
             }
         };
         tokio::select! {
@@ -332,8 +332,8 @@ impl RunningCommand {
     }
 
     /// Writes bytes from a stream; `None` or 0 means that it was closed.
-    fn on_output(&mut self, stream: Source, read: Option<usize>) {
-        let buffer = if stream == Source::Stdout { &mut self.stdout_buffer } else { &mut self.stderr_buffer };
+    fn on_output(&mut self, stream: Stream, read: Option<usize>) {
+        let buffer = if stream == Stream::Stdout { &mut self.stdout_buffer } else { &mut self.stderr_buffer };
         match read {
             Some(read) if read > 0 => {
                 // A full disk leaves a gap that readers see; the command continues.
@@ -346,7 +346,7 @@ impl RunningCommand {
             _ => {
                 buffer.flush(|data| drop(self.writer.write(stream, now(), data)));
                 self.report_progress();
-                let pipe = if stream == Source::Stdout { &mut self.stdout } else { &mut self.stderr };
+                let pipe = if stream == Stream::Stdout { &mut self.stdout } else { &mut self.stderr };
                 *pipe = None;
                 if self.exit.is_some() && self.stdout.is_none() && self.stderr.is_none() {
                     self.report_exit();
@@ -358,7 +358,7 @@ impl RunningCommand {
     /// Writes incomplete characters that were held back for too long.
     fn flush(&mut self, current_time: Instant) {
         for (stream, buffer) in
-            [(Source::Stdout, &mut self.stdout_buffer), (Source::Stderr, &mut self.stderr_buffer)]
+            [(Stream::Stdout, &mut self.stdout_buffer), (Stream::Stderr, &mut self.stderr_buffer)]
         {
             if buffer.deadline().is_some_and(|deadline| deadline <= current_time) {
                 buffer.flush(|data| drop(self.writer.write(stream, now(), data)));
@@ -534,7 +534,7 @@ impl RunningCommand {
     fn report_exit(&mut self) {
         let timed_out = self.timed_out();
         for (stream, buffer) in
-            [(Source::Stdout, &mut self.stdout_buffer), (Source::Stderr, &mut self.stderr_buffer)]
+            [(Stream::Stdout, &mut self.stdout_buffer), (Stream::Stderr, &mut self.stderr_buffer)]
         {
             buffer.flush(|data| drop(self.writer.write(stream, now(), data)));
         }
@@ -566,7 +566,7 @@ async fn at(time: Option<Instant>) {
     }
 }
 
-async fn read(pipe: &Option<Stream>, buffer: &mut Buffer) -> io::Result<usize> {
+async fn read(pipe: &Option<NonBlockingFd>, buffer: &mut Buffer) -> io::Result<usize> {
     match pipe {
         Some(pipe) => buffer.read(pipe).await,
         None => std::future::pending().await,
@@ -574,7 +574,7 @@ async fn read(pipe: &Option<Stream>, buffer: &mut Buffer) -> io::Result<usize> {
 }
 
 /// Reads a report. It is written with a single call, so a read returns all of it.
-async fn read_report(pipe: &mut Option<Stream>) -> io::Result<Report> {
+async fn read_report(pipe: &mut Option<NonBlockingFd>) -> io::Result<Report> {
     let Some(pipe) = pipe else { return std::future::pending().await };
     let mut bytes = [0; REPORT_LEN];
     let read = pipe.read(&mut bytes).await?;
@@ -582,7 +582,7 @@ async fn read_report(pipe: &mut Option<Stream>) -> io::Result<Report> {
     complete.and_then(Report::decode).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))
 }
 
-async fn write(pipe: &mut Option<Stream>, data: &[u8]) -> io::Result<usize> {
+async fn write(pipe: &mut Option<NonBlockingFd>, data: &[u8]) -> io::Result<usize> {
     match pipe {
         Some(pipe) if !data.is_empty() => pipe.write(data).await,
         _ => std::future::pending().await,

@@ -132,13 +132,14 @@ impl Guest {
         self.shared.progress_notify.notify_one();
     }
 
-    /// Adds a command that is about to start. Returns false if there is a command with this id.
-    pub(crate) fn add(&self, id: &str, mailbox: mpsc::Sender<CommandMessage>, input: bool) -> bool {
+    /// Adds a command that is about to start. `has_stdin` is false if its standard input is empty. Returns
+    /// false if there is a command with this id.
+    pub(crate) fn add(&self, id: &str, mailbox: mpsc::Sender<CommandMessage>, has_stdin: bool) -> bool {
         let mut state = self.state();
         if state.commands.contains_key(id) {
             return false;
         }
-        let (command_id, input_closed) = (id.to_owned(), !input);
+        let (command_id, input_closed) = (id.to_owned(), !has_stdin);
         let progress = CommandProgress { command_id, input_closed, ..CommandProgress::default() };
         state.commands.insert(
             id.to_owned(),

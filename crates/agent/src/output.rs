@@ -12,7 +12,7 @@ use workspace_agent_protocol::output::{ExitStatus, Frame, Stream, Writer};
 
 /// Maximum size of unstored output in bytes, above which the command blocks.
 const UNSTORED_MAX: usize = 1 << 20;
-/// Maximum size in bytes of additional output of a command that has exited: the content of its pipes.
+/// Bytes above [`UNSTORED_MAX`] that are kept of a command that has exited, for the rest of its pipes.
 const FINAL_OUTPUT_MAX: usize = 256 << 10;
 /// Maximum size of the data of a frame in bytes.
 const FRAME_MAX: usize = 64 << 10;

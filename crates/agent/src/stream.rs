@@ -1,4 +1,4 @@
-//! Non-blocking end of a pipe or terminal.
+//! Non-blocking descriptors of pipes and terminals.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,9 +7,10 @@ use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-pub(crate) struct Stream(AsyncFd<OwnedFd>);
+/// Non-blocking descriptor of a pipe or terminal.
+pub(crate) struct NonBlockingFd(AsyncFd<OwnedFd>);
 
-impl Stream {
+impl NonBlockingFd {
     pub(crate) fn reader(fd: OwnedFd) -> io::Result<Self> {
         Self::new(fd, Interest::READABLE)
     }
@@ -25,7 +26,7 @@ impl Stream {
         Ok(Self(registered.map_err(|error| error.into_parts().1)?))
     }
 
-    /// Reads bytes. Returns 0 at the end.
+    /// Reads bytes. Returns 0 at end of file.
     pub(crate) async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.0.async_io(Interest::READABLE, |fd| Ok(rustix::io::read(fd, &mut *buffer)?)).await;
         match read {
@@ -40,7 +41,7 @@ impl Stream {
     }
 }
 
-impl AsFd for Stream {
+impl AsFd for NonBlockingFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.get_ref().as_fd()
     }

@@ -2,7 +2,7 @@
 
 pub mod free_space;
 pub(crate) mod frozen;
-#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux sees to limits by itself"))]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "limits are enforced only on Linux"))]
 pub mod limits;
 
 #[cfg(target_os = "linux")]

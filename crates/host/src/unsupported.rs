@@ -59,7 +59,7 @@ pub mod launch {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NamespaceHolder {
     /// Namespaces of the host.
-    Machine,
+    Host,
 }
 
 impl NamespaceHolder {
@@ -69,7 +69,7 @@ impl NamespaceHolder {
     }
 
     /// Does nothing: the namespaces of the host remain.
-    pub fn end(&self) {}
+    pub fn kill(&self) {}
 }
 
 /// Disk usage of directories.
@@ -93,23 +93,23 @@ pub mod disk_usage {
 
     /// Disk usage of a tree.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-    pub struct Usage {
+    pub struct DiskUsage {
         /// Bytes on disk, at least [`ENTRY_MIN`] for each file and directory.
         pub bytes: u64,
         /// Number of files, directories and other entries.
         pub files: u64,
         /// True if the walk stopped at a bound, so the usage may be higher.
-        pub at_least: bool,
+        pub is_lower_bound: bool,
     }
 
     /// Measures like [`measure`]; the bounds are ignored.
-    pub fn measure_within(holder: &NamespaceHolder, path: &Path, _: Bounds) -> Usage {
+    pub fn measure_within(holder: &NamespaceHolder, path: &Path, _: Bounds) -> DiskUsage {
         measure(holder, path)
     }
 
     /// Measures everything readable below a directory. Symlinks are not followed.
-    pub fn measure(_: &NamespaceHolder, path: &Path) -> Usage {
-        let (mut usage, mut open) = (Usage::default(), vec![path.to_owned()]);
+    pub fn measure(_: &NamespaceHolder, path: &Path) -> DiskUsage {
+        let (mut usage, mut open) = (DiskUsage::default(), vec![path.to_owned()]);
         while let Some(path) = open.pop() {
             let Ok(entries) = std::fs::read_dir(path) else { continue };
             for entry in entries.flatten() {
@@ -188,7 +188,7 @@ pub mod quota {
     }
 
     /// Returns `None`: there is no quota.
-    pub fn used(_directory: &Path) -> Result<Option<super::disk_usage::Usage>> {
+    pub fn used(_directory: &Path) -> Result<Option<super::disk_usage::DiskUsage>> {
         Ok(None)
     }
 

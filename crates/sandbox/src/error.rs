@@ -101,8 +101,8 @@ pub enum SandboxError {
     #[error("the {runtime} runtime does not support imports; pull or load the image there")]
     NoImports { runtime: &'static str },
     /// Processes use the workspace that a restore would replace.
-    #[error("{} of sandbox `{id}` use its workspace ({}); stop them, or let them be ended (`force`)", process_count(.users), describe(.users))]
-    WorkspaceUsed { id: String, users: Vec<WorkspaceProcess> },
+    #[error("{} of sandbox `{id}` use its workspace ({}); stop them, or let them be killed (`force`)", process_count(.processes), describe(.processes))]
+    WorkspaceUsed { id: String, processes: Vec<WorkspaceProcess> },
     /// An operation on a workspace failed.
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
@@ -245,14 +245,17 @@ fn with_id(sandbox: &Option<String>) -> String {
     sandbox.as_ref().map(|id| format!(": {id}")).unwrap_or_default()
 }
 
-fn process_count(users: &[WorkspaceProcess]) -> String {
-    if users.len() == 1 { "1 process".to_owned() } else { format!("{} processes", users.len()) }
+fn process_count(processes: &[WorkspaceProcess]) -> String {
+    if processes.len() == 1 { "1 process".to_owned() } else { format!("{} processes", processes.len()) }
 }
 
 /// Describes the first few processes.
-fn describe(users: &[WorkspaceProcess]) -> String {
-    let shown = users.iter().take(5).map(|user| format!("{} {}: {}", user.pid, user.command, user.usage));
-    let more = if users.len() > 5 { ", …" } else { "" };
+fn describe(processes: &[WorkspaceProcess]) -> String {
+    let shown = processes
+        .iter()
+        .take(5)
+        .map(|process| format!("{} {}: {}", process.pid, process.command, process.usage));
+    let more = if processes.len() > 5 { ", …" } else { "" };
     shown.collect::<Vec<_>>().join(", ") + more
 }
 

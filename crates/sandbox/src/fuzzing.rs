@@ -53,10 +53,10 @@ pub fn handle_messages(bytes: &[u8], directory: &Path) -> io::Result<()> {
 
 fn record_progress(handle: &SandboxHandle, progress: CommandProgress) {
     let written = progress.written;
-    let (running, end) = handle.commands.report(progress);
+    let (running, exit) = handle.commands.report(progress);
     handle.output.add(written.saturating_sub(running.written()));
-    running.advance(written, end.as_ref());
-    assert!(running.written() >= written, "what was written became less");
+    running.advance(written, exit.as_ref());
+    assert!(running.written() >= written, "the number of written bytes decreased");
     // Input is sent independent of earlier reports of the agent.
     let _ = running.input.try_reserve(1);
 }
@@ -72,7 +72,7 @@ fn store(piece: Option<Piece>, directory: &Path) -> io::Result<()> {
     let before = writer.written();
     // A piece that is too long is rejected.
     drop(piece.write(&mut writer));
-    assert!(writer.written() >= before, "what was written became less");
+    assert!(writer.written() >= before, "the number of written bytes decreased");
     read_output(directory, &id)
 }
 

@@ -40,7 +40,7 @@ pub mod template;
 pub use command::logs::Logs;
 pub use command::output::{Output, Piece, Stream};
 pub use command::run::{AfterInput, CommandHandle, CommandStart, RunRequest};
-pub use command::running::{End, Progress};
+pub use command::running::{CommandExit, Progress};
 pub use command::terminal::{Size, TerminalRequest};
 pub use compression::zstd_reader;
 pub use config::{Config, NewSandbox, ResourceRequest};

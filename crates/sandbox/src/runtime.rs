@@ -40,7 +40,7 @@ pub use unavailable::Unavailable;
 pub use unsupported::{Embedded, Oci};
 pub use workspace_host::NamespaceHolder;
 pub use workspace_host::freeze::{self, Frozen};
-pub use workspace_host::limits::{Limits, Usage};
+pub use workspace_host::limits::{Limits, ResourceUsage};
 pub use workspace_host::network::{AllowError, AllowRule, Egress, Uplink, parse_cidr};
 pub use workspace_host::workspace_processes::{ProcessScope, WorkspaceProcess, WorkspaceUse};
 
@@ -239,10 +239,10 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     }
 
     /// Waits until the first process has exited. Returns immediately if there is none.
-    async fn wait_for_end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError>;
+    async fn wait_for_exit(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError>;
 
     /// Kills all processes of a sandbox and removes its state. Succeeds if the sandbox does not exist.
-    async fn end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError>;
+    async fn kill(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError>;
 
     /// Freezes all processes of a sandbox, so that its files do not change until [`Runtime::thaw`]. This is
     /// first recorded in its directory ([`SandboxDir::frozen`]). On failure, all processes keep running. A
@@ -278,16 +278,16 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     }
 
     /// Lists the processes that have their working directory below the workspace, or a file open or mapped in
-    /// it. With `end`, terminates the processes in this scope, including new ones: with SIGTERM, and after
-    /// this time with SIGKILL. Returns the terminated processes. Frozen processes do not exit, so a frozen
-    /// sandbox is an error.
+    /// it. With `terminate`, terminates the processes in this scope, including new ones: with SIGTERM, and
+    /// after this time with SIGKILL. Returns the terminated processes. Frozen processes do not exit, so a
+    /// frozen sandbox is an error.
     async fn workspace_processes(
         &self,
         id: &str,
         dir: &SandboxDir,
-        end: Option<(ProcessScope, Duration)>,
+        terminate: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
-        let _ = (id, dir, end);
+        let _ = (id, dir, terminate);
         let reason = actions::NO_MOUNT_ACCESS.to_owned();
         Err(RuntimeError::Failed { runtime: self.name(), action: actions::FIND_PROCESSES, reason })
     }
@@ -323,7 +323,7 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     }
 
     /// Measures the resource usage of a sandbox.
-    async fn usage(&self, id: &str) -> Result<Usage, RuntimeError>;
+    async fn usage(&self, id: &str) -> Result<ResourceUsage, RuntimeError>;
 
     /// Returns the ids of sandboxes for which this runtime has state outside their directories.
     async fn known_ids(&self) -> Result<Vec<String>, RuntimeError>;

@@ -128,7 +128,7 @@ impl ShortPath {
 
 /// Removes a directory and all in it, also directories without permissions. A missing directory is no error.
 pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
-    Ok(overlay::remove_tree(&NamespaceHolder::Machine, path)?)
+    Ok(overlay::remove_tree(&NamespaceHolder::Host, path)?)
 }
 
 #[cfg(test)]

@@ -263,7 +263,7 @@ impl Service {
         if let Some(sandbox) = user.or_else(in_creation) {
             return Err(SandboxError::TemplateUsed { name: name.to_owned(), sandbox });
         }
-        self.end_pooled_of(name).await;
+        self.kill_pooled_of(name).await;
         let (wanted, remove) = (name.to_owned(), name.to_owned());
         let removed = tokio::task::spawn_blocking(move || templates.remove(&remove)).await;
         match removed.map_err(TemplateError::lost)?? {

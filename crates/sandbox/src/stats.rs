@@ -9,7 +9,7 @@ use crate::clock::now;
 use crate::command::kept_output::kept;
 use crate::error::Result;
 use crate::guest::handle::SandboxHandle;
-use crate::runtime::{Limits, Usage};
+use crate::runtime::{Limits, ResourceUsage};
 use crate::scope::Scope;
 use crate::service::{Service, config_of};
 
@@ -22,7 +22,7 @@ pub struct Stats {
     /// Percent of one processor.
     pub cpu_percent: f64,
     /// Usage, as far as the runtime or the guest agent reports it.
-    pub usage: Usage,
+    pub usage: ResourceUsage,
     /// Resource limits.
     pub limits: Limits,
     /// Bytes of its workspace at the last scan, plus the output that is kept of its commands.
@@ -44,7 +44,7 @@ impl Service {
         let config = config_of(&sandbox)?;
         let (usage, cpu_percent) = match self.handle(id) {
             Some(handle) => self.sample(&handle).await?,
-            None => (Usage::default(), 0.0),
+            None => (ResourceUsage::default(), 0.0),
         };
         let dir = self.dir(id);
         // A sandbox that is being created or removed has no output.
@@ -55,7 +55,7 @@ impl Service {
         Ok(Stats { cpu_percent, usage, limits, disk, output, disk_limit, disk_time, time: now() })
     }
 
-    async fn sample(&self, handle: &SandboxHandle) -> Result<(Usage, f64)> {
+    async fn sample(&self, handle: &SandboxHandle) -> Result<(ResourceUsage, f64)> {
         let (before, began) = (self.usage(handle).await?, Instant::now());
         sleep(SAMPLE_TIME).await;
         let (after, took) = (self.usage(handle).await?, began.elapsed());
@@ -64,13 +64,13 @@ impl Service {
     }
 
     /// Measures the usage with the runtime, and with the guest agent where the runtime does not know.
-    async fn usage(&self, handle: &SandboxHandle) -> Result<Usage> {
+    async fn usage(&self, handle: &SandboxHandle) -> Result<ResourceUsage> {
         let usage = self.0.runtime.usage(&handle.id).await?;
         if usage.cpu.is_some() && usage.memory_bytes.is_some() && usage.processes.is_some() {
             return Ok(usage);
         }
         let Some(counted) = handle.guest.request_usage().await else { return Ok(usage) };
-        Ok(Usage {
+        Ok(ResourceUsage {
             cpu: usage.cpu.or(Some(Duration::from_micros(counted.cpu_micros))),
             memory_bytes: usage.memory_bytes.or(Some(counted.memory_bytes)),
             processes: usage.processes.or(Some(counted.processes.into())),

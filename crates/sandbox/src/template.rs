@@ -123,8 +123,8 @@ pub struct ImportedTemplate {
     #[serde(default)]
     pub envs: BTreeMap<String, String>,
     /// Devices and pipes that were skipped.
-    #[serde(default)]
-    pub left_out: u64,
+    #[serde(default, rename = "left_out")]
+    pub skipped: u64,
 }
 
 /// The templates in a directory.
@@ -221,7 +221,7 @@ impl Templates {
             size: extractor.report().bytes,
             created_at: now(),
             envs,
-            left_out: extractor.report().skipped_count,
+            skipped: extractor.report().skipped_count,
         };
         fs::write(
             new.join(MANIFEST),

@@ -136,9 +136,11 @@ impl From<SandboxError> for ApiError {
             }
             SandboxError::Refused { .. } => Self::new(error_codes::SANDBOX_CREATION_FAILED, message),
             SandboxError::Runtime(error) => from_runtime_error(error, message),
-            SandboxError::WorkspaceUsed { id, users } => Self::new(error_codes::WORKSPACE_IN_USE, message)
-                .detail("sandboxId", id)
-                .detail("processes", json!(users)),
+            SandboxError::WorkspaceUsed { id, processes } => {
+                Self::new(error_codes::WORKSPACE_IN_USE, message)
+                    .detail("sandboxId", id)
+                    .detail("processes", json!(processes))
+            }
             SandboxError::Workspace(error) => from_workspace_error(error, &message),
             other => Self::internal(other),
         }

@@ -190,11 +190,11 @@ async fn result(
                     remaining = if taken < data.len() { 0 } else { remaining - taken as u64 };
                     if taken < data.len() {
                         truncated = true;
-                        output.skip_to_end();
+                        output.skip_to_exit();
                     }
                 }
                 Piece::Gap { .. } => truncated = true,
-                Piece::End(end) => {
+                Piece::Exit(end) => {
                     let result = command_result(&command.id, end.exit_code, out, err, truncated);
                     return match end.failed {
                         Some(why) => Err(failed(error_codes::COMMAND_FAILED, why, result)),

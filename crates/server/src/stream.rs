@@ -54,7 +54,7 @@ fn event<'a>(piece: &'a Piece, id: &'a str, end: u64) -> (CommandEvent<'a>, u64)
             let event = CommandEvent::new(CommandEventKind::Gap, id, now());
             (CommandEvent { from: Some(*from), to: Some(*to), ..event }, *to)
         }
-        Piece::End(status) => {
+        Piece::Exit(status) => {
             let kind = if status.failed.is_some() { CommandEventKind::Error } else { CommandEventKind::Exit };
             let event = CommandEvent {
                 message: status.failed.clone(),
@@ -165,7 +165,7 @@ fn encode(pieces: &mut impl Iterator<Item = Piece>, id: &str, end: &mut u64) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use workspace_sandbox::End;
+    use workspace_sandbox::CommandExit;
 
     #[test]
     fn events_have_output_and_resume_offsets() {
@@ -175,8 +175,9 @@ mod tests {
             offset,
             data: data.to_vec(),
         };
-        let end = End { exit_code: 3, timed_out: false, failed: None };
-        let pieces = [data(10, b"a\nb"), Piece::Gap { from: 13, to: 20 }, data(20, &[0xff]), Piece::End(end)];
+        let end = CommandExit { exit_code: 3, timed_out: false, failed: None };
+        let pieces =
+            [data(10, b"a\nb"), Piece::Gap { from: 13, to: 20 }, data(20, &[0xff]), Piece::Exit(end)];
         let mut end = 10;
         let text = encode(&mut pieces.into_iter(), "cmd-1", &mut end).unwrap();
         let text = std::str::from_utf8(&text).unwrap();

@@ -467,7 +467,7 @@ impl Inner {
             match layer.filter(|layer| layer.synced || layer.boot == self.boot) {
                 Some(mut layer) => {
                     if layer.bytes == 0 {
-                        layer.bytes = measure(&NamespaceHolder::Machine, &self.tree_of(&name)).bytes;
+                        layer.bytes = measure(&NamespaceHolder::Host, &self.tree_of(&name)).bytes;
                     }
                     state.layers.insert(name, layer);
                 }
@@ -563,7 +563,7 @@ fn write_record(directory: &Path, layer: &Layer) -> Result<()> {
 
 /// Removes a directory, even with inaccessible subdirectories. Only this process may write to it.
 fn remove_tree(path: &Path) -> io::Result<()> {
-    Ok(overlay::remove_tree(&NamespaceHolder::Machine, path)?)
+    Ok(overlay::remove_tree(&NamespaceHolder::Host, path)?)
 }
 
 /// Replaces a file atomically. If several threads do so at once, the last one wins.

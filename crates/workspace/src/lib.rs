@@ -59,7 +59,7 @@ pub use provider_kind::ProviderKind;
 pub use record::{Generation, Phase, Record};
 pub use selection::{ProviderPreference, ProviderSelection};
 pub use workspaces::{
-    Bounds, Cancellable, Changes, NewWorkspace, Options, PreparedReset, ResetMode, ResetResult, Usage,
+    Bounds, Cancellable, Changes, DiskUsage, NewWorkspace, Options, PreparedReset, ResetMode, ResetResult,
     WorkspaceEntry, WorkspaceInfo, Workspaces,
 };
 pub use writers::Writers;

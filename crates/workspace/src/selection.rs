@@ -97,7 +97,7 @@ mod tests {
     fn clone_is_selected_where_reflinks_work_and_never_an_overlay() {
         let home = tempfile::tempdir().unwrap();
         let preference = ProviderPreference::Prefer(ProviderKind::Overlay);
-        let selection = select_provider(home.path(), Ok(&NamespaceHolder::Machine), preference).unwrap();
+        let selection = select_provider(home.path(), Ok(&NamespaceHolder::Host), preference).unwrap();
         assert!(selection.unavailable_reason(ProviderKind::Overlay).unwrap().contains("only Linux"));
         let reflink = probe_reflink(home.path());
         let expected = if reflink.is_ok() { ProviderKind::Clone } else { ProviderKind::Copy };

@@ -42,7 +42,7 @@ use crate::writers::Writers;
 
 pub use cancellable::Cancellable;
 pub use reset::{PreparedReset, ResetMode, ResetResult};
-pub use workspace_host::disk_usage::{Bounds, Usage};
+pub use workspace_host::disk_usage::{Bounds, DiskUsage};
 
 /// Maximum length of the name of a workspace, in bytes.
 const NAME_MAX: usize = 100;
@@ -203,7 +203,7 @@ impl Workspaces {
         let holder_or_reason = options.holder.as_ref().map_err(String::as_str);
         let selection = select_provider(&options.directory, holder_or_reason, options.provider)?;
         let Options { directory, store, owner, .. } = options;
-        let holder = options.holder.unwrap_or(NamespaceHolder::Machine);
+        let holder = options.holder.unwrap_or(NamespaceHolder::Host);
         let escape = OverlayProvider::escapes(&holder);
         let layer_options =
             CheckoutOptions { owner, escape, keep_set_id: true, ..CheckoutOptions::default() };
@@ -523,7 +523,7 @@ impl Workspaces {
     }
 
     /// Measures the disk usage of a workspace, without shared layers.
-    pub fn usage(&self, id: &str) -> Result<Usage> {
+    pub fn usage(&self, id: &str) -> Result<DiskUsage> {
         match self.summary(id) {
             // The workspace may exist without a usable record.
             Err(WorkspaceError::NotFound { .. }) => Ok(measure(&self.holder.get(), &self.directory.join(id))),
@@ -532,7 +532,7 @@ impl Workspaces {
     }
 
     /// Measures the disk usage like [`Workspaces::usage`], but stops when it exceeds `bounds`.
-    pub fn usage_within(&self, id: &str, bounds: Bounds) -> Result<Usage> {
+    pub fn usage_within(&self, id: &str, bounds: Bounds) -> Result<DiskUsage> {
         let private_dir = match self.summary(id) {
             Err(WorkspaceError::NotFound { .. }) => self.directory.join(id),
             summary => summary?.private_dir,

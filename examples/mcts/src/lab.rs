@@ -117,7 +117,7 @@ impl Lab {
     pub(crate) async fn close(&self) -> Result<()> {
         self.service.close().await;
         // For an unprivileged user, this process outlives the sandboxes.
-        NamespaceHolder::find_or_start(self.directory.path())?.end();
+        NamespaceHolder::find_or_start(self.directory.path())?.kill();
         Ok(())
     }
 }

@@ -180,7 +180,7 @@ fn removed_segments_are_a_gap_and_do_not_stop_the_writer() {
         remove_segment(&fd, segment).unwrap();
         remove_segment(&fd, segment).unwrap();
     }
-    // Enough to remove the missing segments.
+    // So much that the writer removes the oldest segments, which are gone already.
     for _ in 0..10 {
         writer.write(Stream::Stdout, 0, &data).unwrap();
     }
@@ -222,22 +222,22 @@ fn forged_frames_are_rejected() {
 }
 
 #[test]
-fn reader_finds_the_next_segment_with_and_without_marks() {
-    for marked in [true, false] {
+fn reader_finds_the_next_segment_with_and_without_the_newest_bit() {
+    for has_newest_bit in [true, false] {
         let (home, fd) = directory();
         let mode_of_first = || {
             let stat = std::fs::metadata(home.path().join(segment_name("c", 0))).unwrap();
             Mode::from_raw_mode(std::os::unix::fs::MetadataExt::mode(&stat))
         };
         let mut writer = Writer::create(fd.try_clone().unwrap(), "c", 0).unwrap();
-        if !marked {
+        if !has_newest_bit {
             fchmod(&writer.file, MODE).unwrap();
         }
         writer.write(Stream::Stdout, 0, b"a").unwrap();
         let mut reader = Reader::open(&fd, "c", 0).unwrap();
         assert_eq!(bytes_and_gaps(&all(&mut reader)).0, b"a");
-        assert_eq!(mode_of_first().contains(MODE_NEWEST), marked);
-        // Simulates a full disk: the next segment starts far behind the end of this one.
+        assert_eq!(mode_of_first().contains(MODE_NEWEST), has_newest_bit);
+        // Simulates a full disk: the next segment starts far after the end of this one.
         writer.offset += 1 << 20;
         writer.write(Stream::Stdout, 0, b"b").unwrap();
         assert!(!mode_of_first().contains(MODE_NEWEST));

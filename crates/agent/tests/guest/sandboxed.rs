@@ -91,7 +91,7 @@ impl Drop for Sandbox {
     fn drop(&mut self) {
         self.process.kill();
         let _ = workspace_host::cgroup::remove(&self.id);
-        self.holder.end();
+        self.holder.kill();
     }
 }
 

@@ -181,7 +181,7 @@ impl Home {
     /// Removes all sandboxes and the directory.
     pub(crate) async fn end(self) -> Result<()> {
         let Self { directory, service, catalog, _lock } = self;
-        let holder = service.runtime().mount_holder().await.unwrap_or(NamespaceHolder::Machine);
+        let holder = service.runtime().mount_holder().await.unwrap_or(NamespaceHolder::Host);
         let (sandboxes, _) = service.list(&SCOPE, workspace_catalog::Filter::default()).await?;
         for view in sandboxes {
             service.remove(&SCOPE, &view.sandbox.id, ReclaimPolicy::Delete).await?;
@@ -202,7 +202,7 @@ impl Home {
 fn clear(holder: &NamespaceHolder, directory: &Path) -> std::result::Result<(), String> {
     let unmounted = overlay::unmount(holder, &directory.join("layers/view"));
     let removed = unmounted.and_then(|_| overlay::remove_tree(holder, directory));
-    holder.end();
+    holder.kill();
     removed.map_err(|error| error.to_string())
 }
 

@@ -182,7 +182,7 @@ fn event(piece: Piece) -> OutputEvent {
             OutputEvent::Data { stream, data, time }
         }
         Piece::Gap { from, to } => OutputEvent::Gap { from, to },
-        Piece::End(workspace_sandbox::End { exit_code, timed_out, failed }) => {
+        Piece::Exit(workspace_sandbox::CommandExit { exit_code, timed_out, failed }) => {
             OutputEvent::Ended(End { exit_code, timed_out, failed })
         }
     }

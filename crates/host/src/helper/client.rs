@@ -150,7 +150,7 @@ mod tests {
 
     type Processes = Vec<WorkspaceProcess>;
 
-    /// Returns the end of the helper, and the reply that the client waits for.
+    /// Returns the socket of the helper, and the reply that the client waits for.
     fn pending<R>() -> (UnixStream, PendingReply<R>) {
         let (socket, helper) = UnixStream::pair().unwrap();
         (helper, PendingReply { socket, sent: Ok(()), reply: PhantomData })

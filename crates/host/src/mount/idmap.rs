@@ -15,27 +15,27 @@ use crate::namespace::holder::NamespaceHolder;
 use crate::namespace::id_map::{self, IdRange};
 use crate::namespace::sandbox_ids::{self, SANDBOX_UID};
 
-/// Returns the map from owners on disk to users: the user that all sandboxes share maps to `own`, all ids up
-/// to the last one of sandboxes to themselves. Root must be among them, because the kernel creates files of
-/// its own for an overlay.
-fn owner_map(users: IdRange, own: u32) -> Vec<IdRange> {
+/// Returns the map from owners on disk to owners in the mount. The UID that all sandboxes share maps to
+/// `dedicated_uid`. All other ids, up to the last one of sandboxes, map to themselves. Root must be mapped,
+/// because the kernel creates files of its own for an overlay.
+fn owner_map(sandbox_ids: IdRange, dedicated_uid: u32) -> Vec<IdRange> {
     let same = |first: u32, end: u32| IdRange { inside: first, outside: first, count: end - first };
-    let (shared, end) = (users.outside + SANDBOX_UID, users.outside + users.count);
-    let own = IdRange { inside: shared, outside: own, count: 1 };
-    [same(0, shared), own, same(shared + 1, end)].into_iter().filter(|range| range.count > 0).collect()
+    let (shared, end) = (sandbox_ids.outside + SANDBOX_UID, sandbox_ids.outside + sandbox_ids.count);
+    let dedicated = IdRange { inside: shared, outside: dedicated_uid, count: 1 };
+    [same(0, shared), dedicated, same(shared + 1, end)].into_iter().filter(|range| range.count > 0).collect()
 }
 
 /// Id map that maps the owner of the files of all sandboxes to one UID.
 #[derive(Debug)]
 pub(crate) struct IdMap {
-    users: OwnedFd,
+    user_namespace: OwnedFd,
 }
 
 impl IdMap {
-    /// Creates the map for this UID of a sandbox.
-    pub(crate) fn for_user(own: u32) -> Result<Self> {
-        let map = owner_map(sandbox_ids::ids_of(&NamespaceHolder::Machine), own);
-        Ok(Self { users: user_namespace(&map)? })
+    /// Creates the map for the dedicated UID of a sandbox.
+    pub(crate) fn for_user(dedicated_uid: u32) -> Result<Self> {
+        let map = owner_map(sandbox_ids::ids_of(&NamespaceHolder::Host), dedicated_uid);
+        Ok(Self { user_namespace: user_namespace(&map)? })
     }
 
     /// Clones the mount at `path`, without those below, detached and with this map.
@@ -48,7 +48,7 @@ impl IdMap {
 
     /// Sets the map on a detached mount.
     pub(crate) fn apply(&self, tree: BorrowedFd<'_>) -> io::Result<()> {
-        mounts::set_id_map(tree, self.users.as_fd())
+        mounts::set_id_map(tree, self.user_namespace.as_fd())
     }
 }
 
@@ -139,15 +139,15 @@ mod tests {
     use super::*;
 
     /// Dedicated UID of a sandbox.
-    const OWN: u32 = 0x7800_0007;
+    const DEDICATED_UID: u32 = 0x7800_0007;
 
     #[test]
     fn the_owner_map_has_every_id_once() {
         let first = 1_878_982_656;
-        let map = owner_map(IdRange { inside: 0, outside: first, count: 65_536 }, OWN);
-        let ends: Vec<_> = map.iter().map(|range| (range.inside, range.outside, range.count)).collect();
+        let map = owner_map(IdRange { inside: 0, outside: first, count: 65_536 }, DEDICATED_UID);
+        let ranges: Vec<_> = map.iter().map(|range| (range.inside, range.outside, range.count)).collect();
         let shared = first + 1000;
-        assert_eq!(ends, [(0, 0, shared), (shared, OWN, 1), (shared + 1, shared + 1, 64_535)]);
+        assert_eq!(ranges, [(0, 0, shared), (shared, DEDICATED_UID, 1), (shared + 1, shared + 1, 64_535)]);
     }
 
     #[test]
@@ -157,12 +157,15 @@ mod tests {
         }
         let children = || std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
         let before = children();
-        let id_map = IdMap::for_user(OWN).unwrap();
+        let id_map = IdMap::for_user(DEDICATED_UID).unwrap();
         assert!(
-            std::fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&id_map.users)))
-                .unwrap()
-                .to_string_lossy()
-                .starts_with("user:")
+            std::fs::read_link(format!(
+                "/proc/self/fd/{}",
+                std::os::fd::AsRawFd::as_raw_fd(&id_map.user_namespace)
+            ))
+            .unwrap()
+            .to_string_lossy()
+            .starts_with("user:")
         );
         assert_eq!(children(), before);
     }

@@ -31,15 +31,15 @@ use task::OverlayTask;
 /// one, such as that of a container, may not write trusted ones.
 pub fn xattrs(holder: &NamespaceHolder) -> Xattrs {
     match holder {
-        NamespaceHolder::Machine if id_map::is_initial_user_namespace() => Xattrs::Trusted,
-        NamespaceHolder::Machine | NamespaceHolder::Process(_) => Xattrs::User,
+        NamespaceHolder::Host if id_map::is_initial_user_namespace() => Xattrs::Trusted,
+        NamespaceHolder::Host | NamespaceHolder::Process(_) => Xattrs::User,
     }
 }
 
 /// Mounts an overlay. Fails with `EBUSY` ([`HostError::os_error`]) if something is mounted there.
 pub fn mount(holder: &NamespaceHolder, overlay: &Overlay<'_>) -> Result<()> {
     match holder {
-        NamespaceHolder::Machine => local::mount(xattrs(holder), overlay),
+        NamespaceHolder::Host => local::mount(xattrs(holder), overlay),
         NamespaceHolder::Process(_) => task::call(&OverlayTask::mount(holder, overlay)).map(drop),
     }
 }
@@ -49,7 +49,7 @@ pub fn mount(holder: &NamespaceHolder, overlay: &Overlay<'_>) -> Result<()> {
 /// directories in the old mount. On failure nothing is replaced.
 pub fn replace(holder: &NamespaceHolder, overlay: &Overlay<'_>) -> Result<()> {
     match holder {
-        NamespaceHolder::Machine => local::replace(xattrs(holder), overlay),
+        NamespaceHolder::Host => local::replace(xattrs(holder), overlay),
         NamespaceHolder::Process(_) => task::call(&OverlayTask::replace(holder, overlay)).map(drop),
     }
 }
@@ -58,7 +58,7 @@ pub fn replace(holder: &NamespaceHolder, overlay: &Overlay<'_>) -> Result<()> {
 /// there is no mount.
 pub fn unmount(holder: &NamespaceHolder, at: &Path) -> Result<bool> {
     match holder {
-        NamespaceHolder::Machine => local::unmount(at),
+        NamespaceHolder::Host => local::unmount(at),
         NamespaceHolder::Process(_) => task::call(&OverlayTask::unmount(holder, at)),
     }
 }
@@ -68,7 +68,7 @@ pub fn unmount(holder: &NamespaceHolder, at: &Path) -> Result<bool> {
 /// wait for that.
 pub fn abandon(holder: &NamespaceHolder, at: &Path) -> Result<bool> {
     match holder {
-        NamespaceHolder::Machine => local::abandon(at),
+        NamespaceHolder::Host => local::abandon(at),
         NamespaceHolder::Process(_) => unmount(holder, at),
     }
 }
@@ -80,7 +80,7 @@ pub fn mounted(holder: &NamespaceHolder, below: &Path) -> Result<Vec<PathBuf>> {
         found => found.context(format!("stat {}", below.display()))?,
     };
     match holder {
-        NamespaceHolder::Machine => local::mounted(Path::new("/proc/thread-self/mountinfo"), &below),
+        NamespaceHolder::Host => local::mounted(Path::new("/proc/thread-self/mountinfo"), &below),
         NamespaceHolder::Process(process) => {
             // The PID is not reused while this descriptor is open.
             let _pidfd = process.pidfd().ok_or_else(HostError::holder_gone)?;
@@ -92,7 +92,7 @@ pub fn mounted(holder: &NamespaceHolder, below: &Path) -> Result<Vec<PathBuf>> {
 /// Returns whether the filesystem at a path responds. A FUSE filesystem whose daemon has died does not.
 pub fn is_responding(holder: &NamespaceHolder, path: &Path) -> Result<bool> {
     match holder {
-        NamespaceHolder::Machine => local::is_responding(path),
+        NamespaceHolder::Host => local::is_responding(path),
         NamespaceHolder::Process(_) => task::call(&OverlayTask::is_responding(holder, path)),
     }
 }
@@ -100,7 +100,7 @@ pub fn is_responding(holder: &NamespaceHolder, path: &Path) -> Result<bool> {
 /// Tries all operations in a temporary directory below `directory`. The error names the missing feature.
 pub fn probe(holder: &NamespaceHolder, directory: &Path) -> Result<()> {
     let tried = match holder {
-        NamespaceHolder::Machine => probe::run(xattrs(holder), directory, None),
+        NamespaceHolder::Host => probe::run(xattrs(holder), directory, None),
         NamespaceHolder::Process(_) => task::call(&OverlayTask::probe(holder, directory)).map(drop),
     };
     tried.map_err(|error| HostError::NoOverlay { directory: directory.to_owned(), reason: error.to_string() })
@@ -108,14 +108,14 @@ pub fn probe(holder: &NamespaceHolder, directory: &Path) -> Result<()> {
 
 /// Tries all operations like [`probe`], with layers that are id-mapped to a UID.
 pub(crate) fn probe_idmapped(directory: &Path, user: u32) -> Result<()> {
-    probe::run(xattrs(&NamespaceHolder::Machine), directory, Some(user))
+    probe::run(xattrs(&NamespaceHolder::Host), directory, Some(user))
 }
 
 /// Removes a file or a directory and all below, with the capabilities of the holder. Symlinks are not
 /// followed. Fails at a mount point. Succeeds if there is nothing.
 pub fn remove_tree(holder: &NamespaceHolder, path: &Path) -> Result<()> {
     match holder {
-        NamespaceHolder::Machine => remove_tree::remove_tree(path),
+        NamespaceHolder::Host => remove_tree::remove_tree(path),
         NamespaceHolder::Process(_) => task::call(&OverlayTask::remove(holder, path)).map(drop),
     }
 }

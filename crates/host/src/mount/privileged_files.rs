@@ -64,7 +64,7 @@ impl PrivilegedFiles {
     /// visible through a directory that was opened outside.
     pub fn open(&self, directory: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<OwnedFd> {
         match self.holder {
-            NamespaceHolder::Machine => open(directory, name, flags),
+            NamespaceHolder::Host => open(directory, name, flags),
             NamespaceHolder::Process(_) => self
                 .request(&Request::Open { name: name.to_bytes().to_vec(), flags: flags.bits() }, directory),
         }
@@ -74,7 +74,7 @@ impl PrivilegedFiles {
     /// the permission to read them again, even for an open file.
     pub fn attributes(&self, file: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         match self.holder {
-            NamespaceHolder::Machine => attributes(file),
+            NamespaceHolder::Host => attributes(file),
             NamespaceHolder::Process(_) => {
                 let encoded = std::fs::File::from(self.request(&Request::Attributes, file)?);
                 serde_json::from_reader(encoded).map_err(io::Error::from).context("read attributes")

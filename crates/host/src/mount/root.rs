@@ -108,7 +108,7 @@ impl Root<'_> {
             None => self.assemble_base()?,
             Some(template) => self.mount_template(template)?,
         }
-        self.mount_memory()?;
+        self.mount_writable_tmpfs()?;
         mount_dev()?;
         bind_tmpfs_dirs()?;
         mount_kernel_filesystems(self.memory)?;
@@ -188,13 +188,13 @@ impl Root<'_> {
 
     /// Mounts the tmpfs that holds all writable directories except the workspace, so that one limit applies
     /// to all of them. It is detached from here once they are bound.
-    fn mount_memory(&self) -> Result<()> {
+    fn mount_writable_tmpfs(&self) -> Result<()> {
         mount_tmpfs(in_new_root(TMPFS), &tmpfs_options(self.memory), MountFlags::empty())?;
         for dir in TMPFS_DIRS {
             let path = in_new_root(TMPFS).join(dir.name);
             create_dir(&path)?;
             fs::set_permissions(&path, fs::Permissions::from_mode(dir.mode))
-                .context(format!("open {}", dir.path))?;
+                .context(format!("set the permissions of {}", dir.path))?;
         }
         let home = in_new_root(TMPFS).join("home");
         std::os::unix::fs::chown(&home, Some(self.user), Some(self.group))
@@ -305,17 +305,23 @@ pub(crate) fn create_dir(path: &Path) -> Result<()> {
     fs::create_dir_all(path).context(format!("create {}", path.display()))
 }
 
-pub(crate) fn mount_tmpfs(path: impl AsRef<Path>, options: &str, more: MountFlags) -> Result<()> {
+pub(crate) fn mount_tmpfs(path: impl AsRef<Path>, options: &str, extra_flags: MountFlags) -> Result<()> {
     let path = path.as_ref();
     let options =
         std::ffi::CString::new(options).map_err(io::Error::other).context("encode mount options")?;
-    mount(c"tmpfs", path, c"tmpfs", MountFlags::NOSUID | MountFlags::NODEV | more, Some(options.as_c_str()))
-        .context(format!("mount a tmpfs at {}", path.display()))
+    mount(
+        c"tmpfs",
+        path,
+        c"tmpfs",
+        MountFlags::NOSUID | MountFlags::NODEV | extra_flags,
+        Some(options.as_c_str()),
+    )
+    .context(format!("mount a tmpfs at {}", path.display()))
 }
 
 /// Makes a mount read-only, but not those below it.
-pub(crate) fn remount_read_only(path: &Path, more: MountFlags) -> Result<()> {
-    let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | more;
+pub(crate) fn remount_read_only(path: &Path, extra_flags: MountFlags) -> Result<()> {
+    let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | extra_flags;
     mount_remount(path, flags, c"").context(format!("make {} read-only", path.display()))
 }
 
@@ -338,9 +344,9 @@ pub(crate) fn mount_kernel_filesystems(memory: Option<u64>) -> Result<()> {
     Ok(())
 }
 
-/// Protects mode and owner of the entries of `/proc` other than processes: an entry is the same in every
-/// `/proc` of the host. They belong to the host's root, so that only a sandbox in which that user exists
-/// could change them. Otherwise there is nothing to do.
+/// Protects mode and owner of the entries of `/proc` other than processes, because all mounts of `/proc` on
+/// the host share them. They belong to root of the host, so a sandbox can change them only if its user
+/// namespace maps that user. Otherwise this does nothing.
 fn protect_attributes() -> Result<()> {
     let proc = in_new_root("proc");
     let overflow = fs::read_to_string(proc.join("sys/kernel/overflowuid"))
@@ -365,7 +371,8 @@ fn protect_attributes() -> Result<()> {
 
 /// Makes the new root the root of this process, and detaches the old one.
 fn pivot() -> Result<()> {
-    fs::set_permissions(NEW_ROOT, fs::Permissions::from_mode(0o755)).context("open the root")?;
+    fs::set_permissions(NEW_ROOT, fs::Permissions::from_mode(0o755))
+        .context("set the permissions of the root")?;
     chdir(NEW_ROOT).context("enter the root")?;
     pivot_root(".", ".").context("change the root")?;
     unmount(".", UnmountFlags::DETACH).context("detach the root of the host")?;

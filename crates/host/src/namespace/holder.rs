@@ -27,7 +27,7 @@ const HOLDER_FILE: &str = "holder";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NamespaceHolder {
     /// Namespaces of the host, for root.
-    Machine,
+    Host,
     /// Namespaces of this process.
     Process(Process),
 }
@@ -36,7 +36,7 @@ impl NamespaceHolder {
     /// Returns the holder recorded in `directory`, or starts one. Concurrent callers get the same holder.
     pub fn find_or_start(directory: &Path) -> Result<Self> {
         if geteuid().is_root() {
-            return Ok(Self::Machine);
+            return Ok(Self::Host);
         }
         if let Some(process) = recorded(directory) {
             return Ok(Self::Process(process));
@@ -53,7 +53,7 @@ impl NamespaceHolder {
     }
 
     /// Kills the holder. Its mounts disappear with it.
-    pub fn end(&self) {
+    pub fn kill(&self) {
         if let Self::Process(process) = self {
             process.kill();
         }

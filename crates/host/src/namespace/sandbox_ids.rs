@@ -30,7 +30,7 @@ const OWNER_COUNT: u32 = 0x0800_0000;
 pub(crate) fn ids_of(holder: &NamespaceHolder) -> IdRange {
     static ROOT_IDS: OnceLock<IdRange> = OnceLock::new();
     match holder {
-        NamespaceHolder::Machine => *ROOT_IDS.get_or_init(|| choose_root_ids(id_map::read())),
+        NamespaceHolder::Host => *ROOT_IDS.get_or_init(|| choose_root_ids(id_map::read())),
         NamespaceHolder::Process(_) => own_id(),
     }
 }
@@ -49,17 +49,21 @@ pub fn owner(holder: &NamespaceHolder) -> Option<(u32, u32)> {
 /// The kernel counts resources of a user namespace (inotify, pending signals, message queues, locked memory,
 /// namespaces) for its owner as well, with one limit per owner. If root owned all of them, sandboxes would
 /// compete with each other and with the host. No file belongs to such an id, and no process runs as one. It
-/// is derived from the sandbox's id, so it need not be recorded. A sandbox with a dedicated UID (`own`) has
-/// its own owner; other sandboxes whose hashes collide share the limits.
-pub(crate) fn namespace_owner(holder: &NamespaceHolder, sandbox: &str, own: Option<u32>) -> Option<u32> {
+/// is derived from the sandbox's id, so it need not be recorded. A sandbox with a dedicated UID has its
+/// own owner; other sandboxes whose hashes collide share the limits.
+pub(crate) fn namespace_owner(
+    holder: &NamespaceHolder,
+    sandbox: &str,
+    dedicated_uid: Option<u32>,
+) -> Option<u32> {
     let exists = || {
         let last = FIRST_OWNER + (OWNER_COUNT - 1);
         id_map::read().is_ok_and(|mapped| {
             mapped.iter().any(|range| range.inside <= FIRST_OWNER && u64::from(last) < range.end())
         })
     };
-    (*holder == NamespaceHolder::Machine && exists())
-        .then(|| FIRST_OWNER + own.unwrap_or_else(|| hash(sandbox)) % OWNER_COUNT)
+    (*holder == NamespaceHolder::Host && exists())
+        .then(|| FIRST_OWNER + dedicated_uid.unwrap_or_else(|| hash(sandbox)) % OWNER_COUNT)
 }
 
 /// FNV-1a.
@@ -67,13 +71,13 @@ pub(crate) fn hash(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Returns the id of the current user as that of the sandbox.
+/// Returns the map of the sandbox user to the current user.
 fn own_id() -> IdRange {
     IdRange { inside: SANDBOX_UID, outside: 0, count: 1 }
 }
 
-/// Returns the ids that root maps: those of no user, as far as they exist. In a user namespace around the
-/// server, such as that of a container, there may be too few; then it is root's own.
+/// Returns the ids to which a server that runs as root maps those of sandboxes: ids that no user has. If the
+/// server itself is in a user namespace with too few ids, such as that of a container, it is root's own id.
 fn choose_root_ids(mapped: Result<Vec<IdRange>>) -> IdRange {
     let Ok(mapped) = mapped else { return own_id() };
     let holds = |first: u32, count: u32| {
@@ -86,7 +90,7 @@ fn choose_root_ids(mapped: Result<Vec<IdRange>>) -> IdRange {
     if holds(FIRST_OF_FEW_IDS, FEW_IDS) {
         return IdRange { inside: 0, outside: FIRST_OF_FEW_IDS, count: FEW_IDS };
     }
-    // The last ones, without root.
+    // The last ids that exist, unless root is one of them.
     let last =
         mapped.iter().filter_map(|range| u32::try_from(range.end() - 1).ok()?.checked_sub(FEW_IDS - 1));
     match last.filter(|first| *first > 0 && holds(*first, FEW_IDS)).max() {

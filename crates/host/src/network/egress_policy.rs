@@ -33,8 +33,8 @@ pub(super) enum Verdict {
 #[derive(Debug)]
 pub(super) struct EgressPolicy {
     table: BTreeMap<Ipv4Net, Verdict>,
-    /// Ranges of the host, which are always denied, regardless of the table.
-    own: Vec<Ipv4Net>,
+    /// Ranges of the host and reserved ones, which are denied regardless of the table.
+    always_denied: Vec<Ipv4Net>,
     /// Number of addresses that were allowed because a name resolves to them.
     resolved: usize,
 }
@@ -47,24 +47,26 @@ pub(super) enum Refused {
 }
 
 impl EgressPolicy {
-    /// Builds the policy for `egress` on a host with these ranges.
-    pub(super) fn new(egress: &Egress, own: impl IntoIterator<Item = Ipv4Net>) -> Self {
-        let own: Vec<Ipv4Net> = RESERVED.into_iter().chain(own).collect();
+    /// Builds the policy for `egress` on a host with these addresses.
+    pub(super) fn new(egress: &Egress, host_ranges: impl IntoIterator<Item = Ipv4Net>) -> Self {
+        let always_denied: Vec<Ipv4Net> = RESERVED.into_iter().chain(host_ranges).collect();
         let mut table = BTreeMap::new();
         let all = [Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 0)];
         let allowed: Vec<Ipv4Net> = match &egress.allow {
             None => all.to_vec(),
             Some(list) => list.iter().filter_map(addresses).collect(),
         };
-        let of_machine = |cidr: &Ipv4Net| own.iter().any(|own| own.contains(cidr));
-        table.extend(allowed.into_iter().filter(|cidr| !of_machine(cidr)).map(|cidr| (cidr, Verdict::Allow)));
+        let is_always_denied = |cidr: &Ipv4Net| always_denied.iter().any(|range| range.contains(cidr));
+        table.extend(
+            allowed.into_iter().filter(|cidr| !is_always_denied(cidr)).map(|cidr| (cidr, Verdict::Allow)),
+        );
         let neighbours = match &egress.uplink {
             Uplink::UserMode => None,
             Uplink::Link { network, .. } => Some(network),
         };
-        let denied = egress.deny.iter().chain(neighbours).chain(&own);
+        let denied = egress.deny.iter().chain(neighbours).chain(&always_denied);
         table.extend(denied.map(|cidr| (*cidr, Verdict::Deny)));
-        Self { table, own, resolved: 0 }
+        Self { table, always_denied, resolved: 0 }
     }
 
     /// Returns all entries.
@@ -74,16 +76,17 @@ impl EgressPolicy {
 
     /// Denies further ranges of the host. Returns the entries that changed to `Deny`. They stay denied when
     /// the host loses the address.
-    pub(super) fn deny(&mut self, own: impl IntoIterator<Item = Ipv4Net>) -> Vec<Ipv4Net> {
-        let new: Vec<Ipv4Net> = own.into_iter().filter(|cidr| !self.own.contains(cidr)).collect();
-        self.own.extend(&new);
+    pub(super) fn deny(&mut self, host_ranges: impl IntoIterator<Item = Ipv4Net>) -> Vec<Ipv4Net> {
+        let new: Vec<Ipv4Net> =
+            host_ranges.into_iter().filter(|cidr| !self.always_denied.contains(cidr)).collect();
+        self.always_denied.extend(&new);
         let inside = self.table.iter().filter(|(cidr, verdict)| {
-            **verdict == Verdict::Allow && new.iter().any(|own| own.contains(*cidr))
+            **verdict == Verdict::Allow && new.iter().any(|range| range.contains(*cidr))
         });
         let inside: Vec<Ipv4Net> = inside.map(|(cidr, _)| *cidr).collect();
-        let shut: Vec<Ipv4Net> = inside.into_iter().chain(new).collect();
-        self.table.extend(shut.iter().map(|cidr| (*cidr, Verdict::Deny)));
-        shut
+        let denied: Vec<Ipv4Net> = inside.into_iter().chain(new).collect();
+        self.table.extend(denied.iter().map(|cidr| (*cidr, Verdict::Deny)));
+        denied
     }
 
     /// Allows an address that an allowed name resolves to. Returns whether a route has to be added.
@@ -101,7 +104,7 @@ impl EgressPolicy {
     }
 
     fn verdict(&self, address: Ipv4Addr) -> Option<Verdict> {
-        if self.own.iter().any(|own| own.contains(&address)) {
+        if self.always_denied.iter().any(|range| range.contains(&address)) {
             return Some(Verdict::Deny);
         }
         let matching = self.table.iter().filter(|(cidr, _)| cidr.contains(&address));
@@ -125,11 +128,11 @@ mod tests {
         parse_cidr(text).unwrap()
     }
 
-    fn policy(allow: Option<&[&str]>, deny: &[&str], own: &[&str]) -> EgressPolicy {
+    fn policy(allow: Option<&[&str]>, deny: &[&str], host_ranges: &[&str]) -> EgressPolicy {
         let allow = allow.map(|list| list.iter().map(|text| text.parse().unwrap()).collect());
         let deny = deny.iter().map(|text| cidr(text)).collect();
         let egress = Egress { allow, deny, except: Vec::new(), dns: None, uplink: Uplink::UserMode };
-        EgressPolicy::new(&egress, own.iter().map(|text| cidr(text)))
+        EgressPolicy::new(&egress, host_ranges.iter().map(|text| cidr(text)))
     }
 
     #[track_caller]
@@ -142,9 +145,10 @@ mod tests {
         let policy = policy(None, &["169.254.0.0/16"], &["10.0.0.5"]);
         check(&policy, "8.8.8.8", Some(Verdict::Allow));
         check(&policy, "10.0.0.6", Some(Verdict::Allow));
-        for shut in ["10.0.0.5", "169.254.169.254", "127.0.0.1", "0.0.0.0", "224.0.0.251", "255.255.255.255"]
+        for denied in
+            ["10.0.0.5", "169.254.169.254", "127.0.0.1", "0.0.0.0", "224.0.0.251", "255.255.255.255"]
         {
-            check(&policy, shut, Some(Verdict::Deny));
+            check(&policy, denied, Some(Verdict::Deny));
         }
     }
 
@@ -168,8 +172,8 @@ mod tests {
     fn no_entry_allows_the_host() {
         let list = ["10.0.0.5", "10.0.0.0/24", "127.0.0.1", "172.16.3.0/24", "224.0.0.251"];
         let policy = policy(Some(&list), &[], &["10.0.0.5", "172.16.0.0/16"]);
-        for shut in ["10.0.0.5", "127.0.0.1", "172.16.3.1", "224.0.0.251"] {
-            check(&policy, shut, Some(Verdict::Deny));
+        for denied in ["10.0.0.5", "127.0.0.1", "172.16.3.1", "224.0.0.251"] {
+            check(&policy, denied, Some(Verdict::Deny));
         }
         check(&policy, "10.0.0.6", Some(Verdict::Allow));
         assert!(
@@ -182,12 +186,12 @@ mod tests {
     #[test]
     fn a_name_allows_neither_host_nor_denied_addresses() {
         let mut policy = policy(Some(&["example.com", "10.1.0.0/16"]), &["169.254.0.0/16"], &["10.0.0.5"]);
-        let mut open = |address: &str| policy.allow(address.parse().unwrap());
-        assert_eq!(open("8.8.8.8"), Ok(true));
-        assert_eq!(open("8.8.8.8"), Ok(false));
-        assert_eq!(open("10.1.2.3"), Ok(false));
+        let mut allow = |address: &str| policy.allow(address.parse().unwrap());
+        assert_eq!(allow("8.8.8.8"), Ok(true));
+        assert_eq!(allow("8.8.8.8"), Ok(false));
+        assert_eq!(allow("10.1.2.3"), Ok(false));
         for denied in ["10.0.0.5", "127.0.0.1", "169.254.169.254", "0.0.0.0"] {
-            assert_eq!(open(denied), Err(Refused::Denied), "{denied}");
+            assert_eq!(allow(denied), Err(Refused::Denied), "{denied}");
         }
     }
 

@@ -50,7 +50,7 @@ pub(super) struct Router {
 pub(super) fn create(process: &OwnedFd, holder: &NamespaceHolder) -> Result<Router> {
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let (receiver, sender) = pair.context("create a socket")?;
-    let users = (*holder == NamespaceHolder::Machine).then(|| sandbox_ids::ids_of(holder));
+    let users = (*holder == NamespaceHolder::Host).then(|| sandbox_ids::ids_of(holder));
     let mut child = clone::spawn(0, None, |parent| match enter(parent, process, users, &sender) {
         Ok(()) => HostError::other("done"),
         Err(error) => error,

@@ -31,9 +31,9 @@ pub(super) const SANDBOX_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 88, 99, 100);
 /// MTU: the maximum of the uplink programs, because few large packets are faster than many small ones.
 pub(super) const MTU: u32 = 65_520;
 
-/// Network namespace in which the policy is enforced.
+/// Network namespace whose routes enforce the policy.
 #[derive(Debug)]
-struct Side {
+struct RoutedNamespace {
     netlink: Netlink,
     gateway: Hop,
 }
@@ -42,8 +42,8 @@ struct Side {
 /// denied connections fail immediately.
 #[derive(Debug)]
 pub(super) struct Routes {
-    router: Side,
-    sandbox: Side,
+    router: RoutedNamespace,
+    sandbox: RoutedNamespace,
 }
 
 /// Links a sandbox to its router. There is no route to the uplink yet.
@@ -111,29 +111,30 @@ impl Routes {
         let change = LinkChange { up: true, forwarding: true, proxy_arp: true, mtu, ..LinkChange::default() };
         router.change_link(link, &change).context("bring up the uplink")?;
         router.disable_proxy_delay(link).context("disable the proxy ARP delay of the uplink")?;
-        let router = Side { gateway: Hop::Gateway { address: gateway, link }, netlink: router };
+        let router = RoutedNamespace { gateway: Hop::Gateway { address: gateway, link }, netlink: router };
         let link = link_index(&sandbox, GUEST_LINK)?;
-        let sandbox = Side { gateway: Hop::Gateway { address: ROUTER_ADDRESS, link }, netlink: sandbox };
+        let sandbox =
+            RoutedNamespace { gateway: Hop::Gateway { address: ROUTER_ADDRESS, link }, netlink: sandbox };
         Ok(Self { router, sandbox })
     }
 
     /// Sets the verdict on a range, in both namespaces.
     pub(super) fn set(&self, range: Ipv4Net, verdict: Verdict) -> io::Result<()> {
-        for side in [&self.router, &self.sandbox] {
+        for namespace in [&self.router, &self.sandbox] {
             let hop = match verdict {
-                Verdict::Allow => side.gateway,
+                Verdict::Allow => namespace.gateway,
                 Verdict::Deny => Hop::Unreachable,
             };
-            side.netlink.set_route(Table::Main, range, hop)?;
+            namespace.netlink.set_route(Table::Main, range, hop)?;
         }
         Ok(())
     }
 
     /// Allows one TCP port of the host, regardless of the verdict on its address.
     pub(super) fn add_exception_route(&self, to: SocketAddrV4) -> io::Result<()> {
-        for side in [&self.router, &self.sandbox] {
-            side.netlink.set_route(Table::Exceptions, Ipv4Net::from(*to.ip()), side.gateway)?;
-            side.netlink.add_exception_rule(to)?;
+        for namespace in [&self.router, &self.sandbox] {
+            namespace.netlink.set_route(Table::Exceptions, Ipv4Net::from(*to.ip()), namespace.gateway)?;
+            namespace.netlink.add_exception_rule(to)?;
         }
         Ok(())
     }

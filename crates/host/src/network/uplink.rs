@@ -94,20 +94,20 @@ impl Program {
         let bits = ROUTER_NETWORK.prefix_len();
         let (program, args) = match self {
             Self::Pasta(program) => {
-                let nothing =
+                let isolation =
                     "--no-map-gw -t none -u none -T none -U none --no-dhcp --no-dhcpv6 --no-ndp --no-ra";
                 let network =
                     format!("-4 -a {SANDBOX_ADDRESS} -n {bits} -g {UPLINK_ADDRESS} -I {UPLINK_LINK}");
                 let args =
-                    format!("--foreground --quiet {nothing} {network} --netns-only --netns {namespace}");
+                    format!("--foreground --quiet {isolation} {network} --netns-only --netns {namespace}");
                 (program, args)
             }
             Self::Slirp(program) => {
-                let nothing = "--disable-host-loopback --disable-dns --enable-sandbox --enable-seccomp";
+                let isolation = "--disable-host-loopback --disable-dns --enable-sandbox --enable-seccomp";
                 let network = format!(
                     "--cidr {ROUTER_NETWORK} --mtu {MTU} --netns-type path {namespace} {UPLINK_LINK}"
                 );
-                (program, format!("{nothing} {network}"))
+                (program, format!("{isolation} {network}"))
             }
         };
         let mut command = Command::new(program);
@@ -154,9 +154,9 @@ impl UplinkProcess {
             }
         })?;
         let pidfd = pidfd_open(child.pid, PidfdFlags::empty()).context("open the process of a program")?;
-        let mut link = Self { child, pidfd, stderr };
-        link.wait(router, &program)?;
-        Ok(link)
+        let mut process = Self { child, pidfd, stderr };
+        process.wait(router, &program)?;
+        Ok(process)
     }
 
     fn wait(&mut self, router: &Router, program: &Program) -> Result<()> {
@@ -168,11 +168,11 @@ impl UplinkProcess {
             if found.is_some() {
                 return Ok(());
             }
-            let ended = waitpid(Some(self.child.pid), WaitOptions::NOHANG).context("wait for a program")?;
-            if ended.is_some() || began.elapsed() > LINK_TIMEOUT {
-                let (why, stderr) =
-                    (if ended.is_some() { "exited" } else { "did not create a link" }, self.stderr());
-                return Err(HostError::other(format!("the uplink program {program:?} {why}: {stderr}")));
+            let exited = waitpid(Some(self.child.pid), WaitOptions::NOHANG).context("wait for a program")?;
+            if exited.is_some() || began.elapsed() > LINK_TIMEOUT {
+                let (failure, stderr) =
+                    (if exited.is_some() { "exited" } else { "did not create a link" }, self.stderr());
+                return Err(HostError::other(format!("the uplink program {program:?} {failure}: {stderr}")));
             }
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -213,7 +213,7 @@ fn exec_program(
     fs::write(&namespace, "").context("create a mount point")?;
     let descriptor = format!("/proc/self/fd/{}", router.namespace.as_raw_fd());
     mount_bind(descriptor, &namespace).context("bind the namespace of the router")?;
-    if *holder == NamespaceHolder::Machine {
+    if *holder == NamespaceHolder::Host {
         // Device nodes cannot be created in a user namespace; there every user must be allowed to open the
         // device.
         if id_map::is_initial_user_namespace() {

@@ -16,7 +16,7 @@ use crate::error::{Context as _, HostError, Result};
 use crate::process::Process;
 use crate::resources::freeze::freezer::Freezer;
 use crate::resources::hierarchy::{self, Hierarchy, Version, read_words};
-use crate::resources::limits::{Limit, Limits, Missing, NOT_ALLOWED, Usage};
+use crate::resources::limits::{Limit, Limits, NOT_ALLOWED, ResourceUsage, UnenforcedLimit};
 
 /// Period of the CPU quota, in microseconds.
 const CPU_PERIOD_US: u64 = 100_000;
@@ -48,7 +48,7 @@ impl Cgroups {
 }
 
 /// Creates the cgroups of a sandbox with these limits. Also returns the limits that could not be set.
-pub(crate) fn create(id: &str, limits: &Limits) -> Result<(Cgroups, Vec<Missing>)> {
+pub(crate) fn create(id: &str, limits: &Limits) -> Result<(Cgroups, Vec<UnenforcedLimit>)> {
     let name = check_id(id)?;
     let mut made = Cgroups::default();
     let (mut limited, mut failed) = (Vec::new(), Vec::new());
@@ -69,7 +69,7 @@ pub(crate) fn create(id: &str, limits: &Limits) -> Result<(Cgroups, Vec<Missing>
             Some((_, Err(error))) => error.to_string(),
             None => missing_reason(limit, &failed),
         };
-        Some(Missing { limit, reason })
+        Some(UnenforcedLimit { limit, reason })
     });
     Ok((made, missing.collect()))
 }
@@ -114,6 +114,7 @@ impl Cgroups {
     }
 }
 
+/// Limit, and the result of setting it.
 type Limited = (Limit, io::Result<()>);
 
 /// Sets the limits for which this hierarchy has controllers.
@@ -127,7 +128,7 @@ fn limit_in(hierarchy: &Hierarchy, group: &Path, limits: &Limits) -> Vec<Limited
     };
     let limited = Limit::ALL.into_iter().filter(is_set_here).map(set).collect();
     if hierarchy.has(Limit::Memory.controller(), group) {
-        no_swap(hierarchy.version, group, limits);
+        limit_swap(hierarchy.version, group, limits);
     }
     limited
 }
@@ -146,8 +147,8 @@ fn setting(version: Version, limit: Limit, limits: &Limits) -> (&'static str, St
     }
 }
 
-/// Counts swapped memory as well. Without swap accounting there is nothing to write to.
-fn no_swap(version: Version, group: &Path, limits: &Limits) {
+/// Makes the memory limit apply to swapped memory. Fails silently if the kernel does not account for swap.
+fn limit_swap(version: Version, group: &Path, limits: &Limits) {
     let Some(memory) = limits.memory_bytes else { return };
     let _ = match version {
         Version::V1 => fs::write(group.join("memory.memsw.limit_in_bytes"), memory.to_string()),
@@ -173,7 +174,7 @@ pub(crate) fn freezer(id: &str, process: &Process) -> Result<Option<Freezer>> {
             continue;
         }
         let groups = hierarchy.sandbox_parents().into_iter().map(|parent| parent.join(name));
-        // Of several with that name one belongs to the sandbox.
+        // Several parents may have a cgroup of that name. The one with the process belongs to the sandbox.
         let own = |group: &PathBuf| read_words(&group.join("cgroup.procs")).contains(&pid);
         let found = groups.filter(own).find_map(|group| Freezer::of(group, hierarchy.version));
         if found.is_some() {
@@ -199,8 +200,8 @@ pub fn ids() -> Result<Vec<String>> {
 }
 
 /// Returns the resources that a sandbox uses, as far as they are measured.
-pub fn usage(id: &str) -> Result<Usage> {
-    let mut usage = Usage::default();
+pub fn usage(id: &str) -> Result<ResourceUsage> {
+    let mut usage = ResourceUsage::default();
     for group in groups(id)? {
         let number =
             |file: &str| read_words(&group.join(file)).first().and_then(|word| word.parse::<u64>().ok());
@@ -211,9 +212,9 @@ pub fn usage(id: &str) -> Result<Usage> {
         let cpu = number("cpuacct.usage").map(Duration::from_nanos);
         let cpu = cpu.or_else(|| line("cpu.stat", "usage_usec").map(Duration::from_micros));
         let memory = number("memory.usage_in_bytes").or_else(|| number("memory.current"));
-        let idle =
+        let inactive_cache =
             line("memory.stat", "total_inactive_file").or_else(|| line("memory.stat", "inactive_file"));
-        let memory = memory.map(|memory| memory.saturating_sub(idle.unwrap_or_default()));
+        let memory = memory.map(|memory| memory.saturating_sub(inactive_cache.unwrap_or_default()));
         usage.cpu = usage.cpu.or(cpu);
         usage.memory_bytes = usage.memory_bytes.or(memory);
         usage.processes = usage.processes.or_else(|| number("pids.current"));
@@ -229,7 +230,7 @@ pub(crate) fn remove_empty(id: &str) -> Result<()> {
     })
 }
 
-/// Kills all processes in the cgroups of a sandbox and removes them. There may be none.
+/// Removes the cgroups of a sandbox, and kills all processes in them. Succeeds if there are none.
 pub fn remove(id: &str) -> Result<()> {
     let deadline = Instant::now() + KILL_TIMEOUT;
     let groups = groups(id)?;

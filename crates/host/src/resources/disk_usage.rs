@@ -33,13 +33,13 @@ impl Bounds {
 
 /// Disk usage of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Usage {
+pub struct DiskUsage {
     /// Bytes on disk, for each file and directory [`ENTRY_MIN`] at least.
     pub bytes: u64,
     /// Number of files, directories and other entries.
     pub files: u64,
     /// True if the walk stopped at a bound, so the usage may be higher.
-    pub at_least: bool,
+    pub is_lower_bound: bool,
 }
 
 /// Maximum length of a path in one system call.
@@ -59,14 +59,14 @@ pub(crate) struct MeasureTask {
 
 /// Measures everything below a directory, even if it changes concurrently. Symlinks are not followed.
 /// Directories that an ordinary user may not read are measured with the capabilities of the holder.
-pub fn measure(holder: &NamespaceHolder, path: &Path) -> Usage {
+pub fn measure(holder: &NamespaceHolder, path: &Path) -> DiskUsage {
     measure_within(holder, path, Bounds::NONE)
 }
 
 /// Measures like [`measure`], up to a bound.
-pub fn measure_within(holder: &NamespaceHolder, path: &Path, bounds: Bounds) -> Usage {
+pub fn measure_within(holder: &NamespaceHolder, path: &Path, bounds: Bounds) -> DiskUsage {
     let (usage, is_whole) = walk(path, bounds);
-    if is_whole || usage.at_least || *holder == NamespaceHolder::Machine {
+    if is_whole || usage.is_lower_bound || *holder == NamespaceHolder::Host {
         return usage;
     }
     let task = MeasureTask { holder: holder.clone(), path: path.to_owned(), bounds };
@@ -75,21 +75,21 @@ pub fn measure_within(holder: &NamespaceHolder, path: &Path, bounds: Bounds) -> 
 
 impl Task for MeasureTask {
     const NAME: &'static str = "measure";
-    type Reply = Usage;
+    type Reply = DiskUsage;
 
-    fn run(self, _fds: Vec<OwnedFd>) -> Result<Usage> {
+    fn run(self, _fds: Vec<OwnedFd>) -> Result<DiskUsage> {
         self.holder.join()?;
         Ok(walk(&self.path, self.bounds).0)
     }
 }
 
 /// Measures a tree. Also returns whether all of it was readable.
-fn walk(path: &Path, bounds: Bounds) -> (Usage, bool) {
+fn walk(path: &Path, bounds: Bounds) -> (DiskUsage, bool) {
     let deadline = Instant::now().checked_add(bounds.time);
-    let is_over = |usage: &Usage| {
+    let is_over = |usage: &DiskUsage| {
         usage.bytes > bounds.bytes || deadline.is_some_and(|deadline| Instant::now() >= deadline)
     };
-    let (mut usage, mut is_whole) = (Usage::default(), true);
+    let (mut usage, mut is_whole) = (DiskUsage::default(), true);
     let root = match rustix::fs::open(path, DIRECTORY, Mode::empty()) {
         Ok(root) => root,
         Err(error) => return (usage, error != Errno::ACCESS),
@@ -101,7 +101,7 @@ fn walk(path: &Path, bounds: Bounds) -> (Usage, bool) {
         path.truncate(around);
         path.extend_from_slice(&name);
         if is_over(&usage) {
-            usage.at_least = true;
+            usage.is_lower_bound = true;
             break;
         }
         match open_beneath(&root, &path) {
@@ -141,9 +141,9 @@ fn open_beneath(root: &OwnedFd, path: &[u8]) -> std::result::Result<OwnedFd, Err
 fn add(
     directory: &OwnedFd,
     around: usize,
-    usage: &mut Usage,
+    usage: &mut DiskUsage,
     open: &mut Vec<PendingDirectory>,
-    is_over: &dyn Fn(&Usage) -> bool,
+    is_over: &dyn Fn(&DiskUsage) -> bool,
 ) -> bool {
     let mut buffer = Vec::with_capacity(32 << 10);
     let mut entries = RawDir::new(directory.as_fd(), buffer.spare_capacity_mut());
@@ -163,7 +163,7 @@ fn add(
         usage.files += 1;
         usage.bytes += (stat.st_blocks as u64 * 512).max(ENTRY_MIN);
         if usage.files.is_multiple_of(CHECK_EVERY) && is_over(usage) {
-            usage.at_least = true;
+            usage.is_lower_bound = true;
             return is_whole;
         }
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
@@ -190,8 +190,8 @@ mod tests {
         assert_eq!(usage.files, 4);
         assert!((8192..100_000).contains(&usage.bytes), "{usage:?}");
         // The file, and the minimum for the link and the two directories.
-        assert!(usage.bytes >= 8192 + 3 * ENTRY_MIN && !usage.at_least, "{usage:?}");
-        assert_eq!(walk(&home.path().join("none"), Bounds::NONE).0, Usage::default());
+        assert!(usage.bytes >= 8192 + 3 * ENTRY_MIN && !usage.is_lower_bound, "{usage:?}");
+        assert_eq!(walk(&home.path().join("none"), Bounds::NONE).0, DiskUsage::default());
     }
 
     #[test]
@@ -230,11 +230,11 @@ mod tests {
         }
         let all = walk(home.path(), Bounds::NONE).0;
         let files = 10 * CHECK_EVERY;
-        assert_eq!(all, Usage { bytes: files * ENTRY_MIN, files, at_least: false });
+        assert_eq!(all, DiskUsage { bytes: files * ENTRY_MIN, files, is_lower_bound: false });
         let some = walk(home.path(), Bounds { bytes: CHECK_EVERY * ENTRY_MIN, ..Bounds::NONE }).0;
         let files = 2 * CHECK_EVERY;
-        assert_eq!(some, Usage { bytes: files * ENTRY_MIN, files, at_least: true });
+        assert_eq!(some, DiskUsage { bytes: files * ENTRY_MIN, files, is_lower_bound: true });
         let none = walk(home.path(), Bounds { time: Duration::ZERO, ..Bounds::NONE }).0;
-        assert_eq!(none, Usage { at_least: true, ..Usage::default() });
+        assert_eq!(none, DiskUsage { is_lower_bound: true, ..DiskUsage::default() });
     }
 }

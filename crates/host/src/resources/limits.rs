@@ -71,14 +71,14 @@ impl fmt::Display for Limit {
 
 /// Requested limit that is not enforced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Missing {
+pub struct UnenforcedLimit {
     /// The limit.
     pub limit: Limit,
     /// Cause.
     pub reason: String,
 }
 
-impl Missing {
+impl UnenforcedLimit {
     pub(crate) fn is_memory(&self) -> bool {
         self.limit == Limit::Memory
     }
@@ -105,7 +105,7 @@ impl Limits {
 
 /// Resource usage of a sandbox. `None` if it is not measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Usage {
+pub struct ResourceUsage {
     /// CPU time since the start.
     pub cpu: Option<Duration>,
     /// Memory in use, without inactive file cache.
@@ -129,21 +129,26 @@ pub struct Capabilities {
 
 impl Capabilities {
     /// Returns the limits that cannot be enforced.
-    pub fn missing(&self) -> Vec<Missing> {
+    pub fn missing(&self) -> Vec<UnenforcedLimit> {
         let all =
             [(Limit::Cpu, &self.cpu), (Limit::Memory, &self.memory), (Limit::Processes, &self.processes)];
-        let missing = |(limit, had): (Limit, &Result<(), String>)| {
-            Some(Missing { limit, reason: had.as_ref().err()?.clone() })
+        let missing = |(limit, capability): (Limit, &Result<(), String>)| {
+            Some(UnenforcedLimit { limit, reason: capability.as_ref().err()?.clone() })
         };
         all.into_iter().filter_map(missing).collect()
     }
 
-    pub(crate) fn new(namespaces: Result<(), String>, missing: &[Missing]) -> Self {
-        let of = |limit| match missing.iter().find(|missing| missing.limit == limit) {
+    pub(crate) fn new(namespaces: Result<(), String>, missing: &[UnenforcedLimit]) -> Self {
+        let capability = |limit| match missing.iter().find(|missing| missing.limit == limit) {
             Some(missing) => Err(missing.reason.clone()),
             None => Ok(()),
         };
-        Self { namespaces, cpu: of(Limit::Cpu), memory: of(Limit::Memory), processes: of(Limit::Processes) }
+        Self {
+            namespaces,
+            cpu: capability(Limit::Cpu),
+            memory: capability(Limit::Memory),
+            processes: capability(Limit::Processes),
+        }
     }
 }
 
@@ -153,10 +158,10 @@ pub(crate) fn has_per_namespace_process_limit() -> bool {
     crate::machine::kernel_version() >= (5, 14)
 }
 
-/// Limits a resource of this process and its descendants. If the hard limit is lower, that stays.
-pub(crate) fn limit(resource: Resource, most: u64) -> io::Result<()> {
-    let most = getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most));
-    Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)
+/// Limits a resource of this process and its descendants. A lower hard limit stays in force.
+pub(crate) fn limit(resource: Resource, max: u64) -> io::Result<()> {
+    let max = getrlimit(resource).maximum.map_or(max, |hard_limit| hard_limit.min(max));
+    Ok(setrlimit(resource, Rlimit { current: Some(max), maximum: Some(max) })?)
 }
 
 /// Maximum number of open files of a process in a sandbox.
@@ -192,8 +197,8 @@ pub fn reset_open_files_limit(command: &mut Command) -> &mut Command {
 /// however many descriptors it keeps in flight, the server can still send some to its helpers. Root of the
 /// host may always send.
 pub(crate) fn limit_open_files(shares_user: bool) -> io::Result<()> {
-    let most = getrlimit(Resource::Nofile).maximum.map_or(OPEN_FILES, |most| most.min(OPEN_FILES * 2));
-    limit(Resource::Nofile, if shares_user { most / 2 } else { OPEN_FILES })
+    let max = getrlimit(Resource::Nofile).maximum.map_or(OPEN_FILES, |max| max.min(OPEN_FILES * 2));
+    limit(Resource::Nofile, if shares_user { max / 2 } else { OPEN_FILES })
 }
 
 /// Limits pending signals. User namespaces that this process creates later inherit the limit for all
@@ -205,14 +210,14 @@ pub(crate) fn limit_pending_signals() -> io::Result<()> {
 
 /// Describes in one line the limits that are not enforced, with reason, substitute and remedy. Returns `None`
 /// if all are enforced.
-pub fn describe_missing(missing: &[Missing]) -> Option<String> {
+pub fn describe_missing(missing: &[UnenforcedLimit]) -> Option<String> {
     let names: Vec<String> = missing.iter().map(|one| one.limit.to_string()).collect();
     let (last, others) = names.split_last()?;
     let names = if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };
     let mut reasons: Vec<&str> = missing.iter().map(|one| one.reason.as_str()).collect();
     reasons.dedup();
     let mut line = format!("no limit on {names} for the sandbox as a whole: {}", reasons.join("; "));
-    if missing.iter().any(Missing::is_memory) {
+    if missing.iter().any(UnenforcedLimit::is_memory) {
         line += "; each process may use the requested memory (RLIMIT_DATA)";
     }
     if reasons.contains(&NOT_ALLOWED) {
@@ -253,7 +258,7 @@ mod tests {
 
     #[test]
     fn one_line_describes_all_missing_limits() {
-        let missing = |limit, reason: &str| Missing { limit, reason: reason.to_owned() };
+        let missing = |limit, reason: &str| UnenforcedLimit { limit, reason: reason.to_owned() };
         assert_eq!(describe_missing(&[]), None);
         let both = [missing(Limit::Cpu, NOT_ALLOWED), missing(Limit::Memory, NOT_ALLOWED)];
         let line = describe_missing(&both).unwrap();

@@ -17,7 +17,7 @@ use linux_raw_sys::general::{FS_XFLAG_PROJINHERIT, fsxattr};
 use linux_raw_sys::ioctl::{FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR};
 
 use crate::error::{Context as _, HostError, Result};
-use crate::resources::disk_usage::Usage;
+use crate::resources::disk_usage::DiskUsage;
 
 /// First project id for sandboxes. Administrators use small ids.
 const FIRST_PROJECT: u32 = 1 << 31;
@@ -69,10 +69,10 @@ pub fn limit(directory: &Path, bytes: u64) -> Result<()> {
 }
 
 /// Returns the usage of a directory with a limit; `None` if it is not counted. Empty files count as 0 bytes.
-pub fn used(directory: &Path) -> Result<Option<Usage>> {
+pub fn used(directory: &Path) -> Result<Option<DiskUsage>> {
     let Some((file, project)) = limited(directory)? else { return Ok(None) };
     let quota = get(&file, project).context("read a quota")?;
-    Ok(Some(Usage { bytes: quota.dqb_curspace, files: quota.dqb_curinodes, at_least: false }))
+    Ok(Some(DiskUsage { bytes: quota.dqb_curspace, files: quota.dqb_curinodes, is_lower_bound: false }))
 }
 
 /// Removes the limit of a directory, which may have none or may not exist.

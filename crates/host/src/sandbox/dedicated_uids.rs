@@ -92,7 +92,7 @@ fn dedicated_uid(map: &str) -> Option<u32> {
 /// Checks that sandboxes with workspaces in `directory` can have dedicated UIDs. The error is the reason why
 /// not. `lazy` is true if some workspaces are on a lazy mount.
 pub fn probe(holder: &NamespaceHolder, directory: &Path, lazy: bool) -> std::result::Result<(), String> {
-    if *holder != NamespaceHolder::Machine {
+    if *holder != NamespaceHolder::Host {
         return Err(
             "only a server that runs as root can assign them, because files on disk belong to one user"
                 .to_owned(),
@@ -118,27 +118,29 @@ pub fn can_idmap(path: &Path) -> bool {
     IdMap::for_user(FIRST_UID).and_then(|id_map| id_map.clone_mount(path)).is_ok()
 }
 
-/// Returns the id map of a sandbox: the shared ids, with its own UID for the sandbox user.
-pub(crate) fn id_map_of(users: IdRange, own: Option<u32>) -> Vec<IdRange> {
-    let Some(own) = own.filter(|_| users.has_root() && users.count > SANDBOX_UID) else { return vec![users] };
-    let before = IdRange { count: SANDBOX_UID, ..users };
+/// Returns the id map of a sandbox: the ids that all sandboxes share, with the dedicated UID for the sandbox
+/// user.
+pub(crate) fn id_map_of(shared: IdRange, dedicated_uid: Option<u32>) -> Vec<IdRange> {
+    let is_replaceable = shared.has_root() && shared.count > SANDBOX_UID;
+    let Some(dedicated_uid) = dedicated_uid.filter(|_| is_replaceable) else { return vec![shared] };
+    let before = IdRange { count: SANDBOX_UID, ..shared };
     let after = SANDBOX_UID + 1;
-    let after = IdRange { inside: after, outside: users.outside + after, count: users.count - after };
-    let own = IdRange { inside: SANDBOX_UID, outside: own, count: 1 };
-    [before, own, after].into_iter().filter(|range| range.count > 0).collect()
+    let after = IdRange { inside: after, outside: shared.outside + after, count: shared.count - after };
+    let dedicated = IdRange { inside: SANDBOX_UID, outside: dedicated_uid, count: 1 };
+    [before, dedicated, after].into_iter().filter(|range| range.count > 0).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const USERS: IdRange = IdRange { inside: 0, outside: 1_878_982_656, count: 65_536 };
+    const SHARED: IdRange = IdRange { inside: 0, outside: 1_878_982_656, count: 65_536 };
 
     #[test]
     fn concurrent_sandboxes_have_different_uids() {
-        let users = DedicatedUids::default();
-        let first = users.allocate("sbx-1");
-        assert_eq!(users.allocate("sbx-1"), first);
+        let uids = DedicatedUids::default();
+        let first = uids.allocate("sbx-1");
+        assert_eq!(uids.allocate("sbx-1"), first);
         assert!((FIRST_UID..FIRST_UID + UID_COUNT).contains(&first));
         // A UID that is in use is skipped.
         let after = DedicatedUids::default();
@@ -158,22 +160,22 @@ mod tests {
         let lines = |ranges: Vec<IdRange>| -> String {
             ranges.iter().map(|one| format!("{} {} {}\n", one.inside, one.outside, one.count)).collect()
         };
-        assert_eq!(dedicated_uid(&lines(id_map_of(USERS, Some(FIRST_UID + 5)))), Some(FIRST_UID + 5));
-        assert_eq!(dedicated_uid(&lines(id_map_of(USERS, None))), None);
+        assert_eq!(dedicated_uid(&lines(id_map_of(SHARED, Some(FIRST_UID + 5)))), Some(FIRST_UID + 5));
+        assert_eq!(dedicated_uid(&lines(id_map_of(SHARED, None))), None);
         assert_eq!(dedicated_uid("0 0 4294967295\n"), None);
         assert_eq!(dedicated_uid("1000 1000 1\n"), None);
     }
 
     #[test]
     fn id_maps_have_every_id_once() {
-        let ends = |ranges: &[IdRange]| -> Vec<(u32, u32, u32)> {
+        let fields = |ranges: &[IdRange]| -> Vec<(u32, u32, u32)> {
             ranges.iter().map(|range| (range.inside, range.outside, range.count)).collect()
         };
-        let own = FIRST_UID + 7;
-        let first = USERS.outside;
-        let inside = id_map_of(USERS, Some(own));
-        assert_eq!(ends(&inside), [(0, first, 1000), (1000, own, 1), (1001, first + 1001, 64_535)]);
-        let few = id_map_of(IdRange { count: 1001, ..USERS }, Some(own));
-        assert_eq!(ends(&few), [(0, first, 1000), (1000, own, 1)]);
+        let uid = FIRST_UID + 7;
+        let first = SHARED.outside;
+        let inside = id_map_of(SHARED, Some(uid));
+        assert_eq!(fields(&inside), [(0, first, 1000), (1000, uid, 1), (1001, first + 1001, 64_535)]);
+        let few = id_map_of(IdRange { count: 1001, ..SHARED }, Some(uid));
+        assert_eq!(fields(&few), [(0, first, 1000), (1000, uid, 1)]);
     }
 }

@@ -38,7 +38,7 @@ use crate::namespace::sandbox_ids::namespace_owner;
 use crate::network::egress::Egress;
 use crate::network::network_daemon;
 use crate::resources::cgroup;
-use crate::resources::limits::{self, Limits, Missing};
+use crate::resources::limits::{self, Limits, UnenforcedLimit};
 use crate::sandbox::seccomp::Filters;
 use init::Init;
 
@@ -109,7 +109,7 @@ pub struct RunningProgram {
     /// Controlling side of its terminal, if it has one.
     pub terminal: Option<OwnedFd>,
     /// Requested limits that are not enforced.
-    pub missing: Vec<Missing>,
+    pub missing: Vec<UnenforcedLimit>,
 }
 
 /// Message to the init process.
@@ -131,7 +131,7 @@ enum Event {
 /// Reply of the helper.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Launched {
-    missing: Vec<Missing>,
+    missing: Vec<UnenforcedLimit>,
 }
 
 /// Maximum size of a message, in bytes.
@@ -248,7 +248,7 @@ fn ids(user: User, holder: &NamespaceHolder) -> Result<(Vec<IdRange>, Vec<IdRang
         return Ok((all.clone(), all));
     }
     // In the user namespace of a holder, the ordinary user is root.
-    let outside = |id| if *holder == NamespaceHolder::Machine { id } else { 0 };
+    let outside = |id| if *holder == NamespaceHolder::Host { id } else { 0 };
     let one = |id| vec![IdRange { inside: id, outside: outside(id), count: 1 }];
     Ok((one(user.user), one(user.group)))
 }
@@ -279,7 +279,7 @@ fn run(view: &HostView, descriptors: Vec<OwnedFd>) -> Result<Launched> {
     let user = User { user, group, is_superuser };
     let (cgroups, mut missing) = cgroup::create(&view.id, &view.limits)?;
     let mut nproc_rlimit = None;
-    if limits::has_per_namespace_process_limit() && missing.iter().any(Missing::is_processes) {
+    if limits::has_per_namespace_process_limit() && missing.iter().any(UnenforcedLimit::is_processes) {
         missing.retain(|missing| !missing.is_processes());
         nproc_rlimit = view.limits.processes;
     }
@@ -291,7 +291,7 @@ fn run(view: &HostView, descriptors: Vec<OwnedFd>) -> Result<Launched> {
         user,
         cgroups: &cgroups,
         nproc_rlimit,
-        data_rlimit: view.limits.memory_bytes.filter(|_| missing.iter().any(Missing::is_memory)),
+        data_rlimit: view.limits.memory_bytes.filter(|_| missing.iter().any(UnenforcedLimit::is_memory)),
         filters: Filters::new()?,
         descriptors,
     };

@@ -32,7 +32,7 @@ use crate::network::egress::Egress;
 use crate::network::network_daemon;
 use crate::process::Process;
 use crate::resources::cgroup;
-use crate::resources::limits::{self, Limits, Missing};
+use crate::resources::limits::{self, Limits, UnenforcedLimit};
 use crate::sandbox::dedicated_uids;
 pub use crate::sandbox::layout::{SOCKETS, WORKSPACE};
 use crate::sandbox::sandbox_init::{AGENT_FD, LOG_FD, OUTPUT_FD, SOCKET_DIR_FD, SandboxInit, TOKEN_FD};
@@ -89,7 +89,7 @@ pub struct Launched {
     /// Init process.
     pub process: Process,
     /// Requested limits that are not enforced.
-    pub missing: Vec<Missing>,
+    pub missing: Vec<UnenforcedLimit>,
 }
 
 /// Starts a sandbox. Its file descriptors are the program of the agent, its token, the output directory and
@@ -142,7 +142,7 @@ pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
 
 /// Returns the requested limits that are not enforced, of the sandbox recorded at `process_file`: the same as
 /// in [`Launched`].
-pub fn missing(process_file: &Path) -> Result<Vec<Missing>> {
+pub fn missing(process_file: &Path) -> Result<Vec<UnenforcedLimit>> {
     let path = missing_file(process_file);
     let text = match std::fs::read(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -158,7 +158,7 @@ fn missing_file(process_file: &Path) -> PathBuf {
 
 /// Writes that file. To be done before the sandbox is recorded, so that it exists for every sandbox that is
 /// found.
-fn write_missing(process_file: &Path, missing: &[Missing]) -> Result<()> {
+fn write_missing(process_file: &Path, missing: &[UnenforcedLimit]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
@@ -232,7 +232,7 @@ fn run(task: &LaunchTask, descriptors: Vec<OwnedFd>) -> Result<Launched> {
     place_fds(descriptors)?;
     let (cgroups, mut missing) = cgroup::create(&task.id, &task.limits)?;
     let mut nproc_rlimit = None;
-    if limits::has_per_namespace_process_limit() && missing.iter().any(Missing::is_processes) {
+    if limits::has_per_namespace_process_limit() && missing.iter().any(UnenforcedLimit::is_processes) {
         missing.retain(|missing| !missing.is_processes());
         nproc_rlimit = task.limits.processes;
     }
@@ -248,7 +248,7 @@ fn run(task: &LaunchTask, descriptors: Vec<OwnedFd>) -> Result<Launched> {
         Template::Directory(path) => Some(mounts::clone_tree(path, Access::Read)?),
     };
     let users = ids_of(&task.holder);
-    let data_rlimit = task.limits.memory_bytes.filter(|_| missing.iter().any(Missing::is_memory));
+    let data_rlimit = task.limits.memory_bytes.filter(|_| missing.iter().any(UnenforcedLimit::is_memory));
     let filters = Filters::new()?;
     let init = SandboxInit { task, template, users, cgroups: &cgroups, nproc_rlimit, data_rlimit, filters };
     limits::limit_pending_signals().context("limit pending signals")?;
@@ -258,7 +258,7 @@ fn run(task: &LaunchTask, descriptors: Vec<OwnedFd>) -> Result<Launched> {
             Err(error) => error,
         })
     };
-    if task.holder == NamespaceHolder::Machine {
+    if task.holder == NamespaceHolder::Host {
         credentials::drop_supplementary_groups()?;
     }
     let spawned = match namespace_owner(&task.holder, &task.id, task.user) {

@@ -1,4 +1,4 @@
-//! Probe of what sandboxes can have on this host.
+//! Probe of the isolation and limits that the host supports for sandboxes.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::namespace::sandbox_ids::ids_of;
 use crate::resources::cgroup;
 use crate::resources::limits::{self, Capabilities, Limits};
 
-/// Finds out what sandboxes with this holder can have.
+/// Determines which isolation and limits sandboxes with this holder can have.
 pub fn probe(holder: &NamespaceHolder) -> Result<Capabilities> {
     client::call(&ProbeTask { holder: holder.clone() }, &[])
 }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 /// Selection of the processes that use a workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcessScope {
-    /// Processes that would keep the old workspace if it were replaced.
-    Bound,
+    /// Processes that block a replacement of the workspace, because they would keep the old one.
+    Blocking,
     /// Also processes whose working directory is the root of the workspace. They move to the new one.
     All,
 }

@@ -27,9 +27,9 @@ use scan::FoundProcess;
 
 /// Timeout for killed processes to exit.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout for killed processes to exit with [`ProcessScope::Bound`]. It is shorter, because new processes
+/// Timeout for killed processes to exit with [`ProcessScope::Blocking`]. It is shorter, because new processes
 /// may keep appearing, and the caller scans again while the sandbox is frozen.
-const BOUND_KILL_TIMEOUT: Duration = Duration::from_millis(500);
+const BLOCKING_KILL_TIMEOUT: Duration = Duration::from_millis(500);
 /// First interval between two scans; it doubles up to [`POLL_INTERVAL_MAX`].
 const POLL_INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// Maximum interval between two scans.
@@ -46,14 +46,14 @@ pub(crate) struct WorkspaceProcessesTask {
 }
 
 /// Lists the processes that would keep the old workspace of a sandbox if it were replaced
-/// ([`ProcessScope::Bound`]). `process` is its first process, which is never listed, nor are the processes
+/// ([`ProcessScope::Blocking`]). `process` is its first process, which is never listed, nor are the processes
 /// that supervise commands.
 pub fn list(holder: &NamespaceHolder, process: &Process) -> Result<Vec<WorkspaceProcess>> {
-    request(holder, process, None, ProcessScope::Bound)
+    request(holder, process, None, ProcessScope::Blocking)
 }
 
 /// Terminates the processes that use a workspace, including new ones: by `SIGTERM`, and after `grace` by
-/// `SIGKILL`. Returns the terminated processes. With [`ProcessScope::Bound`] some may be left, if new ones
+/// `SIGKILL`. Returns the terminated processes. With [`ProcessScope::Blocking`] some may be left, if new ones
 /// appeared as fast as others exited; with [`ProcessScope::All`] that is an error. The sandbox must not be
 /// frozen, because a frozen process does not exit.
 pub fn terminate(
@@ -119,13 +119,14 @@ fn enter_sandbox(holder: &NamespaceHolder, process: &Process) -> Result<()> {
 
 fn terminate_all(grace: Duration, scope: ProcessScope) -> Result<Vec<WorkspaceProcess>> {
     let kill_time = Instant::now() + grace;
-    let deadline = kill_time + if scope == ProcessScope::Bound { BOUND_KILL_TIMEOUT } else { KILL_TIMEOUT };
+    let deadline =
+        kill_time + if scope == ProcessScope::Blocking { BLOCKING_KILL_TIMEOUT } else { KILL_TIMEOUT };
     let mut terminated: Vec<(WorkspaceProcess, u64)> = Vec::new();
     let mut interval = POLL_INTERVAL_MIN;
     loop {
         let remaining = scan::scan(scope)?;
         let is_overdue = Instant::now() > deadline;
-        if remaining.is_empty() || (is_overdue && scope == ProcessScope::Bound) {
+        if remaining.is_empty() || (is_overdue && scope == ProcessScope::Blocking) {
             return Ok(terminated.into_iter().map(|(process, _)| process).collect());
         }
         if is_overdue {

@@ -22,7 +22,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let here = tempfile::tempdir().unwrap();
     let holder = NamespaceHolder::find_or_start(here.path()).unwrap();
     let can = dedicated_uids::probe(&holder, here.path(), false);
-    holder.end();
+    holder.kill();
     match can {
         Ok(()) => trials.extend(crate::trials![
             each_sandbox_runs_with_its_own_uid,
@@ -44,7 +44,7 @@ fn the_probe_says_why_uids_are_not_available() {
     let home = Fixture::new();
     let probed = dedicated_uids::probe(&home.holder, &home.path(""), true);
     let map = fs::read_to_string("/proc/self/uid_map").unwrap();
-    if home.holder != NamespaceHolder::Machine {
+    if home.holder != NamespaceHolder::Host {
         assert!(probed.unwrap_err().contains("only a server that runs as root"));
     } else if !map.split_whitespace().eq(["0", "0", "4294967295"]) {
         assert!(probed.unwrap_err().contains("too few ids"));
@@ -70,7 +70,7 @@ fn ids(sandbox: &Sandbox<'_>, name: &str) -> Vec<u32> {
 }
 
 fn shared() -> u32 {
-    owner(&NamespaceHolder::Machine).unwrap().0
+    owner(&NamespaceHolder::Host).unwrap().0
 }
 
 fn uid(path: &Path) -> u32 {
@@ -112,7 +112,7 @@ pub(crate) fn run() -> Option<std::process::ExitCode> {
     }
     let home = PathBuf::from(words.next()?);
     let paths = SandboxPaths::of(&home);
-    launch(&paths.launch(&NamespaceHolder::Machine)).unwrap();
+    launch(&paths.launch(&NamespaceHolder::Host)).unwrap();
     Some(std::process::ExitCode::SUCCESS)
 }
 
@@ -232,7 +232,7 @@ fn an_attached_workspace_is_id_mapped() {
 
 fn a_lazy_view_is_id_mapped_to_several_users() {
     if !views::possible()
-        || dedicated_uids::probe(&NamespaceHolder::Machine, &std::env::temp_dir(), true).is_err()
+        || dedicated_uids::probe(&NamespaceHolder::Host, &std::env::temp_dir(), true).is_err()
     {
         return;
     }
@@ -242,7 +242,7 @@ fn a_lazy_view_is_id_mapped_to_several_users() {
         tree.write("file", "old").unwrap();
         tree.chmod("file", 0o600).unwrap();
     });
-    fixture.serve(&MountOptions { owner: owner(&NamespaceHolder::Machine), ..MountOptions::default() });
+    fixture.serve(&MountOptions { owner: owner(&NamespaceHolder::Host), ..MountOptions::default() });
     assert!(dedicated_uids::can_idmap(&fixture.view()));
     for home in &homes {
         let at = mount_over(home, &[fixture.of(&snapshot)], Some(user(home)));

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use workspace_host::NamespaceHolder;
 use workspace_host::launch::{Launch, Launched, Template, launch};
-use workspace_host::limits::{Limits, Missing};
+use workspace_host::limits::{Limits, UnenforcedLimit};
 use workspace_host::{Process, Result, cgroup};
 use workspace_test_support::wait_until;
 
@@ -159,7 +159,7 @@ impl SandboxPaths {
 impl Drop for Fixture {
     fn drop(&mut self) {
         let _ = cgroup::remove(self.id());
-        self.holder.end();
+        self.holder.kill();
     }
 }
 
@@ -167,7 +167,7 @@ impl Drop for Fixture {
 pub(crate) struct Sandbox<'a> {
     home: &'a Fixture,
     pub(crate) process: Process,
-    pub(crate) missing: Vec<Missing>,
+    pub(crate) missing: Vec<UnenforcedLimit>,
 }
 
 impl Sandbox<'_> {

@@ -20,7 +20,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// Returns a fixture whose holder has ended.
 fn without_holder() -> Fixture {
     let home = Fixture::new();
-    home.holder.end();
+    home.holder.kill();
     if let NamespaceHolder::Process(process) = &home.holder {
         wait_until("the holder ends", || !process.is_running());
     }
@@ -71,18 +71,18 @@ fn a_sandbox_outlives_its_holder_and_the_next_gets_a_new_one() {
     let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     if let NamespaceHolder::Process(former) = &home.holder {
-        home.holder.end();
+        home.holder.kill();
         wait_until("the holder ends", || !runs(former.pid()));
         assert!(home.try_launch(|launch| launch.id = "sbx-other").is_err());
     }
     assert_eq!(sandbox.sh("echo goes on > /workspace/x; cat /workspace/x"), "goes on\n");
     let holder = NamespaceHolder::find_or_start(&home.path("")).unwrap();
-    assert_eq!(holder == home.holder, holder == NamespaceHolder::Machine);
+    assert_eq!(holder == home.holder, holder == NamespaceHolder::Host);
     let other = Fixture::new();
     let next = other.launch(|launch| launch.holder = &holder);
     assert_eq!(next.sh("echo runs"), "runs\n");
     assert!(sandbox.process.is_running());
-    holder.end();
+    holder.kill();
 }
 
 fn fifty_sandboxes_start_concurrently() {

@@ -570,7 +570,7 @@ fn a_command_runs_in_the_namespaces_and_outlives_its_parent() {
     let status = overlay::command(&mounted.home.holder, OsStr::new("false")).status().unwrap();
     assert_eq!(status.code(), Some(1));
     if let NamespaceHolder::Process(process) = &mounted.home.holder {
-        mounted.home.holder.end();
+        mounted.home.holder.kill();
         wait_until("the holder ends", || !process.is_running());
         let output = overlay::command(&mounted.home.holder, OsStr::new("true")).output().unwrap();
         assert!(!output.status.success());

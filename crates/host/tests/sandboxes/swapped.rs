@@ -95,7 +95,7 @@ ctypes.CDLL(None).syscall(60, 0)
         &home.holder,
         &sandbox.process,
         Duration::from_secs(10),
-        ProcessScope::Bound,
+        ProcessScope::Blocking,
     )
     .unwrap();
 }
@@ -137,7 +137,7 @@ fn processes_that_use_the_workspace_are_terminated() {
         &home.holder,
         &sandbox.process,
         Duration::from_secs(20),
-        ProcessScope::Bound,
+        ProcessScope::Blocking,
     )
     .unwrap();
     assert!(began.elapsed() < Duration::from_secs(10));
@@ -155,8 +155,8 @@ fn processes_that_ignore_sigterm_are_killed() {
     start_inside(&sandbox, deaf);
     wait_until("the program is ready", || home.path("workspace/ready").exists());
     let grace = Duration::from_millis(100);
-    let ended =
-        workspace_processes::terminate(&home.holder, &sandbox.process, grace, ProcessScope::Bound).unwrap();
+    let ended = workspace_processes::terminate(&home.holder, &sandbox.process, grace, ProcessScope::Blocking)
+        .unwrap();
     assert!(ended.iter().any(|user| user.command == "sh"), "{ended:?}");
     assert_eq!(found(&home, &sandbox), []);
     assert_eq!(sandbox.sh("echo works"), "works\n");

@@ -267,7 +267,7 @@ fn files_of_a_view_belong_to_the_sandbox_user() {
     });
     // In the namespace of an ordinary user's holder there is no other user.
     let owner = match &fixture.mounted.home.holder {
-        NamespaceHolder::Machine => (61_236, 61_237),
+        NamespaceHolder::Host => (61_236, 61_237),
         NamespaceHolder::Process(_) => (0, 0),
     };
     fixture.serve(&MountOptions { owner: Some(owner), ..MountOptions::default() });

@@ -9,7 +9,7 @@ use workspace_agent_protocol::v1::OutputTaken;
 use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
 
 use crate::command::input::{Arrival, NoInput, PIECE};
-use crate::command::running::{CommandReservation, End, Progress, RunningCommand};
+use crate::command::running::{CommandExit, CommandReservation, Progress, RunningCommand};
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
 
@@ -28,7 +28,8 @@ impl SandboxHandle {
         let stream = self.guest.stream()?;
         let command = self.commands.start(id, stream.id, reservation);
         if let Err(error) = self.guest.send_on(&stream, request).await {
-            command.advance(0, Some(&End { failed: Some(error.to_string()), ..End::default() }));
+            command
+                .advance(0, Some(&CommandExit { failed: Some(error.to_string()), ..CommandExit::default() }));
             self.commands.remove(id);
             return Err(error);
         }

@@ -14,9 +14,10 @@ use crate::sandbox_dir::SandboxDir;
 /// bytes that were printed since.
 #[derive(Debug, Default)]
 pub(crate) struct KeptOutput {
-    found: AtomicU64,
+    measured_bytes: AtomicU64,
     printed: AtomicU64,
-    is_measured: AtomicBool,
+    /// True during a measurement or trim.
+    is_in_progress: AtomicBool,
     /// Modification time of the directory at the last measurement, in seconds and nanoseconds.
     changed: LeafMutex<Option<(i64, i64)>>,
 }
@@ -31,14 +32,15 @@ impl KeptOutput {
 
     /// Returns true if there may be more than `limit` bytes.
     pub(crate) fn may_exceed(&self, limit: u64) -> bool {
-        let (found, printed) = (self.found.load(Ordering::Relaxed), self.printed.load(Ordering::Relaxed));
-        let is_news = found > limit || printed >= Self::STEP.min(limit / 8);
-        is_news && found.saturating_add(printed) > limit
+        let (found, printed) =
+            (self.measured_bytes.load(Ordering::Relaxed), self.printed.load(Ordering::Relaxed));
+        let is_due = found > limit || printed >= Self::STEP.min(limit / 8);
+        is_due && found.saturating_add(printed) > limit
     }
 
     /// Returns the bytes at the last measurement.
     pub(crate) fn found(&self) -> u64 {
-        self.found.load(Ordering::Relaxed)
+        self.measured_bytes.load(Ordering::Relaxed)
     }
 
     /// Measures it, if the directory changed since the last time.
@@ -50,9 +52,9 @@ impl KeptOutput {
         };
         let now = Some((directory.mtime(), directory.mtime_nsec()));
         let mut changed = self.changed.lock();
-        if *changed != now && self.begin() {
+        if *changed != now && self.begin_measurement() {
             let kept = kept(dir);
-            self.end(kept.as_ref().ok().copied());
+            self.finish_measurement(kept.as_ref().ok().copied());
             kept?;
             *changed = now;
         }
@@ -60,8 +62,8 @@ impl KeptOutput {
     }
 
     /// Starts to measure or to trim it. Returns false if that is already in progress.
-    pub(crate) fn begin(&self) -> bool {
-        let first = !self.is_measured.swap(true, Ordering::Relaxed);
+    pub(crate) fn begin_measurement(&self) -> bool {
+        let first = !self.is_in_progress.swap(true, Ordering::Relaxed);
         if first {
             self.printed.store(0, Ordering::Relaxed);
         }
@@ -69,11 +71,11 @@ impl KeptOutput {
     }
 
     /// Finishes a measurement or trim. `found` is the number of bytes that are left, if known.
-    pub(crate) fn end(&self, found: Option<u64>) {
+    pub(crate) fn finish_measurement(&self, found: Option<u64>) {
         if let Some(found) = found {
-            self.found.store(found, Ordering::Relaxed);
+            self.measured_bytes.store(found, Ordering::Relaxed);
         }
-        self.is_measured.store(false, Ordering::Relaxed);
+        self.is_in_progress.store(false, Ordering::Relaxed);
     }
 }
 
@@ -110,15 +112,19 @@ mod tests {
         assert!(!output.may_exceed(1 << 10));
         write(&dir.output(), "cmd-1");
         output.measure(&dir).unwrap();
-        assert!(output.found() >= 32 << 10 && output.may_exceed(1 << 10), "{}", output.found());
+        assert!(
+            output.measured_bytes() >= 32 << 10 && output.may_exceed(1 << 10),
+            "{}",
+            output.measured_bytes()
+        );
         // Output that is being trimmed is not measured.
-        assert!(output.begin());
+        assert!(output.begin_measurement());
         write(&dir.output(), "cmd-2");
-        let before = output.found();
+        let before = output.measured_bytes();
         output.measure(&dir).unwrap();
-        assert_eq!(output.found(), before);
-        output.end(None);
+        assert_eq!(output.measured_bytes(), before);
+        output.finish_measurement(None);
         output.measure(&dir).unwrap();
-        assert!(output.found() > before);
+        assert!(output.measured_bytes() > before);
     }
 }

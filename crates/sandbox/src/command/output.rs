@@ -12,7 +12,7 @@ use workspace_agent_protocol::output::{Frame, Item, Reader};
 
 pub use workspace_agent_protocol::output::Stream;
 
-use crate::command::running::{End, Progress, RunningCommand};
+use crate::command::running::{CommandExit, Progress, RunningCommand};
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
 use crate::sandbox_dir::SandboxDir;
@@ -48,17 +48,17 @@ pub enum Piece {
         /// Offset of the next available byte.
         to: u64,
     },
-    /// The command ended. Nothing follows.
-    End(End),
+    /// The command exited, or could not be run. Nothing follows.
+    Exit(CommandExit),
 }
 
 impl Piece {
-    /// Returns the offset after the piece; `None` for the end.
+    /// Returns the offset after the piece; `None` for the exit.
     fn end_offset(&self) -> Option<u64> {
         match self {
             Self::Data { offset, data, .. } => Some(offset + data.len() as u64),
             Self::Gap { to, .. } => Some(*to),
-            Self::End(_) => None,
+            Self::Exit(_) => None,
         }
     }
 }
@@ -98,8 +98,8 @@ pub struct Output {
     returned: u64,
     /// Bytes that are read at once.
     batch: usize,
-    /// True if only the end is of interest.
-    skips_to_end: bool,
+    /// True if only the exit of the command is of interest.
+    skips_to_exit: bool,
     ended: bool,
 }
 
@@ -112,7 +112,7 @@ impl Output {
         running: Option<(Arc<SandboxHandle>, Arc<RunningCommand>)>,
     ) -> Result<Self> {
         let mut source = Source { directory: dir.output(), id: id.to_owned(), from, reader: None };
-        // Files of an ended command may have been removed, which must be reported immediately.
+        // Files of a command that exited may have been removed, which must be reported immediately.
         if running.is_none() {
             let open = move || source.open().map(|_| ()).map(|()| source);
             let opened = spawn_blocking(open).await.map_err(|error| broken(std::io::Error::other(error)))?;
@@ -128,18 +128,18 @@ impl Output {
             from,
             returned: 0,
             batch: BATCH_BYTES,
-            skips_to_end: false,
+            skips_to_exit: false,
             ended: false,
         })
     }
 
-    /// Returns the next pieces, as many as there are; waits for the first. `None` after the end, and when the
-    /// service is closed before it. Nothing is lost when this future is dropped.
+    /// Returns the next pieces, as many as there are; waits for the first. `None` after the exit, and when
+    /// the service is closed before it. Nothing is lost when this future is dropped.
     pub async fn next(&mut self) -> Result<Option<Vec<Piece>>> {
         while !self.ended {
             // Before reading: progress that is reported during the read wakes the next wait.
-            let Progress { end, written } = self.progress.borrow_and_update().clone();
-            if self.skips_to_end {
+            let Progress { exit, written } = self.progress.borrow_and_update().clone();
+            if self.skips_to_exit {
                 self.returned = self.returned.max(written);
             }
             // A caller that asks for more has consumed the previous pieces. Sent each time: the agent may
@@ -148,32 +148,32 @@ impl Output {
                 handle.report_read_offset(running, self.returned).await;
             }
             let stale = self.reading.is_some();
-            let mut pieces = match (self.found.take(), &end) {
+            let mut pieces = match (self.found.take(), &exit) {
                 (Some(pieces), _) => pieces,
-                (None, Some(end)) if self.skips_to_end => vec![Piece::End(end.clone())],
-                (None, None) if self.skips_to_end || self.has_read(written) => Vec::new(),
+                (None, Some(exit)) if self.skips_to_exit => vec![Piece::Exit(exit.clone())],
+                (None, None) if self.skips_to_exit || self.has_read(written) => Vec::new(),
                 _ => self.read().await?,
             };
             if stale && pieces.is_empty() {
                 // The read began before the last report: it says nothing about the present.
                 continue;
             }
-            if let Some(Piece::End(End { exit_code, .. })) = pieces.last() {
+            if let Some(Piece::Exit(CommandExit { exit_code, .. })) = pieces.last() {
                 let exit_code = *exit_code;
                 self.found = Some(pieces);
                 let reason = self.failure_reason(exit_code).await;
                 pieces = self.found.take().unwrap_or_default();
-                if let Some(Piece::End(end)) = pieces.last_mut() {
-                    end.failed = reason;
+                if let Some(Piece::Exit(exit)) = pieces.last_mut() {
+                    exit.failed = reason;
                 }
                 self.ended = true;
-            } else if let Some(end) = end.filter(|_| pieces.is_empty()) {
-                // Its files have no end: the disk was full, or the agent died.
+            } else if let Some(exit) = exit.filter(|_| pieces.is_empty()) {
+                // Its files contain no exit status: the disk was full, or the agent died.
                 let from = self.returned.max(self.from);
                 if from < written {
                     pieces.push(Piece::Gap { from, to: written });
                 }
-                pieces.push(Piece::End(end));
+                pieces.push(Piece::Exit(exit));
                 self.ended = true;
             }
             if !pieces.is_empty() {
@@ -186,7 +186,7 @@ impl Output {
                 None => self.progress.changed().await.is_ok(),
             };
             if !has_progress {
-                // The removal of a sandbox reports the ends of its commands first. So the service was closed,
+                // The removal of a sandbox reports the exit of its commands first. So the service was closed,
                 // and the command keeps running.
                 return Ok(None);
             }
@@ -199,9 +199,9 @@ impl Output {
         self.batch = bytes;
     }
 
-    /// Skips all output: the next piece is the end. A command that waits for its readers continues.
-    pub fn skip_to_end(&mut self) {
-        self.skips_to_end = true;
+    /// Skips all output: the next piece is the exit. A command that waits for its readers continues.
+    pub fn skip_to_exit(&mut self) {
+        self.skips_to_exit = true;
         (self.source, self.reading) = (None, None);
     }
 
@@ -212,7 +212,7 @@ impl Output {
         is_all_reported && self.reading.is_none() && written <= self.returned.max(self.from)
     }
 
-    /// Returns true if the end was returned.
+    /// Returns true if the exit was returned.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
@@ -223,9 +223,9 @@ impl Output {
         if !matches!(exit_code, EXIT_NOT_EXECUTABLE | EXIT_NOT_FOUND) {
             return None;
         }
-        let ended = self.progress.wait_for(|progress| progress.end.is_some());
-        let progress = timeout(FAILURE_REASON_TIMEOUT, ended).await.ok()?.ok()?;
-        progress.end.as_ref().and_then(|end| end.failed.clone())
+        let exited = self.progress.wait_for(|progress| progress.exit.is_some());
+        let progress = timeout(FAILURE_REASON_TIMEOUT, exited).await.ok()?.ok()?;
+        progress.exit.as_ref().and_then(|exit| exit.failed.clone())
     }
 
     /// Reads the next batch. If the future is dropped, the next call waits for the same read.
@@ -266,7 +266,7 @@ fn read_batch(reader: &mut Reader, batch: usize) -> std::io::Result<Vec<Piece>> 
         if let Piece::Data { data, .. } = &piece {
             size += data.len() + PIECE_OVERHEAD;
         }
-        let last = matches!(piece, Piece::End(_));
+        let last = matches!(piece, Piece::Exit(_));
         pieces.push(piece);
         if last {
             break;
@@ -277,7 +277,11 @@ fn read_batch(reader: &mut Reader, batch: usize) -> std::io::Result<Vec<Piece>> 
 
 fn of_frame(frame: Frame) -> Piece {
     match frame.exit_status() {
-        Some(end) => Piece::End(End { exit_code: end.exit_code, timed_out: end.timed_out, failed: None }),
+        Some(status) => Piece::Exit(CommandExit {
+            exit_code: status.exit_code,
+            timed_out: status.timed_out,
+            failed: None,
+        }),
         None => {
             Piece::Data { stream: frame.stream, time: frame.time, offset: frame.offset, data: frame.data }
         }

@@ -3,9 +3,9 @@
 //! Output is outside the workspace, so neither a quota nor the disk limit of the workspace applies to it. A
 //! sandbox keeps [`Settings::sandbox_output_kept`](crate::Settings) bytes of it, and no more than its disk
 //! limit leaves beside its workspace, but [`OUTPUT_MIN`] at least. Older output is removed segment by
-//! segment: first of commands that ended, oldest first, then of running ones, largest first. Readers get a
-//! gap. The last segment of a running command stays, and so does unread output of a command that waits for
-//! its readers.
+//! segment: first of commands that have exited, oldest first, then of running ones, largest first. Readers
+//! get a gap. The last segment of a running command stays, and so does unread output of a command that waits
+//! for its readers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -61,7 +61,7 @@ impl Service {
         // The running commands are known while the agent is connected.
         if !handle.guest.is_connected()
             || !handle.output.may_exceed(self.output_limit(handle))
-            || !handle.output.begin()
+            || !handle.output.begin_measurement()
         {
             return;
         }
@@ -71,9 +71,9 @@ impl Service {
                 (handle.dir.clone(), service.output_limit(&handle), handle.commands.droppable_offsets());
             let trimmed = blocking(move || trim(&dir.output(), limit - limit / 8, &running)).await;
             match trimmed.and_then(|trimmed| trimmed.map_err(crate::command::output::broken)) {
-                Ok(kept) => handle.output.end(Some(kept)),
+                Ok(kept) => handle.output.finish_measurement(Some(kept)),
                 Err(error) => {
-                    handle.output.end(None);
+                    handle.output.finish_measurement(None);
                     tracing::warn!(sandbox = handle.id, %error, "failed to limit retained output");
                 }
             }
@@ -153,14 +153,14 @@ mod tests {
         let all: u64 =
             output::all_segments(File::open(home.path()).unwrap()).unwrap().iter().map(|one| one.bytes).sum();
         let running = HashMap::from([("cmd-1".to_owned(), u64::MAX), ("cmd-2".to_owned(), 0)]);
-        // A little less than all: the oldest that ended loses its first segment.
+        // A little less than all: the oldest that exited loses its first segment.
         trim(home.path(), all - 1, &running).unwrap();
         let now = left(home.path());
         assert_eq!(
             (now["cmd-1"], now["cmd-3"], now["cmd-4"]),
             (before["cmd-1"], before["cmd-3"] - 1, before["cmd-4"])
         );
-        // All that may go: one waits for its readers, of the other the last segment stays.
+        // Of cmd-1 only the last segment is left. Unread output of cmd-2, which waits for its readers, stays.
         let kept = trim(home.path(), 0, &running).unwrap();
         assert_eq!(
             left(home.path()),

@@ -106,8 +106,12 @@ impl Service {
         drop(handle.guest.send(ServerPayload::OutputStored(confirmation)).await);
     }
 
-    /// Removes the commands from a registration that no server started in the sandbox.
-    pub(crate) async fn retain_started(&self, handle: &Arc<SandboxHandle>, request: &mut RegisterRequest) {
+    /// Removes from a registration the commands that no server started in the sandbox.
+    pub(crate) async fn drop_unknown_commands(
+        &self,
+        handle: &Arc<SandboxHandle>,
+        request: &mut RegisterRequest,
+    ) {
         if request.commands.iter().all(|progress| handle.commands.get(&progress.command_id).is_some()) {
             return;
         }

@@ -1,4 +1,4 @@
-//! Removal of old ended commands, so that a sandbox that runs many does not fill the disk.
+//! Removal of old commands that have exited, so that a sandbox that runs many does not fill the disk.
 
 use std::fs::File;
 
@@ -8,11 +8,11 @@ use crate::sandbox_dir::SandboxDir;
 use crate::service::Service;
 use workspace_agent_protocol::output;
 
-/// Divisor of the number of kept commands: after so many ends, old commands are removed again.
+/// Old commands are removed whenever this part, as a divisor, of the number of kept commands has exited.
 const RETENTION_SHARE: u32 = 10;
 
 impl Service {
-    /// Removes the oldest ended commands, from time to time.
+    /// Removes the oldest commands that have exited, from time to time.
     pub(crate) async fn remove_old_commands(&self, handle: &SandboxHandle) {
         let keep = self.0.settings.commands_kept;
         if !handle.commands.is_retention_due(keep / RETENTION_SHARE) {

@@ -1,8 +1,8 @@
-//! Commands in a sandbox, from the request to the end.
+//! Commands in a sandbox, from the request to the exit.
 //!
-//! A command is in the catalog before the guest agent is told to start it, and the agent keeps its end until
-//! the server has recorded it. So every command is known and every end is reported, even if the server or the
-//! agent is killed in between.
+//! A command is in the catalog before the guest agent is told to start it, and the agent keeps its exit
+//! status until the server has recorded it. So every command is known and every exit is reported, even if the
+//! server or the agent is killed in between.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use workspace_catalog::{CatalogError, Command, CommandInsertion, CommandState, N
 
 use crate::clock::now;
 use crate::command::output::{self, Output};
-use crate::command::running::{CommandReservation, End, Progress, RunningCommand};
+use crate::command::running::{CommandExit, CommandReservation, Progress, RunningCommand};
 use crate::config::{check_cwd, check_envs};
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
@@ -53,7 +53,7 @@ pub struct RunRequest {
     pub block: bool,
 }
 
-/// A command that runs or has ended.
+/// A command that runs or has exited.
 #[derive(Debug, Clone)]
 pub struct CommandHandle {
     /// Unique id of the command, `cmd-` or `pty-` followed by a UUIDv7.
@@ -73,12 +73,12 @@ impl CommandHandle {
     /// Creates the handle of a command that the catalog lists as ended.
     fn ended(dir: SandboxDir, command: &Command) -> Self {
         let lost = || "it was lost with its sandbox, or could not be started".to_owned();
-        let end = End {
+        let exit = CommandExit {
             exit_code: command.exit_code.and_then(|code| i32::try_from(code).ok()).unwrap_or(-1),
             timed_out: command.timed_out,
             failed: (command.state == CommandState::Failed).then(lost),
         };
-        let (_, progress) = watch::channel(Progress { written: 0, end: Some(end) });
+        let (_, progress) = watch::channel(Progress { written: 0, exit: Some(exit) });
         Self { id: command.id.clone(), dir, progress, running: None }
     }
 
@@ -90,21 +90,21 @@ impl CommandHandle {
         Output::open(&self.dir, &self.id, from, self.progress.clone(), self.running.clone()).await
     }
 
-    /// Returns true if it ran to its end: then the agent has written at least the end to its output.
+    /// Returns true if the program exited: then the agent has written at least the exit status to its output.
     fn has_exited(&self) -> bool {
-        self.progress.borrow().end.as_ref().is_some_and(|end| end.failed.is_none())
+        self.progress.borrow().exit.as_ref().is_some_and(|exit| exit.failed.is_none())
     }
 
-    /// Waits for its end. Fails when its guest agent is lost, or does not report the end in time.
-    pub async fn wait(&mut self) -> Result<End> {
+    /// Waits for its exit. Fails when its guest agent is lost, or does not report the exit in time.
+    pub async fn wait(&mut self) -> Result<CommandExit> {
         loop {
-            if let Some(end) = self.progress.borrow_and_update().end.clone() {
-                return Ok(end);
+            if let Some(exit) = self.progress.borrow_and_update().exit.clone() {
+                return Ok(exit);
             }
-            // The end of an ended command is already known.
-            let Some((handle, running)) = &self.running else { return Ok(End::default()) };
+            // A command without a handle has exited, so its exit is known.
+            let Some((handle, running)) = &self.running else { return Ok(CommandExit::default()) };
             if !handle.wait_for_progress(running, &mut self.progress).await? {
-                return Ok(End::default());
+                return Ok(CommandExit::default());
             }
         }
     }
@@ -214,7 +214,7 @@ impl Service {
             self.record_never_began(
                 &handle.id,
                 id,
-                &End { failed: Some(error.to_string()), ..End::default() },
+                &CommandExit { failed: Some(error.to_string()), ..CommandExit::default() },
             )
             .await;
         }
@@ -222,8 +222,8 @@ impl Service {
     }
 
     /// Records that a command never started. Its request may be repeated.
-    pub(crate) async fn record_never_began(&self, sandbox: &str, id: &str, end: &End) {
-        self.write_end(sandbox, id, end).await;
+    pub(crate) async fn record_never_began(&self, sandbox: &str, id: &str, exit: &CommandExit) {
+        self.record_exit(sandbox, id, exit).await;
         if let Err(error) = self.0.catalog.command_claims().release(sandbox, id).await {
             tracing::error!(command = id, %error, "failed to release the claim of an unstarted command");
         }
@@ -326,36 +326,36 @@ impl Service {
         }
     }
 
-    /// Records the end of a command, with retries, and then tells the agent to forget it.
-    pub(crate) async fn finish_command(&self, handle: &Arc<SandboxHandle>, id: &str, end: &End) {
+    /// Records the exit of a command, with retries, and then tells the agent to forget it.
+    pub(crate) async fn finish_command(&self, handle: &Arc<SandboxHandle>, id: &str, exit: &CommandExit) {
         let mut backoff = Backoff::default();
-        while !self.write_end(&handle.id, id, end).await {
+        while !self.record_exit(&handle.id, id, exit).await {
             backoff.wait().await;
             if self.handle(&handle.id).is_none() {
                 // The agent reports it to the next server, or the removal of the sandbox records it.
                 return;
             }
         }
-        // A disconnected agent reports the end again when it reconnects.
+        // A disconnected agent reports the exit again when it reconnects.
         let forget = ForgetCommandRequest { command_id: id.to_owned() };
         drop(handle.guest.send(ServerPayload::ForgetCommand(forget)).await);
         handle.commands.remove(id);
         self.remove_old_commands(handle).await;
     }
 
-    /// Records the end of a command. Returns false if that failed and has to be retried.
-    pub(crate) async fn write_end(&self, sandbox: &str, id: &str, end: &End) -> bool {
+    /// Records the exit of a command. Returns false if that failed and has to be retried.
+    pub(crate) async fn record_exit(&self, sandbox: &str, id: &str, exit: &CommandExit) -> bool {
         let row = workspace_catalog::CommandEnd {
-            exited: end.failed.is_none(),
-            exit_code: Some(end.exit_code.into()),
-            timed_out: end.timed_out,
+            exited: exit.failed.is_none(),
+            exit_code: Some(exit.exit_code.into()),
+            timed_out: exit.timed_out,
             ended_at: now(),
         };
         match self.0.catalog.commands().finish(sandbox, id, row).await {
             // Reported twice, for a removed sandbox, or for a command that does not exist.
             Ok(()) | Err(CatalogError::Ended { .. } | CatalogError::NotFound { .. }) => true,
             Err(error) => {
-                tracing::error!(command = id, %error, "failed to record the end of a command");
+                tracing::error!(command = id, %error, "failed to record the exit of a command");
                 false
             }
         }

@@ -1,4 +1,4 @@
-//! Commands of a sandbox that run, or whose end is not recorded yet.
+//! Commands of a sandbox that run, or whose exit is not recorded yet.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -15,11 +15,11 @@ use crate::leaf_mutex::{LeafGuard, LeafMutex};
 
 /// Maximum number of commands that an agent may report: far more than run at once and are remembered.
 const COMMANDS_MAX: usize = 100_000;
-/// Maximum number of ends of commands of one sandbox that are recorded at the same time. An agent that
+/// Maximum number of exits of commands of one sandbox that are recorded at the same time. An agent that
 /// reports more waits.
-const ENDS_AT_ONCE: usize = 64;
+const EXITS_AT_ONCE: usize = 64;
 
-/// Command that has not ended, or whose end is not recorded yet.
+/// Command that has not exited, or whose exit is not recorded yet.
 #[derive(Debug)]
 pub(crate) struct RunningCommand {
     /// Unique id, `cmd-` or `pty-` followed by a UUIDv7.
@@ -27,7 +27,7 @@ pub(crate) struct RunningCommand {
     /// Id of the stream on which this server told the agent to start the command; zero if another server did,
     /// or none yet.
     started_on: AtomicU64,
-    /// Deadline for the agent to report its end, if it has a timeout.
+    /// Deadline for the agent to report its exit, if it has a timeout.
     report_deadline: OnceLock<tokio::time::Instant>,
     progress: watch::Sender<Progress>,
     pub(crate) input: Input,
@@ -46,13 +46,13 @@ pub(crate) struct RunningCommand {
 pub struct Progress {
     /// Bytes of output so far.
     pub written: u64,
-    /// End of the command; `None` while it runs.
-    pub end: Option<End>,
+    /// Exit of the command; `None` while it runs.
+    pub exit: Option<CommandExit>,
 }
 
-/// End of a command.
+/// Exit of a command, or the reason why there was none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct End {
+pub struct CommandExit {
     /// Exit code; 128 + n if signal n killed the program.
     pub exit_code: i32,
     /// True if it timed out.
@@ -80,7 +80,7 @@ impl RunningCommand {
         self.progress.subscribe()
     }
 
-    /// Sets the deadline for the agent to report its end, unless it is already set.
+    /// Sets the deadline for the agent to report its exit, unless it is already set.
     pub(crate) fn set_report_timeout(&self, timeout: Duration) {
         if let Some(deadline) = tokio::time::Instant::now().checked_add(timeout) {
             let _ = self.report_deadline.set(deadline);
@@ -133,30 +133,30 @@ impl RunningCommand {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.progress.borrow().end.is_some()
+        self.progress.borrow().exit.is_some()
     }
 
     pub(crate) fn written(&self) -> u64 {
         self.progress.borrow().written
     }
 
-    /// Records its progress. Only the first end is recorded; returns true for it.
-    pub(crate) fn advance(&self, written: u64, end: Option<&End>) -> bool {
-        let mut first_end = false;
+    /// Records its progress. Only the first exit is recorded; returns true for it.
+    pub(crate) fn advance(&self, written: u64, exit: Option<&CommandExit>) -> bool {
+        let mut is_first_exit = false;
         self.progress.send_if_modified(|progress| {
-            first_end = progress.end.is_none() && end.is_some();
+            is_first_exit = progress.exit.is_none() && exit.is_some();
             let further = written > progress.written;
             progress.written = progress.written.max(written);
-            if first_end {
-                progress.end = end.cloned();
+            if is_first_exit {
+                progress.exit = exit.cloned();
             }
-            further || first_end
+            further || is_first_exit
         });
-        if first_end {
+        if is_first_exit {
             // Clients that write to its input, or close it, stop waiting.
             self.input.close();
         }
-        first_end
+        is_first_exit
     }
 }
 
@@ -167,9 +167,9 @@ pub(crate) struct RunningCommands {
     /// Number of reserved slots for commands that are about to start. Increased only while `commands` is
     /// locked.
     reserved: AtomicUsize,
-    /// Permits for recording ends.
-    ends: Arc<Semaphore>,
-    /// Commands that may end before old ones are removed again.
+    /// Permits for recording exits.
+    exit_permits: Arc<Semaphore>,
+    /// Commands that may exit before old ones are removed again.
     until_retention: AtomicU32,
 }
 
@@ -178,7 +178,7 @@ impl Default for RunningCommands {
         Self {
             commands: LeafMutex::default(),
             reserved: AtomicUsize::default(),
-            ends: Arc::new(Semaphore::new(ENDS_AT_ONCE)),
+            exit_permits: Arc::new(Semaphore::new(EXITS_AT_ONCE)),
             until_retention: AtomicU32::default(),
         }
     }
@@ -239,27 +239,27 @@ impl RunningCommands {
     }
 
     /// Records a report of the agent on a command, except its progress, which the caller records.
-    pub(crate) fn report(&self, progress: CommandProgress) -> (Arc<RunningCommand>, Option<End>) {
-        let end = progress.end.map(|end| End {
+    pub(crate) fn report(&self, progress: CommandProgress) -> (Arc<RunningCommand>, Option<CommandExit>) {
+        let exit = progress.end.map(|end| CommandExit {
             exit_code: end.exit_code,
             timed_out: end.timed_out,
-            failed: Some(end.failed).filter(|why| !why.is_empty()),
+            failed: Some(end.failed).filter(|reason| !reason.is_empty()),
         });
         let command = self.get_or_add(&progress.command_id);
         command.input.report(progress.input_received, progress.input_taken, progress.input_closed);
         command.set_window(progress.output_window);
-        (command, end)
+        (command, exit)
     }
 
-    /// Waits for a permit to record the end of one more command. Returns `None` for an unknown command.
-    pub(crate) async fn end_permit(&self, id: &str) -> Option<OwnedSemaphorePermit> {
+    /// Waits for a permit to record the exit of one more command. Returns `None` for an unknown command.
+    pub(crate) async fn exit_permit(&self, id: &str) -> Option<OwnedSemaphorePermit> {
         self.get(id)?;
         // Never closed.
-        Arc::clone(&self.ends).acquire_owned().await.ok()
+        Arc::clone(&self.exit_permits).acquire_owned().await.ok()
     }
 
-    /// Counts a command that ended. Returns true if it is time to remove old ones: the first time, and every
-    /// `period` ends.
+    /// Counts a command that exited. Returns true if it is time to remove old ones: the first time, and every
+    /// `period` exits.
     pub(crate) fn is_retention_due(&self, period: u32) -> bool {
         let next = |left: u32| Some(left.checked_sub(1).unwrap_or(period));
         self.until_retention.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) == Ok(0)
@@ -312,15 +312,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn few_ends_are_recorded_at_once() {
+    async fn few_exits_are_recorded_at_once() {
         let commands = RunningCommands::default();
         let known = commands.get_or_add("cmd-1").id.clone();
-        let permit = async |id: &str| tokio::time::timeout(Duration::ZERO, commands.end_permit(id)).await;
+        let permit = async |id: &str| tokio::time::timeout(Duration::ZERO, commands.exit_permit(id)).await;
         let mut permits = Vec::new();
         while let Ok(permit) = permit(&known).await {
             permits.push(permit.unwrap());
         }
-        assert_eq!(permits.len(), ENDS_AT_ONCE);
+        assert_eq!(permits.len(), EXITS_AT_ONCE);
         // Nothing is done for a command that is not known.
         assert!(permit("cmd-2").await.unwrap().is_none());
         permits.pop();

@@ -5,8 +5,9 @@
 //! 1. Layers that no workspace uses are dropped, and garbage is collected.
 //! 2. Of the owner with the largest usage, the sandbox is removed that was stopped on a full disk the longest
 //!    ago, if that was [`Settings::stopped_kept`](crate::Settings) ago.
-//! 3. If a sandbox keeps writing, a sandbox of that owner is stopped: of those that write the one that has
-//!    grown most, else the largest, but then no second one while the workspace of the first is still kept.
+//! 3. If any sandbox keeps writing, a sandbox of that owner is stopped: the one that has grown most. If none
+//!    of that owner's sandboxes has grown, the largest one is stopped, unless another one of them was stopped
+//!    before and its workspace is still kept.
 //! 4. Below half of the reserve, sandboxes that keep writing are stopped, those of the owner with the largest
 //!    usage first.
 //!
@@ -26,7 +27,7 @@ use tokio::time::timeout;
 use workspace_catalog::{Sandbox, State};
 use workspace_host::disk_usage::ENTRY_MIN;
 use workspace_host::free_space::{Shortage, Unit};
-use workspace_workspace::{Bounds, UnusedLayers, Usage};
+use workspace_workspace::{Bounds, DiskUsage, UnusedLayers};
 
 use crate::blocking::blocking;
 use crate::disk::scan::SCANS_AT_ONCE;
@@ -44,7 +45,7 @@ const GROWTH_MIN: u64 = 1 << 20;
 /// Timeout for a scan of a workspace. A scan that did not finish counts as a lower bound.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number and time limit of the scans, in one round, of workspaces in which nothing runs.
-const ENDED_SCANS: (usize, Duration) = (4, Duration::from_millis(250));
+const INACTIVE_SCANS: (usize, Duration) = (4, Duration::from_millis(250));
 /// Time to wait for unused layers to be dropped before the next step. Dropping continues after that.
 const LAYERS_WAIT: Duration = Duration::from_millis(200);
 
@@ -52,11 +53,11 @@ const LAYERS_WAIT: Duration = Duration::from_millis(200);
 struct Scan {
     handle: Arc<SandboxHandle>,
     /// Bytes in use, of the unit that is short.
-    held: u64,
-    /// Bytes of those written since the disk had enough space.
+    used_bytes: u64,
+    /// Growth of `used_bytes` since the disk had enough space.
     grown: u64,
     /// The growth as it was measured, with its uncertainty.
-    found: Usage,
+    growth: DiskUsage,
 }
 
 impl Service {
@@ -76,22 +77,22 @@ impl Service {
         }
         let Some(short) = self.shortage().await? else { return Ok(0) };
         let scans = self.scan_running(&short).await;
-        let held = self.usages(&scans, &short).await;
-        let steps = choose(&held, short.is_severe(), self.0.settings.stopped_kept);
-        let mut cost = 0;
+        let usages = self.usages(&scans, &short).await;
+        let steps = choose(&usages, short.is_severe(), self.0.settings.stopped_kept);
+        let mut affected = 0;
         for step in steps {
-            cost += u64::from(self.take(&step, &short).await?);
-            if cost > 0 {
+            affected += u64::from(self.execute(&step, &short).await?);
+            if affected > 0 {
                 break;
             }
         }
         for scan in
             scans.iter().filter(|scan| scan.grown < GROWTH_MIN && self.handle(&scan.handle.id).is_some())
         {
-            // Slow growth adds up until it is enough.
-            scan.handle.usage.restore_growth(scan.found);
+            // Slow growth adds up over several checks.
+            scan.handle.usage.restore_growth(scan.growth);
         }
-        Ok(cost)
+        Ok(affected)
     }
 
     async fn shortage(&self) -> Result<Option<Shortage>> {
@@ -99,13 +100,13 @@ impl Service {
         blocking(move || Shortage::at(&path, reserve)).await
     }
 
-    /// Takes a step, and returns true if it freed space. A sandbox with another operation in progress cannot
-    /// be stopped now: the next step is tried.
-    async fn take(&self, step: &Step<'_>, short: &Shortage) -> Result<bool> {
+    /// Executes a step, and returns true if it freed space. A sandbox with another operation in progress
+    /// cannot be stopped now: the next step is tried.
+    async fn execute(&self, step: &Step<'_>, short: &Shortage) -> Result<bool> {
         let (id, owner) = (step.usage().id.as_str(), step.usage().owner.as_str());
         let Step::Stop { usage, reason } = step else {
             tracing::warn!(sandbox = id, owner, %short, "removing a sandbox that was stopped on a full disk");
-            return match self.remove_in_time(id, Removal::All).await {
+            return match self.remove_with_timeout(id, Removal::All).await {
                 Ok(_) => Ok(true),
                 Err(SandboxError::NotFound { .. }) => Ok(false),
                 Err(error) => Err(error),
@@ -114,10 +115,10 @@ impl Service {
         let Some(handle) = self.handle(id) else { return Ok(false) };
         let stopped = self.stop(&handle, &format!("{short}; {reason}")).await?;
         if stopped {
-            let (held, grown) = (usage.bytes, usage.grown);
-            tracing::warn!(sandbox = id, owner, %short, held, grown, "stopped a sandbox: {reason}");
-        } else if let Some(found) = usage.found {
-            handle.usage.restore_growth(found);
+            let (used_bytes, grown) = (usage.bytes, usage.grown);
+            tracing::warn!(sandbox = id, owner, %short, used_bytes, grown, "stopped a sandbox: {reason}");
+        } else if let Some(growth) = usage.growth {
+            handle.usage.restore_growth(growth);
         }
         Ok(stopped)
     }
@@ -128,27 +129,29 @@ impl Service {
         let scan = move |service: Self, handle: Arc<SandboxHandle>| async move {
             let bounds = Bounds { time: SCAN_TIMEOUT, ..Bounds::NONE };
             let used = service.measure(&handle.id, bounds).await;
-            let found = handle.usage.record_growth(used);
+            let growth = handle.usage.record_growth(used);
             // An unfinished scan does not lower the usage.
-            let held = amount(used, unit).max(if unit == Unit::Bytes { handle.usage.bytes() } else { 0 });
-            let held = held + if unit == Unit::Bytes { handle.output.found() } else { 0 };
-            Scan { handle, held, grown: amount(found, unit), found }
+            let used_bytes =
+                amount(used, unit).max(if unit == Unit::Bytes { handle.usage.bytes() } else { 0 });
+            let used_bytes =
+                used_bytes + if unit == Unit::Bytes { handle.output.measured_bytes() } else { 0 };
+            Scan { handle, used_bytes, grown: amount(growth, unit), growth }
         };
         let mut scans = self.scan_all(scan).await;
         let is_growing = scans.iter().any(|scan| scan.grown >= GROWTH_MIN);
-        if !is_growing && unit == Unit::Bytes && self.0.fullness.is_search_due(short.free) {
+        if !is_growing && unit == Unit::Bytes && self.0.fullness.is_deleted_search_due(short.free) {
             let scan = |service: Self, handle: Arc<SandboxHandle>| async move {
                 let grown = service.measure_deleted(&handle).await;
-                let held = handle.usage.bytes() + grown;
-                Scan { handle, held, grown, found: Usage::default() }
+                let used_bytes = handle.usage.bytes() + grown;
+                Scan { handle, used_bytes, grown, growth: DiskUsage::default() }
             };
             scans = self.scan_all(scan).await;
         }
         scans
     }
 
-    /// Scans several sandboxes at once, with its own semaphore: other scans may take longer than the
-    /// disk has space.
+    /// Scans several sandboxes at once. It has its own semaphore, because the disk could be full before other
+    /// scans finish.
     async fn scan_all<W>(&self, scan: impl Fn(Self, Arc<SandboxHandle>) -> W) -> Vec<Scan>
     where
         W: Future<Output = Scan> + Send + 'static,
@@ -163,7 +166,7 @@ impl Service {
         }
         let mut scans = scans.join_all().await;
         // Uncertain growth counts only if no other sandbox has grown.
-        scans.sort_by_key(|scan| Reverse((!scan.found.at_least, scan.grown)));
+        scans.sort_by_key(|scan| Reverse((!scan.growth.is_lower_bound, scan.grown)));
         scans
     }
 
@@ -171,69 +174,72 @@ impl Service {
     async fn usages(&self, scans: &[Scan], short: &Shortage) -> Vec<SandboxUsage> {
         let mut all: Vec<SandboxUsage> = scans
             .iter()
-            .map(|Scan { handle, held, grown, found }| SandboxUsage {
+            .map(|Scan { handle, used_bytes, grown, growth }| SandboxUsage {
                 id: handle.id.clone(),
                 owner: handle.owner().unwrap_or(&handle.id).to_owned(),
-                bytes: *held,
+                bytes: *used_bytes,
                 grown: if *grown >= GROWTH_MIN { *grown } else { 0 },
-                found: Some(*found),
+                growth: Some(*growth),
                 is_running: true,
-                is_going: false,
+                is_being_removed: false,
                 stopped_for: None,
                 layers: self.0.workspaces.layers_of(&handle.id),
             })
             .collect();
-        let ended = self.ended_sandboxes().await;
+        let inactive = self.inactive_sandboxes().await;
         if !short.is_severe() {
-            self.measure_ended(&ended).await;
+            self.measure_inactive(&inactive).await;
         }
-        for sandbox in ended {
-            let usage = self.0.full_disk.ended().usage.get(&sandbox.id).copied().unwrap_or_default();
-            let stopped = self.0.full_disk.ended().stopped.get(&sandbox.id).map(Instant::elapsed);
+        for sandbox in inactive {
+            let usage = self.0.full_disk.inactive().usage.get(&sandbox.id).copied().unwrap_or_default();
+            let stopped = self.0.full_disk.inactive().stopped.get(&sandbox.id).map(Instant::elapsed);
             all.push(SandboxUsage {
                 bytes: amount(usage, short.unit),
                 grown: 0,
-                found: None,
+                growth: None,
                 is_running: false,
-                is_going: sandbox.state == State::Stopping,
+                is_being_removed: sandbox.state == State::Stopping,
                 stopped_for: stopped.filter(|_| sandbox.state == State::Stopped),
                 layers: self.0.workspaces.layers_of(&sandbox.id),
                 id: sandbox.id,
                 owner: sandbox.owner,
             });
         }
-        let going = self.0.cleanup_queue.all().into_iter();
-        all.extend(going.map(|(id, Leftover { owner, bytes })| SandboxUsage::going(id, owner, bytes)));
+        let being_removed = self.0.cleanup_queue.all().into_iter();
+        all.extend(
+            being_removed
+                .map(|(id, Leftover { owner, bytes })| SandboxUsage::being_removed(id, owner, bytes)),
+        );
         all
     }
 
     /// Returns the sandboxes in which nothing runs; none if the catalog does not respond, so that others can
     /// still be stopped.
-    async fn ended_sandboxes(&self) -> Vec<Sandbox> {
-        let mut ended = match self.0.catalog.sandboxes().all(&self.0.settings.server).await {
+    async fn inactive_sandboxes(&self) -> Vec<Sandbox> {
+        let mut inactive = match self.0.catalog.sandboxes().all(&self.0.settings.server).await {
             Ok(all) => all,
             Err(error) => {
-                tracing::error!(%error, "failed to list ended sandboxes on a full disk");
+                tracing::error!(%error, "failed to list inactive sandboxes on a full disk");
                 return Vec::new();
             }
         };
-        ended.retain(|sandbox| self.handle(&sandbox.id).is_none());
-        let is_there = |id: &String| ended.iter().any(|sandbox| sandbox.id == *id);
-        let mut known = self.0.full_disk.ended();
+        inactive.retain(|sandbox| self.handle(&sandbox.id).is_none());
+        let is_there = |id: &String| inactive.iter().any(|sandbox| sandbox.id == *id);
+        let mut known = self.0.full_disk.inactive();
         known.stopped.retain(|id, _| is_there(id));
         known.usage.retain(|id, _| is_there(id));
         drop(known);
-        ended
+        inactive
     }
 
-    /// Scans the workspace of each sandbox in which nothing runs once. A few at a time: meanwhile others
-    /// write.
-    async fn measure_ended(&self, ended: &[Sandbox]) {
-        let (many, time) = ENDED_SCANS;
-        let is_unknown = |sandbox: &&Sandbox| !self.0.full_disk.ended().usage.contains_key(&sandbox.id);
-        for Sandbox { id, .. } in ended.iter().filter(is_unknown).take(many) {
+    /// Scans the workspace of each inactive sandbox once, a few per call, because running sandboxes keep
+    /// writing meanwhile.
+    async fn measure_inactive(&self, inactive: &[Sandbox]) {
+        let (max_scans, time) = INACTIVE_SCANS;
+        let is_unknown = |sandbox: &&Sandbox| !self.0.full_disk.inactive().usage.contains_key(&sandbox.id);
+        for Sandbox { id, .. } in inactive.iter().filter(is_unknown).take(max_scans) {
             let usage = self.measure(id, Bounds { time, ..Bounds::NONE }).await;
-            self.0.full_disk.ended().usage.insert(id.clone(), usage);
+            self.0.full_disk.inactive().usage.insert(id.clone(), usage);
         }
     }
 
@@ -281,7 +287,7 @@ impl Service {
 }
 
 /// Returns the usage in bytes, of the unit that is short. A quota counts no bytes for an empty file.
-fn amount(usage: Usage, unit: Unit) -> u64 {
+fn amount(usage: DiskUsage, unit: Unit) -> u64 {
     match unit {
         Unit::Bytes => usage.bytes,
         Unit::Files => usage.files * ENTRY_MIN,

@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Fullness(AtomicU64);
 
 impl Fullness {
-    /// Bytes by which it becomes fuller before the next search.
+    /// Decrease of the free space, in bytes, after which the next search is due.
     const STEP: u64 = 16 << 20;
 
-    /// Returns true if the disk is fuller by a step than when this was true for the last time.
-    pub(crate) fn is_search_due(&self, free: u64) -> bool {
+    /// Returns true if deleted files are to be searched: the free space has decreased by a step since this
+    /// was last true.
+    pub(crate) fn is_deleted_search_due(&self, free: u64) -> bool {
         let before = self.0.fetch_max(free, Ordering::Relaxed);
         let is_fuller = before.saturating_sub(free) >= Self::STEP;
         if is_fuller {

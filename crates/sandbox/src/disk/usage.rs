@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use workspace_host::{HostError, quota};
 use workspace_state::Cancel;
-use workspace_workspace::{Bounds, NewWorkspace, ProviderKind, Usage, WorkspaceInfo, Workspaces};
+use workspace_workspace::{Bounds, DiskUsage, NewWorkspace, ProviderKind, WorkspaceInfo, Workspaces};
 
 use crate::blocking::blocking;
 use crate::clock::now;
@@ -82,11 +82,11 @@ impl Service {
     }
 
     /// Measures a workspace within bounds.
-    pub(crate) async fn measure(&self, id: &str, bounds: Bounds) -> Usage {
+    pub(crate) async fn measure(&self, id: &str, bounds: Bounds) -> DiskUsage {
         let deleted = self.handle(id).map_or(0, |handle| handle.usage.deleted());
         let (workspaces, id) = (Arc::clone(&self.0.workspaces), id.to_owned());
         let used = blocking(move || used(&workspaces, &id, bounds)).await.unwrap_or_default();
-        Usage { bytes: used.bytes + deleted, ..used }
+        DiskUsage { bytes: used.bytes + deleted, ..used }
     }
 
     /// Records the initial size of a workspace, before its sandbox writes anything.
@@ -94,7 +94,7 @@ impl Service {
         let bounds = Bounds { time: NEW_SCAN_TIMEOUT, ..Bounds::NONE };
         let used = match new.snapshot {
             Some(_) => self.measure(&handle.id, bounds).await,
-            None => Usage::default(),
+            None => DiskUsage::default(),
         };
         handle.usage.record_first(used);
     }
@@ -145,7 +145,7 @@ pub(crate) fn release(path: &Path) {
 }
 
 /// Reads the usage from the quota, or counts every file.
-fn used(workspaces: &Workspaces, id: &str, bounds: Bounds) -> Usage {
+fn used(workspaces: &Workspaces, id: &str, bounds: Bounds) -> DiskUsage {
     let path: PathBuf = workspaces.directory_of(id);
     match quota::used(&path) {
         Ok(Some(used)) => return used,

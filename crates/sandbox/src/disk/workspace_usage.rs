@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use workspace_workspace::Usage;
+use workspace_workspace::DiskUsage;
 
 use crate::clock::now;
 use crate::leaf_mutex::{LeafGuard, LeafMutex};
@@ -17,7 +17,7 @@ pub(crate) struct WorkspaceUsage {
     next_scan: LeafMutex<Instant>,
     measured: LeafMutex<Measurements>,
     /// True while the workspace is being scanned.
-    is_scanned: AtomicBool,
+    is_being_scanned: AtomicBool,
     /// Consecutive scans that timed out.
     unfinished_scans: AtomicU32,
     /// Bytes in files that are deleted and still open, at the last scan.
@@ -27,17 +27,17 @@ pub(crate) struct WorkspaceUsage {
 #[derive(Debug, Default)]
 struct Measurements {
     /// Result of the last scan, and its time in milliseconds since 1970.
-    last: Option<(Usage, i64)>,
+    last: Option<(DiskUsage, i64)>,
     /// Baseline of growth. Not the last scan, which may have come after the sandbox had filled the disk.
-    baseline: Option<Usage>,
+    baseline: Option<DiskUsage>,
 }
 
 impl Measurements {
     /// Records a result and returns the usage. A scan that was not finished never lowers it.
-    fn record(&mut self, used: Usage) -> Usage {
+    fn record(&mut self, used: DiskUsage) -> DiskUsage {
         let usage = match self.last {
-            Some((last, _)) if used.at_least => {
-                Usage { bytes: used.bytes.max(last.bytes), files: used.files.max(last.files), ..used }
+            Some((last, _)) if used.is_lower_bound => {
+                DiskUsage { bytes: used.bytes.max(last.bytes), files: used.files.max(last.files), ..used }
             }
             _ => used,
         };
@@ -51,7 +51,7 @@ impl Default for WorkspaceUsage {
         Self {
             next_scan: LeafMutex::new(Instant::now()),
             measured: LeafMutex::default(),
-            is_scanned: AtomicBool::default(),
+            is_being_scanned: AtomicBool::default(),
             unfinished_scans: AtomicU32::default(),
             deleted: AtomicU64::default(),
         }
@@ -64,17 +64,17 @@ impl WorkspaceUsage {
     }
 
     /// Records the result of a scan.
-    pub(crate) fn record(&self, used: Usage) {
+    pub(crate) fn record(&self, used: DiskUsage) {
         self.measured().record(used);
     }
 
     /// Records the usage of a new workspace, before the sandbox writes anything.
-    pub(crate) fn record_first(&self, used: Usage) {
+    pub(crate) fn record_first(&self, used: DiskUsage) {
         *self.measured() = Measurements { last: Some((used, now())), baseline: Some(used) };
     }
 
     /// Returns the result of the last scan; `None` before the first.
-    pub(crate) fn last(&self) -> Option<Usage> {
+    pub(crate) fn last(&self) -> Option<DiskUsage> {
         self.measured().last.map(|(used, _)| used)
     }
 
@@ -89,27 +89,28 @@ impl WorkspaceUsage {
     }
 
     /// Moves the baseline of growth to the result of a scan after which the disk had enough space.
-    pub(crate) fn set_baseline(&self, found: Option<Usage>) {
+    pub(crate) fn set_baseline(&self, found: Option<DiskUsage>) {
         let mut measured = self.measured();
         measured.baseline = found.or(measured.baseline);
     }
 
-    /// Records the result of a scan while the disk was nearly full, and returns the growth since the
-    /// baseline, which it becomes. Nothing for a sandbox without a baseline. `at_least` if the scan of the
-    /// baseline was not finished: then the difference may have been there already.
-    pub(crate) fn record_growth(&self, used: Usage) -> Usage {
+    /// Records the result of a scan while the disk was nearly full, and makes it the baseline. Returns the
+    /// growth since the former baseline; zero if there was none. If the scan of the former baseline was not
+    /// finished, `is_lower_bound` is set: the difference may have been there already.
+    pub(crate) fn record_growth(&self, used: DiskUsage) -> DiskUsage {
         let mut measured = self.measured();
         let usage = measured.record(used);
         let baseline = measured.baseline.replace(usage).unwrap_or(usage);
-        Usage {
+        DiskUsage {
             bytes: usage.bytes.saturating_sub(baseline.bytes),
             files: usage.files.saturating_sub(baseline.files),
-            at_least: baseline.at_least,
+            is_lower_bound: baseline.is_lower_bound,
         }
     }
 
-    /// Lowers the baseline again by a growth on which nothing was done, so that it counts at the next scan.
-    pub(crate) fn restore_growth(&self, grown: Usage) {
+    /// Undoes [`record_growth`](Self::record_growth) for a sandbox that was not stopped: the next scan
+    /// reports this growth again.
+    pub(crate) fn restore_growth(&self, grown: DiskUsage) {
         if let Some(baseline) = &mut self.measured().baseline {
             baseline.bytes = baseline.bytes.saturating_sub(grown.bytes);
             baseline.files = baseline.files.saturating_sub(grown.files);
@@ -128,11 +129,11 @@ impl WorkspaceUsage {
 
     /// Begins a scan. Returns false if one is in progress.
     pub(crate) fn begin_scan(&self) -> bool {
-        !self.is_scanned.swap(true, Ordering::SeqCst)
+        !self.is_being_scanned.swap(true, Ordering::SeqCst)
     }
 
     pub(crate) fn end_scan(&self) {
-        self.is_scanned.store(false, Ordering::SeqCst);
+        self.is_being_scanned.store(false, Ordering::SeqCst);
     }
 
     pub(crate) fn is_scan_due(&self) -> bool {
@@ -161,8 +162,8 @@ impl WorkspaceUsage {
 mod tests {
     use super::*;
 
-    fn usage(bytes: u64, files: u64) -> Usage {
-        Usage { bytes, files, at_least: false }
+    fn usage(bytes: u64, files: u64) -> DiskUsage {
+        DiskUsage { bytes, files, is_lower_bound: false }
     }
 
     #[test]
@@ -202,7 +203,7 @@ mod tests {
     fn an_unfinished_scan_never_lowers_the_usage() {
         let workspace = WorkspaceUsage::default();
         workspace.record_first(usage(100, 5));
-        workspace.record(Usage { at_least: true, ..usage(50, 7) });
+        workspace.record(DiskUsage { is_lower_bound: true, ..usage(50, 7) });
         assert_eq!(workspace.bytes(), 100);
         assert_eq!(workspace.record_growth(usage(60, 7)), usage(0, 2));
         assert_eq!(workspace.bytes(), 60);
@@ -224,12 +225,12 @@ mod tests {
     #[test]
     fn growth_after_an_unfinished_scan_is_uncertain_and_can_be_counted_again() {
         let workspace = WorkspaceUsage::default();
-        let used = |bytes, at_least| Usage { bytes, files: 1, at_least };
+        let used = |bytes, is_lower_bound| DiskUsage { bytes, files: 1, is_lower_bound };
         workspace.record_first(used(100, true));
         let grown = workspace.record_growth(used(500, false));
-        assert_eq!((grown.bytes, grown.at_least), (400, true), "it may have been there");
+        assert_eq!((grown.bytes, grown.is_lower_bound), (400, true), "it may have been there");
         let grown = workspace.record_growth(used(700, false));
-        assert_eq!((grown.bytes, grown.at_least), (200, false));
+        assert_eq!((grown.bytes, grown.is_lower_bound), (200, false));
         workspace.restore_growth(grown);
         assert_eq!(workspace.record_growth(used(700, false)).bytes, 200);
         assert_eq!(workspace.record_growth(used(700, false)).bytes, 0);

@@ -34,7 +34,7 @@ pub(crate) struct SandboxHandle {
     /// Expiry time, in milliseconds since 1970.
     expires_at: AtomicI64,
     /// True until the creation has finished.
-    pub(crate) is_being_made: AtomicBool,
+    pub(crate) is_being_created: AtomicBool,
     /// Held while its terminals are counted and one more is created.
     pub(crate) terminals: tokio::sync::Mutex<()>,
     pub(crate) guest: GuestConnection,
@@ -63,7 +63,7 @@ impl SandboxHandle {
             token_hash: token_hash.to_owned(),
             assignment: OnceLock::new(),
             expires_at: AtomicI64::new(i64::MAX),
-            is_being_made: AtomicBool::new(true),
+            is_being_created: AtomicBool::new(true),
             terminals: tokio::sync::Mutex::default(),
             guest: GuestConnection::new(id),
             commands: RunningCommands::default(),
@@ -77,9 +77,9 @@ impl SandboxHandle {
     pub(crate) fn of(sandbox: &Sandbox, dir: SandboxDir, config: &Config) -> Self {
         let handle = Self::new(&sandbox.id, dir, &sandbox.token_hash);
         handle.assign(&sandbox.owner, sandbox.expires_at, config);
-        handle.is_being_made.store(sandbox.state == State::Starting, Ordering::SeqCst);
+        handle.is_being_created.store(sandbox.state == State::Starting, Ordering::SeqCst);
         // The output that its commands printed before is not measured yet.
-        handle.output.end(Some(u64::MAX));
+        handle.output.finish_measurement(Some(u64::MAX));
         handle
     }
 

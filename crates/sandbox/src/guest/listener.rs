@@ -50,8 +50,8 @@ const REJECTION_LOG_INTERVAL: Duration = Duration::from_secs(10);
 pub(crate) trait GuestHandler: Send + Sync + 'static {
     /// Finds the sandbox with this id.
     fn sandbox(&self, id: &str) -> Option<Arc<SandboxHandle>>;
-    /// Removes commands from a registration that no server started: an agent may report anything.
-    async fn retain_started(&self, handle: &Arc<SandboxHandle>, request: &mut RegisterRequest) {
+    /// Removes from a registration the commands that no server started: an agent may report anything.
+    async fn drop_unknown_commands(&self, handle: &Arc<SandboxHandle>, request: &mut RegisterRequest) {
         let _ = (handle, request);
     }
     /// Returns how much is stored of the output that an agent sends, for each command that it reports.
@@ -176,7 +176,7 @@ impl AgentService for GuestService {
         }
         let (requests, mut queued) = mpsc::channel::<ServerMessage>(REQUEST_QUEUE);
         let (sender, receiver) = mpsc::channel(REQUEST_QUEUE);
-        self.handler.retain_started(&handle, &mut registration).await;
+        self.handler.drop_unknown_commands(&handle, &mut registration).await;
         // The response to the registration is the first message of the stream, also if a request comes
         // meanwhile.
         let outputs = self.handler.stored_output(&handle, &registration).await;
@@ -198,11 +198,11 @@ impl AgentService for GuestService {
         tracing::debug!(sandbox = handle.id, version = registration.agent_version, "guest agent connected");
         // Read first: the connection wakes the creation of the sandbox, and its first command may run before
         // the task below.
-        let is_being_made = handle.is_being_made.load(Ordering::SeqCst);
+        let is_being_created = handle.is_being_created.load(Ordering::SeqCst);
         let stream = handle.guest.connect(requests, counts_input, confirms_input);
         let handler = self.handler.clone();
         tokio::spawn(async move {
-            if !is_being_made {
+            if !is_being_created {
                 handler.on_registered(&handle, stream, registration).await;
             }
             while let Ok(Ok(Some(message))) = timeout(IDLE_TIMEOUT, messages.message()).await {

@@ -114,10 +114,10 @@ async fn shake_hands(
     let deadline = Instant::now() + REGISTER_TIMEOUT;
     let peer = Peer::unidentified(permit);
     let address = peer.address();
-    // Input must not wait for more to send. A failure means that the connection is closed already.
+    // Disables Nagle's algorithm, so that a keystroke is sent at once. Fails only on a closed connection.
     let _ = stream.set_nodelay(true);
     match timeout_at(deadline, tls.accept(stream)).await {
-        // It is closed when the server is gone.
+        // If the gRPC server has stopped, the stream is dropped, which closes it.
         Ok(Ok(stream)) => drop(sender.send(Ok(LimitedStream::new(stream, peer, deadline, None))).await),
         Ok(Err(error)) => tracing::debug!(%error, peer = ?address, "TLS handshake of a guest agent failed"),
         Err(_) => tracing::debug!(peer = ?address, "TLS handshake of a guest agent timed out"),

@@ -64,7 +64,7 @@ impl Service {
         // Closing the service waits until a partial creation is undone.
         let counted = self.0.operation_count.begin();
         let creation = tokio::spawn(async move {
-            let sandbox = service.create_now(creator, new, config, lifetime, cancel).await;
+            let sandbox = service.create_inner(creator, new, config, lifetime, cancel).await;
             drop(counted);
             sandbox
         });
@@ -79,7 +79,8 @@ impl Service {
         Ok(())
     }
 
-    async fn create_now(
+    /// Creates a sandbox, in a task that continues when the request is dropped.
+    async fn create_inner(
         &self,
         creator: Creator,
         new: NewSandbox,
@@ -211,9 +212,9 @@ impl Service {
         }
     }
 
-    /// Ends a sandbox that was taken from the pool and could not be assigned, and removes its workspace.
+    /// Kills a sandbox that was taken from the pool and could not be assigned, and removes its workspace.
     async fn discard_pooled(&self, handle: &SandboxHandle) {
-        self.end_pooled(handle).await;
+        self.kill_pooled(handle).await;
         if let Err(error) = self.remove_workspace(&handle.id).await {
             tracing::error!(sandbox = handle.id, %error, "failed to remove the workspace of an unassigned sandbox");
         }
@@ -445,7 +446,7 @@ impl Service {
         }
     }
 
-    /// Waits until the guest agent is connected. Fails when the sandbox ends before that, or after a timeout.
+    /// Waits until the guest agent is connected. Fails if the sandbox exits before that, or after a timeout.
     pub(crate) async fn wait_for_guest(&self, handle: &SandboxHandle) -> Result<()> {
         let mut stream = handle.guest.subscribe();
         let limit = self.0.settings.start_timeout;
@@ -454,8 +455,8 @@ impl Service {
                 Ok(_) => return Ok(()),
                 Err(_) => format!("did not connect within {} s", limit.as_secs()),
             },
-            ended = self.0.runtime.wait_for_end(&handle.id, &handle.dir) => {
-                ended?;
+            exited = self.0.runtime.wait_for_exit(&handle.id, &handle.dir) => {
+                exited?;
                 "exited before it connected".to_owned()
             }
         };
@@ -492,16 +493,16 @@ impl Service {
 
     /// Starts to monitor a sandbox that was created.
     fn activate(&self, handle: &Arc<SandboxHandle>) {
-        handle.is_being_made.store(false, Ordering::SeqCst);
-        self.watch_end(handle);
+        handle.is_being_created.store(false, Ordering::SeqCst);
+        self.watch_exit(handle);
     }
 
     /// Removes everything of a sandbox that could not be created.
     async fn undo_creation(&self, sandbox: &Sandbox) {
         self.remove_handle(&sandbox.id);
         let dir = self.dir(&sandbox.id);
-        if let Err(error) = self.end(&sandbox.id, &dir).await {
-            tracing::error!(sandbox = sandbox.id, %error, "failed to end a sandbox that could not be created");
+        if let Err(error) = self.kill_sandbox(&sandbox.id, &dir).await {
+            tracing::error!(sandbox = sandbox.id, %error, "failed to kill a sandbox that could not be created");
         }
         for removed in [self.remove_dir(&sandbox.id).await, self.remove_workspace(&sandbox.id).await] {
             if let Err(error) = removed {

@@ -1,4 +1,4 @@
-//! Monitoring of sandboxes: guest agents that connect and disconnect, processes that end, expiry, and disk
+//! Monitoring of sandboxes: guest agents that connect and disconnect, processes that exit, expiry, and disk
 //! limits.
 
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use workspace_workspace::{Bounds, Cancellable, UnusedLayers};
 
 use crate::blocking::blocking;
 use crate::clock::{milliseconds, now};
-use crate::command::running::End;
+use crate::command::running::CommandExit;
 use crate::disk::fullness::free;
 use crate::error::{Result, SandboxError};
 use crate::fair_semaphore::FairPermit;
@@ -32,11 +32,11 @@ const CLAIM_RETENTION: Duration = Duration::from_secs(86_400);
 const FREE_SPACE_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval at which old events are removed.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(3_600);
-/// Divisor for the share of time that scanning one workspace may take.
-const SCAN_TIME_SHARE: u32 = 20;
+/// Pause after the scan of a workspace, as a multiple of the scan's duration.
+const SCAN_PAUSE_FACTOR: u32 = 20;
 /// Timeout for a scan of a workspace. A scan that did not finish counts as a lower bound.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time that the end of a sandbox which writes too much waits for another operation on it.
+/// Time that stopping a sandbox which writes too much waits for another operation on it.
 const STOP_WAIT: Duration = Duration::from_millis(500);
 /// Maximum number of expired sandboxes that are removed at the same time.
 const REMOVALS_AT_ONCE: usize = 8;
@@ -47,8 +47,8 @@ impl GuestHandler for Service {
         self.handle(id)
     }
 
-    async fn retain_started(&self, handle: &Arc<SandboxHandle>, request: &mut RegisterRequest) {
-        self.retain_started(handle, request).await;
+    async fn drop_unknown_commands(&self, handle: &Arc<SandboxHandle>, request: &mut RegisterRequest) {
+        self.drop_unknown_commands(handle, request).await;
     }
 
     async fn stored_output(
@@ -69,9 +69,9 @@ impl GuestHandler for Service {
             .filter(|one| !reported.contains(one.id.as_str()));
         for running in unreported {
             let reason = "the connection was lost before it could start";
-            let end = End { failed: Some(reason.to_owned()), ..End::default() };
-            self.record_never_began(&handle.id, &running.id, &end).await;
-            self.advance_command(handle, &running.id, 0, Some(end)).await;
+            let exit = CommandExit { failed: Some(reason.to_owned()), ..CommandExit::default() };
+            self.record_never_began(&handle.id, &running.id, &exit).await;
+            self.advance_command(handle, &running.id, 0, Some(exit)).await;
         }
         self.fail_unsent_commands(handle, &reported).await;
         for progress in request.commands {
@@ -86,13 +86,13 @@ impl GuestHandler for Service {
     async fn on_message(&self, handle: &Arc<SandboxHandle>, message: AgentPayload) {
         match message {
             AgentPayload::CommandProgress(progress) => self.on_command_progress(handle, progress).await,
-            // Requests to a command that runs or has ended may fail too; that changes nothing.
+            // Requests to a command that runs or has exited may fail too; that changes nothing.
             AgentPayload::RequestFailed(failed)
                 if failed.never_began && handle.commands.get(&failed.id).is_some() =>
             {
-                let end = End { exit_code: -1, timed_out: false, failed: Some(failed.message) };
-                self.record_never_began(&handle.id, &failed.id, &end).await;
-                self.advance_command(handle, &failed.id, 0, Some(end)).await;
+                let exit = CommandExit { exit_code: -1, timed_out: false, failed: Some(failed.message) };
+                self.record_never_began(&handle.id, &failed.id, &exit).await;
+                self.advance_command(handle, &failed.id, 0, Some(exit)).await;
             }
             AgentPayload::CommandOutput(output) => self.command_output(handle, output).await,
             AgentPayload::PtyOutput(output) => self.terminal_output(handle, output).await,
@@ -120,8 +120,8 @@ impl Service {
         let found = self.0.catalog.sandboxes().get(&handle.id).await?;
         match found.map(|sandbox| sandbox.state) {
             None => {}
-            // It is `running` again when it is known which directory is its workspace.
-            Some(State::Error) if self.is_unresolved(&handle.id).await? => {
+            // It stays in `error` until it is known whether its workspace was replaced.
+            Some(State::Error) if self.has_unresolved_swap(&handle.id).await? => {
                 self.emit_connection_event(handle, EventKind::AgentConnected).await;
             }
             Some(State::Error) => {
@@ -144,22 +144,29 @@ impl Service {
             return;
         }
         let written = progress.written;
-        let (running, end) = handle.commands.report(progress);
-        self.advance_command(handle, &running.id, written, end).await;
+        let (running, exit) = handle.commands.report(progress);
+        self.advance_command(handle, &running.id, written, exit).await;
     }
 
-    async fn advance_command(&self, handle: &Arc<SandboxHandle>, id: &str, written: u64, end: Option<End>) {
+    /// Records the progress of a command for its readers, and its exit in the catalog in the background.
+    async fn advance_command(
+        &self,
+        handle: &Arc<SandboxHandle>,
+        id: &str,
+        written: u64,
+        exit: Option<CommandExit>,
+    ) {
         let running = handle.commands.get_or_add(id);
         handle.output.add(written.saturating_sub(running.written()));
         self.limit_output(handle);
-        if running.advance(written, end.as_ref())
-            && let Some(end) = end
-            && let Some(permit) = handle.commands.end_permit(id).await
+        if running.advance(written, exit.as_ref())
+            && let Some(exit) = exit
+            && let Some(permit) = handle.commands.exit_permit(id).await
         {
             let (service, handle, id) = (self.clone(), handle.clone(), id.to_owned());
             // Clients that wait for the command need not wait for the catalog.
             tokio::spawn(async move {
-                service.finish_command(&handle, &id, &end).await;
+                service.finish_command(&handle, &id, &exit).await;
                 drop(permit);
             });
         }
@@ -175,7 +182,12 @@ impl Service {
         for command in running {
             if !reported.contains(command.id.as_str()) && handle.commands.get(&command.id).is_none() {
                 let failed = Some("the server stopped before it could start".to_owned());
-                self.record_never_began(&handle.id, &command.id, &End { failed, ..End::default() }).await;
+                self.record_never_began(
+                    &handle.id,
+                    &command.id,
+                    &CommandExit { failed, ..CommandExit::default() },
+                )
+                .await;
             }
         }
     }
@@ -205,6 +217,7 @@ impl Service {
         });
     }
 
+    /// Sets a running sandbox to `error`.
     async fn mark_lost(&self, handle: &SandboxHandle, reason: &str) {
         let change = |sandbox: &Sandbox| {
             matches!(sandbox.state, State::Running).then(|| Change {
@@ -216,48 +229,50 @@ impl Service {
         log_failure(handle, self.change(&handle.id, change, &[EventKind::SandboxError]).await);
     }
 
-    /// Waits for the end of a sandbox's first process in the background.
-    pub(crate) fn watch_end(&self, handle: &Arc<SandboxHandle>) {
+    /// Waits in the background for the first process of a sandbox to exit.
+    pub(crate) fn watch_exit(&self, handle: &Arc<SandboxHandle>) {
         let (inner, weak) = (Arc::downgrade(&self.0), Arc::downgrade(handle));
         let (runtime, id, dir) = (self.0.runtime.clone(), handle.id.clone(), handle.dir.clone());
         handle.keep_task(tokio::spawn(async move {
-            let ended = runtime.wait_for_end(&id, &dir).await;
+            let exited = runtime.wait_for_exit(&id, &dir).await;
             let (Some(inner), Some(handle)) = (inner.upgrade(), weak.upgrade()) else { return };
-            match ended {
+            match exited {
                 // In its own task: this one ends with the handle.
-                Ok(()) => drop(tokio::spawn(async move { Service(inner).on_processes_ended(&handle).await })),
+                Ok(()) => {
+                    drop(tokio::spawn(async move { Service(inner).on_processes_exited(&handle).await }))
+                }
                 Err(error) => log_failure(&handle, Err::<(), _>(error.into())),
             }
         }));
     }
 
-    /// Handles the unexpected end of all processes of a sandbox.
-    pub(crate) async fn on_processes_ended(&self, handle: &Arc<SandboxHandle>) {
+    /// Handles the unexpected exit of all processes of a sandbox.
+    pub(crate) async fn on_processes_exited(&self, handle: &Arc<SandboxHandle>) {
         let _operation = self.0.operation_locks.lock(&handle.id).await;
         if self.handle(&handle.id).is_none() {
             return;
         }
         self.mark_lost(handle, "its processes exited: they were killed or ran out of memory").await;
         self.remove_handle(&handle.id);
-        log_failure(handle, self.end(&handle.id, &handle.dir).await);
+        log_failure(handle, self.kill_sandbox(&handle.id, &handle.dir).await);
         self.fail_commands(&handle.id, Some(handle), "the sandbox ended").await;
     }
 
-    /// Records the end of all commands of a sandbox in which nothing runs, independent of earlier reports.
+    /// Records as failed all commands of a sandbox in which nothing runs, whatever its agent reported.
     pub(crate) async fn fail_commands(&self, id: &str, handle: Option<&Arc<SandboxHandle>>, reason: &str) {
-        let end = End { exit_code: -1, timed_out: false, failed: Some(reason.to_owned()) };
+        let exit = CommandExit { exit_code: -1, timed_out: false, failed: Some(reason.to_owned()) };
         match self.0.catalog.commands().running(id).await {
             Ok(commands) => {
                 for command in commands {
-                    self.write_end(id, &command.id, &end).await;
+                    self.record_exit(id, &command.id, &exit).await;
                 }
             }
             Err(error) => {
-                tracing::error!(sandbox = id, %error, "failed to list the commands of an ended sandbox");
+                tracing::error!(sandbox = id, %error, "failed to list the commands of a sandbox that exited");
             }
         }
         for running in handle.map(|handle| handle.commands.running("")).unwrap_or_default() {
-            running.advance(0, Some(&end));
+            running.advance(0, Some(&exit));
         }
     }
 
@@ -337,7 +352,7 @@ impl Service {
 
     /// Removes an expired sandbox. Returns true if it is removed.
     async fn remove_expired(&self, sandbox: &Sandbox) -> bool {
-        match self.remove_in_time(&sandbox.id, Removal::Expired).await {
+        match self.remove_with_timeout(&sandbox.id, Removal::Expired).await {
             Ok(_) => true,
             // Concurrently deleted or extended.
             Err(SandboxError::NotFound { .. } | SandboxError::NotRunning { .. }) => false,
@@ -352,17 +367,17 @@ impl Service {
     async fn check_disks(&self) -> Result<u64> {
         let path = self.0.settings.workspaces.clone();
         let free = blocking(move || free(&path)).await?;
-        let is_fuller = free.is_some_and(|free| self.0.fullness.is_search_due(free));
+        let is_notably_fuller = free.is_some_and(|free| self.0.fullness.is_deleted_search_due(free));
         let handles = self.handles();
         self.measure_outputs(&handles).await?;
         for handle in handles {
             self.limit_output(&handle);
-            let is_search_due = is_fuller || handle.usage.deleted() > 0;
+            let is_deleted_search_due = is_notably_fuller || handle.usage.deleted() > 0;
             let is_scan_due = handle.disk().is_some() && handle.usage.is_scan_due();
-            if is_search_due || is_scan_due {
+            if is_deleted_search_due || is_scan_due {
                 let (service, scanned) = (self.clone(), handle.clone());
                 self.0.scans.begin(&handle, move |permit| async move {
-                    if is_search_due {
+                    if is_deleted_search_due {
                         service.measure_deleted(&scanned).await;
                     }
                     log_failure(&scanned, service.check_disk(&scanned, permit).await);
@@ -379,13 +394,13 @@ impl Service {
         let began = Instant::now();
         let time = handle.usage.scan_timeout(SCAN_TIMEOUT);
         let seen = self.measure(&handle.id, Bounds { time, bytes: limit }).await;
-        handle.usage.set_finished(!seen.at_least);
-        handle.usage.schedule_scan(began.elapsed() * SCAN_TIME_SHARE);
+        handle.usage.set_finished(!seen.is_lower_bound);
+        handle.usage.schedule_scan(began.elapsed() * SCAN_PAUSE_FACTOR);
         handle.usage.record(seen);
         drop(permit);
         let used = seen.bytes;
         if used > limit {
-            let words = if seen.at_least { "at least " } else { "" };
+            let words = if seen.is_lower_bound { "at least " } else { "" };
             let reason = format!("its workspace has {words}{used} bytes; {limit} are allowed");
             tracing::warn!(
                 sandbox = handle.id,
@@ -425,7 +440,7 @@ impl Service {
         }
         self.remove_handle(&handle.id);
         self.0.full_disk.note_stopped(&handle.id);
-        let done = self.end_stopped(handle, reason).await;
+        let done = self.kill_and_set_stopped(handle, reason).await;
         if done.is_err() {
             // Nothing else does: its handle is removed.
             let (handle, reason) = (handle.clone(), reason.to_owned());
@@ -433,7 +448,7 @@ impl Service {
                 let (handle, reason) = (handle.clone(), reason.clone());
                 async move {
                     let _operation = service.0.operation_locks.lock(&handle.id).await;
-                    service.end_stopped(&handle, &reason).await
+                    service.kill_and_set_stopped(&handle, &reason).await
                 }
             });
         }
@@ -442,13 +457,13 @@ impl Service {
 
     /// Kills all processes of a sandbox and sets its state to `stopped`, unless it was concurrently deleted.
     /// The caller holds the sandbox's operation lock.
-    async fn end_stopped(&self, handle: &Arc<SandboxHandle>, reason: &str) -> Result<()> {
+    async fn kill_and_set_stopped(&self, handle: &Arc<SandboxHandle>, reason: &str) -> Result<()> {
         let found = self.0.catalog.sandboxes().get(&handle.id).await?;
         if !found.is_some_and(|sandbox| sandbox.state.can_become(State::Stopped)) {
             return Ok(());
         }
         let stopped = transition(State::Stopped, reason);
-        self.end(&handle.id, &handle.dir).await?;
+        self.kill_sandbox(&handle.id, &handle.dir).await?;
         self.change(&handle.id, stopped, &[EventKind::SandboxError]).await?;
         self.fail_commands(&handle.id, Some(handle), reason).await;
         Ok(())

@@ -60,8 +60,8 @@ impl Service {
     }
 
     /// Kills all processes of a sandbox, with a timeout.
-    pub(crate) async fn end(&self, id: &str, dir: &SandboxDir) -> Result<()> {
-        with_runtime_timeout(self.0.runtime.end(id, dir)).await.map_err(|error| operation_error(id, error))
+    pub(crate) async fn kill_sandbox(&self, id: &str, dir: &SandboxDir) -> Result<()> {
+        with_runtime_timeout(self.0.runtime.kill(id, dir)).await.map_err(|error| operation_error(id, error))
     }
 
     /// Turns a runtime error into the error for the client: the state of the sandbox, if that is the cause.

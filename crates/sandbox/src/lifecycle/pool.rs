@@ -85,7 +85,7 @@ impl Service {
         let (_, not_applied) = unassigned.started.as_ref()?;
         let (id, dir) = (&unassigned.handle.id, &unassigned.handle.dir);
         let attached = match self.0.runtime.attach(id, dir, workspace).await {
-            // One that was just killed can be attached to, and is connected until that is noticed.
+            // Attaching succeeds if the sandbox was just killed, and its agent still counts as connected.
             Ok(()) => self.0.runtime.is_running(id, dir).await,
             Err(error) => Err(error),
         };
@@ -137,7 +137,7 @@ impl Service {
         let not_applied = match started {
             Ok(not_applied) => not_applied,
             Err(error) => {
-                self.end_pooled(&handle).await;
+                self.kill_pooled(&handle).await;
                 return Err(error);
             }
         };
@@ -154,7 +154,7 @@ impl Service {
             inner.closed
         };
         if closed {
-            self.end_pooled(&handle).await;
+            self.kill_pooled(&handle).await;
             return Ok(());
         }
         self.watch_pooled(&handle);
@@ -191,39 +191,39 @@ impl Service {
                     return;
                 }
                 if !handle.guest.is_connected() && service.0.pool.forget(&handle.id).is_some() {
-                    service.end_pooled(&handle).await;
+                    service.kill_pooled(&handle).await;
                     return;
                 }
             }
         });
     }
 
-    pub(crate) async fn end_pooled(&self, handle: &SandboxHandle) {
+    pub(crate) async fn kill_pooled(&self, handle: &SandboxHandle) {
         handle.close();
-        let ended = self.0.runtime.end(&handle.id, &handle.dir).await;
-        if let Err(error) = match ended {
+        let killed = self.0.runtime.kill(&handle.id, &handle.dir).await;
+        if let Err(error) = match killed {
             Ok(()) => self.remove_dir(&handle.id).await,
             Err(error) => Err(error.into()),
         } {
-            tracing::error!(sandbox = handle.id, %error, "failed to end a sandbox of the warm pool");
+            tracing::error!(sandbox = handle.id, %error, "failed to kill a sandbox of the warm pool");
         }
         self.0.pool.lock().ids.remove(&handle.id);
     }
 
-    async fn end_all_pooled(&self, pooled: Vec<UnassignedSandbox>) {
+    async fn kill_all_pooled(&self, pooled: Vec<UnassignedSandbox>) {
         for one in pooled {
-            self.end_pooled(&one.handle).await;
+            self.kill_pooled(&one.handle).await;
         }
     }
 
     /// Removes the pooled sandboxes of a template, and starts no more until there is demand again.
-    pub(crate) async fn end_pooled_of(&self, template: &str) {
+    pub(crate) async fn kill_pooled_of(&self, template: &str) {
         let ready = {
             let mut inner = self.0.pool.lock();
             inner.demand.remove(template);
             inner.ready.remove(template).unwrap_or_default()
         };
-        self.end_all_pooled(ready).await;
+        self.kill_all_pooled(ready).await;
     }
 
     /// Removes all pooled sandboxes, and starts no more until there is demand again.
@@ -233,7 +233,7 @@ impl Service {
             inner.demand.clear();
             inner.take_all()
         };
-        self.end_all_pooled(ready).await;
+        self.kill_all_pooled(ready).await;
     }
 
     /// Removes all pooled sandboxes, and starts no more.
@@ -243,8 +243,8 @@ impl Service {
             inner.closed = true;
             inner.take_all()
         };
-        self.end_all_pooled(ready).await;
-        // A sandbox that is just being started is ended right after.
+        self.kill_all_pooled(ready).await;
+        // A sandbox that is just being started is killed right after.
         while self.0.pool.lock().filling {
             sleep(POLL_INTERVAL).await;
         }

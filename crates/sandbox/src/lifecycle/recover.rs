@@ -61,7 +61,7 @@ impl Service {
             let (service, semaphore, id) = (self.clone(), Arc::clone(&semaphore), sandbox.id.clone());
             let recovery = tokio::spawn(async move {
                 let _permit = semaphore.acquire().await;
-                service.recover_in_time(sandbox).await;
+                service.recover_with_timeout(sandbox).await;
             });
             (id, recovery)
         });
@@ -73,7 +73,9 @@ impl Service {
         let service = self.clone();
         let clearing = tokio::spawn(async move { service.clear_orphans(&service.0.cancel).await });
         match timeout_at(deadline.max(Instant::now() + RECOVERY_TIMEOUT), clearing).await {
-            Ok(cleared) => drop(cleared.map_err(std::io::Error::other).context(|| "clear up".to_owned())??),
+            Ok(cleared) => {
+                drop(cleared.map_err(std::io::Error::other).context(|| "remove orphans".to_owned())??)
+            }
             Err(_) => tracing::warn!("removing orphans takes long and continues in the background"),
         }
         Ok(())
@@ -81,7 +83,7 @@ impl Service {
 
     /// Recovers one sandbox with a timeout. A recovery that takes longer, or fails, continues in the
     /// background.
-    async fn recover_in_time(&self, sandbox: Sandbox) {
+    async fn recover_with_timeout(&self, sandbox: Sandbox) {
         let (service, id) = (self.clone(), sandbox.id.clone());
         let mut recovery = tokio::spawn(async move { service.recover_one(sandbox).await });
         let reason = match timeout(RECOVERY_TIMEOUT, &mut recovery).await {
@@ -120,7 +122,7 @@ impl Service {
     async fn recover_one(&self, sandbox: Sandbox) -> Result<()> {
         if sandbox.state == State::Stopping {
             let removal = Removal::of_stopping(sandbox.state_reason.as_deref());
-            return self.remove_now(&sandbox.id, removal).await.map(|_| ());
+            return self.remove_inner(&sandbox.id, removal).await.map(|_| ());
         }
         let id = sandbox.id.as_str();
         let _operation = self.0.operation_locks.lock(id).await;
@@ -136,11 +138,11 @@ impl Service {
             self.finish_interrupted(id, &dir).await?;
             return self.reattach(&sandbox);
         }
-        self.end(id, &dir).await?;
+        self.kill_sandbox(id, &dir).await?;
         let was_not_recovered = sandbox.state_reason.is_some_and(|reason| reason.starts_with(NOT_RECOVERED));
         let (state, reason) = match sandbox.state {
             State::Starting => (State::Error, "the server stopped while it was being created"),
-            // No failure: it was ended, or its processes exited.
+            // No failure: its processes were killed, or exited.
             State::Running => (State::Stopped, "its processes exited while the server was down"),
             _ if was_not_recovered => (State::Error, "its processes exited while the server was down"),
             _ => return Ok(()),
@@ -179,7 +181,7 @@ impl Service {
         if sandbox.state == State::Starting {
             self.spawn_resume_creation(handle, config);
         } else {
-            self.watch_end(&handle);
+            self.watch_exit(&handle);
             self.expect_reconnect(&handle);
         }
         Ok(())
@@ -203,7 +205,7 @@ impl Service {
         self.wait_for_guest(handle).await?;
         let not_applied = self.0.runtime.not_applied(&handle.id, &handle.dir).await?;
         if let Err(error) = self.check_isolation(&not_applied) {
-            self.end(&handle.id, &handle.dir).await?;
+            self.kill_sandbox(&handle.id, &handle.dir).await?;
             return Err(error);
         }
         self.set_running(&handle.id, &Config { not_applied, ..config }).await.map(|_| ())
@@ -223,10 +225,10 @@ impl Service {
 
     /// Removes expired sandboxes, orphans, and unreachable objects of the store.
     pub async fn collect(&self) -> Result<CollectionReport> {
-        self.cancellable(|service, cancel| async move { service.collect_now(&cancel).await }).await
+        self.cancellable(|service, cancel| async move { service.collect_inner(&cancel).await }).await
     }
 
-    async fn collect_now(&self, cancel: &Cancel) -> Result<CollectionReport> {
+    async fn collect_inner(&self, cancel: &Cancel) -> Result<CollectionReport> {
         let expired = self.expire().await?;
         or_cancelled(cancel, self.wait_for_removed_files(REMOVAL_TIMEOUT)).await?;
         let orphans = self.clear_orphans(cancel).await?;
@@ -269,8 +271,9 @@ impl Service {
     /// Removes processes, directories and workspaces that have no row in the catalog.
     async fn clear_orphans(&self, cancel: &Cancel) -> Result<CollectionReport> {
         let mut collected = CollectionReport::default();
-        // Names first, rows after: a creation inserts the row before it makes the directory, or has its id in
-        // the pool, and a deletion removes its files itself.
+        // Files are listed before rows, so that a sandbox that is being created is no orphan: its row is
+        // inserted before its directory is made, or its id is in the pool. A deleted sandbox whose files are
+        // being removed is in the queue.
         let queued = self.0.cleanup_queue.ids();
         let directories =
             entry_names(&self.0.settings.sandboxes).context(|| "look for sandboxes".to_owned())?;
@@ -316,7 +319,7 @@ impl Service {
     async fn clear_orphan(&self, id: &str) -> Result<()> {
         tracing::info!(sandbox = id, "removing an orphaned sandbox");
         let _operation = self.0.operation_locks.lock(id).await;
-        self.end(id, &self.dir(id)).await?;
+        self.kill_sandbox(id, &self.dir(id)).await?;
         self.remove_dir(id).await
     }
 }

@@ -11,14 +11,14 @@ use workspace_state::{Cancel, NewSnapshot, SnapshotId};
 use workspace_workspace::WorkspaceError;
 
 use crate::clock::now;
-use crate::command::running::End;
+use crate::command::running::CommandExit;
 use crate::disk::usage::release;
 use crate::error::{Result, SandboxError, without_host_paths};
 use crate::guest::handle::SandboxHandle;
 use crate::scope::Scope;
 use crate::service::{Service, event, not_running, transition};
 
-/// Reasons why a sandbox is stopping whose workspace outlives it: as it is, and as a snapshot.
+/// State reasons of a sandbox in `stopping` whose workspace is kept: as it is, and as a snapshot.
 const KEPT: &str = "kept";
 const KEPT_AS_SNAPSHOT: &str = "kept as a snapshot";
 
@@ -163,12 +163,13 @@ impl Service {
             // Checked before anything is killed.
             self.check_snapshot_quota(scope, 1).await?;
         }
-        self.remove_in_time(id, removal).await
+        self.remove_with_timeout(id, removal).await
     }
 
-    pub(crate) async fn remove_in_time(&self, id: &str, removal: Removal) -> Result<KeptWorkspace> {
+    /// Removes a sandbox. Fails with `Busy` after a timeout, and then continues in the background.
+    pub(crate) async fn remove_with_timeout(&self, id: &str, removal: Removal) -> Result<KeptWorkspace> {
         let (service, name) = (self.clone(), id.to_owned());
-        let removing = tokio::spawn(async move { service.remove_now(&name, removal).await });
+        let removing = tokio::spawn(async move { service.remove_inner(&name, removal).await });
         let removed = timeout(ANSWER_TIMEOUT, removing).await;
         let late = |_| SandboxError::Busy { id: id.to_owned(), seconds: ANSWER_TIMEOUT.as_secs() };
         removed
@@ -177,7 +178,7 @@ impl Service {
     }
 
     /// Removes a sandbox. Every step can be repeated: the next server continues an interrupted removal.
-    pub(crate) async fn remove_now(&self, id: &str, removal: Removal) -> Result<KeptWorkspace> {
+    pub(crate) async fn remove_inner(&self, id: &str, removal: Removal) -> Result<KeptWorkspace> {
         // Before the lock: this state rejects operations that wait for it.
         self.set_stopping(id, removal).await?;
         let _operation = self.0.operation_locks.lock(id).await;
@@ -189,9 +190,9 @@ impl Service {
         // From here on, its guest agent is no longer expected to respond.
         self.remove_handle(id);
         let dir = self.dir(id);
-        self.end(id, &dir).await?;
+        self.kill_sandbox(id, &dir).await?;
         let reason = "the sandbox was removed";
-        end_waiting_commands(handle.as_ref(), reason);
+        fail_waiting_commands(handle.as_ref(), reason);
         if !removal.keeps_workspace() {
             self.delete_row(&sandbox).await?;
             let bytes = handle
@@ -217,8 +218,8 @@ impl Service {
     /// Sets the state of a sandbox to `stopping`. One that has stopped stays `stopped`.
     async fn set_stopping(&self, id: &str, removal: Removal) -> Result<()> {
         let stopping = |sandbox: &Sandbox| {
-            let goes = removal.covers(sandbox) && sandbox.state.can_become(State::Stopping);
-            goes.then(|| Change {
+            let is_applicable = removal.covers(sandbox) && sandbox.state.can_become(State::Stopping);
+            is_applicable.then(|| Change {
                 state: Some(State::Stopping),
                 state_reason: removal.reason().map(str::to_owned),
                 ..Change::default()
@@ -228,7 +229,7 @@ impl Service {
             // Its files may fill the disk, and are to be deleted anyway.
             Err(SandboxError::Catalog(error)) if error.is_full() && !removal.keeps_workspace() => {
                 let _operation = self.0.operation_locks.lock(id).await;
-                self.end(id, &self.dir(id)).await?;
+                self.kill_sandbox(id, &self.dir(id)).await?;
                 self.remove_workspace(id).await?;
                 self.change(id, stopping, &[]).await?
             }
@@ -278,7 +279,7 @@ impl Service {
             ..NewSnapshot::with_message(message)
         };
         let committed = match self.commit_workspace(id, new, &Cancel::new()).await {
-            // The interrupted removal has kept it.
+            // An earlier removal, which was interrupted, has kept it already.
             Err(SandboxError::Workspace(WorkspaceError::NotFound { .. })) => return Ok(KeptWorkspace::None),
             committed => committed?,
         };
@@ -287,7 +288,7 @@ impl Service {
         Ok(KeptWorkspace::Snapshot(committed.snapshot.id))
     }
 
-    /// Moves a workspace that is one directory to the kept ones. `None` if it is not one.
+    /// Moves a workspace to the directory of kept workspaces. `None` if it is spread over layers.
     async fn keep_directory(&self, id: &str) -> Result<Option<PathBuf>> {
         let id = id.to_owned();
         self.on_workspaces(move |workspaces| {
@@ -298,11 +299,11 @@ impl Service {
     }
 }
 
-/// Reports to the clients that wait for a command of a sandbox that it ended.
-fn end_waiting_commands(handle: Option<&Arc<SandboxHandle>>, reason: &str) {
-    let end = End { exit_code: -1, timed_out: false, failed: Some(reason.to_owned()) };
+/// Reports the commands of a sandbox as failed, to the clients that wait for them.
+fn fail_waiting_commands(handle: Option<&Arc<SandboxHandle>>, reason: &str) {
+    let exit = CommandExit { exit_code: -1, timed_out: false, failed: Some(reason.to_owned()) };
     for running in handle.map(|handle| handle.commands.running("")).unwrap_or_default() {
-        running.advance(0, Some(&end));
+        running.advance(0, Some(&exit));
     }
 }
 

@@ -17,14 +17,14 @@ use super::guest::User;
 use super::{RuntimeError, blocking};
 use crate::sandbox_dir::SandboxDir;
 
-/// Lists the processes that use the workspace of a sandbox, and terminates them if `end` is given.
+/// Lists the processes that use the workspace of a sandbox, and terminates them if `terminate` is given.
 pub(super) fn workspace_processes(
     holder: &NamespaceHolder,
     process: &Process,
     dir: &SandboxDir,
-    end: Option<(ProcessScope, Duration)>,
+    terminate: Option<(ProcessScope, Duration)>,
 ) -> Result<Vec<WorkspaceProcess>, HostError> {
-    match end {
+    match terminate {
         None => workspace_processes::list(holder, process),
         Some(_) if dir.frozen().exists() => {
             Err(HostError::other("the sandbox is frozen, and frozen processes do not exit"))
@@ -76,16 +76,16 @@ impl Container {
 
     pub(super) async fn workspace_processes(
         self,
-        end: Option<(ProcessScope, Duration)>,
+        terminate: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
         self.act(FIND_PROCESSES, move |process, dir| {
-            workspace_processes(&NamespaceHolder::Machine, process, dir, end)
+            workspace_processes(&NamespaceHolder::Host, process, dir, terminate)
         })
         .await
     }
 
     pub(super) async fn deleted_bytes(self) -> Result<u64, RuntimeError> {
-        self.act(FIND_PROCESSES, |process, _| deleted_bytes(&NamespaceHolder::Machine, process)).await
+        self.act(FIND_PROCESSES, |process, _| deleted_bytes(&NamespaceHolder::Host, process)).await
     }
 
     /// Replaces the workspace.
@@ -98,7 +98,7 @@ impl Container {
     pub(super) async fn settle_swap(self, workspace: &Path) -> Result<bool, RuntimeError> {
         let workspace = workspace.to_owned();
         self.act(SWAP, move |process, _| {
-            settle_swap_without_chown(&NamespaceHolder::Machine, process, &workspace)
+            settle_swap_without_chown(&NamespaceHolder::Host, process, &workspace)
         })
         .await
     }
@@ -118,5 +118,5 @@ fn swap_container(process: &Process, workspace: &Path) -> Result<(), HostError> 
     let named =
         |error: io::Error| HostError::other(format!("cannot change the owner of the workspace: {error}"));
     chown(workspace, Some(uid), Some(gid)).map_err(named)?;
-    swap_without_chown(&NamespaceHolder::Machine, process, workspace)
+    swap_without_chown(&NamespaceHolder::Host, process, workspace)
 }

@@ -36,7 +36,7 @@ use super::container_access::{self, Container, first_process};
 use super::egress::{HandoverError, hand_over};
 use super::guest::{AgentTransport, User, is_safe_name};
 use super::{
-    Egress, Frozen, ProcessScope, Runtime, RuntimeError, Start, StartResult, Template, Usage,
+    Egress, Frozen, ProcessScope, ResourceUsage, Runtime, RuntimeError, Start, StartResult, Template,
     WorkspaceProcess, pause_note,
 };
 use crate::guest::handover::Handover;
@@ -249,8 +249,8 @@ impl Docker {
                 Ok(Err(HandoverError::Io(error))) => error.to_string(),
                 Err(_) => format!("the guest agent did not connect within {} s", AGENT_TIMEOUT.as_secs()),
             },
-            ended = self.wait_for_end(start.id, start.dir) => {
-                ended?;
+            exited = self.wait_for_exit(start.id, start.dir) => {
+                exited?;
                 "the guest agent exited immediately".to_owned()
             }
         };
@@ -321,7 +321,7 @@ impl Runtime for Docker {
     /// Returns the namespaces of the host if the server runs as root. The daemon cannot see other mounts.
     async fn mount_holder(&self) -> Result<NamespaceHolder, String> {
         if rustix::process::geteuid().is_root() {
-            return Ok(NamespaceHolder::Machine);
+            return Ok(NamespaceHolder::Host);
         }
         Err("the Docker daemon cannot see the mounts of an unprivileged user".to_owned())
     }
@@ -351,7 +351,7 @@ impl Runtime for Docker {
     }
 
     /// Retries on errors: containers may keep running while the daemon does not respond.
-    async fn wait_for_end(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
+    async fn wait_for_exit(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
         loop {
             match self.find(id).await {
                 Ok(Some(found)) if is_running(&found) => {}
@@ -407,9 +407,9 @@ impl Runtime for Docker {
         &self,
         id: &str,
         dir: &SandboxDir,
-        end: Option<(ProcessScope, Duration)>,
+        terminate: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
-        self.container(id, dir, FIND_PROCESSES).await?.workspace_processes(end).await
+        self.container(id, dir, FIND_PROCESSES).await?.workspace_processes(terminate).await
     }
 
     async fn deleted_bytes(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
@@ -424,7 +424,7 @@ impl Runtime for Docker {
         self.container(id, dir, SWAP).await?.settle_swap(workspace).await
     }
 
-    async fn end(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
+    async fn kill(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
         let found = self.find(id).await.map_err(|error| failed("find a container", &error))?;
         if found.is_none() {
             return Ok(());
@@ -450,7 +450,7 @@ impl Runtime for Docker {
         log.trim().to_owned()
     }
 
-    async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {
+    async fn usage(&self, id: &str) -> Result<ResourceUsage, RuntimeError> {
         let options = StatsOptionsBuilder::new().stream(false).one_shot(true).build();
         let mut stats = self.client.stats(id, Some(options));
         match stats.next().await {
@@ -458,7 +458,7 @@ impl Runtime for Docker {
             Some(Err(error)) if !is_not_found(&error) => {
                 Err(failed("measure the resource usage of a sandbox", &error))
             }
-            _ => Ok(Usage::default()),
+            _ => Ok(ResourceUsage::default()),
         }
     }
 

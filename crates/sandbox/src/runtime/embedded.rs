@@ -11,16 +11,16 @@ use tokio::time::{sleep, timeout};
 use workspace_host::NamespaceHolder;
 use workspace_host::dedicated_uids::{self, DedicatedUids};
 use workspace_host::launch::{self, Launch, Launched};
-use workspace_host::limits::{self, Capabilities, Missing};
+use workspace_host::limits::{self, Capabilities, UnenforcedLimit};
 use workspace_host::{HostError, HostErrorKind, Process, cgroup, freeze};
 
 use super::actions::{FIND_PROCESSES, SWAP};
 use super::built_in_templates::{BASE, list_templates, template_not_found};
 use super::container_access;
 use super::egress::{check_egress, no_egress};
-use super::process_end::wait_for_end;
+use super::process_end::wait_for_exit;
 use super::{
-    Frozen, LazyMount, ProcessScope, Runtime, RuntimeError, Start, StartResult, Template, Usage,
+    Frozen, LazyMount, ProcessScope, ResourceUsage, Runtime, RuntimeError, Start, StartResult, Template,
     WorkspaceProcess, blocking,
 };
 use crate::leaf_mutex::LeafMutex;
@@ -36,7 +36,7 @@ const SHARED: &str = "no dedicated UIDs for sandboxes: they share the kernel's l
 const SHARED_BY_ALL: &str = "no dedicated UIDs for sandboxes: they share the kernel's limits per user (pages in pipes, \
     descriptors in flight, epoll watches) with each other";
 /// Timeout for killed processes to exit.
-const END_TIMEOUT: Duration = Duration::from_secs(30);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Poll interval for the exit of the holder.
 const HOLDER_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Interval at which remaining processes are killed and thawed again.
@@ -144,7 +144,7 @@ impl Embedded {
     }
 }
 
-/// Returns true if the process that held the namespaces has ended.
+/// Returns true if the process that held the namespaces has exited.
 fn is_gone(holder: &NamespaceHolder) -> bool {
     matches!(holder, NamespaceHolder::Process(held) if !held.is_running())
 }
@@ -276,9 +276,9 @@ impl Runtime for Embedded {
             .map_err(|error| failed("read the limits that are not enforced", &error))
     }
 
-    async fn wait_for_end(&self, _id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
+    async fn wait_for_exit(&self, _id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
         let Some(process) = recorded_process(dir)?.and_then(|process| process.pidfd()) else { return Ok(()) };
-        wait_for_end(process).await.map_err(|error| failed("watch a sandbox", &error))
+        wait_for_exit(process).await.map_err(|error| failed("watch a sandbox", &error))
     }
 
     async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
@@ -305,7 +305,7 @@ impl Runtime for Embedded {
             }
         };
         let stays = |_| failed("stop the namespace holder", &"the namespace holder did not exit");
-        timeout(END_TIMEOUT, gone).await.map_err(stays)
+        timeout(EXIT_TIMEOUT, gone).await.map_err(stays)
     }
 
     fn can_swap_workspace(&self) -> bool {
@@ -316,11 +316,11 @@ impl Runtime for Embedded {
         &self,
         _id: &str,
         dir: &SandboxDir,
-        end: Option<(ProcessScope, Duration)>,
+        terminate: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
         let (holder, process, dir) = (self.holder(), running(dir, FIND_PROCESSES)?, dir.clone());
-        let users = move || container_access::workspace_processes(&holder, &process, &dir, end);
-        blocking(users, |error| failed(FIND_PROCESSES, error)).await
+        let list = move || container_access::workspace_processes(&holder, &process, &dir, terminate);
+        blocking(list, |error| failed(FIND_PROCESSES, error)).await
     }
 
     async fn deleted_bytes(&self, _id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
@@ -344,29 +344,29 @@ impl Runtime for Embedded {
         blocking(settle, |error| failed(SWAP, error)).await
     }
 
-    async fn end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
+    async fn kill(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
         let process = recorded_process(dir)?;
-        let ending = async {
+        let killing = async {
             loop {
                 if let Some(process) = &process {
                     process.kill();
                 }
-                // A frozen process may not end before it is thawed. Removing its cgroups thaws it, too.
+                // A frozen process may not exit before it is thawed. Removing its cgroups thaws it, too.
                 if self.thaw(id, dir).await.is_err() {
                     remove_groups(id).await?;
                 }
-                if let Ok(ended) = timeout(KILL_RETRY_INTERVAL, self.wait_for_end(id, dir)).await {
-                    return ended;
+                if let Ok(exited) = timeout(KILL_RETRY_INTERVAL, self.wait_for_exit(id, dir)).await {
+                    return exited;
                 }
             }
         };
-        let late = format!("its processes did not exit within {} s", END_TIMEOUT.as_secs());
-        timeout(END_TIMEOUT, ending).await.map_err(|_| failed("end a sandbox", &late))??;
+        let late = format!("its processes did not exit within {} s", EXIT_TIMEOUT.as_secs());
+        timeout(EXIT_TIMEOUT, killing).await.map_err(|_| failed("kill a sandbox", &late))??;
         self.dedicated_uids.release(id);
         remove_groups(id).await
     }
 
-    async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {
+    async fn usage(&self, id: &str) -> Result<ResourceUsage, RuntimeError> {
         let id = id.to_owned();
         blocking(move || cgroup::usage(&id), |error| failed("measure the resource usage of a sandbox", error))
             .await
@@ -396,7 +396,7 @@ async fn remove_groups(id: &str) -> Result<(), RuntimeError> {
 }
 
 /// Formats limits that are not applied, for people.
-fn describe_missing(missing: &[Missing]) -> Vec<String> {
+fn describe_missing(missing: &[UnenforcedLimit]) -> Vec<String> {
     limits::describe_missing(missing).into_iter().collect()
 }
 

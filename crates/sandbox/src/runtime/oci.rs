@@ -27,10 +27,10 @@ use super::built_in_templates::{BASE, list_templates, template_not_found};
 use super::container_access::{self, Container, first_process};
 use super::egress::{HandoverError, check_egress, hand_over, no_egress};
 use super::guest::{User, is_safe_name};
-use super::process_end::wait_for_end;
+use super::process_end::wait_for_exit;
 use super::{
-    Frozen, ProcessScope, Runtime, RuntimeError, Start, StartResult, Template, Usage, WorkspaceProcess,
-    blocking, pause_note,
+    Frozen, ProcessScope, ResourceUsage, Runtime, RuntimeError, Start, StartResult, Template,
+    WorkspaceProcess, blocking, pause_note,
 };
 use crate::guest::handover::Handover;
 use crate::sandbox_dir::SandboxDir;
@@ -214,8 +214,8 @@ impl Oci {
                 Ok(Err(HandoverError::Io(error))) => error.to_string(),
                 Err(_) => format!("the guest agent did not connect within {} s", PROGRAM_TIMEOUT.as_secs()),
             },
-            ended = self.wait_for_end(start.id, start.dir) => {
-                ended?;
+            exited = self.wait_for_exit(start.id, start.dir) => {
+                exited?;
                 format!("the guest agent exited immediately: {}", log_tail(start.dir))
             }
         };
@@ -267,7 +267,7 @@ impl Runtime for Oci {
     /// Returns the machine: the program sees all its mounts. A bundle with something else that is missing
     /// fails at its start.
     async fn mount_holder(&self) -> Result<NamespaceHolder, String> {
-        Ok(NamespaceHolder::Machine)
+        Ok(NamespaceHolder::Host)
     }
 
     fn owner(&self) -> Option<(u32, u32)> {
@@ -296,9 +296,9 @@ impl Runtime for Oci {
         Ok(self.running(id).await?.is_some())
     }
 
-    async fn wait_for_end(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
+    async fn wait_for_exit(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
         let Some(process) = self.process(id).await? else { return Ok(()) };
-        wait_for_end(process).await.map_err(|error| self.failed("watch a sandbox", &error))
+        wait_for_exit(process).await.map_err(|error| self.failed("watch a sandbox", &error))
     }
 
     async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
@@ -328,9 +328,9 @@ impl Runtime for Oci {
         &self,
         id: &str,
         dir: &SandboxDir,
-        end: Option<(ProcessScope, Duration)>,
+        terminate: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
-        self.container(id, dir, FIND_PROCESSES).await?.workspace_processes(end).await
+        self.container(id, dir, FIND_PROCESSES).await?.workspace_processes(terminate).await
     }
 
     async fn deleted_bytes(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
@@ -345,13 +345,13 @@ impl Runtime for Oci {
         self.container(id, dir, SWAP).await?.settle_swap(workspace).await
     }
 
-    async fn end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
+    async fn kill(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
         if self.state(id).await?.is_none() {
             return Ok(());
         }
         let process = self.process(id).await?;
         if let Some(process) = process.as_ref().filter(|_| dir.frozen().exists()) {
-            // A frozen process may not end before it is thawed. An error means that it has ended already.
+            // A frozen process may not exit before it is thawed. An error means that it has exited already.
             let _ = pidfd_send_signal(process, Signal::KILL);
             self.thaw(id, dir).await?;
         }
@@ -362,15 +362,16 @@ impl Runtime for Oci {
             _ => {}
         }
         if let Some(process) = process {
-            let ended = timeout(PROGRAM_TIMEOUT, wait_for_end(process)).await;
-            let ended = ended.map_err(|_| self.failed("remove a sandbox", &"its processes did not exit"))?;
-            ended.map_err(|error| self.failed("watch a sandbox", &error))?;
+            let exited = timeout(PROGRAM_TIMEOUT, wait_for_exit(process)).await;
+            let exited =
+                exited.map_err(|_| self.failed("remove a sandbox", &"its processes did not exit"))?;
+            exited.map_err(|error| self.failed("watch a sandbox", &error))?;
         }
         let bundle = bundle::at(dir);
         crate::sandbox_dir::remove_tree(&bundle).map_err(|error| self.failed("remove a bundle", &error))
     }
 
-    async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {
+    async fn usage(&self, id: &str) -> Result<ResourceUsage, RuntimeError> {
         let id = id.to_owned();
         blocking(
             move || cgroup::usage(&id),

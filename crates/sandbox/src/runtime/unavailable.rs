@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 
 use super::built_in_templates::list_templates;
-use super::{Runtime, RuntimeError, Start, StartResult, Template, Usage};
+use super::{ResourceUsage, Runtime, RuntimeError, Start, StartResult, Template};
 use crate::sandbox_dir::SandboxDir;
 use crate::template::Templates;
 
@@ -59,15 +59,15 @@ impl Runtime for Unavailable {
         self.error()
     }
 
-    async fn wait_for_end(&self, _: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
+    async fn wait_for_exit(&self, _: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
         self.error()
     }
 
-    async fn end(&self, _: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
+    async fn kill(&self, _: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
         self.error()
     }
 
-    async fn usage(&self, _: &str) -> Result<Usage, RuntimeError> {
+    async fn usage(&self, _: &str) -> Result<ResourceUsage, RuntimeError> {
         self.error()
     }
 

@@ -37,8 +37,8 @@ use crate::snapshot::swap::Swap;
 
 /// Maximum number of sandboxes that one fork makes.
 pub const FORKS_MAX: u32 = 1_000;
-/// Number of attempts to replace a workspace whose users were ended, and the pause between them. The last
-/// attempt ends all processes in the workspace.
+/// Number of attempts to replace a workspace whose processes were killed, and the pause between
+/// them. The last attempt kills all processes in the workspace.
 const RESTORE_ATTEMPTS: (u32, Duration) = (4, Duration::from_millis(100));
 /// Maximum length of the message of a snapshot, in bytes.
 const MESSAGE_MAX: usize = 64 << 10;
@@ -79,8 +79,8 @@ pub struct SandboxCommit {
 pub enum IfInUse {
     /// Fails the restore and names the processes.
     Fail,
-    /// Ends the processes.
-    EndProcesses,
+    /// Kills the processes.
+    KillProcesses,
 }
 
 /// A sandbox that was restored.
@@ -88,8 +88,8 @@ pub enum IfInUse {
 pub struct RestoreResult {
     /// The sandbox after the restore.
     pub view: View,
-    /// Processes that were ended.
-    pub ended: Vec<WorkspaceProcess>,
+    /// Processes that were killed.
+    pub killed: Vec<WorkspaceProcess>,
     /// Freeze of the sandbox during the operation.
     pub pause: Pause,
 }
@@ -134,8 +134,10 @@ impl Service {
         new.check()?;
         let sandbox = self.find_here(scope, id).await?;
         self.check_snapshot_quota(scope, 1).await?;
-        self.cancellable(|service, cancel| async move { service.commit_now(&sandbox.id, new, &cancel).await })
-            .await
+        self.cancellable(
+            |service, cancel| async move { service.commit_inner(&sandbox.id, new, &cancel).await },
+        )
+        .await
     }
 
     /// Fails unless the owner may have `more` further snapshots. A caller with access to all sandboxes has no
@@ -156,7 +158,7 @@ impl Service {
         Ok(())
     }
 
-    async fn commit_now(&self, id: &str, new: NewCommit, cancel: &Cancel) -> Result<SandboxCommit> {
+    async fn commit_inner(&self, id: &str, new: NewCommit, cancel: &Cancel) -> Result<SandboxCommit> {
         let operation = self.operation(id, cancel).await?;
         let sandbox = &self.read_row(id).await?;
         let (buffered, stored) = (new.buffered, Arc::default());
@@ -228,7 +230,7 @@ impl Service {
         }
     }
 
-    /// Makes a snapshot of a workspace. The caller has frozen or ended the processes that write to it.
+    /// Makes a snapshot of a workspace. The caller has frozen or killed the processes that write to it.
     pub(crate) async fn commit_workspace(
         &self,
         id: &str,
@@ -267,19 +269,19 @@ impl Service {
         self.find_running(scope, id).await?;
         let id = id.to_owned();
         self.cancellable(|service, cancel| async move {
-            service.restore_now(&id, snapshot, if_in_use, &cancel).await
+            service.restore_inner(&id, snapshot, if_in_use, &cancel).await
         })
         .await
     }
 
-    async fn restore_now(
+    async fn restore_inner(
         &self,
         id: &str,
         snapshot: SnapshotId,
         if_in_use: IfInUse,
         cancel: &Cancel,
     ) -> Result<RestoreResult> {
-        let ends_users = if_in_use == IfInUse::EndProcesses;
+        let kills_processes = if_in_use == IfInUse::KillProcesses;
         let _operation = self.operation(id, cancel).await?;
         let sandbox = &self.read_row(id).await?;
         let handle = self.handle(id).filter(|_| sandbox.state == State::Running);
@@ -291,10 +293,11 @@ impl Service {
             return Err(WorkspaceError::UnknownSnapshot(snapshot).into());
         }
         let check_unused = async || {
-            let users = if ends_users { Vec::new() } else { self.workspace_processes(&handle, None).await? };
-            match users.is_empty() {
+            let processes =
+                if kills_processes { Vec::new() } else { self.workspace_processes(&handle, None).await? };
+            match processes.is_empty() {
                 true => Ok(()),
-                false => Err(SandboxError::WorkspaceUsed { id: id.to_owned(), users }),
+                false => Err(SandboxError::WorkspaceUsed { id: id.to_owned(), processes }),
             }
         };
         check_unused().await?;
@@ -310,24 +313,24 @@ impl Service {
         let _prepared = self.on_workspaces_until(cancel, prepare).await?;
         drop(permit);
         check_unused().await?;
-        let (mut ended, mut left) = (Vec::new(), RESTORE_ATTEMPTS.0);
-        let mut users_to_end = ProcessScope::Bound;
+        let (mut killed, mut attempts_left) = (Vec::new(), RESTORE_ATTEMPTS.0);
+        let mut scope = ProcessScope::Blocking;
         let pause = loop {
-            left -= 1;
+            attempts_left -= 1;
             cancel.check()?;
-            if ends_users {
-                ended.extend(self.workspace_processes(&handle, Some((users_to_end, Duration::ZERO))).await?);
+            if kills_processes {
+                killed.extend(self.workspace_processes(&handle, Some((scope, Duration::ZERO))).await?);
             }
             match self.while_frozen(sandbox, self.replace(&handle, snapshot, cancel)).await {
                 // Remaining processes may enter a directory before each attempt. The last attempt terminates
                 // all of them.
-                Err(SandboxError::WorkspaceUsed { .. }) if ends_users && left > 0 => {
-                    if left == 1 {
-                        users_to_end = ProcessScope::All;
+                Err(SandboxError::WorkspaceUsed { .. }) if kills_processes && attempts_left > 0 => {
+                    if attempts_left == 1 {
+                        scope = ProcessScope::All;
                     }
                 }
                 // Files of terminated processes may still be open: a frozen process does not close them.
-                Err(SandboxError::Workspace(WorkspaceError::Unusable { .. })) if left > 0 => {}
+                Err(SandboxError::Workspace(WorkspaceError::Unusable { .. })) if attempts_left > 0 => {}
                 done => break done?.1?,
             }
             sleep(RESTORE_ATTEMPTS.1).await;
@@ -337,7 +340,7 @@ impl Service {
         let config = serde_json::to_value(config).unwrap_or_default();
         let change = |_: &Sandbox| Some(Change { config: Some(config.clone()), ..Change::default() });
         let view = self.view(self.change(id, change, &[]).await?)?;
-        Ok(RestoreResult { view, ended, pause })
+        Ok(RestoreResult { view, killed, pause })
     }
 
     /// Replaces the workspace of a frozen sandbox. If that fails, or is cancelled before the workspace is
@@ -345,9 +348,9 @@ impl Service {
     async fn replace(&self, handle: &SandboxHandle, snapshot: SnapshotId, cancel: &Cancel) -> Result<()> {
         let (id, dir) = (handle.id.as_str(), &handle.dir);
         // A process may have started to use it before the freeze.
-        let users = self.workspace_processes(handle, None).await?;
-        if !users.is_empty() {
-            return Err(SandboxError::WorkspaceUsed { id: id.to_owned(), users });
+        let processes = self.workspace_processes(handle, None).await?;
+        if !processes.is_empty() {
+            return Err(SandboxError::WorkspaceUsed { id: id.to_owned(), processes });
         }
         let mode = match self.0.runtime.can_swap_workspace() {
             true => ResetMode::MayMove,
@@ -383,13 +386,14 @@ impl Service {
         }
     }
 
-    /// Lists the processes that use the workspace of a sandbox, and terminates them if `end` is given.
+    /// Lists the processes that use the workspace of a sandbox, and terminates them if `terminate` is given.
     async fn workspace_processes(
         &self,
         handle: &SandboxHandle,
-        end: Option<(ProcessScope, Duration)>,
+        terminate: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>> {
-        match with_runtime_timeout(self.0.runtime.workspace_processes(&handle.id, &handle.dir, end)).await {
+        let processes = self.0.runtime.workspace_processes(&handle.id, &handle.dir, terminate);
+        match with_runtime_timeout(processes).await {
             Ok(processes) => Ok(processes),
             Err(error) => Err(self.explain_unswapped(&handle.id, &handle.dir, error).await),
         }
@@ -437,12 +441,12 @@ impl Service {
         self.check_snapshot_quota(scope, 1).await?;
         self.check_capacity(&creator, fork.count).await?;
         self.cancellable(|service, cancel| async move {
-            service.fork_now(&sandbox, like, creator, fork, &cancel).await
+            service.fork_inner(&sandbox, like, creator, fork, &cancel).await
         })
         .await
     }
 
-    async fn fork_now(
+    async fn fork_inner(
         &self,
         sandbox: &Sandbox,
         like: NewSandbox,
@@ -450,7 +454,7 @@ impl Service {
         fork: Fork,
         cancel: &Cancel,
     ) -> Result<ForkResult> {
-        let taken = self.commit_now(&sandbox.id, fork.commit, cancel).await?;
+        let taken = self.commit_inner(&sandbox.id, fork.commit, cancel).await?;
         let new = NewSandbox { snapshot: Some(taken.committed.snapshot.id), ..like };
         // No more at once than the limit of one owner: the rest does not fill the queue.
         let semaphore = Arc::new(Semaphore::new((self.settings().creations_at_once / 2).max(1) as usize));
@@ -511,7 +515,7 @@ impl Service {
             // Processes of a sandbox that is starting or stopping are about to change.
             State::Starting | State::Stopping => return Err(not_running(sandbox)),
             // It is unknown which directory is its workspace.
-            State::Error if self.is_unresolved(id).await? => return Err(not_running(sandbox)),
+            State::Error if self.has_unresolved_swap(id).await? => return Err(not_running(sandbox)),
             // A sandbox whose agent is lost still has processes.
             State::Error => with_runtime_timeout(self.0.runtime.is_running(id, &dir)).await?,
             State::Stopped => false,

@@ -72,7 +72,7 @@ impl Service {
                 Err(error) => error,
             };
             if let Ok(false) = with_runtime_timeout(self.0.runtime.is_running(id, dir)).await {
-                // Nothing uses either directory of a sandbox that has ended.
+                // Nothing uses either directory of a sandbox that has exited.
                 return Swap::NotDone(error);
             }
             if attempts_left == 0 {
@@ -107,15 +107,15 @@ impl Service {
         operation_error(id, self.swap_failed(&reason))
     }
 
-    /// Returns whether a restore of a sandbox is unresolved: it is unknown which directory is its workspace.
-    pub(crate) async fn is_unresolved(&self, id: &str) -> Result<bool> {
+    /// Returns whether the outcome of a swap is unknown: the workspace may be either directory.
+    pub(crate) async fn has_unresolved_swap(&self, id: &str) -> Result<bool> {
         let name = id.to_owned();
         Ok(self.on_workspaces(move |workspaces| workspaces.pending_reset(&name)).await?.is_some())
     }
 
     /// Finishes an unresolved restore, and sets the sandbox to `running`.
     pub(crate) async fn resolve_restore(&self, handle: &SandboxHandle, sandbox: &Sandbox) -> Result<()> {
-        if sandbox.state != State::Error || !self.is_unresolved(&handle.id).await? {
+        if sandbox.state != State::Error || !self.has_unresolved_swap(&handle.id).await? {
             return Ok(());
         }
         self.finish_interrupted(&handle.id, &handle.dir).await?;

@@ -88,8 +88,8 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     gzip.finish().unwrap()
 }
 
-/// Returns a member whose path and records are written unchecked.
-fn with_records(records: &[(&str, &[u8])], content: &[u8]) -> Vec<u8> {
+/// Makes a tar archive of one member with these PAX records, which are not validated.
+fn tar_with_pax_records(records: &[(&str, &[u8])], content: &[u8]) -> Vec<u8> {
     let mut text = Vec::new();
     for (key, value) in records {
         let rest = key.len() + value.len() + 3;
@@ -125,7 +125,7 @@ fn a_root_filesystem_is_imported_listed_and_removed() {
         Device("dev/null"),
     ]);
     let known = dir.import("python:3.11", &archive).unwrap();
-    assert_eq!((known.size, known.left_out), (7, 1));
+    assert_eq!((known.size, known.skipped), (7, 1));
     assert_eq!(dir.templates.list().unwrap(), [known]);
     let root = dir.root("python:3.11");
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -156,7 +156,7 @@ fn extraction_does_not_leave_the_root() {
     fs::create_dir(&outside).unwrap();
     let up = "../../../outside/x";
     assert!(dir.import("up", &tar(&[SHELL, Plain(up, b"x", 0o644)])).is_err());
-    // A link out of it leads to where it would lead inside; one that leads nowhere there gives way.
+    // A symlink is resolved inside the root. A dangling one is replaced by a directory.
     let target = outside.to_str().unwrap();
     let archive = tar(&[
         SHELL,
@@ -200,7 +200,7 @@ fn too_large_archive_is_refused_and_leaves_nothing() {
     let dir = Fixture::new();
     let zeros = vec![0; 4 << 20];
     let large = tar(&[SHELL, Plain("zeros", &zeros, 0o644)]);
-    // Compressed as a whole; of small members; a layer that is compressed; a layer that is there many times.
+    // A compressed archive, an uncompressed one, a compressed layer, and a small layer that is listed often.
     let layer = tar(&[SHELL, Plain("some", &zeros[..600_000], 0o644)]);
     let saved = |layers: &str, layer: &[u8]| {
         let manifest = format!(r#"[{{"Config":"c","Layers":[{layers}]}}]"#);
@@ -232,7 +232,7 @@ fn sparse_member_is_limited_and_takes_no_space() {
             ("GNU.sparse.name", b"big"),
             ("GNU.sparse.realsize", size.as_bytes()),
         ];
-        let end = with_records(&records, &[&b"0\n"[..], &[0; 510]].concat());
+        let end = tar_with_pax_records(&records, &[&b"0\n"[..], &[0; 510]].concat());
         let shell = tar(&[SHELL]);
         [&shell[..shell.len() - 1024], &end].concat()
     };
@@ -252,7 +252,7 @@ fn invalid_file_names_are_errors_of_the_archive() {
     let dir = Fixture::new();
     let (long, deep) = ("n".repeat(300), "d/".repeat(5_000));
     for path in [&b"a\0b"[..], long.as_bytes(), deep.as_bytes()] {
-        let refused = dir.import("x", &with_records(&[("path", path)], b"")).unwrap_err();
+        let refused = dir.import("x", &tar_with_pax_records(&[("path", path)], b"")).unwrap_err();
         assert!(matches!(refused, TemplateError::Archive(_)), "{refused:?}");
     }
     let whiteout = tar(&[SHELL, Plain(".wh...", b"", 0o644)]);

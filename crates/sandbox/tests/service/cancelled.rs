@@ -105,7 +105,7 @@ async fn closing_the_service_cancels_operations_without_effect(home: &TestHome) 
             service.commit(&alice(), id, NewCommit::default()).await.map(drop),
             service.changes(&alice(), id).await.map(drop),
             service.fork(&alice(), id, creator(), fork).await.map(drop),
-            service.restore(&alice(), id, other, IfInUse::EndProcesses).await.map(drop),
+            service.restore(&alice(), id, other, IfInUse::KillProcesses).await.map(drop),
             service.collect().await.map(drop),
             service.create(creator(), NewSandbox { snapshot: Some(other), ..new() }).await.map(drop),
         ];
@@ -189,7 +189,7 @@ async fn cancelled_restore_leaves_the_workspace_unchanged(home: &TestHome) {
     }
     let (id, to, layers) = (view.sandbox.id.as_str(), large(&service), home.path().join("layers/layers"));
     let before = files(&layers);
-    drop_when(service.restore(&alice(), id, to, IfInUse::EndProcesses), async || {
+    drop_when(service.restore(&alice(), id, to, IfInUse::KillProcesses), async || {
         files(&layers) > before + 50
     })
     .await;
@@ -199,7 +199,7 @@ async fn cancelled_restore_leaves_the_workspace_unchanged(home: &TestHome) {
     assert_usable(home, &service, &view).await;
     assert_eq!(service.get(&alice(), id).await.unwrap().config.snapshot, view.config.snapshot);
     // The next one succeeds.
-    service.restore(&alice(), id, to, IfInUse::EndProcesses).await.unwrap();
+    service.restore(&alice(), id, to, IfInUse::KillProcesses).await.unwrap();
     assert_eq!(
         sh(&service, &view, "find . -type f | wc -l").await.stdout.trim(),
         LARGE_SNAPSHOT_FILES.to_string()
@@ -211,11 +211,11 @@ async fn cancelled_restore_in_place_leaves_the_workspace_unchanged(home: &TestHo
     let view = create_with(&service, small(&service), Some(ProviderKind::Copy)).await;
     sh(&service, &view, "mkdir own; echo mine > own/file; ln old link").await;
     let (id, to, tree) = (view.sandbox.id.as_str(), large(&service), home.workspace(&view));
-    drop_when(service.restore(&alice(), id, to, IfInUse::EndProcesses), async || files(&tree) > 50).await;
+    drop_when(service.restore(&alice(), id, to, IfInUse::KillProcesses), async || files(&tree) > 50).await;
     assert_usable(home, &service, &view).await;
     let shown = sh(&service, &view, "find . -type f | sort; cat own/file link; stat -c %h old").await;
     assert_eq!(shown.stdout, "./link\n./old\n./own/file\nmine\nold\n2\n");
-    service.restore(&alice(), id, to, IfInUse::EndProcesses).await.unwrap();
+    service.restore(&alice(), id, to, IfInUse::KillProcesses).await.unwrap();
     assert_eq!(
         sh(&service, &view, "find . -type f | wc -l").await.stdout.trim(),
         LARGE_SNAPSHOT_FILES.to_string()

@@ -34,7 +34,7 @@ async fn output_and_exit_code_are_reported(home: &TestHome) {
     let view = create(&service).await;
     let ran = sh(&service, &view, "echo out; echo err >&2; exit 3").await;
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("out\n", "err\n"));
-    assert_eq!((ran.end.exit_code, ran.end.timed_out, ran.end.failed), (3, false, None));
+    assert_eq!((ran.exit.exit_code, ran.exit.timed_out, ran.exit.failed), (3, false, None));
     wait_until("its end is written down", async || {
         let commands = service.commands(&alice(), &view.sandbox.id, 10).await.unwrap();
         commands.len() == 1 && commands[0].state == CommandState::Exited && commands[0].exit_code == Some(3)
@@ -71,7 +71,7 @@ async fn command_that_cannot_run_reports_the_reason(home: &TestHome) {
     let view = create(&service).await;
     let nowhere = RunRequest { cwd: Some("/nowhere".to_owned()), ..request("true") };
     let handle = service.run(&alice(), &view.sandbox.id, nowhere).await.unwrap();
-    let end = read(&handle, 0).await.end;
+    let end = read(&handle, 0).await.exit;
     assert_eq!(end.exit_code, 126);
     assert!(end.failed.unwrap().contains("cannot enter `/nowhere`"));
 }
@@ -82,7 +82,7 @@ async fn command_is_killed_after_its_time_limit(home: &TestHome) {
     let short =
         RunRequest { timeout: Some(Duration::from_millis(300)), ..request("setsid sleep 100 & sleep 100") };
     let handle = service.run(&alice(), &view.sandbox.id, short).await.unwrap();
-    assert!(read(&handle, 0).await.end.timed_out);
+    assert!(read(&handle, 0).await.exit.timed_out);
     wait_until("nothing is left", async || sh(&service, &view, "pgrep sleep | wc -l").await.stdout == "0\n")
         .await;
 }
@@ -94,7 +94,7 @@ async fn killing_a_command_kills_its_children(home: &TestHome) {
     let handle = service.run(&alice(), &view.sandbox.id, command).await.unwrap();
     handle.output(0).await.unwrap().next().await.unwrap();
     service.kill(&alice(), &view.sandbox.id, &handle.id, 9).await.unwrap();
-    assert_eq!(read(&handle, 0).await.end.exit_code, 137);
+    assert_eq!(read(&handle, 0).await.exit.exit_code, 137);
     wait_until("nothing is left", async || sh(&service, &view, "pgrep sleep | wc -l").await.stdout == "0\n")
         .await;
     for signal in [0, -1, 65] {
@@ -220,7 +220,7 @@ async fn blocking_command_loses_no_output(home: &TestHome) {
     let ran = read(&handle, 0).await;
     assert_eq!((ran.gaps.as_slice(), ran.stdout.len()), ([].as_slice(), 3_000_004));
     assert!(ran.stdout.ends_with("xend\n"));
-    assert_eq!(ran.end.exit_code, 0);
+    assert_eq!(ran.exit.exit_code, 0);
     let mut doomed = service.command(&alice(), id, &doomed.id).await.unwrap();
     assert_eq!(doomed.wait().await.unwrap().exit_code, 137);
 }
@@ -287,7 +287,7 @@ async fn output_of_all_commands_is_limited_and_counted(home: &TestHome) {
     .await;
     service.kill(&alice(), id, &endless.id, 9).await.unwrap();
     let ran = read(&endless, 0).await;
-    assert!(!ran.gaps.is_empty() && ran.end.exit_code == 137, "{:?} {:?}", ran.gaps, ran.end);
+    assert!(!ran.gaps.is_empty() && ran.exit.exit_code == 137, "{:?} {:?}", ran.gaps, ran.exit);
     assert_eq!(service.get(&alice(), id).await.unwrap().sandbox.state, State::Running);
 }
 
@@ -320,7 +320,7 @@ async fn concurrent_commands_do_not_mix_output(home: &TestHome) {
                 let command = request(&format!("for i in 1 2 3; do echo {n}; done; exit {n}"));
                 let handle = service.run(&alice(), &id, command).await.unwrap();
                 let ran = read(&handle, 0).await;
-                assert_eq!((ran.stdout, ran.end.exit_code), (format!("{n}\n").repeat(3), n));
+                assert_eq!((ran.stdout, ran.exit.exit_code), (format!("{n}\n").repeat(3), n));
             })
         })
         .collect();

@@ -30,7 +30,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// Returns true if sandboxes on this host have dedicated UIDs; otherwise checks that the reason is
 /// reported.
 async fn has_dedicated_uids(home: &TestHome, service: &Service) -> bool {
-    let holder = if rustix::process::geteuid().is_root() { NamespaceHolder::Machine } else { return false };
+    let holder = if rustix::process::geteuid().is_root() { NamespaceHolder::Host } else { return false };
     let missing = service.runtime().missing_features().await.unwrap().join("; ");
     match dedicated_uids::probe(&holder, home.path(), false) {
         Ok(()) => {
@@ -112,7 +112,7 @@ async fn user_ids_survive_a_restart(home: &TestHome) {
     let asked = service.runtime().dedicated_uid(id, &home.dir(&first)).await.unwrap();
     assert_eq!(asked, Some(before[0]));
     // A new workspace is shown to the user id that it has.
-    service.restore(&alice(), id, snapshot.id, IfInUse::EndProcesses).await.unwrap();
+    service.restore(&alice(), id, snapshot.id, IfInUse::KillProcesses).await.unwrap();
     let ran = sh(&service, &first, "cd /workspace; echo more >> file; cat file; stat -c %u file").await;
     assert_eq!(ran.stdout, "text\nmore\n1000\n", "{ran:?}");
     let third = create(&service).await;
@@ -157,7 +157,7 @@ async fn snapshots_move_files_between_user_ids(home: &TestHome) {
         let fork = &forked.views[0].sandbox.id;
         let (changes, _) = service.changes(&alice(), fork).await.unwrap();
         assert_eq!(changes.differences().unwrap().len(), 3, "{provider}");
-        service.restore(&alice(), fork, base_snapshot.id, IfInUse::EndProcesses).await.unwrap();
+        service.restore(&alice(), fork, base_snapshot.id, IfInUse::KillProcesses).await.unwrap();
         let restored = service.commit(&alice(), fork, NewCommit::default()).await.unwrap().committed.snapshot;
         assert_eq!(restored.tree, base_snapshot.tree, "{provider}");
     }
@@ -178,11 +178,11 @@ async fn start_sharing(home: &TestHome) -> Service {
 async fn use_all(home: &TestHome, service: &Service, view: &View, snapshot: &Snapshot) {
     let (id, before) = (view.sandbox.id.as_str(), user(home, view));
     wait_until("its guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
-    service.restore(&alice(), id, snapshot.id, IfInUse::EndProcesses).await.unwrap();
+    service.restore(&alice(), id, snapshot.id, IfInUse::KillProcesses).await.unwrap();
     let ran =
         sh(service, view, "cd /workspace; stat -c %u file; echo more >> file; cat file; rm -r d; ls").await;
     assert_eq!(ran.stdout, "1000\ntext\nmore\nfile\n", "{ran:?}");
-    service.restore(&alice(), id, snapshot.id, IfInUse::EndProcesses).await.unwrap();
+    service.restore(&alice(), id, snapshot.id, IfInUse::KillProcesses).await.unwrap();
     let restored = service.commit(&alice(), id, NewCommit::default()).await.unwrap().committed.snapshot;
     assert_eq!(restored.tree, snapshot.tree);
     assert_eq!(user(home, view), before);

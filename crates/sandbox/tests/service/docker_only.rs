@@ -89,7 +89,7 @@ async fn settings_of_an_image_are_ignored(home: &TestHome) {
     let view = service.create(creator(), new).await.unwrap();
     let ran = sh(&service, &view, "id -u; pwd; echo $HOME; touch /elsewhere/x").await;
     assert_eq!(ran.stdout, "1000\n/workspace\n/home/sandbox\n");
-    assert_ne!(ran.end.exit_code, 0);
+    assert_ne!(ran.exit.exit_code, 0);
     let health = docker::run(&["inspect", "--format", "{{.Config.Healthcheck}}", &view.sandbox.id]);
     assert!(health.contains("NONE"), "{health}");
     service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();

@@ -115,7 +115,7 @@ async fn agent_with_a_network_connects_to_the_port(home: &TestHome) {
     let view = create_reaching(&service).await;
     assert!(!dials_socket(&view) && view.agent_connected);
     let ran = sh(&service, &view, "echo out; echo err >&2; exit 3").await;
-    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str(), ran.end.exit_code), ("out\n", "err\n", 3));
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str(), ran.exit.exit_code), ("out\n", "err\n", 3));
     let much = sh(&service, &view, "head -c 3000000 /dev/zero | tr '\\0' x").await;
     assert_eq!(much.stdout.len(), 3_000_000);
     // Neither the certificate nor an address is visible inside.

@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use libtest_mimic::Trial;
 use workspace_catalog::State;
 use workspace_sandbox::runtime::{
-    Frozen, LazyMount, NamespaceHolder, ProcessScope, Runtime, RuntimeError, Start, StartResult, Template,
-    Usage, WorkspaceProcess,
+    Frozen, LazyMount, NamespaceHolder, ProcessScope, ResourceUsage, Runtime, RuntimeError, Start,
+    StartResult, Template, WorkspaceProcess,
 };
 use workspace_sandbox::{NewSandbox, ReclaimPolicy, ResourceRequest, SandboxDir, Service, Settings};
 use workspace_test_support::skip;
@@ -39,7 +39,7 @@ pub(crate) struct FailingRuntime {
     pub(crate) dies_before: AtomicBool,
     /// Makes the outcome of a swap unknown.
     pub(crate) is_blind: AtomicBool,
-    /// Number of attempts to end a sandbox that will fail.
+    /// Number of attempts to kill a sandbox that will fail.
     pub(crate) failing_ends: AtomicU32,
 }
 
@@ -103,17 +103,17 @@ impl Runtime for FailingRuntime {
         self.inner.is_running(id, dir).await
     }
 
-    async fn wait_for_end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
-        self.inner.wait_for_end(id, dir).await
+    async fn wait_for_exit(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
+        self.inner.wait_for_exit(id, dir).await
     }
 
-    async fn end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
+    async fn kill(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
         let fails =
             self.failing_ends.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         if fails.is_ok() {
             return Err(self.helper_died());
         }
-        self.inner.end(id, dir).await
+        self.inner.kill(id, dir).await
     }
 
     async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
@@ -132,9 +132,9 @@ impl Runtime for FailingRuntime {
         &self,
         id: &str,
         dir: &SandboxDir,
-        end: Option<(ProcessScope, Duration)>,
+        terminate: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
-        self.inner.workspace_processes(id, dir, end).await
+        self.inner.workspace_processes(id, dir, terminate).await
     }
 
     async fn swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
@@ -152,7 +152,7 @@ impl Runtime for FailingRuntime {
         self.inner.settle_swap(id, dir, workspace).await
     }
 
-    async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {
+    async fn usage(&self, id: &str) -> Result<ResourceUsage, RuntimeError> {
         self.inner.usage(id).await
     }
 

@@ -65,7 +65,7 @@ impl Behaviour for StartsNothing {
         Err(RuntimeError::Isolation("it got its permit".to_owned()))
     }
 
-    async fn end(&self, _: &str) {
+    async fn kill(&self, _: &str) {
         self.ends.fetch_add(1, Ordering::SeqCst);
         if self.ends_slowly {
             self.release.notified().await;

@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use async_trait::async_trait;
 use workspace_sandbox::SandboxDir;
-use workspace_sandbox::runtime::{Runtime, RuntimeError, Start, StartResult, Template, Usage};
+use workspace_sandbox::runtime::{ResourceUsage, Runtime, RuntimeError, Start, StartResult, Template};
 
 /// Behaviour of a [`FakeRuntime`]. By default its sandboxes have no process, and end at once.
 #[async_trait]
@@ -20,12 +20,12 @@ pub(crate) trait Behaviour: Debug + Send + Sync {
         false
     }
 
-    /// Waits until a sandbox has ended.
-    async fn wait_for_end(&self, id: &str) {
+    /// Waits until a sandbox has exited.
+    async fn wait_for_exit(&self, id: &str) {
         let _ = id;
     }
 
-    async fn end(&self, id: &str) {
+    async fn kill(&self, id: &str) {
         let _ = id;
     }
 }
@@ -65,18 +65,18 @@ impl<B: Behaviour> Runtime for FakeRuntime<B> {
         Ok(self.0.is_running(id))
     }
 
-    async fn wait_for_end(&self, id: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
-        self.0.wait_for_end(id).await;
+    async fn wait_for_exit(&self, id: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
+        self.0.wait_for_exit(id).await;
         Ok(())
     }
 
-    async fn end(&self, id: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
-        self.0.end(id).await;
+    async fn kill(&self, id: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
+        self.0.kill(id).await;
         Ok(())
     }
 
-    async fn usage(&self, _: &str) -> Result<Usage, RuntimeError> {
-        Ok(Usage::default())
+    async fn usage(&self, _: &str) -> Result<ResourceUsage, RuntimeError> {
+        Ok(ResourceUsage::default())
     }
 
     async fn known_ids(&self) -> Result<Vec<String>, RuntimeError> {

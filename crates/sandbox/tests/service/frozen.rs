@@ -86,7 +86,7 @@ async fn command_continues_after_a_thaw(home: &TestHome) {
     }
     let ran = read(&handle, 0).await;
     let expected: String = (1..=200).map(|n| format!("{n}\n")).collect();
-    assert_eq!((ran.stdout, ran.end.exit_code), (expected, 7));
+    assert_eq!((ran.stdout, ran.exit.exit_code), (expected, 7));
 }
 
 async fn many_processes_are_frozen(home: &TestHome) {
@@ -181,7 +181,7 @@ async fn freezing_an_ended_sandbox_fails(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let dir = home.dir(&view);
-    service.runtime().end(&view.sandbox.id, &dir).await.unwrap();
+    service.runtime().kill(&view.sandbox.id, &dir).await.unwrap();
     let error = service.runtime().freeze(&view.sandbox.id, &dir).await.unwrap_err();
     // An OCI runtime has an error message of its own.
     let is_explained =

@@ -11,8 +11,8 @@ use workspace_catalog::{Catalog, sqlite_url};
 use workspace_host::NamespaceHolder;
 use workspace_host::overlay;
 use workspace_sandbox::{
-    CommandHandle, Creator, End, NewSandbox, Piece, RunRequest, SandboxDir, Scope, Service, Settings, Stream,
-    View,
+    CommandExit, CommandHandle, Creator, NewSandbox, Piece, RunRequest, SandboxDir, Scope, Service, Settings,
+    Stream, View,
 };
 
 use crate::kind::Kind;
@@ -39,9 +39,9 @@ impl Drop for TestHome {
     fn drop(&mut self) {
         self.kind.clear(self.path());
         // Mounts of an unprivileged user end with the namespace holder.
-        let mounted = overlay::mounted(&NamespaceHolder::Machine, self.path()).unwrap_or_default();
+        let mounted = overlay::mounted(&NamespaceHolder::Host, self.path()).unwrap_or_default();
         for path in mounted.iter().rev() {
-            drop(overlay::unmount(&NamespaceHolder::Machine, path));
+            drop(overlay::unmount(&NamespaceHolder::Host, path));
         }
     }
 }
@@ -151,17 +151,18 @@ pub(crate) fn request(command: &str) -> RunRequest {
     RunRequest { command: command.to_owned(), ..RunRequest::default() }
 }
 
-/// Output and end of a command.
+/// Output and exit of a command.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
-    pub(crate) end: End,
+    pub(crate) exit: CommandExit,
     pub(crate) gaps: Vec<(u64, u64)>,
 }
 
 pub(crate) async fn read(handle: &CommandHandle, from: u64) -> Ran {
-    let mut ran = Ran { stdout: String::new(), stderr: String::new(), end: End::default(), gaps: Vec::new() };
+    let mut ran =
+        Ran { stdout: String::new(), stderr: String::new(), exit: CommandExit::default(), gaps: Vec::new() };
     let mut output = handle.output(from).await.unwrap();
     let reading = async {
         while let Some(pieces) = output.next().await.unwrap() {
@@ -172,12 +173,12 @@ pub(crate) async fn read(handle: &CommandHandle, from: u64) -> Ran {
                     }
                     Piece::Data { data, .. } => ran.stdout.push_str(&String::from_utf8_lossy(&data)),
                     Piece::Gap { from, to } => ran.gaps.push((from, to)),
-                    Piece::End(end) => ran.end = end,
+                    Piece::Exit(exit) => ran.exit = exit,
                 }
             }
         }
     };
-    tokio::time::timeout(TIMEOUT, reading).await.expect("the command never ended");
+    tokio::time::timeout(TIMEOUT, reading).await.expect("the command never exited");
     ran
 }
 

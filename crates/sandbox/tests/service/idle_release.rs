@@ -52,7 +52,7 @@ async fn namespace_holder_is_released_after_the_last_sandbox(home: &TestHome) {
         let new = NewSandbox { snapshot: Some(from), ..new() };
         let view = service.create(creator(), new).await.unwrap();
         assert_eq!(sh(&service, &view, "cat file; echo more > more").await.stdout, "content\n");
-        service.restore(&alice(), &view.sandbox.id, from, IfInUse::EndProcesses).await.unwrap();
+        service.restore(&alice(), &view.sandbox.id, from, IfInUse::KillProcesses).await.unwrap();
         service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
         let is_ordinary = service.runtime().has_holder();
         wait_until("it rests", async || {

@@ -78,7 +78,7 @@ impl Behaviour for ScriptedAgent {
         true
     }
 
-    async fn wait_for_end(&self, _: &str) {
+    async fn wait_for_exit(&self, _: &str) {
         std::future::pending::<()>().await;
     }
 }

@@ -131,7 +131,7 @@ impl Kind {
                     drop(workspace_host::cgroup::remove(&sandbox.file_name().to_string_lossy()));
                 }
                 if let Ok(holder) = NamespaceHolder::find_or_start(home) {
-                    holder.end();
+                    holder.kill();
                 }
             }
             Self::Docker => {

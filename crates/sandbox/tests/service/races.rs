@@ -141,7 +141,7 @@ async fn take(
     let done = match step {
         Step::Commit => service.commit(&scope, id, buffered).await.map(drop),
         Step::Changes => service.changes(&scope, id).await.map(drop),
-        Step::Restore => service.restore(&scope, id, snapshot, IfInUse::EndProcesses).await.map(drop),
+        Step::Restore => service.restore(&scope, id, snapshot, IfInUse::KillProcesses).await.map(drop),
         Step::Fork => {
             let fork = Fork { count: 1, commit: buffered, ..Fork::default() };
             service.fork(&scope, id, anybody(), fork).await.map(drop)
@@ -199,7 +199,7 @@ async fn assert_nothing_is_left(home: &TestHome, service: &Service, processes: &
     let ids = home.sandbox_ids().await;
     let groups = workspace_host::cgroup::ids().unwrap();
     assert!(groups.iter().all(|group| !ids.contains(group)), "{groups:?}");
-    let mounted = overlay::mounted(&NamespaceHolder::Machine, home.path()).unwrap();
+    let mounted = overlay::mounted(&NamespaceHolder::Host, home.path()).unwrap();
     let of_sandboxes = mounted.iter().filter(|path| ids.iter().any(|id| path.to_string_lossy().contains(id)));
     assert_eq!(of_sandboxes.count(), 0, "{mounted:?}");
     let known = service.runtime().known_ids().await.unwrap();

@@ -81,13 +81,13 @@ impl Behaviour for RemoteAgents {
         agents.get_mut(id).is_some_and(|agent| agent.try_wait().unwrap().is_none())
     }
 
-    async fn wait_for_end(&self, id: &str) {
+    async fn wait_for_exit(&self, id: &str) {
         while self.is_running(id) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
-    async fn end(&self, id: &str) {
+    async fn kill(&self, id: &str) {
         if let Some(mut agent) = self.agents.lock().unwrap().remove(id) {
             let _ = agent.kill();
             let _ = agent.wait();
@@ -158,11 +158,11 @@ async fn output_is_sent_over_the_connection(home: &TestHome) {
         read(&service.run(&alice(), &view.sandbox.id, in_tmp(command)).await.unwrap(), 0).await
     };
     let ran = run("echo out; echo err >&2; exit 3").await;
-    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str(), ran.end.exit_code), ("out\n", "err\n", 3));
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str(), ran.exit.exit_code), ("out\n", "err\n", 3));
     let ran = run("seq 1 500000").await;
     assert_eq!((ran.stdout == numbers(500_000), ran.gaps), (true, Vec::new()));
     let quiet = service.run(&alice(), &view.sandbox.id, in_tmp("true")).await.unwrap();
-    assert_eq!(read(&quiet, 0).await.end.exit_code, 0);
+    assert_eq!(read(&quiet, 0).await.exit.exit_code, 0);
     // From any offset, when it has ended and the agent has forgotten it.
     let handle = service.run(&alice(), &view.sandbox.id, in_tmp("seq 1 100")).await.unwrap();
     read(&handle, 0).await;
@@ -171,7 +171,7 @@ async fn output_is_sent_over_the_connection(home: &TestHome) {
     let short = RunRequest { timeout: Some(Duration::from_millis(200)), ..in_tmp("echo begun; sleep 100") };
     let slow = service.run(&alice(), &view.sandbox.id, short).await.unwrap();
     let ran = read(&slow, 0).await;
-    assert!(ran.stdout == "begun\n" && ran.end.timed_out);
+    assert!(ran.stdout == "begun\n" && ran.exit.timed_out);
     service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
 }
 
@@ -197,7 +197,7 @@ async fn no_output_is_lost_without_a_server(home: &TestHome) {
         read(&handle, 0).await
     };
     let ran = all(&slow).await;
-    assert_eq!((ran.stdout, ran.gaps, ran.end.exit_code), (numbers(60), Vec::new(), 0));
+    assert_eq!((ran.stdout, ran.gaps, ran.exit.exit_code), (numbers(60), Vec::new(), 0));
     let ran = all(&much).await;
     assert_eq!(
         (ran.stdout == numbers(1_000_000), ran.stderr.as_str(), ran.gaps),
@@ -221,7 +221,7 @@ async fn terminal_works_over_the_connection(home: &TestHome) {
         for piece in pieces {
             match piece {
                 Piece::Data { data, .. } => shown.push_str(&String::from_utf8_lossy(&data)),
-                Piece::End(end) => code = Some(end.exit_code),
+                Piece::Exit(exit) => code = Some(exit.exit_code),
                 Piece::Gap { .. } => panic!("a gap behind {shown:?}"),
             }
         }

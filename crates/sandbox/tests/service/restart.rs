@@ -58,7 +58,7 @@ impl LongWork {
         let again = service.command(&alice(), id, &self.command).await.unwrap();
         let expected: String = (1..=40).map(|n| format!("{n}\n")).collect();
         let ran = read(&again, 0).await;
-        assert_eq!((ran.stdout, ran.end.exit_code), (expected, 0));
+        assert_eq!((ran.stdout, ran.exit.exit_code), (expected, 0));
         wait_for_agent(service, id).await;
         assert_eq!(service.get(&alice(), id).await.unwrap().sandbox.state, State::Running);
         service.write_terminal(&alice(), id, terminal, b"echo is-$x\n".to_vec()).await.unwrap();
@@ -94,7 +94,7 @@ async fn command_that_ended_without_a_server_is_reported(home: &TestHome) {
     let service = home.start().await;
     let again = service.command(&alice(), &id, &handle.id).await.unwrap();
     let ran = read(&again, 0).await;
-    assert_eq!((ran.stdout.as_str(), ran.end.exit_code), ("late\n", 7));
+    assert_eq!((ran.stdout.as_str(), ran.exit.exit_code), ("late\n", 7));
     wait_until("it is written down", async || {
         let commands = service.commands(&alice(), &id, 10).await.unwrap();
         commands[0].state == CommandState::Exited && commands[0].exit_code == Some(7)
@@ -144,7 +144,7 @@ async fn sandbox_that_died_without_a_server_is_stopped(home: &TestHome) {
     assert_eq!(sandbox.state_reason.as_deref(), Some("its processes exited while the server was down"));
     let again = service.command(&alice(), &id, &handle.id).await.unwrap();
     let ran = read(&again, 0).await;
-    assert!(ran.stdout == "begun\n" && ran.end.failed.is_some());
+    assert!(ran.stdout == "begun\n" && ran.exit.failed.is_some());
     service.remove(&alice(), &id, ReclaimPolicy::Delete).await.unwrap();
 }
 

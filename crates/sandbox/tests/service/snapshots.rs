@@ -168,7 +168,7 @@ async fn restore_replaces_the_workspace(home: &TestHome) {
             (base.id, "first", "link\nread me\nsrc\n"),
             (changed.id, "changed", "link\nmore\nread me\nsrc\n"),
         ] {
-            let restored = service.restore(&alice(), id, to, IfInUse::EndProcesses).await.unwrap();
+            let restored = service.restore(&alice(), id, to, IfInUse::KillProcesses).await.unwrap();
             assert_eq!(restored.view.config.snapshot, Some(to));
             assert_eq!(sh(&service, &view, "cat src/main; ls").await.stdout, format!("{main}\n{names}"));
             let (changes, _) = service.changes(&alice(), id).await.unwrap();
@@ -190,14 +190,14 @@ async fn forced_restore_ends_processes_that_use_the_workspace(home: &TestHome) {
     let seen = "for c in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $c; echo; done | grep -c 'sleep 100[0]'";
     wait_until("both run", async || sh(&service, &view, seen).await.stdout == "2\n").await;
     let refused = service.restore(&alice(), id, base.id, IfInUse::Fail).await.unwrap_err();
-    let SandboxError::WorkspaceUsed { users, .. } = &refused else { panic!("{refused}") };
+    let SandboxError::WorkspaceUsed { processes, .. } = &refused else { panic!("{refused}") };
     assert_eq!(
-        users.iter().map(|user| (user.command.as_str(), user.usage)).collect::<Vec<_>>(),
+        processes.iter().map(|process| (process.command.as_str(), process.usage)).collect::<Vec<_>>(),
         [("sleep", WorkspaceUse::Cwd)]
     );
     assert!(refused.to_string().contains("1 process of sandbox"), "{refused}");
-    let restored = service.restore(&alice(), id, base.id, IfInUse::EndProcesses).await.unwrap();
-    assert_eq!(restored.ended.len(), 1);
+    let restored = service.restore(&alice(), id, base.id, IfInUse::KillProcesses).await.unwrap();
+    assert_eq!(restored.killed.len(), 1);
     inside.wait().await.unwrap();
     assert_eq!(sh(&service, &view, seen).await.stdout, "1\n");
 }
@@ -214,10 +214,10 @@ async fn commands_in_the_workspace_root_continue_after_a_restore(home: &TestHome
         let waiting = service.run(&alice(), id, request(wait)).await.unwrap();
         wait_until("it waits", async || sh(&service, &view, "ls $HOME").await.stdout.contains("ready")).await;
         let restored = service.restore(&alice(), id, base.id, IfInUse::Fail).await.unwrap();
-        assert_eq!(restored.ended, []);
+        assert_eq!(restored.killed, []);
         sh(&service, &view, "touch $HOME/go").await;
         let ran = read(&waiting, 0).await;
-        assert_eq!((ran.stdout.as_str(), ran.end.exit_code), ("/workspace\nfirst\n", 0), "{ran:?}");
+        assert_eq!((ran.stdout.as_str(), ran.exit.exit_code), ("/workspace\nfirst\n", 0), "{ran:?}");
         let (changes, _) = service.changes(&alice(), id).await.unwrap();
         assert_eq!(changes.differences().unwrap().len(), 1);
         service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap();
@@ -233,7 +233,7 @@ async fn forced_restore_succeeds_while_a_process_keeps_entering_directories(home
     service.run(&alice(), id, request(busy)).await.unwrap();
     wait_until("it is busy", async || sh(&service, &view, "ls $HOME").await.stdout.contains("ready")).await;
     sh(&service, &view, "echo gone > gone").await;
-    service.restore(&alice(), id, base.id, IfInUse::EndProcesses).await.unwrap();
+    service.restore(&alice(), id, base.id, IfInUse::KillProcesses).await.unwrap();
     assert_eq!(sh(&service, &view, "ls").await.stdout, "link\nread me\nsrc\n");
 }
 
@@ -409,7 +409,8 @@ async fn unknown_snapshot_is_refused_without_effect(home: &TestHome) {
     service.run(&alice(), &view.sandbox.id, request("sleep 1000")).await.unwrap();
     // The shell executes it only a moment later.
     sh(&service, &view, "until grep -qx sleep /proc/[0-9]*/comm; do :; done").await;
-    let refused = service.restore(&alice(), &view.sandbox.id, gone, IfInUse::EndProcesses).await.unwrap_err();
+    let refused =
+        service.restore(&alice(), &view.sandbox.id, gone, IfInUse::KillProcesses).await.unwrap_err();
     assert!(matches!(refused, SandboxError::Workspace(WorkspaceError::UnknownSnapshot(id)) if id == gone));
     // No process was ended for it.
     let ran = sh(&service, &view, "cat src/main; cat /proc/[0-9]*/comm | grep -c sleep").await;
@@ -429,7 +430,7 @@ async fn next_server_continues_with_the_workspace(home: &TestHome) {
     assert_eq!(sh(&service, &view, "cat file; echo after > file").await.stdout, "before\n");
     let committed = commit(&service, &view).await;
     assert_eq!(content(&service, &committed, "file"), "after\n");
-    service.restore(&alice(), &view.sandbox.id, base.id, IfInUse::EndProcesses).await.unwrap();
+    service.restore(&alice(), &view.sandbox.id, base.id, IfInUse::KillProcesses).await.unwrap();
     assert_eq!(sh(&service, &view, "ls").await.stdout, "link\nread me\nsrc\n");
 }
 
@@ -443,7 +444,7 @@ async fn interrupted_restore_is_finished(home: &TestHome) {
     let id = view.sandbox.id.as_str();
     sh(&service, &view, "echo x > x").await;
     let other = commit(&service, &view).await;
-    let restored = service.restore(&alice(), id, other.id, IfInUse::EndProcesses).await.unwrap();
+    let restored = service.restore(&alice(), id, other.id, IfInUse::KillProcesses).await.unwrap();
     assert_eq!(restored.view.config.snapshot, Some(other.id));
     // State of a service that is killed right before the sandbox gets its new workspace.
     let dir = home.dir(&view);
@@ -511,13 +512,13 @@ async fn restore_that_cannot_be_written_ends_no_process(home: &TestHome) {
     let (layers, aside) = (home.path().join("layers/layers"), home.path().join("layers/aside"));
     std::fs::rename(&layers, &aside).unwrap();
     std::fs::write(&layers, "in the way").unwrap();
-    service.restore(&alice(), id, other.id, IfInUse::EndProcesses).await.unwrap_err();
+    service.restore(&alice(), id, other.id, IfInUse::KillProcesses).await.unwrap_err();
     let left = sh(&service, &view, "cat /proc/[0-9]*/comm | grep -c '^sleep$'").await;
     assert_eq!(left.stdout, "1\n", "it was ended for nothing");
     std::fs::remove_file(&layers).unwrap();
     std::fs::rename(&aside, &layers).unwrap();
-    let restored = service.restore(&alice(), id, other.id, IfInUse::EndProcesses).await.unwrap();
-    assert_eq!(restored.ended.len(), 1);
+    let restored = service.restore(&alice(), id, other.id, IfInUse::KillProcesses).await.unwrap();
+    assert_eq!(restored.killed.len(), 1);
     assert_eq!(sh(&service, &view, "ls").await.stdout, "alone\n");
 }
 
@@ -655,7 +656,7 @@ async fn former_files_are_removed_after_a_restore(home: &TestHome) {
     sh(&service, &view, "echo x > x").await;
     let other = commit(&service, &view).await;
     for to in [other.id, base.id] {
-        service.restore(&alice(), id, to, IfInUse::EndProcesses).await.unwrap();
+        service.restore(&alice(), id, to, IfInUse::KillProcesses).await.unwrap();
         let directory = service.workspaces().directory_of(id);
         let generations = || {
             std::fs::read_dir(&directory)
@@ -697,7 +698,7 @@ except OSError as error:
 '"#;
     let hidden = service.run(&alice(), &view.sandbox.id, request(script)).await.unwrap();
     wait_until("it is ready", async || sh(&service, &view, "ls /tmp").await.stdout.contains("ready")).await;
-    service.restore(&alice(), &view.sandbox.id, base.id, IfInUse::EndProcesses).await.unwrap();
+    service.restore(&alice(), &view.sandbox.id, base.id, IfInUse::KillProcesses).await.unwrap();
     assert_eq!(
         sh(&service, &view, "touch /tmp/go; echo well > well; cat well").await.stdout,
         "well
@@ -742,7 +743,7 @@ async fn restores_and_commits_are_serialized(home: &TestHome) {
         tokio::spawn(async move {
             match number % 3 {
                 0 => service.commit(&alice(), &id, NewCommit::default()).await.map(drop),
-                1 => service.restore(&alice(), &id, base.id, IfInUse::EndProcesses).await.map(drop),
+                1 => service.restore(&alice(), &id, base.id, IfInUse::KillProcesses).await.map(drop),
                 _ => service.changes(&alice(), &id).await.map(drop),
             }
         })

@@ -80,7 +80,7 @@ impl Fixture {
     }
 
     async fn restore(&self) -> Result<(), SandboxError> {
-        self.service.restore(&alice(), self.id(), self.new, IfInUse::EndProcesses).await.map(|_| ())
+        self.service.restore(&alice(), self.id(), self.new, IfInUse::KillProcesses).await.map(|_| ())
     }
 
     async fn now(&self) -> View {

@@ -23,14 +23,14 @@ async fn start(service: &Service, view: &View, command: &str) -> CommandHandle {
     service.run(&alice(), &view.sandbox.id, request(command)).await.unwrap()
 }
 
-async fn users(
+async fn workspace_processes(
     home: &TestHome,
     service: &Service,
     view: &View,
-    end: Option<Duration>,
+    grace: Option<Duration>,
 ) -> Vec<WorkspaceProcess> {
-    let (dir, end) = (home.dir(view), end.map(|grace| (ProcessScope::Bound, grace)));
-    service.runtime().workspace_processes(&view.sandbox.id, &dir, end).await.unwrap()
+    let (dir, terminate) = (home.dir(view), grace.map(|grace| (ProcessScope::Blocking, grace)));
+    service.runtime().workspace_processes(&view.sandbox.id, &dir, terminate).await.unwrap()
 }
 
 async fn swap(home: &TestHome, service: &Service, view: &View, to: &Path) {
@@ -50,7 +50,7 @@ async fn processes_that_use_the_workspace_are_listed_and_ended(home: &TestHome) 
     let view = create(&service).await;
     assert!(service.runtime().can_swap_workspace());
     // Neither the guest agent nor the supervisor of a command is listed.
-    assert_eq!(users(home, &service, &view, None).await, []);
+    assert_eq!(workspace_processes(home, &service, &view, None).await, []);
     let _outside = start(&service, &view, "cd /; exec sleep 100").await;
     let _moved = start(&service, &view, "exec sleep 100").await;
     let _cwd = start(&service, &view, "mkdir deep; cd deep; exec sleep 100").await;
@@ -58,7 +58,7 @@ async fn processes_that_use_the_workspace_are_listed_and_ended(home: &TestHome) 
     let _mapping = start(&service, &view, "cp -L /bin/sleep sleep; cd /; exec /workspace/sleep 100").await;
     let mut found = Vec::new();
     wait_until("they are found", async || {
-        found = users(home, &service, &view, None).await;
+        found = workspace_processes(home, &service, &view, None).await;
         let has = |why| found.iter().any(|user| user.usage == why && user.command == "sleep");
         found.len() == 3
             && has(WorkspaceUse::Cwd)
@@ -66,9 +66,9 @@ async fn processes_that_use_the_workspace_are_listed_and_ended(home: &TestHome) 
             && has(WorkspaceUse::Mapping)
     })
     .await;
-    let ended = users(home, &service, &view, Some(Duration::from_secs(10))).await;
-    assert_eq!(ended, found);
-    assert_eq!(users(home, &service, &view, None).await, []);
+    let terminated = workspace_processes(home, &service, &view, Some(Duration::from_secs(10))).await;
+    assert_eq!(terminated, found);
+    assert_eq!(workspace_processes(home, &service, &view, None).await, []);
     let left = sh(&service, &view, "cat /proc/[0-9]*/comm | grep -c sleep").await;
     assert_eq!(left.stdout, "2\n");
 }
@@ -77,16 +77,17 @@ async fn frozen_processes_are_not_ended(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let _cwd = start(&service, &view, "mkdir deep; cd deep; exec sleep 100").await;
-    wait_until("it is found", async || users(home, &service, &view, None).await.len() == 1).await;
+    wait_until("it is found", async || workspace_processes(home, &service, &view, None).await.len() == 1)
+        .await;
     let (id, dir) = (view.sandbox.id.as_str(), home.dir(&view));
     service.runtime().freeze(id, &dir).await.unwrap();
-    assert_eq!(users(home, &service, &view, None).await.len(), 1);
+    assert_eq!(workspace_processes(home, &service, &view, None).await.len(), 1);
     let refused =
-        service.runtime().workspace_processes(id, &dir, Some((ProcessScope::Bound, Duration::ZERO)));
+        service.runtime().workspace_processes(id, &dir, Some((ProcessScope::Blocking, Duration::ZERO)));
     let refused = refused.await.unwrap_err();
     assert!(refused.to_string().contains("frozen"), "{refused}");
     service.runtime().thaw(id, &dir).await.unwrap();
-    assert_eq!(users(home, &service, &view, Some(Duration::ZERO)).await.len(), 1);
+    assert_eq!(workspace_processes(home, &service, &view, Some(Duration::ZERO)).await.len(), 1);
 }
 
 async fn workspace_of_a_running_sandbox_is_replaced(home: &TestHome) {

@@ -158,7 +158,7 @@ impl Session {
                 }
                 // Dropped output is old, so a terminal does not need it.
                 Piece::Gap { .. } => {}
-                Piece::End(end) => {
+                Piece::Exit(end) => {
                     if let Some(message) = &end.failed {
                         socket.send(error_message(message)).await?;
                     }

@@ -103,9 +103,9 @@ pub(super) async fn restore(
     let scope = scope(&caller);
     app.sandboxes.get(&scope, &id).await?;
     let snapshot = app.snapshots().find(&scope, &body.snapshot).await?.id;
-    let if_in_use = if body.force { IfInUse::EndProcesses } else { IfInUse::Fail };
+    let if_in_use = if body.force { IfInUse::KillProcesses } else { IfInUse::Fail };
     let restored = app.sandboxes.restore(&scope, &id, snapshot, if_in_use).await?;
-    let ended: Vec<WorkspaceProcess> = restored.ended.into_iter().map(user_to_api).collect();
+    let ended: Vec<WorkspaceProcess> = restored.killed.into_iter().map(user_to_api).collect();
     let details = json!({ "snapshot": snapshot.to_string(), "ended": ended.len() });
     record(&app, &id, Entry::by("sandbox.restored", &caller, &request, details));
     let (sandbox, frozen) = (sandbox_to_api(restored.view)?, freeze_to_api(restored.pause));

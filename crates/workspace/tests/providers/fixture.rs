@@ -204,6 +204,6 @@ impl Drop for Fixture {
         for path in overlay::mounted(&self.holder, self.home.path()).unwrap_or_default().iter().rev() {
             drop(overlay::unmount(&self.holder, path));
         }
-        self.holder.end();
+        self.holder.kill();
     }
 }

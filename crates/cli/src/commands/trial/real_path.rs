@@ -203,7 +203,7 @@ impl Trial<'_> {
         let environment = view::environment(self.args, &cwd);
         let trial_dir = self.trial_dir()?;
         let holder = match &egress {
-            None => NamespaceHolder::Machine,
+            None => NamespaceHolder::Host,
             Some(_) if workspace_host::network::unavailable_reason().is_some() => {
                 let reason = workspace_host::network::unavailable_reason().unwrap_or_default();
                 return Err(CommandError::failed(format!("sandboxes have no network access here: {reason}"))
@@ -501,7 +501,7 @@ fn read_changes(
         Err(error) if cancel.is_cancelled() => Err(error),
         Err(error) => {
             // Its disk space may be needed to write the changes.
-            let _ = overlay::remove_tree(&NamespaceHolder::Machine, store);
+            let _ = overlay::remove_tree(&NamespaceHolder::Host, store);
             print_stderr(&format!("warning: cannot compare the changes: {}", error.message));
             Ok(ChangeSet { found, trees: None, changes: None })
         }

@@ -76,7 +76,7 @@ fn configure(
     for layer in overlay.lower {
         let name = FdPath::of(open(layer)?)?;
         let set = fsconfig_set_string(context, c"lowerdir+", name.text.as_c_str());
-        // An id-mapped mount is detached, and goes with its descriptor.
+        // An id-mapped mount is detached, so it disappears when its descriptor is closed.
         names.extend(overlay.user.is_some().then_some(name));
         if let Err(errno) = set {
             return layer_rejected(context, overlay, errno);

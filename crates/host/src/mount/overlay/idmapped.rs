@@ -98,8 +98,7 @@ mod tests {
         }
         let user = 0x7800_0001;
         let (shared, _) =
-            crate::namespace::sandbox_ids::owner(&crate::namespace::holder::NamespaceHolder::Machine)
-                .unwrap();
+            crate::namespace::sandbox_ids::owner(&crate::namespace::holder::NamespaceHolder::Host).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         for (number, create) in [in_own_thread, of_detached].into_iter().enumerate() {

@@ -89,7 +89,7 @@ impl Probe {
     /// Checks that a file of the shared sandbox user appears as that of `user` in the mount, and the other
     /// way round.
     fn check_id_map(&self, user: u32) -> Result<()> {
-        let Some((shared, _)) = owner(&NamespaceHolder::Machine) else {
+        let Some((shared, _)) = owner(&NamespaceHolder::Host) else {
             return Err(HostError::other("the user namespace does not map the sandbox user"));
         };
         let owner = |name: &str| -> Result<u32> {

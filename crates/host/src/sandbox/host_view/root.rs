@@ -55,7 +55,7 @@ impl Root<'_> {
         let dirs = tmpfs_dirs();
         let view = clone_tree(Path::new("/"), Access::Read)?;
         attach(view.as_fd(), Path::new(NEW_ROOT))?;
-        self.mount_memory(&dirs)?;
+        self.mount_writable_tmpfs(&dirs)?;
         for (number, (path, _)) in dirs.iter().enumerate() {
             bind(&in_new_root(TMPFS).join(number.to_string()), &in_new_root(path), Access::Write)?;
         }
@@ -77,7 +77,7 @@ impl Root<'_> {
     }
 
     /// Mounts one tmpfs for all writable directories, so that one limit applies to all of them.
-    fn mount_memory(&self, dirs: &[(PathBuf, u32)]) -> Result<()> {
+    fn mount_writable_tmpfs(&self, dirs: &[(PathBuf, u32)]) -> Result<()> {
         // Without a limit: a quarter of the host's memory.
         let memory = self.memory.or_else(half_of_memory);
         mount_tmpfs(in_new_root(TMPFS), &tmpfs_options(memory), MountFlags::empty())?;
@@ -86,7 +86,8 @@ impl Root<'_> {
         {
             let path = in_new_root(TMPFS).join(&name);
             create_dir(&path)?;
-            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).context(format!("open {name}"))?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode))
+                .context(format!("set the permissions of {name}"))?;
         }
         let none = in_new_root(TMPFS).join(NO_FILE);
         fs::write(&none, "").context("create an empty file")?;

@@ -168,7 +168,7 @@ fn thread_use(
         match statx(process, &path, flags, StatxFlags::MNT_ID) {
             Ok(found)
                 if mounts.contains(&found.stx_mnt_id)
-                    && (usage, scope) == (WorkspaceUse::Cwd, ProcessScope::Bound)
+                    && (usage, scope) == (WorkspaceUse::Cwd, ProcessScope::Blocking)
                     && is_workspace(process, &path)? => {}
             Ok(found) if mounts.contains(&found.stx_mnt_id) => return Ok(Some(usage)),
             // An exited thread has neither.

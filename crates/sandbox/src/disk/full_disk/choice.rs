@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use workspace_workspace::Usage;
+use workspace_workspace::DiskUsage;
 
 /// Reasons why a sandbox is stopped.
 const WROTE: &str = "it kept writing";
-const HOLDS_MOST: &str = "its owner uses most of the disk";
+const LARGEST_USAGE: &str = "its owner uses most of the disk";
 
 /// Disk usage of one sandbox.
 #[derive(Debug, Clone, Default)]
@@ -20,10 +20,10 @@ pub(super) struct SandboxUsage {
     /// Bytes of those written since the disk had enough space; zero if negligible.
     pub(super) grown: u64,
     /// The growth as it was measured, for a sandbox that runs.
-    pub(super) found: Option<Usage>,
+    pub(super) growth: Option<DiskUsage>,
     pub(super) is_running: bool,
     /// Set while its files are being removed: there will be space soon.
-    pub(super) is_going: bool,
+    pub(super) is_being_removed: bool,
     /// Time since it was stopped because of the disk.
     pub(super) stopped_for: Option<Duration>,
     /// Layers that its workspace uses, and the bytes of each.
@@ -32,8 +32,8 @@ pub(super) struct SandboxUsage {
 
 impl SandboxUsage {
     /// Returns the usage of a deleted sandbox whose files are being removed.
-    pub(super) fn going(id: String, owner: String, bytes: u64) -> Self {
-        Self { id, owner, bytes, is_going: true, ..Self::default() }
+    pub(super) fn being_removed(id: String, owner: String, bytes: u64) -> Self {
+        Self { id, owner, bytes, is_being_removed: true, ..Self::default() }
     }
 }
 
@@ -57,21 +57,21 @@ impl<'a> Step<'a> {
 /// Returns steps, of which the first possible one is taken. Of sandboxes that have grown, the first in `all`
 /// is stopped first.
 pub(super) fn choose(all: &[SandboxUsage], is_severe: bool, kept: Duration) -> Vec<Step<'_>> {
-    let held = held_by_owner(all);
+    let usages = usage_by_owner(all);
     // The name decides between owners with the same usage.
-    let Some((top_owner, _)) = held.iter().max_by_key(|(name, held)| (**held, Reverse(**name))) else {
+    let Some((top_owner, _)) = usages.iter().max_by_key(|(name, usage)| (**usage, Reverse(**name))) else {
         return Vec::new();
     };
     let own = || all.iter().filter(|one| one.owner == *top_owner);
     let stop = |reason| move |usage| Step::Stop { usage, reason };
     let mut growing: Vec<&SandboxUsage> = all.iter().filter(|one| one.grown > 0).collect();
-    growing.sort_by_key(|one| Reverse(held.get(one.owner.as_str()).copied()));
+    growing.sort_by_key(|one| Reverse(usages.get(one.owner.as_str()).copied()));
     let mut steps = Vec::new();
     if is_severe {
         steps.extend(growing.iter().copied().map(stop(WROTE)));
     }
-    let is_coming = own().any(|one| one.is_going);
-    if !is_coming {
+    let will_free_space = own().any(|one| one.is_being_removed);
+    if !will_free_space {
         let over = own().filter(|one| one.stopped_for.is_some_and(|time| time >= kept));
         steps.extend(over.max_by_key(|one| one.stopped_for).map(Step::Remove));
     }
@@ -80,20 +80,20 @@ pub(super) fn choose(all: &[SandboxUsage], is_severe: bool, kept: Duration) -> V
     }
     if own().any(|one| one.grown > 0) {
         steps.extend(growing.into_iter().filter(|one| one.owner == *top_owner).map(stop(WROTE)));
-    } else if !is_coming && !own().any(|one| one.stopped_for.is_some()) {
+    } else if !will_free_space && !own().any(|one| one.stopped_for.is_some()) {
         let mut running: Vec<&SandboxUsage> = own().filter(|one| one.is_running).collect();
         running.sort_by_key(|one| (Reverse(one.bytes), &one.id));
-        steps.extend(running.into_iter().map(stop(HOLDS_MOST)));
+        steps.extend(running.into_iter().map(stop(LARGEST_USAGE)));
     }
     steps
 }
 
 /// Returns the bytes of each owner's workspaces, and of layers that no other owner uses.
-fn held_by_owner(all: &[SandboxUsage]) -> BTreeMap<&str, u64> {
-    let mut held: BTreeMap<&str, u64> = BTreeMap::new();
+fn usage_by_owner(all: &[SandboxUsage]) -> BTreeMap<&str, u64> {
+    let mut usage: BTreeMap<&str, u64> = BTreeMap::new();
     let mut layers: BTreeMap<&str, (u64, BTreeSet<&str>)> = BTreeMap::new();
     for one in all {
-        *held.entry(&one.owner).or_default() += one.bytes;
+        *usage.entry(&one.owner).or_default() += one.bytes;
         for (name, bytes) in &one.layers {
             let (known, owners) = layers.entry(name).or_default();
             *known = *bytes;
@@ -102,10 +102,10 @@ fn held_by_owner(all: &[SandboxUsage]) -> BTreeMap<&str, u64> {
     }
     for (bytes, owners) in layers.values() {
         if let (Some(owner), 1) = (owners.first(), owners.len()) {
-            *held.entry(owner).or_default() += bytes;
+            *usage.entry(owner).or_default() += bytes;
         }
     }
-    held
+    usage
 }
 
 #[cfg(test)]
@@ -143,7 +143,7 @@ mod tests {
         // With severe shortage, sandboxes that write are stopped, too.
         assert_eq!(chosen(&all, true), ["bob"]);
         let Step::Stop { reason, .. } = choose(&all, false, KEPT)[0] else { panic!("nothing is removed") };
-        assert_eq!(reason, HOLDS_MOST);
+        assert_eq!(reason, LARGEST_USAGE);
         // One that writes is stopped before a larger one.
         let all =
             [running("grew", "alice", 5, 2), running("bob", "bob", 30, 9), running("large", "alice", 40, 0)];
@@ -179,8 +179,8 @@ mod tests {
         let all = [more, stopped("other", "bob", 10, KEPT * 2)];
         assert!(chosen(&all, false).is_empty());
         // Space that is being freed is waited for.
-        let going = SandboxUsage::going("gone".to_owned(), "alice".to_owned(), 1);
-        let all = [bob, stopped("old", "alice", 100, KEPT), going];
+        let being_removed = SandboxUsage::being_removed("gone".to_owned(), "alice".to_owned(), 1);
+        let all = [bob, stopped("old", "alice", 100, KEPT), being_removed];
         assert!(chosen(&all, false).is_empty());
     }
 
@@ -196,8 +196,8 @@ mod tests {
             over(running("two", "alice", 6, 0), &[("own", 20)]),
             running("carol", "carol", 1, 1),
         ];
-        let held = held_by_owner(&all);
-        assert_eq!((held["alice"], held["bob"], held["carol"]), (31, 30, 1));
+        let usage = usage_by_owner(&all);
+        assert_eq!((usage["alice"], usage["bob"], usage["carol"]), (31, 30, 1));
         assert_eq!(chosen(&all, false), ["two", "one"]);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use workspace_workspace::Usage;
+use workspace_workspace::DiskUsage;
 
 use crate::leaf_mutex::{LeafGuard, LeafMutex};
 
@@ -15,30 +15,30 @@ pub(crate) struct FullDisk {
     pub(super) collected: LeafMutex<Option<Instant>>,
     /// Held while layers are dropped.
     pub(super) dropping: Arc<tokio::sync::Mutex<()>>,
-    ended: LeafMutex<EndedSandboxes>,
+    inactive: LeafMutex<InactiveSandboxes>,
 }
 
 /// Sandboxes in which nothing runs.
 #[derive(Debug, Default)]
-pub(super) struct EndedSandboxes {
+pub(super) struct InactiveSandboxes {
     /// Times at which sandboxes were stopped because of the disk, by id.
     pub(super) stopped: HashMap<String, Instant>,
     /// Disk usage of their workspaces, by id, which no longer changes.
-    pub(super) usage: HashMap<String, Usage>,
+    pub(super) usage: HashMap<String, DiskUsage>,
 }
 
 impl FullDisk {
     /// Records that a sandbox was stopped because of a full disk.
     pub(crate) fn note_stopped(&self, id: &str) {
-        self.ended().stopped.insert(id.to_owned(), Instant::now());
+        self.inactive().stopped.insert(id.to_owned(), Instant::now());
     }
 
     /// Returns the bytes of the workspace of a sandbox in which nothing runs; zero before it is measured.
     pub(crate) fn known_usage(&self, id: &str) -> u64 {
-        self.ended().usage.get(id).map_or(0, |usage| usage.bytes)
+        self.inactive().usage.get(id).map_or(0, |usage| usage.bytes)
     }
 
-    pub(super) fn ended(&self) -> LeafGuard<'_, EndedSandboxes> {
-        self.ended.lock()
+    pub(super) fn inactive(&self) -> LeafGuard<'_, InactiveSandboxes> {
+        self.inactive.lock()
     }
 }

@@ -62,7 +62,7 @@ impl Fixture {
         let address = listener.local_addr().unwrap();
         let token = Token::new().unwrap();
         let handle = Arc::new(SandboxHandle::new(SANDBOX, SandboxDir::new("/nowhere".into()), &token.hash()));
-        handle.is_being_made.store(false, std::sync::atomic::Ordering::SeqCst);
+        handle.is_being_created.store(false, std::sync::atomic::Ordering::SeqCst);
         let handler = Arc::new(OneSandbox { handle, registered: Mutex::default() });
         let port = GuestPort::new(listener, identity, None).unwrap();
         assert_eq!((port.endpoint().port, port.endpoint().trusted.len()), (address.port(), 1));
@@ -105,7 +105,11 @@ impl Fixture {
             AgentMessage { sandbox_id: sandbox.to_owned(), payload: Some(AgentPayload::Register(request)) };
         let mut client = AgentServiceClient::new(channel.clone());
         let mut messages = client.connect(tokio_stream::once(first)).await?.into_inner();
-        messages.message().await?.map(|_| channel).ok_or_else(|| Status::unavailable("nothing was answers"))
+        messages
+            .message()
+            .await?
+            .map(|_| channel)
+            .ok_or_else(|| Status::unavailable("the server sent no response"))
     }
 }
 
@@ -125,7 +129,7 @@ fn connector(pem: &str) -> TlsConnector {
 /// Returns true if a connection is closed within that time.
 async fn is_closed(stream: &mut TcpStream, within: Duration) -> bool {
     let mut bytes = Vec::new();
-    // A connection is closed by an end or an error.
+    // Both end of file and an error mean that it is closed.
     timeout(within, stream.read_to_end(&mut bytes)).await.is_ok()
 }
 
@@ -181,7 +185,7 @@ async fn flooding_address_affects_no_other_and_is_closed_in_time() {
         idle.push(fixture.dial("127.0.0.2").await);
     }
     let refused = fixture.register("127.0.0.2", SANDBOX, fixture.token.as_bytes()).await;
-    assert!(refused.is_err(), "its own places are taken");
+    assert!(refused.is_err(), "it has as many connections as one address may have");
     fixture.register("127.0.0.3", SANDBOX, fixture.token.as_bytes()).await.unwrap();
     let began = Instant::now();
     for stream in &mut idle {

@@ -14,7 +14,7 @@ use workspace_host::seccomp_profile;
 
 use super::{SANDBOX_LABEL, SERVER_LABEL};
 use crate::runtime::guest::{AGENT, AgentTransport, ENVIRONMENT, IN_MEMORY, User, arguments, shared_memory};
-use crate::runtime::{Start, Uplink, Usage};
+use crate::runtime::{ResourceUsage, Start, Uplink};
 
 /// Size of the log of an agent: enough to explain why it did not start.
 const LOG_BYTES: &str = "64k";
@@ -145,7 +145,7 @@ fn signed(number: u64) -> i64 {
 }
 
 /// Converts the usage that the daemon reports.
-pub(super) fn usage(stats: &ContainerStatsResponse) -> Usage {
+pub(super) fn usage(stats: &ContainerStatsResponse) -> ResourceUsage {
     let cpu = stats.cpu_stats.as_ref().and_then(|cpu| cpu.cpu_usage.as_ref()?.total_usage);
     let memory = stats.memory_stats.as_ref().and_then(|memory| {
         let idle = memory.stats.as_ref().and_then(|stats| {
@@ -155,5 +155,5 @@ pub(super) fn usage(stats: &ContainerStatsResponse) -> Usage {
         Some(memory.usage?.saturating_sub(idle.unwrap_or_default()))
     });
     let processes = stats.pids_stats.as_ref().and_then(|pids| pids.current);
-    Usage { cpu: cpu.map(Duration::from_nanos), memory_bytes: memory, processes }
+    ResourceUsage { cpu: cpu.map(Duration::from_nanos), memory_bytes: memory, processes }
 }

@@ -1,7 +1,7 @@
 //! Freezing against a fake daemon that learns late whether its container is paused.
 //!
 //! containerd pauses a container, and the daemon hears of it by an event. Until then it reports the former
-//! state and refuses requests by it.
+//! state, and accepts or refuses requests according to it.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use super::*;
 
 const ID: &str = "sbx-1";
 
-/// Fake daemon with one running container. It ends with the async runtime of the test.
+/// Fake daemon with one running container. It stops with the async runtime of the test.
 struct FakeDaemon {
     home: TempDir,
     container: Arc<Mutex<FakeContainer>>,

@@ -262,9 +262,9 @@ impl TestServer {
             wait_until_gone(&holder);
         }
         // Mounts of an ordinary user end with the namespace holder.
-        let mounted = overlay::mounted(&NamespaceHolder::Machine, self.path()).unwrap_or_default();
+        let mounted = overlay::mounted(&NamespaceHolder::Host, self.path()).unwrap_or_default();
         for path in mounted.iter().rev() {
-            let _ = overlay::unmount(&NamespaceHolder::Machine, path);
+            let _ = overlay::unmount(&NamespaceHolder::Host, path);
         }
     }
 }

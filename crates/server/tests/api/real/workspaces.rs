@@ -246,7 +246,7 @@ fn assert_tidy(server: &TestServer) {
     soon("no workspace is nobody's", || server.workspaces().iter().all(|name| ids.contains(name)));
     let holder = match Process::read(&server.path().join("holder")) {
         Ok(Some(held)) => NamespaceHolder::Process(held),
-        _ => NamespaceHolder::Machine,
+        _ => NamespaceHolder::Host,
     };
     let mounted = overlay::mounted(&holder, &server.path().join("workspaces")).unwrap();
     for path in &mounted {

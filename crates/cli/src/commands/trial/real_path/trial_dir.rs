@@ -166,7 +166,7 @@ impl TrialDir {
     /// Removes everything except the changes. Entries that cannot be removed stay until the directory is removed.
     pub(super) fn remove_unneeded(&self) {
         for name in TEMPORARY_DIRS {
-            let _ = overlay::remove_tree(&NamespaceHolder::Machine, &self.path.join(name));
+            let _ = overlay::remove_tree(&NamespaceHolder::Host, &self.path.join(name));
         }
         let _ = remove_home(&self.note);
     }
@@ -275,17 +275,17 @@ fn clear(dir: &Path, note: &TrialRecord) -> std::result::Result<(), String> {
     let message = |error: workspace_host::HostError| error.to_string();
     cgroup::remove(&id(dir)).map_err(message)?;
     if dir.join("holder").exists() {
-        NamespaceHolder::find_or_start(dir).map_err(message)?.end();
+        NamespaceHolder::find_or_start(dir).map_err(message)?.kill();
     }
     remove_home(note).map_err(message)?;
-    overlay::remove_tree(&NamespaceHolder::Machine, dir).map_err(message)
+    overlay::remove_tree(&NamespaceHolder::Host, dir).map_err(message)
 }
 
 fn remove_home(note: &TrialRecord) -> std::result::Result<(), workspace_host::HostError> {
     let Some(home) = &note.home else { return Ok(()) };
     let owned = fs::symlink_metadata(home)
         .is_ok_and(|found| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw());
-    if owned { overlay::remove_tree(&NamespaceHolder::Machine, Path::new(home)) } else { Ok(()) }
+    if owned { overlay::remove_tree(&NamespaceHolder::Host, Path::new(home)) } else { Ok(()) }
 }
 
 /// Removes leftovers of killed trials. Reports those that cannot be removed or that wait for a decision.
@@ -296,7 +296,7 @@ pub(super) fn remove_leftovers(own: &TrialDir) {
             // The trial was killed before it wrote a record; other kinds of directories have another record.
             let is_empty = fs::read_dir(&path).is_ok_and(|names| names.count() == 1);
             if is_empty {
-                let _ = overlay::remove_tree(&NamespaceHolder::Machine, &path);
+                let _ = overlay::remove_tree(&NamespaceHolder::Host, &path);
             }
             continue;
         };

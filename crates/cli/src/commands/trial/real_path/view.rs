@@ -79,7 +79,7 @@ pub(super) fn make(
     home: Option<&Path>,
     secrets: &Secrets,
 ) -> Result<View> {
-    let inside = overlay::mounted(&NamespaceHolder::Machine, directory).unwrap_or_default();
+    let inside = overlay::mounted(&NamespaceHolder::Host, directory).unwrap_or_default();
     if let Some(other) = inside.first() {
         return Err(CommandError::failed(format!(
             "{} is a mount inside {}, so a trial on it is not possible",
@@ -129,7 +129,7 @@ pub(super) fn make(
                 mounts.push(Mount::Show(path.clone().into_os_string()));
             }
         }
-        let mounted = overlay::mounted(&NamespaceHolder::Machine, &git).unwrap_or_default();
+        let mounted = overlay::mounted(&NamespaceHolder::Host, &git).unwrap_or_default();
         if !is_writable(&git) && !directory.starts_with(&git) && mounted.is_empty() {
             let layer = trial_dir.layer("git", &git)?;
             dropped.push((layer.upper.clone(), format!("the repository {}", git.display())));
@@ -169,7 +169,7 @@ fn overlay_at(at: &Path, layer: Layer) -> Mount {
 
 /// Creates the layer for changes in the home directory. Prints a note and returns `None` if it is read-only.
 fn home_overlay(trial_dir: &mut TrialDir, home: &Path, directory: &Path) -> Result<Option<Layer>> {
-    if let Some(other) = overlay::mounted(&NamespaceHolder::Machine, home).unwrap_or_default().first() {
+    if let Some(other) = overlay::mounted(&NamespaceHolder::Host, home).unwrap_or_default().first() {
         print_stderr(&format!(
             "note: your home directory is read-only, because {} is mounted in it",
             other.display()
