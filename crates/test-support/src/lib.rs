@@ -1,8 +1,8 @@
 //! Support for the tests of all crates.
 //!
 //! [`skip`] and [`requires`] record tests that cannot run on this machine, [`stable_port`] finds a port for a
-//! server that is restarted, [`wait_until`] waits for other processes, and [`network`] is a host with an
-//! internet of its own.
+//! server that is restarted, [`wait_until`] waits for other processes, and [`network`] simulates a host and an
+//! internet in network namespaces.
 
 pub mod network;
 mod ports;
