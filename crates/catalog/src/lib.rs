@@ -50,7 +50,7 @@ pub use clock::now;
 pub use command::{COMMAND_SHOWN_MAX, Command, CommandEnd, CommandState, Commands, NewCommand};
 pub use command_claim::{CommandClaims, CommandInsertion};
 pub use database::sqlite_url;
-pub use episode::{EpisodeInsertion, EpisodeUsage, Episodes, NewEpisode};
+pub use episode::{EpisodeInsertion, EpisodeQuota, EpisodeUsage, Episodes, NewEpisode};
 pub use error::{CatalogError, Result};
 pub use event::{Event, EventKind, Events, NewEvent};
 pub use idempotency::{Idempotency, NewClaim};
