@@ -54,6 +54,6 @@ pub use episode::{EpisodeInsertion, EpisodeQuota, EpisodeUsage, Episodes, NewEpi
 pub use error::{CatalogError, Result};
 pub use event::{Event, EventKind, Events, NewEvent};
 pub use idempotency::{Idempotency, NewClaim};
-pub use sandbox::{Change, Filter, LIMIT_MAX, NewSandbox, Sandbox, SandboxInsertion, Sandboxes};
+pub use sandbox::{Change, Filter, NewSandbox, PAGE_SIZE_MAX, Sandbox, SandboxInsertion, Sandboxes};
 pub use snapshot::{OwnedSnapshot, Snapshots};
 pub use state::State;

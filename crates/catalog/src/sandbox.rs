@@ -17,7 +17,7 @@ use crate::row::Row;
 use crate::state::State;
 use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
 
-pub use filter::{Filter, LIMIT_MAX};
+pub use filter::{Filter, PAGE_SIZE_MAX};
 
 /// Sandbox to insert.
 #[derive(Debug, Clone, PartialEq)]

@@ -138,7 +138,7 @@ async fn list(
 ) -> Result<Json<SandboxList>, ApiError> {
     let (page, limit) = (query.page.unwrap_or(1), query.limit.unwrap_or(20));
     let cursor = query.cursor.as_deref().map(|cursor| parse_cursor(cursor, query.page)).transpose()?;
-    if page == 0 || !(1..=workspace_catalog::LIMIT_MAX).contains(&limit) {
+    if page == 0 || !(1..=workspace_catalog::PAGE_SIZE_MAX).contains(&limit) {
         let message = "page must be at least 1, and limit from 1 to 100";
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message));
     }

@@ -86,7 +86,7 @@ fn list_query(pairs: Pairs) -> Result<ListSnapshotsQuery, ApiError> {
         match name.as_str() {
             "page" => query.page = Some(number("page", &value, u32::MAX)?),
             "cursor" => query.cursor = Some(value),
-            "limit" => query.limit = Some(number("limit", &value, workspace_catalog::LIMIT_MAX)?),
+            "limit" => query.limit = Some(number("limit", &value, workspace_catalog::PAGE_SIZE_MAX)?),
             "label" => query.label.push(value),
             "parent" => query.parent = Some(value),
             "reference" => query.reference = Some(value),
