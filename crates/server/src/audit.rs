@@ -106,7 +106,8 @@ impl Audit {
         let writer_lost = Arc::clone(&lost);
         let writer = std::thread::Builder::new().name("audit".to_owned());
         let writer = writer.spawn(move || run_writer(file, &receiver, &writer_lost));
-        let writer = Mutex::new(Some(writer.map_err(PrivateFileError::of("start a thread for", path))?));
+        let writer =
+            Mutex::new(Some(writer.map_err(PrivateFileError::failed_to("start a thread for", path))?));
         Ok(Self { shared: Arc::new(Shared { sender, writer, patterns, lost }) })
     }
 

@@ -37,7 +37,7 @@ pub(crate) async fn authenticate(State(app): State<App>, request: Request, next:
         Ok(admitted) => admitted,
         Err(error) => return error.into_response(),
     };
-    let class = Class::of(&parts.method, route(&parts));
+    let class = Class::for_request(&parts.method, route(&parts));
     let id = parts.extensions.get::<RequestId>().cloned();
     let about = json!({"method": parts.method.as_str(), "route": route(&parts)});
     parts.extensions.insert(caller.clone());
@@ -130,7 +130,7 @@ fn route(parts: &Parts) -> Option<&str> {
 }
 
 fn limit(app: &App, parts: &Parts, caller: &Caller) -> Result<Option<Decision>, ApiError> {
-    let (class, rates) = (Class::of(&parts.method, route(parts)), rates(caller, app));
+    let (class, rates) = (Class::for_request(&parts.method, route(parts)), rates(caller, app));
     check(app.limiter.client_errors(&caller.key_id, rates), "rejected requests", Class::ClientError)?;
     check(app.limiter.take(&caller.key_id, class, rates), "such requests", class)
 }

@@ -51,7 +51,7 @@ fn check_size(request: &CreateEpisode) -> Result<(), ApiError> {
         return Ok(());
     }
     let message = format!(
-        "{field}: action and data have {len} bytes of JSON together, {TEXT_MAX} are allowed; put larger data into the snapshot"
+        "{field}: action and data have {len} bytes of JSON together, which must be at most {TEXT_MAX}; put larger data into the snapshot"
     );
     let error = ApiError::new(error_codes::PAYLOAD_TOO_LARGE, message);
     Err(error.detail("field", field).detail("limit", TEXT_MAX))

@@ -38,7 +38,7 @@ impl OwnerMemory {
 
     /// Creates an empty reservation for a response or an upload.
     pub(crate) fn reserve(&self, owner: &str) -> MemoryReservation {
-        MemoryReservation { budget: self.0.of(owner), permit: None, bytes: 0 }
+        MemoryReservation { budget: self.0.semaphore(owner), permit: None, bytes: 0 }
     }
 }
 

@@ -81,11 +81,11 @@ async fn run(
     let claim = idempotency_key(&headers)?.map(|key| claim(key, &caller, &body)).transpose()?;
     let max_output = body.max_output_size.unwrap_or(OUTPUT_DEFAULT);
     if max_output > OUTPUT_MAX {
-        let message = format!("maxOutputSize: at most {OUTPUT_MAX} bytes are allowed; `stream` has no limit");
+        let message = format!("maxOutputSize must be at most {OUTPUT_MAX} bytes; `stream` has no limit");
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "maxOutputSize"));
     }
     if body.timeout.is_some_and(|timeout| timeout > TIMEOUT_MAX) {
-        let message = format!("timeout: at most {TIMEOUT_MAX} ms are allowed; 0 means no timeout");
+        let message = format!("timeout must be at most {TIMEOUT_MAX} ms; 0 means no timeout");
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "timeout"));
     }
     let (scope, details) = (scope(&caller), json!({ "command": body.command }));
@@ -264,7 +264,7 @@ async fn list(
 ) -> Result<Json<CommandList>, ApiError> {
     let limit = query.limit.unwrap_or(100);
     if !(1..=1_000).contains(&limit) {
-        let message = "limit: 1 to 1000 are allowed";
+        let message = "limit must be between 1 and 1000";
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "limit"));
     }
     let commands = app.sandboxes.commands(&scope(&caller), &id, limit).await?;

@@ -139,7 +139,7 @@ async fn connect(
             format!("this path requires a WebSocket upgrade: {rejection}"),
         )
     })?;
-    let permit = app.terminal_connections.of(&terminal.id).try_acquire_owned().map_err(|_| {
+    let permit = app.terminal_connections.semaphore(&terminal.id).try_acquire_owned().map_err(|_| {
         let message = format!(
             "{TERMINAL_CONNECTIONS_MAX} clients are already connected to this terminal; disconnect one"
         );

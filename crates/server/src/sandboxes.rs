@@ -99,7 +99,7 @@ async fn create(
         max_sandboxes: caller.limits.max_sandboxes,
         idempotency_key: key,
     };
-    let (template, origin) = (body.template.clone(), ParameterOrigin::of(&body));
+    let (template, origin) = (body.template.clone(), ParameterOrigin::from_request(&body));
     if let Some(snapshot) = &body.snapshot {
         // A snapshot of another owner does not exist for the caller.
         app.snapshots().find(&scope(&caller), snapshot).await?;
@@ -139,7 +139,7 @@ async fn list(
     let (page, limit) = (query.page.unwrap_or(1), query.limit.unwrap_or(20));
     let cursor = query.cursor.as_deref().map(|cursor| parse_cursor(cursor, query.page)).transpose()?;
     if page == 0 || !(1..=workspace_catalog::PAGE_SIZE_MAX).contains(&limit) {
-        let message = "page must be at least 1, and limit from 1 to 100";
+        let message = "page must be at least 1, and limit must be between 1 and 100";
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message));
     }
     let state = match query.state.as_deref() {
@@ -258,7 +258,7 @@ async fn remove_many(
     Json(body): Json<BatchDelete>,
 ) -> Result<Json<BatchDeleteResult>, ApiError> {
     if body.ids.is_empty() || body.ids.len() > BATCH_MAX {
-        let message = format!("1 to {BATCH_MAX} ids are allowed");
+        let message = format!("the number of ids must be between 1 and {BATCH_MAX}");
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "ids"));
     }
     let scope = scope(&caller);

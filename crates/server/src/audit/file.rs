@@ -60,10 +60,10 @@ impl LogFile {
     /// Opens the log, or creates it with mode 0600. Anything but a regular file, such as a terminal, is never rotated.
     pub(super) fn open(path: &Path, retention: Retention) -> Result<Self, PrivateFileError> {
         let file = private_file::open_append(path)?;
-        let metadata = file.metadata().map_err(PrivateFileError::of("inspect", path))?;
+        let metadata = file.metadata().map_err(PrivateFileError::failed_to("inspect", path))?;
         let (length, is_file) = (metadata.len(), metadata.is_file());
         let size = if is_file { end_of_lines(path, length) } else { Ok(length) };
-        let size = size.map_err(PrivateFileError::of("read", path))?;
+        let size = size.map_err(PrivateFileError::failed_to("read", path))?;
         let max_bytes = if is_file { retention.max_bytes } else { u64::MAX };
         Ok(Self {
             path: path.to_owned(),

@@ -89,7 +89,7 @@ mod tests {
             let body: CreateSandbox = serde_json::from_value(body).unwrap();
             let error = ApiError::new(code, "a test");
             for _ in 0..2 {
-                creations.observe(ParameterOrigin::of(&body), Duration::ZERO, Some(&error));
+                creations.observe(ParameterOrigin::from_request(&body), Duration::ZERO, Some(&error));
             }
             creations.failing(2, Duration::from_secs(60)).is_some()
         };

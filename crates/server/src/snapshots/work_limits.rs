@@ -131,13 +131,13 @@ impl Slots {
 
     /// Waits for the owner's permit first, then for a shared one, so that an owner at its limit holds no shared permit.
     async fn acquire(&self, owner: &str) -> WorkPermit {
-        let own = self.owners.of(owner).acquire_owned().await.ok();
+        let own = self.owners.semaphore(owner).acquire_owned().await.ok();
         // The semaphores are never closed, so both are `Some`.
         WorkPermit { _own: own, _total: Arc::clone(&self.all).acquire_owned().await.ok() }
     }
 
     async fn acquire_within(&self, timeout: Duration, owner: &str) -> Result<WorkPermit, LimitReached> {
-        let own = tokio::time::timeout(timeout, self.owners.of(owner).acquire_owned()).await;
+        let own = tokio::time::timeout(timeout, self.owners.semaphore(owner).acquire_owned()).await;
         let own = own.map_err(|_| LimitReached::Owner)?.ok();
         let total = tokio::time::timeout(timeout, Arc::clone(&self.all).acquire_owned()).await;
         Ok(WorkPermit { _own: own, _total: total.map_err(|_| LimitReached::Total)?.ok() })
