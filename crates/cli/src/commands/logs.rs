@@ -116,7 +116,7 @@ async fn one(
             },
             OutputEvent::Data { .. } => {}
             OutputEvent::Gap { from, to } => warn_of_gap(from, to),
-            OutputEvent::Ended(_) => {
+            OutputEvent::Exited(_) => {
                 release(context, &mut held)?;
                 return Ok(Outcome::Done);
             }

@@ -14,7 +14,7 @@ use super::output::Follower;
 use super::{Client, CommandOptions, RemoteCommand, quote, script};
 use crate::error::{CommandError, Result, io_hint};
 use crate::progress::Bars;
-use crate::session::{End, OutputEvent, OutputStream as _, SIGKILL, Session as _, Stream};
+use crate::session::{CommandExit, OutputEvent, OutputStream as _, SIGKILL, Session as _, Stream};
 use crate::signals::Signals;
 use crate::text;
 
@@ -71,7 +71,7 @@ pub(crate) async fn is_directory(client: &Client, sandbox: &str, path: &str) -> 
     let options = CommandOptions { line: quote(["test", "-d", path]), ..CommandOptions::default() };
     let mut output = RemoteCommand::start(client, sandbox, options).await?.output();
     loop {
-        if let OutputEvent::Ended(end) = output.next().await? {
+        if let OutputEvent::Exited(end) = output.next().await? {
             return Ok(end.exit_code == 0);
         }
     }
@@ -118,7 +118,7 @@ pub(crate) async fn get(
 /// End of a copy.
 enum TransferEnd {
     /// `tar` in the sandbox ended.
-    Remote(End),
+    Remote(CommandExit),
     /// The local side stopped before `tar` did.
     Local,
 }
@@ -198,7 +198,7 @@ impl<'a> Transfer<'a> {
             }
             OutputEvent::Gap { .. } => Err(CommandError::failed("the server dropped part of the archive")
                 .hint("its setting OUTPUT_KEEP must be at least 8m for copies")),
-            OutputEvent::Ended(end) => Ok(TransferEvent::Ended(end)),
+            OutputEvent::Exited(end) => Ok(TransferEvent::Ended(end)),
         }
     }
 
@@ -228,7 +228,7 @@ impl<'a> Transfer<'a> {
 enum TransferEvent {
     /// Stdout of `tar`.
     Data(Vec<u8>),
-    Ended(End),
+    Ended(CommandExit),
     None,
 }
 
@@ -240,7 +240,7 @@ fn is_cause(worked: &Result<Vec<PathBuf>, CopyError>) -> bool {
     }
 }
 
-fn refused(end: &End, stderr: &[u8]) -> CommandError {
+fn refused(end: &CommandExit, stderr: &[u8]) -> CommandError {
     let stderr = String::from_utf8_lossy(stderr);
     let reason = match (&end.failed, stderr.trim()) {
         (Some(reason), _) => reason.clone(),

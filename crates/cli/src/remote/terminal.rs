@@ -21,8 +21,8 @@ use super::{ApiError, Client, RequestError};
 use crate::error::Result;
 use crate::screen::{self, RawMode};
 use crate::session::{
-    self, Attachment, Destination, End, InputState, OnSignal, OutputEvent, OutputStream, SIGKILL, Session,
-    attach,
+    self, Attachment, CommandExit, Destination, InputState, OnSignal, OutputEvent, OutputStream, SIGKILL,
+    Session, attach,
 };
 use crate::signals::Signals;
 use crate::stdin::stdin;
@@ -44,7 +44,7 @@ pub(crate) struct TerminalOptions {
 }
 
 /// Opens a terminal and stays connected until its shell exits.
-pub(crate) async fn run(client: &Client, sandbox: &str, options: TerminalOptions) -> Result<End> {
+pub(crate) async fn run(client: &Client, sandbox: &str, options: TerminalOptions) -> Result<CommandExit> {
     // First of all: without a terminal here, none is opened in the sandbox.
     let _raw = RawMode::enter()?;
     let mut signals = Signals::new()?;
@@ -285,7 +285,7 @@ impl TerminalOutput<'_> {
             }
             Message::Text(text) => match serde_json::from_str(&text) {
                 Ok(TerminalEvent::Exit { exit_code }) => {
-                    Ok(Some(OutputEvent::Ended(End { exit_code, timed_out: false, failed: None })))
+                    Ok(Some(OutputEvent::Exited(CommandExit { exit_code, timed_out: false, failed: None })))
                 }
                 Ok(TerminalEvent::Error { message }) => {
                     let _ = write!(

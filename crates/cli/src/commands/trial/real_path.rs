@@ -44,7 +44,7 @@ use crate::session::End;
 use crate::signals::Signals;
 use crate::text::{pluralize, print_stderr, shell_word};
 use keep::{ChangeWriter, Checks, KeepError, WriteCounts};
-use program::{Run, Stdout};
+use program::{OutputTarget, RunOptions};
 use secrets::Secrets;
 use trial_dir::{Phase, TrialDir};
 use upper::{Change, Kind, Scan, TargetDir, UpperContent, join, split};
@@ -70,7 +70,7 @@ pub(super) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
     let network = super::network(args.network, &args.allowed)?;
     let trial_dir = TrialDir::new(&directory)?;
     trial_dir::remove_leftovers(&trial_dir);
-    let mut trial = Trial { context, args, directory, home, secrets, network, trial_dir: Some(trial_dir) };
+    let mut trial = TryRun { context, args, directory, home, secrets, network, trial_dir: Some(trial_dir) };
     let done = local::block_on(trial.run());
     if let Some(trial_dir) = trial.trial_dir.take() {
         trial_dir.remove();
@@ -78,7 +78,7 @@ pub(super) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
     done
 }
 
-struct Trial<'a> {
+struct TryRun<'a> {
     context: &'a mut Context,
     args: &'a Try,
     directory: PathBuf,
@@ -90,8 +90,8 @@ struct Trial<'a> {
 }
 
 /// Result of a program.
-struct TrialResult {
-    end: End,
+struct TryRunResult {
+    end: CommandExit,
     found: UpperContent,
     /// `None` if the changes could not be compared, or nothing was changed.
     trees: Option<Trees>,
@@ -108,7 +108,7 @@ struct Trees {
     after: Tree,
 }
 
-impl Trial<'_> {
+impl TryRun<'_> {
     fn trial_dir(&mut self) -> Result<&mut TrialDir> {
         self.trial_dir.as_mut().ok_or_else(|| CommandError::failed("the directory of the trial was removed"))
     }
@@ -120,19 +120,19 @@ impl Trial<'_> {
             .trial_dir
             .as_mut()
             .ok_or_else(|| CommandError::failed("the directory of the trial was removed"))?;
-        let made = view::make(trial_dir, &directory, home.as_deref(), &self.secrets)?;
+        let made = view::create_view(trial_dir, &directory, home.as_deref(), &self.secrets)?;
         self.print_hidden_count();
         self.trial_dir()?.start_clock()?;
         let dropped = made.dropped;
         let view = self.host_view(made.mounts)?;
-        let stdout = if self.context.output.json() { Stdout::Stderr } else { Stdout::Stdout };
-        let run = Run { timeout: self.args.timeout, stdout };
-        let (end, stdin) = program::run(view, run, &mut signals).await?;
+        let stdout = if self.context.output.json() { OutputTarget::Stderr } else { OutputTarget::Stdout };
+        let options = RunOptions { timeout: self.args.timeout, stdout };
+        let (end, stdin) = program::run(view, options, &mut signals).await?;
         let ChangeSet { found, trees, changes } = match self.read_changes(&mut signals).await {
             Ok(read) => read,
             Err(error) => return Err(self.set_aside(error)),
         };
-        let mut ran = TrialResult { end, found, trees, changes, stdin };
+        let mut ran = TryRunResult { end, found, trees, changes, stdin };
         if let Err(error) = self.show(&ran, &dropped)
             && !self.args.keep
         {
@@ -248,7 +248,7 @@ impl Trial<'_> {
     }
 
     /// Lists the changes on stderr.
-    fn show(&self, ran: &TrialResult, dropped: &[(PathBuf, String)]) -> Result<()> {
+    fn show(&self, ran: &TryRunResult, dropped: &[(PathBuf, String)]) -> Result<()> {
         if self.context.output.json() {
             return Ok(());
         }
@@ -292,7 +292,7 @@ impl Trial<'_> {
         }
     }
 
-    fn report(&mut self, ran: TrialResult, kept: bool) -> Result<()> {
+    fn report(&mut self, ran: TryRunResult, kept: bool) -> Result<()> {
         if !self.context.output.json() {
             return Ok(());
         }
