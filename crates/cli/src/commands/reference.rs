@@ -44,7 +44,7 @@ fn set(context: &mut Context, args: &RefSet) -> Result<Outcome> {
         if previous != Some(expected) {
             let found = previous.map_or("does not exist".to_owned(), |at| format!("points to {at}"));
             return Err(CommandError::failed(format!("reference `{}` {found}", args.name)).hint(format!(
-                "it was expected to point to {expected}; `workspace refs` is_listed the references"
+                "it was expected to point to {expected}; `workspace refs` lists the references"
             )));
         }
     }
@@ -117,7 +117,7 @@ fn remove(context: &mut Context, names: &[String]) -> Result<Outcome> {
         }
         let at = store.reference(name)?.ok_or_else(|| {
             CommandError::failed(format!("there is no reference `{name}`"))
-                .hint("`workspace refs` is_listed the references")
+                .hint("`workspace refs` lists the references")
         })?;
         found.push((name.clone(), at));
     }
