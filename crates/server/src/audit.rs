@@ -297,8 +297,8 @@ mod tests {
 
     #[test]
     fn closing_the_log_writes_all_entries() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("audit.log");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.log");
         let audit = Audit::open(&path, RETENTION, Vec::new()).unwrap();
         for _ in 0..1000 {
             audit.record(Entry { event: "x", ..Entry::default() });
@@ -311,8 +311,8 @@ mod tests {
 
     #[test]
     fn entries_of_many_threads_are_whole_lines_across_rotations() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("audit.log");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.log");
         let retention = Retention { max_bytes: 4_096, kept: 1_000 };
         let audit = Audit::open(&path, retention, Vec::new()).unwrap();
         // All entries fit in the queue, so that none is lost on a slow disk.
@@ -333,7 +333,7 @@ mod tests {
         audit.close();
         assert_eq!(audit.lost(), 0);
         let (mut seen, mut files) = (std::collections::HashSet::new(), 0);
-        for entry in std::fs::read_dir(place.path()).unwrap() {
+        for entry in std::fs::read_dir(directory.path()).unwrap() {
             files += 1;
             for line in std::fs::read_to_string(entry.unwrap().path()).unwrap().lines() {
                 let read: Value = serde_json::from_str(line).unwrap();

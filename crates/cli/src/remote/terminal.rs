@@ -35,9 +35,9 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 /// Terminal to open.
 #[derive(Debug, Default)]
 pub(crate) struct TerminalOptions {
-    /// Shell; the default one of the sandbox if there is none.
+    /// Path of the shell; `None` for the default one of the sandbox.
     pub(crate) shell: Option<String>,
-    /// A line for the shell; without it the shell is interactive.
+    /// Command line for the shell; `None` for an interactive shell.
     pub(crate) line: Option<String>,
     pub(crate) cwd: Option<String>,
     pub(crate) envs: BTreeMap<String, String>,
@@ -166,7 +166,7 @@ impl OutputStream for TerminalOutput<'_> {
                     self.connection = Some(connection);
                     return Ok(event);
                 }
-                // Whether there is another attempt is decided by its own failure.
+                // The result is ignored, because `connect` gives up if the next attempt fails, too.
                 Err(Disconnected) => _ = self.backoff.wait_for_retry().await,
             }
         }

@@ -22,6 +22,7 @@ pub(crate) struct Creations {
 #[derive(Debug, Default)]
 struct Failures {
     count: u32,
+    /// Time and message of the last failure.
     last: Option<(Instant, String)>,
 }
 
@@ -44,8 +45,8 @@ impl Creations {
     /// at most `max_age` ago. An older failure is ignored, so that a server without requests becomes ready again.
     pub(crate) fn failing(&self, min_failures: u32, max_age: Duration) -> Option<String> {
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, message) = failures.last.as_ref()?;
-        (failures.count >= min_failures && at.elapsed() <= max_age).then(|| message.clone())
+        let (failed_at, message) = failures.last.as_ref()?;
+        (failures.count >= min_failures && failed_at.elapsed() <= max_age).then(|| message.clone())
     }
 }
 

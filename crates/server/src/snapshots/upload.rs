@@ -243,7 +243,7 @@ fn import_error(error: ArchiveError) -> ApiError {
 }
 
 fn over_budget() -> ApiError {
-    let limit = owner_memory::UPLOADS;
+    let limit = owner_memory::UPLOAD_BYTES_MAX;
     let message = format!(
         "the uploads of the same owner need more than {limit} bytes of memory for names, attributes and extents; send one \
          archive after another, or smaller ones"
