@@ -32,7 +32,7 @@ const REDACTED: &str = "[redacted]";
 const TEXT_MAX: usize = 4 << 10;
 /// Number of bytes of a text that are searched for secrets before it is cut to [`TEXT_MAX`], so that a secret across the cut
 /// is found.
-const REDACTED_MAX: usize = 64 << 10;
+const SEARCHED_MAX: usize = 64 << 10;
 
 /// Severity of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -67,7 +67,7 @@ pub struct Entry {
 
 impl Entry {
     /// Creates an entry for an operation of a caller. `details` must be an object; other values are ignored.
-    pub fn by(event: &'static str, caller: &Caller, request: &RequestId, details: Value) -> Self {
+    pub fn for_caller(event: &'static str, caller: &Caller, request: &RequestId, details: Value) -> Self {
         let details = match details {
             Value::Object(details) => details,
             _ => Map::new(),
@@ -216,7 +216,7 @@ fn line(entry: Entry, patterns: &[Regex], now: Timestamp) -> String {
 fn redact(value: &mut Value, patterns: &[Regex]) {
     match value {
         Value::String(text) => {
-            cut(text, REDACTED_MAX);
+            cut(text, SEARCHED_MAX);
             for pattern in patterns {
                 *text = redact_text(text, pattern);
             }

@@ -47,7 +47,8 @@ pub(crate) async fn authenticate(State(app): State<App>, request: Request, next:
         reserve_memory(&app, &caller, next.run(Request::from_parts(parts, body)).await)
     };
     if let (StatusCode::FORBIDDEN, Some(id)) = (response.status(), id) {
-        app.audit.record(Entry { level: Level::Warn, ..Entry::by("auth.forbidden", &caller, &id, about) });
+        app.audit
+            .record(Entry { level: Level::Warn, ..Entry::for_caller("auth.forbidden", &caller, &id, about) });
     }
     let decision = if rate::is_counted_client_error(&response) {
         app.limiter.refund(&caller.key_id, class, rates(&caller, &app))

@@ -148,7 +148,7 @@ async fn create(
     let stored = tokio::spawn(store_step(app.clone(), quota(&app, &scope), caller.owner.clone(), record));
     let record = stored.await.map_err(ApiError::internal)??;
     let details = json!({ "episode": record.id.to_string(), "snapshot": record.snapshot.to_string() });
-    app.audit.record(Entry::by("episode.created", &caller, &request, details));
+    app.audit.record(Entry::for_caller("episode.created", &caller, &request, details));
     Ok((StatusCode::CREATED, Json(episode_to_api(record)?)))
 }
 
@@ -314,7 +314,7 @@ async fn remove(
     });
     let count = deleted.await.map_err(ApiError::internal)??;
     let details = json!({ "episode": text, "count": count });
-    app.audit.record(Entry::by("episode.deleted", &caller, &request, details));
+    app.audit.record(Entry::for_caller("episode.deleted", &caller, &request, details));
     Ok(StatusCode::NO_CONTENT)
 }
 

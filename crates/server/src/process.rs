@@ -100,7 +100,8 @@ async fn run(
     let command = match app.sandboxes.run_once(&scope, &id, run, claim).await? {
         CommandStart::New(command) => {
             let sandbox_id = Some(id.clone());
-            app.audit.record(Entry { sandbox_id, ..Entry::by("command.run", &caller, &request, details) });
+            app.audit
+                .record(Entry { sandbox_id, ..Entry::for_caller("command.run", &caller, &request, details) });
             command
         }
         // The audit log has the first request.
@@ -197,7 +198,7 @@ async fn result(
                 Piece::End(end) => {
                     let result = command_result(&command.id, end.exit_code, out, err, truncated);
                     return match end.failed {
-                        Some(why) => Err(failed(error_codes::COMMAND_FAILED, why, result)),
+                        Some(reason) => Err(failed(error_codes::COMMAND_FAILED, reason, result)),
                         None if end.timed_out => {
                             let message = "the command exceeded its timeout and was killed".to_owned();
                             Err(failed(error_codes::PROCESS_TIMEOUT, message, result))
@@ -340,8 +341,10 @@ async fn kill(
     let signal = body.signal.unwrap_or(SIGTERM);
     app.sandboxes.kill(&scope(&caller), &id, &command, signal).await?;
     let details = json!({ "command_id": command, "signal": signal });
-    app.audit
-        .record(Entry { sandbox_id: Some(id), ..Entry::by("command.signalled", &caller, &request, details) });
+    app.audit.record(Entry {
+        sandbox_id: Some(id),
+        ..Entry::for_caller("command.signalled", &caller, &request, details)
+    });
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -376,7 +379,9 @@ async fn input(
     let details = json!({ "command_id": command, "bytes": data.len(), "close": body.close });
     let after = if body.close { AfterInput::Close } else { AfterInput::KeepOpen };
     app.sandboxes.input(&scope(&caller), &id, &command, data, after).await?;
-    app.audit
-        .record(Entry { sandbox_id: Some(id), ..Entry::by("command.input", &caller, &request, details) });
+    app.audit.record(Entry {
+        sandbox_id: Some(id),
+        ..Entry::for_caller("command.input", &caller, &request, details)
+    });
     Ok(StatusCode::NO_CONTENT)
 }

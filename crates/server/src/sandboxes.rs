@@ -111,7 +111,7 @@ async fn create(
     app.audit.record(Entry {
         sandbox_id: Some(view.sandbox.id.clone()),
         duration_ms: u64::try_from(began.elapsed().as_millis()).ok(),
-        ..Entry::by("sandbox.created", &caller, &request, json!({ "template": template }))
+        ..Entry::for_caller("sandbox.created", &caller, &request, json!({ "template": template }))
     });
     Ok((StatusCode::CREATED, Json(sandbox_to_api(view)?)))
 }
@@ -201,7 +201,8 @@ async fn patch(
     let details = json!({ "labels": body.labels });
     let view = app.sandboxes.relabel(&scope(&caller), &id, body.labels).await?;
     let sandbox_id = Some(id);
-    app.audit.record(Entry { sandbox_id, ..Entry::by("sandbox.labelled", &caller, &request, details) });
+    app.audit
+        .record(Entry { sandbox_id, ..Entry::for_caller("sandbox.labelled", &caller, &request, details) });
     Ok(Json(sandbox_to_api(view)?))
 }
 
@@ -241,7 +242,8 @@ fn reclaim_policy(keep_workspace: bool) -> ReclaimPolicy {
 
 fn record_deletion(app: &App, caller: &Caller, request: &RequestId, id: &str) {
     let sandbox_id = Some(id.to_owned());
-    app.audit.record(Entry { sandbox_id, ..Entry::by("sandbox.deleted", caller, request, json!({})) });
+    app.audit
+        .record(Entry { sandbox_id, ..Entry::for_caller("sandbox.deleted", caller, request, json!({})) });
 }
 
 /// Delete several sandboxes.
@@ -294,7 +296,8 @@ async fn extend(
 ) -> Result<Json<Sandbox>, ApiError> {
     let view = app.sandboxes.extend(&scope(&caller), &id, body.seconds).await?;
     let (sandbox_id, details) = (Some(id), json!({ "seconds": body.seconds }));
-    app.audit.record(Entry { sandbox_id, ..Entry::by("sandbox.extended", &caller, &request, details) });
+    app.audit
+        .record(Entry { sandbox_id, ..Entry::for_caller("sandbox.extended", &caller, &request, details) });
     Ok(Json(sandbox_to_api(view)?))
 }
 

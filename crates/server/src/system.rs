@@ -79,7 +79,7 @@ async fn collect(
     caller.require_admin()?;
     let collected = app.sandboxes.collect().await?;
     let details = json!({ "sandboxes": collected.sandboxes, "workspaces": collected.workspaces, "layers": collected.layers });
-    app.audit.record(Entry::by("gc", &caller, &request, details));
+    app.audit.record(Entry::for_caller("gc", &caller, &request, details));
     Ok(Json(GcReport {
         cleaned_sandboxes: collected.sandboxes,
         cleaned_workspaces: collected.workspaces,

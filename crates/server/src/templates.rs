@@ -93,7 +93,7 @@ async fn import(
     let archive = receive(&app, body, max_bytes).await?;
     let options = ImportOptions { max_bytes, cancel: app.shutdown.cancel().child() };
     let imported = app.sandboxes.import_template(&name, archive, options).await?;
-    app.audit.record(Entry::by("template.imported", &caller, &request, json!({ "template": name })));
+    app.audit.record(Entry::for_caller("template.imported", &caller, &request, json!({ "template": name })));
     let template = runtime::Template {
         name: imported.name,
         description: "imported".to_owned(),
@@ -157,6 +157,6 @@ async fn remove(
 ) -> Result<StatusCode, ApiError> {
     caller.require_admin()?;
     app.sandboxes.remove_template(&name).await?;
-    app.audit.record(Entry::by("template.removed", &caller, &request, json!({ "template": name })));
+    app.audit.record(Entry::for_caller("template.removed", &caller, &request, json!({ "template": name })));
     Ok(StatusCode::NO_CONTENT)
 }

@@ -45,7 +45,7 @@ pub(super) struct LogFile {
     /// True if the file ends with an incomplete line.
     torn: bool,
     /// Time of the last failed rotation; `None` after a successful one.
-    failed: Option<Instant>,
+    rotation_failed_at: Option<Instant>,
 }
 
 /// Failure to write lines.
@@ -74,7 +74,7 @@ impl LogFile {
             lines: 0,
             // A crash during a write leaves an incomplete line.
             torn: size < length,
-            failed: None,
+            rotation_failed_at: None,
         })
     }
 
@@ -129,16 +129,16 @@ impl LogFile {
 
     /// Rotates the file, unless the last attempt failed less than [`RETRY_BACKOFF`] ago.
     fn try_rotate(&mut self) {
-        if self.failed.is_some_and(|when| when.elapsed() < RETRY_BACKOFF) {
+        if self.rotation_failed_at.is_some_and(|time| time.elapsed() < RETRY_BACKOFF) {
             return;
         }
         match self.rotate() {
-            Ok(()) => self.failed = None,
+            Ok(()) => self.rotation_failed_at = None,
             Err(error) => {
-                if self.failed.is_none() {
+                if self.rotation_failed_at.is_none() {
                     tracing::error!(%error, path = %self.path.display(), "failed to rotate the audit log; writing to it continues");
                 }
-                self.failed = Some(Instant::now());
+                self.rotation_failed_at = Some(Instant::now());
             }
         }
     }

@@ -109,11 +109,11 @@ fn after_a_failed_rotation_the_old_file_grows() {
         log.add(&line(number)).unwrap();
     }
     log.flush().unwrap();
-    assert!(log.failed.is_some());
+    assert!(log.rotation_failed_at.is_some());
     assert_eq!(lines(&path), (0..25).map(line).collect::<Vec<_>>());
     // Once the obstacle is gone, the file is rotated.
     fs::remove_dir_all(with_suffix(&path, "1")).unwrap();
-    log.failed = None;
+    log.rotation_failed_at = None;
     log.add(&line(25)).unwrap();
     log.flush().unwrap();
     assert_eq!((lines(&with_suffix(&path, "1")).len(), lines(&path)), (25, vec![line(25)]));
@@ -130,7 +130,7 @@ fn without_a_new_file_the_old_file_grows() {
         log.add(&line(number)).unwrap();
     }
     log.flush().unwrap();
-    assert!(log.failed.is_some());
+    assert!(log.rotation_failed_at.is_some());
     assert_eq!(lines(&path).len(), 25);
     assert!(!with_suffix(&path, "1").exists());
 }
@@ -191,5 +191,5 @@ fn only_regular_files_are_rotated() {
         log.add(&line(number)).unwrap();
     }
     log.flush().unwrap();
-    assert!(log.failed.is_none() && !Path::new("/dev/null.1").exists());
+    assert!(log.rotation_failed_at.is_none() && !Path::new("/dev/null.1").exists());
 }
