@@ -11,7 +11,7 @@ use futures_util::StreamExt as _;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::error::{CommandError, Kind, Result};
+use crate::error::{CommandError, ErrorKind, Result};
 use crate::output::Output;
 use crate::signals::{self, Signals};
 use crate::stdin::READ_MAX;
@@ -134,7 +134,7 @@ pub(crate) enum OnSignal {
 }
 
 /// Attaches this program to a command until it ends. A signal that is not forwarded is the error
-/// [`Kind::Interrupted`]; the command runs on then.
+/// [`ErrorKind::Interrupted`]; the command runs on then.
 pub(crate) async fn attach<S: Session>(
     session: &S,
     output: impl OutputStream,
@@ -232,7 +232,7 @@ impl Destination<'_> {
             Self::Streams(output, on_closed) if stream == Stream::Stdout => {
                 let Err(error) = output.bytes(&data).and_then(|()| output.finish()) else { return Ok(()) };
                 let drains = *on_closed == OnClosedStdout::Drain;
-                if drains || error.kind == Kind::OutputClosed {
+                if drains || error.kind == ErrorKind::OutputClosed {
                     session.kill(SIGPIPE).await?;
                 }
                 if !drains {

@@ -1,4 +1,4 @@
-//! `workspace try`
+//! `workspace try`. A trial is one run of it, on one directory.
 //!
 //! The program runs at the real path of the directory ([`real_path`]), or in a sandbox from a template, on a copy of the
 //! directory at `/workspace` (this module).

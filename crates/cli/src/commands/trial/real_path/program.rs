@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use workspace_host::HostError;
 use workspace_host::host_view::{ExitStatus, HostView, RunningProgram};
 
-use crate::error::{CommandError, Kind, Result};
+use crate::error::{CommandError, ErrorKind, Result};
 use crate::screen::{self, RawMode};
 use crate::session::{
     Attachment, CommandExit, Destination, InputState, OnSignal, OutputEvent, OutputStream, SIGKILL, Session,
@@ -93,7 +93,7 @@ pub(super) async fn run(
         timeout: options.timeout,
     };
     let end = match attach(&program, output, attachment).await {
-        Err(error) if !matches!(error.kind, Kind::Interrupted(_)) => return Err(error),
+        Err(error) if !matches!(error.kind, ErrorKind::Interrupted(_)) => return Err(error),
         end => end,
     };
     if end.is_err() {
