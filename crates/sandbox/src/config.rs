@@ -161,7 +161,8 @@ impl ResourceRequest {
 fn check_network(network: &Network) -> Result<Option<Vec<AllowRule>>> {
     let Network::Egress { allow: Some(allow) } = network else { return Ok(None) };
     if allow.is_empty() || allow.len() > ALLOWED_MAX {
-        let message = format!("must have between 1 and {ALLOWED_MAX} entries; without the list, everything is allowed");
+        let message =
+            format!("must have between 1 and {ALLOWED_MAX} entries; without the list, everything is allowed");
         return Err(invalid("egress_allow", message));
     }
     Ok(Some(allow.clone()))
@@ -169,7 +170,10 @@ fn check_network(network: &Network) -> Result<Option<Vec<AllowRule>>> {
 
 fn check_text(field: &'static str, text: &str, max: usize) -> Result<()> {
     if text.is_empty() || text.len() > max || text.chars().any(char::is_control) {
-        return Err(invalid(field, format!("must have between 1 and {max} bytes, without control characters")));
+        return Err(invalid(
+            field,
+            format!("must have between 1 and {max} bytes, without control characters"),
+        ));
     }
     Ok(())
 }
