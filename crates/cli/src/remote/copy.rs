@@ -109,7 +109,7 @@ pub(crate) async fn get(
     let command = RemoteCommand::start(client, sandbox, options).await?;
     let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
     let unpacking =
-        thread::spawn(move || archive::unpack(ArchiveReader { receiver, piece: Vec::new(), at: 0 }, &to));
+        thread::spawn(move || archive::unpack(ArchiveReader { receiver, piece: Vec::new(), offset: 0 }, &to));
     let mut transfer = Transfer::new(command, progress)?;
     let end = transfer.get(sender).await;
     transfer.finish(end, unpacking).await
@@ -139,12 +139,13 @@ impl<'a> Transfer<'a> {
         Ok(Self { command, output, signals: Signals::new()?, progress, stderr: Vec::new() })
     }
 
+    /// Sends the archive. The script prints one byte for each [`script::INPUT_ACK_BYTES`] that it has read.
     async fn put(&mut self, mut pieces: mpsc::Receiver<Vec<u8>>) -> Result<TransferEnd> {
         let (mut sent, mut acknowledged, mut closed) = (0, 0, false);
         loop {
             tokio::select! {
                 event = self.output.next() => match self.handle(event?)? {
-                    TransferEvent::Data(dots) => acknowledged += dots.len() as u64 * script::INPUT_ACK_BYTES,
+                    TransferEvent::Data(acks) => acknowledged += acks.len() as u64 * script::INPUT_ACK_BYTES,
                     TransferEvent::Ended(end) => return Ok(TransferEnd::Remote(end)),
                     TransferEvent::None => {}
                 },
@@ -232,6 +233,7 @@ enum TransferEvent {
     None,
 }
 
+/// Returns true if the local side failed by itself, not because `tar` in the sandbox stopped.
 fn is_cause(worked: &Result<Vec<PathBuf>, CopyError>) -> bool {
     match worked {
         Ok(_) | Err(CopyError::Archive(_)) => false,
@@ -295,20 +297,21 @@ impl Write for ArchiveWriter {
 struct ArchiveReader {
     receiver: mpsc::Receiver<Vec<u8>>,
     piece: Vec<u8>,
-    at: usize,
+    /// Offset of the next byte in `piece`.
+    offset: usize,
 }
 
 impl Read for ArchiveReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.at == self.piece.len() {
+        while self.offset == self.piece.len() {
             match self.receiver.blocking_recv() {
-                Some(piece) => (self.piece, self.at) = (piece, 0),
+                Some(piece) => (self.piece, self.offset) = (piece, 0),
                 None => return Ok(0),
             }
         }
-        let count = buffer.len().min(self.piece.len() - self.at);
-        buffer[..count].copy_from_slice(&self.piece[self.at..self.at + count]);
-        self.at += count;
+        let count = buffer.len().min(self.piece.len() - self.offset);
+        buffer[..count].copy_from_slice(&self.piece[self.offset..self.offset + count]);
+        self.offset += count;
         Ok(count)
     }
 }
