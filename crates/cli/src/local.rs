@@ -1,7 +1,7 @@
 //! Sandboxes of this process, without a server.
 //!
-//! A [`LocalService`] creates sandboxes in a temporary directory, and `session` runs programs in them. When it is shut down, it removes
-//! the sandboxes and the directory.
+//! A [`LocalService`] creates sandboxes in a temporary directory, and `session` runs programs in them. When it is shut
+//! down, it removes the sandboxes and the directory.
 
 mod error_mapping;
 mod home;
