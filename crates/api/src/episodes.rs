@@ -1,4 +1,7 @@
-//! `/api/v1/episodes`: the steps of a search over snapshots.
+//! `/api/v1/episodes`: searches over snapshots, such as the attempts of an agent at a task.
+//!
+//! An episode is one step of a search: an action, its reward, and the snapshot that it resulted in. A search is the tree
+//! of steps that descend from one first step, which has no parent.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -17,18 +20,18 @@ pub struct CreateEpisode {
     pub action: String,
     /// Reward of the step. `GET /api/v1/episodes/{id}/best` finds the highest.
     pub reward: f64,
-    /// Number of visits. Default: 1.
+    /// Number of times that the search visited the step. It breaks ties between equal rewards. Default: 1.
     pub visits: Option<u64>,
     /// Your own data, stored with the step. `action` and `data` have at most 64 KiB of JSON together.
     #[schema(value_type = Option<Object>)]
     pub data: Option<Map<String, Value>>,
-    /// Stores the insight diff between the snapshots of the parent and of this step. Entries beyond 64 KiB of JSON
-    /// are omitted. Default: false.
+    /// Stores an insight diff between the snapshots of the parent and of this step: a diff with line counts, totals and
+    /// risk notes, as `docs/insight.md` describes it. Entries beyond 64 KiB of JSON are omitted. Default: false.
     #[serde(default)]
     pub insight: bool,
 }
 
-/// Step of a search.
+/// Episode: one step of a search, with its action, its reward, and the snapshot that it resulted in.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Episode {
     /// Id of the step.
@@ -41,7 +44,7 @@ pub struct Episode {
     pub action: String,
     /// Reward of the step.
     pub reward: f64,
-    /// Number of visits.
+    /// Number of times that the search visited the step.
     pub visits: u64,
     /// Insight diff between the snapshots of the parent and of this step, as `docs/insight.md` describes it. Absent
     /// if it was not requested.
@@ -71,7 +74,7 @@ pub struct EpisodePath {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct EpisodePathQuery {
-    /// `next` of the previous response, to get the steps before those.
+    /// `next` of the previous response, to get the steps that precede those of that response.
     pub cursor: Option<String>,
     /// Maximum number of steps, counted from the end of the path. Default: 1000. A response that would exceed 1 MiB
     /// has fewer.
@@ -96,7 +99,7 @@ pub struct EpisodeList {
     pub next: Option<String>,
 }
 
-/// Page of the steps after a step.
+/// Query parameters of the list of a step's children.
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

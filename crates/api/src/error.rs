@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-/// Detail with the number of bytes of a command's input that were accepted before the error.
+/// Key in [`ErrorFields::details`]: number of bytes of a command's input that were accepted before the error.
 pub const WRITTEN_DETAIL: &str = "written";
 
 /// Body of an error response.

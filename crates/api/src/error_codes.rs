@@ -60,7 +60,7 @@ codes! {
     SANDBOX_CONFLICT = 2016, 409, "Another request changed the sandbox at the same time.";
     TEMPLATE_EXISTS = 2017, 409, "A template with that name already exists.";
     TEMPLATE_IN_USE = 2018, 409, "A sandbox uses the template.";
-    SANDBOX_ELSEWHERE = 2019, 421, "The sandbox belongs to another server of the same catalog.";
+    SANDBOX_ELSEWHERE = 2019, 421, "Another server that uses the same catalog runs the sandbox.";
     SANDBOX_NAME_TAKEN = 2020, 409, "The owner already has a sandbox with that name, and `uniqueName` was set.";
     SANDBOX_OPERATION_FAILED = 2021, 500, "The runtime failed to perform the operation; the sandbox still exists.";
 

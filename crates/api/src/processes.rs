@@ -172,7 +172,7 @@ pub struct Process {
     pub parent: u32,
     /// Id of the command or terminal that started the process, directly or indirectly.
     pub command_id: String,
-    /// True if that command has exited and left the process behind.
+    /// True if the process is still running although that command has exited.
     pub left: bool,
     /// Command line: arguments separated by spaces. Long command lines are truncated.
     pub arguments: String,

@@ -87,7 +87,7 @@ fn default_force() -> bool {
 pub struct RestoreSandboxResult {
     /// Sandbox after the restore.
     pub sandbox: Sandbox,
-    /// Processes that were killed.
+    /// Processes that were killed because they used the workspace before the restore.
     pub ended: Vec<WorkspaceProcess>,
     /// Freeze of the processes during the operation.
     pub frozen: Freeze,
@@ -100,8 +100,9 @@ pub struct WorkspaceProcess {
     pub pid: i32,
     /// Name of the program.
     pub command: String,
-    /// Use of the workspace: `cwd`, `root`, `descriptor` (open file), `mapping` (mapped file), or `hidden` (could not
-    /// be inspected).
+    /// Reason why the process counts as a user of the workspace. Its working directory (`cwd`), its root directory
+    /// (`root`), an open file (`descriptor`) or a mapped file (`mapping`) is in the workspace, or the process could not
+    /// be inspected (`hidden`).
     pub why: String,
 }
 

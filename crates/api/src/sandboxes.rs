@@ -205,8 +205,8 @@ pub struct UpdateSandbox {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct DeleteSandboxQuery {
-    /// Keeps the workspace as a snapshot; with an admin key, as a directory on the server if the provider made one.
-    /// Default: false. `keepWorkspace` is also accepted.
+    /// Keeps the workspace as a snapshot. With an admin key, a workspace that shares no layers with others is kept as a
+    /// directory on the server instead. Default: false. `keepWorkspace` is also accepted.
     #[serde(default, alias = "keepWorkspace")]
     pub keep_workspace: bool,
 }

@@ -114,7 +114,7 @@ pub struct SkippedEntry {
     pub reason: String,
 }
 
-/// Page of an immutable list.
+/// Query parameters of a page of a list that never changes, so that pages need no cursor.
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -155,7 +155,7 @@ pub struct TreeEntry {
     /// Modification time; null if it is not known.
     #[schema(format = DateTime)]
     pub modified: Option<String>,
-    /// Number that all hard links to the same file share in this snapshot. Absent for a file with one link.
+    /// Id of the file within this snapshot, equal for all hard links to it. Absent for a file with one link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<u64>,
     /// Target. Only present for a symlink.

@@ -121,11 +121,11 @@ pub struct NfsStats {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GcReport {
-    /// Number of removed sandboxes that had expired or were orphaned.
+    /// Number of removed sandboxes that had expired or were orphaned (not in the catalog).
     pub cleaned_sandboxes: u64,
-    /// Number of removed orphaned workspaces.
+    /// Number of removed workspaces that belonged to no sandbox in the catalog.
     pub cleaned_workspaces: u64,
-    /// Number of removed layers that no workspace has used recently.
+    /// Number of removed layers (unpacked snapshots that workspaces share) that no workspace has used recently.
     pub cleaned_layers: u64,
     /// Freed disk space in bytes.
     pub freed_space: u64,

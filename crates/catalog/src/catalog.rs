@@ -3,7 +3,7 @@
 use crate::api_key::ApiKeys;
 use crate::command::Commands;
 use crate::command_claim::CommandClaims;
-use crate::database::{Database, Kind};
+use crate::database::{Database, DatabaseKind};
 use crate::episode::Episodes;
 use crate::error::Result;
 use crate::event::Events;
@@ -27,7 +27,7 @@ impl Catalog {
     pub async fn open(url: &str) -> Result<Self> {
         let database = Database::open(url).await?;
         migration::migrate(&database).await?;
-        let writer = (database.kind() == Kind::Sqlite).then(|| Writer::start(&database));
+        let writer = (database.kind() == DatabaseKind::Sqlite).then(|| Writer::start(&database));
         Ok(Self { database, writer })
     }
 
@@ -78,6 +78,6 @@ impl Catalog {
 
     /// Returns whether several servers, each with its own store, can use the database.
     pub fn can_be_shared(&self) -> bool {
-        self.database.kind() == Kind::Postgres
+        self.database.kind() == DatabaseKind::Postgres
     }
 }

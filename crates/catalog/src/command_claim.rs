@@ -50,7 +50,7 @@ impl CommandClaims<'_> {
         Ok(CommandInsertion::New)
     }
 
-    /// Returns the command that an earlier request with the same key and content started in this sandbox.
+    /// Returns the id of the command that an earlier request with the same key and content started in this sandbox.
     pub async fn find(&self, claim: &NewClaim, sandbox_id: &str) -> Result<Option<String>> {
         find(&mut *self.database.connection().await?, claim, sandbox_id).await
     }

@@ -26,7 +26,7 @@ const SQLITE_PRAGMAS: &str = "PRAGMA busy_timeout = 30000; PRAGMA journal_mode =
 
 /// Database system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum DatabaseKind {
     Sqlite,
     Postgres,
 }
@@ -35,18 +35,18 @@ pub(crate) enum Kind {
 #[derive(Debug, Clone)]
 pub(crate) struct Database {
     pool: AnyPool,
-    kind: Kind,
+    kind: DatabaseKind,
 }
 
 impl Database {
     /// Opens `sqlite:///PATH`, which is created if it is missing, or `postgres://USER@HOST/DATABASE`.
     pub(crate) async fn open(url: &str) -> Result<Self> {
         sqlx::any::install_default_drivers();
-        let options = AnyConnectOptions::from_str(url).map_err(unusable)?;
+        let options = AnyConnectOptions::from_str(url).map_err(unsupported_url)?;
         let kind = kind(&options)?;
         let pool = match kind {
-            Kind::Sqlite => open_sqlite(options).await?,
-            Kind::Postgres => open_postgres(options).await?,
+            DatabaseKind::Sqlite => open_sqlite(options).await?,
+            DatabaseKind::Postgres => open_postgres(options).await?,
         };
         Ok(Self { pool, kind })
     }
@@ -56,7 +56,7 @@ impl Database {
         self.pool.close().await;
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> DatabaseKind {
         self.kind
     }
 
@@ -70,8 +70,8 @@ impl Database {
         Ok(match self.kind {
             // A transaction that first reads and then writes cannot wait: SQLite fails it if another process
             // wrote in between.
-            Kind::Sqlite => self.pool.begin_with("BEGIN IMMEDIATE").await?,
-            Kind::Postgres => self.pool.begin().await?,
+            DatabaseKind::Sqlite => self.pool.begin_with("BEGIN IMMEDIATE").await?,
+            DatabaseKind::Postgres => self.pool.begin().await?,
         })
     }
 }
@@ -81,11 +81,11 @@ pub fn sqlite_url(path: &Path) -> String {
     SqliteConnectOptions::new().filename(path).to_url_lossy().into()
 }
 
-fn kind(options: &AnyConnectOptions) -> Result<Kind> {
+fn kind(options: &AnyConnectOptions) -> Result<DatabaseKind> {
     match options.database_url.scheme() {
-        "sqlite" => Ok(Kind::Sqlite),
-        "postgres" | "postgresql" => Ok(Kind::Postgres),
-        other => Err(CatalogError::Address { reason: format!("`{other}` is no known database") }),
+        "sqlite" => Ok(DatabaseKind::Sqlite),
+        "postgres" | "postgresql" => Ok(DatabaseKind::Postgres),
+        other => Err(CatalogError::UnsupportedUrl { reason: format!("`{other}` is no known database") }),
     }
 }
 
@@ -102,9 +102,10 @@ async fn open_postgres(options: AnyConnectOptions) -> Result<AnyPool> {
 async fn open_sqlite(options: AnyConnectOptions) -> Result<AnyPool> {
     let url = options.database_url.as_str();
     if url.contains(":memory:") || url.contains("mode=memory") {
-        return Err(CatalogError::Address { reason: "a catalog in memory would be forgotten".to_owned() });
+        let reason = "a catalog in memory would be forgotten".to_owned();
+        return Err(CatalogError::UnsupportedUrl { reason });
     }
-    let file = SqliteConnectOptions::from_url(&options.database_url).map_err(unusable)?;
+    let file = SqliteConnectOptions::from_url(&options.database_url).map_err(unsupported_url)?;
     make_private(file.get_filename())?;
     let pool = pool(SQLITE_CONNECTIONS).after_connect(|connection, _| {
         Box::pin(async move { connection.execute(SQLITE_PRAGMAS).await.map(|_| ()) })
@@ -156,10 +157,10 @@ fn create(path: &Path, mode: Mode) -> std::result::Result<(), Errno> {
 }
 
 /// Returns an error with the reason alone, without the URL, which may contain a password.
-fn unusable(error: sqlx::Error) -> CatalogError {
+fn unsupported_url(error: sqlx::Error) -> CatalogError {
     let reason = match error {
         sqlx::Error::Configuration(reason) => reason.to_string(),
         other => other.to_string(),
     };
-    CatalogError::Address { reason }
+    CatalogError::UnsupportedUrl { reason }
 }

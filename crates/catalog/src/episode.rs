@@ -1,4 +1,5 @@
-//! Table `episodes`: owners of episodes. The episodes themselves are in the store of a server.
+//! Table `episodes`: owners of episodes. The episodes themselves are in the store of a server. An episode is one
+//! step of a search over snapshots: an action, its reward, and the resulting snapshot.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -6,7 +7,7 @@ use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
 
 use crate::clock::now;
-use crate::database::{Database, Kind};
+use crate::database::{Database, DatabaseKind};
 use crate::error::Result;
 use crate::row::Row;
 use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement, owned_ids};
@@ -28,7 +29,7 @@ pub struct NewEpisode<'a> {
     pub bytes: u64,
 }
 
-/// Number and total size of an owner's episodes: current usage, or a quota.
+/// Current number and total size of an owner's episodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EpisodeUsage {
     /// Number of episodes.
@@ -37,13 +38,22 @@ pub struct EpisodeUsage {
     pub bytes: u64,
 }
 
+/// Maximum number and total size of an owner's episodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EpisodeQuota {
+    /// Maximum number of episodes.
+    pub count: u64,
+    /// Maximum total size in bytes.
+    pub bytes: u64,
+}
+
 /// Result of [`Episodes::insert`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EpisodeInsertion {
     /// The episode is in the table.
     Done,
-    /// The episode would exceed the limit and was not inserted. Contains the owner's current usage.
-    OverLimit(EpisodeUsage),
+    /// The episode would exceed the quota and was not inserted. Contains the owner's current usage.
+    QuotaExceeded(EpisodeUsage),
 }
 
 /// Queries on the table `episodes`.
@@ -53,20 +63,20 @@ pub struct Episodes<'c> {
 }
 
 impl Episodes<'_> {
-    /// Inserts an episode, if its owner stays within `limit`. Inserting it again has no effect.
+    /// Inserts an episode, if its owner stays within `quota`. Inserting it again has no effect.
     pub async fn insert(
         &self,
         new: &NewEpisode<'_>,
-        limit: Option<EpisodeUsage>,
+        quota: Option<EpisodeQuota>,
     ) -> Result<EpisodeInsertion> {
         let mut transaction = self.database.begin().await?;
-        if let Some(limit) = limit {
-            if self.database.kind() == Kind::Postgres {
+        if let Some(quota) = quota {
+            if self.database.kind() == DatabaseKind::Postgres {
                 Statement::new(LOCK_SQL).text("owner", new.owner).run(&mut transaction).await?;
             }
             let usage = usage(&mut transaction, new.owner).await?;
-            if usage.count >= limit.count || usage.bytes.saturating_add(new.bytes) > limit.bytes {
-                return Ok(EpisodeInsertion::OverLimit(usage));
+            if usage.count >= quota.count || usage.bytes.saturating_add(new.bytes) > quota.bytes {
+                return Ok(EpisodeInsertion::QuotaExceeded(usage));
             }
         }
         let insert = Statement::new(

@@ -17,7 +17,7 @@ pub enum CatalogError {
     #[error(
         "the catalog's URL is not supported: {reason}\nhint: sqlite:///PATH or postgres://USER@HOST/DATABASE"
     )]
-    Address {
+    UnsupportedUrl {
         /// Reason without the URL.
         reason: String,
     },
@@ -34,6 +34,7 @@ pub enum CatalogError {
         "the catalog has schema version {found}, this program supports up to {known}\nhint: start a newer version"
     )]
     NewerSchema {
+        /// Version of the database.
         found: i64,
         /// Newest version known to this program.
         known: i64,

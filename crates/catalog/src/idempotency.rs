@@ -21,7 +21,7 @@ pub struct NewClaim {
 
 /// Result of [`claim`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Claim {
+pub(crate) enum ClaimResult {
     /// First request with this key: create the sandbox.
     New,
     /// Repeated request. The sandbox of the first request may not be ready yet.
@@ -36,8 +36,7 @@ pub struct Idempotency<'c> {
 }
 
 impl Idempotency<'_> {
-    /// Returns the sandbox of an earlier request with the same key and content, which may not be
-    /// ready yet.
+    /// Returns the id of the sandbox of an earlier request with the same key and content. It may not be ready yet.
     pub async fn find(&self, claim: &NewClaim) -> Result<Option<String>> {
         find(&mut *self.database.connection().await?, claim).await
     }
@@ -56,13 +55,13 @@ impl Idempotency<'_> {
     }
 }
 
-/// Claims a key as part of a transaction. Exactly one of several concurrent requests is the first; a
+/// Claims a key for a sandbox as part of a transaction. Exactly one of several concurrent requests is the first; a
 /// different request with the same key fails.
 pub(crate) async fn claim(
     connection: &mut AnyConnection,
     claim: &NewClaim,
     sandbox_id: &str,
-) -> Result<Claim> {
+) -> Result<ClaimResult> {
     let insert = Statement::new(
         "INSERT INTO idempotency (owner, key, request_hash, sandbox_id, created_at)
          VALUES ($1, $2, $3, $4, $5) ON CONFLICT (owner, key) DO NOTHING",
@@ -70,11 +69,11 @@ pub(crate) async fn claim(
     let insert = insert.text("owner", &claim.owner).text("key", &claim.key);
     let insert = insert.text("request_hash", &claim.request_hash).text("sandbox_id", sandbox_id);
     if insert.number(now()).run(connection).await? > 0 {
-        return Ok(Claim::New);
+        return Ok(ClaimResult::New);
     }
     let sandbox_id = find(connection, claim).await?;
     let missing = || CatalogError::NotFound { what: "idempotency key", id: claim.key.clone() };
-    Ok(Claim::Existing { sandbox_id: sandbox_id.ok_or_else(missing)? })
+    Ok(ClaimResult::Existing { sandbox_id: sandbox_id.ok_or_else(missing)? })
 }
 
 async fn find(connection: &mut AnyConnection, claim: &NewClaim) -> Result<Option<String>> {

@@ -3,7 +3,7 @@
 use sqlx::AnyConnection;
 
 use crate::clock::now;
-use crate::database::{Database, Kind};
+use crate::database::{Database, DatabaseKind};
 use crate::error::{CatalogError, Result};
 use crate::row::Row;
 use crate::statement::{Statement, run_script};
@@ -34,7 +34,7 @@ const LOCK_SQL: &str = "SELECT 1 FROM pg_advisory_xact_lock(7310218561024)";
 /// Migrates the schema to the newest version in one transaction.
 pub(crate) async fn migrate(database: &Database) -> Result<()> {
     let mut transaction = database.begin().await?;
-    if database.kind() == Kind::Postgres {
+    if database.kind() == DatabaseKind::Postgres {
         // Two servers that start at the same time would both create the tables.
         Statement::new(LOCK_SQL).run(&mut transaction).await?;
     }

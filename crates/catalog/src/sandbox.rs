@@ -12,12 +12,12 @@ use crate::clock::now;
 use crate::database::Database;
 use crate::error::{CatalogError, Result};
 use crate::event::{self, NewEvent};
-use crate::idempotency::{self, Claim, NewClaim};
+use crate::idempotency::{self, ClaimResult, NewClaim};
 use crate::row::Row;
 use crate::state::State;
 use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
 
-pub use filter::{Filter, LIMIT_MAX};
+pub use filter::{Filter, PAGE_SIZE_MAX};
 
 /// Sandbox to insert.
 #[derive(Debug, Clone, PartialEq)]
@@ -164,8 +164,8 @@ impl Sandboxes<'_> {
     ) -> Result<SandboxInsertion> {
         let mut transaction = self.database.begin().await?;
         match idempotency::claim(&mut transaction, claim, &new.id).await? {
-            Claim::Existing { sandbox_id } => Ok(SandboxInsertion::Existing { sandbox_id }),
-            Claim::New => {
+            ClaimResult::Existing { sandbox_id } => Ok(SandboxInsertion::Existing { sandbox_id }),
+            ClaimResult::New => {
                 let sandbox = insert_all(&mut transaction, new, events).await?;
                 transaction.commit().await?;
                 Ok(SandboxInsertion::New(Box::new(sandbox)))

@@ -37,7 +37,8 @@ pub struct Snapshots<'c> {
 }
 
 impl Snapshots<'_> {
-    /// Adds an owner to a snapshot, which made the store `bytes` larger. A second time has no effect.
+    /// Adds an owner to a snapshot. `bytes` is the growth of the store by this snapshot. Adding the same owner again
+    /// has no effect.
     pub async fn add_owner(&self, owner: &str, id: &str, sandbox: Option<&str>, bytes: u64) -> Result<()> {
         let insert = Statement::new(
             "INSERT INTO snapshots (owner, id, sandbox, created_at, bytes) VALUES ($1, $2, $3, $4, $5)
@@ -80,14 +81,14 @@ impl Snapshots<'_> {
         Row(row).count("total")
     }
 
-    /// Returns whether the owner is one of the snapshot's.
+    /// Returns true if `owner` is one of the owners of the snapshot.
     pub async fn owns(&self, owner: &str, id: &str) -> Result<bool> {
         let select = Statement::new("SELECT id FROM snapshots WHERE owner = $1 AND id = $2");
         let select = select.text("owner", owner).text("id", id);
         Ok(select.optional(&mut *self.database.connection().await?).await?.is_some())
     }
 
-    /// Returns whether a snapshot has this owner, or any owner if `None`.
+    /// Returns true if `owner` is one of the owners of the snapshot; with `None`, if it has any owner.
     pub async fn is_owned(&self, owner: Option<&str>, id: &str) -> Result<bool> {
         if let Some(owner) = owner {
             return self.owns(owner, id).await;

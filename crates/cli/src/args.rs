@@ -20,10 +20,10 @@ mod workspace;
 
 pub(crate) use episode::{EpisodeAdd, EpisodeCommand, EpisodePath, EpisodeRm, EpisodeRoot, EpisodeUpdate};
 pub(crate) use exchange::{Export, Import, ImportGit};
-pub(crate) use history::{Log, Record, Rm, Show, SnapshotArgs};
+pub(crate) use history::{Log, Rm, Show, SnapshotArgs, SnapshotMetadata};
 pub(crate) use merge::{ConflictStyle, FileType, MergeFile, MergeRules, MergeSide};
 pub(crate) use process::{Cp, Exec, Logs, Ps, Run, ShellArgs};
-pub(crate) use reference::{Branch, Naming, RefCommand, RefSet, Tag};
+pub(crate) use reference::{Branch, BranchOrTagArgs, RefCommand, RefSet, Tag};
 pub(crate) use sandbox::{Network, SandboxCommand, SandboxCreate, SandboxOne, SandboxOptions};
 pub(crate) use server::{KeyCommand, Server, Status, TemplateCommand};
 pub(crate) use space::{Gc, Verify};

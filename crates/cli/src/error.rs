@@ -52,7 +52,7 @@ impl Outcome {
 
 /// Kind of an error, which decides the exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ErrorKind {
     /// The work failed.
     Failed,
     /// The command line is invalid.
@@ -70,7 +70,7 @@ pub(crate) enum Kind {
 /// Error of a command: what happened, and hints for the user.
 #[derive(Debug)]
 pub(crate) struct CommandError {
-    pub(crate) kind: Kind,
+    pub(crate) kind: ErrorKind,
     pub(crate) message: String,
     pub(crate) hints: Vec<String>,
 }
@@ -79,23 +79,23 @@ pub(crate) type Result<T, E = CommandError> = std::result::Result<T, E>;
 
 impl CommandError {
     pub(crate) fn failed(message: impl Into<String>) -> Self {
-        Self { kind: Kind::Failed, message: message.into(), hints: Vec::new() }
+        Self { kind: ErrorKind::Failed, message: message.into(), hints: Vec::new() }
     }
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self { kind: Kind::Usage, ..Self::failed(message) }
+        Self { kind: ErrorKind::Usage, ..Self::failed(message) }
     }
 
     /// Creates the error for an interruption by a signal.
     pub(crate) fn interrupted(signal: i32) -> Self {
         let signal = u8::try_from(signal).unwrap_or_default();
-        Self { kind: Kind::Interrupted(signal), ..Self::failed("interrupted") }
+        Self { kind: ErrorKind::Interrupted(signal), ..Self::failed("interrupted") }
     }
 
     /// Sets the status of a command whose status is otherwise that of the program it runs.
     pub(crate) fn not_run(self) -> Self {
         match self.kind {
-            Kind::Failed => Self { kind: Kind::NotRun, ..self },
+            ErrorKind::Failed => Self { kind: ErrorKind::NotRun, ..self },
             _ => self,
         }
     }
@@ -103,20 +103,20 @@ impl CommandError {
     /// Sets the status of a command whose status is otherwise the number of conflicts.
     pub(crate) fn not_merged(self) -> Self {
         match self.kind {
-            Kind::Failed => Self { kind: Kind::NotMerged(EXIT_NOT_MERGED), ..self },
-            Kind::Usage => Self { kind: Kind::NotMerged(EXIT_MERGE_USAGE), ..self },
+            ErrorKind::Failed => Self { kind: ErrorKind::NotMerged(EXIT_NOT_MERGED), ..self },
+            ErrorKind::Usage => Self { kind: ErrorKind::NotMerged(EXIT_MERGE_USAGE), ..self },
             _ => self,
         }
     }
 
     /// Creates the error for a file that cannot be merged because it is not text.
     pub(crate) fn not_text(message: impl Into<String>) -> Self {
-        Self { kind: Kind::NotMerged(EXIT_NOT_TEXT), ..Self::failed(message) }
+        Self { kind: ErrorKind::NotMerged(EXIT_NOT_TEXT), ..Self::failed(message) }
     }
 
     /// Returns true for the error of a file that is not text.
     pub(crate) fn is_not_text(&self) -> bool {
-        self.kind == Kind::NotMerged(EXIT_NOT_TEXT)
+        self.kind == ErrorKind::NotMerged(EXIT_NOT_TEXT)
     }
 
     /// Adds a hint for the user.
@@ -128,7 +128,7 @@ impl CommandError {
     /// Creates the error for a failed write of the command's output.
     pub(crate) fn output(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            Self { kind: Kind::OutputClosed, ..Self::failed("the output was closed") }
+            Self { kind: ErrorKind::OutputClosed, ..Self::failed("the output was closed") }
         } else {
             Self::failed(format!("cannot write the output: {error}")).hint(io_hint(error))
         }
@@ -325,24 +325,24 @@ pub(crate) fn exit_code(result: Result<Outcome>) -> ExitCode {
         Ok(Outcome::WithWarnings) => EXIT_WARNINGS,
         Ok(Outcome::Exit(status)) => status,
         Err(error) => match error.kind {
-            Kind::OutputClosed => EXIT_SUCCESS,
-            Kind::Failed => {
+            ErrorKind::OutputClosed => EXIT_SUCCESS,
+            ErrorKind::Failed => {
                 error.print();
                 EXIT_FAILURE
             }
-            Kind::Usage => {
+            ErrorKind::Usage => {
                 error.print();
                 EXIT_USAGE
             }
-            Kind::NotRun => {
+            ErrorKind::NotRun => {
                 error.print();
                 EXIT_NOT_RUN
             }
-            Kind::NotMerged(status) => {
+            ErrorKind::NotMerged(status) => {
                 error.print();
                 status
             }
-            Kind::Interrupted(signal) => EXIT_SIGNAL_BASE.saturating_add(signal),
+            ErrorKind::Interrupted(signal) => EXIT_SIGNAL_BASE.saturating_add(signal),
         },
     })
 }

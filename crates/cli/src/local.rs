@@ -1,14 +1,14 @@
 //! Sandboxes of this process, without a server.
 //!
-//! [`Home`] is the directory with all that the sandbox needs; `session` runs a program in it. When a home ends, nothing of
-//! it is left.
+//! A [`LocalService`] creates sandboxes in a temporary directory, and `session` runs programs in them. When it is shut
+//! down, it removes the sandboxes and the directory.
 
 mod error_mapping;
 mod home;
 mod leftovers;
 mod session;
 
-pub(crate) use home::Home;
+pub(crate) use home::LocalService;
 #[cfg(target_os = "linux")]
 pub(crate) use home::new_directory;
 #[cfg(target_os = "linux")]
@@ -21,8 +21,9 @@ use workspace_sandbox::Scope;
 
 use crate::error::{CommandError, Result};
 
-/// Owner of all sandboxes.
+/// Owner of all sandboxes of a local service.
 const OWNER: &str = "try";
+/// Scope of all calls to a local service, which has only one owner.
 const SCOPE: Scope = Scope::All;
 
 /// Runs a future that uses a sandbox, on several threads, because file access may block.

@@ -40,19 +40,19 @@ fn steps_back(text: &str) -> Option<(&str, u64)> {
 
 /// Follows first parents for a number of steps.
 fn ancestor(store: &Store, name: &str, mut snapshot: Snapshot, steps: u64) -> Result<Snapshot> {
-    let ends = |at: u64, why: String| {
-        let steps = pluralize(at, "step", "steps");
-        CommandError::failed(format!("the first parents of `{name}` end after {steps}: {why}"))
+    let too_few_ancestors = |found: u64, reason: String| {
+        let steps = pluralize(found, "step", "steps");
+        CommandError::failed(format!("the first parents of `{name}` end after {steps}: {reason}"))
     };
-    for at in 0..steps {
+    for step in 0..steps {
         let id = snapshot.id;
         let Some(parent) = snapshot.parents.first() else {
-            return Err(ends(at, format!("snapshot {id} has no parent"))
+            return Err(too_few_ancestors(step, format!("snapshot {id} has no parent"))
                 .hint(format!("`workspace log --ref {name}` lists its ancestors")));
         };
         let found = store.find_snapshot(parent)?;
         snapshot = found.ok_or_else(|| {
-            ends(at, format!("snapshot {parent}, the next, was removed"))
+            too_few_ancestors(step, format!("snapshot {parent}, the next, was removed"))
                 .hint("its ancestors may still exist: `workspace log` lists all snapshots")
         })?;
     }

@@ -16,17 +16,17 @@ const TICK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Draws one bar for each step of the work, on stderr when that is a terminal.
 pub(crate) struct Bars {
-    watched: bool,
+    is_terminal: bool,
     bar: Mutex<Option<Bar>>,
 }
 
 impl Bars {
     pub(crate) fn new() -> Self {
-        Self { watched: std::io::stderr().is_terminal(), bar: Mutex::default() }
+        Self { is_terminal: std::io::stderr().is_terminal(), bar: Mutex::default() }
     }
 
     fn show(&self, what: &'static str, unit: Unit, total: Option<u64>) {
-        if self.watched {
+        if self.is_terminal {
             let bar = Bar::start(what, unit, total);
             drop(self.bar.lock().unwrap_or_else(PoisonError::into_inner).replace(bar));
         }
@@ -37,7 +37,8 @@ struct Bar {
     bar: ProgressBar,
     /// Dropped when the step ends, which wakes the thread that waits to show the bar.
     done: Option<Sender<()>>,
-    shows: Option<JoinHandle<()>>,
+    /// Shows the bar after [`PROGRESS_DELAY`].
+    show_thread: Option<JoinHandle<()>>,
 }
 
 impl Bar {
@@ -47,22 +48,22 @@ impl Bar {
         bar.set_message(what);
         let (done, waiting) = mpsc::channel::<()>();
         let shown = bar.clone();
-        let shows = thread::spawn(move || {
+        let show_thread = thread::spawn(move || {
             if waiting.recv_timeout(PROGRESS_DELAY) == Err(RecvTimeoutError::Timeout) {
                 shown.set_draw_target(ProgressDrawTarget::stderr());
                 shown.enable_steady_tick(TICK_INTERVAL);
             }
         });
-        Self { bar, done: Some(done), shows: Some(shows) }
+        Self { bar, done: Some(done), show_thread: Some(show_thread) }
     }
 }
 
 impl Drop for Bar {
     fn drop(&mut self) {
         drop(self.done.take());
-        if let Some(shows) = self.shows.take() {
+        if let Some(show_thread) = self.show_thread.take() {
             // The thread only draws, so a panic in it is ignored.
-            drop(shows.join());
+            drop(show_thread.join());
         }
         self.bar.finish_and_clear();
     }
@@ -111,7 +112,7 @@ impl Progress for Bars {
     }
 
     fn advance(&self, by: u64) {
-        if !self.watched {
+        if !self.is_terminal {
             return;
         }
         if let Some(bar) = &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {

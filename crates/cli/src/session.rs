@@ -11,7 +11,7 @@ use futures_util::StreamExt as _;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::error::{CommandError, Kind, Result};
+use crate::error::{CommandError, ErrorKind, Result};
 use crate::output::Output;
 use crate::signals::{self, Signals};
 use crate::stdin::READ_MAX;
@@ -39,12 +39,12 @@ pub(crate) trait Session {
     /// error.
     async fn kill(&self, signal: i32) -> Result<()>;
 
-    /// Ends the command after its timeout.
+    /// Kills the command after its timeout.
     async fn time_out(&self) -> Result<()> {
         self.kill(SIGKILL).await
     }
 
-    /// Gives the terminal of the command the size of this one.
+    /// Sets the size of the command's terminal to that of the terminal of this program.
     async fn resize(&self) {}
 }
 
@@ -58,7 +58,7 @@ pub(crate) enum InputState {
 
 /// Output of a command from its first byte to its end.
 pub(crate) trait OutputStream {
-    /// Waits for the next event. [`OutputEvent::Ended`] is the last one.
+    /// Waits for the next event. [`OutputEvent::Exited`] is the last one.
     async fn next(&mut self) -> Result<OutputEvent>;
 }
 
@@ -69,8 +69,8 @@ pub(crate) enum OutputEvent {
     Data { stream: Stream, data: Vec<u8>, time: i64 },
     /// Output between these offsets was dropped.
     Gap { from: u64, to: u64 },
-    /// The command ended.
-    Ended(End),
+    /// The command exited, or could not be started.
+    Exited(CommandExit),
 }
 
 /// Output stream that a command wrote to.
@@ -80,12 +80,12 @@ pub(crate) enum Stream {
     Stderr,
 }
 
-/// End of a command.
+/// Exit status of a command.
 #[derive(Debug, Clone)]
-pub(crate) struct End {
+pub(crate) struct CommandExit {
     pub(crate) exit_code: i32,
     pub(crate) timed_out: bool,
-    /// Reason why it could not be run.
+    /// Reason why the command could not be started; `None` if it ran.
     pub(crate) failed: Option<String>,
 }
 
@@ -134,12 +134,12 @@ pub(crate) enum OnSignal {
 }
 
 /// Attaches this program to a command until it ends. A signal that is not forwarded is the error
-/// [`Kind::Interrupted`]; the command runs on then.
+/// [`ErrorKind::Interrupted`]; the command runs on then.
 pub(crate) async fn attach<S: Session>(
     session: &S,
     output: impl OutputStream,
     attachment: Attachment<'_>,
-) -> Result<End> {
+) -> Result<CommandExit> {
     let Attachment { stdin, mut destination, signals, on_signal, timeout } = attachment;
     let mut resized = signal(SignalKind::window_change()).map_err(|error| signals::handler_error(&error))?;
     // The stream keeps the future of the next event, so nothing is lost when another branch is chosen.
@@ -152,8 +152,8 @@ pub(crate) async fn attach<S: Session>(
     loop {
         tokio::select! {
             Some(event) = events.next() => match event? {
-                OutputEvent::Ended(end) => {
-                    return Ok(End { timed_out: end.timed_out || timed_out.get(), ..end });
+                OutputEvent::Exited(end) => {
+                    return Ok(CommandExit { timed_out: end.timed_out || timed_out.get(), ..end });
                 }
                 event => destination.write(event, session).await?,
             },
@@ -191,7 +191,7 @@ async fn forward_input<S: Session>(session: &S, stdin: Option<&mut mpsc::Receive
     session.close_input().await
 }
 
-/// Ends the command after its timeout.
+/// Kills the command after its timeout.
 async fn enforce_timeout(
     session: &impl Session,
     timeout: Option<Duration>,
@@ -226,13 +226,13 @@ impl Destination<'_> {
                 }
                 return Ok(());
             }
-            OutputEvent::Ended(_) => return Ok(()),
+            OutputEvent::Exited(_) => return Ok(()),
         };
         match self {
             Self::Streams(output, on_closed) if stream == Stream::Stdout => {
                 let Err(error) = output.bytes(&data).and_then(|()| output.finish()) else { return Ok(()) };
                 let drains = *on_closed == OnClosedStdout::Drain;
-                if drains || error.kind == Kind::OutputClosed {
+                if drains || error.kind == ErrorKind::OutputClosed {
                     session.kill(SIGPIPE).await?;
                 }
                 if !drains {

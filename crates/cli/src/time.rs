@@ -5,7 +5,7 @@ use std::{env, fs};
 
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
-use jiff::{Timestamp as Instant, Zoned};
+use jiff::{Timestamp as JiffTimestamp, Zoned};
 use workspace_state::Timestamp;
 
 /// Accepted forms of a time, for messages.
@@ -15,8 +15,8 @@ pub(crate) const FORMATS: &str =
 /// File with the machine's time zone.
 const LOCALTIME_FILE: &str = "/etc/localtime";
 
-/// Time zone of the user, or of the machine. A lookup by name, for `TZ`, reads the whole directory of zones; the zone of
-/// the machine is one file.
+/// Time zone of the user (`TZ`), or of the machine. [`TimeZone::system`] searches the whole zoneinfo directory for the name
+/// of the zone, so it is only called for `TZ`.
 static ZONE: LazyLock<TimeZone> = LazyLock::new(|| {
     if env::var_os("TZ").is_some() {
         return TimeZone::system();
@@ -27,7 +27,7 @@ static ZONE: LazyLock<TimeZone> = LazyLock::new(|| {
 
 /// Formats a time in the user's time zone, to the second.
 pub(crate) fn format(time: Timestamp) -> String {
-    match Instant::from_nanosecond(i128::from(time.0)) {
+    match JiffTimestamp::from_nanosecond(i128::from(time.0)) {
         Ok(instant) => instant.to_zoned(ZONE.clone()).strftime("%Y-%m-%d %H:%M:%S %:z").to_string(),
         Err(_) => format!("{} ns", time.0),
     }
@@ -35,7 +35,7 @@ pub(crate) fn format(time: Timestamp) -> String {
 
 /// Formats a time as RFC 3339 in UTC with nanoseconds: lossless, and sorts as text.
 pub(crate) fn rfc3339(time: Timestamp) -> String {
-    match Instant::from_nanosecond(i128::from(time.0)) {
+    match JiffTimestamp::from_nanosecond(i128::from(time.0)) {
         Ok(instant) => format!("{instant:.9}"),
         Err(_) => format!("{} ns", time.0),
     }
@@ -47,7 +47,7 @@ pub(crate) fn parse(text: &str, now: &Zoned) -> Option<Timestamp> {
     i64::try_from(instant.as_nanosecond()).ok().map(Timestamp)
 }
 
-fn parse_age(text: &str, now: &Zoned) -> Option<Instant> {
+fn parse_age(text: &str, now: &Zoned) -> Option<JiffTimestamp> {
     let number = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());
     let amount: i64 = number.parse().ok().filter(|amount| *amount >= 0)?;
     let seconds = match &text[number.len()..] {
@@ -62,8 +62,8 @@ fn parse_age(text: &str, now: &Zoned) -> Option<Instant> {
     now.timestamp().checked_sub(back).ok()
 }
 
-fn parse_instant(text: &str, now: &Zoned) -> Option<Instant> {
-    if let Ok(instant) = text.parse::<Instant>() {
+fn parse_instant(text: &str, now: &Zoned) -> Option<JiffTimestamp> {
+    if let Ok(instant) = text.parse::<JiffTimestamp>() {
         return Some(instant);
     }
     let civil = match text.parse::<DateTime>() {
@@ -75,7 +75,7 @@ fn parse_instant(text: &str, now: &Zoned) -> Option<Instant> {
 
 /// Returns the current time in the time zone of the user.
 pub(crate) fn now() -> Zoned {
-    Instant::now().to_zoned(ZONE.clone())
+    JiffTimestamp::now().to_zoned(ZONE.clone())
 }
 
 #[cfg(test)]

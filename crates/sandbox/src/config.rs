@@ -145,7 +145,7 @@ impl ResourceRequest {
                 return Ok(());
             }
             let raise = if value > max { format!("; {setting} raises the limit") } else { String::new() };
-            Err(invalid(field, format!("{min} to {max}{unit} are allowed{raise}")))
+            Err(invalid(field, format!("must be between {min} and {max}{unit}{raise}")))
         };
         let (cpu, max_cpu) = (u64::from(resources.cpu_millis), u64::from(max.cpu_millis));
         within("resources.cpu", cpu, (10, max_cpu), " thousandths of a processor", "MAX_CPU")?;
@@ -161,7 +161,8 @@ impl ResourceRequest {
 fn check_network(network: &Network) -> Result<Option<Vec<AllowRule>>> {
     let Network::Egress { allow: Some(allow) } = network else { return Ok(None) };
     if allow.is_empty() || allow.len() > ALLOWED_MAX {
-        let message = format!("1 to {ALLOWED_MAX} entries are allowed; without the list, everything is");
+        let message =
+            format!("must have between 1 and {ALLOWED_MAX} entries; without the list, everything is allowed");
         return Err(invalid("egress_allow", message));
     }
     Ok(Some(allow.clone()))
@@ -169,14 +170,17 @@ fn check_network(network: &Network) -> Result<Option<Vec<AllowRule>>> {
 
 fn check_text(field: &'static str, text: &str, max: usize) -> Result<()> {
     if text.is_empty() || text.len() > max || text.chars().any(char::is_control) {
-        return Err(invalid(field, format!("1 to {max} bytes without control characters are allowed")));
+        return Err(invalid(
+            field,
+            format!("must have between 1 and {max} bytes, without control characters"),
+        ));
     }
     Ok(())
 }
 
 pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
     if labels.len() > LABELS_MAX {
-        return Err(invalid("labels", format!("at most {LABELS_MAX} are allowed")));
+        return Err(invalid("labels", format!("must have at most {LABELS_MAX} entries")));
     }
     for (name, value) in labels {
         check_text("labels", name, LABEL_MAX)?;
@@ -193,7 +197,7 @@ pub(crate) fn check_envs(envs: &BTreeMap<String, String>) -> Result<()> {
     if envs.len() > ENVS_MAX || size > ENVS_BYTES {
         return Err(invalid(
             "envs",
-            format!("at most {ENVS_MAX} variables of {ENVS_BYTES} bytes in total are allowed"),
+            format!("must have at most {ENVS_MAX} variables of {ENVS_BYTES} bytes in total"),
         ));
     }
     for (name, value) in envs {

@@ -314,7 +314,7 @@ impl Service {
         let settings = &self.0.settings;
         let max = settings.extension.as_secs();
         if seconds == 0 || seconds > max {
-            let message = format!("1 to {max} seconds are allowed");
+            let message = format!("must be between 1 and {max} seconds");
             return Err(SandboxError::Invalid { field: "seconds", message });
         }
         let sandbox = self.find_here(scope, id).await?;

@@ -42,7 +42,7 @@ pub struct App {
     pub(crate) terminal_connections: Arc<PerOwner>,
     pub(crate) creations: Arc<Creations>,
     /// Start time of the server.
-    pub since: Instant,
+    pub started_at: Instant,
     /// Audit log.
     pub audit: Audit,
     /// Metrics for Prometheus.
@@ -86,7 +86,7 @@ impl App {
             sandboxes,
             store: store.with_cancel(shutdown.cancel().clone()),
             creations,
-            since: Instant::now(),
+            started_at: Instant::now(),
             audit,
             metrics,
             readiness,

@@ -32,7 +32,7 @@ const REDACTED: &str = "[redacted]";
 const TEXT_MAX: usize = 4 << 10;
 /// Number of bytes of a text that are searched for secrets before it is cut to [`TEXT_MAX`], so that a secret across the cut
 /// is found.
-const REDACTED_MAX: usize = 64 << 10;
+const SEARCHED_MAX: usize = 64 << 10;
 
 /// Severity of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -67,7 +67,7 @@ pub struct Entry {
 
 impl Entry {
     /// Creates an entry for an operation of a caller. `details` must be an object; other values are ignored.
-    pub fn by(event: &'static str, caller: &Caller, request: &RequestId, details: Value) -> Self {
+    pub fn for_caller(event: &'static str, caller: &Caller, request: &RequestId, details: Value) -> Self {
         let details = match details {
             Value::Object(details) => details,
             _ => Map::new(),
@@ -106,7 +106,8 @@ impl Audit {
         let writer_lost = Arc::clone(&lost);
         let writer = std::thread::Builder::new().name("audit".to_owned());
         let writer = writer.spawn(move || run_writer(file, &receiver, &writer_lost));
-        let writer = Mutex::new(Some(writer.map_err(PrivateFileError::of("start a thread for", path))?));
+        let writer =
+            Mutex::new(Some(writer.map_err(PrivateFileError::failed_to("start a thread for", path))?));
         Ok(Self { shared: Arc::new(Shared { sender, writer, patterns, lost }) })
     }
 
@@ -215,7 +216,7 @@ fn line(entry: Entry, patterns: &[Regex], now: Timestamp) -> String {
 fn redact(value: &mut Value, patterns: &[Regex]) {
     match value {
         Value::String(text) => {
-            cut(text, REDACTED_MAX);
+            cut(text, SEARCHED_MAX);
             for pattern in patterns {
                 *text = redact_text(text, pattern);
             }
@@ -296,8 +297,8 @@ mod tests {
 
     #[test]
     fn closing_the_log_writes_all_entries() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("audit.log");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.log");
         let audit = Audit::open(&path, RETENTION, Vec::new()).unwrap();
         for _ in 0..1000 {
             audit.record(Entry { event: "x", ..Entry::default() });
@@ -310,8 +311,8 @@ mod tests {
 
     #[test]
     fn entries_of_many_threads_are_whole_lines_across_rotations() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("audit.log");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.log");
         let retention = Retention { max_bytes: 4_096, kept: 1_000 };
         let audit = Audit::open(&path, retention, Vec::new()).unwrap();
         // All entries fit in the queue, so that none is lost on a slow disk.
@@ -332,7 +333,7 @@ mod tests {
         audit.close();
         assert_eq!(audit.lost(), 0);
         let (mut seen, mut files) = (std::collections::HashSet::new(), 0);
-        for entry in std::fs::read_dir(place.path()).unwrap() {
+        for entry in std::fs::read_dir(directory.path()).unwrap() {
             files += 1;
             for line in std::fs::read_to_string(entry.unwrap().path()).unwrap().lines() {
                 let read: Value = serde_json::from_str(line).unwrap();

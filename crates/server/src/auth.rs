@@ -37,7 +37,7 @@ pub(crate) async fn authenticate(State(app): State<App>, request: Request, next:
         Ok(admitted) => admitted,
         Err(error) => return error.into_response(),
     };
-    let class = Class::of(&parts.method, route(&parts));
+    let class = Class::for_request(&parts.method, route(&parts));
     let id = parts.extensions.get::<RequestId>().cloned();
     let about = json!({"method": parts.method.as_str(), "route": route(&parts)});
     parts.extensions.insert(caller.clone());
@@ -47,7 +47,8 @@ pub(crate) async fn authenticate(State(app): State<App>, request: Request, next:
         reserve_memory(&app, &caller, next.run(Request::from_parts(parts, body)).await)
     };
     if let (StatusCode::FORBIDDEN, Some(id)) = (response.status(), id) {
-        app.audit.record(Entry { level: Level::Warn, ..Entry::by("auth.forbidden", &caller, &id, about) });
+        app.audit
+            .record(Entry { level: Level::Warn, ..Entry::for_caller("auth.forbidden", &caller, &id, about) });
     }
     let decision = if rate::is_counted_client_error(&response) {
         app.limiter.refund(&caller.key_id, class, rates(&caller, &app))
@@ -130,7 +131,7 @@ fn route(parts: &Parts) -> Option<&str> {
 }
 
 fn limit(app: &App, parts: &Parts, caller: &Caller) -> Result<Option<Decision>, ApiError> {
-    let (class, rates) = (Class::of(&parts.method, route(parts)), rates(caller, app));
+    let (class, rates) = (Class::for_request(&parts.method, route(parts)), rates(caller, app));
     check(app.limiter.client_errors(&caller.key_id, rates), "rejected requests", Class::ClientError)?;
     check(app.limiter.take(&caller.key_id, class, rates), "such requests", class)
 }

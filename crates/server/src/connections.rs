@@ -72,7 +72,8 @@ pub(crate) struct Connections {
 struct Inner {
     /// Number of connections with a descriptor, including those that are being closed.
     descriptors: usize,
-    last_number: u64,
+    /// Last id of a connection, or last sequence number of becoming idle: both are taken from this counter.
+    last_sequence: u64,
     open: HashMap<u64, OpenConnection>,
     /// Ids of idle unauthenticated connections, keyed by the sequence number at which they became idle.
     unauthenticated: BTreeMap<u64, u64>,
@@ -136,7 +137,7 @@ impl Connections {
     /// Registers a connection, and closes an idle unauthenticated one if a limit is reached. `None` if there is none to
     /// close.
     pub(crate) fn register(&self, address: IpAddr) -> Option<Connection> {
-        let address = network(address);
+        let address = counted_address(address);
         // All clients of a proxy on this machine come from loopback.
         let per_address = if address.is_loopback() { self.limits.total } else { self.limits.per_address };
         let mut inner = self.inner();
@@ -149,7 +150,7 @@ impl Connections {
             let first = *inner.unauthenticated.first_key_value()?.0;
             inner.close_unauthenticated(first);
         }
-        let (id, close) = (inner.next_number(), Arc::new(Notify::new()));
+        let (id, close) = (inner.next_sequence(), Arc::new(Notify::new()));
         let open = OpenConnection {
             address,
             requests: 0,
@@ -178,7 +179,7 @@ impl Connections {
 
 /// Returns the address that connections are counted by: the /64 network of an IPv6 address, because one client usually
 /// has a whole one.
-fn network(address: IpAddr) -> IpAddr {
+fn counted_address(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
             IpAddr::V6(Ipv6Net::new_assert(address, 64).network())
@@ -188,14 +189,14 @@ fn network(address: IpAddr) -> IpAddr {
 }
 
 impl Inner {
-    fn next_number(&mut self) -> u64 {
-        self.last_number += 1;
-        self.last_number
+    fn next_sequence(&mut self) -> u64 {
+        self.last_sequence += 1;
+        self.last_sequence
     }
 
     /// Updates the idle lists after a change of a connection.
     fn update_idle(&mut self, id: u64) {
-        let number = self.next_number();
+        let number = self.next_sequence();
         let Some(open) = self.open.get_mut(&id) else { return };
         let of_address = &mut self.addresses.entry(open.address).or_default().unauthenticated;
         if let Some((old, _)) = open.idle.take() {
@@ -353,7 +354,7 @@ impl Connection {
 
     /// Waits until the connection must be closed: for another one, or because it was idle and unauthenticated for
     /// [`UNAUTHENTICATED_TIMEOUT`].
-    pub(crate) async fn closed(&self) {
+    pub(crate) async fn close_requested(&self) {
         loop {
             let idle =
                 self.registration.registry.inner().open.get(&self.registration.id).map(|open| open.idle);
@@ -432,7 +433,7 @@ mod tests {
             is_open(&authenticated) && !is_open(&unauthenticated) && is_open(&other),
             "it had the same address"
         );
-        unauthenticated.closed().await;
+        unauthenticated.close_requested().await;
         let busy = next.begin_request();
         assert!(connections.register(ONE).is_none(), "one has a key, the other a request");
         let third = connections.register("10.0.0.3".parse().unwrap()).unwrap();
@@ -453,9 +454,10 @@ mod tests {
         let began = Instant::now();
         tokio::time::advance(UNAUTHENTICATED_TIMEOUT / 2).await;
         drop(unauthenticated.begin_request());
-        unauthenticated.closed().await;
+        unauthenticated.close_requested().await;
         assert_eq!(began.elapsed(), UNAUTHENTICATED_TIMEOUT * 3 / 2, "since its last request");
-        let waited = tokio::time::timeout(UNAUTHENTICATED_TIMEOUT * 10, authenticated.closed()).await;
+        let waited =
+            tokio::time::timeout(UNAUTHENTICATED_TIMEOUT * 10, authenticated.close_requested()).await;
         assert!(waited.is_err());
     }
 

@@ -14,12 +14,12 @@ const BATCH_SIZE: u32 = 10_000;
 /// recorded before it is stored. If the store is empty, no record is removed: its volume may not be mounted.
 pub(crate) async fn remove_stale_records(
     catalog: &Catalog,
-    node: &str,
+    server_name: &str,
     store: &Store,
 ) -> Result<(), StartError> {
     let mut after = String::new();
     loop {
-        let names = catalog.episodes().ids_of_server(node, &after, BATCH_SIZE).await?;
+        let names = catalog.episodes().ids_of_server(server_name, &after, BATCH_SIZE).await?;
         let Some(last) = names.last() else { return Ok(()) };
         if after.is_empty() && is_empty(store).await? {
             let path = store.path().display();
@@ -34,7 +34,7 @@ pub(crate) async fn remove_stale_records(
         let lost = spawn_blocking(move || store.missing_episodes(&ids)).await;
         let lost = lost.map_err(std::io::Error::other)??;
         let lost: Vec<String> = lost.iter().map(ToString::to_string).collect();
-        catalog.episodes().remove(Some(node), &lost).await?;
+        catalog.episodes().remove(Some(server_name), &lost).await?;
     }
 }
 

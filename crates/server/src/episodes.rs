@@ -1,4 +1,5 @@
-//! `/api/v1/episodes`: steps of a search. A caller sees a step if it sees the snapshot of the step.
+//! `/api/v1/episodes`: steps of searches over snapshots. An episode is one such step: an action, its reward, and the
+//! resulting snapshot. A caller sees a step if it sees the snapshot of the step.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -16,7 +17,7 @@ use workspace_api::episodes::{
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::snapshots::PageQuery;
-use workspace_catalog::{EpisodeInsertion, EpisodeUsage, NewEpisode};
+use workspace_catalog::{EpisodeInsertion, EpisodeQuota, EpisodeUsage, NewEpisode};
 use workspace_sandbox::Scope;
 use workspace_state::{
     Durability, Episode as Record, EpisodeId, EpisodeSummary, Snapshot, SnapshotId, Store,
@@ -50,7 +51,7 @@ fn check_size(request: &CreateEpisode) -> Result<(), ApiError> {
         return Ok(());
     }
     let message = format!(
-        "{field}: action and data have {len} bytes of JSON together, {TEXT_MAX} are allowed; put larger data into the snapshot"
+        "{field}: action and data have {len} bytes of JSON together, which must be at most {TEXT_MAX}; put larger data into the snapshot"
     );
     let error = ApiError::new(error_codes::PAYLOAD_TOO_LARGE, message);
     Err(error.detail("field", field).detail("limit", TEXT_MAX))
@@ -144,38 +145,38 @@ async fn create(
         record.insight = Some(insight_to_parent(&app, &caller, parent.as_ref(), snapshot).await?);
     }
     // In a separate task, so that a stored step is recorded even if the client disconnects.
-    let stored = tokio::spawn(store_step(app.clone(), limit(&app, &scope), caller.owner.clone(), record));
+    let stored = tokio::spawn(store_step(app.clone(), quota(&app, &scope), caller.owner.clone(), record));
     let record = stored.await.map_err(ApiError::internal)??;
     let details = json!({ "episode": record.id.to_string(), "snapshot": record.snapshot.to_string() });
-    app.audit.record(Entry::by("episode.created", &caller, &request, details));
+    app.audit.record(Entry::for_caller("episode.created", &caller, &request, details));
     Ok((StatusCode::CREATED, Json(episode_to_api(record)?)))
 }
 
-/// Returns the limits of an owner; `None` for admins.
-fn limit(app: &App, scope: &Scope) -> Option<EpisodeUsage> {
+/// Returns the quota of an owner; `None` for admins.
+fn quota(app: &App, scope: &Scope) -> Option<EpisodeQuota> {
     scope.owner()?;
     let count = match app.settings.max_episodes_per_owner.0 {
         0 => u64::MAX,
         count => u64::from(count),
     };
-    Some(EpisodeUsage { count, bytes: app.settings.max_episode_bytes_per_owner.0 })
+    Some(EpisodeQuota { count, bytes: app.settings.max_episode_bytes_per_owner.0 })
 }
 
 /// Fails with `EPISODE_LIMIT_EXCEEDED` if the quota of the owner is used up.
 async fn check_quota(app: &App, scope: &Scope) -> Result<(), ApiError> {
-    let (Some(owner), Some(limit)) = (scope.owner(), limit(app, scope)) else { return Ok(()) };
+    let (Some(owner), Some(quota)) = (scope.owner(), quota(app, scope)) else { return Ok(()) };
     let usage = app.catalog.episodes().usage(owner).await?;
-    if usage.count >= limit.count || usage.bytes >= limit.bytes {
-        return Err(limit_exceeded(owner, usage, limit));
+    if usage.count >= quota.count || usage.bytes >= quota.bytes {
+        return Err(quota_exceeded(owner, usage, quota));
     }
     Ok(())
 }
 
-fn limit_exceeded(owner: &str, usage: EpisodeUsage, limit: EpisodeUsage) -> ApiError {
-    let (limit, what, setting) = if usage.count >= limit.count {
-        (limit.count, "episodes", "MAX_EPISODES_PER_OWNER")
+fn quota_exceeded(owner: &str, usage: EpisodeUsage, quota: EpisodeQuota) -> ApiError {
+    let (limit, what, setting) = if usage.count >= quota.count {
+        (quota.count, "episodes", "MAX_EPISODES_PER_OWNER")
     } else {
-        (limit.bytes, "bytes of episodes", "MAX_EPISODE_BYTES_PER_OWNER")
+        (quota.bytes, "bytes of episodes", "MAX_EPISODE_BYTES_PER_OWNER")
     };
     let message = format!("`{owner}` may have at most {limit} {what}; delete some, or raise {setting}");
     ApiError::new(error_codes::EPISODE_LIMIT_EXCEEDED, message)
@@ -187,16 +188,16 @@ fn limit_exceeded(owner: &str, usage: EpisodeUsage, limit: EpisodeUsage) -> ApiE
 /// until the next start.
 async fn store_step(
     app: App,
-    limit: Option<EpisodeUsage>,
+    quota: Option<EpisodeQuota>,
     owner: String,
     record: Record,
 ) -> Result<Record, ApiError> {
     let (id, bytes) = (record.id.to_string(), json_len(&record) as u64);
     let server = &app.sandboxes.settings().server;
     let new = NewEpisode { id: &id, owner: &owner, server, bytes };
-    let insertion = app.catalog.episodes().insert(&new, limit).await?;
-    if let (EpisodeInsertion::OverLimit(usage), Some(limit)) = (insertion, limit) {
-        return Err(limit_exceeded(&owner, usage, limit));
+    let insertion = app.catalog.episodes().insert(&new, quota).await?;
+    if let (EpisodeInsertion::QuotaExceeded(usage), Some(quota)) = (insertion, quota) {
+        return Err(quota_exceeded(&owner, usage, quota));
     }
     let store = app.store.clone();
     let put = blocking(move || {
@@ -313,7 +314,7 @@ async fn remove(
     });
     let count = deleted.await.map_err(ApiError::internal)??;
     let details = json!({ "episode": text, "count": count });
-    app.audit.record(Entry::by("episode.deleted", &caller, &request, details));
+    app.audit.record(Entry::for_caller("episode.deleted", &caller, &request, details));
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -53,7 +53,7 @@ pub fn settings(text: &str) {
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let host = HostEnvironment {
         user_data: Some("/home/user/.local/share".into()),
-        root: false,
+        is_root: false,
         program_directory: Some("/usr/bin".into()),
         data_dir: None,
     };

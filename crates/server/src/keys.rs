@@ -90,7 +90,7 @@ async fn create(
     };
     app.catalog.api_keys().insert(&row).await?;
     let details = json!({"key_id": id, "owner": row.owner, "role": row.role.as_str()});
-    app.audit.record(Entry::by("key.created", &caller, &request, details));
+    app.audit.record(Entry::for_caller("key.created", &caller, &request, details));
     Ok((StatusCode::CREATED, Json(NewKey { id, key })))
 }
 
@@ -140,7 +140,7 @@ async fn revoke(
     if !revoked {
         return Err(missing());
     }
-    app.audit.record(Entry::by("key.revoked", &caller, &request, json!({"key_id": id})));
+    app.audit.record(Entry::for_caller("key.revoked", &caller, &request, json!({"key_id": id})));
     Ok(StatusCode::NO_CONTENT)
 }
 

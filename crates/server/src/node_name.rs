@@ -16,7 +16,7 @@ pub(crate) fn read_or_create(data: &Path) -> Result<String, PrivateFileError> {
             return Ok(name.to_owned());
         }
         // A crash can leave an empty file.
-        std::fs::remove_file(&path).map_err(PrivateFileError::of("remove", &path))?;
+        std::fs::remove_file(&path).map_err(PrivateFileError::failed_to("remove", &path))?;
     }
     let name = format!("node-{}", Uuid::now_v7().simple());
     private_file::create(&path, &format!("{name}\n"))?;

@@ -9,12 +9,12 @@ use workspace_state::MemoryBudget;
 use crate::per_owner::PerOwner;
 
 /// Budget for the responses of one owner in bytes.
-const RESPONSES: usize = 128 << 20;
+const RESPONSE_BYTES_MAX: usize = 128 << 20;
 /// Budget for the uploads of one owner in bytes: names, attributes and extents of files. Enough for one archive with the
 /// maximum number of files.
-pub(crate) const UPLOADS: usize = 768 << 20;
-/// Bytes per permit.
-const UNIT: usize = 4 << 10;
+pub(crate) const UPLOAD_BYTES_MAX: usize = 768 << 20;
+/// Bytes per permit of a semaphore.
+const PERMIT_BYTES: usize = 4 << 10;
 
 /// Memory budget per owner.
 #[derive(Debug)]
@@ -23,22 +23,22 @@ pub(crate) struct OwnerMemory(PerOwner);
 impl OwnerMemory {
     /// Creates the budgets for responses.
     pub(crate) fn for_responses() -> Self {
-        Self::new(RESPONSES)
+        Self::new(RESPONSE_BYTES_MAX)
     }
 
     /// Creates the budgets for uploads.
     pub(crate) fn for_uploads() -> Self {
-        Self::new(UPLOADS)
+        Self::new(UPLOAD_BYTES_MAX)
     }
 
     /// Creates a budget of `bytes` for each owner.
     pub(crate) fn new(bytes: usize) -> Self {
-        Self(PerOwner::new(bytes / UNIT))
+        Self(PerOwner::new(bytes / PERMIT_BYTES))
     }
 
     /// Creates an empty reservation for a response or an upload.
     pub(crate) fn reserve(&self, owner: &str) -> MemoryReservation {
-        MemoryReservation { budget: self.0.of(owner), permit: None, bytes: 0 }
+        MemoryReservation { budget: self.0.semaphore(owner), permit: None, bytes: 0 }
     }
 }
 
@@ -60,7 +60,7 @@ impl MemoryReservation {
     pub(crate) fn grow_by(&mut self, bytes: usize) -> bool {
         self.bytes += bytes;
         let has = self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let more = self.bytes.div_ceil(UNIT).saturating_sub(has);
+        let more = self.bytes.div_ceil(PERMIT_BYTES).saturating_sub(has);
         let Ok(permit) =
             Arc::clone(&self.budget).try_acquire_many_owned(u32::try_from(more).unwrap_or(u32::MAX))
         else {
@@ -113,7 +113,7 @@ mod tests {
         let (mut first, mut second) = (memory.reserve("a"), memory.reserve("a"));
         let piece = vec![0; 1 << 20];
         let taken = (0..1000).take_while(|_| first.grow(&piece)).count();
-        assert_eq!(taken, RESPONSES / (6 << 20), "a NUL has six bytes in JSON");
+        assert_eq!(taken, RESPONSE_BYTES_MAX / (6 << 20), "a NUL has six bytes in JSON");
         assert!(!second.grow(&[b'x'; 8 << 20]), "there is little left");
         assert!(memory.reserve("b").grow(&piece), "another owner has its own");
         drop(first);

@@ -24,7 +24,7 @@ impl PerOwner {
     }
 
     /// Returns the semaphore of an owner.
-    pub(crate) fn of(&self, owner: &str) -> Arc<Semaphore> {
+    pub(crate) fn semaphore(&self, owner: &str) -> Arc<Semaphore> {
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
         // Permits and waiting tasks hold a reference to their semaphore.
         owners.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
@@ -42,11 +42,11 @@ mod tests {
     fn owners_without_a_permit_are_forgotten() {
         let permits = PerOwner::new(2);
         for owner in 0..100 {
-            drop(permits.of(&owner.to_string()).try_acquire_owned().unwrap());
+            drop(permits.semaphore(&owner.to_string()).try_acquire_owned().unwrap());
         }
-        let _held = permits.of("a").try_acquire_owned().unwrap();
+        let _held = permits.semaphore("a").try_acquire_owned().unwrap();
         assert!(permits.owners.lock().unwrap().len() <= 2);
-        assert_eq!(permits.of("a").available_permits(), 1);
-        assert_eq!(permits.of("b").available_permits(), 2);
+        assert_eq!(permits.semaphore("a").available_permits(), 1);
+        assert_eq!(permits.semaphore("b").available_permits(), 2);
     }
 }

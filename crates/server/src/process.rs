@@ -81,11 +81,11 @@ async fn run(
     let claim = idempotency_key(&headers)?.map(|key| claim(key, &caller, &body)).transpose()?;
     let max_output = body.max_output_size.unwrap_or(OUTPUT_DEFAULT);
     if max_output > OUTPUT_MAX {
-        let message = format!("maxOutputSize: at most {OUTPUT_MAX} bytes are allowed; `stream` has no limit");
+        let message = format!("maxOutputSize must be at most {OUTPUT_MAX} bytes; `stream` has no limit");
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "maxOutputSize"));
     }
     if body.timeout.is_some_and(|timeout| timeout > TIMEOUT_MAX) {
-        let message = format!("timeout: at most {TIMEOUT_MAX} ms are allowed; 0 means no timeout");
+        let message = format!("timeout must be at most {TIMEOUT_MAX} ms; 0 means no timeout");
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "timeout"));
     }
     let (scope, details) = (scope(&caller), json!({ "command": body.command }));
@@ -100,7 +100,8 @@ async fn run(
     let command = match app.sandboxes.run_once(&scope, &id, run, claim).await? {
         CommandStart::New(command) => {
             let sandbox_id = Some(id.clone());
-            app.audit.record(Entry { sandbox_id, ..Entry::by("command.run", &caller, &request, details) });
+            app.audit
+                .record(Entry { sandbox_id, ..Entry::for_caller("command.run", &caller, &request, details) });
             command
         }
         // The audit log has the first request.
@@ -197,7 +198,7 @@ async fn result(
                 Piece::Exit(end) => {
                     let result = command_result(&command.id, end.exit_code, out, err, truncated);
                     return match end.failed {
-                        Some(why) => Err(failed(error_codes::COMMAND_FAILED, why, result)),
+                        Some(reason) => Err(failed(error_codes::COMMAND_FAILED, reason, result)),
                         None if end.timed_out => {
                             let message = "the command exceeded its timeout and was killed".to_owned();
                             Err(failed(error_codes::PROCESS_TIMEOUT, message, result))
@@ -264,7 +265,7 @@ async fn list(
 ) -> Result<Json<CommandList>, ApiError> {
     let limit = query.limit.unwrap_or(100);
     if !(1..=1_000).contains(&limit) {
-        let message = "limit: 1 to 1000 are allowed";
+        let message = "limit must be between 1 and 1000";
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "limit"));
     }
     let commands = app.sandboxes.commands(&scope(&caller), &id, limit).await?;
@@ -340,8 +341,10 @@ async fn kill(
     let signal = body.signal.unwrap_or(SIGTERM);
     app.sandboxes.kill(&scope(&caller), &id, &command, signal).await?;
     let details = json!({ "command_id": command, "signal": signal });
-    app.audit
-        .record(Entry { sandbox_id: Some(id), ..Entry::by("command.signalled", &caller, &request, details) });
+    app.audit.record(Entry {
+        sandbox_id: Some(id),
+        ..Entry::for_caller("command.signalled", &caller, &request, details)
+    });
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -376,7 +379,9 @@ async fn input(
     let details = json!({ "command_id": command, "bytes": data.len(), "close": body.close });
     let after = if body.close { AfterInput::Close } else { AfterInput::KeepOpen };
     app.sandboxes.input(&scope(&caller), &id, &command, data, after).await?;
-    app.audit
-        .record(Entry { sandbox_id: Some(id), ..Entry::by("command.input", &caller, &request, details) });
+    app.audit.record(Entry {
+        sandbox_id: Some(id),
+        ..Entry::for_caller("command.input", &caller, &request, details)
+    });
     Ok(StatusCode::NO_CONTENT)
 }

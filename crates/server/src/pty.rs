@@ -69,7 +69,7 @@ async fn open(
 
 fn record(app: &App, caller: &Caller, request: &RequestId, event: &'static str, id: &str, pty: &str) {
     let (sandbox_id, details) = (Some(id.to_owned()), json!({ "pty_id": pty }));
-    app.audit.record(Entry { sandbox_id, ..Entry::by(event, caller, request, details) });
+    app.audit.record(Entry { sandbox_id, ..Entry::for_caller(event, caller, request, details) });
 }
 
 /// Resize a terminal.
@@ -139,7 +139,7 @@ async fn connect(
             format!("this path requires a WebSocket upgrade: {rejection}"),
         )
     })?;
-    let permit = app.terminal_connections.of(&terminal.id).try_acquire_owned().map_err(|_| {
+    let permit = app.terminal_connections.semaphore(&terminal.id).try_acquire_owned().map_err(|_| {
         let message = format!(
             "{TERMINAL_CONNECTIONS_MAX} clients are already connected to this terminal; disconnect one"
         );

@@ -36,7 +36,7 @@ pub enum Class {
 
 impl Class {
     /// Returns the class of a request, by the pattern of its route.
-    pub fn of(method: &Method, route: Option<&str>) -> Self {
+    pub fn for_request(method: &Method, route: Option<&str>) -> Self {
         match route {
             Some("/api/v1/sandboxes") if method == Method::POST => Self::Create,
             Some("/api/v1/sandboxes/{id}/process/run" | "/api/v1/sandboxes/{id}/pty")
@@ -77,7 +77,8 @@ impl Rates {
     /// No limit for any class.
     pub const UNLIMITED: Self = Self { create: None, run: None, fork: None, other: None };
 
-    fn of(self, class: Class) -> Option<u32> {
+    /// Returns the requests per minute of a class; `None` for no limit.
+    fn limit(self, class: Class) -> Option<u32> {
         match class {
             Class::Create => self.create,
             Class::Run => self.run,
@@ -143,20 +144,20 @@ impl Limiter {
 
     /// Takes a token for a request of `client`, a key or an IP address. Returns `None` if the class has no limit.
     pub fn take(&self, client: &str, class: Class, rates: Rates) -> Option<Decision> {
-        let limit = rates.of(class).filter(|_| self.enabled)?;
+        let limit = rates.limit(class).filter(|_| self.enabled)?;
         Some(self.with_bucket(client, class, limit, Instant::now(), Bucket::take))
     }
 
     /// Returns the token of a request that failed with a client error, and counts it in [`Class::ClientError`] instead.
     pub fn refund(&self, client: &str, class: Class, rates: Rates) -> Option<Decision> {
         self.take(client, Class::ClientError, rates);
-        let limit = rates.of(class).filter(|_| self.enabled)?;
+        let limit = rates.limit(class).filter(|_| self.enabled)?;
         Some(self.with_bucket(client, class, limit, Instant::now(), Bucket::refund))
     }
 
     /// Returns the state of the bucket [`Class::ClientError`] of `client`, without taking a token.
     pub fn client_errors(&self, client: &str, rates: Rates) -> Option<Decision> {
-        let limit = rates.of(Class::ClientError).filter(|_| self.enabled)?;
+        let limit = rates.limit(Class::ClientError).filter(|_| self.enabled)?;
         let inspect = |bucket: &mut Bucket| bucket.decision(bucket.tokens >= 1.0);
         Some(self.with_bucket(client, Class::ClientError, limit, Instant::now(), inspect))
     }
@@ -310,7 +311,7 @@ mod tests {
 
     #[test]
     fn create_run_and_fork_requests_have_separate_classes() {
-        let class = |method, route| Class::of(&method, Some(route));
+        let class = |method, route| Class::for_request(&method, Some(route));
         assert_eq!(class(Method::POST, "/api/v1/sandboxes"), Class::Create);
         assert_eq!(class(Method::GET, "/api/v1/sandboxes"), Class::Other);
         assert_eq!(class(Method::POST, "/api/v1/sandboxes/{id}/process/run"), Class::Run);

@@ -42,7 +42,7 @@ const SECURITY: [(HeaderName, &str); 5] = [
 ];
 
 /// Middleware around every route and the fallback for unknown paths.
-pub(crate) async fn around(State(app): State<App>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn middleware(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let running = app.shutdown.enter();
     let connection = request.extensions().get::<Connection>().cloned();
@@ -107,11 +107,11 @@ async fn catch_panic(handler: impl Future<Output = Response>) -> Response {
 /// Returns the id in the header `X-Request-Id` if it has at most [`ID_MAX`] letters, digits and `-_.`, else a new one.
 fn request_id(headers: &HeaderMap) -> String {
     let plain = |id: &&str| {
-        let letters = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        (1..=ID_MAX).contains(&id.len()) && id.bytes().all(letters)
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        (1..=ID_MAX).contains(&id.len()) && id.bytes().all(is_allowed)
     };
-    let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(plain);
-    given.map_or_else(|| format!("req-{}", Uuid::now_v7().simple()), str::to_owned)
+    let client_id = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(plain);
+    client_id.map_or_else(|| format!("req-{}", Uuid::now_v7().simple()), str::to_owned)
 }
 
 /// Returns the method and the pattern of the route, as a label of metrics. Raw paths and unknown methods would make an

@@ -48,7 +48,7 @@ pub fn router(app: App, groups: Vec<RouteGroup>) -> Result<Router, serde_json::E
     Ok(public
         .merge(authenticated)
         .layer(DefaultBodyLimit::max(body_max))
-        .layer(from_fn_with_state(app.clone(), request::around))
+        .layer(from_fn_with_state(app.clone(), request::middleware))
         .with_state(app))
 }
 

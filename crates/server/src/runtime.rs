@@ -19,7 +19,7 @@ pub const LAZY_MOUNT_ARG: &str = "internal-lazy-mount";
 /// and requests for sandboxes fail.
 pub(crate) async fn service(
     settings: &Settings,
-    node: String,
+    server_name: String,
     catalog: Catalog,
     port: Option<GuestPort>,
 ) -> Result<Service, SandboxError> {
@@ -30,7 +30,7 @@ pub(crate) async fn service(
             Arc::new(unavailable(settings, &error)?)
         }
     };
-    let settings = workspace_sandbox::Settings { server: node, ..sandbox_settings(settings) };
+    let settings = workspace_sandbox::Settings { server: server_name, ..sandbox_settings(settings) };
     Service::start_with(settings, catalog, runtime, port).await
 }
 

@@ -99,7 +99,7 @@ async fn create(
         max_sandboxes: caller.limits.max_sandboxes,
         idempotency_key: key,
     };
-    let (template, origin) = (body.template.clone(), ParameterOrigin::of(&body));
+    let (template, origin) = (body.template.clone(), ParameterOrigin::from_request(&body));
     if let Some(snapshot) = &body.snapshot {
         // A snapshot of another owner does not exist for the caller.
         app.snapshots().find(&scope(&caller), snapshot).await?;
@@ -111,7 +111,7 @@ async fn create(
     app.audit.record(Entry {
         sandbox_id: Some(view.sandbox.id.clone()),
         duration_ms: u64::try_from(began.elapsed().as_millis()).ok(),
-        ..Entry::by("sandbox.created", &caller, &request, json!({ "template": template }))
+        ..Entry::for_caller("sandbox.created", &caller, &request, json!({ "template": template }))
     });
     Ok((StatusCode::CREATED, Json(sandbox_to_api(view)?)))
 }
@@ -138,8 +138,8 @@ async fn list(
 ) -> Result<Json<SandboxList>, ApiError> {
     let (page, limit) = (query.page.unwrap_or(1), query.limit.unwrap_or(20));
     let cursor = query.cursor.as_deref().map(|cursor| parse_cursor(cursor, query.page)).transpose()?;
-    if page == 0 || !(1..=workspace_catalog::LIMIT_MAX).contains(&limit) {
-        let message = "page must be at least 1, and limit from 1 to 100";
+    if page == 0 || !(1..=workspace_catalog::PAGE_SIZE_MAX).contains(&limit) {
+        let message = "page must be at least 1, and limit must be between 1 and 100";
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message));
     }
     let state = match query.state.as_deref() {
@@ -201,7 +201,8 @@ async fn patch(
     let details = json!({ "labels": body.labels });
     let view = app.sandboxes.relabel(&scope(&caller), &id, body.labels).await?;
     let sandbox_id = Some(id);
-    app.audit.record(Entry { sandbox_id, ..Entry::by("sandbox.labelled", &caller, &request, details) });
+    app.audit
+        .record(Entry { sandbox_id, ..Entry::for_caller("sandbox.labelled", &caller, &request, details) });
     Ok(Json(sandbox_to_api(view)?))
 }
 
@@ -241,7 +242,8 @@ fn reclaim_policy(keep_workspace: bool) -> ReclaimPolicy {
 
 fn record_deletion(app: &App, caller: &Caller, request: &RequestId, id: &str) {
     let sandbox_id = Some(id.to_owned());
-    app.audit.record(Entry { sandbox_id, ..Entry::by("sandbox.deleted", caller, request, json!({})) });
+    app.audit
+        .record(Entry { sandbox_id, ..Entry::for_caller("sandbox.deleted", caller, request, json!({})) });
 }
 
 /// Delete several sandboxes.
@@ -258,7 +260,7 @@ async fn remove_many(
     Json(body): Json<BatchDelete>,
 ) -> Result<Json<BatchDeleteResult>, ApiError> {
     if body.ids.is_empty() || body.ids.len() > BATCH_MAX {
-        let message = format!("1 to {BATCH_MAX} ids are allowed");
+        let message = format!("the number of ids must be between 1 and {BATCH_MAX}");
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "ids"));
     }
     let scope = scope(&caller);
@@ -294,7 +296,8 @@ async fn extend(
 ) -> Result<Json<Sandbox>, ApiError> {
     let view = app.sandboxes.extend(&scope(&caller), &id, body.seconds).await?;
     let (sandbox_id, details) = (Some(id), json!({ "seconds": body.seconds }));
-    app.audit.record(Entry { sandbox_id, ..Entry::by("sandbox.extended", &caller, &request, details) });
+    app.audit
+        .record(Entry { sandbox_id, ..Entry::for_caller("sandbox.extended", &caller, &request, details) });
     Ok(Json(sandbox_to_api(view)?))
 }
 

@@ -238,7 +238,7 @@ async fn handle_connection(
     let Some(tls) = tls else { return serve_http(stream, peer, router, connection, &shutdown).await };
     let handshake = tokio::select! {
         handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => handshake,
-        () = connection.closed() => return,
+        () = connection.close_requested() => return,
     };
     match handshake {
         Ok(Ok(stream)) => serve_http(stream, peer, router, connection, &shutdown).await,
@@ -283,7 +283,7 @@ where
             served.as_mut().graceful_shutdown();
             served.await
         }
-        () = connection.closed() => return tracing::debug!(%peer, "idle connection closed"),
+        () = connection.close_requested() => return tracing::debug!(%peer, "idle connection closed"),
     };
     if let Err(error) = ended {
         tracing::debug!(%error, %peer, "connection failed");

@@ -27,7 +27,7 @@ pub struct Declaration {
     /// Name in the settings file. The environment variable has the same name in capitals.
     pub name: &'static str,
     /// Value that applies if none is given.
-    pub default: Fallback,
+    pub default: DefaultValue,
     /// Description of the allowed values, for error messages and `docs/settings.md`.
     pub allowed: &'static str,
     /// True if `--print-config` and error messages must not contain the value.
@@ -38,9 +38,9 @@ pub struct Declaration {
 
 /// Default value of a setting.
 #[derive(Debug, Clone, Copy)]
-pub enum Fallback {
+pub enum DefaultValue {
     /// Constant.
-    Value(&'static str),
+    Fixed(&'static str),
     /// No value. The text describes the effect.
     Absent(&'static str),
     /// Value that is computed at start, with its description. `None` if it cannot be computed.

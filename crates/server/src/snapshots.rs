@@ -100,7 +100,7 @@ async fn upload(
     let new = NewSnapshot { author, message, labels, ..NewSnapshot::default() };
     let report = upload::receive(&app, caller.owner.clone(), new, body).await?;
     let details = json!({ "snapshot": report.snapshot.id.to_string(), "bytes": report.bytes });
-    app.audit.record(Entry::by("snapshot.created", &caller, &request, details));
+    app.audit.record(Entry::for_caller("snapshot.created", &caller, &request, details));
     Ok((StatusCode::CREATED, Json(upload_to_api(report)?)))
 }
 
@@ -139,6 +139,6 @@ async fn remove(
     app.sandboxes.wait_for_removed_files_of(&scope, DELETED_TIMEOUT).await;
     let id = app.snapshots().remove(&scope, &id).await?;
     let details = json!({ "snapshot": id.to_string() });
-    app.audit.record(Entry::by("snapshot.deleted", &caller, &request, details));
+    app.audit.record(Entry::for_caller("snapshot.deleted", &caller, &request, details));
     Ok(StatusCode::NO_CONTENT)
 }

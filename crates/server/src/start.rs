@@ -71,12 +71,12 @@ pub async fn start(
     let lock = private_file::lock(&settings.data_dir)?;
     let catalog = Catalog::open(settings.database_url.0.reveal()).await?;
     let store = open_store(&settings.store_dir).await?;
-    let node = node_name::read_or_create(&settings.data_dir)?;
-    episode_recovery::remove_stale_records(&catalog, &node, &store).await?;
-    let key = first_key::ensure(&settings, &node, &catalog).await?;
+    let server_name = node_name::read_or_create(&settings.data_dir)?;
+    episode_recovery::remove_stale_records(&catalog, &server_name, &store).await?;
+    let key = first_key::ensure(&settings, &server_name, &catalog).await?;
     let port = guest_port::listen(&settings).await?;
     let guests = port.as_ref().map(GuestPort::address).transpose()?;
-    let sandboxes = runtime::service(&settings, node, catalog.clone(), port).await?;
+    let sandboxes = runtime::service(&settings, server_name, catalog.clone(), port).await?;
     let bound = bind(settings, catalog, sandboxes.clone(), store, route_groups).await;
     if bound.is_err() {
         // Otherwise the sandboxes of the warm pool would outlive this process.

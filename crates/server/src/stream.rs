@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use workspace_api::events::{CommandEvent, CommandEventKind};
+use workspace_catalog::now;
 use workspace_sandbox::{Output, Piece, Stream};
 
 use crate::process::whole_characters;
@@ -65,10 +66,6 @@ fn event<'a>(piece: &'a Piece, id: &'a str, end: u64) -> (CommandEvent<'a>, u64)
             (event, end)
         }
     }
-}
-
-fn now() -> i64 {
-    jiff::Timestamp::now().as_millisecond()
 }
 
 /// Creates a response that streams the output of a command. `on_disconnect` runs if the client disconnects before the end.

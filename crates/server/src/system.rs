@@ -36,21 +36,21 @@ pub(crate) fn route_group() -> RouteGroup {
 async fn stats(State(app): State<App>, caller: Caller) -> Result<Json<SystemStats>, ApiError> {
     caller.require_admin()?;
     let counts = app.catalog.sandboxes().count_by_state(&app.sandboxes.settings().server).await?;
-    let of = |wanted| counts.iter().filter(|(state, _)| *state == wanted).map(|(_, count)| count).sum();
+    let count = |wanted| counts.iter().filter(|(state, _)| *state == wanted).map(|(_, number)| number).sum();
     Ok(Json(SystemStats {
         sandboxes: SandboxCounts {
             total: counts.iter().map(|(_, count)| count).sum(),
-            running: of(SandboxState::Running),
-            stopped: of(SandboxState::Stopped),
-            error: of(SandboxState::Error),
+            running: count(SandboxState::Running),
+            stopped: count(SandboxState::Stopped),
+            error: count(SandboxState::Error),
         },
-        resources: machine(&app.settings.data_dir).map_err(ApiError::internal)?,
+        resources: machine_usage(&app.settings.data_dir).map_err(ApiError::internal)?,
         nfs: NfsStats { mode: "off".to_owned(), connections: 0 },
-        uptime: app.since.elapsed().as_secs(),
+        uptime: app.started_at.elapsed().as_secs(),
     }))
 }
 
-fn machine(data: &std::path::Path) -> std::io::Result<MachineUsage> {
+fn machine_usage(data: &std::path::Path) -> std::io::Result<MachineUsage> {
     let percent =
         |part: f64, whole: f64| if whole > 0.0 { (part * 100.0 / whole).clamp(0.0, 100.0) } else { 0.0 };
     let load = workspace_host::machine::load()?;
@@ -66,7 +66,7 @@ fn machine(data: &std::path::Path) -> std::io::Result<MachineUsage> {
 
 /// Run a garbage collection.
 ///
-/// Removes expired and orphaned sandboxes, orphaned workspaces, and unused layers. Admins only.
+/// Removes expired sandboxes, sandboxes and workspaces that are not in the catalog, and unused layers. Admins only.
 #[utoipa::path(post, path = "/api/v1/gc", tag = "system", responses(
     (status = 200, description = "Result of the collection", body = GcReport),
     (status = "default", description = "Error", body = ErrorBody),
@@ -79,7 +79,7 @@ async fn collect(
     caller.require_admin()?;
     let collected = app.sandboxes.collect().await?;
     let details = json!({ "sandboxes": collected.sandboxes, "workspaces": collected.workspaces, "layers": collected.layers });
-    app.audit.record(Entry::by("gc", &caller, &request, details));
+    app.audit.record(Entry::for_caller("gc", &caller, &request, details));
     Ok(Json(GcReport {
         cleaned_sandboxes: collected.sandboxes,
         cleaned_workspaces: collected.workspaces,

@@ -92,13 +92,13 @@ async fn import(
     let _permit = app.work_limits.template(&caller.owner).await?;
     let archive = receive(&app, body, max_bytes).await?;
     let options = ImportOptions { max_bytes, cancel: app.shutdown.cancel().child() };
-    let known = app.sandboxes.import_template(&name, archive, options).await?;
-    app.audit.record(Entry::by("template.imported", &caller, &request, json!({ "template": name })));
+    let imported = app.sandboxes.import_template(&name, archive, options).await?;
+    app.audit.record(Entry::for_caller("template.imported", &caller, &request, json!({ "template": name })));
     let template = runtime::Template {
-        name: known.name,
+        name: imported.name,
         description: "imported".to_owned(),
-        size: Some(known.size),
-        created_at: Some(known.created_at),
+        size: Some(imported.size),
+        created_at: Some(imported.created_at),
         present: true,
         fetch: None,
     };
@@ -157,6 +157,6 @@ async fn remove(
 ) -> Result<StatusCode, ApiError> {
     caller.require_admin()?;
     app.sandboxes.remove_template(&name).await?;
-    app.audit.record(Entry::by("template.removed", &caller, &request, json!({ "template": name })));
+    app.audit.record(Entry::for_caller("template.removed", &caller, &request, json!({ "template": name })));
     Ok(StatusCode::NO_CONTENT)
 }

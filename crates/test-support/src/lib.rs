@@ -1,8 +1,8 @@
 //! Support for the tests of all crates.
 //!
 //! [`skip`] and [`requires`] record tests that cannot run on this machine, [`stable_port`] finds a port for a
-//! server that is restarted, [`wait_until`] waits for other processes, [`Docker`] is a daemon, [`network`] is a
-//! host with an internet of its own, and [`ordinary_user`] runs programs without privileges.
+//! server that is restarted, [`wait_until`] waits for other processes, [`Docker`] is a daemon, [`network`]
+//! simulates a host and an internet in network namespaces, and [`ordinary_user`] runs programs without privileges.
 
 mod docker;
 pub mod network;

@@ -1,7 +1,8 @@
-//! A test host and an internet of network namespaces, invisible to the real host.
+//! Simulated host and internet: two network namespaces, connected by a veth pair.
 //!
-//! The tests run in the namespace of the test host. The internet is one link away and has several addresses.
-//! Port 80 of each replies with the address, and a DNS server resolves names.
+//! The tests run in the namespace of the test host. The namespace of the internet has several addresses. Port 80
+//! of each replies with the address, port 81 and port 82 send back the data that they receive over TCP and UDP,
+//! and a DNS server resolves names.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -13,8 +14,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 pub const HOST: [&str; 2] = ["10.77.0.1", "10.88.0.1"];
 /// Addresses of the internet.
 pub const INTERNET: [&str; 4] = ["198.51.100.10", "198.51.100.11", "203.0.113.5", "169.254.169.254"];
-/// Number of bytes that port 81 receives and sends back; port 82 echoes packets.
-pub const BULK: usize = 8 << 20;
+/// Number of bytes that port 81 receives before it sends them back.
+pub const BULK_SIZE: usize = 8 << 20;
 /// DNS server.
 pub const DNS_SERVER: &str = "10.77.0.2:53";
 
@@ -31,27 +32,28 @@ internet "$1" ip addr add 10.77.0.2/24 dev w1
 internet "$1" ip link set w1 up
 for address in $2; do internet "$1" ip addr add "$address/32" dev lo; done
 ip route add default via 10.77.0.2
-# For what is behind the machine, such as containers.
+# Forward packets of the containers of the test host.
 echo 1 >/proc/sys/net/ipv4/ip_forward
 internet "$1" ip route add default via 10.77.0.1
 "#;
 
-/// Network namespace of the internet, which ends with this.
+/// Network namespace of the internet. It is removed when this is dropped.
 pub struct TestNetwork {
+    /// Process that keeps the namespace alive.
     holder: Child,
 }
 
-/// Starts this program again with `words`, as root of a host without a network, with a mount namespace of its
-/// own and `/opt` first in the path.
-pub fn in_own_network(words: &[&str]) -> std::io::Result<ExitStatus> {
+/// Runs this program with `arguments` in a new network namespace, which is empty, and a new mount namespace, with
+/// `/opt` first in `PATH`.
+pub fn in_own_network(arguments: &[&str]) -> std::io::Result<ExitStatus> {
     let mut command = Command::new("unshare");
-    command.args(["--net", "--mount", "--"]).arg(std::env::current_exe()?).args(words);
+    command.args(["--net", "--mount", "--"]).arg(std::env::current_exe()?).args(arguments);
     command.env("PATH", format!("/opt:{}", std::env::var("PATH").unwrap_or_default()));
     command.status()
 }
 
 impl TestNetwork {
-    /// Sets up the internet around a host that has no network yet.
+    /// Creates the namespace of the internet, and connects the current network namespace to it, which must be empty.
     pub fn start() -> Self {
         let mut holder = Command::new("unshare");
         holder.args(["--net", "--", "sh", "-c", "echo; exec sleep 3600"]).stdout(Stdio::piped());
@@ -72,11 +74,11 @@ impl TestNetwork {
             rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(kind)).unwrap();
             let any = |port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
             let listen = |port| TcpListener::bind(any(port)).unwrap();
-            let speak = |port| UdpSocket::bind(any(port)).unwrap();
-            (listen(80), listen(81), speak(82), listen(53), speak(53))
+            let bind_udp = |port| UdpSocket::bind(any(port)).unwrap();
+            (listen(80), listen(81), bind_udp(82), listen(53), bind_udp(53))
         });
-        let (web, bulk, echo, long_names, names) = sockets.join().unwrap();
-        tell_address(web);
+        let (web, bulk, echo, dns_tcp, dns_udp) = sockets.join().unwrap();
+        serve_local_address(web);
         std::thread::spawn(move || {
             for stream in bulk.incoming().flatten() {
                 std::thread::spawn(move || exchange(stream));
@@ -90,20 +92,21 @@ impl TestNetwork {
         });
         std::thread::spawn(move || {
             let mut packet = [0; 512];
-            while let Ok((length, from)) = names.recv_from(&mut packet) {
+            while let Ok((length, from)) = dns_udp.recv_from(&mut packet) {
                 let mut answer = answer(&packet[..length]);
                 if answer.len() > 512 {
+                    // Only the header, with the flag TC (truncated), and the question: the client retries over TCP.
                     answer.truncate(12);
                     answer[2] |= 2;
                     answer[4..12].fill(0);
                     answer[5] = 1;
                     answer.extend(&packet[12..question_end(&packet)]);
                 }
-                names.send_to(&answer, from).unwrap();
+                dns_udp.send_to(&answer, from).unwrap();
             }
         });
         std::thread::spawn(move || {
-            for mut stream in long_names.incoming().flatten() {
+            for mut stream in dns_tcp.incoming().flatten() {
                 let mut length = [0; 2];
                 stream.read_exact(&mut length).unwrap();
                 let mut packet = vec![0; usize::from(u16::from_be_bytes(length))];
@@ -123,29 +126,29 @@ impl Drop for TestNetwork {
     }
 }
 
-/// Receives [`BULK`] bytes, and sends them back.
+/// Receives [`BULK_SIZE`] bytes, and sends them back.
 fn exchange(mut stream: TcpStream) {
-    let mut bytes = vec![0; BULK];
+    let mut bytes = vec![0; BULK_SIZE];
     if stream.read_exact(&mut bytes).is_ok() {
         let _ = stream.write_all(&bytes);
     }
 }
 
 /// Replies to every connection with its local address.
-pub fn tell_address(listener: TcpListener) {
-    let tell = |mut stream: TcpStream| {
+pub fn serve_local_address(listener: TcpListener) {
+    let reply = |mut stream: TcpStream| {
         let address: IpAddr = stream.local_addr()?.ip();
         writeln!(stream, "{address}")
     };
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let _ = tell(stream);
+            let _ = reply(stream);
         }
     });
 }
 
-/// Resolves a name.
-fn meaning(name: &str) -> Vec<Ipv4Addr> {
+/// Returns the addresses of a host name; none if it does not exist.
+fn resolve(name: &str) -> Vec<Ipv4Addr> {
     let address = |text: &str| text.parse().unwrap();
     match name {
         "one.example.com" => vec![address(INTERNET[0])],
@@ -162,6 +165,7 @@ fn meaning(name: &str) -> Vec<Ipv4Addr> {
     }
 }
 
+/// Returns the offset of the byte after the question of a DNS packet with one question.
 fn question_end(packet: &[u8]) -> usize {
     let mut at = 12;
     while packet[at] != 0 {
@@ -170,6 +174,7 @@ fn question_end(packet: &[u8]) -> usize {
     at + 5
 }
 
+/// Returns the response to a DNS query with one question.
 fn answer(packet: &[u8]) -> Vec<u8> {
     let end = question_end(packet);
     let (mut name, mut at) = (Vec::new(), 12);
@@ -178,9 +183,11 @@ fn answer(packet: &[u8]) -> Vec<u8> {
         name.push(String::from_utf8_lossy(&packet[at + 1..at + 1 + length]).to_lowercase());
         at += 1 + length;
     }
-    let addresses = meaning(&name.join("."));
+    let addresses = resolve(&name.join("."));
+    // Types of the question.
     let (a, aaaa) = (packet[end - 3] == 1, packet[end - 3] == 28);
     let mut answer = packet[..end].to_vec();
+    // Flags of a response, with NXDOMAIN if the name does not exist; then the counts of questions and records.
     (answer[2], answer[3]) = (0x81, if addresses.is_empty() { 0x83 } else { 0x80 });
     answer[4..12].fill(0);
     answer[5] = 1;

@@ -3,17 +3,17 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Ports below those that the kernel gives to outgoing connections, which could take one while a server is
-/// down.
-const STABLE: std::ops::Range<u32> = 12_000..32_000;
+/// Candidates. They are below the kernel's ephemeral port range, because an outgoing connection could get an
+/// ephemeral port while the server is down.
+const STABLE_PORTS: std::ops::Range<u32> = 12_000..32_000;
 
-/// Returns a port on which nobody listens. Each process, and each test in it, begins its search at another one.
+/// Returns a port on which nobody listens. Each process, and each call in it, starts its search at a different port.
 pub fn stable_port() -> u16 {
     static CALLS: AtomicU32 = AtomicU32::new(0);
-    let length = STABLE.end - STABLE.start;
+    let length = STABLE_PORTS.end - STABLE_PORTS.start;
     let call = CALLS.fetch_add(1, Ordering::Relaxed);
     let first = std::process::id().wrapping_mul(7_919).wrapping_add(call.wrapping_mul(101)) % length;
-    let mut candidates = (0..length).map(|n| STABLE.start + (first + n) % length);
+    let mut candidates = (0..length).map(|n| STABLE_PORTS.start + (first + n) % length);
     let is_free = |port: &u32| TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port as u16)).is_ok();
     candidates.find(is_free).expect("a free port") as u16
 }

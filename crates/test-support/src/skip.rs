@@ -25,7 +25,7 @@ pub fn skip(reason: impl Display) {
 }
 
 /// Returns true if a requirement of the running test is met. Otherwise records that the test is skipped, or
-/// panics if `CI=true`: there everything is installed, and no test may be skipped for lack of it.
+/// panics if `CI=true`, because all requirements are installed there.
 #[track_caller]
 pub fn requires(is_met: bool, requirement: impl Display) -> bool {
     if !is_met {
@@ -36,7 +36,7 @@ pub fn requires(is_met: bool, requirement: impl Display) -> bool {
     is_met
 }
 
-/// Name of the running test. Outside of nextest, a harness may run tests in threads without a name.
+/// Returns the name of the running test. Outside of nextest, a harness may run tests in threads without a name.
 fn test_name() -> String {
     let program = env::current_exe().ok().and_then(|path| Some(path.file_stem()?.display().to_string()));
     let program = env::var("NEXTEST_BINARY_ID").ok().or(program).unwrap_or_default();
@@ -51,8 +51,8 @@ fn line(test: &str, reason: &str) -> String {
     format!("{test}: {}\n", reason.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Appends a line with one system call, because tests run at the same time in several processes. One that runs
-/// as another user or in a sandbox may be unable to.
+/// Appends a line with one system call, because tests run at the same time in several processes. A
+/// failure is only printed: a test that runs as another user or in a sandbox may lack permission.
 fn append(path: &Path, line: &str) {
     let file = OpenOptions::new().create(true).append(true).open(path);
     if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes())) {

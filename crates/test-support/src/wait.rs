@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Generous, because the machine may be busy: only a test that fails waits this long.
+/// Maximum time to wait: long, because the machine may be busy, and only a failing test waits this long.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 

@@ -12,7 +12,7 @@ use crate::state::State;
 use crate::statement::{Parameters, Statement};
 
 /// Maximum page size.
-pub const LIMIT_MAX: u32 = 100;
+pub const PAGE_SIZE_MAX: u32 = 100;
 
 /// Criteria for a page of sandboxes. A field that is `None` or empty matches every sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct Filter {
     pub cursor: Option<(i64, String)>,
     /// Page number, counted from 1, after the cursor if there is one.
     pub page: u32,
-    /// Page size, from 1 to [`LIMIT_MAX`].
+    /// Page size, from 1 to [`PAGE_SIZE_MAX`].
     pub limit: u32,
 }
 
@@ -56,7 +56,7 @@ impl Filter {
             format!("{word} (created_at < ${time} OR (created_at = ${time} AND id > ${id}))")
         });
         let after_cursor = after_cursor.unwrap_or_default();
-        let limit = i64::from(self.limit.clamp(1, LIMIT_MAX));
+        let limit = i64::from(self.limit.clamp(1, PAGE_SIZE_MAX));
         let offset = i64::from(self.page.max(1) - 1) * limit;
         let (limit, offset) = (parameters.number(limit), parameters.number(offset));
         let select = select!("");

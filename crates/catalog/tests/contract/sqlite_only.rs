@@ -45,7 +45,7 @@ async fn invalid_url_is_rejected_without_quoting_it() {
         ("sqlite:///secret?mode=odd", "unknown value \"odd\" for `mode`"),
     ] {
         let error = Catalog::open(url).await.unwrap_err();
-        assert!(matches!(error, CatalogError::Address { .. }), "{url}: {error}");
+        assert!(matches!(error, CatalogError::UnsupportedUrl { .. }), "{url}: {error}");
         let text = error.to_string();
         let first = text.lines().next().unwrap();
         assert_eq!(first, format!("the catalog's URL is not supported: {reason}"));

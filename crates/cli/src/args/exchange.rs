@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use super::history::Record;
+use super::history::SnapshotMetadata;
 use super::reference;
 
 /// Write a snapshot as a tar archive to stdout
@@ -36,7 +36,7 @@ pub(crate) struct Import {
     #[arg(value_name = "TAR", value_hint = ValueHint::FilePath)]
     pub(crate) archive: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) record: Record,
+    pub(crate) metadata: SnapshotMetadata,
     /// Keep set-uid and set-gid bits, which are dropped by default
     #[arg(long)]
     pub(crate) keep_set_id: bool,

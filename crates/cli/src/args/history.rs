@@ -26,7 +26,7 @@ pub(crate) struct SnapshotArgs {
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) directory: PathBuf,
     #[command(flatten)]
-    pub(crate) record: Record,
+    pub(crate) metadata: SnapshotMetadata,
     /// Parent snapshot [default: the snapshot that --ref points to]; may be repeated
     #[arg(long = "parent", value_name = "ID")]
     pub(crate) parents: Vec<String>,
@@ -40,7 +40,7 @@ pub(crate) struct SnapshotArgs {
 
 /// Metadata of a new snapshot.
 #[derive(Debug, Args)]
-pub(crate) struct Record {
+pub(crate) struct SnapshotMetadata {
     /// Message
     #[arg(short, long, value_name = "MSG", default_value = "", hide_default_value = true)]
     pub(crate) message: String,
@@ -55,9 +55,9 @@ pub(crate) struct Record {
     pub(crate) labels: Vec<(String, String)>,
 }
 
-impl Record {
+impl SnapshotMetadata {
     /// Returns true if any metadata is given.
-    pub(crate) fn has_metadata(&self) -> bool {
+    pub(crate) fn is_given(&self) -> bool {
         !self.message.is_empty()
             || self.reference.is_some()
             || self.author.is_some()

@@ -76,7 +76,7 @@ Examples:
   workspace branch --delete experiment")]
 pub(crate) struct Branch {
     #[command(flatten)]
-    pub(crate) naming: Naming,
+    pub(crate) args: BranchOrTagArgs,
 }
 
 /// List, create or remove tags
@@ -92,12 +92,12 @@ Examples:
   workspace tag --delete v1.0")]
 pub(crate) struct Tag {
     #[command(flatten)]
-    pub(crate) naming: Naming,
+    pub(crate) args: BranchOrTagArgs,
 }
 
 /// A name for a snapshot, or names to remove.
 #[derive(Debug, Args)]
-pub(crate) struct Naming {
+pub(crate) struct BranchOrTagArgs {
     /// Name to create
     #[arg(value_name = "NAME", value_parser = name, requires = "snapshot")]
     pub(crate) name: Option<String>,

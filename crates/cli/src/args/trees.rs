@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use super::history::Record;
+use super::history::SnapshotMetadata;
 use super::merge::MergeRules;
 
 /// List a directory of a snapshot
@@ -119,7 +119,7 @@ pub(crate) struct MergeTree {
     #[arg(long)]
     pub(crate) commit: bool,
     #[command(flatten)]
-    pub(crate) record: Record,
+    pub(crate) metadata: SnapshotMetadata,
     /// Do not read .workspaceignore files in directories
     #[arg(long)]
     pub(crate) no_ignore: bool,

@@ -9,7 +9,7 @@ use crate::args::Exec;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::remote::{Client, CommandOptions, RemoteCommand, ServerUrl, block_on, find, program, terminal};
-use crate::session::{Attachment, Destination, End, OnClosedStdout, OnSignal, attach};
+use crate::session::{Attachment, CommandExit, Destination, OnClosedStdout, OnSignal, attach};
 use crate::signals::Signals;
 use crate::stdin::stdin;
 use crate::text;
@@ -58,7 +58,7 @@ pub(super) async fn run_attached(
     sandbox: &str,
     options: CommandOptions,
     (signals, on_signal): (&mut Signals, OnSignal),
-) -> Result<End> {
+) -> Result<CommandExit> {
     let mut stdin = options.stdin.then(stdin);
     let command = RemoteCommand::start(client, sandbox, options).await?;
     let attachment = Attachment {
@@ -81,7 +81,7 @@ fn started(context: &mut Context, command: &str) -> Result<Outcome> {
 }
 
 /// Maps the end of a command to the outcome of this program, and prints why it ended if it did not exit by itself.
-pub(super) fn outcome(end: &End) -> Outcome {
+pub(super) fn outcome(end: &CommandExit) -> Outcome {
     print_failure(end.failed.as_deref(), end.timed_out);
     exit_outcome(end.exit_code, end.timed_out)
 }

@@ -10,6 +10,7 @@ use crate::output::Output;
 use crate::text::{first_line, format_bytes, pluralize};
 use crate::time;
 
+/// JSON output. Live objects are reachable from a snapshot, dead ones are not.
 #[derive(Serialize)]
 struct Report {
     dry_run: bool,
@@ -18,6 +19,7 @@ struct Report {
     live_bytes: u64,
     dead_objects: u64,
     dead_bytes: u64,
+    /// Size of dead packs that stay until the processes that may read them have exited.
     condemned_bytes: u64,
     freed_bytes: u64,
     packs_removed: u64,
@@ -43,7 +45,7 @@ pub(crate) fn run(context: &mut Context, args: &Gc) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Adds a hint to the error of a collection that another one blocks. The retention rules have already been applied.
+/// Adds a hint if another garbage collection is running. The snapshots in `removed` have been removed by then.
 fn collection_error(error: StoreError, removed: &[SnapshotId]) -> CommandError {
     let is_refusal = matches!(error, StoreError::Refused(_));
     let failed = CommandError::from(error);

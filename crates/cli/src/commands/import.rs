@@ -22,7 +22,7 @@ struct ReplacedFields {
 pub(crate) fn run(context: &mut Context, args: Import) -> Result<Outcome> {
     let mut archive = open(args.archive.as_deref())?;
     let store = context.store_or_create()?;
-    let new = new_snapshot(&store, args.record, Vec::new(), Durability::Synced)?;
+    let new = new_snapshot(&store, args.metadata, Vec::new(), Durability::Synced)?;
     let options = ImportOptions { keep_set_id: args.keep_set_id, ..ImportOptions::default() };
     let report = import_tar(&store, &mut archive, new, &options, &context.progress)?;
     let skipped: Vec<_> = report.skipped.iter().map(|it| SkippedFields::new(&it.path, it.reason)).collect();

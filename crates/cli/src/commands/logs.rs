@@ -92,14 +92,14 @@ async fn one(
     args: &Logs,
 ) -> Result<Outcome> {
     let mut follower = Follower::of_command(client, sandbox, command);
-    let mut held = args.tail.map(|lines| Tail::new(lines.into()));
+    let mut unprinted = args.tail.map(|lines| Tail::new(lines.into()));
     loop {
-        let waits = held.is_some() || !args.follow;
-        let event = if waits {
+        let stops_when_idle = unprinted.is_some() || !args.follow;
+        let event = if stops_when_idle {
             match timeout(IDLE_TIMEOUT, follower.next()).await {
                 Ok(event) => event?,
                 Err(_) => {
-                    release(context, &mut held)?;
+                    print_tail(context, &mut unprinted)?;
                     if args.follow {
                         continue;
                     }
@@ -110,14 +110,14 @@ async fn one(
             follower.next().await?
         };
         match event {
-            OutputEvent::Data { stream, data, time } if is_wanted(time, args.since) => match &mut held {
+            OutputEvent::Data { stream, data, time } if is_wanted(time, args.since) => match &mut unprinted {
                 Some(tail) => tail.push(stream, &data),
                 None => print(context, stream, &data)?,
             },
             OutputEvent::Data { .. } => {}
             OutputEvent::Gap { from, to } => warn_of_gap(from, to),
-            OutputEvent::Ended(_) => {
-                release(context, &mut held)?;
+            OutputEvent::Exited(_) => {
+                print_tail(context, &mut unprinted)?;
                 return Ok(Outcome::Done);
             }
         }
@@ -128,8 +128,9 @@ fn is_wanted(time: i64, since: Option<Timestamp>) -> bool {
     since.is_none_or(|since| time.saturating_mul(NANOS_PER_MILLI) >= since.0)
 }
 
-fn release(context: &mut Context, held: &mut Option<Tail>) -> Result<()> {
-    for (stream, data) in held.take().map(|tail| tail.lines).into_iter().flatten() {
+/// Prints the last lines, which were held back because more lines could follow them.
+fn print_tail(context: &mut Context, unprinted: &mut Option<Tail>) -> Result<()> {
+    for (stream, data) in unprinted.take().map(|tail| tail.lines).into_iter().flatten() {
         print(context, stream, &data)?;
     }
     Ok(())

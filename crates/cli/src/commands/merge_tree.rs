@@ -28,7 +28,7 @@ pub(crate) fn run(context: &mut Context, args: MergeTree) -> Result<Outcome> {
 }
 
 fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
-    if !args.commit && args.record.has_metadata() {
+    if !args.commit && args.metadata.is_given() {
         return Err(CommandError::usage("message, reference, author and labels need `--commit`")
             .hint("`--commit` stores the result as a snapshot"));
     }
@@ -37,8 +37,10 @@ fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
     let (store, _temporary) =
         if args.commit { (context.store_or_create()?, None) } else { context.store_or_temporary()? };
     // Read before OURS, so that a later move of the reference is not overwritten.
-    let new =
-        args.commit.then(|| new_snapshot(&store, args.record, Vec::new(), Durability::Synced)).transpose()?;
+    let new = args
+        .commit
+        .then(|| new_snapshot(&store, args.metadata, Vec::new(), Durability::Synced))
+        .transpose()?;
     let name = |typed: &OsString| sides::resolve(&store, typed);
     let (base, ours) = (name(&args.base)?, name(&args.ours)?);
     let theirs: Vec<SideSource> = args.theirs.iter().map(name).collect::<Result<_>>()?;

@@ -2,7 +2,7 @@
 
 use workspace_state::{Durability, Expect, NewSnapshot, SnapshotId, Store};
 
-use crate::args::Record;
+use crate::args::SnapshotMetadata;
 use crate::error::Result;
 use crate::user;
 
@@ -10,19 +10,19 @@ use crate::user;
 /// moves if it still has that target when the snapshot is committed.
 pub(super) fn new_snapshot(
     store: &Store,
-    record: Record,
+    metadata: SnapshotMetadata,
     parents: Vec<SnapshotId>,
     durability: Durability,
 ) -> Result<NewSnapshot> {
     let mut new = NewSnapshot {
         parents,
-        author: record.author.unwrap_or_else(user::name),
-        message: record.message,
-        labels: record.labels.into_iter().collect(),
+        author: metadata.author.unwrap_or_else(user::name),
+        message: metadata.message,
+        labels: metadata.labels.into_iter().collect(),
         durability,
         ..NewSnapshot::default()
     };
-    if let Some(name) = record.reference {
+    if let Some(name) = metadata.reference {
         let current = store.reference(&name)?;
         if new.parents.is_empty() {
             new.parents.extend(current);

@@ -4,7 +4,7 @@ use serde::Serialize;
 use workspace_state::{Durability, Expect, SnapshotId, Store, StoreError, check_reference_name};
 
 use super::refs::{self, Reference};
-use crate::args::{Naming, RefCommand, RefSet};
+use crate::args::{BranchOrTagArgs, RefCommand, RefSet};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::names;
@@ -52,34 +52,34 @@ fn set(context: &mut Context, args: &RefSet) -> Result<Outcome> {
 }
 
 /// Runs `workspace branch`.
-pub(crate) fn branch(context: &mut Context, naming: &Naming) -> Result<Outcome> {
-    naming_command(context, naming, "", |name| !name.starts_with(TAG_PREFIX))
+pub(crate) fn branch(context: &mut Context, args: &BranchOrTagArgs) -> Result<Outcome> {
+    run_branch_or_tag(context, args, "", |name| !name.starts_with(TAG_PREFIX))
 }
 
 /// Runs `workspace tag`.
-pub(crate) fn tag(context: &mut Context, naming: &Naming) -> Result<Outcome> {
-    naming_command(context, naming, TAG_PREFIX, |name| name.starts_with(TAG_PREFIX))
+pub(crate) fn tag(context: &mut Context, args: &BranchOrTagArgs) -> Result<Outcome> {
+    run_branch_or_tag(context, args, TAG_PREFIX, |name| name.starts_with(TAG_PREFIX))
 }
 
-fn naming_command(
+fn run_branch_or_tag(
     context: &mut Context,
-    naming: &Naming,
+    args: &BranchOrTagArgs,
     prefix: &str,
-    lists: impl Fn(&str) -> bool,
+    is_listed: impl Fn(&str) -> bool,
 ) -> Result<Outcome> {
-    if !naming.delete.is_empty() {
-        let names: Vec<String> = naming.delete.iter().map(|name| format!("{prefix}{name}")).collect();
+    if !args.delete.is_empty() {
+        let names: Vec<String> = args.delete.iter().map(|name| format!("{prefix}{name}")).collect();
         return remove(context, &names);
     }
-    let (Some(name), Some(text)) = (&naming.name, &naming.snapshot) else {
-        return refs::list(context, lists);
+    let (Some(name), Some(text)) = (&args.name, &args.snapshot) else {
+        return refs::list(context, is_listed);
     };
     let name = format!("{prefix}{name}");
     check_reference_name(&name)?;
     let store = context.store()?;
     let to = names::snapshot(&store, text)?.id;
     let previous = store.reference(&name)?;
-    if let (Some(previous), false) = (previous, naming.force) {
+    if let (Some(previous), false) = (previous, args.force) {
         return Err(exists(&name, previous).hint("`--force` moves it"));
     }
     move_to(context, &store, &name, previous, to)

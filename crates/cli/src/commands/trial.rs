@@ -1,4 +1,4 @@
-//! `workspace try`
+//! `workspace try`. A trial is one run of it, on one directory.
 //!
 //! The program runs at the real path of the directory ([`real_path`]), or in a sandbox from a template, on a copy of the
 //! directory at `/workspace` (this module).
@@ -30,10 +30,10 @@ use super::snapshot::skipped;
 use crate::args::{Network, Try};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result, io_hint};
-use crate::local::{self, CommandOptions, Home};
+use crate::local::{self, CommandOptions, LocalService};
 use crate::output::Output;
 use crate::remote::program;
-use crate::session::{Attachment, Destination, End, OnClosedStdout, OnSignal};
+use crate::session::{Attachment, CommandExit, Destination, OnClosedStdout, OnSignal};
 use crate::signals::Signals;
 use crate::stdin::stdin;
 use crate::text::{pluralize, print_stderr};
@@ -65,7 +65,7 @@ fn attempt(context: &mut Context, args: &Try) -> Result<Outcome> {
     let directory = directory(&args.dir)?;
     let store = context.store_or_create()?;
     note_store(&store, &directory);
-    let mut trial = Trial { context, args, directory, store, made: Vec::new() };
+    let mut trial = TryRun { context, args, directory, store, made: Vec::new() };
     let done = local::block_on(trial.run());
     // Also after an error: the snapshots are only needed while changes are kept.
     let removed = trial.store.remove_snapshots(&trial.made);
@@ -74,7 +74,7 @@ fn attempt(context: &mut Context, args: &Try) -> Result<Outcome> {
     Ok(outcome)
 }
 
-struct Trial<'a> {
+struct TryRun<'a> {
     context: &'a mut Context,
     args: &'a Try,
     directory: PathBuf,
@@ -84,8 +84,8 @@ struct Trial<'a> {
 }
 
 /// Result of a program.
-struct TrialResult {
-    end: End,
+struct TryRunResult {
+    end: CommandExit,
     /// Snapshots of the directory before and after.
     before: Snapshot,
     after: Snapshot,
@@ -113,7 +113,7 @@ struct Report {
     changes: Option<InsightDiff>,
 }
 
-impl Trial<'_> {
+impl TryRun<'_> {
     async fn run(&mut self) -> Result<Outcome> {
         // From here on a signal removes the sandbox and the snapshots.
         let mut signals = Signals::new()?;
@@ -174,10 +174,10 @@ impl Trial<'_> {
         before: Snapshot,
         materialize: Materialize,
         signals: &mut Signals,
-    ) -> Result<TrialResult> {
-        let home = Home::start(&self.store, before.id, &self.directory).await?;
-        let ran = self.run_in(&home, before, materialize, signals).await;
-        let ended = home.end().await;
+    ) -> Result<TryRunResult> {
+        let local_service = LocalService::start(&self.store, before.id, &self.directory).await?;
+        let ran = self.run_in(&local_service, before, materialize, signals).await;
+        let ended = local_service.shut_down().await;
         let ran = ran?;
         ended?;
         Ok(ran)
@@ -185,19 +185,19 @@ impl Trial<'_> {
 
     async fn run_in(
         &mut self,
-        home: &Home,
+        local_service: &LocalService,
         before: Snapshot,
         materialize: Materialize,
         signals: &mut Signals,
-    ) -> Result<TrialResult> {
+    ) -> Result<TryRunResult> {
         let new = NewSandbox { materialize, ..self.new_sandbox(&before)? };
-        let sandbox = home.create(new, signals).await?;
+        let sandbox = local_service.create(new, signals).await?;
         let options =
             CommandOptions { line: program(&self.args.words), envs: self.envs(), timeout: self.args.timeout };
         let json = self.context.output.json();
         let mut stdin = stdin();
         let end = if std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !json {
-            local::run_in_terminal(home.service(), &sandbox, options, &mut stdin, signals).await?
+            local::run_in_terminal(local_service.service(), &sandbox, options, &mut stdin, signals).await?
         } else {
             let destination = match json {
                 true => Destination::Stderr,
@@ -210,9 +210,9 @@ impl Trial<'_> {
                 on_signal: OnSignal::ForwardInterrupt,
                 timeout: None,
             };
-            local::run(home.service(), &sandbox, options, attachment).await?
+            local::run(local_service.service(), &sandbox, options, attachment).await?
         };
-        self.commit(home, &sandbox, before, end, stdin).await
+        self.commit(local_service, &sandbox, before, end, stdin).await
     }
 
     fn envs(&self) -> BTreeMap<String, String> {
@@ -229,13 +229,14 @@ impl Trial<'_> {
     /// Commits the workspace of the sandbox, without files that `.workspaceignore` names.
     async fn commit(
         &mut self,
-        home: &Home,
+        local_service: &LocalService,
         sandbox: &str,
         before: Snapshot,
-        end: End,
+        end: CommandExit,
         stdin: mpsc::Receiver<Vec<u8>>,
-    ) -> Result<TrialResult> {
-        let taken = home.commit(sandbox, NewCommit { buffered: true, ..NewCommit::default() }).await?;
+    ) -> Result<TryRunResult> {
+        let taken =
+            local_service.commit(sandbox, NewCommit { buffered: true, ..NewCommit::default() }).await?;
         self.made.push(taken.snapshot.id);
         let skipped = taken.skipped.iter().map(SkippedFields::of).collect();
         let from = Tree::of_snapshot(&self.store, &before)?;
@@ -249,11 +250,11 @@ impl Trial<'_> {
         self.made.push(after.id);
         let changes = insight(&from, &Tree::of_snapshot(&self.store, &after)?)?;
         let skipped_count = taken.skipped_count;
-        Ok(TrialResult { end, before, after, changes, ignored, skipped, skipped_count, stdin })
+        Ok(TryRunResult { end, before, after, changes, ignored, skipped, skipped_count, stdin })
     }
 
     /// Lists the changes on stderr.
-    fn show(&self, ran: &TrialResult) -> Result<()> {
+    fn show(&self, ran: &TryRunResult) -> Result<()> {
         if self.context.output.json() {
             return Ok(());
         }
@@ -271,12 +272,12 @@ impl Trial<'_> {
         print_insight(&mut output, &ran.changes).and_then(|()| output.finish())
     }
 
-    fn report(&mut self, ran: TrialResult, kept: bool) -> Result<()> {
+    fn report(&mut self, ran: TryRunResult, kept: bool) -> Result<()> {
         if !self.context.output.json() {
             return Ok(());
         }
         let ignored = ran.ignored.into_iter().map(TreePath).collect();
-        let TrialResult { end: End { exit_code, timed_out, .. }, skipped, changes, .. } = ran;
+        let TryRunResult { end: CommandExit { exit_code, timed_out, .. }, skipped, changes, .. } = ran;
         let directory = self.directory.to_string_lossy().into_owned();
         let report =
             Report { directory, exit_code, timed_out, kept, ignored, skipped, changes: Some(changes) };

@@ -77,15 +77,15 @@ fn warn_of_loss(rebuilt: &RebuildReport) {
 }
 
 fn warn(report: &VerifyReport, repaired: bool) {
-    let places = pluralize(report.damage.len() as u64, "damaged path", "damaged paths");
+    let paths = pluralize(report.damage.len() as u64, "damaged path", "damaged paths");
     if repaired {
         print_stderr(&format!(
-            "warning: {places} could not be repaired: the content is no longer in the packs"
+            "warning: {paths} could not be repaired: the content is no longer in the packs"
         ));
         print_stderr("hint: `workspace snapshot` of a directory that still has the content stores it again");
         print_stderr("hint: `workspace rm` deletes a damaged snapshot");
     } else {
-        print_stderr(&format!("warning: {places} found"));
+        print_stderr(&format!("warning: {paths} found"));
         print_stderr("hint: `workspace verify --repair` rebuilds the index, in case only that is damaged");
     }
 }

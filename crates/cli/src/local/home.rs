@@ -1,4 +1,4 @@
-//! Temporary directory of a sandbox with its catalog, runtime and workspace.
+//! Sandbox service in a temporary directory, with its own catalog, runtime and workspaces.
 
 use std::fs;
 use std::io;
@@ -18,14 +18,14 @@ use workspace_sandbox::{
 };
 use workspace_state::{SnapshotId, Store};
 
-use super::leftovers::{self, DirLock, HomeRecord};
+use super::leftovers::{self, DirLock, ServiceRecord};
 use super::{OWNER, SCOPE};
 use crate::commands::mount::SERVE_COMMAND;
 use crate::error::{CommandError, Result, io_hint};
 use crate::remote::local_data;
 use crate::signals::Signals;
 
-/// Parent directory of homes, below the XDG cache directory.
+/// Parent of the temporary directories, below the XDG cache directory.
 const PARENT_DIR: &str = "elevo-workspace/try";
 const AGENT: &str = "workspace-agent";
 /// Lifetime of a sandbox, longer than any user takes to answer.
@@ -34,11 +34,11 @@ const LIFETIME: Duration = Duration::from_secs(30 * 86_400);
 const UNLIMITED_BYTES: u64 = 1 << 50;
 const PROCESSES_MAX: u32 = 32_768;
 const BASE_TEMPLATE: &str = "base";
-/// Name of the store in a home that does not use the store of the user.
+/// Name of the store in the temporary directory of a service that does not use the store of the user.
 const OWN_STORE: &str = "store";
 
-/// Temporary directory with a service that creates sandboxes in it.
-pub(crate) struct Home {
+/// Sandbox service of this process, and its temporary directory.
+pub(crate) struct LocalService {
     directory: PathBuf,
     service: Service,
     catalog: Catalog,
@@ -46,15 +46,15 @@ pub(crate) struct Home {
     _lock: DirLock,
 }
 
-impl Home {
-    /// Starts a service for a sandbox from a snapshot of a store, in a directory outside `apart`. Removes
+impl LocalService {
+    /// Starts a service for a sandbox from a snapshot of a store, in a directory outside `excluded`. Removes
     /// leftovers of killed processes.
-    pub(crate) async fn start(store: &Store, snapshot: SnapshotId, apart: &Path) -> Result<Self> {
-        let (directory, lock) = new_directory(Some(apart))?;
+    pub(crate) async fn start(store: &Store, snapshot: SnapshotId, excluded: &Path) -> Result<Self> {
+        let (directory, lock) = new_directory(Some(excluded))?;
         Self::start_with(
             directory,
             lock,
-            HomeRecord { store: absolute(store.path()), snapshot: Some(snapshot) },
+            ServiceRecord { store: absolute(store.path()), snapshot: Some(snapshot) },
         )
         .await
     }
@@ -64,10 +64,10 @@ impl Home {
     pub(crate) async fn start_empty() -> Result<Self> {
         let (directory, lock) = new_directory(None)?;
         let store = directory.join(OWN_STORE);
-        Self::start_with(directory, lock, HomeRecord { store, snapshot: None }).await
+        Self::start_with(directory, lock, ServiceRecord { store, snapshot: None }).await
     }
 
-    async fn start_with(directory: PathBuf, lock: DirLock, record: HomeRecord) -> Result<Self> {
+    async fn start_with(directory: PathBuf, lock: DirLock, record: ServiceRecord) -> Result<Self> {
         let recorded = record.write(&directory).map_err(|error| {
             CommandError::failed(format!("cannot write below {}: {error}", directory.display()))
                 .hint(io_hint(&error))
@@ -89,16 +89,17 @@ impl Home {
         Ok(Self { directory, service, catalog, _lock: lock })
     }
 
-    /// Removes homes of processes that were killed. A home that cannot be removed is left to the next process.
+    /// Removes the temporary directories of processes that were killed. One that cannot be removed is left to the next
+    /// process.
     async fn clear_leftovers(parent: &Path) {
         for (directory, lock) in leftovers::find(parent) {
-            let Some(record) = HomeRecord::read(&directory) else { continue };
+            let Some(record) = ServiceRecord::read(&directory) else { continue };
             if record.snapshot.is_some() && !record.store.exists() {
                 continue;
             }
             let Ok((service, catalog)) = Self::start_in(&directory, &record.store).await else { continue };
-            let home = Self { directory, service, catalog, _lock: lock };
-            if home.end().await.is_ok()
+            let local_service = Self { directory, service, catalog, _lock: lock };
+            if local_service.shut_down().await.is_ok()
                 && let Some(snapshot) = record.snapshot
                 && let Ok(store) = Store::open(&record.store)
                 && store.find_snapshot(&snapshot).is_ok_and(|it| it.is_some())
@@ -161,7 +162,7 @@ impl Home {
         Ok(self.service.commit(&SCOPE, sandbox, new).await?.committed)
     }
 
-    /// Links a template of the user's server into this home.
+    /// Links a template of the user's server into the directory of this service.
     fn link_template(&self, name: &str) -> Result<()> {
         let Some(data) = local_data().filter(|_| name != BASE_TEMPLATE) else { return Ok(()) };
         let here = self.directory.join("templates");
@@ -179,7 +180,7 @@ impl Home {
     }
 
     /// Removes all sandboxes and the directory.
-    pub(crate) async fn end(self) -> Result<()> {
+    pub(crate) async fn shut_down(self) -> Result<()> {
         let Self { directory, service, catalog, _lock } = self;
         let holder = service.runtime().mount_holder().await.unwrap_or(NamespaceHolder::Host);
         let (sandboxes, _) = service.list(&SCOPE, workspace_catalog::Filter::default()).await?;
@@ -198,7 +199,7 @@ impl Home {
     }
 }
 
-/// Removes the directory of a home with the privileges of its namespace holder, then ends the holder.
+/// Removes the directory of a service with the privileges of its namespace holder, then ends the holder.
 fn clear(holder: &NamespaceHolder, directory: &Path) -> std::result::Result<(), String> {
     let unmounted = overlay::unmount(holder, &directory.join("layers/view"));
     let removed = unmounted.and_then(|_| overlay::remove_tree(holder, directory));
@@ -241,26 +242,26 @@ fn absolute(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Creates a temporary directory outside `apart`, in the cache directory of the user if possible.
-pub(crate) fn new_directory(apart: Option<&Path>) -> Result<(PathBuf, DirLock)> {
+/// Creates a temporary directory outside `excluded`, in the cache directory of the user if possible.
+pub(crate) fn new_directory(excluded: Option<&Path>) -> Result<(PathBuf, DirLock)> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
     let mut failed = None;
     for parent in cache.into_iter().chain([std::env::temp_dir()]) {
-        match make_below(&parent.join(PARENT_DIR), apart) {
+        match make_below(&parent.join(PARENT_DIR), excluded) {
             Ok(Some(made)) => return Ok(made),
             Ok(None) => {}
             Err(error) => failed = Some((parent, error)),
         }
     }
-    Err(match (failed, apart) {
+    Err(match (failed, excluded) {
         (Some((parent, error)), _) => {
             CommandError::failed(format!("cannot create a directory below {}: {error}", parent.display()))
                 .hint(io_hint(&error))
         }
-        (None, Some(apart)) => CommandError::failed(format!(
+        (None, Some(excluded)) => CommandError::failed(format!(
             "there is no directory for temporary files outside {}",
-            apart.display()
+            excluded.display()
         ))
         .hint("set XDG_CACHE_HOME to one, or try a smaller directory"),
         (None, None) => CommandError::failed("there is no directory for temporary files")
@@ -268,8 +269,8 @@ pub(crate) fn new_directory(apart: Option<&Path>) -> Result<(PathBuf, DirLock)> 
     })
 }
 
-fn make_below(parent: &Path, apart: Option<&Path>) -> io::Result<Option<(PathBuf, DirLock)>> {
-    let is_inside = |path: &Path| apart.is_some_and(|apart| path.starts_with(apart));
+fn make_below(parent: &Path, excluded: Option<&Path>) -> io::Result<Option<(PathBuf, DirLock)>> {
+    let is_inside = |path: &Path| excluded.is_some_and(|excluded| path.starts_with(excluded));
     let mut builder = fs::DirBuilder::new();
     builder.mode(0o700);
     if is_inside(parent) {

@@ -1,4 +1,4 @@
-//! Finds directories of processes that were killed.
+//! Temporary directories of processes that were killed.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,10 +18,10 @@ pub(crate) struct DirLock(#[allow(dead_code, reason = "dropping the file release
 impl DirLock {
     /// Locks a directory. `None` if another process holds the lock.
     pub(crate) fn new(directory: &Path) -> io::Result<Option<Self>> {
-        Self::of(File::create(directory.join(LOCK_FILE))?)
+        Self::try_lock(File::create(directory.join(LOCK_FILE))?)
     }
 
-    fn of(file: File) -> io::Result<Option<Self>> {
+    fn try_lock(file: File) -> io::Result<Option<Self>> {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Self(file))),
             Err(Errno::WOULDBLOCK) => Ok(None),
@@ -30,20 +30,20 @@ impl DirLock {
     }
 }
 
-/// Content of a directory, for the process that removes it.
+/// Record in a temporary directory of the resources to remove with it, for a process that finds it as a leftover.
 #[derive(Serialize, Deserialize)]
-pub(super) struct HomeRecord {
+pub(super) struct ServiceRecord {
     pub(super) store: PathBuf,
     /// Snapshot of the store that is removed with the directory; `None` if the store itself is in the directory.
     pub(super) snapshot: Option<SnapshotId>,
 }
 
-impl HomeRecord {
+impl ServiceRecord {
     pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
         fs::write(directory.join(RECORD_FILE), serde_json::to_vec(self)?)
     }
 
-    /// Reads the note. `None` if it is incomplete.
+    /// Reads the record. `None` if it is incomplete.
     pub(super) fn read(directory: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(directory.join(RECORD_FILE)).ok()?).ok()
     }
@@ -54,7 +54,7 @@ pub(crate) fn find(parent: &Path) -> Vec<(PathBuf, DirLock)> {
     let all = fs::read_dir(parent).into_iter().flatten().flatten().map(|entry| entry.path());
     all.filter_map(|path| {
         let lock = File::open(path.join(LOCK_FILE)).ok()?;
-        Some((path, DirLock::of(lock).ok().flatten()?))
+        Some((path, DirLock::try_lock(lock).ok().flatten()?))
     })
     .collect()
 }

@@ -12,7 +12,8 @@ use super::SCOPE;
 use crate::error::{CommandError, Result};
 use crate::screen::{self, RawMode};
 use crate::session::{
-    Attachment, Destination, End, InputState, OnSignal, OutputEvent, OutputStream, Session, Stream, attach,
+    Attachment, CommandExit, Destination, InputState, OnSignal, OutputEvent, OutputStream, Session, Stream,
+    attach,
 };
 use crate::signals::Signals;
 
@@ -32,7 +33,7 @@ pub(crate) async fn run(
     sandbox: &str,
     options: CommandOptions,
     attachment: Attachment<'_>,
-) -> Result<End> {
+) -> Result<CommandExit> {
     let request = RunRequest {
         command: options.line,
         envs: options.envs,
@@ -53,7 +54,7 @@ pub(crate) async fn run_in_terminal(
     options: CommandOptions,
     stdin: &mut mpsc::Receiver<Vec<u8>>,
     signals: &mut Signals,
-) -> Result<End> {
+) -> Result<CommandExit> {
     let _raw = RawMode::enter()?;
     let mut envs = options.envs;
     screen::set_term(&mut envs);
@@ -183,7 +184,7 @@ fn event(piece: Piece) -> OutputEvent {
         }
         Piece::Gap { from, to } => OutputEvent::Gap { from, to },
         Piece::Exit(workspace_sandbox::CommandExit { exit_code, timed_out, failed }) => {
-            OutputEvent::Ended(End { exit_code, timed_out, failed })
+            OutputEvent::Exited(CommandExit { exit_code, timed_out, failed })
         }
     }
 }

@@ -14,7 +14,7 @@ use super::output::Follower;
 use super::{Client, CommandOptions, RemoteCommand, quote, script};
 use crate::error::{CommandError, Result, io_hint};
 use crate::progress::Bars;
-use crate::session::{End, OutputEvent, OutputStream as _, SIGKILL, Session as _, Stream};
+use crate::session::{CommandExit, OutputEvent, OutputStream as _, SIGKILL, Session as _, Stream};
 use crate::signals::Signals;
 use crate::text;
 
@@ -71,7 +71,7 @@ pub(crate) async fn is_directory(client: &Client, sandbox: &str, path: &str) -> 
     let options = CommandOptions { line: quote(["test", "-d", path]), ..CommandOptions::default() };
     let mut output = RemoteCommand::start(client, sandbox, options).await?.output();
     loop {
-        if let OutputEvent::Ended(end) = output.next().await? {
+        if let OutputEvent::Exited(end) = output.next().await? {
             return Ok(end.exit_code == 0);
         }
     }
@@ -109,7 +109,7 @@ pub(crate) async fn get(
     let command = RemoteCommand::start(client, sandbox, options).await?;
     let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
     let unpacking =
-        thread::spawn(move || archive::unpack(ArchiveReader { receiver, piece: Vec::new(), at: 0 }, &to));
+        thread::spawn(move || archive::unpack(ArchiveReader { receiver, piece: Vec::new(), offset: 0 }, &to));
     let mut transfer = Transfer::new(command, progress)?;
     let end = transfer.get(sender).await;
     transfer.finish(end, unpacking).await
@@ -118,7 +118,7 @@ pub(crate) async fn get(
 /// End of a copy.
 enum TransferEnd {
     /// `tar` in the sandbox ended.
-    Remote(End),
+    Remote(CommandExit),
     /// The local side stopped before `tar` did.
     Local,
 }
@@ -139,12 +139,13 @@ impl<'a> Transfer<'a> {
         Ok(Self { command, output, signals: Signals::new()?, progress, stderr: Vec::new() })
     }
 
+    /// Sends the archive. The script prints one byte for each [`script::INPUT_ACK_BYTES`] that it has read.
     async fn put(&mut self, mut pieces: mpsc::Receiver<Vec<u8>>) -> Result<TransferEnd> {
         let (mut sent, mut acknowledged, mut closed) = (0, 0, false);
         loop {
             tokio::select! {
                 event = self.output.next() => match self.handle(event?)? {
-                    TransferEvent::Data(dots) => acknowledged += dots.len() as u64 * script::INPUT_ACK_BYTES,
+                    TransferEvent::Data(acks) => acknowledged += acks.len() as u64 * script::INPUT_ACK_BYTES,
                     TransferEvent::Ended(end) => return Ok(TransferEnd::Remote(end)),
                     TransferEvent::None => {}
                 },
@@ -198,7 +199,7 @@ impl<'a> Transfer<'a> {
             }
             OutputEvent::Gap { .. } => Err(CommandError::failed("the server dropped part of the archive")
                 .hint("its setting OUTPUT_KEEP must be at least 8m for copies")),
-            OutputEvent::Ended(end) => Ok(TransferEvent::Ended(end)),
+            OutputEvent::Exited(end) => Ok(TransferEvent::Ended(end)),
         }
     }
 
@@ -228,10 +229,11 @@ impl<'a> Transfer<'a> {
 enum TransferEvent {
     /// Stdout of `tar`.
     Data(Vec<u8>),
-    Ended(End),
+    Ended(CommandExit),
     None,
 }
 
+/// Returns true if the local side failed by itself, not because `tar` in the sandbox stopped.
 fn is_cause(worked: &Result<Vec<PathBuf>, CopyError>) -> bool {
     match worked {
         Ok(_) | Err(CopyError::Archive(_)) => false,
@@ -240,7 +242,7 @@ fn is_cause(worked: &Result<Vec<PathBuf>, CopyError>) -> bool {
     }
 }
 
-fn refused(end: &End, stderr: &[u8]) -> CommandError {
+fn refused(end: &CommandExit, stderr: &[u8]) -> CommandError {
     let stderr = String::from_utf8_lossy(stderr);
     let reason = match (&end.failed, stderr.trim()) {
         (Some(reason), _) => reason.clone(),
@@ -295,20 +297,21 @@ impl Write for ArchiveWriter {
 struct ArchiveReader {
     receiver: mpsc::Receiver<Vec<u8>>,
     piece: Vec<u8>,
-    at: usize,
+    /// Offset of the next byte in `piece`.
+    offset: usize,
 }
 
 impl Read for ArchiveReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.at == self.piece.len() {
+        while self.offset == self.piece.len() {
             match self.receiver.blocking_recv() {
-                Some(piece) => (self.piece, self.at) = (piece, 0),
+                Some(piece) => (self.piece, self.offset) = (piece, 0),
                 None => return Ok(0),
             }
         }
-        let count = buffer.len().min(self.piece.len() - self.at);
-        buffer[..count].copy_from_slice(&self.piece[self.at..self.at + count]);
-        self.at += count;
+        let count = buffer.len().min(self.piece.len() - self.offset);
+        buffer[..count].copy_from_slice(&self.piece[self.offset..self.offset + count]);
+        self.offset += count;
         Ok(count)
     }
 }

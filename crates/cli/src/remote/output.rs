@@ -15,7 +15,7 @@ use super::backoff::Backoff;
 use super::events::{EVENT_MAX, Event, Parser, TooLong};
 use super::{Client, RequestError};
 use crate::error::{CommandError, Result};
-use crate::session::{End, OutputEvent, OutputStream, Stream};
+use crate::session::{CommandExit, OutputEvent, OutputStream, Stream};
 
 /// Idle timeout. The server sends a comment every 15 seconds.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
@@ -55,7 +55,7 @@ impl<'a> Follower<'a> {
             match event? {
                 OutputEvent::Data { data, time, .. } => retained.push((time, data)),
                 OutputEvent::Gap { .. } => {}
-                OutputEvent::Ended(_) => break,
+                OutputEvent::Exited(_) => break,
             }
         }
         Ok(retained)
@@ -132,7 +132,7 @@ fn output_event(data: &[u8]) -> Option<OutputEvent> {
         CommandEventKind::Stdout => data_event(Stream::Stdout, event)?,
         CommandEventKind::Stderr => data_event(Stream::Stderr, event)?,
         CommandEventKind::Gap => OutputEvent::Gap { from: event.from?, to: event.to? },
-        CommandEventKind::Exit | CommandEventKind::Error => OutputEvent::Ended(End {
+        CommandEventKind::Exit | CommandEventKind::Error => OutputEvent::Exited(CommandExit {
             exit_code: event.exit_code.unwrap_or(-1),
             timed_out: event.timed_out.unwrap_or(false),
             failed: (event.kind == CommandEventKind::Error).then(|| event.message.unwrap_or_default()),

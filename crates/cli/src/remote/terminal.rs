@@ -21,8 +21,8 @@ use super::{ApiError, Client, RequestError};
 use crate::error::Result;
 use crate::screen::{self, RawMode};
 use crate::session::{
-    self, Attachment, Destination, End, InputState, OnSignal, OutputEvent, OutputStream, SIGKILL, Session,
-    attach,
+    self, Attachment, CommandExit, Destination, InputState, OnSignal, OutputEvent, OutputStream, SIGKILL,
+    Session, attach,
 };
 use crate::signals::Signals;
 use crate::stdin::stdin;
@@ -35,16 +35,16 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 /// Terminal to open.
 #[derive(Debug, Default)]
 pub(crate) struct TerminalOptions {
-    /// Shell; the default one of the sandbox if there is none.
+    /// Path of the shell; `None` for the default one of the sandbox.
     pub(crate) shell: Option<String>,
-    /// A line for the shell; without it the shell is interactive.
+    /// Command line for the shell; `None` for an interactive shell.
     pub(crate) line: Option<String>,
     pub(crate) cwd: Option<String>,
     pub(crate) envs: BTreeMap<String, String>,
 }
 
 /// Opens a terminal and stays connected until its shell exits.
-pub(crate) async fn run(client: &Client, sandbox: &str, options: TerminalOptions) -> Result<End> {
+pub(crate) async fn run(client: &Client, sandbox: &str, options: TerminalOptions) -> Result<CommandExit> {
     // First of all: without a terminal here, none is opened in the sandbox.
     let _raw = RawMode::enter()?;
     let mut signals = Signals::new()?;
@@ -166,7 +166,7 @@ impl OutputStream for TerminalOutput<'_> {
                     self.connection = Some(connection);
                     return Ok(event);
                 }
-                // Whether there is another attempt is decided by its own failure.
+                // The result is ignored, because `connect` gives up if the next attempt fails, too.
                 Err(Disconnected) => _ = self.backoff.wait_for_retry().await,
             }
         }
@@ -285,7 +285,7 @@ impl TerminalOutput<'_> {
             }
             Message::Text(text) => match serde_json::from_str(&text) {
                 Ok(TerminalEvent::Exit { exit_code }) => {
-                    Ok(Some(OutputEvent::Ended(End { exit_code, timed_out: false, failed: None })))
+                    Ok(Some(OutputEvent::Exited(CommandExit { exit_code, timed_out: false, failed: None })))
                 }
                 Ok(TerminalEvent::Error { message }) => {
                     let _ = write!(

@@ -9,7 +9,7 @@ use rustix::process::{Signal, geteuid};
 use workspace_host::HostErrorKind;
 use workspace_host::network::{Egress, Uplink};
 use workspace_test_support::network::{
-    self, BULK, DNS_SERVER, HOST, INTERNET, TestNetwork, processes, tell_address,
+    self, BULK_SIZE, DNS_SERVER, HOST, INTERNET, TestNetwork, processes, serve_local_address,
 };
 use workspace_test_support::{ordinary_user, requires, wait_until};
 
@@ -164,7 +164,7 @@ fn network_daemon() -> i32 {
 fn port_of_machine() -> u16 {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    tell_address(listener);
+    serve_local_address(listener);
     port
 }
 
@@ -203,8 +203,8 @@ fn bulk_data_and_packets_arrive_unchanged() {
     let (home, egress) = (Fixture::new(), egress(Some(&["198.51.100.10", "10.77.0.2"])));
     let sandbox = home.launch(|launch| launch.egress = Some(&egress));
     let much = format!(
-        "cd /workspace; head -c {BULK} /dev/urandom >much
-        timeout 20 bash -c 'exec 3<>/dev/tcp/{0}/81; cat much >&3; head -c {BULK} <&3 | cmp - much && echo same'",
+        "cd /workspace; head -c {BULK_SIZE} /dev/urandom >much
+        timeout 20 bash -c 'exec 3<>/dev/tcp/{0}/81; cat much >&3; head -c {BULK_SIZE} <&3 | cmp - much && echo same'",
         INTERNET[0]
     );
     assert_eq!(sandbox.sh(&much), "same\n");

@@ -265,7 +265,7 @@ impl Service {
     /// Sends a signal to all processes of a command, also to those that outlived it.
     pub async fn kill(&self, scope: &Scope, sandbox: &str, id: &str, signal: i32) -> Result<()> {
         if !SIGNALS.contains(&signal) {
-            let message = "1 to 64 are allowed".to_owned();
+            let message = "must be between 1 and 64".to_owned();
             return Err(SandboxError::Invalid { field: "signal", message });
         }
         let handle = match self.find_active(scope, sandbox, id).await {
@@ -383,7 +383,7 @@ pub(crate) fn environment(
 
 pub(crate) fn check_command(command: &str) -> Result<()> {
     if command.is_empty() || command.len() > COMMAND_MAX || command.contains('\0') {
-        let message = format!("1 to {COMMAND_MAX} bytes without a NUL are allowed");
+        let message = format!("must have between 1 and {COMMAND_MAX} bytes, without a NUL");
         return Err(SandboxError::Invalid { field: "command", message });
     }
     Ok(())

@@ -40,7 +40,7 @@ impl Size {
             if (1..=1_000).contains(&value) {
                 return Ok(i32::from(value));
             }
-            Err(SandboxError::Invalid { field, message: "1 to 1000 are allowed".to_owned() })
+            Err(SandboxError::Invalid { field, message: "must be between 1 and 1000".to_owned() })
         };
         Ok((check("cols", self.cols)?, check("rows", self.rows)?))
     }

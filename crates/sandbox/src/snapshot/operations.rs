@@ -120,7 +120,7 @@ impl NewCommit {
     fn check(&self) -> Result<()> {
         check_labels(&self.labels)?;
         if self.message.len() > MESSAGE_MAX {
-            let message = format!("{MESSAGE_MAX} bytes are allowed");
+            let message = format!("must have at most {MESSAGE_MAX} bytes");
             return Err(SandboxError::Invalid { field: "message", message });
         }
         Ok(())
@@ -429,7 +429,7 @@ impl Service {
     /// Makes sandboxes like one, with its present workspace: all of them, or none.
     pub async fn fork(&self, scope: &Scope, id: &str, creator: Creator, fork: Fork) -> Result<ForkResult> {
         if fork.count == 0 || fork.count > FORKS_MAX {
-            let message = format!("1 to {FORKS_MAX} are allowed");
+            let message = format!("must be between 1 and {FORKS_MAX}");
             return Err(SandboxError::Invalid { field: "count", message });
         }
         check_labels(&fork.labels)?;

@@ -9,7 +9,7 @@ use rustix::process::geteuid;
 use workspace_sandbox::runtime::{Network, RuntimeError};
 use workspace_sandbox::{NewSandbox, ReclaimPolicy, SandboxError, Service, Settings, View};
 use workspace_test_support::network::{
-    self, DNS_SERVER, HOST, INTERNET, TestNetwork, processes, tell_address,
+    self, DNS_SERVER, HOST, INTERNET, TestNetwork, processes, serve_local_address,
 };
 use workspace_test_support::requires;
 
@@ -103,7 +103,7 @@ async fn get(service: &Service, view: &View, host: &str, port: u16) -> String {
 fn port_of_machine() -> u16 {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    tell_address(listener);
+    serve_local_address(listener);
     port
 }
 

@@ -45,7 +45,7 @@ pub(super) struct LogFile {
     /// True if the file ends with an incomplete line.
     torn: bool,
     /// Time of the last failed rotation; `None` after a successful one.
-    failed: Option<Instant>,
+    rotation_failed_at: Option<Instant>,
 }
 
 /// Failure to write lines.
@@ -60,10 +60,10 @@ impl LogFile {
     /// Opens the log, or creates it with mode 0600. Anything but a regular file, such as a terminal, is never rotated.
     pub(super) fn open(path: &Path, retention: Retention) -> Result<Self, PrivateFileError> {
         let file = private_file::open_append(path)?;
-        let metadata = file.metadata().map_err(PrivateFileError::of("inspect", path))?;
+        let metadata = file.metadata().map_err(PrivateFileError::failed_to("inspect", path))?;
         let (length, is_file) = (metadata.len(), metadata.is_file());
         let size = if is_file { end_of_lines(path, length) } else { Ok(length) };
-        let size = size.map_err(PrivateFileError::of("read", path))?;
+        let size = size.map_err(PrivateFileError::failed_to("read", path))?;
         let max_bytes = if is_file { retention.max_bytes } else { u64::MAX };
         Ok(Self {
             path: path.to_owned(),
@@ -74,7 +74,7 @@ impl LogFile {
             lines: 0,
             // A crash during a write leaves an incomplete line.
             torn: size < length,
-            failed: None,
+            rotation_failed_at: None,
         })
     }
 
@@ -129,16 +129,16 @@ impl LogFile {
 
     /// Rotates the file, unless the last attempt failed less than [`RETRY_BACKOFF`] ago.
     fn try_rotate(&mut self) {
-        if self.failed.is_some_and(|when| when.elapsed() < RETRY_BACKOFF) {
+        if self.rotation_failed_at.is_some_and(|time| time.elapsed() < RETRY_BACKOFF) {
             return;
         }
         match self.rotate() {
-            Ok(()) => self.failed = None,
+            Ok(()) => self.rotation_failed_at = None,
             Err(error) => {
-                if self.failed.is_none() {
+                if self.rotation_failed_at.is_none() {
                     tracing::error!(%error, path = %self.path.display(), "failed to rotate the audit log; writing to it continues");
                 }
-                self.failed = Some(Instant::now());
+                self.rotation_failed_at = Some(Instant::now());
             }
         }
     }

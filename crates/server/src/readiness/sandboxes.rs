@@ -82,11 +82,11 @@ mod tests {
 
     #[test]
     fn a_disk_with_less_than_the_reserve_is_full() {
-        let place = tempfile::tempdir().unwrap();
-        let disks = [place.path().to_owned()];
+        let directory = tempfile::tempdir().unwrap();
+        let disks = [directory.path().to_owned()];
         assert!(check_disks(&disks, 1).is_ok());
-        let (free, least) = free_and_reserve(place.path(), u64::MAX).unwrap();
+        let (free, least) = free_and_reserve(directory.path(), u64::MAX).unwrap();
         assert_eq!(check_disks(&disks, u64::MAX).is_err(), free < least);
-        assert!(check_disks(&[place.path().join("none")], 1).is_err());
+        assert!(check_disks(&[directory.path().join("none")], 1).is_err());
     }
 }

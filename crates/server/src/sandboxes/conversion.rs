@@ -30,7 +30,7 @@ pub(super) enum ParameterOrigin {
 }
 
 impl ParameterOrigin {
-    pub(super) fn of(request: &CreateSandbox) -> Self {
+    pub(super) fn from_request(request: &CreateSandbox) -> Self {
         let is_default = request.template == BUILT_IN_TEMPLATE
             && request.snapshot.is_none()
             && request.resources == Resources::default();
@@ -136,7 +136,7 @@ fn cpus(millis: u32) -> String {
 pub(super) fn check_logs(query: &LogsQuery) -> Result<(usize, Option<i64>, Option<i64>), ApiError> {
     let tail = query.tail.unwrap_or(LOG_LINES_DEFAULT);
     if !(1..=LOG_LINES_MAX).contains(&tail) {
-        let message = "tail: 1 to 10000 lines are allowed";
+        let message = "tail must be between 1 and 10000";
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "tail"));
     }
     let parse_time = |field: &str, text: &Option<String>| match text {

@@ -22,6 +22,7 @@ pub(crate) struct Creations {
 #[derive(Debug, Default)]
 struct Failures {
     count: u32,
+    /// Time and message of the last failure.
     last: Option<(Instant, String)>,
 }
 
@@ -44,8 +45,8 @@ impl Creations {
     /// at most `max_age` ago. An older failure is ignored, so that a server without requests becomes ready again.
     pub(crate) fn failing(&self, min_failures: u32, max_age: Duration) -> Option<String> {
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, message) = failures.last.as_ref()?;
-        (failures.count >= min_failures && at.elapsed() <= max_age).then(|| message.clone())
+        let (failed_at, message) = failures.last.as_ref()?;
+        (failures.count >= min_failures && failed_at.elapsed() <= max_age).then(|| message.clone())
     }
 }
 
@@ -89,7 +90,7 @@ mod tests {
             let body: CreateSandbox = serde_json::from_value(body).unwrap();
             let error = ApiError::new(code, "a test");
             for _ in 0..2 {
-                creations.observe(ParameterOrigin::of(&body), Duration::ZERO, Some(&error));
+                creations.observe(ParameterOrigin::from_request(&body), Duration::ZERO, Some(&error));
             }
             creations.failing(2, Duration::from_secs(60)).is_some()
         };

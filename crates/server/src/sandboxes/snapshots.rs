@@ -76,7 +76,7 @@ pub(super) async fn commit(
     let commit = app.sandboxes.commit(&scope(&caller), &id, new).await?;
     let snapshot = commit.committed.snapshot;
     let details = json!({ "snapshot": snapshot.id.to_string() });
-    record(&app, &id, Entry::by("sandbox.committed", &caller, &request, details));
+    record(&app, &id, Entry::for_caller("sandbox.committed", &caller, &request, details));
     let (skipped, skipped_count) =
         (skipped_to_api(&commit.committed.skipped), commit.committed.skipped_count);
     let snapshot = snapshot_response(&app, snapshot).await?;
@@ -107,7 +107,7 @@ pub(super) async fn restore(
     let restored = app.sandboxes.restore(&scope, &id, snapshot, if_in_use).await?;
     let ended: Vec<WorkspaceProcess> = restored.killed.into_iter().map(user_to_api).collect();
     let details = json!({ "snapshot": snapshot.to_string(), "ended": ended.len() });
-    record(&app, &id, Entry::by("sandbox.restored", &caller, &request, details));
+    record(&app, &id, Entry::for_caller("sandbox.restored", &caller, &request, details));
     let (sandbox, frozen) = (sandbox_to_api(restored.view)?, freeze_to_api(restored.pause));
     Ok(Json(RestoreSandboxResult { sandbox, ended, frozen }))
 }
@@ -141,7 +141,7 @@ pub(super) async fn fork(
     let forked = app.sandboxes.fork(&scope(&caller), &id, creator, fork).await?;
     let snapshot = forked.taken.committed.snapshot;
     let details = json!({ "snapshot": snapshot.id.to_string(), "count": forked.views.len() });
-    record(&app, &id, Entry::by("sandbox.forked", &caller, &request, details));
+    record(&app, &id, Entry::for_caller("sandbox.forked", &caller, &request, details));
     let sandboxes = forked.views.into_iter().map(sandbox_to_api).collect::<Result<_, ApiError>>()?;
     let snapshot = snapshot_response(&app, snapshot).await?;
     let frozen = freeze_to_api(forked.taken.pause);

@@ -1,6 +1,6 @@
 //! Generator of `docs/settings.md`.
 
-use super::{Declaration, Fallback, TABLE};
+use super::{Declaration, DefaultValue, TABLE};
 
 const HEAD: &str = "# Settings of the server
 
@@ -23,9 +23,11 @@ pub fn page() -> String {
 fn row(declaration: &Declaration) -> String {
     let Declaration { name, default, allowed, doc, .. } = declaration;
     let default = match default {
-        Fallback::Value("") => "(none)".to_owned(),
-        Fallback::Value(text) => format!("`{}`", text.replace('|', "\\|").replace('\n', "` `")),
-        Fallback::Absent(description) | Fallback::Computed(description, _) => (*description).to_owned(),
+        DefaultValue::Fixed("") => "(none)".to_owned(),
+        DefaultValue::Fixed(text) => format!("`{}`", text.replace('|', "\\|").replace('\n', "` `")),
+        DefaultValue::Absent(description) | DefaultValue::Computed(description, _) => {
+            (*description).to_owned()
+        }
     };
     format!("| `{}` | {default} | {allowed} | {} |\n", name.to_ascii_uppercase(), doc.trim())
 }

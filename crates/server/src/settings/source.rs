@@ -5,7 +5,7 @@ use std::env::VarError;
 use std::path::{Path, PathBuf};
 
 use super::value::Value;
-use super::{Declaration, Fallback, SettingError, SettingsError, file};
+use super::{Declaration, DefaultValue, SettingError, SettingsError, file};
 
 /// Facts about the machine on which defaults depend.
 #[derive(Debug, Clone, Default)]
@@ -13,7 +13,7 @@ pub struct HostEnvironment {
     /// Data directory of the user: `XDG_DATA_HOME`, or `~/.local/share`. `None` without a home directory.
     pub user_data: Option<PathBuf>,
     /// True if the server runs as root.
-    pub root: bool,
+    pub is_root: bool,
     /// Directory of the server's executable.
     pub program_directory: Option<PathBuf>,
     /// `DATA_DIR`, set or by default. Defaults of other settings depend on it.
@@ -42,7 +42,7 @@ impl SettingsSource {
         let home_data = || variable("HOME").map(|home| PathBuf::from(home).join(".local/share"));
         let host = HostEnvironment {
             user_data: variable("XDG_DATA_HOME").map(PathBuf::from).or_else(home_data),
-            root: rustix::process::geteuid().is_root(),
+            is_root: rustix::process::geteuid().is_root(),
             program_directory: std::env::current_exe().ok().and_then(|it| it.parent().map(Path::to_owned)),
             data_dir: None,
         };
@@ -103,9 +103,9 @@ impl SettingsSource {
         let value = match (self.values.get(name), declaration.default) {
             (Some(RawValue::Text(text)), _) => Some(toml::Value::from(text.clone())),
             (Some(RawValue::List(parts)), _) => Some(toml::Value::from(parts.clone())),
-            (None, Fallback::Value(text)) => Some(toml::Value::from(text)),
-            (None, Fallback::Computed(_, compute)) => compute(&self.host).map(toml::Value::from),
-            (None, Fallback::Absent(_)) => None,
+            (None, DefaultValue::Fixed(text)) => Some(toml::Value::from(text)),
+            (None, DefaultValue::Computed(_, compute)) => compute(&self.host).map(toml::Value::from),
+            (None, DefaultValue::Absent(_)) => None,
         };
         match value {
             Some(_) if declaration.secret => format!("# {name} is set and not shown\n"),
@@ -123,7 +123,7 @@ impl SettingsSource {
     pub(super) fn value<T: Value>(
         &self,
         name: &str,
-        default: Fallback,
+        default: DefaultValue,
         errors: &mut Vec<SettingError>,
     ) -> Option<T> {
         let text = self.text::<T>(name).and_then(|text| match text {
@@ -139,17 +139,17 @@ impl SettingsSource {
         if !self.values.contains_key(name) {
             return Some(None);
         }
-        self.value(name, Fallback::Absent(""), errors).map(Some)
+        self.value(name, DefaultValue::Absent(""), errors).map(Some)
     }
 
-    fn default_text(&self, name: &str, default: Fallback) -> Result<String, SettingError> {
+    fn default_text(&self, name: &str, default: DefaultValue) -> Result<String, SettingError> {
         match default {
-            Fallback::Value(text) => Ok(text.to_owned()),
-            Fallback::Computed(reason, compute) => {
+            DefaultValue::Fixed(text) => Ok(text.to_owned()),
+            DefaultValue::Computed(reason, compute) => {
                 let missing = || SettingError::Missing { name: name.to_ascii_uppercase(), reason };
                 compute(&self.host).ok_or_else(missing)
             }
-            Fallback::Absent(reason) => {
+            DefaultValue::Absent(reason) => {
                 Err(SettingError::Missing { name: name.to_ascii_uppercase(), reason })
             }
         }

@@ -9,7 +9,7 @@ use super::value::{
     Milliseconds, NetworkName, Origins, Patterns, Program, ProviderChoice, Ranges, RuntimeKind, Secret, Size,
     Switch, Value,
 };
-use super::{Declaration, Fallback, HostEnvironment, SettingError, SettingsSource};
+use super::{Declaration, DefaultValue, HostEnvironment, SettingError, SettingsSource};
 
 /// Declares the settings: `name: Type = default` always has a value, `name (?): Type = Absent(…)` may have none.
 macro_rules! settings {
@@ -45,67 +45,63 @@ macro_rules! settings {
     };
 }
 
-use Fallback::{Absent, Computed};
-
-const fn is(text: &'static str) -> Fallback {
-    Fallback::Value(text)
-}
+use DefaultValue::{Absent, Computed, Fixed};
 
 settings! {
     /// Directory of all data of the server: catalog, key, store, workspaces, audit log.
-    data_dir: PathBuf = Computed("`workspace-server` in the user's data directory", |host| path(host, ""));
+    data_dir: PathBuf = Computed("`workspace-server` in the user's data directory", |host| data_path(host, ""));
     /// Directory of the workspaces of sandboxes.
-    workspace_root: PathBuf = Computed("`workspaces` in `DATA_DIR`", |host| path(host, "workspaces"));
+    workspace_root: PathBuf = Computed("`workspaces` in `DATA_DIR`", |host| data_path(host, "workspaces"));
     /// Store of snapshots and episodes. `workspace --store` can use it while the server runs.
-    store_dir: PathBuf = Computed("`store` in `DATA_DIR`", |host| path(host, "store"));
+    store_dir: PathBuf = Computed("`store` in `DATA_DIR`", |host| data_path(host, "store"));
     /// Provider of workspaces: `overlay`, `clone` or `copy`. `auto` selects the first of these that works.
-    workspace_provider: ProviderChoice = is("auto");
+    workspace_provider: ProviderChoice = Fixed("auto");
     /// Address on which the API listens. Any address other than loopback requires TLS or `ALLOW_INSECURE`.
-    api_host: IpAddr = is("127.0.0.1");
+    api_host: IpAddr = Fixed("127.0.0.1");
     /// Port of the API.
-    api_port: u16 = is("8080");
+    api_port: u16 = Fixed("8080");
     /// Port on 127.0.0.1 that serves `/metrics` without a key. The port of the API serves it, too, for admin keys.
     metrics_port (?): u16 = Absent("off");
     /// First admin key.
     api_key (?): Secret = Absent("created at the first start, in `DATA_DIR/api-key`");
     /// URL of the catalog: a SQLite file or a PostgreSQL database.
-    database_url: DatabaseUrl = Computed("a SQLite file in `DATA_DIR`", catalog);
+    database_url: DatabaseUrl = Computed("a SQLite file in `DATA_DIR`", catalog_url);
     /// PEM file with the certificate chain of the API, which is then served over TLS.
     tls_cert (?): PathBuf = Absent("no TLS");
     /// PEM file with the private key of `TLS_CERT`.
     tls_key (?): PathBuf = Absent("no TLS");
     /// Allows `API_HOST` to be other than loopback without TLS. Use it only behind a proxy that terminates TLS, or in a trusted
     /// network.
-    allow_insecure: Switch = is("off");
+    allow_insecure: Switch = Fixed("off");
     /// Origins whose pages may call the API from a browser (CORS).
-    cors_origins: Origins = is("");
+    cors_origins: Origins = Fixed("");
     /// Runtime of sandboxes.
-    runtime: RuntimeKind = is("embedded");
+    runtime: RuntimeKind = Fixed("embedded");
     /// Program of `RUNTIME=oci`, by name or path.
-    oci_runtime: Program = is("runc");
+    oci_runtime: Program = Fixed("runc");
     /// Address of the Docker daemon, for `RUNTIME=docker`.
-    docker_host: DockerHost = is("unix:///var/run/docker.sock");
+    docker_host: DockerHost = Fixed("unix:///var/run/docker.sock");
     /// Docker network of sandboxes with the network `egress`, for `RUNTIME=docker`.
-    docker_network: NetworkName = is("bridge");
+    docker_network: NetworkName = Fixed("bridge");
     /// Address ranges that sandboxes with the network `egress` cannot reach, unless a more specific range is allowed. The machine
     /// itself is never reachable.
-    egress_deny: Ranges = is("169.254.0.0/16");
+    egress_deny: Ranges = Fixed("169.254.0.0/16");
     /// Nameserver for sandboxes with the network `egress`.
     egress_dns (?): SocketAddr = Absent("the machine's own");
     /// Required isolation. With `strict`, no sandbox is created if the machine lacks an isolation feature; with `best-effort`, the
     /// response names the missing features.
     require_isolation: Isolation = Computed("`strict` for root, else `best-effort`", isolation);
     /// Program of the guest agent.
-    agent_program: PathBuf = Computed("`workspace-agent` beside the server", agent);
+    agent_program: PathBuf = Computed("`workspace-agent` beside the server", agent_path);
     /// Transport between guest agents and the server: a Unix socket in a directory that is mounted into each
     /// sandbox, or TCP with TLS. `tcp` requires `RUNTIME=docker`, and is used by sandboxes with a network; those
     /// without one use the socket.
-    guest_transport: GuestTransport = is("unix");
+    guest_transport: GuestTransport = Fixed("unix");
     /// Address on which the server listens for guest agents, with `GUEST_TRANSPORT=tcp`. Containers must reach it.
-    grpc_host: IpAddr = is("127.0.0.1");
+    grpc_host: IpAddr = Fixed("127.0.0.1");
     /// Port on which the server listens for guest agents, with `GUEST_TRANSPORT=tcp`. Running guest agents reconnect to it after a
     /// restart of the server, so use 0 only for experiments.
-    grpc_port: u16 = is("50051");
+    grpc_port: u16 = Fixed("50051");
     /// Host and port that guest agents connect to. The host is resolved at each start of a sandbox.
     grpc_advertise (?): HostPort = Absent("the gateway of `DOCKER_NETWORK`, and `GRPC_PORT`");
     /// PEM file with the certificate chain of `GRPC_PORT`.
@@ -116,138 +112,139 @@ settings! {
     /// `GRPC_ADVERTISE`. A guest agent keeps the certificates of its start, so use a CA if you renew the certificate.
     grpc_tls_ca (?): PathBuf = Absent("those in `GRPC_TLS_CERT`");
     /// Lifetime of a sandbox in seconds, if the request does not set one.
-    default_sandbox_timeout: Duration = is("3600");
+    default_sandbox_timeout: Duration = Fixed("3600");
     /// Maximum lifetime of a sandbox in seconds, including extensions. It applies to admin keys, too.
-    max_sandbox_lifetime: Duration = is("86400");
+    max_sandbox_lifetime: Duration = Fixed("86400");
     /// Maximum number of sandboxes of all owners together.
-    max_sandboxes: u32 = is("100");
+    max_sandboxes: u32 = Fixed("100");
     /// Maximum number of sandboxes of one owner. Admin keys are exempt.
-    max_sandboxes_per_owner: u32 = is("10");
+    max_sandboxes_per_owner: u32 = Fixed("10");
     /// Maximum number of snapshots of one owner; 0 is unlimited. Admin keys are exempt.
-    max_snapshots_per_owner: Count = is("100000");
+    max_snapshots_per_owner: Count = Fixed("100000");
     /// Maximum size of the snapshots of one owner in the store. Content that several of them share counts once. Admin keys are exempt.
-    max_snapshot_bytes_per_owner: Size = is("100g");
-    /// Maximum number of episodes of one owner; 0 is unlimited. Admin keys are exempt.
-    max_episodes_per_owner: Count = is("100000");
+    max_snapshot_bytes_per_owner: Size = Fixed("100g");
+    /// Maximum number of episodes (steps of searches over snapshots) of one owner; 0 is unlimited. Admin keys are exempt.
+    max_episodes_per_owner: Count = Fixed("100000");
     /// Maximum size of the episodes of one owner in the index of the store. Admin keys are exempt.
-    max_episode_bytes_per_owner: Size = is("256m");
-    /// Maximum number of sandboxes that start at the same time, and of sandboxes whose files are written at the same time. One owner
-    /// gets at most half of each.
-    max_concurrent_creations: u32 = is("10");
+    max_episode_bytes_per_owner: Size = Fixed("256m");
+    /// Maximum number of sandboxes that are being started, and, counted separately, of sandboxes whose files are being written. One
+    /// owner gets at most half of each.
+    max_concurrent_creations: u32 = Fixed("10");
     /// Maximum number of creations in the queue; further ones are refused. One owner gets at most half of the queue.
-    max_queued_creations: u32 = is("200");
+    max_queued_creations: u32 = Fixed("200");
     /// Maximum number of sandboxes in the warm pool; 0 turns it off.
-    pool_size: Count = is("8");
+    pool_size: Count = Fixed("8");
     /// Number of CPU cores of a sandbox, if the request does not set one.
-    default_cpu: Cpus = is("2");
+    default_cpu: Cpus = Fixed("2");
     /// Maximum number of CPU cores of a sandbox.
-    max_cpu: Cpus = is("8");
+    max_cpu: Cpus = Fixed("8");
     /// Memory of a sandbox, if the request does not give it.
-    default_memory: Size = is("2g");
+    default_memory: Size = Fixed("2g");
     /// Maximum memory of a sandbox.
-    max_memory: Size = is("16g");
+    max_memory: Size = Fixed("16g");
     /// Disk space of a workspace, if the request does not give it.
-    default_disk: Size = is("10g");
+    default_disk: Size = Fixed("10g");
     /// Maximum disk space of a workspace.
-    max_disk: Size = is("100g");
+    max_disk: Size = Fixed("100g");
     /// Maximum number of processes of a sandbox, if the request does not give it.
-    default_processes: u32 = is("512");
+    default_processes: u32 = Fixed("512");
     /// Maximum number of processes that a request may set.
-    max_processes: u32 = is("4096");
+    max_processes: u32 = Fixed("4096");
     /// Timeout of a command in milliseconds, if the request does not set one.
-    default_command_timeout: Milliseconds = is("60000");
+    default_command_timeout: Milliseconds = Fixed("60000");
     /// Maximum size of the retained output of one command.
-    output_keep: Size = is("16m");
+    output_keep: Size = Fixed("16m");
     /// Maximum size of the retained output of all commands of a sandbox, further limited by the free part of its disk
     /// limit. The oldest output is dropped first.
-    sandbox_output_keep: Size = is("64m");
+    sandbox_output_keep: Size = Fixed("64m");
     /// Number of ended commands per sandbox that are kept with their output.
-    commands_kept: u32 = is("1000");
+    commands_kept: u32 = Fixed("1000");
     /// Maximum number of running commands per sandbox, not counting terminals.
-    max_commands: u32 = is("100");
+    max_commands: u32 = Fixed("100");
     /// Maximum number of terminals per sandbox.
-    max_terminals: u32 = is("5");
+    max_terminals: u32 = Fixed("5");
     /// Seconds after which a connection to a terminal is closed if the client has sent nothing, not even a pong.
-    terminal_timeout: Duration = is("90");
+    terminal_timeout: Duration = Fixed("90");
     /// Seconds that a sandbox stays `running` after its guest agent disconnected.
-    agent_grace: Duration = is("30");
+    agent_grace: Duration = Fixed("30");
     /// Bytes to keep free on the disk of the workspaces, at most a tenth of the disk. If less is free, sandboxes that keep
     /// writing are killed.
-    disk_reserve: Size = is("256m");
+    disk_reserve: Size = Fixed("256m");
     /// Seconds between garbage collections of the store. A nearly full disk starts one early.
-    gc_interval: Duration = is("86400");
+    gc_interval: Duration = Fixed("86400");
     /// Retention of sandbox events in the catalog in seconds.
-    events_kept: Duration = is("2592000");
+    events_kept: Duration = Fixed("2592000");
     /// Seconds between checks for expired sandboxes.
-    expiry_interval: Duration = is("60");
+    expiry_interval: Duration = Fixed("60");
     /// Rate limits per key. An admin key has only the limits that were set on the key. A request that fails with a
     /// client error (4xx) does not count, until a key has `RATE_LIMIT_OTHER` such failures in a minute.
-    rate_limit: Switch = is("on");
+    rate_limit: Switch = Fixed("on");
     /// Maximum number of sandboxes that a key creates per minute.
-    rate_limit_create: u32 = is("10");
+    rate_limit_create: u32 = Fixed("10");
     /// Maximum number of commands that a key runs per minute.
-    rate_limit_run: u32 = is("100");
+    rate_limit_run: u32 = Fixed("100");
     /// Maximum number of fork requests of a key per minute. The forks themselves count as sandboxes of the owner.
-    rate_limit_fork: u32 = is("600");
+    rate_limit_fork: u32 = Fixed("600");
     /// Maximum number of other requests of a key per minute.
-    rate_limit_other: u32 = is("1000");
+    rate_limit_other: u32 = Fixed("1000");
     /// Maximum number of connections to the API, further limited to half of the server's file descriptors. At the limit, idle
     /// connections that have not been authenticated are closed for new ones.
-    max_connections: u32 = is("10000");
+    max_connections: u32 = Fixed("10000");
     /// Maximum number of connections from one address (from one /64 network with IPv6). Loopback is exempt. Behind a proxy on another
     /// machine, all connections come from the address of the proxy.
-    max_connections_per_address: u32 = is("1000");
+    max_connections_per_address: u32 = Fixed("1000");
     /// Maximum number of connections of one owner, including streams and terminals, further limited to half of all connections. At the
     /// limit, an idle connection of the same owner is closed; if none is idle, the request is refused. Admin keys are exempt.
-    max_connections_per_owner: u32 = is("1000");
+    max_connections_per_owner: u32 = Fixed("1000");
     /// Maximum size of a request body, except for archives.
-    max_body: Size = is("2m");
+    max_body: Size = Fixed("2m");
     /// Maximum size of an archive that is uploaded as a snapshot, both compressed and decompressed.
-    max_upload: Size = is("10g");
+    max_upload: Size = Fixed("10g");
     /// Maximum total size of the files in such an archive. Holes of sparse files count, and so does every hard link.
-    max_upload_expanded: Size = is("100g");
+    max_upload_expanded: Size = Fixed("100g");
     /// Maximum number of simultaneous uploads of snapshots.
-    max_uploads: u32 = is("32");
+    max_uploads: u32 = Fixed("32");
     /// Maximum number of simultaneous uploads of snapshots by one owner. Further ones wait, and are refused after a timeout.
-    max_uploads_per_owner: u32 = is("8");
+    max_uploads_per_owner: u32 = Fixed("8");
     /// Timeout of an upload in seconds. While an upload runs, the disk space of deleted snapshots may stay occupied.
-    upload_timeout: Duration = is("14400");
+    upload_timeout: Duration = Fixed("14400");
     /// Maximum size of an archive that is imported as a template: compressed, decompressed and unpacked.
-    max_template: Size = is("32g");
+    max_template: Size = Fixed("32g");
     /// Path of the audit log: JSON lines, readable only by the user of the server.
-    audit_log: PathBuf = Computed("`audit.log` in `DATA_DIR`", |host| path(host, "audit.log"));
+    audit_log: PathBuf = Computed("`audit.log` in `DATA_DIR`", |host| data_path(host, "audit.log"));
     /// Size at which the audit log is rotated: it is renamed to `NAME.1`, the old `NAME.1` to `NAME.2`, and so on. If
     /// renaming fails, the log keeps growing.
-    audit_max: Size = is("64m");
+    audit_max: Size = Fixed("64m");
     /// Number of rotated audit logs to keep.
-    audit_kept: u32 = is("8");
+    audit_kept: u32 = Fixed("8");
     /// Patterns whose matches are replaced by `[redacted]` in the audit log. If a pattern has a group, only the group is replaced.
-    audit_redact: Patterns = is("(?i)(?:password|passwd|secret|token|api[_-]?key)\\s*[=:]\\s*(\\S+)\n(?i)bearer\\s+(\\S+)");
+    audit_redact: Patterns = Fixed("(?i)(?:password|passwd|secret|token|api[_-]?key)\\s*[=:]\\s*(\\S+)\n(?i)bearer\\s+(\\S+)");
     /// Log filter: a level, or `target=level` separated by commas.
-    rust_log: LogFilter = is("info");
+    rust_log: LogFilter = Fixed("info");
     /// Format of log lines.
-    log_format: LogFormat = is("json");
+    log_format: LogFormat = Fixed("json");
     /// Seconds that running requests have to finish when the server is told to stop.
-    shutdown_timeout: Duration = is("30");
+    shutdown_timeout: Duration = Fixed("30");
 }
 
-fn path(host: &HostEnvironment, name: &str) -> Option<String> {
+/// Returns the path of a file in `DATA_DIR`; of `DATA_DIR` itself if `name` is empty.
+fn data_path(host: &HostEnvironment, name: &str) -> Option<String> {
     let data = host.data_dir.as_ref()?;
     let path = if name.is_empty() { data.clone() } else { data.join(name) };
     path.to_str().map(str::to_owned)
 }
 
-fn catalog(host: &HostEnvironment) -> Option<String> {
+fn catalog_url(host: &HostEnvironment) -> Option<String> {
     // A relative `DATA_DIR` is refused anyway, and has no URL.
     let data = host.data_dir.as_ref().filter(|data| data.is_absolute())?;
     Some(workspace_catalog::sqlite_url(&data.join("catalog.db")))
 }
 
 fn isolation(host: &HostEnvironment) -> Option<String> {
-    let isolation = if host.root { Isolation::Strict } else { Isolation::BestEffort };
+    let isolation = if host.is_root { Isolation::Strict } else { Isolation::BestEffort };
     Some(isolation.as_str().to_owned())
 }
 
-fn agent(host: &HostEnvironment) -> Option<String> {
+fn agent_path(host: &HostEnvironment) -> Option<String> {
     host.program_directory.as_ref()?.join("workspace-agent").to_str().map(str::to_owned)
 }

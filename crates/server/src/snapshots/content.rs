@@ -51,7 +51,7 @@ pub(super) struct Content {
     /// Next extents, the current one first.
     extents: VecDeque<Extent>,
     /// Offset in the first of `extents`.
-    done: u64,
+    extent_offset: u64,
     /// Offset in the file.
     position: u64,
     remaining: u64,
@@ -62,9 +62,17 @@ impl Content {
     pub(super) fn open(store: &Store, snapshot: Snapshot, path: Vec<u8>) -> Result<Self, ApiError> {
         let source = Source { store: store.clone(), snapshot, path };
         let file = source.file()?;
-        let (extents, done) = extents_from(&file, 0);
+        let (extents, extent_offset) = extents_from(&file, 0);
         let size = file.size();
-        Ok(Self { source, size, tag: entity_tag(&file), extents, done, position: 0, remaining: size })
+        Ok(Self {
+            source,
+            size,
+            tag: entity_tag(&file),
+            extents,
+            extent_offset,
+            position: 0,
+            remaining: size,
+        })
     }
 
     /// Returns the size of the whole file in bytes.
@@ -79,20 +87,22 @@ impl Content {
 
     /// Limits a whole file to `len` bytes from the offset `from`.
     pub(super) fn narrow(self, from: u64, len: u64) -> Self {
-        Self { done: from, position: from, remaining: len, ..self }
+        Self { extent_offset: from, position: from, remaining: len, ..self }
     }
 
     /// Returns the current extent and the offset in it.
     fn current(&mut self) -> Result<(Extent, u64), ApiError> {
         loop {
             match self.extents.front() {
-                Some(extent) if self.done < extent.len() => return Ok((*extent, self.done)),
+                Some(extent) if self.extent_offset < extent.len() => {
+                    return Ok((*extent, self.extent_offset));
+                }
                 Some(extent) => {
-                    self.done -= extent.len();
+                    self.extent_offset -= extent.len();
                     self.extents.pop_front();
                 }
                 None => {
-                    (self.extents, self.done) = extents_from(&self.source.file()?, self.position);
+                    (self.extents, self.extent_offset) = extents_from(&self.source.file()?, self.position);
                     if self.extents.is_empty() {
                         return Err(too_short());
                     }
@@ -103,12 +113,12 @@ impl Content {
 
     /// Appends the rest of the current extent; of a hole, at most a piece.
     fn append(&mut self, out: &mut Vec<u8>) -> Result<(), ApiError> {
-        let (extent, done) = self.current()?;
-        let rest = (extent.len() - done).min(self.remaining);
+        let (extent, extent_offset) = self.current()?;
+        let rest = (extent.len() - extent_offset).min(self.remaining);
         let added = match extent {
             Extent::Data { chunk, .. } => {
                 let chunk = self.source.chunk(&chunk)?;
-                let from = usize::try_from(done).map_err(|_| too_short())?;
+                let from = usize::try_from(extent_offset).map_err(|_| too_short())?;
                 let len = usize::try_from(rest).map_err(|_| too_short())?;
                 let part = chunk.get(from..).and_then(|chunk| chunk.get(..len));
                 out.extend_from_slice(part.ok_or_else(too_short)?);
@@ -120,7 +130,7 @@ impl Content {
                 len
             }
         };
-        self.done += added;
+        self.extent_offset += added;
         self.position += added;
         self.remaining -= added;
         Ok(())
@@ -151,16 +161,16 @@ fn too_short() -> ApiError {
 
 /// Returns the extents from `position` on, at most [`EXTENTS_MAX`], and the offset of `position` in the first.
 fn extents_from(file: &FileNode, position: u64) -> (VecDeque<Extent>, u64) {
-    let mut done = position;
-    let first = file.extents.iter().position(|extent| match done.checked_sub(extent.len()) {
+    let mut extent_offset = position;
+    let first = file.extents.iter().position(|extent| match extent_offset.checked_sub(extent.len()) {
         Some(rest) => {
-            done = rest;
+            extent_offset = rest;
             false
         }
         None => true,
     });
     let rest = first.map_or(&[][..], |first| &file.extents[first..]);
-    (rest.iter().take(EXTENTS_MAX).copied().collect(), done)
+    (rest.iter().take(EXTENTS_MAX).copied().collect(), extent_offset)
 }
 
 /// Returns the entity tag of the content. Equal content has equal extents, because chunk boundaries depend on the content.

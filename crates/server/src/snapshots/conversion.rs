@@ -86,7 +86,7 @@ fn list_query(pairs: Pairs) -> Result<ListSnapshotsQuery, ApiError> {
         match name.as_str() {
             "page" => query.page = Some(number("page", &value, u32::MAX)?),
             "cursor" => query.cursor = Some(value),
-            "limit" => query.limit = Some(number("limit", &value, workspace_catalog::LIMIT_MAX)?),
+            "limit" => query.limit = Some(number("limit", &value, workspace_catalog::PAGE_SIZE_MAX)?),
             "label" => query.label.push(value),
             "parent" => query.parent = Some(value),
             "reference" => query.reference = Some(value),
@@ -100,7 +100,7 @@ fn list_query(pairs: Pairs) -> Result<ListSnapshotsQuery, ApiError> {
 pub(crate) fn check_page(query: &PageQuery) -> Result<(u32, u32), ApiError> {
     let (page, limit) = (query.page.unwrap_or(1), query.limit.unwrap_or(100));
     if page == 0 || !(1..=PAGE_MAX).contains(&limit) {
-        let message = format!("page must be at least 1, and limit from 1 to {PAGE_MAX}");
+        let message = format!("page must be at least 1, and limit must be between 1 and {PAGE_MAX}");
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message));
     }
     Ok((page, limit))
@@ -115,7 +115,7 @@ pub(crate) fn page_offset(page: u32, limit: u32) -> usize {
 pub(crate) fn check_diff(query: &DiffQuery) -> Result<usize, ApiError> {
     let limit = query.limit.unwrap_or(LIMIT_DEFAULT);
     if !(1..=LIMIT_MAX).contains(&limit) {
-        let message = format!("limit: 1 to {LIMIT_MAX} differences are allowed");
+        let message = format!("limit must be between 1 and {LIMIT_MAX}");
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "limit"));
     }
     if query.insight && query.patch {

@@ -13,8 +13,8 @@ use crate::error::ApiError;
 
 /// Number of context lines around a change, the default of `diff -u` and git.
 const CONTEXT: usize = 3;
-/// Approximate maximum number of bytes compared for one piece. Binary files add little to a patch, so its size is not a
-/// limit.
+/// Approximate maximum number of bytes compared for one piece. The size of the piece does not limit this work: binary
+/// files are compared, but add little to a patch.
 const COMPARED_MAX: u64 = 16 << 20;
 /// Header with `true` if the patch does not contain all differences.
 const TRUNCATED: HeaderName = HeaderName::from_static("x-truncated");
@@ -49,8 +49,8 @@ impl Patches {
         Ok((headers, body::stream(self, limits, owner).await?).into_response())
     }
 
-    /// Returns the next piece, which is empty if much was compared for little output; `None` at the end.
-    fn compare(&mut self, max_compared: u64) -> Result<Option<Bytes>, StoreError> {
+    /// Returns the next piece; `None` at the end. A piece is empty if `max_compared` bytes were compared without output.
+    fn render_piece(&mut self, max_compared: u64) -> Result<Option<Bytes>, StoreError> {
         let (mut piece, mut compared) = (Vec::new(), 0);
         while piece.len() < PIECE_SIZE && compared < max_compared {
             let Some(sections) = &mut self.sections else {
@@ -76,7 +76,7 @@ impl Patches {
 
 impl Pieces for Patches {
     fn next_piece(&mut self) -> Result<Option<Bytes>, ApiError> {
-        Ok(self.compare(COMPARED_MAX)?)
+        Ok(self.render_piece(COMPARED_MAX)?)
     }
 
     fn cancel(&self) -> &Cancel {
@@ -125,7 +125,7 @@ mod tests {
         let files: Vec<_> = (0..10).map(|n| (format!("{n}"), vec![0; 100_000])).collect();
         let mut patches = added(&store, &files);
         let mut pieces = Vec::new();
-        while let Some(piece) = patches.compare(150_000).unwrap() {
+        while let Some(piece) = patches.render_piece(150_000).unwrap() {
             pieces.push(piece);
         }
         let binary = |piece: &Bytes| String::from_utf8_lossy(piece).matches("Binary files").count();

@@ -56,7 +56,7 @@ pub(super) async fn receive(
     let permit = app.work_limits.upload(&owner).await?;
     let (sender, receiver) = mpsc::channel(QUEUE_MAX);
     let cancel = app.store.cancel().child();
-    let stop = cancel.on_drop();
+    let cancel_guard = cancel.on_drop();
     let store = app.store.with_cancel(cancel);
     // In a separate task, so that a committed snapshot gets its owner even if the client disconnects.
     let task_app = app.clone();
@@ -68,7 +68,7 @@ pub(super) async fn receive(
     let received = tokio::time::timeout(app.settings.upload_timeout, received).await;
     let received = received.unwrap_or_else(|_| Err(too_slow().detail("setting", "UPLOAD_TIMEOUT")));
     let imported = imported.await.map_err(ApiError::internal)?;
-    stop.disarm();
+    cancel_guard.disarm();
     // An error of the body is the cause of an error of the archive.
     received?;
     imported
@@ -131,19 +131,20 @@ async fn forward(body: Body, sender: mpsc::Sender<Piece>, max: u64) -> Result<()
 
 /// Check of the rate of an upload.
 struct RateCheck {
-    since: Instant,
+    /// Start of the current [`RATE_INTERVAL`].
+    interval_start: Instant,
     bytes: u64,
 }
 
 impl RateCheck {
-    fn new(since: Instant) -> Self {
-        Self { since, bytes: 0 }
+    fn new(interval_start: Instant) -> Self {
+        Self { interval_start, bytes: 0 }
     }
 
     /// Adds received bytes. Returns true if fewer than [`RATE_MIN`] bytes were received in the last interval.
     fn is_too_slow(&mut self, bytes: u64, now: Instant) -> bool {
         self.bytes += bytes;
-        if now.duration_since(self.since) < RATE_INTERVAL {
+        if now.duration_since(self.interval_start) < RATE_INTERVAL {
             return false;
         }
         let is_too_slow = self.bytes < RATE_MIN;
@@ -243,7 +244,7 @@ fn import_error(error: ArchiveError) -> ApiError {
 }
 
 fn over_budget() -> ApiError {
-    let limit = owner_memory::UPLOADS;
+    let limit = owner_memory::UPLOAD_BYTES_MAX;
     let message = format!(
         "the uploads of the same owner need more than {limit} bytes of memory for names, attributes and extents; send one \
          archive after another, or smaller ones"

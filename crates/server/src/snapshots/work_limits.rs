@@ -27,10 +27,10 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
 /// Concurrency limits for expensive operations.
 #[derive(Debug)]
 pub(crate) struct WorkLimits {
-    uploads: Slots,
-    comparisons: Slots,
-    reads: Slots,
-    templates: Slots,
+    uploads: Permits,
+    comparisons: Permits,
+    reads: Permits,
+    templates: Permits,
 }
 
 impl WorkLimits {
@@ -38,18 +38,18 @@ impl WorkLimits {
     pub(crate) fn new(settings: &Settings) -> Self {
         let (uploads, own) = (settings.max_uploads as usize, settings.max_uploads_per_owner as usize);
         Self {
-            uploads: Slots::new(uploads, own),
-            comparisons: Slots::new(COMPARISONS_MAX, COMPARISONS_PER_OWNER_MAX),
-            reads: Slots::new(READS_MAX, READS_PER_OWNER_MAX),
-            templates: Slots::new(TEMPLATES_MAX, TEMPLATES_MAX),
+            uploads: Permits::new(uploads, own),
+            comparisons: Permits::new(COMPARISONS_MAX, COMPARISONS_PER_OWNER_MAX),
+            reads: Permits::new(READS_MAX, READS_PER_OWNER_MAX),
+            templates: Permits::new(TEMPLATES_MAX, TEMPLATES_MAX),
         }
     }
 
     /// Creates limits of two operations of each kind, one per owner.
     #[cfg(test)]
     pub(super) fn for_tests() -> Self {
-        let slots = || Slots::new(2, 1);
-        Self { uploads: slots(), comparisons: slots(), reads: slots(), templates: slots() }
+        let permits = || Permits::new(2, 1);
+        Self { uploads: permits(), comparisons: permits(), reads: permits(), templates: permits() }
     }
 
     /// Waits for the permit of an upload, at most [`PERMIT_TIMEOUT`], because other uploads may be slow.
@@ -77,7 +77,7 @@ impl WorkLimits {
     }
 }
 
-/// Permit of a expensive operation. It is released on drop.
+/// Permit of an expensive operation. It is released on drop.
 #[derive(Debug)]
 pub(crate) struct WorkPermit {
     _own: Option<OwnedSemaphorePermit>,
@@ -94,21 +94,21 @@ enum LimitReached {
 }
 
 impl LimitReached {
-    fn into_upload_error(self, slots: &Slots) -> ApiError {
+    fn into_upload_error(self, permits: &Permits) -> ApiError {
         let error = match self {
             Self::Owner => {
                 let message = format!(
                     "{} archives of the same owner are already being uploaded; try again",
-                    slots.owners.permits()
+                    permits.owners.permits()
                 );
                 ApiError::new(error_codes::UPLOAD_LIMIT_EXCEEDED, message)
-                    .detail("limit", slots.owners.permits())
+                    .detail("limit", permits.owners.permits())
                     .detail("setting", "MAX_UPLOADS_PER_OWNER")
             }
             Self::Total => {
-                let message = format!("{} archives are already being uploaded; try again", slots.total);
+                let message = format!("{} archives are already being uploaded; try again", permits.total);
                 ApiError::new(error_codes::UPLOADS_BUSY, message)
-                    .detail("limit", slots.total)
+                    .detail("limit", permits.total)
                     .detail("setting", "MAX_UPLOADS")
             }
         };
@@ -116,30 +116,32 @@ impl LimitReached {
     }
 }
 
+/// Permits of one kind of operation. An operation needs one of its owner and a shared one.
 #[derive(Debug)]
-struct Slots {
+struct Permits {
+    /// Number of shared permits.
     total: usize,
-    all: Arc<Semaphore>,
+    shared: Arc<Semaphore>,
     owners: PerOwner,
 }
 
-impl Slots {
+impl Permits {
     fn new(total: usize, per_owner: usize) -> Self {
-        let all = Arc::new(Semaphore::new(total));
-        Self { total, all, owners: PerOwner::new(per_owner.min(total)) }
+        let shared = Arc::new(Semaphore::new(total));
+        Self { total, shared, owners: PerOwner::new(per_owner.min(total)) }
     }
 
     /// Waits for the owner's permit first, then for a shared one, so that an owner at its limit holds no shared permit.
     async fn acquire(&self, owner: &str) -> WorkPermit {
-        let own = self.owners.of(owner).acquire_owned().await.ok();
+        let own = self.owners.semaphore(owner).acquire_owned().await.ok();
         // The semaphores are never closed, so both are `Some`.
-        WorkPermit { _own: own, _total: Arc::clone(&self.all).acquire_owned().await.ok() }
+        WorkPermit { _own: own, _total: Arc::clone(&self.shared).acquire_owned().await.ok() }
     }
 
     async fn acquire_within(&self, timeout: Duration, owner: &str) -> Result<WorkPermit, LimitReached> {
-        let own = tokio::time::timeout(timeout, self.owners.of(owner).acquire_owned()).await;
+        let own = tokio::time::timeout(timeout, self.owners.semaphore(owner).acquire_owned()).await;
         let own = own.map_err(|_| LimitReached::Owner)?.ok();
-        let total = tokio::time::timeout(timeout, Arc::clone(&self.all).acquire_owned()).await;
+        let total = tokio::time::timeout(timeout, Arc::clone(&self.shared).acquire_owned()).await;
         Ok(WorkPermit { _own: own, _total: total.map_err(|_| LimitReached::Total)?.ok() })
     }
 }
@@ -152,16 +154,16 @@ mod tests {
 
     #[tokio::test]
     async fn one_owner_cannot_take_all_permits() {
-        let slots = Slots::new(4, 2);
-        let first = slots.acquire_within(SHORT_TIMEOUT, "a").await.unwrap();
-        let _second = slots.acquire_within(SHORT_TIMEOUT, "a").await.unwrap();
-        assert_eq!(slots.acquire_within(SHORT_TIMEOUT, "a").await.unwrap_err(), LimitReached::Owner);
+        let permits = Permits::new(4, 2);
+        let first = permits.acquire_within(SHORT_TIMEOUT, "a").await.unwrap();
+        let _second = permits.acquire_within(SHORT_TIMEOUT, "a").await.unwrap();
+        assert_eq!(permits.acquire_within(SHORT_TIMEOUT, "a").await.unwrap_err(), LimitReached::Owner);
         let (_third, _fourth) = (
-            slots.acquire_within(SHORT_TIMEOUT, "b").await.unwrap(),
-            slots.acquire_within(SHORT_TIMEOUT, "c").await.unwrap(),
+            permits.acquire_within(SHORT_TIMEOUT, "b").await.unwrap(),
+            permits.acquire_within(SHORT_TIMEOUT, "c").await.unwrap(),
         );
-        assert_eq!(slots.acquire_within(SHORT_TIMEOUT, "b").await.unwrap_err(), LimitReached::Total);
+        assert_eq!(permits.acquire_within(SHORT_TIMEOUT, "b").await.unwrap_err(), LimitReached::Total);
         drop(first);
-        slots.acquire_within(SHORT_TIMEOUT, "b").await.unwrap();
+        permits.acquire_within(SHORT_TIMEOUT, "b").await.unwrap();
     }
 }

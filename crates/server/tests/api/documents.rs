@@ -11,10 +11,10 @@ fn kept(name: &str) -> String {
 
 #[test]
 fn generated_documents_are_up_to_date() {
-    let place = tempfile::tempdir().unwrap();
-    workspace_server::generate(place.path()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    workspace_server::generate(directory.path()).unwrap();
     for name in ["settings.md", "errors.md", "openapi.json"] {
-        let fresh = std::fs::read_to_string(place.path().join(name)).unwrap();
+        let fresh = std::fs::read_to_string(directory.path().join(name)).unwrap();
         assert!(fresh == kept(name), "docs/{name} is out of date: run `make generate`");
     }
 }

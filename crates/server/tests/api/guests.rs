@@ -80,8 +80,8 @@ fn the_certificate_is_created_once_with_private_permissions() {
 
 #[test]
 fn a_certificate_can_be_configured() {
-    let (data, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let [cert, key] = certificate(place.path());
+    let (data, directory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let [cert, key] = certificate(directory.path());
     serving(&data, &[("GRPC_TLS_CERT", &cert), ("GRPC_TLS_KEY", &key)], |address| {
         assert!(!presented_certificate(address, Path::new(&cert)).is_empty());
     });
@@ -105,9 +105,9 @@ fn plaintext_connections_are_refused() {
 
 #[test]
 fn the_server_refuses_to_start_with_unusable_certificates() {
-    let place = tempfile::tempdir().unwrap();
-    let [cert, key] = certificate(place.path());
-    let nothing = place.path().join("nothing").to_str().unwrap().to_owned();
+    let directory = tempfile::tempdir().unwrap();
+    let [cert, key] = certificate(directory.path());
+    let nothing = directory.path().join("nothing").to_str().unwrap().to_owned();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let (cert, key, nothing) = (cert.as_str(), key.as_str(), nothing.as_str());

@@ -35,7 +35,7 @@ fn all_settings_have_defaults() {
     assert!(settings.api_host.is_loopback() && settings.api_key.is_none() && settings.metrics_port.is_none());
     assert_eq!((settings.default_cpu, settings.default_memory), (Cpus(2000), Size(2 << 30)));
     assert_eq!(settings.require_isolation, Isolation::BestEffort);
-    let root = SettingsSource::new(HostEnvironment { root: true, ..around() }, [], None);
+    let root = SettingsSource::new(HostEnvironment { is_root: true, ..around() }, [], None);
     assert_eq!(Settings::from_source(&root).unwrap().require_isolation, Isolation::Strict);
 }
 

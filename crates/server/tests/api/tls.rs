@@ -25,8 +25,8 @@ pub(crate) fn certificate(directory: &Path) -> [String; 2] {
 
 #[test]
 fn a_client_that_trusts_the_certificate_can_connect_over_tls() {
-    let place = tempfile::tempdir().unwrap();
-    let [cert, key] = certificate(place.path());
+    let directory = tempfile::tempdir().unwrap();
+    let [cert, key] = certificate(directory.path());
     let server = Server::with(&[("TLS_CERT", &cert), ("TLS_KEY", &key)]);
     let mut client = Command::new("openssl")
         .args(["s_client", "-quiet", "-verify_return_error", "-servername", "localhost", "-verify_hostname"])
@@ -45,12 +45,12 @@ fn a_client_that_trusts_the_certificate_can_connect_over_tls() {
 
 #[test]
 fn the_server_refuses_to_start_with_unusable_tls_files() {
-    let place = tempfile::tempdir().unwrap();
-    let [cert, key] = certificate(place.path());
-    let other = place.path().join("other");
+    let directory = tempfile::tempdir().unwrap();
+    let [cert, key] = certificate(directory.path());
+    let other = directory.path().join("other");
     std::fs::create_dir(&other).unwrap();
     let [_, other_key] = certificate(&other);
-    let nothing = place.path().join("nothing.pem").to_str().unwrap().to_owned();
+    let nothing = directory.path().join("nothing.pem").to_str().unwrap().to_owned();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for (cert, key, expected) in [
         (&nothing, &key, "TLS_CERT"),

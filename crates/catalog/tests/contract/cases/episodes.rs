@@ -1,13 +1,13 @@
 use std::collections::HashSet;
 
-use workspace_catalog::{Catalog, EpisodeInsertion, EpisodeUsage, NewEpisode};
+use workspace_catalog::{Catalog, EpisodeInsertion, EpisodeQuota, EpisodeUsage, NewEpisode};
 
 use crate::test_database::TestDatabase;
 
-/// Inserts an episode of 10 bytes. Returns false if it would exceed the limit.
-async fn insert(catalog: &Catalog, owner: &str, id: &str, server: &str, limit: Option<EpisodeUsage>) -> bool {
+/// Inserts an episode of 10 bytes. Returns false if it would exceed the quota.
+async fn insert(catalog: &Catalog, owner: &str, id: &str, server: &str, quota: Option<EpisodeQuota>) -> bool {
     let new = NewEpisode { id, owner, server, bytes: 10 };
-    catalog.episodes().insert(&new, limit).await.unwrap() == EpisodeInsertion::Done
+    catalog.episodes().insert(&new, quota).await.unwrap() == EpisodeInsertion::Done
 }
 
 pub(crate) async fn episode_usage_is_counted_per_owner(database: TestDatabase) {
@@ -40,16 +40,16 @@ pub(crate) async fn episode_usage_is_counted_per_owner(database: TestDatabase) {
 
 pub(crate) async fn episode_limit_holds_under_concurrency(database: TestDatabase) {
     let catalog = database.open().await;
-    for (owner, limit) in [
-        ("alice", EpisodeUsage { count: 4, bytes: 1_000 }),
-        ("bob", EpisodeUsage { count: 1_000, bytes: 49 }),
+    for (owner, quota) in [
+        ("alice", EpisodeQuota { count: 4, bytes: 1_000 }),
+        ("bob", EpisodeQuota { count: 1_000, bytes: 49 }),
     ] {
         let mut tasks = Vec::new();
         for number in 0..16 {
             // Half of them through another connection, as another server would.
             let catalog = if number % 2 == 0 { catalog.clone() } else { database.open().await };
             let id = format!("{owner}-{number}");
-            tasks.push(tokio::spawn(async move { insert(&catalog, owner, &id, "here", Some(limit)).await }));
+            tasks.push(tokio::spawn(async move { insert(&catalog, owner, &id, "here", Some(quota)).await }));
         }
         let mut added = 0;
         for task in tasks {
@@ -107,8 +107,8 @@ pub(crate) async fn adding_an_episode_does_not_recount(database: TestDatabase) {
             "INSERT INTO episodes (owner, id, created_at, bytes, node) VALUES ('alice', '2', 0, 10, 'here')",
         )
         .await;
-    assert!(insert(&catalog, "alice", "3", "here", Some(EpisodeUsage { count: 2, bytes: 20 })).await);
-    assert!(!insert(&catalog, "alice", "4", "here", Some(EpisodeUsage { count: 2, bytes: 100 })).await);
+    assert!(insert(&catalog, "alice", "3", "here", Some(EpisodeQuota { count: 2, bytes: 20 })).await);
+    assert!(!insert(&catalog, "alice", "4", "here", Some(EpisodeQuota { count: 2, bytes: 100 })).await);
 }
 
 pub(crate) async fn usage_is_exact_under_concurrency(database: TestDatabase) {

@@ -1,5 +1,7 @@
 use serde_json::json;
-use workspace_catalog::{CatalogError, EventKind, Filter, LIMIT_MAX, NewCommand, NewSandbox, Sandbox, State};
+use workspace_catalog::{
+    CatalogError, EventKind, Filter, NewCommand, NewSandbox, PAGE_SIZE_MAX, Sandbox, State,
+};
 
 use super::{event, ids, insert, new_sandbox, to};
 use crate::test_database::TestDatabase;
@@ -89,7 +91,7 @@ pub(crate) async fn pages_list_every_sandbox_once_newest_first(database: TestDat
     assert_eq!(seen, expected);
 
     // Values out of range are clamped.
-    for (page, limit, length) in [(0, 3, 3), (1, 0, 1), (1, u32::MAX, 7), (u32::MAX, LIMIT_MAX, 0)] {
+    for (page, limit, length) in [(0, 3, 3), (1, 0, 1), (1, u32::MAX, 7), (u32::MAX, PAGE_SIZE_MAX, 0)] {
         let filter = Filter { page, limit, ..Filter::default() };
         let (found, _) = catalog.sandboxes().list(&filter).await.unwrap();
         assert_eq!(found.len(), length, "page {page} of {limit}");

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use crate::error::{CommandError, Result, io_hint};
 
 /// Hint for a repository that is damaged.
-pub(super) const FSCK: &str = "`git fsck` checks the repository";
+pub(super) const FSCK_HINT: &str = "`git fsck` checks the repository";
 
 /// A repository.
 pub(super) struct Repository {
@@ -72,7 +72,8 @@ impl Repository {
         words.extend(tips.iter().map(String::as_str));
         words.push("--");
         let listed = self.run(&words)?;
-        let listed = listed.map_err(|said| CommandError::failed(format!("git failed: {said}")).hint(FSCK))?;
+        let listed =
+            listed.map_err(|said| CommandError::failed(format!("git failed: {said}")).hint(FSCK_HINT))?;
         listed.lines().map(parse_line).collect()
     }
 
@@ -113,10 +114,8 @@ fn parse_line(line: &str) -> Result<CommitLine> {
     let mut ids = line.split(' ').map(str::to_owned);
     match ids.next() {
         Some(id) if is_id(&id) => Ok(CommitLine { id, parents: ids.collect() }),
-        _ => {
-            Err(CommandError::failed(format!("git listed something that is not a commit: `{line}`"))
-                .hint(FSCK))
-        }
+        _ => Err(CommandError::failed(format!("git listed something that is not a commit: `{line}`"))
+            .hint(FSCK_HINT)),
     }
 }
 
@@ -129,13 +128,13 @@ pub(super) struct CatFile {
 
 /// Kind of a git object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ObjectKind {
     Commit,
     Tree,
     Blob,
 }
 
-impl Kind {
+impl ObjectKind {
     fn name(self) -> &'static str {
         match self {
             Self::Commit => "commit",
@@ -147,7 +146,7 @@ impl Kind {
 
 impl CatFile {
     /// Reads a whole object.
-    pub(super) fn read(&mut self, id: &str, kind: Kind) -> Result<Vec<u8>> {
+    pub(super) fn read(&mut self, id: &str, kind: ObjectKind) -> Result<Vec<u8>> {
         self.stream(id, kind, |_, content| {
             let mut bytes = Vec::new();
             content.read_to_end(&mut bytes).map_err(|error| git_failed(&error))?;
@@ -159,7 +158,7 @@ impl CatFile {
     pub(super) fn stream<T>(
         &mut self,
         id: &str,
-        kind: Kind,
+        kind: ObjectKind,
         take: impl FnOnce(u64, &mut dyn Read) -> Result<T>,
     ) -> Result<T> {
         let size = self.request(id, kind)?;
@@ -170,12 +169,12 @@ impl CatFile {
         let rest = io::copy(&mut (&mut self.answers).take(left + 1), &mut io::sink());
         match rest {
             Ok(skipped) if skipped == left + 1 => Ok(taken),
-            Ok(_) => Err(CommandError::failed("git exited in the middle of an object").hint(FSCK)),
+            Ok(_) => Err(CommandError::failed("git exited in the middle of an object").hint(FSCK_HINT)),
             Err(error) => Err(git_failed(&error)),
         }
     }
 
-    fn request(&mut self, id: &str, kind: Kind) -> Result<u64> {
+    fn request(&mut self, id: &str, kind: ObjectKind) -> Result<u64> {
         writeln!(self.questions, "{id}")
             .and_then(|()| self.questions.flush())
             .map_err(|error| git_failed(&error))?;
@@ -193,7 +192,7 @@ impl CatFile {
                 line.trim_end(),
                 kind.name()
             ))
-            .hint(FSCK)),
+            .hint(FSCK_HINT)),
         }
     }
 }
@@ -207,5 +206,5 @@ impl Drop for CatFile {
 }
 
 pub(super) fn git_failed(error: &io::Error) -> CommandError {
-    CommandError::failed(format!("cannot communicate with git: {error}")).hint(FSCK)
+    CommandError::failed(format!("cannot communicate with git: {error}")).hint(FSCK_HINT)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use workspace_state::Timestamp;
 
-use super::git::{CatFile, FSCK, Kind};
+use super::git::{CatFile, FSCK_HINT, ObjectKind};
 use crate::error::{CommandError, Result};
 
 /// Maximum number of tree entries in the cache.
@@ -62,18 +62,19 @@ impl GitEntry {
 
 /// Objects of a repository. Trees are cached, because each is compared with its successor.
 pub(super) struct Objects {
-    answers: CatFile,
+    cat_file: CatFile,
     trees: HashMap<String, Arc<[GitEntry]>>,
-    entries: usize,
+    /// Number of entries of all cached trees, and of the trees themselves.
+    cached_entries: usize,
 }
 
 impl Objects {
-    pub(super) fn new(answers: CatFile) -> Self {
-        Self { answers, trees: HashMap::new(), entries: 0 }
+    pub(super) fn new(cat_file: CatFile) -> Self {
+        Self { cat_file, trees: HashMap::new(), cached_entries: 0 }
     }
 
     pub(super) fn commit(&mut self, id: &str) -> Result<Commit> {
-        let bytes = self.answers.read(id, Kind::Commit)?;
+        let bytes = self.cat_file.read(id, ObjectKind::Commit)?;
         parse_commit(&bytes).ok_or_else(|| malformed("commit", id))
     }
 
@@ -81,14 +82,14 @@ impl Objects {
         if let Some(tree) = self.trees.get(id) {
             return Ok(Arc::clone(tree));
         }
-        let bytes = self.answers.read(id, Kind::Tree)?;
+        let bytes = self.cat_file.read(id, ObjectKind::Tree)?;
         let tree: Arc<[GitEntry]> =
             parse_tree(&bytes, id.len() / 2).ok_or_else(|| malformed("tree", id))?.into();
-        if self.entries > CACHED_ENTRIES_MAX {
+        if self.cached_entries > CACHED_ENTRIES_MAX {
             self.trees.clear();
-            self.entries = 0;
+            self.cached_entries = 0;
         }
-        self.entries += tree.len() + 1;
+        self.cached_entries += tree.len() + 1;
         self.trees.insert(id.to_owned(), Arc::clone(&tree));
         Ok(tree)
     }
@@ -98,12 +99,12 @@ impl Objects {
         id: &str,
         take: impl FnOnce(u64, &mut dyn Read) -> Result<T>,
     ) -> Result<T> {
-        self.answers.stream(id, Kind::Blob, take)
+        self.cat_file.stream(id, ObjectKind::Blob, take)
     }
 }
 
 fn malformed(what: &str, id: &str) -> CommandError {
-    CommandError::failed(format!("{what} {id} in the repository is malformed")).hint(FSCK)
+    CommandError::failed(format!("{what} {id} in the repository is malformed")).hint(FSCK_HINT)
 }
 
 fn parse_commit(bytes: &[u8]) -> Option<Commit> {

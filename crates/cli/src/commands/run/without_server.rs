@@ -7,9 +7,9 @@ use crate::commands::exec::{outcome, pairs};
 use crate::commands::trial::network;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::local::{self, CommandOptions, Home};
+use crate::local::{self, CommandOptions, LocalService};
 use crate::remote::program;
-use crate::session::{Attachment, Destination, End, OnClosedStdout, OnSignal};
+use crate::session::{Attachment, CommandExit, Destination, OnClosedStdout, OnSignal};
 use crate::signals::Signals;
 use crate::stdin::stdin;
 use crate::text;
@@ -37,7 +37,8 @@ pub(super) fn run(context: &mut Context, args: &Run, url: &str) -> Result<Outcom
     text::print_stderr(&format!(
         "note: no server at {url}: running in a temporary local sandbox; `workspace-server` starts a server"
     ));
-    let end = local::block_on(run_in_home(context, args, new)).map_err(|error| error.hint(START_SERVER))?;
+    let end = local::block_on(run_in_local_service(context, args, new))
+        .map_err(|error| error.hint(START_SERVER))?;
     Ok(outcome(&end))
 }
 
@@ -55,12 +56,12 @@ fn server_option(args: &Run) -> Option<&'static str> {
     used.into_iter().find(|(_, is_used)| *is_used).map(|(option, _)| option)
 }
 
-async fn run_in_home(context: &mut Context, args: &Run, new: NewSandbox) -> Result<End> {
+async fn run_in_local_service(context: &mut Context, args: &Run, new: NewSandbox) -> Result<CommandExit> {
     // From here on a signal removes the sandbox.
     let mut signals = Signals::new()?;
-    let home = Home::start_empty().await?;
-    let end = run_in_sandbox(context, args, &home, new, &mut signals).await;
-    let removed = home.end().await;
+    let local_service = LocalService::start_empty().await?;
+    let end = run_in_sandbox(context, args, &local_service, new, &mut signals).await;
+    let removed = local_service.shut_down().await;
     let end = end?;
     removed?;
     Ok(end)
@@ -69,18 +70,18 @@ async fn run_in_home(context: &mut Context, args: &Run, new: NewSandbox) -> Resu
 async fn run_in_sandbox(
     context: &mut Context,
     args: &Run,
-    home: &Home,
+    local_service: &LocalService,
     new: NewSandbox,
     signals: &mut Signals,
-) -> Result<End> {
-    let sandbox = home.create(new, signals).await?;
+) -> Result<CommandExit> {
+    let sandbox = local_service.create(new, signals).await?;
     let options =
         CommandOptions { line: program(&args.words), timeout: args.timeout, ..CommandOptions::default() };
     let mut stdin = (args.interactive || args.terminal).then(stdin);
     if args.terminal
         && let Some(stdin) = &mut stdin
     {
-        return local::run_in_terminal(home.service(), &sandbox, options, stdin, signals).await;
+        return local::run_in_terminal(local_service.service(), &sandbox, options, stdin, signals).await;
     }
     let attachment = Attachment {
         stdin: stdin.as_mut(),
@@ -89,5 +90,5 @@ async fn run_in_sandbox(
         on_signal: OnSignal::Return,
         timeout: None,
     };
-    local::run(home.service(), &sandbox, options, attachment).await
+    local::run(local_service.service(), &sandbox, options, attachment).await
 }

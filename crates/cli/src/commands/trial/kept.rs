@@ -5,13 +5,13 @@ use std::os::unix::fs::MetadataExt as _;
 use workspace_state::{CheckoutOptions, DirectoryError, apply_changes};
 
 use super::super::checkout::summary;
-use super::{Trial, TrialResult};
+use super::{TryRun, TryRunResult};
 use crate::error::{CommandError, Result, listed_paths};
 use crate::text::print_stderr;
 
-impl Trial<'_> {
+impl TryRun<'_> {
     /// Writes the changes. If that fails, the two snapshots stay.
-    pub(super) fn keep(&mut self, ran: &TrialResult) -> Result<()> {
+    pub(super) fn keep(&mut self, ran: &TryRunResult) -> Result<()> {
         let options = CheckoutOptions { owner: self.owner(), ..CheckoutOptions::default() };
         let (before, after) = (&ran.before, &ran.after);
         let progress = &self.context.progress;
@@ -36,7 +36,7 @@ impl Trial<'_> {
         rustix::process::geteuid().is_root().then(|| (found.uid(), found.gid()))
     }
 
-    fn explain(&self, error: DirectoryError, ran: &TrialResult) -> CommandError {
+    fn explain(&self, error: DirectoryError, ran: &TryRunResult) -> CommandError {
         let failed = match error {
             DirectoryError::LocalEdits { paths, directory } => CommandError::failed(format!(
                 "{} has conflicting changes by another process, so nothing was written",

@@ -36,7 +36,7 @@ use super::decision::{Decision, Question, print_patch_safely};
 use super::{Report, directory};
 use crate::args::Try;
 use crate::context::Context;
-use crate::error::{CommandError, Kind as ErrorKind, Outcome, Result, io_hint, listed_paths};
+use crate::error::{CommandError, ErrorKind, Outcome, Result, io_hint, listed_paths};
 use crate::local;
 use crate::output::Output;
 use crate::screen;
@@ -44,10 +44,10 @@ use crate::session::End;
 use crate::signals::Signals;
 use crate::text::{pluralize, print_stderr, shell_word};
 use keep::{ChangeWriter, Checks, KeepError, WriteCounts};
-use program::{Run, Stdout};
+use program::{OutputTarget, RunOptions};
 use secrets::Secrets;
 use trial_dir::{Phase, TrialDir};
-use upper::{Change, Kind, Scan, TargetDir, UpperContent, join, split};
+use upper::{Change, ChangeKind, Scan, TargetDir, UpperContent, join, split};
 
 const PROCESSES_MAX: u32 = 32_768;
 /// File with the planned writes to the directory.
@@ -70,7 +70,7 @@ pub(super) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
     let network = super::network(args.network, &args.allowed)?;
     let trial_dir = TrialDir::new(&directory)?;
     trial_dir::remove_leftovers(&trial_dir);
-    let mut trial = Trial { context, args, directory, home, secrets, network, trial_dir: Some(trial_dir) };
+    let mut trial = TryRun { context, args, directory, home, secrets, network, trial_dir: Some(trial_dir) };
     let done = local::block_on(trial.run());
     if let Some(trial_dir) = trial.trial_dir.take() {
         trial_dir.remove();
@@ -78,7 +78,7 @@ pub(super) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
     done
 }
 
-struct Trial<'a> {
+struct TryRun<'a> {
     context: &'a mut Context,
     args: &'a Try,
     directory: PathBuf,
@@ -90,8 +90,8 @@ struct Trial<'a> {
 }
 
 /// Result of a program.
-struct TrialResult {
-    end: End,
+struct TryRunResult {
+    end: CommandExit,
     found: UpperContent,
     /// `None` if the changes could not be compared, or nothing was changed.
     trees: Option<Trees>,
@@ -108,7 +108,7 @@ struct Trees {
     after: Tree,
 }
 
-impl Trial<'_> {
+impl TryRun<'_> {
     fn trial_dir(&mut self) -> Result<&mut TrialDir> {
         self.trial_dir.as_mut().ok_or_else(|| CommandError::failed("the directory of the trial was removed"))
     }
@@ -120,25 +120,25 @@ impl Trial<'_> {
             .trial_dir
             .as_mut()
             .ok_or_else(|| CommandError::failed("the directory of the trial was removed"))?;
-        let made = view::make(trial_dir, &directory, home.as_deref(), &self.secrets)?;
+        let made = view::create_view(trial_dir, &directory, home.as_deref(), &self.secrets)?;
         self.print_hidden_count();
         self.trial_dir()?.start_clock()?;
         let dropped = made.dropped;
         let view = self.host_view(made.mounts)?;
-        let stdout = if self.context.output.json() { Stdout::Stderr } else { Stdout::Stdout };
-        let run = Run { timeout: self.args.timeout, stdout };
-        let (end, stdin) = program::run(view, run, &mut signals).await?;
+        let stdout = if self.context.output.json() { OutputTarget::Stderr } else { OutputTarget::Stdout };
+        let options = RunOptions { timeout: self.args.timeout, stdout };
+        let (end, stdin) = program::run(view, options, &mut signals).await?;
         let ChangeSet { found, trees, changes } = match self.read_changes(&mut signals).await {
             Ok(read) => read,
             Err(error) => return Err(self.set_aside(error)),
         };
-        let mut ran = TrialResult { end, found, trees, changes, stdin };
+        let mut ran = TryRunResult { end, found, trees, changes, stdin };
         if let Err(error) = self.show(&ran, &dropped)
             && !self.args.keep
         {
             return Err(self.set_aside(error));
         }
-        let asking = Question {
+        let question = Question {
             args: self.args,
             json: self.context.output.json(),
             directory: &self.directory,
@@ -149,7 +149,7 @@ impl Trial<'_> {
             Some(trees) => print_patch_safely(&trees.before, &trees.after),
             None => Err(CommandError::failed("the difference cannot be shown")),
         };
-        let kept = match asking.decide(&mut ran.stdin, &mut signals, &show_patch).await {
+        let kept = match question.decide(&mut ran.stdin, &mut signals, &show_patch).await {
             Ok(Decision::Keep) => {
                 self.keep(&ran.found)?;
                 true
@@ -231,7 +231,7 @@ impl Trial<'_> {
         let cancel = Cancel::new();
         let (upper, store) = (self.trial_dir()?.upper(), self.trial_dir()?.path.join("store"));
         let (directory, flag) = (self.directory.clone(), cancel.clone());
-        let identity = self.trial_dir()?.note.identity;
+        let identity = self.trial_dir()?.record.identity;
         let mut reading = tokio::task::spawn_blocking(move || {
             let target = open_target(&directory, identity)?;
             read_changes(&upper, &directory, &target, &store, &flag)
@@ -248,7 +248,7 @@ impl Trial<'_> {
     }
 
     /// Lists the changes on stderr.
-    fn show(&self, ran: &TrialResult, dropped: &[(PathBuf, String)]) -> Result<()> {
+    fn show(&self, ran: &TryRunResult, dropped: &[(PathBuf, String)]) -> Result<()> {
         if self.context.output.json() {
             return Ok(());
         }
@@ -266,7 +266,7 @@ impl Trial<'_> {
         }
         let Some(changes) = &ran.changes else {
             for change in &ran.found.changes {
-                let what = if matches!(change.kind, Kind::Remove) { "removed" } else { "changed" };
+                let what = if matches!(change.kind, ChangeKind::Remove) { "removed" } else { "changed" };
                 print_stderr(&format!("{what:<13}{}", quote_path(&change.path)));
             }
             return Ok(());
@@ -292,7 +292,7 @@ impl Trial<'_> {
         }
     }
 
-    fn report(&mut self, ran: TrialResult, kept: bool) -> Result<()> {
+    fn report(&mut self, ran: TryRunResult, kept: bool) -> Result<()> {
         if !self.context.output.json() {
             return Ok(());
         }
@@ -315,7 +315,7 @@ fn skipped(found: &UpperContent) -> Vec<SkippedFields> {
 }
 
 fn print_losses(found: &UpperContent) {
-    for (path, what) in &found.notes {
+    for (path, what) in &found.lost_properties {
         print_stderr(&format!("warning: {} loses {what}", quote_path(path)));
     }
 }
@@ -338,24 +338,24 @@ fn write_changes(
         CommandError::failed(format!("cannot write to {}: {error}", directory.display())).hint(io_hint(error))
     };
     let mut done = || -> Result<WriteCounts> {
-        let identity = trial_dir.note.identity.filter(|_| checks != Checks::None);
+        let identity = trial_dir.record.identity.filter(|_| checks != Checks::None);
         let target = open_target(directory, identity)?;
-        if checks != Checks::Again {
+        if checks != Checks::Resumed {
             keep::record_before(&target, &mut changes).map_err(|error| failed(&error))?;
         }
-        let started = trial_dir.note.started;
+        let started = trial_dir.record.started;
         let writer =
             ChangeWriter { target: &target, upper: &upper, changes: &changes, id: &id, started, checks };
         let conflicts = writer.conflicts().map_err(|error| failed(&error))?;
         if !conflicts.is_empty() {
-            return Err(changed(directory, &conflicts, trial_dir.note.phase));
+            return Err(conflict_error(directory, &conflicts, trial_dir.record.phase));
         }
-        if checks != Checks::Again {
+        if checks != Checks::Resumed {
             write_plan(trial_dir, &changes).map_err(|error| failed(&error))?;
         }
         trial_dir.set_phase(Phase::Keeping)?;
         writer.run().map_err(|error| match error {
-            KeepError::Changed(paths) => changed(directory, &paths, Phase::Keeping),
+            KeepError::Changed(paths) => conflict_error(directory, &paths, Phase::Keeping),
             KeepError::Failed(path, error) => {
                 let path = directory.join(OsStr::from_bytes(&path));
                 CommandError::failed(format!("cannot write {}: {error}", path.display()))
@@ -376,7 +376,7 @@ fn write_changes(
 /// Saves the changes for `--apply`, and adds hints to the error.
 fn save_for_apply(trial_dir: &mut TrialDir, error: CommandError) -> CommandError {
     let (upper, at) = (trial_dir.upper(), shell_word(&trial_dir.path.to_string_lossy()).into_owned());
-    let error = if trial_dir.note.phase == Phase::Keeping {
+    let error = if trial_dir.record.phase == Phase::Keeping {
         error
             .hint(format!("some changes were written; all of them are still in {}", upper.display()))
             .hint(format!("`workspace try --apply {at}` writes the rest"))
@@ -400,7 +400,7 @@ fn save_for_apply(trial_dir: &mut TrialDir, error: CommandError) -> CommandError
         .hint(format!("`workspace try --apply {at} --drop` drops them"))
 }
 
-fn changed(directory: &Path, paths: &[Vec<u8>], phase: Phase) -> CommandError {
+fn conflict_error(directory: &Path, paths: &[Vec<u8>], phase: Phase) -> CommandError {
     let paths: Vec<PathBuf> = paths.iter().map(|path| PathBuf::from(OsStr::from_bytes(path))).collect();
     let directory = directory.display();
     CommandError::failed(if phase == Phase::Keeping {
@@ -438,7 +438,7 @@ fn write_plan(trial_dir: &TrialDir, changes: &[Change]) -> io::Result<()> {
 /// Writes or drops changes that were put aside, or whose writing was interrupted.
 fn apply(context: &mut Context, args: &Try, trial_dir: &Path) -> Result<Outcome> {
     let mut trial_dir = TrialDir::open(trial_dir)?;
-    let directory = PathBuf::from(&trial_dir.note.directory);
+    let directory = PathBuf::from(&trial_dir.record.directory);
     if args.drop {
         trial_dir.remove();
         return Ok(Outcome::Done);
@@ -450,8 +450,8 @@ fn apply(context: &mut Context, args: &Try, trial_dir: &Path) -> Result<Outcome>
     let changes = match fs::read(trial_dir.path.join(PLAN_FILE)) {
         Ok(text) => serde_json::from_slice::<Vec<Change>>(&text).map_err(|error| failed(error.into()))?,
         // An error came before the plan was written.
-        Err(error) if error.kind() == io::ErrorKind::NotFound && trial_dir.note.phase == Phase::Aside => {
-            let target = open_target(&directory, trial_dir.note.identity.filter(|_| !args.force))?;
+        Err(error) if error.kind() == io::ErrorKind::NotFound && trial_dir.record.phase == Phase::Aside => {
+            let target = open_target(&directory, trial_dir.record.identity.filter(|_| !args.force))?;
             let (upper, cancel) = (trial_dir.upper(), Cancel::new());
             let found = Scan { upper: &upper, target: &target, cancel: &cancel }.run().map_err(failed)?;
             warn(&skipped(&found));
@@ -460,9 +460,9 @@ fn apply(context: &mut Context, args: &Try, trial_dir: &Path) -> Result<Outcome>
         }
         Err(error) => return Err(failed(error)),
     };
-    let checks = match (args.force, trial_dir.note.phase) {
+    let checks = match (args.force, trial_dir.record.phase) {
         (true, _) => Checks::None,
-        (false, Phase::Keeping) => Checks::Again,
+        (false, Phase::Keeping) => Checks::Resumed,
         (false, _) => Checks::All,
     };
     let kept = write_changes(&mut trial_dir, &directory, changes, checks)?;
@@ -547,7 +547,8 @@ fn put_old(
     match found {
         // Only the directory itself was changed; its entries have separate changes.
         Some(stat)
-            if matches!(change.kind, Kind::Directory(_)) && upper::kind(&stat) == FileType::Directory =>
+            if matches!(change.kind, ChangeKind::Directory(_))
+                && upper::kind(&stat) == FileType::Directory =>
         {
             let mode = (stat.st_mode & 0o7777) as u16;
             Ok(tree.put_directory(&change.path, TreeAttributes { mode, ..TreeAttributes::default() })?)
@@ -600,15 +601,15 @@ fn put_new(tree: &mut VirtualTree, upper: &Path, change: &Change, target: &Targe
         tree.mkdir(parent)?;
     }
     match &change.kind {
-        Kind::Remove | Kind::Fifo(_) => {}
-        Kind::Directory(attributes) => {
+        ChangeKind::Remove | ChangeKind::Fifo(_) => {}
+        ChangeKind::Directory(attributes) => {
             tree.put_directory(path, with_mode(attributes.mode))?;
         }
-        Kind::File(attributes) => {
+        ChangeKind::File(attributes) => {
             let mut file = fs::File::open(upper.join(OsStr::from_bytes(path))).map_err(failed)?;
             tree.put_file(path, &mut file, with_mode(attributes.mode))?;
         }
-        Kind::Link(to) => {
+        ChangeKind::Link(to) => {
             let mut file = match fs::File::open(upper.join(OsStr::from_bytes(path))) {
                 Ok(file) => file,
                 Err(_) => target.file(to).map_err(failed)?,
@@ -616,7 +617,7 @@ fn put_new(tree: &mut VirtualTree, upper: &Path, change: &Change, target: &Targe
             let mode = rustix::fs::fstat(&file).map(|stat| stat.st_mode).unwrap_or(0o644);
             tree.put_file(path, &mut file, with_mode(mode))?;
         }
-        Kind::Symlink(to) => tree.symlink(path, to.clone())?,
+        ChangeKind::Symlink(to) => tree.symlink(path, to.clone())?,
     }
     Ok(())
 }

@@ -20,8 +20,8 @@ fn names(directory: &Path) -> BTreeSet<String> {
 
 #[test]
 fn a_full_file_is_rotated_and_the_oldest_is_removed() {
-    let place = tempfile::tempdir().unwrap();
-    let path = place.path().join("audit.log");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
     let mut log = LogFile::open(&path, RETENTION).unwrap();
     for number in 0..55 {
         log.add(&line(number)).unwrap();
@@ -31,7 +31,7 @@ fn a_full_file_is_rotated_and_the_oldest_is_removed() {
     }
     log.flush().unwrap();
     assert_eq!(
-        names(place.path()),
+        names(directory.path()),
         ["audit.log", "audit.log.1", "audit.log.2", "audit.log.3"].map(str::to_owned).into()
     );
     let of = |numbers: std::ops::Range<u32>| numbers.map(line).collect::<Vec<_>>();
@@ -42,8 +42,8 @@ fn a_full_file_is_rotated_and_the_oldest_is_removed() {
 
 #[test]
 fn a_reopened_log_is_continued_with_its_limit() {
-    let place = tempfile::tempdir().unwrap();
-    let path = place.path().join("audit.log");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
     for number in 0..12 {
         let mut log = LogFile::open(&path, RETENTION).unwrap();
         log.add(&line(number)).unwrap();
@@ -54,8 +54,8 @@ fn a_reopened_log_is_continued_with_its_limit() {
 
 #[test]
 fn a_log_moved_by_another_program_is_recreated_at_the_next_rotation() {
-    let place = tempfile::tempdir().unwrap();
-    let (path, moved) = (place.path().join("audit.log"), place.path().join("elsewhere"));
+    let directory = tempfile::tempdir().unwrap();
+    let (path, moved) = (directory.path().join("audit.log"), directory.path().join("elsewhere"));
     let mut log = LogFile::open(&path, RETENTION).unwrap();
     log.add(&line(0)).unwrap();
     log.flush().unwrap();
@@ -71,8 +71,8 @@ fn a_log_moved_by_another_program_is_recreated_at_the_next_rotation() {
 
 #[test]
 fn surplus_files_are_removed() {
-    let place = tempfile::tempdir().unwrap();
-    let path = place.path().join("audit.log");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
     for number in 1..=6 {
         fs::write(with_suffix(&path, &number.to_string()), line(number)).unwrap();
     }
@@ -81,14 +81,14 @@ fn surplus_files_are_removed() {
         log.add(&line(number)).unwrap();
     }
     log.flush().unwrap();
-    assert_eq!(names(place.path()).len(), 4, "{:?}", names(place.path()));
+    assert_eq!(names(directory.path()).len(), 4, "{:?}", names(directory.path()));
     assert_eq!(lines(&with_suffix(&path, "3")), [line(2)]);
 }
 
 #[test]
 fn a_line_above_the_limit_is_written_completely() {
-    let place = tempfile::tempdir().unwrap();
-    let path = place.path().join("audit.log");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
     let mut log = LogFile::open(&path, RETENTION).unwrap();
     let long = format!("{}\n", "x".repeat(1_000));
     for _ in 0..2 {
@@ -101,19 +101,19 @@ fn a_line_above_the_limit_is_written_completely() {
 /// A directory cannot be replaced by a file, so the rotation fails, also for root.
 #[test]
 fn after_a_failed_rotation_the_old_file_grows() {
-    let place = tempfile::tempdir().unwrap();
-    let path = place.path().join("audit.log");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
     fs::create_dir_all(with_suffix(&path, "1").join("full")).unwrap();
     let mut log = LogFile::open(&path, Retention { kept: 1, ..RETENTION }).unwrap();
     for number in 0..25 {
         log.add(&line(number)).unwrap();
     }
     log.flush().unwrap();
-    assert!(log.failed.is_some());
+    assert!(log.rotation_failed_at.is_some());
     assert_eq!(lines(&path), (0..25).map(line).collect::<Vec<_>>());
     // Once the obstacle is gone, the file is rotated.
     fs::remove_dir_all(with_suffix(&path, "1")).unwrap();
-    log.failed = None;
+    log.rotation_failed_at = None;
     log.add(&line(25)).unwrap();
     log.flush().unwrap();
     assert_eq!((lines(&with_suffix(&path, "1")).len(), lines(&path)), (25, vec![line(25)]));
@@ -121,8 +121,8 @@ fn after_a_failed_rotation_the_old_file_grows() {
 
 #[test]
 fn without_a_new_file_the_old_file_grows() {
-    let place = tempfile::tempdir().unwrap();
-    let path = place.path().join("audit.log");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
     // Links are not followed, so the file cannot be created, not even by root.
     std::os::unix::fs::symlink("/nowhere/else", with_suffix(&path, "new")).unwrap();
     let mut log = LogFile::open(&path, RETENTION).unwrap();
@@ -130,15 +130,15 @@ fn without_a_new_file_the_old_file_grows() {
         log.add(&line(number)).unwrap();
     }
     log.flush().unwrap();
-    assert!(log.failed.is_some());
+    assert!(log.rotation_failed_at.is_some());
     assert_eq!(lines(&path).len(), 25);
     assert!(!with_suffix(&path, "1").exists());
 }
 
 #[test]
 fn lines_that_cannot_be_written_are_counted() {
-    let place = tempfile::tempdir().unwrap();
-    let path = place.path().join("audit.log");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
     let mut log = LogFile::open(&path, RETENTION).unwrap();
     log.file = File::options().write(true).open("/dev/full").unwrap();
     for number in 0..3 {
@@ -155,8 +155,8 @@ fn lines_that_cannot_be_written_are_counted() {
 
 #[test]
 fn an_incomplete_line_is_removed() {
-    let place = tempfile::tempdir().unwrap();
-    let path = place.path().join("audit.log");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
     let mut log = LogFile::open(&path, RETENTION).unwrap();
     log.add(&line(0)).unwrap();
     log.flush().unwrap();
@@ -169,8 +169,8 @@ fn an_incomplete_line_is_removed() {
 
 #[test]
 fn an_incomplete_line_after_a_crash_is_removed() {
-    let place = tempfile::tempdir().unwrap();
-    let path = place.path().join("audit.log");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
     for (before, after) in [
         (line(1) + "0000", line(1) + &line(2)),
         (line(1), line(1) + &line(2)),
@@ -191,5 +191,5 @@ fn only_regular_files_are_rotated() {
         log.add(&line(number)).unwrap();
     }
     log.flush().unwrap();
-    assert!(log.failed.is_none() && !Path::new("/dev/null.1").exists());
+    assert!(log.rotation_failed_at.is_none() && !Path::new("/dev/null.1").exists());
 }

@@ -46,8 +46,8 @@ fn an_invalid_allowlist_is_refused_with_the_wrong_entry() {
         ("egress", json!(["fd00::/8"]), "`fd00::/8` is IPv6"),
         ("egress", json!(["10.1.2.3/8"]), "`10.0.0.0/8`"),
         ("egress", json!(["a..b"]), "`a..b`"),
-        ("egress", json!([]), "1 to 256"),
-        ("egress", json!(vec!["a"; 257]), "1 to 256"),
+        ("egress", json!([]), "between 1 and 256"),
+        ("egress", json!(vec!["a"; 257]), "between 1 and 256"),
     ] {
         let body = json!({"template": "base", "network": network, "egress_allow": allow});
         let answer = server.post("/api/v1/sandboxes", &body);

@@ -21,7 +21,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::upper::{
-    Attributes, Change, Identity, Kind, TargetDir, join, kind, modified, split, xattrs_of_file,
+    Attributes, Change, ChangeKind, FileFingerprint, TargetDir, join, kind, mtime, split, xattrs_of_file,
 };
 
 /// Reason why changes were not kept.
@@ -42,17 +42,19 @@ pub(super) struct WriteCounts {
 /// Checks for changes by other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Checks {
+    /// Nothing has been written yet.
     All,
-    /// Some of the changes may have been written before.
-    Again,
+    /// An interrupted write is resumed: some of the changes may have been written.
+    Resumed,
+    /// Changes by other processes are overwritten.
     None,
 }
 
-/// State of a directory that changes go into.
+/// State of a parent directory of a change, compared with the start of the trial.
 #[derive(Debug, Clone, Copy)]
 enum Ancestor {
     InPlace,
-    Exchanged,
+    Replaced,
     Missing,
 }
 
@@ -75,16 +77,16 @@ impl ChangeWriter<'_> {
         let planned: HashSet<&[u8]> = self
             .changes
             .iter()
-            .filter(|change| matches!(change.kind, Kind::Directory(_)))
+            .filter(|change| matches!(change.kind, ChangeKind::Directory(_)))
             .map(|change| change.path.as_slice())
             .collect();
         for change in self.changes {
             let found = match self.checks {
-                Checks::All => match self.changed_around(change, &planned, &mut ancestors)? {
+                Checks::All => match self.ancestor_conflict(change, &planned, &mut ancestors)? {
                     Some(path) => Some(path),
                     None => self.conflict(change)?,
                 },
-                Checks::Again => self.changed_since_check(change)?,
+                Checks::Resumed => self.changed_since_check(change)?,
                 Checks::None => None,
             };
             conflicts.extend(found);
@@ -105,11 +107,11 @@ impl ChangeWriter<'_> {
             {
                 return Err(KeepError::Changed(vec![path]));
             }
-            self.make(number, change, &mut kept).map_err(failed(&change.path))?;
+            self.apply_change(number, change, &mut kept).map_err(failed(&change.path))?;
         }
         // Last, because nothing can be written to a directory that its owner cannot enter.
         for change in self.changes.iter().rev() {
-            if let Kind::Directory(attributes) = &change.kind {
+            if let ChangeKind::Directory(attributes) = &change.kind {
                 self.finish_directory(&change.path, attributes).map_err(failed(&change.path))?;
             }
         }
@@ -121,7 +123,7 @@ impl ChangeWriter<'_> {
     }
 
     fn was_changed(&self, stat: &Stat) -> bool {
-        changed(stat) > self.started
+        ctime(stat) > self.started
     }
 
     /// Returns the path at the target of a change that another process changed.
@@ -129,9 +131,9 @@ impl ChangeWriter<'_> {
         let path = &change.path;
         let Some(found) = self.target.stat(path)? else {
             let gone = match &change.kind {
-                Kind::Remove => false,
+                ChangeKind::Remove => false,
                 // Directories are never renamed in an upper, so another process removed this one.
-                Kind::Directory(_) => change.copied_up,
+                ChangeKind::Directory(_) => change.copied_up,
                 // A file that was moved or linked here looks like one that was here. Nothing was taken from a
                 // directory that nobody changed.
                 _ => change.copied_up && self.parent_was_changed(path)?,
@@ -139,7 +141,7 @@ impl ChangeWriter<'_> {
             return Ok(gone.then(|| path.clone()));
         };
         match (&change.kind, kind(&found)) {
-            (Kind::Directory(_), FileType::Directory) => Ok(None),
+            (ChangeKind::Directory(_), FileType::Directory) => Ok(None),
             (_, FileType::Directory) => self.newer_below(path, &found, |it| self.was_changed(it)),
             _ => Ok(self.was_changed(&found).then(|| path.clone())),
         }
@@ -153,17 +155,17 @@ impl ChangeWriter<'_> {
     /// Returns the parent directory of a change that another process replaced or removed.
     ///
     /// A directory that is moved to another name gets a new ctime and keeps its mtime; new entries change both.
-    fn changed_around(
+    fn ancestor_conflict(
         &self,
         change: &Change,
         planned: &HashSet<&[u8]>,
         known: &mut HashMap<Vec<u8>, Ancestor>,
     ) -> io::Result<Option<Vec<u8>>> {
         let mut ancestors = Vec::new();
-        let mut at = split(&change.path).0;
-        while !at.is_empty() {
-            ancestors.push(at);
-            at = split(at).0;
+        let mut parent = split(&change.path).0;
+        while !parent.is_empty() {
+            ancestors.push(parent);
+            parent = split(parent).0;
         }
         for path in ancestors.into_iter().rev() {
             let found = match known.get(path) {
@@ -176,9 +178,9 @@ impl ChangeWriter<'_> {
             };
             let conflicts = match found {
                 Ancestor::InPlace => false,
-                Ancestor::Exchanged => true,
+                Ancestor::Replaced => true,
                 // If the parent directory is gone, the removal is done.
-                Ancestor::Missing => !planned.contains(path) && !matches!(change.kind, Kind::Remove),
+                Ancestor::Missing => !planned.contains(path) && !matches!(change.kind, ChangeKind::Remove),
             };
             if conflicts {
                 return Ok(Some(path.to_vec()));
@@ -193,8 +195,8 @@ impl ChangeWriter<'_> {
     fn ancestor(&self, path: &[u8]) -> io::Result<Ancestor> {
         let Some(directory) = self.target.directory(path)? else { return Ok(Ancestor::Missing) };
         let found = fstat(&directory)?;
-        if self.was_changed(&found) && modified(&found) != changed(&found) {
-            return Ok(Ancestor::Exchanged);
+        if self.was_changed(&found) && mtime(&found) != ctime(&found) {
+            return Ok(Ancestor::Replaced);
         }
         Ok(Ancestor::InPlace)
     }
@@ -205,16 +207,12 @@ impl ChangeWriter<'_> {
         let path = &change.path;
         let Some(found) = self.target.stat(path)? else { return Ok(None) };
         match (&change.kind, kind(&found)) {
-            (Kind::Directory(_), FileType::Directory) => Ok(None),
+            (ChangeKind::Directory(_), FileType::Directory) => Ok(None),
             (_, FileType::Directory) => self.newer_below(path, &found, |it| {
-                if kind(it) == FileType::Directory {
-                    self.was_changed(it)
-                } else {
-                    modified(it) > self.started
-                }
+                if kind(it) == FileType::Directory { self.was_changed(it) } else { mtime(it) > self.started }
             }),
-            _ if self.checks == Checks::Again && self.is_done(change, &found)? => Ok(None),
-            _ => Ok((change.before != Some(Identity::of(&found))).then(|| path.clone())),
+            _ if self.checks == Checks::Resumed && self.is_done(change, &found)? => Ok(None),
+            _ => Ok((change.before != Some(FileFingerprint::from_stat(&found))).then(|| path.clone())),
         }
     }
 
@@ -247,16 +245,18 @@ impl ChangeWriter<'_> {
     fn is_done(&self, change: &Change, found: &Stat) -> io::Result<bool> {
         let at = self.upper.join(OsStr::from_bytes(&change.path));
         Ok(match &change.kind {
-            Kind::File(attributes) => {
+            ChangeKind::File(attributes) => {
                 kind(found) == FileType::RegularFile
                     && u64::try_from(found.st_size).ok() == Some(fs::symlink_metadata(at)?.len())
-                    && modified(found) == attributes.modified
+                    && mtime(found) == attributes.modified
                     && found.st_mode & 0o7777 == attributes.mode
             }
-            Kind::Symlink(to) => kind(found) == FileType::Symlink && self.target.link(&change.path)? == *to,
-            Kind::Fifo(_) => kind(found) == FileType::Fifo,
-            Kind::Link(to) => self.target.stat(to)?.is_some_and(|other| other.st_ino == found.st_ino),
-            Kind::Remove | Kind::Directory(_) => false,
+            ChangeKind::Symlink(to) => {
+                kind(found) == FileType::Symlink && self.target.link(&change.path)? == *to
+            }
+            ChangeKind::Fifo(_) => kind(found) == FileType::Fifo,
+            ChangeKind::Link(to) => self.target.stat(to)?.is_some_and(|other| other.st_ino == found.st_ino),
+            ChangeKind::Remove | ChangeKind::Directory(_) => false,
         })
     }
 
@@ -271,10 +271,12 @@ impl ChangeWriter<'_> {
         Ok(CString::new(format!(".workspace-{}-{number}", self.id))?)
     }
 
-    fn make(&self, number: usize, change: &Change, kept: &mut WriteCounts) -> io::Result<()> {
+    fn apply_change(&self, number: usize, change: &Change, kept: &mut WriteCounts) -> io::Result<()> {
         let (parent, name) = match self.parent(&change.path) {
             // The parent directory was removed before.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && matches!(change.kind, Kind::Remove) => {
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound && matches!(change.kind, ChangeKind::Remove) =>
+            {
                 return Ok(());
             }
             parent => parent?,
@@ -288,7 +290,7 @@ impl ChangeWriter<'_> {
             Err(Errno::NOENT) => None,
             found => Some(found?),
         };
-        if self.checks == Checks::Again
+        if self.checks == Checks::Resumed
             && let Some(before) = &before
             && self.is_done(change, before)?
         {
@@ -296,14 +298,14 @@ impl ChangeWriter<'_> {
         }
         let was_directory = before.as_ref().is_some_and(|it| kind(it) == FileType::Directory);
         match &change.kind {
-            Kind::Remove => {
+            ChangeKind::Remove => {
                 if before.is_some() {
                     self.remove_by_rename(&change.path, &parent, &name, &temporary)?;
                     kept.removed += 1;
                 }
                 return Ok(());
             }
-            Kind::Directory(attributes) => {
+            ChangeKind::Directory(attributes) => {
                 if !was_directory {
                     if before.is_some() {
                         self.remove_by_rename(&change.path, &parent, &name, &temporary)?;
@@ -311,18 +313,18 @@ impl ChangeWriter<'_> {
                     mkdirat(&parent, &name, Mode::RWXU)?;
                     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                     let made: File = openat(&parent, &name, flags, Mode::empty())?.into();
-                    own(&made, attributes)?;
+                    set_attributes(&made, attributes)?;
                     kept.written += 1;
                 }
                 return Ok(());
             }
-            Kind::File(attributes) => self.write_file(&change.path, &parent, &temporary, attributes)?,
-            Kind::Link(to) => {
+            ChangeKind::File(attributes) => self.write_file(&change.path, &parent, &temporary, attributes)?,
+            ChangeKind::Link(to) => {
                 let (source, source_name) = self.parent(to)?;
                 linkat(&source, &source_name, &parent, &temporary, AtFlags::empty())?;
             }
-            Kind::Symlink(to) => symlinkat(OsStr::from_bytes(to), &parent, &temporary)?,
-            Kind::Fifo(attributes) => {
+            ChangeKind::Symlink(to) => symlinkat(OsStr::from_bytes(to), &parent, &temporary)?,
+            ChangeKind::Fifo(attributes) => {
                 mknodat(&parent, &temporary, FileType::Fifo, Mode::from_raw_mode(attributes.mode), 0)?;
             }
         }
@@ -406,7 +408,7 @@ impl ChangeWriter<'_> {
         let mut to: File = openat(parent, temporary, flags, Mode::RUSR | Mode::WUSR)?.into();
         let mut from = File::open(self.upper.join(OsStr::from_bytes(path)))?;
         let written = copy(&mut from, &mut to).and_then(|()| {
-            own(&to, attributes)?;
+            set_attributes(&to, attributes)?;
             let (tv_sec, tv_nsec) = attributes.modified;
             let time = Timespec { tv_sec, tv_nsec };
             Ok(futimens(&to, &Timestamps { last_access: time, last_modification: time })?)
@@ -422,7 +424,7 @@ impl ChangeWriter<'_> {
         match self.target.directory(path)? {
             Some(directory) => {
                 let directory = File::from(directory);
-                own(&directory, attributes)?;
+                set_attributes(&directory, attributes)?;
                 Ok(fchmod(&directory, Mode::from_raw_mode(attributes.mode))?)
             }
             None => Ok(()),
@@ -430,7 +432,7 @@ impl ChangeWriter<'_> {
     }
 }
 
-fn changed(stat: &Stat) -> (i64, i64) {
+fn ctime(stat: &Stat) -> (i64, i64) {
     #[allow(
         clippy::useless_conversion,
         clippy::unnecessary_cast,
@@ -442,7 +444,7 @@ fn changed(stat: &Stat) -> (i64, i64) {
 /// Records the present file at the target of each change.
 pub(super) fn record_before(target: &TargetDir, changes: &mut [Change]) -> io::Result<()> {
     for change in changes {
-        change.before = target.stat(&change.path)?.map(|found| Identity::of(&found));
+        change.before = target.stat(&change.path)?.map(|found| FileFingerprint::from_stat(&found));
     }
     Ok(())
 }
@@ -478,7 +480,7 @@ fn copy(from: &mut File, to: &mut File) -> io::Result<()> {
 
 /// Sets owner, attributes and mode of a file, in that order, because a new owner clears bits of the mode. The mode of a
 /// directory is set when its entries are complete.
-fn own(file: &File, attributes: &Attributes) -> io::Result<()> {
+fn set_attributes(file: &File, attributes: &Attributes) -> io::Result<()> {
     let found = fstat(file)?;
     if (found.st_uid, found.st_gid) != (attributes.user, attributes.group) {
         fchown(file, Some(Uid::from_raw(attributes.user)), Some(Gid::from_raw(attributes.group)))?;

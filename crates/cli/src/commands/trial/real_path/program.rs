@@ -1,4 +1,4 @@
-//! The program while it runs: its input and output, signals, its time.
+//! Runs the program: forwards input, output and signals, and enforces the timeout.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -14,10 +14,11 @@ use tokio::sync::mpsc;
 use workspace_host::HostError;
 use workspace_host::host_view::{ExitStatus, HostView, RunningProgram};
 
-use crate::error::{CommandError, Kind, Result};
+use crate::error::{CommandError, ErrorKind, Result};
 use crate::screen::{self, RawMode};
 use crate::session::{
-    Attachment, Destination, End, InputState, OnSignal, OutputEvent, OutputStream, SIGKILL, Session, attach,
+    Attachment, CommandExit, Destination, InputState, OnSignal, OutputEvent, OutputStream, SIGKILL, Session,
+    attach,
 };
 use crate::signals::Signals;
 use crate::stdin::{READ_MAX, stdin};
@@ -26,16 +27,16 @@ const SIGTERM: i32 = 15;
 /// Time between SIGTERM and SIGKILL for a program that timed out.
 const KILL_DELAY: Duration = Duration::from_secs(2);
 
-/// Options of a run.
-pub(super) struct Run {
+/// Options of [`run`].
+pub(super) struct RunOptions {
     pub(super) timeout: Option<Duration>,
     /// Destination of stdout of the program.
-    pub(super) stdout: Stdout,
+    pub(super) stdout: OutputTarget,
 }
 
-/// Destination of stdout of the program.
+/// Stream of this process to which output of the program is forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stdout {
+pub(super) enum OutputTarget {
     Stdout,
     Stderr,
 }
@@ -45,12 +46,13 @@ fn forward_error(error: impl std::fmt::Display) -> CommandError {
         .hint("the system may be out of file descriptors")
 }
 
-/// Runs the program until it and all its descendants have ended. Returns the rest of stdin, too.
+/// Runs the program until it and all its descendants have exited. Returns the exit status, and the stdin that the program
+/// did not read.
 pub(super) async fn run(
     view: HostView,
-    run: Run,
+    options: RunOptions,
     signals: &mut Signals,
-) -> Result<(End, mpsc::Receiver<Vec<u8>>)> {
+) -> Result<(CommandExit, mpsc::Receiver<Vec<u8>>)> {
     let (input, to_program) = std::io::pipe().map_err(forward_error)?;
     let (from_program, output) = std::io::pipe().map_err(forward_error)?;
     let (errors_from_program, errors) = std::io::pipe().map_err(forward_error)?;
@@ -61,19 +63,19 @@ pub(super) async fn run(
         view.start([input.as_fd(), output.as_fd(), errors.as_fd()])
     });
     // Awaited in any case: a program that is being started cannot be ended.
-    let running = Arc::new(starting.await.map_err(forward_error)?.map_err(|error| not_started(&error))?);
+    let running = Arc::new(starting.await.map_err(forward_error)?.map_err(|error| host_error(&error))?);
     let _raw = if on_terminal { Some(RawMode::enter()?) } else { None };
     let mut readers = Vec::new();
     let writer: File = match &running.terminal {
         Some(terminal) => {
             drop((to_program, errors_from_program, from_program));
             let copy = |fd: &OwnedFd| fd.try_clone().map(File::from).map_err(forward_error);
-            readers.push(forward_output(copy(terminal)?, Stdout::Stdout)?);
+            readers.push(forward_output(copy(terminal)?, OutputTarget::Stdout)?);
             copy(terminal)?
         }
         None => {
-            readers.push(forward_output(OwnedFd::from(from_program).into(), run.stdout)?);
-            readers.push(forward_output(OwnedFd::from(errors_from_program).into(), Stdout::Stderr)?);
+            readers.push(forward_output(OwnedFd::from(from_program).into(), options.stdout)?);
+            readers.push(forward_output(OwnedFd::from(errors_from_program).into(), OutputTarget::Stderr)?);
             OwnedFd::from(to_program).into()
         }
     };
@@ -82,16 +84,16 @@ pub(super) async fn run(
     let input = RefCell::new(Some(forward_input(writer)?));
     let program = HostProgram { running: running.clone(), input, timed_out: timed_out.clone() };
     let waiting = running.clone();
-    let output = ProgramEnd { waiting: tokio::task::spawn_blocking(move || waiting.wait()), timed_out };
+    let output = ExitWaiter { waiting: tokio::task::spawn_blocking(move || waiting.wait()), timed_out };
     let attachment = Attachment {
         stdin: Some(&mut stdin),
         destination: Destination::Stderr,
         signals,
         on_signal: OnSignal::ForwardInterrupt,
-        timeout: run.timeout,
+        timeout: options.timeout,
     };
     let end = match attach(&program, output, attachment).await {
-        Err(error) if !matches!(error.kind, Kind::Interrupted(_)) => return Err(error),
+        Err(error) if !matches!(error.kind, ErrorKind::Interrupted(_)) => return Err(error),
         end => end,
     };
     if end.is_err() {
@@ -106,7 +108,7 @@ pub(super) async fn run(
     Ok((end?, stdin))
 }
 
-/// A program over a view of the host. Threads forward its output.
+/// Program that runs in a [`HostView`]. Threads forward its output.
 struct HostProgram {
     running: Arc<RunningProgram>,
     /// `None` once stdin of the program is closed.
@@ -127,7 +129,7 @@ impl Session for HostProgram {
     }
 
     async fn kill(&self, signal: i32) -> Result<()> {
-        self.running.signal(signal).map_err(|error| not_started(&error))
+        self.running.signal(signal).map_err(|error| host_error(&error))
     }
 
     async fn time_out(&self) -> Result<()> {
@@ -153,21 +155,21 @@ async fn kill(running: &Arc<RunningProgram>) {
     drop(tokio::task::spawn_blocking(move || running.kill()).await);
 }
 
-/// End of the program. Its output does not come this way.
-struct ProgramEnd {
+/// Waits for the exit of the program. Threads forward its output, so the only event is [`OutputEvent::Exited`].
+struct ExitWaiter {
     waiting: tokio::task::JoinHandle<Result<Option<ExitStatus>, HostError>>,
     timed_out: Rc<Cell<bool>>,
 }
 
-impl OutputStream for ProgramEnd {
+impl OutputStream for ExitWaiter {
     async fn next(&mut self) -> Result<OutputEvent> {
-        let ended = (&mut self.waiting).await.map_err(forward_error)?.map_err(|error| not_started(&error))?;
+        let ended = (&mut self.waiting).await.map_err(forward_error)?.map_err(|error| host_error(&error))?;
         let (exit_code, failed) = match ended {
             Some(ExitStatus { exit_code, start_error }) => (exit_code, start_error),
             None if self.timed_out.get() => (128 + SIGKILL, None),
             None => return Err(crate::local::sandbox_ended()),
         };
-        Ok(OutputEvent::Ended(End { exit_code, timed_out: false, failed }))
+        Ok(OutputEvent::Exited(CommandExit { exit_code, timed_out: false, failed }))
     }
 }
 
@@ -187,11 +189,11 @@ fn forward_input(mut to: File) -> Result<mpsc::Sender<Vec<u8>>> {
 }
 
 /// Forwards output of the program in a thread. If the reader closes it, the pipe to the program is closed, too.
-fn forward_output(mut from: File, to: Stdout) -> Result<JoinHandle<()>> {
+fn forward_output(mut from: File, to: OutputTarget) -> Result<JoinHandle<()>> {
     // The standard library's stdout is locked by the output of this command.
     let to = match to {
-        Stdout::Stdout => std::io::stdout().as_fd().try_clone_to_owned(),
-        Stdout::Stderr => std::io::stderr().as_fd().try_clone_to_owned(),
+        OutputTarget::Stdout => std::io::stdout().as_fd().try_clone_to_owned(),
+        OutputTarget::Stderr => std::io::stderr().as_fd().try_clone_to_owned(),
     };
     let mut to = File::from(to.map_err(forward_error)?);
     let thread = std::thread::Builder::new().spawn(move || {
@@ -210,8 +212,8 @@ fn forward_output(mut from: File, to: Stdout) -> Result<JoinHandle<()>> {
     thread.map_err(forward_error)
 }
 
-/// Explains why the program could not be run or signalled.
-fn not_started(error: &HostError) -> CommandError {
+/// Adds hints to an error of starting the program, of a signal to it, or of waiting for it.
+fn host_error(error: &HostError) -> CommandError {
     use workspace_host::HostErrorKind;
     let failed = CommandError::failed(error.to_string());
     match error.kind() {

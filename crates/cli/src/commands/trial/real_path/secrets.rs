@@ -15,7 +15,7 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::text::print_stderr;
 use mounts::MountTable;
-pub(super) use variables::{hides_variable, left_outside};
+pub(super) use variables::{hidden_variables, hides_variable};
 
 /// Maximum number of entries of a directory that are examined.
 const ENTRIES_MAX: usize = 10_000;
@@ -222,8 +222,8 @@ const VISIBLE_PATHS: &[&str] = &["/home/linuxbrew/.linuxbrew"];
 /// Maximum number of sockets that are hidden, and of further paths of hidden files.
 const HIDDEN_PATHS_MAX: usize = 1_000;
 
-/// User whose secrets are searched for.
-pub(super) struct Owner<'a> {
+/// Parameters of the search for secrets.
+pub(super) struct SecretSearch<'a> {
     /// `HOME` and the home directory of the account, with symlinks resolved.
     pub(super) homes: &'a [PathBuf],
     /// Data of a server on this machine, and the store.
@@ -245,9 +245,9 @@ pub(super) struct Secrets {
 
 impl Secrets {
     /// Finds the secrets that exist.
-    pub(super) fn find(owner: &Owner<'_>, show: &[PathBuf], hide: &[PathBuf]) -> Self {
+    pub(super) fn find(search: &SecretSearch<'_>, show: &[PathBuf], hide: &[PathBuf]) -> Self {
         let mut secrets = Self::default();
-        for home in owner.homes {
+        for home in search.homes {
             for name in IN_HOME {
                 secrets.hide_matching(&home.join(name));
             }
@@ -256,21 +256,21 @@ impl Secrets {
             secrets.hide_matching(Path::new(path));
         }
         for path in variables::paths(|name| std::env::var_os(name)) {
-            secrets.hide_target(&path, owner);
+            secrets.hide_target(&path, search);
         }
-        for home in other_homes(owner.homes) {
+        for home in other_homes(search.homes) {
             secrets.hide(&home);
         }
-        for path in owner.own {
+        for path in search.own {
             secrets.hide(path);
         }
-        secrets.find_sockets(owner.without_sockets);
+        secrets.find_sockets(search.without_sockets);
         for path in VISIBLE_PATHS.iter().map(Path::new).filter_map(|path| fs::canonicalize(path).ok()) {
             secrets.shown.insert(path);
         }
         // The home directory of the user is visible, wherever it is.
-        secrets.hidden.retain(|path| path.parent().is_some() && !owner.homes.contains(path));
-        secrets.shown.extend(owner.homes.iter().cloned());
+        secrets.hidden.retain(|path| path.parent().is_some() && !search.homes.contains(path));
+        secrets.shown.extend(search.homes.iter().cloned());
         let show: Vec<PathBuf> = show.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
         for path in &show {
             secrets.hidden.retain(|hidden| !hidden.starts_with(path));
@@ -282,8 +282,8 @@ impl Secrets {
             secrets.sockets.remove(&path);
             secrets.hidden.insert(path);
         }
-        secrets.hide_link_targets(owner, &show);
-        secrets.hide_in_other_mounts(&MountTable::read(), owner, &show);
+        secrets.hide_link_targets(search, &show);
+        secrets.hide_in_other_mounts(&MountTable::read(), search, &show);
         let hidden = secrets.hidden.clone();
         secrets.shown.retain(|shown| hidden.iter().any(|hidden| shown.starts_with(hidden)));
         secrets
@@ -322,20 +322,20 @@ impl Secrets {
 
     /// Hides the target of a variable or symlink, which can be any path: except parents of a home, directories of the system, and
     /// devices.
-    fn hide_target(&mut self, path: &Path, owner: &Owner<'_>) {
+    fn hide_target(&mut self, path: &Path, search: &SecretSearch<'_>) {
         let Ok(path) = fs::canonicalize(path) else { return };
-        let holds_homes = owner.homes.iter().any(|home| home.starts_with(&path));
+        let holds_homes = search.homes.iter().any(|home| home.starts_with(&path));
         let is_directory = path.is_dir() && path.components().count() > 2 && !holds_homes;
-        let is_tried = owner.directory.is_some_and(|directory| path.starts_with(directory));
+        let is_tried = search.directory.is_some_and(|directory| path.starts_with(directory));
         if (is_directory || path.is_file()) && !is_tried {
             self.hidden.insert(path);
         }
     }
 
     /// Hides the targets of symlinks in hidden directories of homes, such as keys that are kept in a repository.
-    fn hide_link_targets(&mut self, owner: &Owner<'_>, show: &[PathBuf]) {
+    fn hide_link_targets(&mut self, search: &SecretSearch<'_>, show: &[PathBuf]) {
         let in_home =
-            |path: &&PathBuf| owner.homes.iter().any(|home| *path != home && path.starts_with(home));
+            |path: &&PathBuf| search.homes.iter().any(|home| *path != home && path.starts_with(home));
         let directories: Vec<PathBuf> = self.hidden.iter().filter(in_home).cloned().collect();
         for directory in directories {
             for entry in fs::read_dir(directory).into_iter().flatten().flatten().take(ENTRIES_MAX) {
@@ -344,7 +344,7 @@ impl Secrets {
                 }
                 let Ok(target) = fs::canonicalize(entry.path()) else { continue };
                 if !is_system_file(&target) && !show.iter().any(|it| target.starts_with(it)) {
-                    self.hide_target(&target, owner);
+                    self.hide_target(&target, search);
                 }
             }
         }
@@ -363,7 +363,7 @@ impl Secrets {
     }
 
     /// Hides the same files where their filesystem is mounted once more.
-    fn hide_in_other_mounts(&mut self, mounts: &MountTable, owner: &Owner<'_>, show: &[PathBuf]) {
+    fn hide_in_other_mounts(&mut self, mounts: &MountTable, search: &SecretSearch<'_>, show: &[PathBuf]) {
         let mut files = mounts.other_paths(&self.hidden, |path| self.hides(path), HIDDEN_PATHS_MAX);
         let mut sockets = mounts.other_paths(&self.sockets, |_| false, HIDDEN_PATHS_MAX);
         if files.len() > HIDDEN_PATHS_MAX || sockets.len() > HIDDEN_PATHS_MAX {
@@ -373,11 +373,11 @@ impl Secrets {
             ));
         }
         let is_shown =
-            |path: &PathBuf| owner.homes.contains(path) || show.iter().any(|it| path.starts_with(it));
+            |path: &PathBuf| search.homes.contains(path) || show.iter().any(|it| path.starts_with(it));
         files.retain(|path| !is_shown(path));
         sockets.retain(|path| !is_shown(path) && !self.sockets.contains(path));
         self.hidden.extend(files.difference(&sockets).cloned());
-        self.add_sockets(sockets, owner.without_sockets);
+        self.add_sockets(sockets, search.without_sockets);
     }
 
     fn add_sockets(&mut self, sockets: BTreeSet<PathBuf>, without: &[PathBuf]) {

@@ -68,7 +68,7 @@ pub(super) struct Layer {
 /// Directory of a trial.
 pub(super) struct TrialDir {
     pub(super) path: PathBuf,
-    pub(super) note: TrialRecord,
+    pub(super) record: TrialRecord,
     _lock: DirLock,
 }
 
@@ -77,22 +77,22 @@ fn failed(path: &Path, error: &io::Error) -> CommandError {
 }
 
 impl TrialDir {
-    /// Creates a directory outside of the one that is tried on.
+    /// Creates a directory for a trial on `directory`, outside of it.
     pub(super) fn new(directory: &Path) -> Result<Self> {
         let found = fs::metadata(directory).map_err(|error| {
             CommandError::failed(format!("cannot read {}: {error}", directory.display()))
                 .hint(io_hint(&error))
         })?;
         let (path, lock) = new_directory(Some(directory))?;
-        let note = TrialRecord {
+        let record = TrialRecord {
             directory: directory.as_os_str().to_owned(),
             phase: Phase::Running,
             home: None,
             started: (0, 0),
             identity: Some((found.dev(), found.ino())),
         };
-        let dir = Self { path, note, _lock: lock };
-        dir.write_note()?;
+        let dir = Self { path, record, _lock: lock };
+        dir.write_record()?;
         Ok(dir)
     }
 
@@ -103,15 +103,15 @@ impl TrialDir {
                 .hint("specify the directory that `workspace try` printed when it set the changes aside")
         };
         let path = fs::canonicalize(path).map_err(|_| none())?;
-        let note = read_note(&path).ok_or_else(none)?;
-        if note.phase == Phase::Running {
+        let record = read_record(&path).ok_or_else(none)?;
+        if record.phase == Phase::Running {
             return Err(none());
         }
         let lock = DirLock::new(&path).map_err(|error| failed(&path, &error))?.ok_or_else(|| {
             CommandError::failed(format!("{} is in use", path.display()))
                 .hint("another `workspace try` uses it; wait until it exits")
         })?;
-        Ok(Self { path, note, _lock: lock })
+        Ok(Self { path, record, _lock: lock })
     }
 
     /// Returns the id of the trial's cgroups, which is also part of the names of incomplete files.
@@ -119,10 +119,10 @@ impl TrialDir {
         id(&self.path)
     }
 
-    fn write_note(&self) -> Result<()> {
+    fn write_record(&self) -> Result<()> {
         let written = || -> io::Result<()> {
             let new = self.path.join("trial.new");
-            fs::write(&new, serde_json::to_vec(&self.note)?)?;
+            fs::write(&new, serde_json::to_vec(&self.record)?)?;
             fs::File::open(&new)?.sync_all()?;
             fs::rename(&new, self.path.join(RECORD_FILE))
         };
@@ -134,8 +134,8 @@ impl TrialDir {
         let phases = [Phase::Running, Phase::Keeping, Phase::Aside];
         let written = || -> io::Result<()> {
             for phase in phases {
-                let note = TrialRecord { phase, ..self.note.clone() };
-                fs::write(self.path.join(phase.file()), serde_json::to_vec(&note)?)?;
+                let record = TrialRecord { phase, ..self.record.clone() };
+                fs::write(self.path.join(phase.file()), serde_json::to_vec(&record)?)?;
             }
             for phase in phases {
                 fs::File::open(self.path.join(phase.file()))?.sync_all()?;
@@ -146,18 +146,18 @@ impl TrialDir {
     }
 
     pub(super) fn set_phase(&mut self, phase: Phase) -> Result<()> {
-        if self.note.phase == phase {
+        if self.record.phase == phase {
             return Ok(());
         }
         match fs::rename(self.path.join(phase.file()), self.path.join(RECORD_FILE)) {
-            // The layer was used before.
+            // An earlier change to this phase has renamed the file.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let before = std::mem::replace(&mut self.note.phase, phase);
-                self.write_note().inspect_err(|_| self.note.phase = before)
+                let before = std::mem::replace(&mut self.record.phase, phase);
+                self.write_record().inspect_err(|_| self.record.phase = before)
             }
             renamed => {
                 renamed.map_err(|error| failed(&self.path, &error))?;
-                self.note.phase = phase;
+                self.record.phase = phase;
                 Ok(())
             }
         }
@@ -168,7 +168,7 @@ impl TrialDir {
         for name in TEMPORARY_DIRS {
             let _ = overlay::remove_tree(&NamespaceHolder::Host, &self.path.join(name));
         }
-        let _ = remove_home(&self.note);
+        let _ = remove_home(&self.record);
     }
 
     /// Creates a layer over a directory.
@@ -194,13 +194,13 @@ impl TrialDir {
             let user = rustix::process::geteuid().as_raw();
             let path = parent.join(format!("workspace-{user}-{}", self.id()));
             // Recorded before it exists, so that removal of leftovers finds it.
-            self.note.home = Some(path.clone().into_os_string());
-            self.write_note()?;
+            self.record.home = Some(path.clone().into_os_string());
+            self.write_record()?;
             match fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => return make_layer(&path, home).map(Some),
                 Err(_) => {
-                    self.note.home = None;
-                    self.write_note()?;
+                    self.record.home = None;
+                    self.write_record()?;
                 }
             }
         }
@@ -223,14 +223,14 @@ impl TrialDir {
         {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        self.note.started = first;
-        self.write_note()?;
+        self.record.started = first;
+        self.write_record()?;
         self.write_phases()
     }
 
     /// Removes the directory. An error is only a warning, because the result of the trial is valid.
     pub(super) fn remove(self) {
-        if let Err(error) = clear(&self.path, &self.note) {
+        if let Err(error) = clear(&self.path, &self.record) {
             print_stderr(&format!("warning: cannot remove {}: {error}", self.path.display()));
         }
     }
@@ -248,7 +248,7 @@ fn make_layer(path: &Path, over: &Path) -> Result<Layer> {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
         made.map_err(|error| failed(directory, &error))?;
     }
-    let like = || -> io::Result<()> {
+    let copy_attributes = || -> io::Result<()> {
         let (found, own) = (fs::metadata(over)?, fs::metadata(&layer.upper)?);
         if (found.uid(), found.gid()) != (own.uid(), own.gid()) {
             // A user who cannot change the owner is the owner.
@@ -263,26 +263,26 @@ fn make_layer(path: &Path, over: &Path) -> Result<Layer> {
         }
         fs::set_permissions(&layer.upper, found.permissions())
     };
-    like().map_err(|error| failed(&layer.upper, &error))?;
+    copy_attributes().map_err(|error| failed(&layer.upper, &error))?;
     Ok(layer)
 }
 
-fn read_note(dir: &Path) -> Option<TrialRecord> {
+fn read_record(dir: &Path) -> Option<TrialRecord> {
     serde_json::from_slice(&fs::read(dir.join(RECORD_FILE)).ok()?).ok()
 }
 
-fn clear(dir: &Path, note: &TrialRecord) -> std::result::Result<(), String> {
+fn clear(dir: &Path, record: &TrialRecord) -> std::result::Result<(), String> {
     let message = |error: workspace_host::HostError| error.to_string();
     cgroup::remove(&id(dir)).map_err(message)?;
     if dir.join("holder").exists() {
         NamespaceHolder::find_or_start(dir).map_err(message)?.kill();
     }
-    remove_home(note).map_err(message)?;
+    remove_home(record).map_err(message)?;
     overlay::remove_tree(&NamespaceHolder::Host, dir).map_err(message)
 }
 
-fn remove_home(note: &TrialRecord) -> std::result::Result<(), workspace_host::HostError> {
-    let Some(home) = &note.home else { return Ok(()) };
+fn remove_home(record: &TrialRecord) -> std::result::Result<(), workspace_host::HostError> {
+    let Some(home) = &record.home else { return Ok(()) };
     let owned = fs::symlink_metadata(home)
         .is_ok_and(|found| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw());
     if owned { overlay::remove_tree(&NamespaceHolder::Host, Path::new(home)) } else { Ok(()) }
@@ -292,7 +292,7 @@ fn remove_home(note: &TrialRecord) -> std::result::Result<(), workspace_host::Ho
 pub(super) fn remove_leftovers(own: &TrialDir) {
     let Some(parent) = own.path.parent() else { return };
     for (path, lock) in find_leftovers(parent) {
-        let Some(note) = read_note(&path) else {
+        let Some(record) = read_record(&path) else {
             // The trial was killed before it wrote a record; other kinds of directories have another record.
             let is_empty = fs::read_dir(&path).is_ok_and(|names| names.count() == 1);
             if is_empty {
@@ -300,9 +300,9 @@ pub(super) fn remove_leftovers(own: &TrialDir) {
             }
             continue;
         };
-        match note.phase {
+        match record.phase {
             Phase::Running => {
-                if let Err(error) = clear(&path, &note) {
+                if let Err(error) = clear(&path, &record) {
                     print_stderr(&format!(
                         "warning: cannot remove {}, which an earlier trial left: {error}",
                         path.display()
@@ -312,13 +312,13 @@ pub(super) fn remove_leftovers(own: &TrialDir) {
             Phase::Keeping => print_stderr(&format!(
                 "warning: an earlier trial was interrupted while its changes were written to {}; `workspace try --apply {}` \
                  completes that",
-                Path::new(&note.directory).display(),
+                Path::new(&record.directory).display(),
                 path.display()
             )),
             Phase::Aside => print_stderr(&format!(
                 "note: changes of an earlier trial on {} wait in {}; `workspace try --apply` with that path writes \
                  them, and drops them with `--drop`",
-                Path::new(&note.directory).display(),
+                Path::new(&record.directory).display(),
                 path.display()
             )),
         }

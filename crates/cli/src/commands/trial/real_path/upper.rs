@@ -35,37 +35,38 @@ const COMPARE_BUFFER_SIZE: usize = 64 << 10;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Change {
     pub(super) path: Vec<u8>,
-    pub(super) kind: Kind,
+    pub(super) kind: ChangeKind,
     /// True if overlayfs copied it up: it existed in the directory, or an existing file was moved or linked here.
     pub(super) copied_up: bool,
     /// True for a removal because the program replaced the parent directory.
     #[serde(default)]
     pub(super) below_opaque: bool,
-    /// File at the path when the changes were checked.
+    /// Fingerprint of the file at the path when the changes were checked; `None` if there was none.
     #[serde(default)]
-    pub(super) before: Option<Identity>,
+    pub(super) before: Option<FileFingerprint>,
 }
 
 /// Properties of a file that do not change when another hard link is written or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Identity {
+pub(super) struct FileFingerprint {
     inode: u64,
     size: i64,
     modified: (i64, i64),
 }
 
-impl Identity {
-    pub(super) fn of(stat: &Stat) -> Self {
+impl FileFingerprint {
+    pub(super) fn from_stat(stat: &Stat) -> Self {
         #[allow(
             clippy::useless_conversion,
             clippy::unnecessary_cast,
             reason = "the types differ between machines"
         )]
-        Self { inode: stat.st_ino as u64, size: stat.st_size as i64, modified: modified(stat) }
+        Self { inode: stat.st_ino as u64, size: stat.st_size as i64, modified: mtime(stat) }
     }
 }
 
-pub(super) fn modified(stat: &Stat) -> (i64, i64) {
+/// Returns the mtime in seconds and nanoseconds.
+pub(super) fn mtime(stat: &Stat) -> (i64, i64) {
     #[allow(
         clippy::useless_conversion,
         clippy::unnecessary_cast,
@@ -74,8 +75,9 @@ pub(super) fn modified(stat: &Stat) -> (i64, i64) {
     (stat.st_mtime as i64, stat.st_mtime_nsec as i64)
 }
 
+/// Kind of a change, with the new content except that of a file, which is in the upper directory.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) enum Kind {
+pub(super) enum ChangeKind {
     Remove,
     Directory(Attributes),
     File(Attributes),
@@ -102,7 +104,7 @@ pub(super) struct UpperContent {
     /// Paths that cannot be kept, with reasons.
     pub(super) skipped: Vec<(Vec<u8>, String)>,
     /// Paths that lose a property, with the name of the property.
-    pub(super) notes: Vec<(Vec<u8>, String)>,
+    pub(super) lost_properties: Vec<(Vec<u8>, String)>,
     /// Modes of files and directories of the upper directory before they were made readable, by inode.
     modes: HashMap<u64, u32>,
 }
@@ -239,7 +241,7 @@ impl Scan<'_> {
                 let kind = stat.file_type();
                 if kind.is_char_device() && stat.rdev() == 0 {
                     if self.target.stat(&path)?.is_some() {
-                        found.push(path, Kind::Remove, true);
+                        found.push(path, ChangeKind::Remove, true);
                     }
                 } else if kind.is_dir() {
                     let mode = self.make_readable(&entry.path(), &stat, &mut found)?;
@@ -250,7 +252,11 @@ impl Scan<'_> {
                         self::kind(before) == FileType::Directory && attributes.match_owner_and_mode(before)
                     }) && self.has_xattrs(&path, &attributes)?;
                     if !is_same {
-                        found.push(path.clone(), Kind::Directory(attributes), is_copied_up(&entry.path()));
+                        found.push(
+                            path.clone(),
+                            ChangeKind::Directory(attributes),
+                            is_copied_up(&entry.path()),
+                        );
                     }
                     open.push(PendingDir { path, opaque: below });
                 } else if kind.is_file() {
@@ -258,7 +264,9 @@ impl Scan<'_> {
                     let mut attributes = attributes(&entry.path(), &stat, mode)?;
                     if attributes.mode & SET_ID_BITS != 0 && !self.had_set_id(&path, &attributes)? {
                         attributes.mode &= !SET_ID_BITS;
-                        found.notes.push((path.clone(), "its set-user-id and set-group-id bits".to_owned()));
+                        found
+                            .lost_properties
+                            .push((path.clone(), "its set-user-id and set-group-id bits".to_owned()));
                     }
                     if self.is_unchanged(&path, &entry.path(), &stat, &attributes)? {
                         unchanged.entry(stat.ino()).or_insert(path);
@@ -267,18 +275,18 @@ impl Scan<'_> {
                     if stat.nlink() > 1 {
                         names.entry(stat.ino()).or_default().push(found.changes.len());
                     }
-                    found.push(path, Kind::File(attributes), is_copied_up(&entry.path()));
+                    found.push(path, ChangeKind::File(attributes), is_copied_up(&entry.path()));
                 } else if kind.is_symlink() {
                     let to = fs::read_link(entry.path())?.as_os_str().as_bytes().to_vec();
                     let before = self.target.stat(&path)?.filter(|it| self::kind(it) == FileType::Symlink);
                     if before.is_none() || self.target.link(&path)? != to {
-                        found.push(path, Kind::Symlink(to), false);
+                        found.push(path, ChangeKind::Symlink(to), false);
                     }
                 } else if kind.is_fifo() {
                     let attributes = attributes(&entry.path(), &stat, stat.mode())?;
                     let before = self.target.stat(&path)?.filter(|it| self::kind(it) == FileType::Fifo);
                     if before.is_none() {
-                        found.push(path, Kind::Fifo(attributes), false);
+                        found.push(path, ChangeKind::Fifo(attributes), false);
                     }
                 } else {
                     found.skipped.push((path, "a socket or device cannot be kept".to_owned()));
@@ -287,7 +295,7 @@ impl Scan<'_> {
             if opaque {
                 for name in self.target.names(&path)? {
                     if !seen.contains(&name) {
-                        found.push(join(&path, &name), Kind::Remove, true);
+                        found.push(join(&path, &name), ChangeKind::Remove, true);
                         if let Some(change) = found.changes.last_mut() {
                             change.below_opaque = true;
                         }
@@ -396,7 +404,7 @@ fn read_full(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
 }
 
 impl UpperContent {
-    fn push(&mut self, path: Vec<u8>, kind: Kind, copied_up: bool) {
+    fn push(&mut self, path: Vec<u8>, kind: ChangeKind, copied_up: bool) {
         self.changes.push(Change { path, kind, copied_up, below_opaque: false, before: None });
     }
 
@@ -410,14 +418,14 @@ impl UpperContent {
                 None => self.changes[all.remove(0)].path.clone(),
             };
             for index in all {
-                self.changes[index].kind = Kind::Link(to.clone());
+                self.changes[index].kind = ChangeKind::Link(to.clone());
             }
         }
     }
 
     /// Moves hard links to the end, after their targets.
     fn order_links(&mut self) {
-        self.changes.sort_by_key(|change| matches!(change.kind, Kind::Link(_)));
+        self.changes.sort_by_key(|change| matches!(change.kind, ChangeKind::Link(_)));
     }
 }
 

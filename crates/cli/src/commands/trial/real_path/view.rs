@@ -10,7 +10,7 @@ use workspace_host::overlay;
 use workspace_state::quote_path;
 
 use super::git::Repository;
-use super::secrets::{Owner, Secrets, account_home, hides_variable, left_outside};
+use super::secrets::{SecretSearch, Secrets, account_home, hidden_variables, hides_variable};
 use super::trial_dir::{Layer, TrialDir};
 use crate::args::Try;
 use crate::error::{CommandError, Result};
@@ -23,7 +23,7 @@ const PRIVATE_DIRS: [&str; 4] = ["/tmp", "/var/tmp", "/run", "/var/run"];
 /// View of the machine for the program.
 pub(super) struct View {
     pub(super) mounts: Vec<Mount>,
-    /// Uppers whose changes are dropped, with their names for the user.
+    /// Upper directories whose changes are dropped, each with the name of the mount in messages.
     pub(super) dropped: Vec<(PathBuf, String)>,
 }
 
@@ -54,12 +54,14 @@ pub(super) fn secrets(args: &Try, homes: &[PathBuf], store: Option<PathBuf>) -> 
     let directory = fs::canonicalize(&args.dir).ok();
     let overlays = directory.iter().chain(homes.first()).cloned();
     let without_sockets: Vec<PathBuf> = overlays.chain(private()).collect();
-    let owner =
-        Owner { homes, own: &own, directory: directory.as_deref(), without_sockets: &without_sockets };
-    let secrets = Secrets::find(&owner, &args.show, &args.hide);
+    let search =
+        SecretSearch { homes, own: &own, directory: directory.as_deref(), without_sockets: &without_sockets };
+    let secrets = Secrets::find(&search, &args.show, &args.hide);
     if args.list_hidden {
-        let names: Vec<String> =
-            left_outside().into_iter().filter(|name| !args.envs.iter().any(|(own, _)| own == name)).collect();
+        let names: Vec<String> = hidden_variables()
+            .into_iter()
+            .filter(|name| !args.envs.iter().any(|(own, _)| own == name))
+            .collect();
         if !names.is_empty() {
             let names: Vec<_> = names.iter().map(|name| quote_path(name.as_bytes())).collect();
             print_stderr(&format!("note: these environment variables are hidden: {}", names.join(" ")));
@@ -72,8 +74,8 @@ fn private() -> impl Iterator<Item = PathBuf> {
     PRIVATE_DIRS.iter().filter_map(|it| fs::canonicalize(it).ok())
 }
 
-/// Creates the view.
-pub(super) fn make(
+/// Creates the view, and the directories for its overlays.
+pub(super) fn create_view(
     trial_dir: &mut TrialDir,
     directory: &Path,
     home: Option<&Path>,

@@ -125,7 +125,7 @@ pub(in super::super) fn hides_variable(name: &str, value: &str) -> bool {
 }
 
 /// Returns the sorted names of the hidden variables of this process.
-pub(in super::super) fn left_outside() -> Vec<String> {
+pub(in super::super) fn hidden_variables() -> Vec<String> {
     let hidden = std::env::vars_os().filter_map(|(name, value)| {
         let name = name.to_string_lossy().into_owned();
         hides_variable(&name, &value.to_string_lossy()).then_some(name)
