@@ -1,6 +1,6 @@
 #!/bin/sh
 # Writes the generated files that are checked in: docs/man, docs/completions, and what describes the server:
-# docs/settings.md, docs/errors.md, docs/openapi.json.
+# docs/settings.md, docs/errors.md, docs/openapi.json. The code of the guest protocol is checked by a test.
 #
 #   scripts/generate.sh            write them
 #   scripts/generate.sh --check    fail when they are not what would be written
@@ -16,12 +16,19 @@ generate() {
     "$workspace-server" generate "$1"
 }
 
+generate_protocol() {
+    WORKSPACE_TEST_WRITE_GENERATED=1 cargo test $locked --quiet -p workspace-agent-protocol --test compatible
+}
+
 # The same build as that of the tests, so that checking and testing build everything once.
 cargo build $locked --quiet --workspace --all-targets
 workspace=$(target_directory)/debug/workspace
 
 case ${1:-} in
-'') generate docs ;;
+'')
+    generate_protocol
+    generate docs
+    ;;
 --check)
     fresh=$(mktemp -d)
     trap 'rm -rf "$fresh"' EXIT

@@ -25,7 +25,8 @@ list_skipped() {
 run_tests() {
     if have_cargo nextest; then
         if [ -n "${WORKSPACE_TEST_FULL:-}" ]; then set -- --profile full "$@"; fi
-        cargo nextest run $locked --no-fail-fast "$@"
+        # Most tests wait for processes and disks more than they compute.
+        cargo nextest run $locked --no-fail-fast --test-threads $(($(nproc) * 2)) "$@"
     else
         cargo test $locked --no-fail-fast "$@"
     fi
@@ -36,9 +37,9 @@ run_tests_as_ordinary_user() {
     [ "$(id -u)" = 0 ] || return 0
     target=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
     export "CARGO_TARGET_${target}_RUNNER=$PWD/crates/test-support/as-ordinary-user.sh"
-    run_tests -p workspace-agent --test guest -p workspace-host --test sandboxes \
-        -p workspace-sandbox --test service -p workspace-workspace --test providers
-    run_tests -p workspace-server --test api real::
+    # Of the whole workspace: dependencies of a part would be built again with other features.
+    run_tests --workspace --test guest --test sandboxes --test service --test providers
+    run_tests --workspace --test api real::
     unset "CARGO_TARGET_${target}_RUNNER"
 }
 

@@ -1,6 +1,6 @@
 //! Protocol between the server and the guest agent of a sandbox.
 //!
-//! [`v1`] is generated from `proto/workspace/agent/v1/agent.proto`; [`output`] is the format of output files
+//! [`v1`] is generated from `proto/workspace/agent/v1/agent.proto` (`make generate`); [`output`] is the format of output files
 //! that both sides access; [`start_parameters`] are the credentials and addresses of a guest that connects
 //! over the network; [`scheduling`] reduces the latency of both sides on a busy machine.
 
@@ -20,12 +20,9 @@ pub mod start_parameters;
     reason = "generated code"
 )]
 pub mod v1 {
-    tonic::include_proto!("workspace.agent.v1");
+    include!("generated/workspace.agent.v1.rs");
 }
 
 /// Protocol version of this build. A guest sends its version when it registers. A server supports all
 /// versions up to its own.
 pub const PROTOCOL_VERSION: u32 = 1;
-
-/// Encoded `FileDescriptorSet` from which [`v1`] was generated, for the compatibility test.
-pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.binpb"));

@@ -1,12 +1,10 @@
-//! Compatibility test: a newer server supports older guests, so the frozen part of the protocol must not
-//! change.
+//! Tests of the protocol's description: the generated code matches it, and a newer server supports older
+//! guests, so the frozen part must not change.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use prost::Message as _;
 use prost_types::{DescriptorProto, FileDescriptorSet};
-use workspace_agent_protocol::FILE_DESCRIPTOR_SET;
 
 /// Returns a line for each field, value and method, with everything that is part of the wire format.
 fn wire_facts(descriptors: &FileDescriptorSet) -> BTreeSet<String> {
@@ -47,11 +45,29 @@ fn message_facts(name: &str, message: &DescriptorProto, wire_facts: &mut BTreeSe
     }
 }
 
+/// Compiles the description of the protocol, without `protoc`.
+fn descriptors() -> FileDescriptorSet {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
+    protox::compile(["workspace/agent/v1/agent.proto"], [&root]).unwrap()
+}
+
+#[test]
+fn generated_code_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/generated/workspace.agent.v1.rs");
+    let fresh = tempfile::tempdir().unwrap();
+    tonic_prost_build::configure().out_dir(fresh.path()).compile_fds(descriptors()).unwrap();
+    let fresh = std::fs::read_to_string(fresh.path().join("workspace.agent.v1.rs")).unwrap();
+    if std::env::var_os("WORKSPACE_TEST_WRITE_GENERATED").is_some() {
+        std::fs::write(&path, &fresh).unwrap();
+    }
+    let current = std::fs::read_to_string(&path).unwrap();
+    assert!(current == fresh, "{} is out of date: make generate", path.display());
+}
+
 #[test]
 fn frozen_protocol_is_unchanged() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto/frozen/agent-v1.txt");
-    let descriptors = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
-    let now = wire_facts(&descriptors);
+    let now = wire_facts(&descriptors());
     if std::env::var_os("WORKSPACE_TEST_WRITE_CORPUS").is_some() {
         let text: String = now.iter().map(|fact| format!("{fact}\n")).collect();
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();

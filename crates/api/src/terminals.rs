@@ -96,6 +96,13 @@ pub enum TerminalEvent<'a> {
         /// Offset of the first byte in the output of the terminal.
         offset: u64,
     },
+    /// Output that is no longer retained. The next output begins at `to`, also in binary messages.
+    Gap {
+        /// Offset of the first missing byte.
+        from: u64,
+        /// Offset of the byte after the gap.
+        to: u64,
+    },
     /// The shell exited. This is the last message.
     #[serde(rename_all = "camelCase")]
     Exit {

@@ -27,7 +27,7 @@ const FILES_MAX: u64 = 1 << 20;
 
 /// Raises the soft limit of open files to the hard limit, and returns the effective limit. Sandboxes get limits of their
 /// own, and other child processes get the original limit.
-pub fn raise_open_files() -> u64 {
+pub(crate) fn raise_open_files() -> u64 {
     if let Err(error) = workspace_host::limits::raise_open_files_limit() {
         tracing::warn!(%error, "failed to raise the limit of open files");
     }

@@ -6,7 +6,7 @@ use tracing_subscriber::filter::ParseError;
 use crate::settings::{LogFormat, Settings};
 
 /// Installs the log subscriber of the settings. Panics if it is called twice in a process.
-pub fn init(settings: &Settings) -> Result<(), ParseError> {
+pub(crate) fn init(settings: &Settings) -> Result<(), ParseError> {
     let filter = EnvFilter::try_new(&settings.rust_log.0)?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match settings.log_format {

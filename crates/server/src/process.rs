@@ -20,13 +20,14 @@ use workspace_api::processes::{
     OutputQuery, Overflow, RunCommand,
 };
 use workspace_catalog::NewClaim;
-use workspace_sandbox::{AfterInput, CommandHandle, CommandStart, Piece, RunRequest, Scope, Service, Stream};
+use workspace_sandbox::{AfterInput, CommandHandle, CommandStart, Piece, RunRequest, Stream};
 
 use crate::app::App;
 use crate::audit::Entry;
 use crate::caller::{Caller, scope};
 use crate::error::ApiError;
 use crate::extract::{Json, Optional, Path, Query};
+use crate::kill_on_drop::KillOnDrop;
 use crate::owner_memory::MemoryReservation;
 use crate::request_id::RequestId;
 use crate::route_group::RouteGroup;
@@ -39,7 +40,6 @@ const OUTPUT_MAX: u64 = 64 << 20;
 /// Largest timeout in milliseconds that the guest protocol can carry.
 const TIMEOUT_MAX: u64 = i32::MAX as u64;
 const SIGTERM: i32 = 15;
-const SIGKILL: i32 = 9;
 
 #[derive(OpenApi)]
 #[openapi(paths(run, list, output, kill, input), components(schemas(CommandResult, CommandEvent)))]
@@ -114,8 +114,7 @@ async fn run(
         body.kill_on_disconnect.then(|| KillOnDrop::new(&app.sandboxes, scope, id, &command));
     if body.stream {
         let output = command.output(0).await?;
-        let on_disconnect = async move { drop(kill_guard) };
-        return Ok(stream::events(output, command.id.clone(), 0, on_disconnect));
+        return Ok(stream::events(output, command, 0, kill_guard));
     }
     let mut memory = app.response_memory.reserve(&caller.owner);
     let result = result(&command, max_output, &mut memory).await;
@@ -133,39 +132,6 @@ fn claim(key: String, caller: &Caller, body: &RunCommand) -> Result<NewClaim, Ap
     let bytes = serde_json::to_vec(body).map_err(ApiError::internal)?;
     let request_hash = blake3::hash(&bytes).to_hex().to_string();
     Ok(NewClaim { key, owner: caller.owner.clone(), request_hash })
-}
-
-/// Guard that kills a command when it is dropped, which happens when the client disconnects.
-struct KillOnDrop {
-    service: Service,
-    scope: Scope,
-    sandbox: String,
-    command: String,
-    armed: bool,
-}
-
-impl KillOnDrop {
-    fn new(service: &Service, scope: Scope, sandbox: String, command: &CommandHandle) -> Self {
-        Self { service: service.clone(), scope, sandbox, command: command.id.clone(), armed: true }
-    }
-
-    fn disarm(&mut self) {
-        self.armed = false;
-    }
-}
-
-impl Drop for KillOnDrop {
-    fn drop(&mut self) {
-        if !self.armed {
-            return;
-        }
-        let (service, scope) = (self.service.clone(), self.scope.clone());
-        let (sandbox, command) = (std::mem::take(&mut self.sandbox), std::mem::take(&mut self.command));
-        tokio::spawn(async move {
-            // An error means that the command has already ended.
-            drop(service.kill(&scope, &sandbox, &command, SIGKILL).await);
-        });
-    }
 }
 
 /// Waits for a command and collects at most `max_output` bytes of its output, fewer if the responses of the owner use
@@ -308,8 +274,7 @@ async fn output(
     let from = last_event_id(&headers)?.or(query.from).unwrap_or(0);
     let handle = app.sandboxes.command(&scope(&caller), &id, &command).await?;
     let output = handle.output(from).await?;
-    // Until the handle is dropped, the guest agent reports the progress of the command.
-    Ok(stream::events(output, command, from, async move { drop(handle) }))
+    Ok(stream::events(output, handle, from, None))
 }
 
 /// Parses the header `Last-Event-ID`; `None` if it is absent.

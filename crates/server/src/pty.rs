@@ -115,7 +115,7 @@ async fn close(
 ///
 /// The client sends `{"type":"input","data":BASE64}`, `{"type":"resize","cols":N,"rows":N}` and `{"type":"ping"}`, or
 /// input as binary messages. The server first sends the retained output. It sends messages of the types `output`,
-/// `exit`, `pong` and `error`, and WebSocket pings. If the client sends nothing for `TERMINAL_TIMEOUT`, not even a pong,
+/// `gap` (output that is no longer retained), `exit`, `pong` and `error`, and WebSocket pings. If the client sends nothing for `TERMINAL_TIMEOUT`, not even a pong,
 /// the server closes the connection with the code 1008.
 #[utoipa::path(get, path = "/api/v1/sandboxes/{id}/pty/{pty}/ws", tag = "pty", operation_id = "connect_terminal",
     params(("id" = String, Path, description = "Id of the sandbox"), ("pty" = String, Path, description = "Id of the terminal"), ConnectTerminalQuery), responses(

@@ -18,8 +18,9 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use workspace_api::events::{CommandEvent, CommandEventKind};
 use workspace_catalog::now;
-use workspace_sandbox::{Output, Piece, Stream};
+use workspace_sandbox::{CommandHandle, Output, Piece, Stream};
 
+use crate::kill_on_drop::KillOnDrop;
 use crate::process::whole_characters;
 
 /// Maximum number of chunks in the queue to the client.
@@ -68,47 +69,53 @@ fn event<'a>(piece: &'a Piece, id: &'a str, end: u64) -> (CommandEvent<'a>, u64)
     }
 }
 
-/// Creates a response that streams the output of a command. `on_disconnect` runs if the client disconnects before the end.
+/// Creates a response that streams the output of a command. `kill_guard` kills the command if the client disconnects
+/// before the end.
 pub(crate) fn events(
     mut output: Output,
-    id: String,
+    command: CommandHandle,
     from: u64,
-    on_disconnect: impl Future<Output = ()> + Send + 'static,
+    mut kill_guard: Option<KillOnDrop>,
 ) -> Response {
     let (sender, receiver) = mpsc::channel::<Bytes>(QUEUE_MAX);
     output.set_batch_size(BATCH_SIZE);
     tokio::spawn(async move {
+        // Until the handle is dropped, the guest agent reports the progress of the command.
+        let id = &command.id;
         // A comment is sent immediately, so that the client knows the id of the command.
         let mut end = from;
         let comment = Bytes::from(format!(": {id}\n\n"));
         if sender.send(comment).await.is_err() {
-            return on_disconnect.await;
+            return;
         }
         loop {
             let next = tokio::select! {
                 next = timeout(KEEPALIVE_INTERVAL, output.next()) => next,
-                () = sender.closed() => return on_disconnect.await,
+                () = sender.closed() => return,
             };
             let pieces = match next {
                 Err(_) => {
                     if sender.send(Bytes::from_static(b": waiting\n\n")).await.is_err() {
-                        return on_disconnect.await;
+                        return;
                     }
                     continue;
                 }
                 Ok(Ok(Some(pieces))) => pieces,
-                Ok(Ok(None)) => return,
+                Ok(Ok(None)) => break,
                 Ok(Err(error)) => {
                     tracing::error!(command = id, %error, "failed to read the output of a command");
-                    return;
+                    break;
                 }
             };
             let mut pieces = pieces.into_iter().flat_map(split);
-            while let Some(chunk) = encode(&mut pieces, &id, &mut end) {
+            while let Some(chunk) = encode(&mut pieces, id, &mut end) {
                 if sender.send(chunk).await.is_err() {
-                    return on_disconnect.await;
+                    return;
                 }
             }
+        }
+        if let Some(guard) = kill_guard.as_mut() {
+            guard.disarm();
         }
     });
     let body = Body::from_stream(ReceiverStream::new(receiver).map(Ok::<_, Infallible>));

@@ -478,8 +478,10 @@ impl Inner {
         self.for_each_live(txn, &mut found)?;
         for row in self.index.condemned.iter(txn)? {
             let (key, location) = row?;
-            let kind = if key[0] == Kind::Chunk as u8 { Kind::Chunk } else { Kind::Node };
-            if let (Ok(id), Some(location)) = (key[1..].try_into(), Location::decode(location)) {
+            // The index may be damaged.
+            let Some((kind, id)) = key.split_first() else { continue };
+            let kind = if *kind == Kind::Chunk as u8 { Kind::Chunk } else { Kind::Node };
+            if let (Ok(id), Some(location)) = (id.try_into(), Location::decode(location)) {
                 found((kind, id), location);
             }
         }

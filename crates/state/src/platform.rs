@@ -24,3 +24,24 @@ pub(crate) enum IfExists {
     /// Fail with `EEXIST`.
     Fail,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn rename_into_place_replaces_only_on_request() {
+        let home = tempfile::tempdir().unwrap();
+        for name in ["new", "old"] {
+            fs::write(home.path().join(name), name).unwrap();
+        }
+        let directory = File::open(home.path()).unwrap();
+        assert_eq!(rename_into_place(&directory, b"new", b"old", IfExists::Fail), Err(Errno::EXIST));
+        rename_into_place(&directory, b"new", b"old", IfExists::Replace).unwrap();
+        assert_eq!(fs::read(home.path().join("old")).unwrap(), b"new");
+    }
+}

@@ -1,5 +1,6 @@
 //! Tests of the agent in a sandbox of the embedded runtime: its abilities and its isolation.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use libtest_mimic::Trial;

@@ -287,6 +287,11 @@ impl TerminalOutput<'_> {
                 Ok(TerminalEvent::Exit { exit_code }) => {
                     Ok(Some(OutputEvent::Exited(CommandExit { exit_code, timed_out: false, failed: None })))
                 }
+                // Output that was dropped is old; a warning would garble the screen.
+                Ok(TerminalEvent::Gap { to, .. }) => {
+                    self.offset = to;
+                    Ok(None)
+                }
                 Ok(TerminalEvent::Error { message }) => {
                     let _ = write!(
                         std::io::stderr(),

@@ -28,7 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// Returns whether views are possible here. In CI they must be.
-fn possible() -> bool {
+pub(crate) fn possible() -> bool {
     let device = fs::File::options().read(true).write(true).open("/dev/fuse");
     let reason = device.as_ref().err().map(ToString::to_string).unwrap_or_default();
     requires(device.is_ok(), format_args!("/dev/fuse: {reason}"))

@@ -16,6 +16,8 @@ use crate::sandbox_dir::SandboxDir;
 pub(crate) struct KeptOutput {
     measured_bytes: AtomicU64,
     printed: AtomicU64,
+    /// Bytes that were printed before the measurement in progress, which counts them unless it fails.
+    printed_before: AtomicU64,
     /// True during a measurement or trim.
     is_in_progress: AtomicBool,
     /// Modification time of the directory at the last measurement, in seconds and nanoseconds.
@@ -39,7 +41,7 @@ impl KeptOutput {
     }
 
     /// Returns the bytes at the last measurement.
-    pub(crate) fn found(&self) -> u64 {
+    pub(crate) fn measured_bytes(&self) -> u64 {
         self.measured_bytes.load(Ordering::Relaxed)
     }
 
@@ -65,15 +67,16 @@ impl KeptOutput {
     pub(crate) fn begin_measurement(&self) -> bool {
         let first = !self.is_in_progress.swap(true, Ordering::Relaxed);
         if first {
-            self.printed.store(0, Ordering::Relaxed);
+            self.printed_before.store(self.printed.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         }
         first
     }
 
     /// Finishes a measurement or trim. `found` is the number of bytes that are left, if known.
     pub(crate) fn finish_measurement(&self, found: Option<u64>) {
-        if let Some(found) = found {
-            self.measured_bytes.store(found, Ordering::Relaxed);
+        match found {
+            Some(found) => self.measured_bytes.store(found, Ordering::Relaxed),
+            None => self.add(self.printed_before.load(Ordering::Relaxed)),
         }
         self.is_in_progress.store(false, Ordering::Relaxed);
     }

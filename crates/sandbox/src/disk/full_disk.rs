@@ -78,21 +78,16 @@ impl Service {
         let Some(short) = self.shortage().await? else { return Ok(0) };
         let scans = self.scan_running(&short).await;
         let usages = self.usages(&scans, &short).await;
-        let steps = choose(&usages, short.is_severe(), self.0.settings.stopped_kept);
-        let mut affected = 0;
-        for step in steps {
-            affected += u64::from(self.execute(&step, &short).await?);
-            if affected > 0 {
-                break;
-            }
-        }
-        for scan in
-            scans.iter().filter(|scan| scan.grown < GROWTH_MIN && self.handle(&scan.handle.id).is_some())
-        {
+        for scan in scans.iter().filter(|scan| scan.grown < GROWTH_MIN) {
             // Slow growth adds up over several checks.
             scan.handle.usage.restore_growth(scan.growth);
         }
-        Ok(affected)
+        for step in choose(&usages, short.is_severe(), self.0.settings.stopped_kept) {
+            if self.execute(&step, &short).await? {
+                return Ok(1);
+            }
+        }
+        Ok(0)
     }
 
     async fn shortage(&self) -> Result<Option<Shortage>> {
@@ -113,14 +108,14 @@ impl Service {
             };
         };
         let Some(handle) = self.handle(id) else { return Ok(false) };
-        let stopped = self.stop(&handle, &format!("{short}; {reason}")).await?;
-        if stopped {
+        let stopped = self.stop(&handle, &format!("{short}; {reason}")).await;
+        if let Ok(true) = stopped {
             let (used_bytes, grown) = (usage.bytes, usage.grown);
             tracing::warn!(sandbox = id, owner, %short, used_bytes, grown, "stopped a sandbox: {reason}");
         } else if let Some(growth) = usage.growth {
             handle.usage.restore_growth(growth);
         }
-        Ok(stopped)
+        stopped
     }
 
     /// Scans the workspaces of all running sandboxes, and returns those first that have grown most.
@@ -140,6 +135,7 @@ impl Service {
         let mut scans = self.scan_all(scan).await;
         let is_growing = scans.iter().any(|scan| scan.grown >= GROWTH_MIN);
         if !is_growing && unit == Unit::Bytes && self.0.fullness.is_deleted_search_due(short.free) {
+            scans.iter().for_each(|scan| scan.handle.usage.restore_growth(scan.growth));
             let scan = |service: Self, handle: Arc<SandboxHandle>| async move {
                 let grown = service.measure_deleted(&handle).await;
                 let used_bytes = handle.usage.bytes() + grown;
@@ -179,7 +175,8 @@ impl Service {
                 owner: handle.owner().unwrap_or(&handle.id).to_owned(),
                 bytes: *used_bytes,
                 grown: if *grown >= GROWTH_MIN { *grown } else { 0 },
-                growth: Some(*growth),
+                // Slow growth is restored in any case.
+                growth: (*grown >= GROWTH_MIN).then_some(*growth),
                 is_running: true,
                 is_being_removed: false,
                 stopped_for: None,

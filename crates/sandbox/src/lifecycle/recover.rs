@@ -74,7 +74,7 @@ impl Service {
         let clearing = tokio::spawn(async move { service.clear_orphans(&service.0.cancel).await });
         match timeout_at(deadline.max(Instant::now() + RECOVERY_TIMEOUT), clearing).await {
             Ok(cleared) => {
-                drop(cleared.map_err(std::io::Error::other).context(|| "remove orphans".to_owned())??)
+                cleared.map_err(std::io::Error::other).context(|| "remove orphans".to_owned())??;
             }
             Err(_) => tracing::warn!("removing orphans takes long and continues in the background"),
         }

@@ -7,9 +7,10 @@ use libtest_mimic::Trial;
 use workspace_sandbox::NewSandbox;
 use workspace_sandbox::template::ImportOptions;
 use workspace_state::Cancel;
+use workspace_test_support::find_program;
 
 use crate::home::{TestHome, agent_program, base, create, creator, run, sh};
-use crate::kind::{Kind, find};
+use crate::kind::Kind;
 
 pub(crate) fn trials() -> Vec<Trial> {
     if !Kind::available().contains(&Kind::Oci) {
@@ -34,7 +35,7 @@ pub(crate) fn unpack(root: &Path) {
     std::fs::create_dir_all(root.join("etc")).unwrap();
     std::fs::write(root.join("etc/os-release"), "NAME=mini\n").unwrap();
     std::os::unix::fs::symlink("bin", root.join("sbin")).unwrap();
-    std::fs::copy(find("busybox").unwrap(), bin.join("busybox")).unwrap();
+    std::fs::copy(find_program("busybox").unwrap(), bin.join("busybox")).unwrap();
     for name in ["sh", "cat", "ls", "touch"] {
         std::os::unix::fs::symlink("busybox", bin.join(name)).unwrap();
     }

@@ -156,8 +156,10 @@ impl Session {
                     let data = BASE64_STANDARD.encode(data);
                     socket.send(text_message(&TerminalEvent::Output { data, offset })).await?;
                 }
-                // Dropped output is old, so a terminal does not need it.
-                Piece::Gap { .. } => {}
+                // A client of binary messages would count offsets wrong.
+                Piece::Gap { from, to } => {
+                    socket.send(text_message(&TerminalEvent::Gap { from, to })).await?
+                }
                 Piece::Exit(end) => {
                     if let Some(message) = &end.failed {
                         socket.send(error_message(message)).await?;

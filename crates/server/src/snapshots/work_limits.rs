@@ -54,16 +54,16 @@ impl WorkLimits {
 
     /// Waits for the permit of an upload, at most [`PERMIT_TIMEOUT`], because other uploads may be slow.
     pub(crate) async fn upload(&self, owner: &str) -> Result<WorkPermit, ApiError> {
-        self.uploads
-            .acquire_within(PERMIT_TIMEOUT, owner)
-            .await
-            .map_err(|reached| reached.into_upload_error(&self.uploads))
+        self.uploads.acquire_within(PERMIT_TIMEOUT, owner).await.map_err(|reached| {
+            let error = reached.to_error(&self.uploads, "archives", "being uploaded");
+            error.detail("setting", reached.upload_setting())
+        })
     }
 
     /// Waits for the permit of a template import, at most [`PERMIT_TIMEOUT`].
     pub(crate) async fn template(&self, owner: &str) -> Result<WorkPermit, ApiError> {
         let permit = self.templates.acquire_within(PERMIT_TIMEOUT, owner).await;
-        permit.map_err(|reached| reached.into_upload_error(&self.templates))
+        permit.map_err(|reached| reached.to_error(&self.templates, "templates", "being imported"))
     }
 
     /// Waits for the permit of a comparison.
@@ -94,25 +94,29 @@ enum LimitReached {
 }
 
 impl LimitReached {
-    fn into_upload_error(self, permits: &Permits) -> ApiError {
+    /// Creates the response to an operation that got no permit. `things` and `activity` describe the operations that
+    /// hold the permits.
+    fn to_error(&self, permits: &Permits, things: &str, activity: &str) -> ApiError {
         let error = match self {
             Self::Owner => {
-                let message = format!(
-                    "{} archives of the same owner are already being uploaded; try again",
-                    permits.owners.permits()
-                );
-                ApiError::new(error_codes::UPLOAD_LIMIT_EXCEEDED, message)
-                    .detail("limit", permits.owners.permits())
-                    .detail("setting", "MAX_UPLOADS_PER_OWNER")
+                let limit = permits.owners.permits();
+                let message = format!("{limit} {things} of the same owner are already {activity}; try again");
+                ApiError::new(error_codes::UPLOAD_LIMIT_EXCEEDED, message).detail("limit", limit)
             }
             Self::Total => {
-                let message = format!("{} archives are already being uploaded; try again", permits.total);
-                ApiError::new(error_codes::UPLOADS_BUSY, message)
-                    .detail("limit", permits.total)
-                    .detail("setting", "MAX_UPLOADS")
+                let message = format!("{} {things} are already {activity}; try again", permits.total);
+                ApiError::new(error_codes::UPLOADS_BUSY, message).detail("limit", permits.total)
             }
         };
         error.header(header::RETRY_AFTER, RETRY_AFTER)
+    }
+
+    /// Returns the setting of the limit of uploads.
+    fn upload_setting(&self) -> &'static str {
+        match self {
+            Self::Owner => "MAX_UPLOADS_PER_OWNER",
+            Self::Total => "MAX_UPLOADS",
+        }
     }
 }
 

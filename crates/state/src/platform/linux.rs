@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, FallocateFlags, Mode, OFlags, RawMode, ResolveFlags, Stat, chmod, fallocate, fstat,
-    ioctl_ficlone, linkat, openat, openat2, renameat,
+    AtFlags, FallocateFlags, Mode, OFlags, RawMode, RenameFlags, ResolveFlags, Stat, chmod, fallocate, fstat,
+    ioctl_ficlone, linkat, openat, openat2, renameat, renameat_with,
 };
 use rustix::io::Errno;
 
@@ -134,15 +134,21 @@ pub(crate) fn reflink(file: impl AsFd, source: &OwnedFd) -> bool {
     ioctl_ficlone(file, source).is_ok()
 }
 
-/// Renames a completely written file from its temporary to its final name. Replaces an existing file even
-/// with [`IfExists::Fail`].
+/// Renames a completely written file from its temporary to its final name.
 pub(crate) fn rename_into_place(
     directory: impl AsFd,
     from: &[u8],
     to: &[u8],
-    _if_exists: IfExists,
+    if_exists: IfExists,
 ) -> Result<(), Errno> {
-    renameat(&directory, from, &directory, to)
+    match if_exists {
+        IfExists::Replace => renameat(&directory, from, &directory, to),
+        // A file system that cannot fail (EINVAL), such as NFS, is less careful.
+        IfExists::Fail => match renameat_with(&directory, from, &directory, to, RenameFlags::NOREPLACE) {
+            Err(Errno::INVAL) => renameat(&directory, from, &directory, to),
+            result => result,
+        },
+    }
 }
 
 /// Allocates disk space for a range of a file, and extends the file if the range ends after it. Keeps

@@ -268,18 +268,6 @@ mod tests {
     }
 
     #[test]
-    fn rename_into_place_replaces_only_on_request() {
-        let home = tempfile::tempdir().unwrap();
-        for name in ["new", "old"] {
-            fs::write(home.path().join(name), name).unwrap();
-        }
-        let directory = opened(home.path());
-        assert_eq!(rename_into_place(&directory, b"new", b"old", IfExists::Fail), Err(Errno::EXIST));
-        rename_into_place(&directory, b"new", b"old", IfExists::Replace).unwrap();
-        assert_eq!(fs::read(home.path().join("old")).unwrap(), b"new");
-    }
-
-    #[test]
     fn nothing_is_opened_through_a_symlink_or_above_the_root() {
         let home = tempfile::tempdir().unwrap();
         fs::create_dir_all(home.path().join("a/b")).unwrap();

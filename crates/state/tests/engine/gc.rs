@@ -48,7 +48,7 @@ fn a_collection_reports_the_bytes_of_each_snapshot() {
     let stored = Arc::<AtomicU64>::default();
     let commit = |tree: &mut VirtualTree| {
         stored.store(0, Ordering::Relaxed);
-        let new = NewSnapshot { stored: Some(Arc::clone(&stored)), ..NewSnapshot::default() };
+        let new = NewSnapshot { stored_bytes: Some(Arc::clone(&stored)), ..NewSnapshot::default() };
         (tree.commit(new).unwrap().id, stored.load(Ordering::Relaxed))
     };
     let mut tree = store.empty_tree().unwrap();

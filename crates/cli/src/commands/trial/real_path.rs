@@ -40,7 +40,7 @@ use crate::error::{CommandError, ErrorKind, Outcome, Result, io_hint, listed_pat
 use crate::local;
 use crate::output::Output;
 use crate::screen;
-use crate::session::End;
+use crate::session::CommandExit;
 use crate::signals::Signals;
 use crate::text::{pluralize, print_stderr, shell_word};
 use keep::{ChangeWriter, Checks, KeepError, WriteCounts};
@@ -365,8 +365,8 @@ fn write_changes(
     };
     match done() {
         Ok(kept) => {
-            // All changes are written, so an error of the cleanup is ignored.
-            trial_dir.set_phase(Phase::Running)?;
+            // All changes are written, so an error of the cleanup is ignored: `--apply` would write the same again.
+            let _ = trial_dir.set_phase(Phase::Running);
             Ok(kept)
         }
         Err(error) => Err(save_for_apply(trial_dir, error)),

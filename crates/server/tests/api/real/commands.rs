@@ -269,6 +269,18 @@ fn a_disconnect_kills_the_command_only_on_request() {
     }
 }
 
+#[test]
+fn a_stream_that_ends_kills_no_background_process() {
+    let server = TestServer::new();
+    let id = server.create();
+    let body = json!({"command": "sleep 4322 & echo begun", "killOnDisconnect": true, "stream": true});
+    let mut connection = Stream::run_as(&server, &id, &body).begun();
+    while connection.next().is_some_and(|event| !event.is_last()) {}
+    drop(connection);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(server.run(&id, "pgrep -f 'sleep 4322$'")["exitCode"], 0);
+}
+
 /// Command that prints numbers slowly, so that the connection can be cut in between.
 const COUNT: &str = "i=0; while [ $i -lt 400 ]; do echo line $i; i=$((i+1)); sleep 0.005; done";
 

@@ -1,8 +1,11 @@
 //! Small disk that tests can fill.
 
 use std::fs::File;
+use std::io::Write as _;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use workspace_test_support::skip;
 
@@ -30,6 +33,23 @@ impl Disk {
         let filler = self.path().join("filler");
         let filled = Command::new("dd").arg("if=/dev/zero").arg(format!("of={}", filler.display())).output();
         assert!(!filled.unwrap().status.success(), "the disk is larger than expected");
+    }
+
+    /// Runs `work` while another thread takes all space that becomes free.
+    pub(crate) fn while_full<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.fill();
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut filler = File::options().append(true).open(self.path().join("filler")).unwrap();
+                while !ended.load(Ordering::Relaxed) {
+                    let _ = filler.write(&[0; 4096]);
+                }
+            });
+            let result = std::panic::catch_unwind(AssertUnwindSafe(work));
+            ended.store(true, Ordering::Relaxed);
+            result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
     }
 
     /// Fills the disk up to this many free bytes.

@@ -172,6 +172,24 @@ fn output_can_be_sent_as_binary_messages() {
 }
 
 #[test]
+fn dropped_output_is_announced_with_the_next_offset() {
+    let server = TestServer::new();
+    let id = server.create();
+    let pty = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
+    let mut terminal = Terminal::connect(&server, &id, &pty, "?binary=true");
+    terminal.type_in("head -c 2000000 /dev/zero | tr '\\0' x; echo; echo the $((40+2))\n");
+    terminal.shows("the 42");
+    let mut late = Terminal::connect(&server, &id, &pty, "?binary=true");
+    let gap = late.hear_until("gap");
+    assert_eq!(gap["from"], 0);
+    assert!(late.shown.is_empty());
+    late.shows("the 42");
+    // Offsets count all output: the line as it was typed, and its result.
+    let end = gap["to"].as_u64().unwrap() + late.shown.len() as u64;
+    assert!((2_000_000..2_001_000).contains(&end), "{gap}, {} bytes", late.shown.len());
+}
+
+#[test]
 fn invalid_messages_get_an_error_and_change_nothing() {
     let server = TestServer::new();
     let id = server.create();
