@@ -19,7 +19,7 @@ mod stream;
 pub(crate) mod terminal;
 mod tls;
 
-pub(crate) use client::Client;
+pub(crate) use client::{Client, PROBE_TIMEOUT};
 pub(crate) use command::{CommandOptions, RemoteCommand};
 pub(crate) use output::Follower;
 pub(crate) use quote::{program, quote};

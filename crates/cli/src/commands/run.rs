@@ -9,7 +9,7 @@ use workspace_api::sandboxes::{CreateSandbox, Resources, Sandbox};
 use crate::args::{Run, SandboxOptions};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::{Client, CommandOptions, ServerUrl, block_on, program, terminal};
+use crate::remote::{Client, CommandOptions, PROBE_TIMEOUT, ServerUrl, block_on, program, terminal};
 use crate::session::OnSignal;
 use crate::signals::Signals;
 use crate::text;
@@ -28,7 +28,7 @@ pub(crate) fn run(context: &mut Context, args: &Run) -> Result<Outcome> {
 fn run_anywhere(context: &mut Context, args: &Run) -> Result<Outcome> {
     let client = Client::new(ServerUrl::new(&args.server)?);
     let on_server = block_on(async {
-        if client.server.is_configured || client.is_workspace_server().await {
+        if client.server.is_configured || client.is_workspace_server(PROBE_TIMEOUT).await {
             return run_in_sandbox(context, &client, args).await.map(Some);
         }
         Ok(None)

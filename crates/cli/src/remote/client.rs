@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use workspace_api::error_codes;
+use workspace_api::processes::KillCommand;
 use workspace_api::system::Health;
 
 use super::stream::Stream;
@@ -26,7 +27,9 @@ use crate::text;
 /// Maximum `Retry-After` that the client waits for.
 const RETRY_MAX: Duration = Duration::from_secs(70);
 /// Time limit for finding out whether a workspace server listens at an address.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit for the response to a request that kills a command: the user waits to press Ctrl-C again.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Minimum wait that is announced on stderr.
 const ANNOUNCED_WAIT_MIN: Duration = Duration::from_secs(2);
 
@@ -66,6 +69,21 @@ impl Client {
         body: &impl Serialize,
     ) -> Result<T, RequestError> {
         self.request_json(Method::POST, path, Some(json(body)?)).await
+    }
+
+    /// Sends a request that kills a command or closes a terminal, with a time limit for the response.
+    pub(crate) async fn kill(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&KillCommand>,
+    ) -> Result<(), RequestError> {
+        let body = body.map(json).transpose()?;
+        let sent = timeout(KILL_TIMEOUT, self.request_json(method, path, body)).await;
+        sent.unwrap_or_else(|_| {
+            let reason = format!("no response for {} s", KILL_TIMEOUT.as_secs());
+            Err(RequestError::Disconnected(reason))
+        })
     }
 
     /// Sends a PATCH request with a JSON body and parses the response.
@@ -132,8 +150,8 @@ impl Client {
 
     /// Returns false if nothing listens at the address, or another program than a workspace server. Such a program may
     /// accept the connection and never respond, so there is a time limit.
-    pub(crate) async fn is_workspace_server(&self) -> bool {
-        matches!(timeout(PROBE_TIMEOUT, self.probe::<Health>("/health")).await, Ok(Ok(Some(_))))
+    pub(crate) async fn is_workspace_server(&self, limit: Duration) -> bool {
+        matches!(timeout(limit, self.probe::<Health>("/health")).await, Ok(Ok(Some(_))))
     }
 
     /// Opens a stream on a separate connection.
@@ -329,4 +347,19 @@ async fn read_body(response: Response<Incoming>) -> Result<Bytes, RequestError> 
         .await
         .map_err(|error| RequestError::Disconnected(error.to_string()))?;
     Ok(body.to_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_program_that_never_responds_is_no_workspace_server() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let client = Client::new(ServerUrl::parse(&url).unwrap());
+        assert!(!client.is_workspace_server(Duration::from_millis(200)).await);
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use hyper::Method;
 use workspace_api::error_codes;
 use workspace_api::processes::{BackgroundCommand, CommandInput, KillCommand, Overflow, RunCommand};
 
@@ -105,7 +106,7 @@ impl Session for RemoteCommand<'_> {
 
     async fn kill(&self, signal: i32) -> Result<()> {
         let body = KillCommand { signal: Some(signal) };
-        match self.client.try_post(&format!("{}/kill", self.path), &body).await {
+        match self.client.kill(Method::POST, &format!("{}/kill", self.path), Some(&body)).await {
             Ok(()) => Ok(()),
             Err(failure) if failure.is(error_codes::COMMAND_NOT_RUNNING) => Ok(()),
             Err(failure) => Err(self.client.explain(failure)),

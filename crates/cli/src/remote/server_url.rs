@@ -46,7 +46,7 @@ impl ServerUrl {
         Ok(resolved)
     }
 
-    fn parse(url: &str) -> Result<Self> {
+    pub(super) fn parse(url: &str) -> Result<Self> {
         let wrong = || {
             CommandError::usage(format!("`{url}` is not the URL of a server"))
                 .hint("for instance http://127.0.0.1:8080 or https://workspace.example.com")

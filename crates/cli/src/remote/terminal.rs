@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
+use hyper::Method;
 use hyper::header::AUTHORIZATION;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, Interval, interval_at, timeout};
@@ -112,7 +113,8 @@ impl Session for RemoteTerminal<'_> {
     }
 
     async fn kill(&self, _signal: i32) -> Result<()> {
-        self.client.delete(&self.path).await
+        let closed = self.client.kill(Method::DELETE, &self.path, None).await;
+        closed.map_err(|failure| self.client.explain(failure))
     }
 
     async fn resize(&self) {
