@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 pub struct ServerSentEvent {
     /// Kind of the event: `stdout`, `stderr`, `gap`, `exit` or `error`.
     pub event: String,
-    /// Offset of the byte after the event. Send it as `Last-Event-ID` to resume the stream.
+    /// Offset in the command's output after this event. Send it as `Last-Event-ID` to resume the stream.
     pub id: String,
     /// `CommandEvent` as JSON.
     pub data: String,

@@ -10,8 +10,9 @@ use crate::statement::Statement;
 use crate::string_enum::string_enum;
 use crate::writer::{Write, Writer};
 
-/// Maximum size of the stored and returned text of a command, in bytes. Longer texts are cut at a character
-/// boundary. Lists read the texts over shared connections, and nothing needs the rest.
+/// Maximum size of the returned text of a command, in bytes. Longer texts are cut at a character boundary, so
+/// that a list of commands does not occupy a pooled database connection for long. Little more is stored,
+/// because nothing needs the rest.
 pub const COMMAND_SHOWN_MAX: usize = 4 << 10;
 /// Length in bytes of the longest UTF-8 character.
 const CHARACTER_MAX: usize = 4;

@@ -102,6 +102,7 @@ impl<'q> Statement<'q> {
         Self { sql, parameters }
     }
 
+    /// Binds a string. `field` names it only in the error for a NUL, and need not be the column.
     pub(crate) fn text(mut self, field: &'static str, value: &'q str) -> Self {
         self.parameters.text(field, value);
         self

@@ -52,6 +52,7 @@ pub use result::{MergedFile, TreeMerge, TreeMergeError};
 pub fn merge_trees(base: &Tree, ours: &Tree, theirs: &Tree, options: &TreeOptions) -> Result<TreeMerge> {
     let mut both = BothSides::new(base, [ours, theirs], options.diff_depth())?;
     let mut merger = TreeMerger::new(options, base, ours, theirs);
+    // The result is written over our tree, so if the changes are disjoint, only theirs have to be merged.
     let result = if both.are_disjoint {
         merger.merge_slots(slot::slots_of_theirs(&both.ours, &both.theirs))?
     } else {
@@ -70,7 +71,7 @@ fn merge_overlapping(merger: &mut TreeMerger<'_>, both: &mut BothSides<'_>) -> R
     renames::find(options.renames, ours, theirs)?;
     renames::find(options.renames, theirs, ours)?;
     if options.policy.requires_review(&options.strategies) {
-        renames::find_selected(options.renames, theirs, |path| merger.is_critical(path))?;
+        renames::find_selected(options.renames, theirs, |path| merger.path_requires_review(path))?;
     }
     let mut slots = slot::slots(ours, theirs);
     if merger.options.directory_renames {

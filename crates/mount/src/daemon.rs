@@ -1,9 +1,10 @@
 //! Daemon process that serves a lazy mount and outlives the process that started it.
 //!
 //! The caller runs a program which calls [`daemon_main`] (usually itself, with a hidden command). That
-//! process starts another one like it and exits as soon as the file system is mounted, so the server is
-//! reparented to init; it has its own session, no terminal, and `lazy-mount.log` in the store for its
-//! messages. Errors before the mount are reported back over the standard output of both.
+//! process starts the same program again, as the server of the mount, and exits as soon as the file system is
+//! mounted, so that the server is reparented to init. The server has its own session, no terminal, and
+//! `lazy-mount.log` in the store for its messages. Errors before the mount are reported back over the
+//! standard output of both processes.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
@@ -80,10 +81,10 @@ fn invalid_arguments(arguments: &[OsString]) -> MountError {
 /// Starts the server and forwards its report.
 fn start(store: &Path, arguments: &[OsString]) -> Result<(), MountError> {
     let failed = |error| MountError::io("start the daemon of the lazy mount", error);
-    let own: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let own = &own[..own.len().saturating_sub(ARGUMENTS)];
+    let all: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let before_added = &all[..all.len().saturating_sub(ARGUMENTS)];
     let mut server = Command::new(std::env::current_exe().map_err(failed)?)
-        .args(own)
+        .args(before_added)
         .arg(SERVE)
         .args(&arguments[1..])
         .stdin(Stdio::null())
@@ -113,7 +114,7 @@ fn open_log(store: &Path) -> Stdio {
 }
 
 fn serve(store: &Path, mountpoint: &Path, options: &MountOptions) -> Result<(), MountError> {
-    open_files::raise();
+    open_files::raise_limit();
     let mounted = rustix::process::setsid()
         .map_err(|errno| MountError::io("leave the session of the starting process", errno))
         .and_then(|_| LazyMount::mount(store, mountpoint, options));
@@ -125,7 +126,7 @@ fn serve(store: &Path, mountpoint: &Path, options: &MountOptions) -> Result<(), 
             mount.serve_until_stopped()
         }
         Err(error) => {
-            // The waiting process sees the end of the output, and the returned error is logged.
+            // If sending fails, the waiting process still sees the end of the output. The error is logged.
             drop(Report::of(&error).send());
             Err(error)
         }

@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 static ORIGINAL: OnceLock<Option<u64>> = OnceLock::new();
 
 /// Raises the soft limit of open files to the hard limit: a large store has more packs than the usual 1,024.
-pub(crate) fn raise() {
+pub(crate) fn raise_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     ORIGINAL.get_or_init(|| current);
     // Fails only with unusual security modules. The old limit is enough for most stores.
@@ -35,7 +35,7 @@ mod tests {
     #[test]
     fn child_processes_have_the_original_limit() {
         let before = getrlimit(Resource::Nofile).current;
-        raise();
+        raise_limit();
         assert_eq!(getrlimit(Resource::Nofile).current, getrlimit(Resource::Nofile).maximum);
         let output = with_original_limit(Command::new("sh").args(["-c", "ulimit -Sn"])).output().unwrap();
         let reported = String::from_utf8(output.stdout).unwrap();

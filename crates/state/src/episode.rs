@@ -1,4 +1,4 @@
-//! Episodes: the trajectory of a search, one record per step.
+//! Episodes: the steps of a search. An episode is a single step; the chain of its parents is the trajectory.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,7 @@ pub struct Episode {
     pub reward: f64,
     /// Number of visits.
     pub visits: u64,
-    /// Insight diff against the parent's snapshot, if one was made.
+    /// [`InsightDiff`](crate::InsightDiff) against the parent's snapshot as JSON, if one was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub insight: Option<serde_json::Value>,
     /// Arbitrary data of the search.
@@ -87,7 +87,7 @@ pub(crate) fn parent_of(record: &[u8]) -> Decoded<Option<EpisodeId>> {
     Ok(link.parent)
 }
 
-/// Returns the change that adds a stored episode.
+/// Converts an episode of the index to the log change that adds it, for a checkpoint.
 pub(crate) fn as_change(key: &[u8], record: Vec<u8>) -> Decoded<Change> {
     let id = EpisodeId::from_bytes(key.try_into().map_err(|_| DecodeError("not an episode id"))?);
     let parent = parent_of(&record)?;

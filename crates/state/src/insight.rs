@@ -162,7 +162,7 @@ impl Inspection<'_> {
         let binary = matches!(old, Content::Binary) || matches!(new, Content::Binary);
         insight.content = Some(if binary { ContentCode::Binary } else { ContentCode::Text });
         insight.too_large = !binary && (matches!(old, Content::TooLarge) || matches!(new, Content::TooLarge));
-        if matches!(new, Content::Binary) && old.has_text() {
+        if matches!(new, Content::Binary) && old.is_nonempty_text() {
             insight.notes.push(RiskCode::BinaryReplacedText.into());
         }
         if let (Some(old), Some(new)) = (old.text(), new.text()) {

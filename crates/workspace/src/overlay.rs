@@ -71,7 +71,7 @@ impl OverlayProvider {
 
     /// Returns true if layers must escape extended attributes with the prefix of overlay attributes, because
     /// overlays of this holder use `user.*` attributes, which agents can set.
-    pub(crate) fn escapes(holder: &NamespaceHolder) -> bool {
+    pub(crate) fn escapes_xattrs(holder: &NamespaceHolder) -> bool {
         overlay::xattrs(holder) == Xattrs::User
     }
 

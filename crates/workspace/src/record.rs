@@ -25,7 +25,8 @@ const REMOVING_FILE: &str = "removing";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// Unique id. Unlike the name, it is never reused.
-    pub uid: String,
+    #[serde(rename = "uid")]
+    pub unique_id: String,
     /// Progress of a reset or removal.
     pub phase: Phase,
     /// Generation in use.
@@ -58,7 +59,8 @@ pub enum Phase {
     Removing,
 }
 
-/// Directory of a workspace between two resets that replaced the directory.
+/// Generation of a workspace: a directory with its content. Each reset that is not in place creates the next
+/// generation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Generation {
     /// Number, from 1.
@@ -97,9 +99,9 @@ impl Generation {
 impl Record {
     /// Creates the record of a workspace with a new unique id.
     pub(crate) fn new(current: Generation) -> Self {
-        let uid = uuid::Uuid::now_v7().to_string();
+        let unique_id = uuid::Uuid::now_v7().to_string();
         Self {
-            uid,
+            unique_id,
             phase: Phase::Ready,
             current,
             former: None,
@@ -182,7 +184,7 @@ mod tests {
             owner: Some("alice".to_owned()),
         };
         let record = Record {
-            uid: "a".to_owned(),
+            unique_id: "a".to_owned(),
             phase: Phase::Switching,
             former: Some(generation.clone()),
             current: Generation { number: 2, provider: ProviderKind::Copy, ..generation },

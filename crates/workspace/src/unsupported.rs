@@ -112,7 +112,7 @@ pub(crate) mod overlay {
             Ok(false)
         }
 
-        pub(crate) fn escapes(_holder: &NamespaceHolder) -> bool {
+        pub(crate) fn escapes_xattrs(_holder: &NamespaceHolder) -> bool {
             false
         }
     }

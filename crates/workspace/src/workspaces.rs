@@ -204,7 +204,7 @@ impl Workspaces {
         let selection = select_provider(&options.directory, holder_or_reason, options.provider)?;
         let Options { directory, store, owner, .. } = options;
         let holder = options.holder.unwrap_or(NamespaceHolder::Host);
-        let escape = OverlayProvider::escapes(&holder);
+        let escape = OverlayProvider::escapes_xattrs(&holder);
         let layer_options =
             CheckoutOptions { owner, escape, keep_set_id: true, ..CheckoutOptions::default() };
         let layers = Layers::open(&options.layers, store.clone(), layer_options, options.reserve)?;
@@ -216,17 +216,11 @@ impl Workspaces {
             layers: layers.clone(),
             reflink,
         };
+        let lazy_mountpoint = options.layers.join("view");
         let this = Self {
             clone: copy(true),
             copy: copy(false),
-            overlay: OverlayProvider::new(
-                &store,
-                &holder,
-                &layers,
-                owner,
-                options.lazy,
-                options.layers.join("view"),
-            ),
+            overlay: OverlayProvider::new(&store, &holder, &layers, owner, options.lazy, lazy_mountpoint),
             holder,
             layers,
             directory,
@@ -302,9 +296,9 @@ impl Workspaces {
             created => created.context("create", &directory)?,
         }
         let base = Base::new(store, new.snapshot, new.materialize);
-        let current = base.as_ref().map_or(None, Base::id);
+        let base_id = base.as_ref().map_or(None, Base::id);
         let (idmap_uid, owner) = (new.idmap_uid, new.owner.map(str::to_owned));
-        let mut record = Record::new(Generation { idmap_uid, owner, ..Generation::first(kind, current) });
+        let mut record = Record::new(Generation { idmap_uid, owner, ..Generation::first(kind, base_id) });
         let lower = base.and_then(|base| {
             (new.prepare)(&directory);
             self.create_first_generation(id, &directory, &mut record, &base)
@@ -325,7 +319,7 @@ impl Workspaces {
         record: &mut Record,
         base: &Base,
     ) -> Result<LowerLayers> {
-        let lower = self.create_generation(id, &record.uid, &mut record.current, base)?;
+        let lower = self.create_generation(id, &record.unique_id, &mut record.current, base)?;
         record.write(directory)?;
         Ok(lower)
     }
@@ -333,12 +327,12 @@ impl Workspaces {
     fn create_generation(
         &self,
         id: &str,
-        uid: &str,
+        unique_id: &str,
         generation: &mut Generation,
         base: &Base,
     ) -> Result<LowerLayers> {
         self.pin(id, base, generation.pin)?;
-        let dir = self.dir(id, uid, generation);
+        let dir = self.dir(id, unique_id, generation);
         fs::create_dir(&dir.root).context("create", &dir.root)?;
         let lower = self.provider(generation.provider).create(&dir, base)?;
         generation.layers = lower.layers();
@@ -371,7 +365,8 @@ impl Workspaces {
         self.with_locked(id, |workspace| Ok(workspace.record.clone()))
     }
 
-    /// Computes the differences between a workspace and its base.
+    /// Computes the differences between a workspace and its base. `writers` tells if processes may write to
+    /// it at the same time.
     pub fn changes(&self, id: &str, writers: Writers) -> Result<Changes> {
         self.changes_with(&self.store, id, writers)
     }
@@ -387,7 +382,8 @@ impl Workspaces {
     }
 
     /// Commits the content of a workspace as a snapshot. If `new` has no parents, the parent is the last
-    /// snapshot of the workspace, or else its base.
+    /// snapshot of the workspace, or else its base. `writers` tells if processes may write to it at the same
+    /// time.
     pub fn commit(&self, id: &str, new: NewSnapshot, writers: Writers) -> Result<CommitResult> {
         self.commit_with(&self.store, id, new, writers)
     }
@@ -605,20 +601,21 @@ impl Workspaces {
     }
 
     fn info(&self, id: &str, generation: &Generation, lower: &LowerLayers) -> WorkspaceInfo {
+        // The path does not depend on the unique id.
         let dir = self.dir(id, "", generation);
         let path = self.provider(generation.provider).path(&dir);
         WorkspaceInfo { path, provider: generation.provider, lazy: lower.lazy }
     }
 
     fn current(&self, id: &str, record: &Record) -> WorkspaceDir {
-        self.dir(id, &record.uid, &record.current)
+        self.dir(id, &record.unique_id, &record.current)
     }
 
-    fn dir(&self, id: &str, uid: &str, generation: &Generation) -> WorkspaceDir {
+    fn dir(&self, id: &str, unique_id: &str, generation: &Generation) -> WorkspaceDir {
         let number = generation.number;
         WorkspaceDir {
             root: self.directory.join(id).join(number.to_string()),
-            name: format!("{uid}/{number}"),
+            name: format!("{unique_id}/{number}"),
             idmap_uid: generation.idmap_uid,
             owner: generation.owner.clone(),
         }

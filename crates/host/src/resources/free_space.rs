@@ -39,14 +39,14 @@ impl Shortage {
     /// reserve is at most a tenth of the filesystem. The same number of bytes, at [`ENTRY_MIN`] each, is the
     /// reserve of files.
     pub fn at(path: &Path, reserve: u64) -> Option<Self> {
-        Self::at_times(path, reserve, 1)
+        Self::at_multiple(path, reserve, 1)
     }
 
-    /// Checks the filesystem of a path for a multiple of the reserve.
-    pub fn at_times(path: &Path, reserve: u64, times: u64) -> Option<Self> {
+    /// Checks the filesystem of a path for a multiple of the reserve: `factor` times as much.
+    pub fn at_multiple(path: &Path, reserve: u64, factor: u64) -> Option<Self> {
         let stat = rustix::fs::statvfs(path).ok()?;
         let short = |unit, free, all, reserve: u64| {
-            let reserve = reserve.min(all / 10).saturating_mul(times);
+            let reserve = reserve.min(all / 10).saturating_mul(factor);
             (free < reserve).then_some(Self { unit, free, reserve })
         };
         let (free, all) = (stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize);
@@ -84,7 +84,7 @@ mod tests {
         let all = size(home.path()).unwrap();
         assert_eq!(Shortage::at(home.path(), 0), None);
         // No filesystem has this much free space.
-        let short = Shortage::at_times(home.path(), u64::MAX, 11).unwrap();
+        let short = Shortage::at_multiple(home.path(), u64::MAX, 11).unwrap();
         assert_eq!((short.unit, short.reserve), (Unit::Bytes, all / 10 * 11));
         assert!(short.free <= all && short.to_string().contains("bytes left, of which"));
         assert_eq!(Shortage::at(&home.path().join("none"), u64::MAX), None);

@@ -87,8 +87,8 @@ impl Counters {
         side: &str,
     ) -> Result<(), AutomergeError> {
         for (name, value) in target {
-            // Values have at most 30 digits, so their difference does not overflow; a total that did overflow
-            // was never a value.
+            // Values have at most 30 digits, so their difference does not overflow. If the current total
+            // overflowed, the document has no readable value, and the increment starts from 0.
             let added = value.saturating_sub(self.total(name).unwrap_or(0));
             if added != 0 {
                 document.put(&self.map, format!("{name}{side}"), added.to_string())?;

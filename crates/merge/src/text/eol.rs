@@ -19,7 +19,8 @@ impl LineEnding {
     }
 }
 
-/// Returns the line ending of conflict markers: that of the surrounding lines.
+/// Returns the line ending of conflict markers: CR LF if the first line of the base ends in CR LF, and on
+/// neither side the line before the conflict ends in LF alone.
 pub(crate) fn marker_ending(
     base: &Lines<'_>,
     ours: &Lines<'_>,
@@ -27,7 +28,7 @@ pub(crate) fn marker_ending(
     chunk: &Chunk,
 ) -> LineEnding {
     let before = |lines: &Lines<'_>, start: usize| ends_in_crlf(lines, start.saturating_sub(1));
-    // If a side has no line endings, the base decides.
+    // `None`, a side without line endings, leaves the decision to the others.
     let is_crlf = before(ours, chunk.ours.start) != Some(false)
         && before(theirs, chunk.theirs.start) != Some(false)
         && ends_in_crlf(base, 0) == Some(true);

@@ -100,7 +100,7 @@ impl<'a> TreeMerger<'a> {
         self.strategy(path).filter(|strategy| strategy.requires_review()).map(|_| self.rule(path).on_conflict)
     }
 
-    pub(super) fn is_critical(&self, path: &[u8]) -> bool {
+    pub(super) fn path_requires_review(&self, path: &[u8]) -> bool {
         self.review_rule(path).is_some()
     }
 

@@ -280,9 +280,11 @@ impl<'d> ValueMerger<'d, '_> {
         for index in 0..template_children.nodes.len() {
             let name = template_children.name(index);
             let Some(value) = self.merge_name(three, name, index, &step) else { continue };
-            let is_anchor = || other.find(name, index).is_some();
+            // All insertions before a child of both sides come first. A child that only the template has is
+            // itself an insertion, maybe at the same position, so there the names decide.
+            let is_in_both = || other.find(name, index).is_some();
             while let Some(insertion) = insertions.next_if(|insertion| {
-                insertion.before <= index && (is_anchor() || sorts_before(insertion.name, name))
+                insertion.before <= index && (is_in_both() || sorts_before(insertion.name, name))
             }) {
                 parts.push(insertion.part);
             }

@@ -164,7 +164,7 @@ fn names_that_lead_outside_are_refused() {
 }
 
 #[test]
-fn links_that_lead_outside_are_refused_or_only_text() {
+fn hard_links_that_lead_outside_are_refused_and_symlinks_are_not_followed() {
     let fixture = Fixture::new();
     let link = |target: &[u8]| member(EntryType::Link, b"x", target, b"");
     assert!(fixture.refusal(&[link(b"/etc/passwd")]).ends_with("its name is absolute"));
@@ -276,7 +276,7 @@ fn other_files_are_refused_as_archives() {
 }
 
 #[test]
-fn a_size_beyond_the_archive_reads_nothing_else() {
+fn a_size_beyond_the_end_of_the_archive_is_refused() {
     let fixture = Fixture::new();
     let mut pax = Records::default();
     pax.set(b"size", b"18446744073709551615");
@@ -379,7 +379,7 @@ fn sparse_members_count_with_their_holes() {
         let refused = limited(&fixture, limits, &members).unwrap_err();
         assert!(matches!(refused, ArchiveError::TooLarge { kind: LimitKind::Bytes, .. }), "{refused}");
     }
-    // Without a limit, a file is as large as a file can be.
+    // Without a limit of the import, the size limit of a file (`i64::MAX`) applies.
     assert!(fixture.import(&archive(&[hole(b"a", i64::MAX as u64)])).is_ok());
     assert!(fixture.import(&archive(&[hole(b"a", 1 << 63)])).is_err());
 }
@@ -491,7 +491,7 @@ fn a_cancelled_import_stops_and_leaves_nothing() {
     }
     impl io::Read for CancelAt<'_> {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-            assert!(!self.cancel.is_cancelled(), "it is read on");
+            assert!(!self.cancel.is_cancelled(), "read after the cancellation");
             let len = buffer.len().min(4096).min(self.bytes.len());
             buffer[..len].copy_from_slice(&self.bytes[..len]);
             self.bytes = &self.bytes[len..];

@@ -32,7 +32,7 @@ impl Content {
     }
 
     /// Returns true if it is a text that is not empty.
-    pub(crate) fn has_text(&self) -> bool {
+    pub(crate) fn is_nonempty_text(&self) -> bool {
         match self {
             Self::None | Self::Binary => false,
             Self::Text(text) => !text.is_empty(),

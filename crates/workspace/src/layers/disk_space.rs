@@ -70,7 +70,7 @@ impl Inner {
     /// Removes unused layers, the least recently used first, until there is enough free space. Fails with
     /// `StorageFull` if there is still too little.
     pub(super) fn ensure_free_space(&self) -> io::Result<()> {
-        let shortage = || Shortage::at_times(&self.root, self.reserve, RESERVE_FACTOR);
+        let shortage = || Shortage::at_multiple(&self.root, self.reserve, RESERVE_FACTOR);
         if shortage().is_none() {
             return Ok(());
         }

@@ -15,15 +15,15 @@ pub(super) struct AddedLink {
 #[derive(Default)]
 pub(super) struct HardLinkNames {
     all: Vec<Vec<u8>>,
-    /// Name that the file has in the base, if it is unchanged under it.
+    /// Name under which the base has the same, unchanged file; `None` if there is none.
     unchanged: Option<Vec<u8>>,
 }
 
 impl Walk<'_> {
-    /// Returns the link label of a hard-linked file of the base, if its mode, size and time in the upper
-    /// directory are the same: the kernel copies a file up under one of its names when it is linked or opened
-    /// for writing. The content need not be compared, because names with one label count as one file only if
-    /// content and time are equal as well.
+    /// Returns the link label that a file of the upper directory has in the base; `None` if it has none
+    /// there, or differs in mode, size or time. An unchanged file can be in the upper directory, because the
+    /// kernel copies a file up, under one of its names, when it is linked or opened for writing. The content
+    /// is not compared: names with equal labels are one file only if content and time are equal as well.
     pub(super) fn unchanged_label(
         &self,
         directory: &UpperDirectory,
@@ -92,8 +92,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Returns a link label that is equal for all names of one file. It includes the name of the workspace's
-    /// directory, which is not reused, because inode numbers are.
+    /// Returns a link label that is equal for all names of one file: a hash of its inode number and of the
+    /// name of the workspace's directory, which is never reused. The inode number alone can be reused.
     pub(super) fn new_link_label(&self, inode: u64) -> u64 {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.scan.name.as_bytes()).update(&inode.to_le_bytes());

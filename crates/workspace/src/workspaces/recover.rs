@@ -59,7 +59,7 @@ impl Workspaces {
             && let Some(former) = record.former.take()
         {
             // Left by an interrupted reset, or by one after which no process used the workspace.
-            self.remove_generation(id, &record.uid, &former)?;
+            self.remove_generation(id, &record.unique_id, &former)?;
             record.write(&self.directory.join(id))?;
         }
         if record.phase == Phase::Switching && record.former.is_none() {
@@ -85,7 +85,7 @@ impl Workspaces {
         let read = record.cloned().or_else(|| Record::read(&directory).ok());
         if let Some(record) = &read {
             for generation in record.former.iter().chain([&record.current]) {
-                self.remove_generation(id, &record.uid, generation)?;
+                self.remove_generation(id, &record.unique_id, generation)?;
             }
             self.unpin(record.former_pin);
         }
@@ -96,8 +96,8 @@ impl Workspaces {
         self.copy.remove(&directory)
     }
 
-    pub(super) fn remove_generation(&self, id: &str, uid: &str, generation: &Generation) -> Result<()> {
-        let (dir, provider) = (self.dir(id, uid, generation), self.provider(generation.provider));
+    pub(super) fn remove_generation(&self, id: &str, unique_id: &str, generation: &Generation) -> Result<()> {
+        let (dir, provider) = (self.dir(id, unique_id, generation), self.provider(generation.provider));
         if dir.root.exists() {
             provider.unmount(&dir)?;
             provider.remove(&dir.root)?;

@@ -110,7 +110,7 @@ impl Workspaces {
         // Until the next generation is ready, record it as the former one, so that recovery removes it.
         record.former = Some(next.clone());
         let lower = record.write(&directory).and_then(|()| {
-            let lower = self.create_generation(id, &record.uid, &mut next, base)?;
+            let lower = self.create_generation(id, &record.unique_id, &mut next, base)?;
             record.former = Some(std::mem::replace(&mut record.current, next.clone()));
             record.phase = Phase::Switching;
             record.former_last_snapshot = std::mem::replace(&mut record.last_snapshot, base.id());
@@ -157,7 +157,7 @@ impl Workspaces {
     pub fn reset_directories(&self, id: &str) -> Result<(Option<PathBuf>, Option<PathBuf>)> {
         self.with_locked(id, |workspace| {
             let available = |generation: &Generation| -> Result<Option<PathBuf>> {
-                let dir = self.dir(id, &workspace.record.uid, generation);
+                let dir = self.dir(id, &workspace.record.unique_id, generation);
                 let provider = self.provider(generation.provider);
                 Ok(provider.is_available(&dir)?.then(|| provider.path(&dir)))
             };
@@ -221,11 +221,11 @@ impl Workspaces {
         if workspace.record.phase == Phase::Switching {
             return Ok(None);
         }
-        let dir = self.dir(id, &workspace.record.uid, &former);
+        let dir = self.dir(id, &workspace.record.unique_id, &former);
         self.provider(former.provider).unmount(&dir)?;
         let aside = self.directory.join(REMOVED_DIR);
         fs::create_dir_all(&aside).context("create", &aside)?;
-        let aside = aside.join(format!("{}-{}", workspace.record.uid, former.number));
+        let aside = aside.join(format!("{}-{}", workspace.record.unique_id, former.number));
         fs::rename(&dir.root, &aside).context("move", &dir.root)?;
         self.unpin(former.pin);
         workspace.former = None;
@@ -237,7 +237,7 @@ impl Workspaces {
     /// Removes the former generation of a locked workspace.
     pub(super) fn remove_former_locked(&self, id: &str, workspace: &mut LiveWorkspace) -> Result<()> {
         let Some(former) = workspace.record.former.clone() else { return Ok(()) };
-        self.remove_generation(id, &workspace.record.uid, &former)?;
+        self.remove_generation(id, &workspace.record.unique_id, &former)?;
         workspace.former = None;
         workspace.record.former = None;
         workspace.record.write(&self.directory.join(id))

@@ -127,7 +127,7 @@ fn with_reserve(kind: ProviderKind) -> Fixture {
 
 /// Returns the number of bytes that layers may still take.
 fn available_bytes(fixture: &Fixture) -> u64 {
-    let shortage = Shortage::at_times(fixture.home.path(), u64::MAX, 100).unwrap();
+    let shortage = Shortage::at_multiple(fixture.home.path(), u64::MAX, 100).unwrap();
     shortage.free - shortage.reserve / 100 * 2
 }
 

@@ -294,7 +294,7 @@ impl Switch<'_> {
         if let Some(link) = new.link {
             // The first name writes the file; the others are linked to it at the end, if they really are the
             // same file.
-            if self.is_further_name(link, here, &new.node, new.modified) {
+            if self.add_link_name(link, here, &new.node, new.modified) {
                 return Ok(StatEntry {
                     name: name.to_vec(),
                     fingerprint: StatFingerprint::default(),

@@ -1,4 +1,6 @@
 //! Hard links: created at the end, when the files they share exist.
+//!
+//! Names of one file have the same *link label* in the tree, here called its label.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
@@ -34,9 +36,9 @@ struct LinkSearch<'g> {
 }
 
 impl Switch<'_> {
-    /// Returns true if another name of this file was seen before. The first name is written, others are
-    /// linked later.
-    pub(super) fn is_further_name(
+    /// Records a name of a hard-linked file. Returns true if an equal file with this label has another name
+    /// already: the first name is written, others are linked later.
+    pub(super) fn add_link_name(
         &self,
         label: u64,
         here: &[u8],
@@ -61,7 +63,8 @@ impl Switch<'_> {
     /// Links the names of each file. Written names are linked to unchanged ones, if there are any.
     pub(super) fn write_links(&self, to: TreeIds) -> Result<()> {
         let linked = self.link_groups(to);
-        // The directories already have their final modes, which may deny access.
+        // The directories already had their final modes. Where these deny access, linking has changed them
+        // temporarily.
         let restored = self.access.restore();
         linked?;
         self.update_restored(&restored?.into_iter().collect());
