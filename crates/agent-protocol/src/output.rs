@@ -421,7 +421,7 @@ impl Reader {
                 return Ok(None);
             }
             let Some(frame) = self.read_frame()? else {
-                // The next segment starts where this one ended, unless it is the last.
+                // The current segment has no complete frame left.
                 if self.next_segment()? {
                     continue;
                 }

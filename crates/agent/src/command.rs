@@ -36,8 +36,8 @@ const PENDING_INPUT_MAX: usize = 4 << 20;
 const SIGNAL_RETRY_INTERVAL: Duration = Duration::from_millis(5);
 /// Bytes of output that are kept for a terminal: enough to redraw the screen and some scrollback.
 const TERMINAL_RETENTION: u64 = 1 << 20;
-/// Minimum bytes of output that are kept for a command that blocks on its readers: twice the buffers and
-/// twice the pipes.
+/// Minimum bytes of output that are kept for a command that blocks on its readers: twice the read buffers
+/// and pipes of stdout and stderr, of 64 KiB each.
 const BLOCKING_RETENTION_MIN: u64 = 512 << 10;
 const WORKSPACE: &str = "/workspace";
 
@@ -133,7 +133,7 @@ pub(crate) fn start(guest: &Guest, request: RunCommandRequest) -> Result<(), Com
     start_spec(guest, CommandSpec::of_command(request))
 }
 
-/// Starts a terminal: a command whose output is the content of its screen.
+/// Starts a terminal: a command whose input and output is a pseudoterminal.
 pub(crate) fn start_terminal(guest: &Guest, request: CreatePtyRequest) -> Result<(), CommandError> {
     start_spec(guest, CommandSpec::of_terminal(request))
 }
@@ -287,8 +287,9 @@ impl RunningCommand {
         self.supervisor_exited && self.stdout.is_none() && self.stderr.is_none() && self.report.is_none()
     }
 
-    /// Returns whether the command blocks on its output: no more is read until a reader has received some.
-    /// Output of a command that exited or is being terminated is always read.
+    /// Returns whether the command blocks on its output: no more is read until a reader has received some, or
+    /// until the server has stored some of the output that is sent to it. Output of a command that exited or
+    /// is being terminated is always read.
     fn is_blocked(&self) -> bool {
         let exceeds = |window| self.writer.written() >= self.received_output + window;
         let is_full = self.window.is_some_and(exceeds) || self.writer.is_full();
@@ -433,7 +434,7 @@ impl RunningCommand {
     /// Sends a signal to all processes of the command. If the program has not started yet, the signal is
     /// retried.
     fn send_signal(&mut self, signal: Signal) {
-        let is_too_early = !process_tree::signal(self.supervisor, signal) && self.exit.is_none();
+        let is_too_early = !process_tree::signal_descendants(self.supervisor, signal) && self.exit.is_none();
         self.pending_signal = is_too_early.then(|| (signal, Instant::now() + SIGNAL_RETRY_INTERVAL));
     }
 
@@ -487,7 +488,7 @@ impl RunningCommand {
             Termination::NotRequested if self.exit.is_some() => self.deadline = None,
             Termination::NotRequested => {
                 self.termination = Termination::Terminating;
-                process_tree::signal(self.supervisor, Signal::TERM);
+                process_tree::signal_descendants(self.supervisor, Signal::TERM);
                 self.deadline = Some(Instant::now() + TERM_GRACE_PERIOD);
             }
             Termination::Terminating => self.kill(true),
@@ -498,9 +499,9 @@ impl RunningCommand {
     /// Kills all processes of the command. The deadline repeats it until none is left.
     fn kill(&mut self, timed_out: bool) {
         self.termination = Termination::Killing { timed_out };
-        process_tree::kill(self.supervisor);
+        process_tree::kill_descendants(self.supervisor);
         // A command may have stopped its supervisor (`kill -STOP -1`), which then could not report the exit.
-        process_tree::send(self.supervisor, Signal::CONT);
+        process_tree::signal_process(self.supervisor, Signal::CONT);
         self.deadline = Some(Instant::now() + KILL_RETRY_INTERVAL);
     }
 

@@ -101,6 +101,7 @@ fn run(arguments: Arguments) -> std::io::Result<()> {
         eprintln!("workspace-agent: failed to request a short scheduler slice: {error}");
     }
     let parameters = arguments.parameters.receive()?;
+    // For a Unix socket, the bytes are only the token.
     let (transport, token) = match arguments.socket {
         Some(socket) => (Transport::Socket(socket), parameters.bytes),
         None => {

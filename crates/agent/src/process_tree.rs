@@ -79,17 +79,17 @@ pub(crate) fn descendants(root: Pid) -> HashSet<Pid> {
 }
 
 /// Sends a signal to all descendants of `root`. Returns false if there were none.
-pub(crate) fn signal(root: Pid, signal: Signal) -> bool {
+pub(crate) fn signal_descendants(root: Pid, signal: Signal) -> bool {
     let found = descendants(root);
     for pid in &found {
-        send(*pid, signal);
+        signal_process(*pid, signal);
     }
     !found.is_empty()
 }
 
 /// Kills all descendants of `root`. Returns false if there were none. They are stopped first, so that they
 /// cannot fork in the meantime.
-pub(crate) fn kill(root: Pid) -> bool {
+pub(crate) fn kill_descendants(root: Pid) -> bool {
     let mut stopped = HashSet::new();
     loop {
         let new: Vec<Pid> = descendants(root).into_iter().filter(|pid| stopped.insert(*pid)).collect();
@@ -97,16 +97,17 @@ pub(crate) fn kill(root: Pid) -> bool {
             break;
         }
         for pid in new {
-            send(pid, Signal::STOP);
+            signal_process(pid, Signal::STOP);
         }
     }
     for pid in &stopped {
-        send(*pid, Signal::KILL);
+        signal_process(*pid, Signal::KILL);
     }
     !stopped.is_empty()
 }
 
-pub(crate) fn send(pid: Pid, signal: Signal) {
+/// Sends a signal to one process.
+pub(crate) fn signal_process(pid: Pid, signal: Signal) {
     // The process may have exited.
     let _ = kill_process(pid, signal);
 }

@@ -36,8 +36,8 @@ fn kill_orphans(guest: &Guest) {
         |pid: &Pid| process_tree::parent_of(*pid) == Some(agent) && !supervisors.contains_key(pid);
     for orphan in process_tree::descendants(agent).into_iter().filter(is_orphan) {
         // Stopped first, so that it cannot start processes while its descendants are collected.
-        process_tree::send(orphan, Signal::STOP);
-        process_tree::kill(orphan);
-        process_tree::send(orphan, Signal::KILL);
+        process_tree::signal_process(orphan, Signal::STOP);
+        process_tree::kill_descendants(orphan);
+        process_tree::signal_process(orphan, Signal::KILL);
     }
 }

@@ -200,7 +200,7 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     }
 
     /// Returns the user and group of files in a workspace; `None` for those of the server.
-    fn owner(&self) -> Option<(u32, u32)> {
+    fn file_owner(&self) -> Option<(u32, u32)> {
         None
     }
 

@@ -25,7 +25,8 @@ pub struct Settings {
     pub walk_limits: WalkLimits,
     /// Provider of workspaces.
     pub provider: ProviderPreference,
-    /// Program that serves the files of snapshots before they are written; without it they are written first.
+    /// Command that serves the lazy mount, from which a new workspace reads its snapshot before the files are
+    /// on disk; `None` to write all files first.
     pub lazy: Option<LazyCommand>,
     /// Default lifetime of a sandbox.
     pub timeout: Duration,
@@ -70,10 +71,10 @@ pub struct Settings {
     pub start_timeout: Duration,
     /// Interval at which expired sandboxes are removed.
     pub expiry_interval: Duration,
-    /// Interval at which workspaces are checked for scans that are due.
+    /// Interval at which the server checks which workspaces are due for a scan of their disk usage.
     pub disk_interval: Duration,
-    /// Bytes of the workspaces' filesystem that stay free: if a sandbox keeps writing then, a sandbox of the
-    /// owner with the largest usage is stopped.
+    /// Bytes to keep free on the filesystem of the workspaces. If less is free and a sandbox keeps writing, a
+    /// sandbox of the owner with the largest usage is stopped.
     pub disk_reserve: u64,
     /// Minimum time for which the workspace of a sandbox is kept that was stopped because of the disk.
     pub stopped_kept: Duration,
@@ -81,7 +82,8 @@ pub struct Settings {
     pub layers_interval: Duration,
     /// Interval at which unreachable objects of the store are removed.
     pub gc_interval: Duration,
-    /// Time without a sandbox after which the lazy mount and an unprivileged user's namespaces are released.
+    /// Time without a sandbox after which the lazy mount is unmounted and the namespace holder of an
+    /// unprivileged server is ended. The next creation starts them again.
     pub idle_release_after: Duration,
     /// Retention of events.
     pub events_kept: Duration,
@@ -89,7 +91,8 @@ pub struct Settings {
     pub pool: u32,
     /// Fails a creation if a limit or isolation cannot be applied as requested.
     pub strict: bool,
-    /// Networks that sandboxes with egress cannot reach, unless a more specific one is allowed.
+    /// Networks that sandboxes with egress cannot reach, unless the allow list of the sandbox has a more
+    /// specific one.
     pub egress_deny: Vec<Ipv4Net>,
     /// Resolver for sandboxes with egress; `None` for the one of the machine.
     pub egress_dns: Option<SocketAddr>,

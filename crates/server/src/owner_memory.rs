@@ -91,8 +91,8 @@ impl MemoryBudget for ImportMemory {
     }
 }
 
-/// Estimates the size of these bytes in JSON. A byte that is not UTF-8 needs three bytes as a replacement character, and
-/// one and a third in base64.
+/// Estimates the size of these bytes in JSON. Output that is not UTF-8 is sent twice: as text, where an invalid byte becomes
+/// a replacement character of three bytes, and in base64, where it needs one and a third.
 fn json_size(data: &[u8]) -> usize {
     let of = |byte: &u8| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,

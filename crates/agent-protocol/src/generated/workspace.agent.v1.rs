@@ -271,8 +271,8 @@ pub struct RunCommandRequest {
     /// Number of bytes of output to keep; the oldest are dropped. 0 for the default of the guest.
     #[prost(uint64, tag = "7")]
     pub keep_output: u64,
-    /// Blocks the command while so much of its output was not received by a reader, instead of dropping the oldest. The
-    /// server reports received output by `OutputTaken`.
+    /// Blocks the command while it is `CommandProgress.output_window` bytes ahead of its reader, instead of dropping the
+    /// oldest output. The server reports received output by `OutputTaken`.
     #[prost(bool, tag = "8")]
     pub block_output: bool,
 }

@@ -11,7 +11,7 @@ const PORT: u16 = 53;
 
 /// Returns all local ranges: the addresses of the links, and what the routing table calls local.
 pub(super) fn addresses() -> io::Result<Vec<Ipv4Net>> {
-    Netlink::open_here()?.local_ranges()
+    Netlink::open_in_current_namespace()?.local_ranges()
 }
 
 /// Returns the first nameserver in `/etc/resolv.conf`, or else that on loopback.

@@ -106,7 +106,7 @@ impl From<Netlink> for OwnedFd {
 
 impl Netlink {
     /// Opens a socket in the network namespace of this process.
-    pub(super) fn open_here() -> io::Result<Self> {
+    pub(super) fn open_in_current_namespace() -> io::Result<Self> {
         Self::open(0, SocketFlags::CLOEXEC)
     }
 

@@ -85,7 +85,7 @@ fn enter(parent: &mut Parent, process: &OwnedFd, users: Option<IdRange>, sender:
         .context("enter the network namespace of the sandbox, which needs root")?;
     let dns_udp = UdpSocket::bind(DNS_ADDRESS).context("listen for DNS queries in the sandbox")?;
     let dns_tcp = TcpListener::bind(DNS_ADDRESS).context("listen for DNS queries in the sandbox")?;
-    let sandbox = Netlink::open_here().context("open a netlink socket in the sandbox")?;
+    let sandbox = Netlink::open_in_current_namespace().context("open a netlink socket in the sandbox")?;
     if let Some(users) = users {
         unshare(libc::CLONE_NEWUSER).context("create the user namespace of the router")?;
         parent.notify()?;
@@ -96,7 +96,7 @@ fn enter(parent: &mut Parent, process: &OwnedFd, users: Option<IdRange>, sender:
     }
     unshare(libc::CLONE_NEWNET).context("create the network namespace of the router")?;
     disable_source_check().context(format!("write {RP_FILTER}"))?;
-    let netlink = Netlink::open_here().context("open a netlink socket in the router")?;
+    let netlink = Netlink::open_in_current_namespace().context("open a netlink socket in the router")?;
     let namespace = |kind: &str| File::open(format!("/proc/self/ns/{kind}")).context("open a new namespace");
     let opened: [OwnedFd; FD_COUNT] = [
         dns_udp.into(),

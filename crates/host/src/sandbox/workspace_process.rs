@@ -1,4 +1,4 @@
-//! Processes that use a workspace, on any system.
+//! Types for the processes that use a workspace. They are compiled on every operating system.
 
 use std::fmt;
 

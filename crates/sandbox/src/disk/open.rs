@@ -15,7 +15,7 @@ pub(crate) async fn open(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Res
     let lazy = if settings.lazy.is_some() { LazyMount::Used } else { LazyMount::Unused };
     runtime.find_dedicated_uids(&settings.workspaces, &settings.sandboxes, lazy).await?;
     let holder = runtime.mount_holder().await;
-    let (settings, owner) = (settings.clone(), runtime.owner());
+    let (settings, file_owner) = (settings.clone(), runtime.file_owner());
     let opened = blocking(move || -> Result<Workspaces> {
         let store =
             Store::open_or_create(&settings.store).map_err(workspace_workspace::WorkspaceError::from)?;
@@ -25,7 +25,7 @@ pub(crate) async fn open(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Res
             layers: settings.layers,
             store,
             holder,
-            owner,
+            owner: file_owner,
             provider: settings.provider,
             lazy: settings.lazy,
             reserve: settings.disk_reserve,

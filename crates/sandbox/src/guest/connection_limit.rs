@@ -25,7 +25,7 @@ pub(crate) struct LimitedStream<S> {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// Other end of a connection: unidentified until its sandbox is known. Clones share the state.
+/// Other end of a connection: unidentified until it has registered for its sandbox. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Peer(Arc<PeerState>);
 
@@ -42,7 +42,7 @@ struct PeerState {
 enum QuotaUse {
     #[default]
     None,
-    Unknown {
+    Unidentified {
         _permit: ConnectionPermit<IpAddr>,
     },
     Sandbox {
@@ -54,7 +54,7 @@ impl Peer {
     /// Creates the state of an unidentified connection.
     pub(crate) fn unidentified(permit: ConnectionPermit<IpAddr>) -> Self {
         let address = Some(permit.key);
-        let quota_use = LeafMutex::new(QuotaUse::Unknown { _permit: permit });
+        let quota_use = LeafMutex::new(QuotaUse::Unidentified { _permit: permit });
         Self(Arc::new(PeerState { identified: AtomicBool::new(false), quota_use, address }))
     }
 
@@ -128,8 +128,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for LimitedStream<S> {
     }
 }
 
-/// Limits connections per key, an address or a sandbox, so that one that floods affects only itself; and in
-/// all.
+/// Limit on connections in total, and per key, which is an address or a sandbox: a key that opens too many
+/// connections affects only itself.
 #[derive(Debug)]
 pub(crate) struct ConnectionQuota<K: Eq + Hash> {
     per_key: usize,

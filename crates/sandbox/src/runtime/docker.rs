@@ -326,7 +326,7 @@ impl Runtime for Docker {
         Err("the Docker daemon cannot see the mounts of an unprivileged user".to_owned())
     }
 
-    fn owner(&self) -> Option<(u32, u32)> {
+    fn file_owner(&self) -> Option<(u32, u32)> {
         let User { uid, gid } = User::of_sandboxes();
         rustix::process::geteuid().is_root().then_some((uid, gid))
     }

@@ -8,8 +8,8 @@ use workspace_host::network;
 use super::{Egress, RuntimeError};
 use crate::guest::handover::Handover;
 
-/// Returns the reason why this machine cannot provide egress; `None` if it can.
-pub(super) fn no_egress() -> Option<String> {
+/// Returns the missing feature, with the reason, if this machine cannot provide egress; `None` if it can.
+pub(super) fn missing_egress() -> Option<String> {
     network::unavailable_reason().map(|reason| format!("no network `egress`: {reason}"))
 }
 

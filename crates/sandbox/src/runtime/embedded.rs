@@ -17,7 +17,7 @@ use workspace_host::{HostError, HostErrorKind, Process, cgroup, freeze};
 use super::actions::{FIND_PROCESSES, SWAP};
 use super::built_in_templates::{BASE, list_templates, template_not_found};
 use super::container_access;
-use super::egress::{check_egress, no_egress};
+use super::egress::{check_egress, missing_egress};
 use super::process_end::wait_for_exit;
 use super::{
     Frozen, LazyMount, ProcessScope, ResourceUsage, Runtime, RuntimeError, Start, StartResult, Template,
@@ -162,7 +162,7 @@ impl Runtime for Embedded {
         Ok(self.holder())
     }
 
-    fn owner(&self) -> Option<(u32, u32)> {
+    fn file_owner(&self) -> Option<(u32, u32)> {
         launch::owner(&self.holder())
     }
 
@@ -203,10 +203,10 @@ impl Runtime for Embedded {
     }
 
     async fn missing_features(&self) -> Result<Vec<String>, RuntimeError> {
-        let shared = if self.owner().is_none() { SHARED } else { SHARED_BY_ALL };
+        let shared = if self.file_owner().is_none() { SHARED } else { SHARED_BY_ALL };
         let reason = self.dedicated_uids_probe.get().and_then(|probe| probe.as_ref().err());
         let shared = reason.map(|reason| format!("{shared} ({reason})"));
-        Ok(self.unmet_requirements().await?.into_iter().chain(no_egress()).chain(shared).collect())
+        Ok(self.unmet_requirements().await?.into_iter().chain(missing_egress()).chain(shared).collect())
     }
 
     async fn unmet_requirements(&self) -> Result<Vec<String>, RuntimeError> {

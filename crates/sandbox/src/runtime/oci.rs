@@ -25,7 +25,7 @@ use workspace_host::{Process, cgroup, freeze};
 use super::actions::{FIND_PROCESSES, NO_MOUNT_ACCESS, SWAP};
 use super::built_in_templates::{BASE, list_templates, template_not_found};
 use super::container_access::{self, Container, first_process};
-use super::egress::{HandoverError, check_egress, hand_over, no_egress};
+use super::egress::{HandoverError, check_egress, hand_over, missing_egress};
 use super::guest::{User, is_safe_name};
 use super::process_end::wait_for_exit;
 use super::{
@@ -39,7 +39,7 @@ use crate::template::{ImportedTemplate, Templates};
 const NAME: &str = "oci";
 const FREEZE: &str = "freeze a sandbox";
 const THAW: &str = "thaw a sandbox";
-/// Timeout for the program, and for a started agent to connect for its data.
+/// Timeout for the program, and for a started agent to connect to the socket on which it gets its token.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of a program's output that are shown in an error.
 const LOG_TAIL: usize = 2_000;
@@ -142,7 +142,7 @@ impl Oci {
     async fn process(&self, id: &str) -> Result<Option<OwnedFd>, RuntimeError> {
         let Some(pid) = self.running(id).await? else { return Ok(None) };
         let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(None) };
-        // Asked again after it was opened: the number may have become another's before.
+        // Checks the PID again, because it may have been reused before it was opened.
         Ok((self.running(id).await? == Some(pid)).then_some(process))
     }
 
@@ -264,19 +264,19 @@ impl Runtime for Oci {
         NAME
     }
 
-    /// Returns the machine: the program sees all its mounts. A bundle with something else that is missing
-    /// fails at its start.
+    /// Returns the namespaces of the host: the program sees all mounts there. If anything else is missing,
+    /// the start of a sandbox fails.
     async fn mount_holder(&self) -> Result<NamespaceHolder, String> {
         Ok(NamespaceHolder::Host)
     }
 
-    fn owner(&self) -> Option<(u32, u32)> {
+    fn file_owner(&self) -> Option<(u32, u32)> {
         let User { uid, gid } = User::of_sandboxes();
         Some((uid, gid))
     }
 
     async fn missing_features(&self) -> Result<Vec<String>, RuntimeError> {
-        Ok(no_egress().into_iter().collect())
+        Ok(missing_egress().into_iter().collect())
     }
 
     async fn unmet_requirements(&self) -> Result<Vec<String>, RuntimeError> {
@@ -304,8 +304,8 @@ impl Runtime for Oci {
     async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
         // Sandboxes of some programs have no process on the host; the program stops them itself.
         let Ok(process) = self.first(id, dir, FREEZE).await else { return self.pause(id, dir).await };
-        let (group, note) = (id.to_owned(), dir.frozen());
-        let freeze = move || freeze::freeze_group(&group, &process, &note);
+        let (group, record) = (id.to_owned(), dir.frozen());
+        let freeze = move || freeze::freeze_group(&group, &process, &record);
         match blocking(freeze, |error| self.failed(FREEZE, error)).await? {
             Some(frozen) => Ok(frozen),
             None => self.pause(id, dir).await,
@@ -316,8 +316,8 @@ impl Runtime for Oci {
         if pause_note::exists(dir).map_err(|error| self.failed(THAW, &error))? {
             return self.resume(id, dir).await;
         }
-        let note = dir.frozen();
-        blocking(move || freeze::thaw(&note), |error| self.failed(THAW, error)).await
+        let record = dir.frozen();
+        blocking(move || freeze::thaw(&record), |error| self.failed(THAW, error)).await
     }
 
     fn can_swap_workspace(&self) -> bool {
@@ -417,7 +417,7 @@ fn log_tail(dir: &SandboxDir) -> String {
     log.char_indices().rev().nth(LOG_TAIL).map_or(log, |(at, _)| &log[at..]).to_owned()
 }
 
-/// Returns the search path of the program, with directories that only root has in its own.
+/// Returns `PATH` of the program: that of the server and the `sbin` directories, which often only root's has.
 fn search_path() -> std::ffi::OsString {
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/local/sbin:/usr/sbin:/sbin");

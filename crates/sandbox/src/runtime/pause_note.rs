@@ -1,11 +1,11 @@
-//! Note that a sandbox was paused by the program that runs it, which knows how to resume it.
+//! Freeze record of a sandbox that its container program (Docker, `runc`) paused and has to resume.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 
 use crate::sandbox_dir::SandboxDir;
 
-/// Content of the note. Notes of other freezes differ.
+/// Content of the note. The records of other freezes, in the same file, differ.
 const PAUSED: &str = "paused\n";
 
 /// Writes the note, before the pause. A sandbox is frozen once at a time.

@@ -78,8 +78,8 @@ impl Runtime for FailingRuntime {
         self.inner.mount_holder().await
     }
 
-    fn owner(&self) -> Option<(u32, u32)> {
-        self.inner.owner()
+    fn file_owner(&self) -> Option<(u32, u32)> {
+        self.inner.file_owner()
     }
 
     async fn find_dedicated_uids(

@@ -85,7 +85,7 @@ async fn scan_store(store: &Store, query: ListOptions) -> Result<SnapshotList, A
     scanned.await
 }
 
-/// Reads the snapshots with these ids, until the store's handle is cancelled.
+/// Reads the snapshots with these ids; `None` for each that is not in the store. Fails as soon as `store` is cancelled.
 fn read_snapshots(store: &Store, ids: &[String]) -> Result<Vec<Option<Record>>, ApiError> {
     let read = |id: &String| {
         store.cancel().check().map_err(workspace_state::StoreError::from)?;

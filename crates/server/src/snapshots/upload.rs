@@ -83,8 +83,8 @@ enum Piece {
 /// Sends the body to the import thread. The body is read ahead of that thread, because a disconnect is only noticed while
 /// the body is read.
 ///
-/// A refused archive is still received to its end, because a client that is disconnected while it sends does not get the
-/// error.
+/// After the import has failed, the rest of the body is still received and dropped, because a client that is disconnected
+/// while it sends does not get the error.
 async fn forward(body: Body, sender: mpsc::Sender<Piece>, max: u64) -> Result<(), ApiError> {
     let mut pieces = body.into_data_stream();
     let (mut length, mut ended) = (0, false);

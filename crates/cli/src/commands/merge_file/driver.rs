@@ -29,7 +29,8 @@ pub(super) fn mark(path: &Path, ours: &[u8], theirs: &[u8], labels: &Labels<'_>)
     replace::write(path, &unmerged(ours, theirs, labels)).map(|()| true)
 }
 
-/// Marks the file of git if the command line cannot be parsed: three temporary files in a row are the versions.
+/// Writes conflict markers into OURS if git called this program with arguments that cannot be parsed. The
+/// versions are then the first three consecutive arguments that are temporary files of git: OURS, the ancestor and THEIRS.
 pub(crate) fn mark_unmerged_file(words: &[OsString]) {
     let is_versions = |words: &&[OsString]| words.iter().all(|word| is_temporary(Path::new(word)));
     let Some([ours, _, theirs]) = words.windows(3).find(is_versions) else { return };

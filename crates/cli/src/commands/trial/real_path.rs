@@ -582,7 +582,7 @@ fn put(
                 Ok(mut file) => tree.put_file(&path, &mut file, attributes)?,
                 Err(error) => skipped.push((path, format!("its former content cannot be read: {error}"))),
             },
-            FileType::Symlink => tree.symlink(&path, target.link(&path).unwrap_or_default())?,
+            FileType::Symlink => tree.symlink(&path, target.read_link(&path).unwrap_or_default())?,
             _ => {}
         }
     }

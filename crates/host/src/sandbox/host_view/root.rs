@@ -30,7 +30,7 @@ const SHARED_MEMORY: &str = "shm";
 const NO_FILE: &str = "no-file";
 const NO_DIRECTORY: &str = "no-directory";
 
-/// Root of a view: the host's files, and differences.
+/// Root of a view: the host's files, read-only, with mounts over some of them.
 pub(super) struct Root<'a> {
     pub(super) mounts: &'a [Mount],
     pub(super) user: u32,
@@ -39,7 +39,8 @@ pub(super) struct Root<'a> {
     pub(super) nameserver: bool,
 }
 
-/// Descriptors that were opened before the new root covers dirs of the old one.
+/// Descriptors of a mount's directories, opened before the new root is mounted over [`NEW_ROOT`] and hides
+/// the directories there.
 enum Opened {
     Hide,
     Show(OwnedFd),
@@ -78,7 +79,7 @@ impl Root<'_> {
 
     /// Mounts one tmpfs for all writable directories, so that one limit applies to all of them.
     fn mount_writable_tmpfs(&self, dirs: &[(PathBuf, u32)]) -> Result<()> {
-        // Without a limit: a quarter of the host's memory.
+        // The tmpfs gets half of this: without a limit, a quarter of the host's memory.
         let memory = self.memory.or_else(half_of_memory);
         mount_tmpfs(in_new_root(TMPFS), &tmpfs_options(memory), MountFlags::empty())?;
         let numbered = dirs.iter().enumerate().map(|(number, (_, mode))| (number.to_string(), *mode));
@@ -104,8 +105,8 @@ impl Root<'_> {
         Ok(())
     }
 
-    /// Applies one difference. Returns the path of a directory that only leads to others, and is to become
-    /// read-only.
+    /// Mounts `mount`. A hidden directory with visible mounts below becomes a tmpfs for their mount points;
+    /// then its path is returned, and it must be made read-only once they are mounted.
     fn mount(&self, index: usize, mount: &Mount, opened: &Opened) -> Result<Option<PathBuf>> {
         let path = mount.path();
         let at = in_new_root(&path);
@@ -205,7 +206,7 @@ fn tmpfs_dirs() -> Vec<(PathBuf, u32)> {
     dirs
 }
 
-/// Creates a mount point if it does not exist, which is the case below hidden and private directories.
+/// Creates a mount point if it does not exist, which is the case below a directory that a tmpfs covers.
 fn create_mount_point(at: &Path, is_directory: bool) -> Result<()> {
     if fs::symlink_metadata(at).is_ok() {
         return Ok(());

@@ -13,7 +13,7 @@ use crate::leaf_mutex::{LeafGuard, LeafMutex};
 pub(crate) struct FullDisk {
     /// Time of the last collection of garbage.
     pub(super) collected: LeafMutex<Option<Instant>>,
-    /// Held while layers are dropped.
+    /// Held while a task removes unused layers.
     pub(super) dropping: Arc<tokio::sync::Mutex<()>>,
     inactive: LeafMutex<InactiveSandboxes>,
 }

@@ -252,7 +252,7 @@ impl ChangeWriter<'_> {
                     && found.st_mode & 0o7777 == attributes.mode
             }
             ChangeKind::Symlink(to) => {
-                kind(found) == FileType::Symlink && self.target.link(&change.path)? == *to
+                kind(found) == FileType::Symlink && self.target.read_link(&change.path)? == *to
             }
             ChangeKind::Fifo(_) => kind(found) == FileType::Fifo,
             ChangeKind::Link(to) => self.target.stat(to)?.is_some_and(|other| other.st_ino == found.st_ino),

@@ -46,7 +46,7 @@ pub(super) struct Change {
     pub(super) before: Option<FileFingerprint>,
 }
 
-/// Properties of a file that do not change when another hard link is written or removed.
+/// Properties of a file that do not change when another hard link of it is replaced or removed, unlike its ctime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FileFingerprint {
     inode: u64,
@@ -168,7 +168,7 @@ impl TargetDir {
         }
     }
 
-    pub(super) fn link(&self, path: &[u8]) -> io::Result<Vec<u8>> {
+    pub(super) fn read_link(&self, path: &[u8]) -> io::Result<Vec<u8>> {
         let (parent, name) = split(path);
         let parent = self.directory(parent)?.ok_or(io::ErrorKind::NotFound)?;
         Ok(rustix::fs::readlinkat(&parent, OsStr::from_bytes(name), Vec::new())?.into_bytes())
@@ -224,12 +224,12 @@ impl Scan<'_> {
         let mut found = UpperContent::default();
         self.make_readable(self.upper, &fs::symlink_metadata(self.upper)?, &mut found)?;
         let mut open = vec![PendingDir { path: Vec::new(), opaque: false }];
-        // Hard links by inode, and the link of each file that existed before.
-        let mut names: HashMap<u64, Vec<usize>> = HashMap::new();
+        // By inode: the indexes of the changes that are hard links of a file, and the path of an unchanged hard link.
+        let mut links: HashMap<u64, Vec<usize>> = HashMap::new();
         let mut unchanged: HashMap<u64, Vec<u8>> = HashMap::new();
         while let Some(PendingDir { path, opaque }) = open.pop() {
             self.cancel.check().map_err(io::Error::other)?;
-            let here = self.at(&path);
+            let here = self.upper_path(&path);
             let mut seen = BTreeSet::new();
             for entry in fs::read_dir(&here)? {
                 self.cancel.check().map_err(io::Error::other)?;
@@ -250,7 +250,7 @@ impl Scan<'_> {
                     let before = self.target.stat(&path)?;
                     let is_same = before.as_ref().is_some_and(|before| {
                         self::kind(before) == FileType::Directory && attributes.match_owner_and_mode(before)
-                    }) && self.has_xattrs(&path, &attributes)?;
+                    }) && self.has_same_xattrs(&path, &attributes)?;
                     if !is_same {
                         found.push(
                             path.clone(),
@@ -273,13 +273,13 @@ impl Scan<'_> {
                         continue;
                     }
                     if stat.nlink() > 1 {
-                        names.entry(stat.ino()).or_default().push(found.changes.len());
+                        links.entry(stat.ino()).or_default().push(found.changes.len());
                     }
                     found.push(path, ChangeKind::File(attributes), is_copied_up(&entry.path()));
                 } else if kind.is_symlink() {
                     let to = fs::read_link(entry.path())?.as_os_str().as_bytes().to_vec();
                     let before = self.target.stat(&path)?.filter(|it| self::kind(it) == FileType::Symlink);
-                    if before.is_none() || self.target.link(&path)? != to {
+                    if before.is_none() || self.target.read_link(&path)? != to {
                         found.push(path, ChangeKind::Symlink(to), false);
                     }
                 } else if kind.is_fifo() {
@@ -303,18 +303,18 @@ impl Scan<'_> {
                 }
             }
         }
-        found.link(&names, &unchanged);
+        found.convert_hard_links(&links, &unchanged);
         found.changes.sort_by(|one, other| one.path.cmp(&other.path));
         found.order_links();
         Ok(found)
     }
 
-    fn at(&self, path: &[u8]) -> PathBuf {
+    fn upper_path(&self, path: &[u8]) -> PathBuf {
         if path.is_empty() { self.upper.to_owned() } else { self.upper.join(OsStr::from_bytes(path)) }
     }
 
-    /// Makes an entry readable that its owner cannot read, and returns its original mode. Other hard links of a file
-    /// show the new mode.
+    /// Makes an entry readable that its owner cannot read, and returns its original mode. The mode is recorded by inode,
+    /// because other hard links of the file then have the new mode, too.
     fn make_readable(&self, path: &Path, stat: &fs::Metadata, found: &mut UpperContent) -> io::Result<u32> {
         if let Some(mode) = found.modes.get(&stat.ino()) {
             return Ok(*mode);
@@ -336,7 +336,7 @@ impl Scan<'_> {
         Ok(mode)
     }
 
-    /// Returns true if the former file has the same owner and mode.
+    /// Returns true if the former file has the same owner and the same set-user-id and set-group-id bits.
     fn had_set_id(&self, path: &[u8], attributes: &Attributes) -> io::Result<bool> {
         Ok(self.target.stat(path)?.is_some_and(|before| {
             kind(&before) == FileType::RegularFile
@@ -345,10 +345,11 @@ impl Scan<'_> {
         }))
     }
 
-    fn has_xattrs(&self, path: &[u8], attributes: &Attributes) -> io::Result<bool> {
+    /// Returns true if the former directory has the same extended attributes.
+    fn has_same_xattrs(&self, path: &[u8], attributes: &Attributes) -> io::Result<bool> {
         let Some(directory) = self.target.directory(path)? else { return Ok(false) };
         match xattrs_of_file(&directory.into()) {
-            // The program could not list this directory either.
+            // Only `O_PATH` could open the directory, because it cannot be listed: counts as unchanged.
             Err(error) if error.raw_os_error() == Some(Errno::BADF.raw_os_error()) => Ok(true),
             found => Ok(found? == attributes.xattrs),
         }
@@ -409,11 +410,11 @@ impl UpperContent {
     }
 
     /// Turns all hard links of a file except one into links to it. If possible, that one existed before.
-    fn link(&mut self, names: &HashMap<u64, Vec<usize>>, unchanged: &HashMap<u64, Vec<u8>>) {
-        for (number, all) in names {
+    fn convert_hard_links(&mut self, links: &HashMap<u64, Vec<usize>>, unchanged: &HashMap<u64, Vec<u8>>) {
+        for (inode, all) in links {
             let mut all: Vec<usize> = all.clone();
             all.sort_by(|one, other| self.changes[*one].path.cmp(&self.changes[*other].path));
-            let to = match unchanged.get(number) {
+            let to = match unchanged.get(inode) {
                 Some(path) => path.clone(),
                 None => self.changes[all.remove(0)].path.clone(),
             };
