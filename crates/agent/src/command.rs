@@ -401,7 +401,8 @@ impl RunningCommand {
 
     fn handle(&mut self, message: CommandMessage) {
         match message {
-            CommandMessage::Signal(libc::SIGKILL) => self.kill(false),
+            // A command that is being killed for its timeout has still timed out.
+            CommandMessage::Signal(libc::SIGKILL) => self.kill(self.timed_out()),
             CommandMessage::Signal(number) => {
                 if let Some(signal) = Signal::from_named_raw(number) {
                     self.send_signal(signal);

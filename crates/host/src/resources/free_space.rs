@@ -64,7 +64,7 @@ impl Shortage {
 impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { unit, free, reserve } = self;
-        write!(f, "the disk has {free} {unit} left, of which {reserve} are kept free")
+        write!(f, "the disk has {free} {unit} left; {reserve} must stay free")
     }
 }
 

@@ -82,7 +82,7 @@ async fn owner_with_the_largest_usage_is_stopped_on_a_full_disk(home: &TestHome)
     let crowd = Crowd::new(&service).await;
     let stopped = crowd.one_of_hers_is(&service, Some(State::Stopped)).await.sandbox.id.as_str();
     let reason = service.get(&scope("alice"), stopped).await.unwrap().sandbox.state_reason.unwrap();
-    assert!(reason.contains("kept free"), "{reason}");
+    assert!(reason.contains("must stay free"), "{reason}");
     // Its files are kept.
     service.commit(&scope("alice"), stopped, NewCommit::default()).await.unwrap();
 }

@@ -578,7 +578,7 @@ async fn sandbox_that_fills_the_disk_is_stopped_in_time(home: &TestHome) {
     service.run(&alice(), &greedy.sandbox.id, request(fill)).await.unwrap();
     let state = async |view: &View| service.get(&alice(), &view.sandbox.id).await.unwrap().sandbox;
     wait_until("it is ended", async || state(&greedy).await.state == State::Stopped).await;
-    assert!(state(&greedy).await.state_reason.unwrap().contains("kept free"));
+    assert!(state(&greedy).await.state_reason.unwrap().contains("must stay free"));
     let ran = sh(&service, &neighbour, "echo more >> mine && echo well").await;
     assert_eq!(ran.stdout, "well\n", "{ran:?}");
     assert_eq!(state(&neighbour).await.state, State::Running);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{PermissionsExt as _, chown};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount_change, unmount};
@@ -25,6 +25,8 @@ const TMPFS: &str = "proc";
 /// Writable directories in the tmpfs, with their modes.
 const TMPFS_DIRS: [(&str, u32); 4] =
     [("/tmp", 0o1777), ("/var/tmp", 0o1777), ("/run", 0o755), ("/var/run", 0o755)];
+/// Maximum number of symlinks in a path, as in Linux.
+const SYMLINKS_MAX: u32 = 40;
 const SHARED_MEMORY: &str = "shm";
 /// Covers of hidden files and directories.
 const NO_FILE: &str = "no-file";
@@ -147,17 +149,9 @@ impl Root<'_> {
     fn bind_resolv_conf(&self) -> Result<()> {
         let text = in_new_root(TMPFS).join("resolv.conf");
         fs::write(&text, RESOLV_CONF).context("write resolv.conf")?;
-        let mut path = PathBuf::from("/etc/resolv.conf");
-        for _ in 0..16 {
-            let Ok(target) = fs::read_link(in_new_root(&path)) else { break };
-            path = path.parent().unwrap_or(Path::new("/")).join(target);
-            path = normalize(&path);
-        }
-        let at = in_new_root(&path);
-        if !at.exists() {
-            create_mount_point(&at, false)?;
-        }
-        bind(&text, &at, Access::Read)
+        let target = resolve_in(Path::new(NEW_ROOT), Path::new("/etc/resolv.conf"));
+        create_mount_point(&target, false)?;
+        bind(&text, &target, Access::Read)
     }
 }
 
@@ -166,17 +160,31 @@ fn half_of_memory() -> Option<u64> {
     Some(info.totalram.saturating_mul(u64::from(info.mem_unit)) / 2)
 }
 
-/// Removes `.` and `..` from a path lexically.
-fn normalize(path: &Path) -> PathBuf {
-    let mut normal = PathBuf::new();
-    for part in path.components() {
-        match part {
-            std::path::Component::ParentDir => drop(normal.pop()),
-            std::path::Component::CurDir => {}
-            part => normal.push(part),
+/// Resolves the symlinks of an absolute path as seen from inside `root`, where they must not lead out of it.
+/// The last components may be missing.
+fn resolve_in(root: &Path, path: &Path) -> PathBuf {
+    let (mut resolved, mut links) = (PathBuf::new(), 0);
+    let mut rest = path.to_owned();
+    loop {
+        let mut components = rest.components();
+        match components.next() {
+            None => return root.join(resolved),
+            Some(Component::ParentDir) => drop(resolved.pop()),
+            Some(Component::Normal(name)) => match fs::read_link(root.join(&resolved).join(name)) {
+                Ok(target) if links < SYMLINKS_MAX => {
+                    links += 1;
+                    if target.is_absolute() {
+                        resolved.clear();
+                    }
+                    rest = target.join(components.as_path());
+                    continue;
+                }
+                _ => resolved.push(name),
+            },
+            Some(_) => {}
         }
+        rest = components.as_path().to_owned();
     }
-    normal
 }
 
 fn open(mount: &Mount) -> Result<Opened> {
@@ -226,4 +234,28 @@ fn pivot() -> Result<()> {
     pivot_root(".", ".").context("change the root")?;
     unmount(".", UnmountFlags::DETACH).context("detach the root of the host")?;
     chdir("/").context("enter the root")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn symlinks_are_resolved_inside_the_root() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        for directory in ["etc", "run/resolver", "var"] {
+            fs::create_dir_all(root.join(directory)).unwrap();
+        }
+        symlink("/run", root.join("var/run")).unwrap();
+        symlink("../var/run/resolver/./stub.conf", root.join("etc/resolv.conf")).unwrap();
+        symlink("../../../../etc/passwd", root.join("etc/outside")).unwrap();
+        symlink("loop", root.join("etc/loop")).unwrap();
+        assert_eq!(resolve_in(root, Path::new("/etc/resolv.conf")), root.join("run/resolver/stub.conf"));
+        assert_eq!(resolve_in(root, Path::new("/etc/outside")), root.join("etc/passwd"));
+        assert_eq!(resolve_in(root, Path::new("/etc/loop")), root.join("etc/loop"));
+        assert_eq!(resolve_in(root, Path::new("/etc/plain/file")), root.join("etc/plain/file"));
+    }
 }
