@@ -50,7 +50,7 @@ impl<'t> BothSides<'t> {
 }
 
 /// Replaces moves of directories by moves of their entries if the other side has changes there. With
-/// [`DiffDepth::Full`], replaces all moves by their side.
+/// [`DiffDepth::Full`], replaces all moves that their side made.
 fn expand_moves<'t>(
     ours: &mut SideChanges<'t>,
     theirs: &mut SideChanges<'t>,

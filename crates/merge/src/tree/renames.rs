@@ -91,9 +91,11 @@ pub(super) fn find_selected(
 struct Candidate {
     path: Vec<u8>,
     file: FileNode,
+    /// Set for a removed file, which is read from the base.
     is_old: bool,
 }
 
+/// Returns the removed and the added files that are not part of a rename yet.
 fn candidates(side: &SideChanges<'_>) -> (Vec<Candidate>, Vec<Candidate>) {
     let targets: BTreeSet<&Vec<u8>> = side.renames.values().collect();
     let (mut removed, mut added) = (Vec::new(), Vec::new());
@@ -171,7 +173,10 @@ struct RenameSearch<'t> {
     base: &'t Tree,
     tree: &'t Tree,
     budget: RenameOptions,
+    /// Pieces of the files read so far, by path and [`Candidate::is_old`]; `None` for files that exceeded the
+    /// budget.
     pieces: HashMap<(Vec<u8>, bool), Option<Pieces>>,
+    /// Renames: old path to new path.
     found: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -244,8 +249,8 @@ impl RenameSearch<'_> {
             return Ok(0);
         }
         self.budget.pairs -= 1;
-        self.read(source)?;
-        self.read(target)?;
+        self.read_pieces(source)?;
+        self.read_pieces(target)?;
         let pieces =
             |candidate: &Candidate| self.pieces.get(&(candidate.path.clone(), candidate.is_old))?.as_ref();
         Ok(match (pieces(source), pieces(target)) {
@@ -254,7 +259,7 @@ impl RenameSearch<'_> {
         })
     }
 
-    fn read(&mut self, candidate: &Candidate) -> Result<()> {
+    fn read_pieces(&mut self, candidate: &Candidate) -> Result<()> {
         let key = (candidate.path.clone(), candidate.is_old);
         if self.pieces.contains_key(&key) {
             return Ok(());
