@@ -344,8 +344,8 @@ impl Writer<'_> {
     }
 
     /// Sets the elements of a list. `known` are its current elements; `None` if they have to be read.
-    /// Elements that differ only in counters are kept. In each differing range, elements are changed in place,
-    /// and the remaining ones removed or inserted.
+    /// Elements that differ only in counters are kept. In each differing range, elements are changed in
+    /// place, and the remaining ones removed or inserted.
     fn write_elements(
         &mut self,
         id: &ObjId,
