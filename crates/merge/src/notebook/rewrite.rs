@@ -276,8 +276,8 @@ impl<'n, 'a> Rewrite<'n, 'a> {
     ) -> MergedSource {
         let node = |cell: &Cell<'a>| member(cell.node, "source");
         let versions = [base.and_then(node), node(ours), node(theirs)];
-        let text = base.map_or("", |base| &base.source);
-        let merged = merge_lines(text, &ours.source, &theirs.source, self.favored);
+        let base_source = base.map_or("", |base| &base.source);
+        let merged = merge_lines(base_source, &ours.source, &theirs.source, self.favored);
         if !merged.is_clean {
             let source_text = |document: &Document<'_>, node: OptionalNode<'_>| {
                 node.map(|node| document.source_text(&node.span).to_owned())

@@ -72,15 +72,16 @@ pub(super) fn find_selected(
     let (base, tree) = (side.base, side.tree);
     let mut search =
         RenameSearch { base, tree, budget: options, pieces: HashMap::new(), found: BTreeMap::new() };
-    let (from, to): (Vec<_>, Vec<_>) = (removed.iter().collect(), added.iter().collect());
-    let selected = |all: &[&Candidate]| -> Vec<Candidate> {
-        all.iter()
+    let (removed_refs, added_refs): (Vec<_>, Vec<_>) = (removed.iter().collect(), added.iter().collect());
+    let selected = |candidates: &[&Candidate]| -> Vec<Candidate> {
+        candidates
+            .iter()
             .filter(|candidate| is_selected(&candidate.path))
             .map(|candidate| (*candidate).clone())
             .collect()
     };
-    search.pair_by_similarity(&selected(&from).iter().collect::<Vec<_>>(), &added)?;
-    search.pair_by_similarity(&from, &selected(&to))?;
+    search.pair_by_similarity(&selected(&removed_refs).iter().collect::<Vec<_>>(), &added)?;
+    search.pair_by_similarity(&removed_refs, &selected(&added_refs))?;
     let found = search.found;
     side.renames.extend(found);
     Ok(())
