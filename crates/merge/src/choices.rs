@@ -77,14 +77,15 @@ pub fn choices(
         Outcome::Conflict(_) => None,
     };
     let by_lines = merged_by(&Text);
-    let own = [Text.name(), file_type::strategy_for(input)];
+    // Strategies whose result is listed even if it equals the merge of lines.
+    let suited = [Text.name(), file_type::strategy_for(input)];
     let others = strategies.all().filter(|other| other.name() != chosen.name() && !other.requires_review());
     for other in others {
         // A strategy that cannot parse the file falls back to a line merge, which is listed already.
         let merged = merged_by(other);
-        let is_fallback = !own.contains(&other.name()) && merged == by_lines;
+        let is_fallback = !suited.contains(&other.name()) && merged == by_lines;
         if let Some(content) = merged.filter(|_| !is_fallback) {
-            entry(&mut choices, ChoiceResult::Content(content)).strategies.push(other.name());
+            choice_with(&mut choices, ChoiceResult::Content(content)).strategies.push(other.name());
         }
     }
     Ok(choices)
@@ -97,12 +98,13 @@ pub(crate) fn by_rules(ours: &Author, theirs: &Author, result: impl Fn(Side) -> 
     for rule in [OnConflict::Ours, OnConflict::Theirs, OnConflict::Lww, OnConflict::Priority] {
         let side = winner(ours, theirs, rule).unwrap_or(Side::Ours);
         let result = results[usize::from(side == Side::Theirs)].clone();
-        entry(&mut choices, result).on_conflict.push(rule);
+        choice_with(&mut choices, result).on_conflict.push(rule);
     }
     choices
 }
 
-fn entry(choices: &mut Vec<Choice>, result: ChoiceResult) -> &mut Choice {
+/// Returns the choice with this result, and adds it if there is none yet.
+fn choice_with(choices: &mut Vec<Choice>, result: ChoiceResult) -> &mut Choice {
     let index = choices.iter().position(|choice| choice.result == result).unwrap_or_else(|| {
         choices.push(Choice { on_conflict: Vec::new(), strategies: Vec::new(), result });
         choices.len() - 1

@@ -43,7 +43,7 @@ pub(crate) struct Comments<'a> {
     leaves: Vec<LeafValue>,
     /// Byte offset of each line. Searching for line starts each time would be quadratic if a large text is a
     /// single line.
-    lines: Vec<usize>,
+    line_starts: Vec<usize>,
 }
 
 impl<'a> Comments<'a> {
@@ -53,8 +53,8 @@ impl<'a> Comments<'a> {
         add_leaves(&mut leaves, &document.root, 0, keys);
         leaves.sort_by_key(|leaf| leaf.item.start);
         let ends = memchr::memchr_iter(b'\n', document.text.as_bytes());
-        let lines = std::iter::once(0).chain(ends.map(|end| end + 1)).collect();
-        let mut comments = Self { by_anchor: BTreeMap::new(), leaves, lines };
+        let line_starts = std::iter::once(0).chain(ends.map(|end| end + 1)).collect();
+        let mut comments = Self { by_anchor: BTreeMap::new(), leaves, line_starts };
         for comment in &document.comments {
             let anchor = comments.anchor(offset(document.text, comment));
             comments.by_anchor.entry(anchor).or_default().push(comment);
@@ -64,16 +64,17 @@ impl<'a> Comments<'a> {
 
     /// Returns the line with a byte offset, including its ending.
     fn line(&self, text: &str, offset: usize) -> Range<usize> {
-        let next = self.lines.partition_point(|start| *start <= offset);
-        self.lines[next - 1]..self.lines.get(next).copied().unwrap_or(text.len())
+        let next = self.line_starts.partition_point(|start| *start <= offset);
+        self.line_starts[next - 1]..self.line_starts.get(next).copied().unwrap_or(text.len())
     }
 
+    /// Returns the position of the comment at a byte offset.
     fn anchor(&self, offset: usize) -> Anchor {
-        let line_start = self.lines[self.lines.partition_point(|start| *start <= offset) - 1];
+        let line_start = self.line_starts[self.line_starts.partition_point(|start| *start <= offset) - 1];
         let next = self.leaves.partition_point(|leaf| leaf.item.start < offset);
-        let before = next.checked_sub(1).map(|before| &self.leaves[before]);
-        match before.filter(|before| before.item.end > line_start) {
-            Some(before) => Anchor { path: before.path, position: Position::Trailing },
+        let previous = next.checked_sub(1).map(|previous| &self.leaves[previous]);
+        match previous.filter(|previous| previous.item.end > line_start) {
+            Some(previous) => Anchor { path: previous.path, position: Position::Trailing },
             None => {
                 let path = self.leaves.get(next).map_or(0, |leaf| leaf.path);
                 Anchor { path, position: Position::Above }
@@ -100,25 +101,26 @@ fn offset(text: &str, part: &str) -> usize {
     part.as_ptr() as usize - text.as_ptr() as usize
 }
 
+/// Adds all scalars and empty containers in `node`. `path` is the hash of the path of `node`.
 fn add_leaves(leaves: &mut Vec<LeafValue>, node: &SyntaxNode<'_>, path: u64, keys: &[String]) {
-    let step = |step: &dyn Fn(&mut DefaultHasher)| {
+    let child_path = |hash_step: &dyn Fn(&mut DefaultHasher)| {
         let mut hasher = DefaultHasher::new();
         path.hash(&mut hasher);
-        step(&mut hasher);
+        hash_step(&mut hasher);
         hasher.finish()
     };
     match &node.value {
         Value::Object(members) if !members.is_empty() => {
             for member in *members {
-                add_leaves(leaves, member, step(&|hasher| member.key.hash(hasher)), keys);
+                add_leaves(leaves, member, child_path(&|hasher| member.key.hash(hasher)), keys);
             }
         }
         Value::Array(elements) if !elements.is_empty() => {
             for element in *elements {
                 // An element without a key field is identified by its content.
-                let path = match name(element, keys) {
-                    Some(name) => step(&|hasher| (0, name).hash(hasher)),
-                    None => step(&|hasher| (1, canonical(element)).hash(hasher)),
+                let path = match key_field(element, keys) {
+                    Some(name) => child_path(&|hasher| (0, name).hash(hasher)),
+                    None => child_path(&|hasher| (1, canonical(element)).hash(hasher)),
                 };
                 add_leaves(leaves, element, path, keys);
             }
@@ -127,7 +129,8 @@ fn add_leaves(leaves: &mut Vec<LeafValue>, node: &SyntaxNode<'_>, path: u64, key
     }
 }
 
-fn name<'n>(element: &'n SyntaxNode<'_>, keys: &[String]) -> Option<&'n str> {
+/// Returns the value of the first of the fields `keys` that an element has; `None` if it is not a scalar.
+fn key_field<'n>(element: &'n SyntaxNode<'_>, keys: &[String]) -> Option<&'n str> {
     let field = |key: &String| element.children().iter().find(|member| member.key == *key);
     match keys.iter().find_map(field)?.value {
         Value::Literal(text) | Value::String(text) => Some(text),
@@ -174,18 +177,20 @@ impl<'a> ThreeComments<'a> {
             side.by_anchor.iter().all(|(anchor, comments)| {
                 comments.iter().all(|comment| {
                     let count = |comments: &[&str]| comments.iter().filter(|other| *other == comment).count();
-                    let (in_side, before) = (count(comments), count(self.base.comments_at(anchor)));
+                    let (count_in_side, count_in_base) =
+                        (count(comments), count(self.base.comments_at(anchor)));
                     // A comment whose count did not grow was moved, and may have been moved again.
-                    let is_new = in_side > before && total(totals, comment) > total(&in_base, comment);
-                    !is_new || count(merged.comments_at(anchor)) >= in_side
+                    let is_new =
+                        count_in_side > count_in_base && total(totals, comment) > total(&in_base, comment);
+                    !is_new || count(merged.comments_at(anchor)) >= count_in_side
                 })
             })
         };
         are_kept && has_new_comments_of(&self.ours, &in_ours) && has_new_comments_of(&self.theirs, &in_theirs)
     }
 
-    /// Returns the text of each side with the comment changes of the other side; `None` if that side changed
-    /// no comments.
+    /// Returns the text of each side with the comment changes of the other side; `None` if no comment
+    /// has to change.
     pub(crate) fn merge_into(&self, documents: Documents<'a>) -> [Option<String>; 2] {
         [
             self.with_comments_of(documents.ours.text, &self.ours, &self.theirs),
@@ -198,10 +203,10 @@ impl<'a> ThreeComments<'a> {
         let paths = |comments: &Comments<'_>| comments.leaves.iter().map(|leaf| leaf.path).collect();
         let [in_base, in_other]: [std::collections::HashSet<u64>; 2] = [paths(&self.base), paths(other)];
         // A value that is missing in one version, or occurs more than once, keeps its comments.
-        let mut seen = HashMap::new();
-        side.leaves.iter().for_each(|leaf| *seen.entry(leaf.path).or_insert(0) += 1);
+        let mut occurrences = HashMap::new();
+        side.leaves.iter().for_each(|leaf| *occurrences.entry(leaf.path).or_insert(0) += 1);
         let is_in_all_versions = |leaf: &&LeafValue| {
-            seen[&leaf.path] == 1 && in_base.contains(&leaf.path) && in_other.contains(&leaf.path)
+            occurrences[&leaf.path] == 1 && in_base.contains(&leaf.path) && in_other.contains(&leaf.path)
         };
         for leaf in side.leaves.iter().filter(is_in_all_versions) {
             for position in [Position::Above, Position::Trailing] {
@@ -217,13 +222,13 @@ impl<'a> ThreeComments<'a> {
             return None;
         }
         edits.sort_by_key(|(range, _)| range.start);
-        let (mut out, mut copied) = (String::with_capacity(text.len()), 0);
+        let (mut out, mut copied_end) = (String::with_capacity(text.len()), 0);
         for (range, new) in edits {
-            out.push_str(text.get(copied..range.start)?);
+            out.push_str(text.get(copied_end..range.start)?);
             out.push_str(&new);
-            copied = range.end;
+            copied_end = range.end;
         }
-        out.push_str(&text[copied..]);
+        out.push_str(&text[copied_end..]);
         Some(out)
     }
 }
@@ -249,22 +254,22 @@ impl Comments<'_> {
         match (position, current, new) {
             (Position::Trailing, [], [comment]) => {
                 let end = leaf.item.end;
-                let written = text[end..self.line(text, end).end].trim_end();
-                if !written.is_empty() && written != "," {
+                let rest_of_line = text[end..self.line(text, end).end].trim_end();
+                if !rest_of_line.is_empty() && rest_of_line != "," {
                     return Vec::new();
                 }
-                let insertion = end + written.len();
+                let insertion = end + rest_of_line.len();
                 vec![(insertion..insertion, format!(" {comment}"))]
             }
             (Position::Above, [], comments) => {
-                let line = self.line(text, leaf.item.start).start;
-                let indent = &text[line..leaf.item.start];
+                let line_start = self.line(text, leaf.item.start).start;
+                let indent = &text[line_start..leaf.item.start];
                 if !indent.trim().is_empty() {
                     return Vec::new();
                 }
-                let end = if text[..line].ends_with("\r\n") { "\r\n" } else { "\n" };
-                let lines = comments.iter().map(|comment| format!("{indent}{comment}{end}"));
-                vec![(line..line, lines.collect())]
+                let line_ending = if text[..line_start].ends_with("\r\n") { "\r\n" } else { "\n" };
+                let lines = comments.iter().map(|comment| format!("{indent}{comment}{line_ending}"));
+                vec![(line_start..line_start, lines.collect())]
             }
             _ => Vec::new(),
         }

@@ -45,7 +45,7 @@ impl Strategy for CrdtJson {
             Ok(versions) => versions,
             Err(reason) => return conflict(reason),
         };
-        if let Some(version_name) = versions.too_large() {
+        if let Some(version_name) = versions.first_too_large() {
             // A version that only one side changed is taken without a history.
             return match trivial(input, self.is_cumulative(rule)) {
                 Some(content) => Outcome::Merged(MergedContent::new(content)),
@@ -77,14 +77,14 @@ struct ParsedVersions {
 
 impl ParsedVersions {
     fn read(input: &Input<'_>) -> Result<Self, String> {
-        let read = |text: &[u8], version_name: &str| {
+        let parse = |text: &[u8], version_name: &str| {
             JsonValue::parse(text).ok_or_else(|| {
                 format!("{version_name} is not valid JSON, has a duplicate key or is nested too deep")
             })
         };
-        let (ours, theirs) = (read(input.versions.ours, "ours")?, read(input.versions.theirs, "theirs")?);
+        let (ours, theirs) = (parse(input.versions.ours, "ours")?, parse(input.versions.theirs, "theirs")?);
         let base = match input.versions.base {
-            Some(base) => read(base, "the base")?,
+            Some(base) => parse(base, "the base")?,
             // Both sides added the file. The base is then an empty value of their common type.
             None => ours.common_base(&theirs),
         };
@@ -92,7 +92,7 @@ impl ParsedVersions {
     }
 
     /// Returns the name of the first version with more than [`VALUES_MAX`] values.
-    fn too_large(&self) -> Option<&'static str> {
+    fn first_too_large(&self) -> Option<&'static str> {
         let all = [("the base", &self.base), ("ours", &self.ours), ("theirs", &self.theirs)];
         all.into_iter().find(|(_, data)| data.count() > VALUES_MAX).map(|(version_name, _)| version_name)
     }
@@ -133,8 +133,8 @@ fn contains_changes_of(one: &mut AutoCommit, other: &mut AutoCommit) -> bool {
 /// Adds operations to a history so that it ends in `version`.
 ///
 /// The actor id is a hash of the heads of the history and the new version, so that equal changes by two sides
-/// are the same change. Only increments of counters belong to one side: its id contains a number that
-/// distinguishes it from `others`, which may have made the same change.
+/// are the same change. Only increments of counters belong to one side: the hash that identifies the side
+/// includes a number, so that it differs from the ids `others` of sides that may have made the same change.
 fn extend_to(
     mut document: AutoCommit,
     version: &JsonValue,
@@ -147,38 +147,39 @@ fn extend_to(
     if current.as_ref() == Some(version) {
         return Ok(document);
     }
-    let mut name = blake3::Hasher::new();
+    let mut hasher = blake3::Hasher::new();
     for head in document.get_heads() {
-        name.update(head.as_ref());
+        hasher.update(head.as_ref());
     }
-    name.update(version.to_text().as_bytes());
-    set_actor(&mut document, &name);
-    let (counters, target) = update::write(&mut document, current.as_ref(), version, schema)?;
+    hasher.update(version.to_text().as_bytes());
+    set_actor(&mut document, &hasher);
+    let (counters, target_totals) = update::write(&mut document, current.as_ref(), version, schema)?;
     commit(&mut document);
-    let mut names = (0_u64..).map(|number| {
-        let mut name = name.clone();
-        name.update(&number.to_le_bytes());
-        name
+    let mut hashers = (0_u64..).map(|number| {
+        let mut hasher = hasher.clone();
+        hasher.update(&number.to_le_bytes());
+        hasher
     });
-    let is_free = |name: &blake3::Hasher| {
-        let id = side_id(name);
+    let is_free = |hasher: &blake3::Hasher| {
+        let id = side_id(hasher);
         !others.contains(&id) && !counters.sides().contains(&id)
     };
-    if let Some(name) = names.find(is_free) {
-        set_actor(&mut document, &name);
-        counters.add_increments(&mut document, &target, &side_id(&name))?;
+    if let Some(hasher) = hashers.find(is_free) {
+        set_actor(&mut document, &hasher);
+        counters.add_increments(&mut document, &target_totals, &side_id(&hasher))?;
         commit(&mut document);
     }
     Ok(document)
 }
 
 /// Returns the id of a side, under which its increments are stored.
-fn side_id(name: &blake3::Hasher) -> counters::SideId {
-    name.finalize().to_hex()[..counters::SIDE_ID_LEN].to_owned()
+fn side_id(hasher: &blake3::Hasher) -> counters::SideId {
+    hasher.finalize().to_hex()[..counters::SIDE_ID_LEN].to_owned()
 }
 
-fn set_actor(document: &mut AutoCommit, name: &blake3::Hasher) {
-    document.set_actor(ActorId::from(&name.finalize().as_bytes()[..16]));
+/// Sets the actor id of the following operations.
+fn set_actor(document: &mut AutoCommit, hasher: &blake3::Hasher) {
+    document.set_actor(ActorId::from(&hasher.finalize().as_bytes()[..16]));
 }
 
 /// Commits without a timestamp, so that equal changes have equal hashes.

@@ -65,6 +65,7 @@ impl<'a> Parser<'a> {
         self.bytes.get(self.offset).copied()
     }
 
+    /// Skips a byte; `None` if the next byte is another one.
     fn take(&mut self, byte: u8) -> Option<()> {
         (self.peek() == Some(byte)).then(|| self.offset += 1)
     }
@@ -78,6 +79,7 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// Skips whitespace and comments if there are any.
     fn skip_some(&mut self) -> Option<()> {
         loop {
             match self.peek() {
@@ -92,7 +94,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses a value and pushes it to `open`.
+    /// Parses a value and pushes it to `open`. `start` is the offset of its key, or of the value itself.
     fn value(&mut self, key: &'a str, start: usize, depth: usize) -> Option<()> {
         let from = self.offset;
         let value = match self.peek()? {
@@ -131,6 +133,8 @@ impl<'a> Parser<'a> {
         Some(self.close(first))
     }
 
+    /// Moves the children of a container, which are the last values of `open`, to the arena. `first` is the
+    /// index of the first child.
     fn close(&mut self, first: usize) -> &'a [SyntaxNode<'a>] {
         self.arena.alloc_slice_fill_iter(self.open.drain(first..))
     }
@@ -162,7 +166,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses the rest of a string from its first escape.
+    /// Parses the rest of a string from its first escape. `from` is the start of the string.
     fn escaped(&mut self, mut from: usize) -> Option<String> {
         let mut string = String::new();
         loop {
@@ -199,18 +203,19 @@ impl<'a> Parser<'a> {
         })
     }
 
+    /// Parses the rest of a `\u` escape, with the second escape of a surrogate pair.
     fn unicode(&mut self) -> Option<char> {
-        let high = self.unit()?;
+        let high = self.utf16_unit()?;
         if !(0xd800..0xdc00).contains(&high) {
             return char::from_u32(high);
         }
         self.take(b'\\')?;
         self.take(b'u')?;
-        let low = self.unit()?.checked_sub(0xdc00).filter(|low| *low < 0x400)?;
+        let low = self.utf16_unit()?.checked_sub(0xdc00).filter(|low| *low < 0x400)?;
         char::from_u32(0x10000 + ((high - 0xd800) << 10) + low)
     }
 
-    fn unit(&mut self) -> Option<u32> {
+    fn utf16_unit(&mut self) -> Option<u32> {
         let digits = self.bytes.get(self.offset..self.offset + 4)?;
         self.offset += 4;
         digits.iter().try_fold(0, |unit, digit| Some(unit * 16 + char::from(*digit).to_digit(16)?))

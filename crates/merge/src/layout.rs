@@ -89,11 +89,11 @@ impl<'d> Layout<'d> {
     pub(crate) fn value(&self, merged: &MergedValue<'d>) -> Cow<'d, str> {
         match merged {
             MergedValue::Whole(side, node) => Cow::Borrowed(&self.of(*side).text[node.span.clone()]),
-            MergedValue::Parts(side, node, parts) => Cow::Owned(self.container(*side, node, parts)),
+            MergedValue::Parts(side, node, parts) => Cow::Owned(self.container_text(*side, node, parts)),
         }
     }
 
-    fn container(&self, side: Side, node: &'d SyntaxNode<'d>, parts: &[Part<'d>]) -> String {
+    fn container_text(&self, side: Side, node: &'d SyntaxNode<'d>, parts: &[Part<'d>]) -> String {
         let source = self.of(side);
         let text = source.text;
         let is_block = self.is_block(text, node);
@@ -120,7 +120,7 @@ impl<'d> Layout<'d> {
                 let child = &pieces.children[index];
                 let lead = self.lead(source, &pieces, index, is_first, is_block);
                 self.push_lead(&mut out, source, &lead, trailing, child.item.start);
-                self.item(&mut out, side, &node.children()[index], &part.value);
+                self.push_item(&mut out, side, &node.children()[index], &part.value);
                 out.push_str(&text[child.middle.clone()]);
                 out.push_str(comma);
                 trailing = &text[child.tail.clone()];
@@ -128,7 +128,7 @@ impl<'d> Layout<'d> {
                 let lead = self.new_lead(source, &pieces, is_first, is_block);
                 let like = pieces.children.first().map_or(node.span.start, |child| child.item.start);
                 self.push_lead(&mut out, source, &lead, trailing, like);
-                self.insert(&mut out, source, &part.value, like);
+                self.push_inserted(&mut out, source, &part.value, like);
                 out.push_str(comma);
                 trailing = self.of(part.value.side()).trailing_comment(part.value.node().span.end);
             }
@@ -144,7 +144,8 @@ impl<'d> Layout<'d> {
         out
     }
 
-    /// Writes the text before a child. Starts a new line if the text before ends in a comment.
+    /// Writes `lead`, the text before a child. If the text before it, `trailing`, ends in a comment, starts a
+    /// new line, indented like the child at offset `like`.
     fn push_lead(&self, out: &mut String, source: &SourceText<'d>, lead: &str, trailing: &str, like: usize) {
         let prefix = if self.syntax == Syntax::Json { "//" } else { "#" };
         if trailing.contains(prefix) && !lead.contains('\n') {
@@ -202,22 +203,28 @@ impl<'d> Layout<'d> {
     }
 
     /// Writes a child of the template with its key and merged value.
-    fn item(&self, out: &mut String, side: Side, node: &SyntaxNode<'d>, merged: &MergedValue<'d>) {
-        let (source, other, from) = (self.of(side), self.of(merged.side()), merged.node());
+    fn push_item(&self, out: &mut String, side: Side, node: &SyntaxNode<'d>, merged: &MergedValue<'d>) {
+        let (source, other, new_node) = (self.of(side), self.of(merged.side()), merged.node());
         if merged.side() == side {
             out.push_str(&source.text[node.start..node.span.start]);
             out.push_str(&self.value(merged));
-        } else if self.is_inline(source.text, node) && self.is_inline(other.text, from) {
+        } else if self.is_inline(source.text, node) && self.is_inline(other.text, new_node) {
             out.push_str(&source.text[node.start..node.span.start]);
-            paste(out, &self.value(merged), (other, from.start), (source, node.start));
+            paste(out, &self.value(merged), (other, new_node.start), (source, node.start));
         } else {
-            let item = format!("{}{}", &other.text[from.start..from.span.start], self.value(merged));
-            paste(out, &item, (other, from.start), (source, node.start));
+            let item = format!("{}{}", &other.text[new_node.start..new_node.span.start], self.value(merged));
+            paste(out, &item, (other, new_node.start), (source, node.start));
         }
     }
 
     /// Writes a child of the other side and the comments above it, formatted like the child at offset `like`.
-    fn insert(&self, out: &mut String, source: &SourceText<'d>, merged: &MergedValue<'d>, like: usize) {
+    fn push_inserted(
+        &self,
+        out: &mut String,
+        source: &SourceText<'d>,
+        merged: &MergedValue<'d>,
+        like: usize,
+    ) {
         let (other, node) = (self.of(merged.side()), merged.node());
         let above = other.comments_above(node.start);
         let item =
@@ -232,10 +239,12 @@ impl<'d> Layout<'d> {
 
     /// Returns true if a value can replace another one on the same line.
     fn is_inline(&self, text: &str, node: &SyntaxNode<'_>) -> bool {
-        let written = &text[node.span.clone()];
+        let value_text = &text[node.span.clone()];
         let is_block = || match node.value {
             Value::Array(_) | Value::Object(_) => self.is_block(text, node),
-            Value::String(_) | Value::Literal(_) => written.is_empty() || written.starts_with(['|', '>']),
+            Value::String(_) | Value::Literal(_) => {
+                value_text.is_empty() || value_text.starts_with(['|', '>'])
+            }
         };
         self.syntax != Syntax::Yaml || !is_block()
     }
@@ -244,20 +253,21 @@ impl<'d> Layout<'d> {
 /// Returns true if a container is contiguous and its children are in order. A TOML table may be scattered
 /// over the document, even if its span begins and ends with a bracket.
 fn is_contiguous(text: &str, node: &SyntaxNode<'_>, is_block: bool) -> bool {
-    let written = text.get(node.span.clone()).unwrap_or_default();
-    let is_within = |open: char, close: char| written.starts_with(open) && written.ends_with(close);
+    let container_text = text.get(node.span.clone()).unwrap_or_default();
+    let is_within =
+        |open: char, close: char| container_text.starts_with(open) && container_text.ends_with(close);
     if !is_block && !is_within('{', '}') && !is_within('[', ']') {
         return false;
     }
     let inside = inside(node, is_block);
     let mut offset = inside.start;
-    let mut follows = |child: &SyntaxNode<'_>| {
+    let mut is_after_previous = |child: &SyntaxNode<'_>| {
         let is_next =
             offset <= child.start && child.start <= child.span.start && child.span.start <= child.span.end;
         offset = child.span.end;
         is_next
     };
-    node.children().iter().all(&mut follows) && offset <= inside.end
+    node.children().iter().all(&mut is_after_previous) && offset <= inside.end
 }
 
 /// Returns the range of a container without its brackets.
@@ -277,11 +287,14 @@ fn split_container(source: &SourceText<'_>, node: &SyntaxNode<'_>, is_block: boo
         let next = children.get(number + 1).map_or(end, |next| next.start);
         let comma = if is_block { None } else { source.comma(item.end, next) };
         let middle = item.end..comma.unwrap_or(item.end);
-        let trailing = comma.map_or(item.end, |comma| comma + 1);
+        let tail_start = comma.map_or(item.end, |comma| comma + 1);
         // All text after the last child of a block belongs to that child.
-        let tail_length =
-            if is_block && next == end { next - trailing } else { tail_length(&source.text[trailing..next]) };
-        let tail = trailing..trailing + tail_length;
+        let tail_length = if is_block && next == end {
+            next - tail_start
+        } else {
+            tail_length(&source.text[tail_start..next])
+        };
+        let tail = tail_start..tail_start + tail_length;
         texts.push(ChildText { lead: offset..item.start, item, middle, tail: tail.clone() });
         (offset, has_last_comma) = (tail.end, comma.is_some());
     }

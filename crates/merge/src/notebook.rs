@@ -183,15 +183,14 @@ impl<'r, 'a> RewrittenSides<'r, 'a> {
         merge_cells(self.documents(), &rule.keys, favored, Some(self.cells()))
     }
 
-    /// Writes the merged notebook into our text, or into their text if the first text has a
-    /// wrong value.
+    /// Writes the merged notebook into our text, or into their text if the result has a wrong value.
     fn write(&self, rule: &FileRule) -> Option<String> {
-        let into = |documents: Documents<'_>, cells: CellNames<'_>| {
+        let write_into = |documents: Documents<'_>, cells: CellNames<'_>| {
             let merged = merge_cells(documents, &rule.keys, Side::Ours, Some(cells)).merged;
             let text = layout::write(documents, merged.as_ref()?, Syntax::Json);
             parses_to::<Json>(text.as_bytes(), merged.as_ref(), &[]).then_some(text)
         };
-        into(self.documents(), self.cells())
-            .or_else(|| into(self.documents().swap_sides(), self.cells().swap_sides()))
+        write_into(self.documents(), self.cells())
+            .or_else(|| write_into(self.documents().swap_sides(), self.cells().swap_sides()))
     }
 }

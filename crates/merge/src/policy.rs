@@ -35,8 +35,8 @@ struct RawPathRule {
 }
 
 impl From<RawPathRule> for PathRule {
-    fn from(written: RawPathRule) -> Self {
-        let RawPathRule { path, strategy, on_conflict, keys, schema } = written;
+    fn from(raw: RawPathRule) -> Self {
+        let RawPathRule { path, strategy, on_conflict, keys, schema } = raw;
         let keys = keys.unwrap_or_else(|| FileRule::default().keys);
         Self { path, rule: FileRule { strategy, on_conflict, keys, schema } }
     }
@@ -95,8 +95,8 @@ impl Policy {
 
     /// Returns the settings for a file.
     pub fn rule(&self, path: &str) -> &FileRule {
-        let found = self.rules.iter().find(|(glob, _)| glob.is_match(path));
-        found.map_or(&self.default, |(_, rule)| rule)
+        let matching = self.rules.iter().find(|(glob, _)| glob.is_match(path));
+        matching.map_or(&self.default, |(_, rule)| rule)
     }
 }
 

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 pub(crate) fn plain_length(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const HIGHS: u64 = ONES << 7;
-    // Sets the high bit of each zero byte of the word; bits above the first one may be wrong.
+    // Sets the high bit of each zero byte of the word; bits above the lowest set bit may be wrong.
     let zeros = |word: u64| word.wrapping_sub(ONES) & !word & HIGHS;
     let mut offset = 0;
     for eight in bytes.chunks_exact(8) {
@@ -15,9 +15,9 @@ pub(crate) fn plain_length(bytes: &[u8]) -> usize {
         let quotes = zeros(word ^ (ONES * u64::from(b'"')));
         let escapes = zeros(word ^ (ONES * u64::from(b'\\')));
         let controls = word.wrapping_sub(ONES * 0x20) & !word & HIGHS;
-        let found = quotes | escapes | controls;
-        if found != 0 {
-            return offset + found.trailing_zeros() as usize / 8;
+        let matches = quotes | escapes | controls;
+        if matches != 0 {
+            return offset + matches.trailing_zeros() as usize / 8;
         }
         offset += 8;
     }

@@ -77,20 +77,21 @@ fn appended(input: &Input<'_>) -> Option<Vec<u8>> {
     let mut content = base.to_vec();
     if !base.is_empty() && !base.ends_with(b"\n") {
         // The last entry of the base has no line ending: an append must add one first.
-        let end = [&b"\n"[..], b"\r\n"].into_iter().find(|end| ours.starts_with(end))?;
-        (ours, theirs) = (ours.strip_prefix(end)?, theirs.strip_prefix(end)?);
-        content.extend_from_slice(end);
+        let line_ending =
+            [&b"\n"[..], b"\r\n"].into_iter().find(|line_ending| ours.starts_with(line_ending))?;
+        (ours, theirs) = (ours.strip_prefix(line_ending)?, theirs.strip_prefix(line_ending)?);
+        content.extend_from_slice(line_ending);
     }
     content.extend_from_slice(ours);
-    let is_open = !content.is_empty() && !content.ends_with(b"\n");
-    if is_open && !theirs.is_empty() && !starts_line(theirs) {
+    let lacks_line_ending = !content.is_empty() && !content.ends_with(b"\n");
+    if lacks_line_ending && !theirs.is_empty() && !starts_with_line_ending(theirs) {
         content.extend_from_slice(if ours.contains(&b'\r') { b"\r\n" } else { b"\n" });
     }
     content.extend_from_slice(theirs);
     Some(content)
 }
 
-fn starts_line(text: &[u8]) -> bool {
+fn starts_with_line_ending(text: &[u8]) -> bool {
     text.starts_with(b"\n") || text.starts_with(b"\r\n")
 }
 

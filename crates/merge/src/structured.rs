@@ -5,8 +5,8 @@
 //!    elements.
 //! 3. Lines are merged. If the result parses to the merged value, it is the result, since it keeps all
 //!    formatting. Therefore arrays merge whenever git can merge them.
-//! 4. Otherwise the merged value is written into our text, or else into theirs. This text is parsed
-//!    again, and rejected if its value differs from the merged value, or if it lost or moved a comment
+//! 4. Otherwise the merged value is written into our text, or else into their text. The new text is
+//!    parsed again, and rejected if its value differs from the merged value, or if it lost or moved a comment
 //!    ([`comments`](crate::comments)).
 
 use bumpalo::Bump;
@@ -46,18 +46,18 @@ impl<F: Format> Strategy for Structured<F> {
 
     fn merge(&self, input: &Input<'_>, rule: &FileRule) -> Outcome {
         let arena = Bump::new();
-        let Some(read) = ParsedVersions::new::<F>(input, &arena) else {
+        let Some(parsed) = ParsedVersions::new::<F>(input, &arena) else {
             return fallback(input).merge(input, rule);
         };
-        let documents = read.documents();
+        let documents = parsed.documents();
         let values = merge(documents, &rule.keys, Side::Ours);
         if !values.has_only_ambiguous_conflicts() {
             return value_conflict(F::NAME, values);
         }
         let text = TextMerge::new(
             documents.base_text(),
-            read.ours.text.as_bytes(),
-            read.theirs.text.as_bytes(),
+            parsed.ours.text.as_bytes(),
+            parsed.theirs.text.as_bytes(),
             DiffLimits::default(),
         );
         let lines = text.ok().filter(TextMerge::is_clean).map(|text| text.favor(Favor::Ours));
@@ -69,7 +69,7 @@ impl<F: Format> Strategy for Structured<F> {
             return value_conflict(F::NAME, values);
         }
         let comments = ThreeComments::new(documents, &rule.keys);
-        let edited = read.with_comments::<F>(comments.as_ref(), &arena);
+        let edited = parsed.with_comments::<F>(comments.as_ref(), &arena);
         let written = write_merged::<F>(edited.documents(documents), comments.as_ref(), &rule.keys);
         match written {
             Some(content) => Outcome::Merged(MergedContent::new(content)),
@@ -79,12 +79,12 @@ impl<F: Format> Strategy for Structured<F> {
 
     fn resolve(&self, input: &Input<'_>, rule: &FileRule, side: Side) -> Vec<u8> {
         let arena = Bump::new();
-        let Some(read) = ParsedVersions::new::<F>(input, &arena) else {
+        let Some(parsed) = ParsedVersions::new::<F>(input, &arena) else {
             return fallback(input).resolve(input, rule, side);
         };
-        let comments = ThreeComments::new(read.documents(), &rule.keys);
-        let edited = read.with_comments::<F>(comments.as_ref(), &arena);
-        let documents = edited.documents(read.documents());
+        let comments = ThreeComments::new(parsed.documents(), &rule.keys);
+        let edited = parsed.with_comments::<F>(comments.as_ref(), &arena);
+        let documents = edited.documents(parsed.documents());
         let values = merge(documents, &rule.keys, side);
         let merged = values.merged.as_ref();
         let lines = Text.resolve(input, rule, side);
@@ -94,7 +94,7 @@ impl<F: Format> Strategy for Structured<F> {
         let written = merged.and_then(|merged| F::write(documents, merged));
         match written.filter(|text| parses_to::<F>(text.as_bytes(), merged, &[])) {
             Some(text) => text.into_bytes(),
-            None => read.documents().of(side).text.as_bytes().to_vec(),
+            None => parsed.documents().of(side).text.as_bytes().to_vec(),
         }
     }
 
@@ -141,12 +141,12 @@ struct ParsedVersions<'a> {
 
 impl<'a> ParsedVersions<'a> {
     fn new<F: Format>(input: &Input<'a>, arena: &'a Bump) -> Option<Self> {
-        let read = |text: &'a [u8]| F::parse(std::str::from_utf8(text).ok()?, arena);
+        let parse = |text: &'a [u8]| F::parse(std::str::from_utf8(text).ok()?, arena);
         let base = match input.versions.base {
             None => None,
-            Some(base) => Some(read(base)?),
+            Some(base) => Some(parse(base)?),
         };
-        Some(Self { base, ours: read(input.versions.ours)?, theirs: read(input.versions.theirs)? })
+        Some(Self { base, ours: parse(input.versions.ours)?, theirs: parse(input.versions.theirs)? })
     }
 
     fn documents(&self) -> Documents<'_> {
@@ -169,21 +169,22 @@ impl<'a> ParsedVersions<'a> {
     }
 }
 
-/// Sides with merged comments; `None` for a side whose comments did not change.
+/// Sides with merged comments; `None` for a side whose text needs no edit, or could not be edited.
 struct EditedSides<'a> {
     ours: Option<Document<'a>>,
     theirs: Option<Document<'a>>,
 }
 
 impl<'a> EditedSides<'a> {
-    fn documents<'d>(&'d self, read: Documents<'d>) -> Documents<'d>
+    /// Returns the versions, with the edited text of each side that has one.
+    fn documents<'d>(&'d self, unedited: Documents<'d>) -> Documents<'d>
     where
         'a: 'd,
     {
         Documents {
-            base: read.base,
-            ours: self.ours.as_ref().unwrap_or(read.ours),
-            theirs: self.theirs.as_ref().unwrap_or(read.theirs),
+            base: unedited.base,
+            ours: self.ours.as_ref().unwrap_or(unedited.ours),
+            theirs: self.theirs.as_ref().unwrap_or(unedited.theirs),
         }
     }
 }
@@ -200,14 +201,14 @@ pub(crate) fn parses_to<F: Format>(
         .is_some_and(|document| merged.is_some_and(|merged| merged.equals_except(&document.root, ambiguous)))
 }
 
-/// Writes the merged value into our text, or into their text if the first text has a wrong
-/// value or lost a comment.
+/// Writes the merged value into our text, or into their text if the result has a wrong value
+/// or lost a comment.
 fn write_merged<F: Format>(
     documents: Documents<'_>,
     comments: Option<&ThreeComments<'_>>,
     keys: &[String],
 ) -> Option<String> {
-    let into = |documents: Documents<'_>| {
+    let write_into = |documents: Documents<'_>| {
         let merged = merge(documents, keys, Side::Ours).merged?;
         F::write(documents, &merged).filter(|text| {
             let arena = Bump::new();
@@ -220,5 +221,5 @@ fn write_merged<F: Format>(
             })
         })
     };
-    into(documents).or_else(|| into(documents.swap_sides()))
+    write_into(documents).or_else(|| write_into(documents.swap_sides()))
 }

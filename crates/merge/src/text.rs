@@ -88,20 +88,20 @@ impl<'a> TextMerge<'a> {
     /// Combines the changes of both sides, each relative to the base, into chunks.
     fn combine(&self, ours: &LineChanges, theirs: &LineChanges) -> Vec<Chunk> {
         let mut chunks = Chunks::default();
-        let (mut left, mut right) = (ours.iter().peekable(), theirs.iter().peekable());
+        let (mut our_changes, mut their_changes) = (ours.iter().peekable(), theirs.iter().peekable());
         loop {
-            let (a, b) = (left.peek().copied(), right.peek().copied());
+            let (a, b) = (our_changes.peek().copied(), their_changes.peek().copied());
             match (a, b) {
                 (None, None) => return chunks.0,
                 (Some(a), b) if b.is_none_or(|b| a.base.end < b.base.start) => {
                     let in_theirs = shift_range(&a.base, self.offset(&self.theirs, b));
                     chunks.push(ChunkKind::Ours, a.base.clone(), a.side.clone(), in_theirs);
-                    left.next();
+                    our_changes.next();
                 }
                 (a, Some(b)) if a.is_none_or(|a| b.base.end < a.base.start) => {
                     let in_ours = shift_range(&b.base, self.offset(&self.ours, a));
                     chunks.push(ChunkKind::Theirs, b.base.clone(), in_ours, b.side.clone());
-                    right.next();
+                    their_changes.next();
                 }
                 (Some(a), Some(b)) => {
                     if a.base != b.base || !self.ours.range_equals(&a.side, &self.theirs, &b.side) {
@@ -111,13 +111,13 @@ impl<'a> TextMerge<'a> {
                         chunks.push(ChunkKind::Conflict, base, in_ours, in_theirs);
                     }
                     if a.base.end >= b.base.end {
-                        right.next();
+                        their_changes.next();
                     }
                     if b.base.end >= a.base.end {
-                        left.next();
+                        our_changes.next();
                     }
                 }
-                // Unreachable: if only one side has changes left, one of the first two arms matches.
+                // Unreachable: if only one side has further changes, one of the first two arms matches.
                 (None, Some(_)) | (Some(_), None) => return chunks.0,
             }
         }

@@ -39,7 +39,7 @@ impl Format for Toml {
             Side::Ours => ours.clone(),
             Side::Theirs => theirs.clone(),
         };
-        writer.table(written.as_table_mut(), *side, node, parts)?;
+        writer.change_table(written.as_table_mut(), *side, node, parts)?;
         Some(restore_line_endings(documents.of(*side).text, &written.to_string()))
     }
 }
@@ -149,18 +149,20 @@ fn comments(text: &str) -> Vec<&str> {
 /// Returns the length of the string at the start of a text.
 fn string_length(text: &str) -> usize {
     let quote = &text[..1];
-    let long = quote.repeat(3);
-    let end = if text.starts_with(&long) { long.as_str() } else { quote };
-    let mut offset = end.len();
-    while offset < text.len() && !text[offset..].starts_with(end) {
+    let triple_quote = quote.repeat(3);
+    let delimiter = if text.starts_with(&triple_quote) { triple_quote.as_str() } else { quote };
+    let mut offset = delimiter.len();
+    while offset < text.len() && !text[offset..].starts_with(delimiter) {
         let is_escape = quote == "\"" && text[offset..].starts_with('\\');
         offset += if is_escape { 1 } else { 0 };
         offset += text[offset..].chars().next().map_or(0, char::len_utf8);
     }
-    offset = (offset + end.len()).min(text.len());
+    offset = (offset + delimiter.len()).min(text.len());
     // A multi-line string may end in up to two quotes of its own.
-    let more =
-        text[offset..].bytes().take(2).take_while(|byte| end.len() == 3 && [*byte] == *quote.as_bytes());
+    let more = text[offset..]
+        .bytes()
+        .take(2)
+        .take_while(|byte| delimiter.len() == 3 && [*byte] == *quote.as_bytes());
     offset + more.count()
 }
 
@@ -175,7 +177,7 @@ enum TomlPart<'t> {
 /// Parts of `toml_edit` documents with their keys, by the address of the [`SyntaxNode`] created from them.
 type PartIndex<'t> = HashMap<*const (), (Option<&'t Key>, TomlPart<'t>)>;
 
-fn id(node: &SyntaxNode<'_>) -> *const () {
+fn address(node: &SyntaxNode<'_>) -> *const () {
     std::ptr::from_ref(node).cast()
 }
 
@@ -190,13 +192,13 @@ fn index_table<'t>(parts_by_node: &mut PartIndex<'t>, node: &SyntaxNode<'_>, tab
             Item::ArrayOfTables(tables) => {
                 for (element, table) in child.children().iter().zip(tables.iter()) {
                     index_table(parts_by_node, element, table);
-                    parts_by_node.insert(id(element), (None, TomlPart::Table(table)));
+                    parts_by_node.insert(address(element), (None, TomlPart::Table(table)));
                 }
                 TomlPart::Tables(tables)
             }
             Item::None => continue,
         };
-        parts_by_node.insert(id(child), (table.key(name), part));
+        parts_by_node.insert(address(child), (table.key(name), part));
     }
 }
 
@@ -208,7 +210,7 @@ struct Writer<'d, 't> {
 impl<'d> Writer<'d, '_> {
     /// Returns a merged value as an item without a position; `None` if it cannot be written.
     fn item(&self, merged: &MergedValue<'d>) -> Option<Item> {
-        let (_, part) = self.parts_by_node.get(&id(merged.node()))?;
+        let (_, part) = self.parts_by_node.get(&address(merged.node()))?;
         let mut item = match part {
             TomlPart::Value(value) => Item::Value((*value).clone()),
             TomlPart::Table(table) => Item::Table((*table).clone()),
@@ -223,8 +225,8 @@ impl<'d> Writer<'d, '_> {
         let MergedValue::Parts(side, node, parts) = merged else { return Some(()) };
         match item {
             Item::None => None,
-            Item::Table(table) => self.table(table, *side, node, parts),
-            Item::ArrayOfTables(tables) => self.tables(tables, *side, parts),
+            Item::Table(table) => self.change_table(table, *side, node, parts),
+            Item::ArrayOfTables(tables) => self.change_tables(tables, *side, parts),
             Item::Value(value) => {
                 replace(value, self.layout.value(merged).parse().ok()?);
                 Some(())
@@ -232,14 +234,20 @@ impl<'d> Writer<'d, '_> {
         }
     }
 
-    fn table(&self, table: &mut Table, side: Side, node: &SyntaxNode<'d>, parts: &[Part<'d>]) -> Option<()> {
+    fn change_table(
+        &self,
+        table: &mut Table,
+        side: Side,
+        node: &SyntaxNode<'d>,
+        parts: &[Part<'d>],
+    ) -> Option<()> {
         let retained = parts.iter().filter(|part| self.keeps_position(side, node, part));
         let retained: HashSet<&str> = retained.map(|part| part.value.node().key).collect();
         table.retain(|key, _| retained.contains(key));
         for part in parts {
             let (merged, key) = (&part.value, part.value.node().key);
             if !retained.contains(key) {
-                let (key, _) = self.parts_by_node.get(&id(merged.node()))?;
+                let (key, _) = self.parts_by_node.get(&address(merged.node()))?;
                 table.insert_formatted((*key)?, without_position(self.item(merged)?));
             } else if merged.side() == side {
                 self.change(table.get_mut(key)?, merged)?;
@@ -262,13 +270,13 @@ impl<'d> Writer<'d, '_> {
     /// or back is removed and inserted.
     fn keeps_position(&self, side: Side, node: &SyntaxNode<'d>, part: &Part<'d>) -> bool {
         let is_value = |node: &SyntaxNode<'_>| {
-            matches!(self.parts_by_node.get(&id(node)), Some((_, TomlPart::Value(_))))
+            matches!(self.parts_by_node.get(&address(node)), Some((_, TomlPart::Value(_))))
         };
         let old = part.template_index.and_then(|index| node.children().get(index));
         old.is_some_and(|old| part.value.side() == side || is_value(old) && is_value(part.value.node()))
     }
 
-    fn tables(&self, tables: &mut ArrayOfTables, side: Side, parts: &[Part<'d>]) -> Option<()> {
+    fn change_tables(&self, tables: &mut ArrayOfTables, side: Side, parts: &[Part<'d>]) -> Option<()> {
         let old = std::mem::replace(tables, ArrayOfTables::new());
         let mut old: Vec<Option<Table>> = old.into_iter().map(Some).collect();
         for part in parts {

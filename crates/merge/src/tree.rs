@@ -52,7 +52,8 @@ pub use result::{MergedFile, TreeMerge, TreeMergeError};
 pub fn merge_trees(base: &Tree, ours: &Tree, theirs: &Tree, options: &TreeOptions) -> Result<TreeMerge> {
     let mut both = BothSides::new(base, [ours, theirs], options.diff_depth())?;
     let mut merger = TreeMerger::new(options, base, ours, theirs);
-    // The result is written over our tree, so if the changes are disjoint, only theirs have to be merged.
+    // The result is written over our tree, so if the changes are disjoint, only those of their side have to
+    // be merged.
     let result = if both.are_disjoint {
         merger.merge_slots(slot::slots_of_theirs(&both.ours, &both.theirs))?
     } else {

@@ -78,9 +78,9 @@ impl PartialEq for SyntaxNode<'_> {
             (Value::String(one), Value::String(other)) => one == other,
             (Value::Array(one), Value::Array(other)) => one == other,
             (Value::Object(one), Value::Object(other)) => {
-                let found = NamedChildren::by_key(other);
+                let by_key = NamedChildren::by_key(other);
                 let same = |(index, node): (usize, &SyntaxNode<'_>)| {
-                    found.find(node.key, index).is_some_and(|index| *node == other[index])
+                    by_key.find(node.key, index).is_some_and(|index| *node == other[index])
                 };
                 one.len() == other.len() && one.iter().enumerate().all(same)
             }
@@ -94,8 +94,8 @@ pub(crate) fn has_duplicate_key(members: &[SyntaxNode<'_>]) -> bool {
     if members.len() > named_children::LINEAR_SEARCH_MAX {
         return NamedChildren::by_key(members).has_duplicates();
     }
-    let sorts_before = |(index, node): (usize, &SyntaxNode<'_>)| {
+    let repeats_key = |(index, node): (usize, &SyntaxNode<'_>)| {
         members[..index].iter().any(|before| before.key == node.key)
     };
-    members.iter().enumerate().any(sorts_before)
+    members.iter().enumerate().any(repeats_key)
 }

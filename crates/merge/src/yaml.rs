@@ -206,8 +206,8 @@ impl<'a> Reader<'a> {
         style: ScalarStyle,
         span: Range<usize>,
     ) -> Option<(Range<usize>, Value<'a>)> {
-        let written = self.text.get(span.clone())?;
-        if style == ScalarStyle::Plain && written.is_empty() {
+        let source = self.text.get(span.clone())?;
+        if style == ScalarStyle::Plain && source.is_empty() {
             // The parser reports an empty scalar at an arbitrary position.
             return Some((self.offset..self.offset, Value::Literal("")));
         }
@@ -218,17 +218,17 @@ impl<'a> Reader<'a> {
         (if is_block { self.rest().starts_with(['|', '>']) } else { start == span.start }).then_some(())?;
         let end = match style {
             ScalarStyle::Plain => span.end,
-            // For a quoted scalar, the parser reports the end of what follows it, including comments.
+            // For a quoted scalar, the parser reports the end of the text after it, including comments.
             ScalarStyle::SingleQuoted => start + single_quoted_length(self.rest())?,
             ScalarStyle::DoubleQuoted => start + double_quoted_length(self.rest())?,
             ScalarStyle::Literal | ScalarStyle::Folded => {
                 self.header_comment();
-                span.start + written.trim_end_matches([' ', '\t', '\r', '\n']).len()
+                span.start + source.trim_end_matches([' ', '\t', '\r', '\n']).len()
             }
         };
         self.offset = end.max(start);
         let value = match style {
-            ScalarStyle::Plain if is_literal(written) && !written.contains('\n') => Value::Literal(written),
+            ScalarStyle::Plain if is_literal(source) && !source.contains('\n') => Value::Literal(source),
             _ => Value::String(self.allocate(text)),
         };
         Some((start..self.offset, value))
@@ -237,8 +237,8 @@ impl<'a> Reader<'a> {
     fn container(
         &mut self,
         span: Range<usize>,
-        outer: ContainerStyle,
-        read: impl FnOnce(&mut Self, ContainerStyle) -> Option<Value<'a>>,
+        outer_style: ContainerStyle,
+        read_children: impl FnOnce(&mut Self, ContainerStyle) -> Option<Value<'a>>,
     ) -> Option<(Range<usize>, Value<'a>)> {
         self.skip_trivia();
         let start = self.offset;
@@ -246,13 +246,13 @@ impl<'a> Reader<'a> {
         // For a sequence without indentation, the parser reports the position of its first element.
         let is_expected =
             start == span.start || style == ContainerStyle::Block && self.rest().starts_with('-');
-        if !is_expected || outer == ContainerStyle::Flow && style == ContainerStyle::Block {
+        if !is_expected || outer_style == ContainerStyle::Flow && style == ContainerStyle::Block {
             return None;
         }
         if style == ContainerStyle::Flow {
             self.offset += 1;
         }
-        let value = read(self, style)?;
+        let value = read_children(self, style)?;
         if style == ContainerStyle::Block {
             self.trailing_comment();
         }

@@ -70,7 +70,7 @@ impl Access {
     pub(crate) fn stat(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Stat> {
         match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::ACCESS | Errno::PERM) => Ok(fstat(self.open(directory, name, OFlags::PATH)?)?),
-            found => Ok(found?),
+            result => Ok(result?),
         }
     }
 
@@ -89,7 +89,7 @@ impl Access {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 Ok(self.files.attributes(file).map_err(to_io_error)?.into_iter().collect())
             }
-            found => found,
+            result => result,
         }
     }
 
@@ -131,13 +131,13 @@ fn change_keeping_times(
     directory: BorrowedFd<'_>,
     work: &dyn Fn(BorrowedFd<'_>) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
-    let before = fstat(directory)?;
+    let stat = fstat(directory)?;
     let time = |seconds, nanos| Timespec { tv_sec: seconds, tv_nsec: nanos };
     let times = Timestamps {
-        last_access: time(before.st_atime, before.st_atime_nsec as _),
-        last_modification: time(before.st_mtime, before.st_mtime_nsec as _),
+        last_access: time(stat.st_atime, stat.st_atime_nsec as _),
+        last_modification: time(stat.st_mtime, stat.st_mtime_nsec as _),
     };
-    let mode = Mode::from_raw_mode(before.st_mode & 0o7777);
+    let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
     match work(directory) {
         // This process owns the directory, so it may change the mode temporarily.
         Err(Errno::ACCESS) => {

@@ -37,7 +37,7 @@ impl FromStr for Materialize {
 pub struct Base {
     pub(crate) snapshot: Option<Snapshot>,
     pub(crate) tree: Tree,
-    /// Store handle for operations on it, whose [`Cancel`](workspace_state::Cancel) stops them.
+    /// Store handle for operations on the workspace. Its [`Cancel`](workspace_state::Cancel) stops them.
     pub(crate) store: Store,
     pub(crate) materialize: Materialize,
 }

@@ -49,8 +49,9 @@ impl Delta {
     pub(crate) fn write(&self, directory: &Path, options: &CheckoutOptions) -> Result<()> {
         materialize(&self.tree.preview()?, directory, options, &Quiet)?;
         let path = directory.as_os_str().as_bytes();
-        let all = |root: BorrowedFd<'_>| self.whiteouts.iter().try_for_each(|path| whiteout(root, path));
-        with_owner_access(CWD, path, all).context("write a layer in", directory)
+        let create_whiteouts =
+            |root: BorrowedFd<'_>| self.whiteouts.iter().try_for_each(|path| create_whiteout(root, path));
+        with_owner_access(CWD, path, create_whiteouts).context("write a layer in", directory)
     }
 }
 
@@ -61,13 +62,14 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// Adds the differences between two directories to the delta. Returns false if there are too many.
+    /// Adds the differences between two directories to the delta. `new_entry` is the entry of `new`. Returns
+    /// false if there are too many.
     fn add_directory(
         &self,
         path: &[u8],
         old: &DirectoryNode,
         new: &DirectoryNode,
-        entry: &Entry,
+        new_entry: &Entry,
         delta: &mut Delta,
     ) -> Result<bool> {
         let (before, after) = (self.from.list(old)?, self.to.list(new)?);
@@ -86,7 +88,7 @@ impl Comparison<'_> {
             delta.whiteouts.push(join(path, &removed.name));
             delta.entries += 1;
         }
-        delta.tree.put_directory(path, attributes(new, entry))?;
+        delta.tree.put_directory(path, attributes(new, new_entry))?;
         delta.entries += 1;
         Ok(delta.entries <= self.max_entries)
     }
@@ -141,8 +143,8 @@ impl Comparison<'_> {
             }
             delta.tree.graft(&path, &entry)?;
             delta.entries += 1;
-            let cuts = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(cut, _)| cut);
-            parents.extend([0].into_iter().chain(cuts).map(|cut| path[..cut].to_vec()));
+            let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(slash, _)| slash);
+            parents.extend([0].into_iter().chain(slashes).map(|slash| path[..slash].to_vec()));
         }
         // Innermost first: adding entries to a directory changes its time.
         for path in parents.iter().rev() {
@@ -167,15 +169,15 @@ fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
 /// Creates a whiteout. The time of its directory and the modes of all parents are kept.
 ///
 /// The layer was just created by this process and is not visible to others.
-fn whiteout(directory: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<()> {
-    let Some(cut) = path.iter().position(|byte| *byte == b'/') else {
+fn create_whiteout(directory: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<()> {
+    let Some(slash) = path.iter().position(|byte| *byte == b'/') else {
         let stat = fstat(directory)?;
         mknodat(directory, path, FileType::CharacterDevice, Mode::empty(), 0)?;
         let time = Timespec { tv_sec: stat.st_mtime, tv_nsec: stat.st_mtime_nsec as _ };
         return futimens(directory, &Timestamps { last_access: time, last_modification: time });
     };
-    let (name, rest) = (&path[..cut], &path[cut + 1..]);
-    with_owner_access(directory, name, |inner| whiteout(inner, rest))
+    let (name, rest) = (&path[..slash], &path[slash + 1..]);
+    with_owner_access(directory, name, |inner| create_whiteout(inner, rest))
 }
 
 /// Runs `work` in a directory. If its mode denies access to its owner, changes the mode temporarily.

@@ -165,14 +165,14 @@ impl WorkspaceError {
             _ => {}
         }
         let mut error: Option<&(dyn std::error::Error + 'static)> = Some(self);
-        while let Some(one) = error {
-            if let Some(io) = one.downcast_ref::<io::Error>() {
+        while let Some(cause) = error {
+            if let Some(io) = cause.downcast_ref::<io::Error>() {
                 let kind = io.kind();
                 if matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
                     return true;
                 }
             }
-            error = one.source();
+            error = cause.source();
         }
         false
     }

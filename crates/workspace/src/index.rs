@@ -11,6 +11,10 @@ use std::path::Path;
 use workspace_state::{SnapshotId, StatFingerprint};
 
 /// Fingerprints by path in the upper directory.
+///
+/// Stored as the id of the snapshot, one row per file, and the BLAKE3 hash of everything before it. A row has
+/// the length of the path (4 bytes), the path, the mode (4 bytes), and size, mtime, ctime and inode (8 bytes
+/// each). All numbers are little-endian.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Index {
     /// Snapshot that has the files with these fingerprints.
@@ -56,8 +60,8 @@ impl Index {
             return None;
         }
         let mut take = |len: usize| {
-            let (taken, left) = rest.split_at_checked(len)?;
-            rest = left;
+            let (taken, remaining) = rest.split_at_checked(len)?;
+            rest = remaining;
             Some(taken)
         };
         let snapshot = SnapshotId::from_bytes(take(16)?.try_into().ok()?);

@@ -191,6 +191,7 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct LayerState {
+    /// Stacks with the time at which each was last requested.
     stacks: HashMap<StackKey, (Stack, Instant)>,
     layers: HashMap<String, Layer>,
     /// Number of workspaces that use each layer.
@@ -211,9 +212,9 @@ impl Layers {
         let lock = File::create(&path).context("create", &path)?;
         // A killed process may have left a forked child that has not called `exec` yet, and still holds the
         // lock.
-        let until = Instant::now() + LOCK_TIMEOUT;
+        let deadline = Instant::now() + LOCK_TIMEOUT;
         while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            if Instant::now() > until {
+            if Instant::now() > deadline {
                 return Err(WorkspaceError::Busy { path: root.to_owned() });
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -245,8 +246,8 @@ impl Layers {
     /// Returns the stack of a snapshot's tree, if it exists.
     pub(crate) fn find(&self, snapshot: &Snapshot) -> Option<StackGuard> {
         let mut state = self.0.lock();
-        let (stack, used) = state.stacks.get_mut(&StackKey::of(snapshot))?;
-        *used = Instant::now();
+        let (stack, last_request) = state.stacks.get_mut(&StackKey::of(snapshot))?;
+        *last_request = Instant::now();
         let layers = stack.layers.clone();
         Some(self.acquire(&mut state, layers))
     }
@@ -258,9 +259,10 @@ impl Layers {
         if let Some(stack) = self.find(snapshot) {
             return Ok(Some(stack));
         }
-        let Some(ancestor) = self.ancestor(snapshot)? else { return Ok(None) };
+        let Some(ancestor) = self.nearest_ancestor(snapshot)? else { return Ok(None) };
         let Some(below) = self.find(&ancestor) else { return Ok(None) };
-        let from = match below.layers.first() {
+        // Key and layers of the stack below the new delta.
+        let lower = match below.layers.first() {
             // One delta over the base replaces all deltas.
             Some(base) if below.layers.len() >= STACK_MAX => {
                 let visible = self.0.lock().layers.get(base).map(|layer| layer.visible);
@@ -268,7 +270,7 @@ impl Layers {
             }
             _ => Some((StackKey::of(&ancestor), below.layers.clone())),
         };
-        let Some((from, mut layers)) = from else { return Ok(None) };
+        let Some((from, mut layers)) = lower else { return Ok(None) };
         let to = StackKey::of(snapshot);
         let name = format!("delta-{}-{}", from.name(), to.name());
         let layer = Layer::new(Some(from), to, LayerSync::Unsynced);
@@ -312,7 +314,7 @@ impl Layers {
     }
 
     /// Returns the nearest ancestor that has a stack.
-    fn ancestor(&self, snapshot: &Snapshot) -> Result<Option<Snapshot>> {
+    fn nearest_ancestor(&self, snapshot: &Snapshot) -> Result<Option<Snapshot>> {
         let mut seen: HashSet<SnapshotId> = HashSet::new();
         let mut generation: Vec<SnapshotId> = snapshot.parents.clone();
         while seen.len() < ANCESTORS_MAX && !generation.is_empty() {
@@ -321,11 +323,11 @@ impl Layers {
                 if !seen.insert(id) {
                     continue;
                 }
-                let Some(found) = self.0.store.find_snapshot(&id)? else { continue };
-                if self.0.lock().stacks.contains_key(&StackKey::of(&found)) {
-                    return Ok(Some(found));
+                let Some(ancestor) = self.0.store.find_snapshot(&id)? else { continue };
+                if self.0.lock().stacks.contains_key(&StackKey::of(&ancestor)) {
+                    return Ok(Some(ancestor));
                 }
-                next.extend(found.parents);
+                next.extend(ancestor.parents);
             }
             generation = next;
         }
@@ -403,6 +405,8 @@ impl Layers {
         Ok(result)
     }
 
+    /// Writes the tree of a layer with `write`, and then its record. Removes the layer again if a write fails
+    /// or `write` returns false. The result is `None` if `write` returned false.
     fn write_layer(
         &self,
         name: &str,
@@ -477,7 +481,7 @@ impl Inner {
         for name in names(&self.root.join("stacks"))? {
             let path = self.root.join("stacks").join(&name);
             let stack = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Stack>(&text).ok());
-            // A process was killed while it wrote a file with another name.
+            // A file whose name is not its key was left by a process that was killed in `replace`.
             let is_complete = |stack: &Stack| {
                 stack.key.name() == name && stack.layers.iter().all(|name| state.layers.contains_key(name))
             };
@@ -533,9 +537,9 @@ impl LayerState {
     }
 
     fn unused_stacks(&self, now: Instant, which: UnusedLayers) -> Vec<StackKey> {
-        let is_selected = |(stack, used): &(Stack, Instant)| {
+        let is_selected = |(stack, last_request): &(Stack, Instant)| {
             let retention = if stack.layers.len() > 1 { DELTA_RETENTION } else { BASE_RETENTION };
-            let is_expired = now.saturating_duration_since(*used) > retention;
+            let is_expired = now.saturating_duration_since(*last_request) > retention;
             !self.is_used(stack) && (which == UnusedLayers::All || is_expired)
         };
         self.stacks.iter().filter(|(_, entry)| is_selected(entry)).map(|(key, _)| *key).collect()
@@ -548,10 +552,10 @@ impl LayerState {
             self.stacks.remove(key);
         }
         let needed: HashSet<&String> = self.stacks.values().flat_map(|(stack, _)| &stack.layers).collect();
-        let is_free = |name: &&String| !needed.contains(name) && !self.use_counts.contains_key(*name);
-        let free: Vec<String> = self.layers.keys().filter(is_free).cloned().collect();
-        self.busy.extend(free.iter().cloned());
-        free.into_iter().filter_map(|name| self.layers.remove(&name).map(|layer| (name, layer))).collect()
+        let is_unneeded = |name: &&String| !needed.contains(name) && !self.use_counts.contains_key(*name);
+        let unneeded: Vec<String> = self.layers.keys().filter(is_unneeded).cloned().collect();
+        self.busy.extend(unneeded.iter().cloned());
+        unneeded.into_iter().filter_map(|name| self.layers.remove(&name).map(|layer| (name, layer))).collect()
     }
 }
 
@@ -585,6 +589,7 @@ fn remove_file(path: &Path) -> Result<()> {
     }
 }
 
+/// Returns the names of the entries of a directory.
 fn names(directory: &Path) -> Result<Vec<String>> {
     let entries = fs::read_dir(directory).context("list", directory)?;
     let name = |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());

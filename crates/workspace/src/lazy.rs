@@ -14,6 +14,7 @@ use workspace_state::SnapshotId;
 use crate::error::{Context as _, Result, WorkspaceError};
 use crate::lazy_command::LazyCommand;
 
+/// Lazy mount, and the command that serves it.
 #[derive(Debug)]
 pub(crate) struct LazyLayer {
     command: LazyCommand,
@@ -77,8 +78,8 @@ impl LazyLayer {
         Ok(overlay::mounted(holder, parent)?.contains(&mountpoint))
     }
 
-    /// Unmounts unless `is_used` returns true. The process of the mount then exits. Returns true if it was
-    /// unmounted.
+    /// Unmounts the lazy mount unless `is_used` returns true. The process of the mount then exits. Returns
+    /// true if it was unmounted.
     pub(crate) fn unmount_if_unused(
         &self,
         holder: &NamespaceHolder,
@@ -93,8 +94,8 @@ impl LazyLayer {
         Ok(overlay::unmount(holder, &self.mountpoint)?)
     }
 
-    /// Unmounts if its process has died, so that the next call of `path` starts another. A mount that
-    /// responds is kept: another thread may have started it.
+    /// Unmounts the lazy mount if its process has died, so that the next call of `path` starts another. A
+    /// mount that responds is kept: another thread may have started it.
     pub(crate) fn unmount_if_dead(&self, holder: &NamespaceHolder) -> Result<()> {
         let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_mounted(holder)? && !overlay::is_responding(holder, &self.mountpoint)? {

@@ -80,7 +80,8 @@ impl OverlayProvider {
         self.lazy.as_ref().map_or(Ok(false), |lazy| lazy.unmount_if_unused(&self.holder.get(), is_used))
     }
 
-    fn lower(&self, dir: &WorkspaceDir, base: &Base) -> Result<Lower> {
+    /// Returns the lower directories for a base: its layers, which are written if needed, or the lazy mount.
+    fn find_lower(&self, dir: &WorkspaceDir, base: &Base) -> Result<Lower> {
         let Some(snapshot) = &base.snapshot else {
             return Ok(Lower { paths: vec![self.layers.empty()?], layers: LowerLayers::default() });
         };
@@ -99,7 +100,8 @@ impl OverlayProvider {
                 LayerSync::Unsynced,
             )?));
         };
-        let path = match lazy.path(&self.holder.get(), &snapshot.id, dir.idmap_uid.is_some()) {
+        let needs_idmap = dir.idmap_uid.is_some();
+        let path = match lazy.path(&self.holder.get(), &snapshot.id, needs_idmap) {
             Err(error) if base.materialize == Materialize::Auto => {
                 tracing::warn!(%error, "failed to mount snapshot lazily; falling back to writing its files");
                 return Ok(Lower::from_stack(self.layers.find_or_write(
@@ -122,13 +124,15 @@ impl OverlayProvider {
             Mount { lower: &lower.paths, upper: &upper, work: &work, at: &mountpoint, user: dir.idmap_uid };
         let mounted = overlay::mount(&self.holder.get(), &mount);
         match (&self.lazy, mounted) {
-            // The process of the lazy mount may have died.
+            // The process of the lazy mount may have died. Start it again. The last component of the lower
+            // directory is the id of the snapshot.
             (Some(lazy), Err(_))
                 if lower.layers.lazy && !overlay::is_responding(&self.holder.get(), &lower.paths[0])? =>
             {
                 lazy.unmount_if_dead(&self.holder.get())?;
                 if let Some(id) = lower.paths[0].file_name().and_then(|name| name.to_str()?.parse().ok()) {
-                    lazy.path(&self.holder.get(), &id, dir.idmap_uid.is_some())?;
+                    let needs_idmap = dir.idmap_uid.is_some();
+                    lazy.path(&self.holder.get(), &id, needs_idmap)?;
                 }
                 Ok(overlay::mount(&self.holder.get(), &mount)?)
             }
@@ -165,6 +169,7 @@ impl OverlayProvider {
         Ok(())
     }
 
+    /// Reads the content of a workspace from its upper directory and its base.
     fn scan(&self, dir: &WorkspaceDir, base: &Base, writers: Writers) -> Result<Upper> {
         let upper = dir.join("upper");
         let (holder, index) = (self.holder.get(), Index::read(&dir.join("index")));
@@ -193,7 +198,7 @@ impl Provider for OverlayProvider {
             let path = dir.join(name);
             fs::create_dir(&path).context("create", &path)?;
         }
-        let lower = self.lower(dir, base)?;
+        let lower = self.find_lower(dir, base)?;
         self.mount(dir, &lower)?;
         Ok(lower.layers)
     }
@@ -207,13 +212,13 @@ impl Provider for OverlayProvider {
             let lazy = layers.is_empty() && base.snapshot.is_some();
             return Ok(LowerLayers { stack: self.layers.reacquire(layers), lazy });
         }
-        let lower = self.lower(dir, base)?;
+        let lower = self.find_lower(dir, base)?;
         self.mount(dir, &lower)?;
         Ok(lower.layers)
     }
 
     fn prepare(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers> {
-        Ok(self.lower(dir, base)?.layers)
+        Ok(self.find_lower(dir, base)?.layers)
     }
 
     fn is_available(&self, dir: &WorkspaceDir) -> Result<bool> {

@@ -36,7 +36,7 @@ impl FromStr for ProviderKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|kind| kind.to_string() == text);
-        found.ok_or_else(|| format!("`{text}` is not a provider: use overlay, clone or copy"))
+        let kind = Self::ALL.into_iter().find(|kind| kind.to_string() == text);
+        kind.ok_or_else(|| format!("`{text}` is not a provider: use overlay, clone or copy"))
     }
 }

@@ -134,7 +134,7 @@ impl Scan<'_> {
     fn stat(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Stat>> {
         match self.access.stat(directory, name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            found => found.map(Some),
+            result => result.map(Some),
         }
     }
 }
@@ -210,7 +210,7 @@ impl Walk<'_> {
         for name in self.list(directory)? {
             self.read_entry(directory, &name, &mut files)?;
         }
-        self.add_unread(directory, files)?;
+        self.read_files(directory, files)?;
         let modified = Some(Timestamp(fingerprint(&stat).mtime));
         let attributes = Attributes { mode: stat.st_mode as u16 & 0o7777, modified, xattrs, link: None };
         self.directories.push((directory.path.clone(), attributes));
@@ -243,9 +243,8 @@ impl Walk<'_> {
     ) -> Result<()> {
         self.scan.check_cancelled()?;
         let path = join(&directory.path, name);
-        let found =
-            self.scan.stat(directory.fd.as_fd(), name).context("stat", &self.scan.full_path(&path))?;
-        let Some(stat) = found else { return Ok(()) };
+        let stat = self.scan.stat(directory.fd.as_fd(), name).context("stat", &self.scan.full_path(&path))?;
+        let Some(stat) = stat else { return Ok(()) };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::CharacterDevice if stat.st_rdev == 0 => self.remove(&path),
             FileType::Directory => {
@@ -276,7 +275,7 @@ impl Walk<'_> {
                 files.push(FileToRead { file, fingerprint, keeps_label: label.is_some() });
                 Ok(())
             }
-            FileType::Symlink => self.symlink(directory, name, &path, &stat),
+            FileType::Symlink => self.add_symlink(directory, name, &path, &stat),
             kind => {
                 self.skip(&path, skip_reason(kind));
                 self.remove(&path)
@@ -306,7 +305,7 @@ impl Walk<'_> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = match scan.access.open(next.parent.as_fd(), &next.name, flags) {
             Ok(fd) => fd,
-            // Removed or replaced during the scan.
+            // Removed during the scan.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error).context("open", &scan.full_path(path)),
         };
@@ -352,8 +351,8 @@ impl Walk<'_> {
         Ok(match self.scan.overlay_xattrs() {
             // Only overlays mounted by root write redirects.
             OverlayXattrs::Trusted => OverlayFlags {
-                opaque: attribute(fd, &name("opaque"))?.as_ref().is_some_and(is_yes),
-                redirect: attribute(fd, &name("redirect"))?,
+                opaque: read_xattr(fd, &name("opaque"))?.as_ref().is_some_and(is_yes),
+                redirect: read_xattr(fd, &name("redirect"))?,
             },
             OverlayXattrs::User => {
                 let xattrs = self.scan.access.xattrs(fd.as_fd())?;
@@ -384,7 +383,13 @@ impl Walk<'_> {
         Ok(true)
     }
 
-    fn symlink(&mut self, directory: &UpperDirectory, name: &[u8], path: &[u8], stat: &Stat) -> Result<()> {
+    fn add_symlink(
+        &mut self,
+        directory: &UpperDirectory,
+        name: &[u8],
+        path: &[u8],
+        stat: &Stat,
+    ) -> Result<()> {
         let target = match self.scan.access.read_link(directory.fd.as_fd(), name) {
             Ok(target) => target,
             // Removed or replaced during the scan.
@@ -398,34 +403,34 @@ impl Walk<'_> {
         Ok(self.tree.put_symlink(path, target, Some(Timestamp(fingerprint(stat).mtime)))?)
     }
 
-    /// Reads files of a directory, hard-linked ones once.
-    fn add_unread(&mut self, directory: &UpperDirectory, unread: Vec<FileToRead>) -> Result<()> {
+    /// Reads files of a directory. Of a hard-linked file, only one name is read.
+    fn read_files(&mut self, directory: &UpperDirectory, unread: Vec<FileToRead>) -> Result<()> {
         let mut seen = HashSet::new();
         let (first, others): (Vec<_>, Vec<_>) = unread.into_iter().partition(|unread| {
             unread.keeps_label || unread.file.link.is_none() || seen.insert(unread.fingerprint.inode)
         });
-        self.add(directory, first)?;
+        self.read_in_batches(directory, first)?;
         let mut rest = Vec::new();
         for unread in others {
             if !self.add_as_link(&unread.file.path, unread.fingerprint)? {
                 rest.push(unread);
             }
         }
-        self.add(directory, rest)
+        self.read_in_batches(directory, rest)
     }
 
-    fn add(&mut self, directory: &UpperDirectory, unread: Vec<FileToRead>) -> Result<()> {
+    fn read_in_batches(&mut self, directory: &UpperDirectory, unread: Vec<FileToRead>) -> Result<()> {
         let mut unread = unread.into_iter().map(|unread| unread.file);
         loop {
             let files: Vec<FileToAdd> = unread.by_ref().take(ADD_BATCH).collect();
             if files.is_empty() {
                 return Ok(());
             }
-            self.add_batch(directory, files)?;
+            self.read_batch(directory, files)?;
         }
     }
 
-    fn add_batch(&mut self, directory: &UpperDirectory, files: Vec<FileToAdd>) -> Result<()> {
+    fn read_batch(&mut self, directory: &UpperDirectory, files: Vec<FileToAdd>) -> Result<()> {
         let added = self.tree.add_files(directory.fd.as_fd(), &files, self.scan)?;
         for (file, added) in files.into_iter().zip(added) {
             match added {
@@ -458,7 +463,7 @@ fn skip_reason(kind: FileType) -> SkipReason {
     }
 }
 
-fn attribute(fd: &OwnedFd, name: &str) -> io::Result<Option<Vec<u8>>> {
+fn read_xattr(fd: &OwnedFd, name: &str) -> io::Result<Option<Vec<u8>>> {
     let mut value = vec![0; 4096];
     match fgetxattr(fd, name, &mut value[..]) {
         Ok(length) => {

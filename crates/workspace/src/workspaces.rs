@@ -180,6 +180,7 @@ struct Summary {
     layers: Vec<String>,
 }
 
+/// Workspace with a usable record.
 #[derive(Debug)]
 struct LiveWorkspace {
     record: Record,
@@ -209,17 +210,17 @@ impl Workspaces {
             CheckoutOptions { owner, escape, keep_set_id: true, ..CheckoutOptions::default() };
         let layers = Layers::open(&options.layers, store.clone(), layer_options, options.reserve)?;
         let holder = CurrentHolder::new(holder);
-        let copy = |reflink| CopyProvider {
+        let [clone, copy] = [true, false].map(|reflink| CopyProvider {
             store: store.clone(),
             holder: holder.clone(),
             owner,
             layers: layers.clone(),
             reflink,
-        };
+        });
         let lazy_mountpoint = options.layers.join("view");
         let this = Self {
-            clone: copy(true),
-            copy: copy(false),
+            clone,
+            copy,
             overlay: OverlayProvider::new(&store, &holder, &layers, owner, options.lazy, lazy_mountpoint),
             holder,
             layers,
@@ -257,6 +258,7 @@ impl Workspaces {
         self.create_with(&self.store, id, new)
     }
 
+    /// Creates a workspace like [`Workspaces::create`]. The cancellation of `store` stops it.
     fn create_with(&self, store: &Store, id: &str, new: &NewWorkspace<'_>) -> Result<WorkspaceInfo> {
         check_name(id)?;
         let kind = new.provider.unwrap_or(self.selection.kind);
@@ -339,6 +341,7 @@ impl Workspaces {
         Ok(lower)
     }
 
+    /// Pins the base snapshot; does nothing for an empty base.
     fn pin(&self, id: &str, base: &Base, pin: Option<PinId>) -> Result<()> {
         let (Some(snapshot), Some(pin)) = (&base.snapshot, pin) else { return Ok(()) };
         Ok(self.store.pin_as(pin, snapshot, &self.pin_owner(id), Durability::Buffered)?)
@@ -372,8 +375,8 @@ impl Workspaces {
     }
 
     fn changes_with(&self, store: &Store, id: &str, writers: Writers) -> Result<Changes> {
-        self.with_cancel(store.cancel(), id, |workspace| {
-            let (dir, generation) = (self.current(id, &workspace.record), &workspace.record.current);
+        self.with_cancellable_lock(store.cancel(), id, |workspace| {
+            let (dir, generation) = (self.current_dir(id, &workspace.record), &workspace.record.current);
             let base = Base::new(store, generation.base, Materialize::default())?;
             let content = self.provider(generation.provider).content(&dir, &base, writers)?;
             let WorkspaceContent { tree: after, skipped, skipped_count } = content;
@@ -395,8 +398,8 @@ impl Workspaces {
         new: NewSnapshot,
         writers: Writers,
     ) -> Result<CommitResult> {
-        self.with_cancel(store.cancel(), id, |workspace| {
-            let (dir, generation) = (self.current(id, &workspace.record), &workspace.record.current);
+        self.with_cancellable_lock(store.cancel(), id, |workspace| {
+            let (dir, generation) = (self.current_dir(id, &workspace.record), &workspace.record.current);
             let base = Base::new(store, generation.base, Materialize::default())?;
             let new = self.with_parent(workspace, new)?;
             let provider = self.provider(generation.provider);
@@ -433,6 +436,7 @@ impl Workspaces {
         Ok(())
     }
 
+    /// Adds the parent of the next commit, unless `new` has parents.
     fn with_parent(&self, workspace: &LiveWorkspace, new: NewSnapshot) -> Result<NewSnapshot> {
         if !new.parents.is_empty() {
             return Ok(new);
@@ -480,7 +484,7 @@ impl Workspaces {
     /// that no process uses the former mount: two overlays with the same upper directory corrupt each other.
     pub fn remount(&self, id: &str) -> Result<WorkspaceInfo> {
         self.with_locked(id, |workspace| {
-            let dir = self.current(id, &workspace.record);
+            let dir = self.current_dir(id, &workspace.record);
             let generation = &mut workspace.record.current;
             let base = self.base(generation)?;
             workspace.lower = self.provider(generation.provider).remount(&dir, &base, &generation.layers)?;
@@ -500,7 +504,7 @@ impl Workspaces {
             if generation.provider == ProviderKind::Overlay {
                 return Ok(false);
             }
-            let from = self.provider(generation.provider).path(&self.current(id, &workspace.record));
+            let from = self.provider(generation.provider).path(&self.current_dir(id, &workspace.record));
             fs::create_dir_all(&directory).context("create", &directory)?;
             match fs::rename(&from, &to) {
                 // Moved by an earlier, interrupted attempt.
@@ -607,10 +611,11 @@ impl Workspaces {
         WorkspaceInfo { path, provider: generation.provider, lazy: lower.lazy }
     }
 
-    fn current(&self, id: &str, record: &Record) -> WorkspaceDir {
+    fn current_dir(&self, id: &str, record: &Record) -> WorkspaceDir {
         self.dir(id, &record.unique_id, &record.current)
     }
 
+    /// Returns the directory of a generation.
     fn dir(&self, id: &str, unique_id: &str, generation: &Generation) -> WorkspaceDir {
         let number = generation.number;
         WorkspaceDir {
@@ -656,7 +661,7 @@ impl Workspaces {
     }
 
     /// Locks a workspace and runs `work` on it. Stops waiting for the lock when `cancel` is set.
-    fn with_cancel<T>(
+    fn with_cancellable_lock<T>(
         &self,
         cancel: &Cancel,
         id: &str,
@@ -681,7 +686,7 @@ impl Workspaces {
 
     fn summarize(&self, id: &str, record: &Record, lower: &LowerLayers) -> Summary {
         let info = self.info(id, &record.current, lower);
-        let private_dir = self.provider(record.current.provider).private_dir(&self.current(id, record));
+        let private_dir = self.provider(record.current.provider).private_dir(&self.current_dir(id, record));
         Summary { info, private_dir, layers: lower.layers() }
     }
 }

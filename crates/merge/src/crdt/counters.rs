@@ -18,11 +18,13 @@ pub(super) type SideId = String;
 /// Counters of a document.
 #[derive(Debug)]
 pub(super) struct Counters {
+    /// Map of increments.
     map: ObjId,
     /// Totals by counter name; `None` on overflow.
     totals: HashMap<String, Option<i128>>,
     sides: BTreeSet<SideId>,
-    members: Vec<String>,
+    /// Keys of the map of increments.
+    keys: Vec<String>,
 }
 
 impl Counters {
@@ -31,19 +33,19 @@ impl Counters {
         let Some((Value::Object(ObjType::Map), map)) = document.get(ROOT, COUNTS_KEY).ok()? else {
             return None;
         };
-        let (mut totals, mut sides, mut members) = (HashMap::new(), BTreeSet::new(), Vec::new());
+        let (mut totals, mut sides, mut keys) = (HashMap::new(), BTreeSet::new(), Vec::new());
         for item in document.map_range(&map, ..) {
-            let (name, side) = split(&item.key)?;
-            let Value::Scalar(added) = item.value.into_value() else { return None };
-            let added: i128 = added.as_str()?.parse().ok()?;
+            let (name, side) = split_key(&item.key)?;
+            let Value::Scalar(increment) = item.value.into_value() else { return None };
+            let increment: i128 = increment.as_str()?.parse().ok()?;
             let total: &mut Option<i128> = totals.entry(name.to_owned()).or_insert(Some(0));
-            *total = total.and_then(|total| total.checked_add(added));
+            *total = total.and_then(|total| total.checked_add(increment));
             if !sides.contains(side) {
                 sides.insert(side.to_owned());
             }
-            members.push(item.key.to_string());
+            keys.push(item.key.to_string());
         }
-        Some(Self { map, totals, sides, members })
+        Some(Self { map, totals, sides, keys })
     }
 
     /// Reads the counters like [`Counters::read`], and creates the map of increments if it does not exist.
@@ -52,7 +54,7 @@ impl Counters {
             return Ok(counters);
         }
         let map = document.put_object(ROOT, COUNTS_KEY, ObjType::Map)?;
-        Ok(Self { map, totals: HashMap::new(), sides: BTreeSet::new(), members: Vec::new() })
+        Ok(Self { map, totals: HashMap::new(), sides: BTreeSet::new(), keys: Vec::new() })
     }
 
     /// Returns the sides that have changed a counter.
@@ -65,33 +67,31 @@ impl Counters {
         self.totals.get(name).copied().unwrap_or(Some(0))
     }
 
-    /// Removes the increments of counters that are not in `target`: a counter that is created again starts at
-    /// 0.
+    /// Removes the increments of counters that are not in `target_totals`: a counter that is created again
+    /// starts at 0.
     pub(super) fn retain(
         &self,
         document: &mut AutoCommit,
-        target: &BTreeMap<String, i128>,
+        target_totals: &BTreeMap<String, i128>,
     ) -> Result<(), AutomergeError> {
-        let is_obsolete = |member: &&String| split(member).is_none_or(|(name, _)| !target.contains_key(name));
-        self.members
-            .iter()
-            .filter(is_obsolete)
-            .try_for_each(|member| document.delete(&self.map, member.as_str()))
+        let is_obsolete =
+            |key: &&String| split_key(key).is_none_or(|(name, _)| !target_totals.contains_key(name));
+        self.keys.iter().filter(is_obsolete).try_for_each(|key| document.delete(&self.map, key.as_str()))
     }
 
     /// Adds the differences between the current and the target totals, as increments of a side.
     pub(super) fn add_increments(
         &self,
         document: &mut AutoCommit,
-        target: &BTreeMap<String, i128>,
+        target_totals: &BTreeMap<String, i128>,
         side: &str,
     ) -> Result<(), AutomergeError> {
-        for (name, value) in target {
+        for (name, value) in target_totals {
             // Values have at most 30 digits, so their difference does not overflow. If the current total
             // overflowed, the document has no readable value, and the increment starts from 0.
-            let added = value.saturating_sub(self.total(name).unwrap_or(0));
-            if added != 0 {
-                document.put(&self.map, format!("{name}{side}"), added.to_string())?;
+            let increment = value.saturating_sub(self.total(name).unwrap_or(0));
+            if increment != 0 {
+                document.put(&self.map, format!("{name}{side}"), increment.to_string())?;
             }
         }
         Ok(())
@@ -101,7 +101,7 @@ impl Counters {
 /// Number of characters of a [`SideId`].
 pub(super) const SIDE_ID_LEN: usize = 32;
 
-/// Splits the key of a member into counter name and side id.
-fn split(member: &str) -> Option<(&str, &str)> {
-    member.split_at_checked(member.len().checked_sub(SIDE_ID_LEN)?)
+/// Splits a key of the map of increments into counter name and side id.
+fn split_key(key: &str) -> Option<(&str, &str)> {
+    key.split_at_checked(key.len().checked_sub(SIDE_ID_LEN)?)
 }

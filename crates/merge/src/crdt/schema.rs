@@ -13,6 +13,7 @@ impl Schema {
         Self(rule.schema.iter().map(|(path, kind)| (steps(path), *kind)).collect())
     }
 
+    /// Returns the CRDT type of the values at a path.
     pub(super) fn kind(&self, path: &[String]) -> CrdtType {
         let matches = |(step, key): (&String, &String)| step == "*" || step == key;
         let found =
@@ -55,8 +56,8 @@ impl Cursor {
 
     /// Sets the object id of the current element, after its value was replaced.
     pub(super) fn set_element_id(&mut self, id: &ObjId) {
-        if let Some((_, name)) = self.elements.last_mut() {
-            *name = id.to_string();
+        if let Some((_, element_id)) = self.elements.last_mut() {
+            *element_id = id.to_string();
         }
     }
 

@@ -147,7 +147,8 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Sets the member or element `prop` of `parent`, which is the current position, to a value.
+    /// Sets the member or element `prop` of `parent` to a value. The cursor is at `prop`. `current` is the
+    /// value to replace; `None` if it does not exist or could not be read.
     fn set(
         &mut self,
         parent: &ObjId,
@@ -161,10 +162,10 @@ impl Writer<'_> {
             return Ok(());
         }
         let kind = self.schema.kind(&self.cursor.path);
-        let before = self.document.get(parent, prop.clone())?;
-        let before = before.map(|(value, id)| (value.to_owned().into_owned(), id));
+        let stored = self.document.get(parent, prop.clone())?;
+        let stored = stored.map(|(value, id)| (value.to_owned().into_owned(), id));
         if let (CrdtType::Counter, Some(number)) = (kind, data.counter()) {
-            if !before.is_some_and(|(value, _)| is_counter(&value)) {
+            if !stored.is_some_and(|(value, _)| is_counter(&value)) {
                 self.document.put(parent, prop.clone(), ScalarValue::counter(0))?;
             }
             if let (Prop::Seq(_), Some((_, id))) = (&prop, self.document.get(parent, prop.clone())?) {
@@ -173,7 +174,7 @@ impl Writer<'_> {
             self.target_totals.insert(self.cursor.counter_name(), number);
             return Ok(());
         }
-        match (&before, data) {
+        match (&stored, data) {
             (Some((Value::Object(ObjType::Map), id)), JsonValue::Array(all)) if kind == CrdtType::Set => {
                 self.write_set(id, all)
             }
@@ -214,6 +215,7 @@ impl Writer<'_> {
         self.fill(&id, data, kind)
     }
 
+    /// Inserts an element into the current list.
     fn insert(&mut self, list: &ObjId, index: usize, data: &JsonValue) -> Result<(), AutomergeError> {
         let kind = self.schema.kind(&self.element_path());
         if let (CrdtType::Counter, Some(number)) = (kind, data.counter()) {
@@ -256,8 +258,8 @@ impl Writer<'_> {
                 for (key, value) in all {
                     self.cursor.enter(key.clone());
                     let kind = self.schema.kind(&self.cursor.path);
-                    let whole = self.hydrate(value, kind);
-                    members.insert(self.cursor.leave()?, whole?);
+                    let converted = self.hydrate(value, kind);
+                    members.insert(self.cursor.leave()?, converted?);
                 }
                 Some(hydrate::Value::Map(members.into()))
             }
@@ -293,11 +295,12 @@ impl Writer<'_> {
     ) -> Result<(), AutomergeError> {
         let Some((_, id)) = self.document.get(list, index)? else { return Ok(()) };
         self.cursor.enter_element(&id);
-        let done = work(self, &id);
+        let result = work(self, &id);
         self.cursor.leave_element();
-        done
+        result
     }
 
+    /// Writes the content of a new container.
     fn fill(&mut self, id: &ObjId, data: &JsonValue, kind: CrdtType) -> Result<(), AutomergeError> {
         match data {
             JsonValue::Array(all) if kind == CrdtType::Set => self.write_set(id, all),
@@ -313,8 +316,8 @@ impl Writer<'_> {
         current: Option<&BTreeMap<String, JsonValue>>,
         target: &BTreeMap<String, JsonValue>,
     ) -> Result<(), AutomergeError> {
-        let known = current.map(|current| current.keys().cloned().collect());
-        for key in known.unwrap_or_else(|| keys(self.document, id)) {
+        let known_keys = current.map(|current| current.keys().cloned().collect());
+        for key in known_keys.unwrap_or_else(|| keys(self.document, id)) {
             if !target.contains_key(&key) {
                 self.document.delete(id, key)?;
             }
@@ -340,8 +343,9 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Sets the elements of a list. Elements that differ only in counters are kept. In each differing range,
-    /// elements are changed in place, and the remaining ones removed or inserted.
+    /// Sets the elements of a list. `known` are its current elements; `None` if they have to be read.
+    /// Elements that differ only in counters are kept. In each differing range, elements are changed in
+    /// place, and the remaining ones removed or inserted.
     fn write_elements(
         &mut self,
         id: &ObjId,
@@ -352,8 +356,8 @@ impl Writer<'_> {
             Some(known) => known.iter().map(|data| Some(Cow::Borrowed(data))).collect(),
             None => {
                 let reader = Reader { document: self.document, schema: self.schema, counters: self.counters };
-                let read = reader.elements(id, &mut self.cursor);
-                read.into_iter().map(|data| data.map(Cow::Owned)).collect()
+                let elements = reader.elements(id, &mut self.cursor);
+                elements.into_iter().map(|data| data.map(Cow::Owned)).collect()
             }
         };
         let current: Vec<Option<&JsonValue>> = current.iter().map(Option::as_deref).collect();
@@ -379,17 +383,17 @@ impl Writer<'_> {
                     for index in (end_of_common..old.end).rev() {
                         self.document.delete(id, index)?;
                     }
-                    for (step, data) in added.iter().enumerate() {
-                        self.insert(id, end_of_common + step, data)?;
+                    for (offset, data) in added.iter().enumerate() {
+                        self.insert(id, end_of_common + offset, data)?;
                     }
                 }
             }
-            for step in 0..common {
+            for offset in 0..common {
                 self.write_element(
                     id,
-                    old.start + step,
-                    current[old.start + step],
-                    &target[new.start + step],
+                    old.start + offset,
+                    current[old.start + offset],
+                    &target[new.start + offset],
                 )?;
             }
         }

@@ -82,17 +82,17 @@ impl JsonValue {
 
     /// Returns the value with all counters set to 0, so that comparisons ignore them.
     pub(super) fn with_counters_at_zero(&self, schema: &Schema, path: &mut Vec<String>) -> Self {
-        let mut below = |key: &str, value: &Self| {
+        let mut child_at_zero = |key: &str, value: &Self| {
             path.push(key.to_owned());
             let value = value.with_counters_at_zero(schema, path);
             path.pop();
             value
         };
         match self {
-            Self::Array(all) => Self::Array(all.iter().map(|value| below("*", value)).collect()),
-            Self::Object(all) => {
-                Self::Object(all.iter().map(|(key, value)| (key.clone(), below(key, value))).collect())
-            }
+            Self::Array(all) => Self::Array(all.iter().map(|value| child_at_zero("*", value)).collect()),
+            Self::Object(all) => Self::Object(
+                all.iter().map(|(key, value)| (key.clone(), child_at_zero(key, value))).collect(),
+            ),
             Self::Literal(_) if self.counter().is_some() && schema.kind(path) == CrdtType::Counter => {
                 Self::Literal("0".to_owned())
             }
@@ -125,7 +125,7 @@ impl JsonValue {
     }
 
     fn write(&self, out: &mut String, depth: usize) {
-        let line = |out: &mut String, depth: usize| {
+        let start_line = |out: &mut String, depth: usize| {
             out.push('\n');
             out.extend(std::iter::repeat_n("  ", depth));
         };
@@ -137,21 +137,21 @@ impl JsonValue {
             Self::Array(all) => {
                 for (number, value) in all.iter().enumerate() {
                     out.push(if number == 0 { '[' } else { ',' });
-                    line(out, depth + 1);
+                    start_line(out, depth + 1);
                     value.write(out, depth + 1);
                 }
-                line(out, depth);
+                start_line(out, depth);
                 out.push(']');
             }
             Self::Object(all) => {
                 for (number, (key, value)) in all.iter().enumerate() {
                     out.push(if number == 0 { '{' } else { ',' });
-                    line(out, depth + 1);
+                    start_line(out, depth + 1);
                     push_quoted(out, key, Escaping::Minimal);
                     out.push_str(": ");
                     value.write(out, depth + 1);
                 }
-                line(out, depth);
+                start_line(out, depth);
                 out.push('}');
             }
         }

@@ -14,35 +14,36 @@ pub(super) struct SourceText<'d> {
     syntax: Syntax,
     /// Byte offset of each line. Searching for line starts each time would be quadratic if a large text is a
     /// single line.
-    starts: Vec<usize>,
+    line_starts: Vec<usize>,
 }
 
 impl<'d> SourceText<'d> {
     pub(super) fn new(text: &'d str, syntax: Syntax) -> Self {
         let ends = memchr::memchr_iter(b'\n', text.as_bytes());
-        let starts: Vec<usize> = std::iter::once(0).chain(ends.map(|end| end + 1)).collect();
-        let is_crlf = starts.get(1).is_some_and(|second| text[..*second].ends_with("\r\n"));
-        Self { text, end_of_line: if is_crlf { "\r\n" } else { "\n" }, syntax, starts }
+        let line_starts: Vec<usize> = std::iter::once(0).chain(ends.map(|end| end + 1)).collect();
+        let is_crlf = line_starts.get(1).is_some_and(|second| text[..*second].ends_with("\r\n"));
+        Self { text, end_of_line: if is_crlf { "\r\n" } else { "\n" }, syntax, line_starts }
     }
 
     /// Returns the number of the line with a byte offset.
     fn line(&self, offset: usize) -> usize {
-        self.starts.partition_point(|start| *start <= offset) - 1
+        self.line_starts.partition_point(|start| *start <= offset) - 1
     }
 
     /// Returns the indentation for further lines of the value at a byte offset.
     pub(super) fn indent(&self, offset: usize) -> String {
-        let line = &self.text.as_bytes()[self.starts[self.line(offset)]..offset];
-        let is_part = |byte: &u8| match self.syntax {
+        let line = &self.text.as_bytes()[self.line_starts[self.line(offset)]..offset];
+        let is_indentation = |byte: &u8| match self.syntax {
             Syntax::Json | Syntax::Toml => matches!(byte, b' ' | b'\t'),
             Syntax::Yaml => true,
         };
-        let indent = line.iter().take(INDENT_MAX).take_while(|byte| is_part(byte));
+        let indent = line.iter().take(INDENT_MAX).take_while(|byte| is_indentation(byte));
         // Other text before the value, mostly a YAML dash, counts as spaces.
         indent.map(|byte| if *byte == b'\t' { '\t' } else { ' ' }).collect()
     }
 
-    /// Returns the offset of the comma that follows whitespace and comments.
+    /// Returns the offset of the first comma between the offsets `from` and `end`; `None` if other text than
+    /// whitespace and comments comes before it.
     pub(super) fn comma(&self, from: usize, end: usize) -> Option<usize> {
         let bytes = &self.text.as_bytes()[..end];
         let mut offset = from;
@@ -59,9 +60,9 @@ impl<'d> SourceText<'d> {
 
     /// Returns the comment on the same line after a value and its comma, with the whitespace before it; empty
     /// if there is no comment.
-    pub(super) fn trailing_comment(&self, end: usize) -> &'d str {
-        let end = self.comma(end, self.text.len()).map_or(end, |comma| comma + 1);
-        let trailing = &self.text[end..];
+    pub(super) fn trailing_comment(&self, value_end: usize) -> &'d str {
+        let start = self.comma(value_end, self.text.len()).map_or(value_end, |comma| comma + 1);
+        let trailing = &self.text[start..];
         if !trailing.trim_start_matches([' ', '\t']).starts_with(['/', '#']) {
             return "";
         }
@@ -74,12 +75,12 @@ impl<'d> SourceText<'d> {
     pub(super) fn comments_above(&self, offset: usize) -> usize {
         let mut begin = offset;
         let mut line = self.line(offset);
-        while line > 0 && self.text[self.starts[line]..begin].trim().is_empty() {
-            let above = self.text[self.starts[line - 1]..self.starts[line]].trim_start();
+        while line > 0 && self.text[self.line_starts[line]..begin].trim().is_empty() {
+            let above = self.text[self.line_starts[line - 1]..self.line_starts[line]].trim_start();
             if !self.is_comment(above) {
                 break;
             }
-            begin = self.starts[line] - above.len();
+            begin = self.line_starts[line] - above.len();
             line -= 1;
         }
         begin

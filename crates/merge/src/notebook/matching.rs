@@ -2,7 +2,8 @@
 //!
 //! 1. Cells with the same id are matched.
 //! 2. Of the other cells, those with the same type and source are matched, in order.
-//! 3. Between these, cells with similar sources are matched, in order, if at least one of the two has no id.
+//! 3. Between the pairs of step 2, cells with similar sources are matched, in order, if at least one of the
+//!    two has no id.
 //! 4. Of the remaining cells, those with the same type and a unique source are matched: they were moved.
 
 use std::collections::HashMap;
@@ -38,7 +39,7 @@ pub(super) fn match_cells(base: &[Cell<'_>], side: &[Cell<'_>]) -> Vec<Option<us
         matches_of_base: vec![None; base.len()],
         base_words: HashMap::new(),
         side_words: HashMap::new(),
-        words_left: WORDS_COMPARED_MAX,
+        word_budget: WORDS_COMPARED_MAX,
     };
     matching.match_by_id();
     matching.match_by_content();
@@ -58,7 +59,7 @@ struct Matching<'c, 'a> {
     /// Hashes of the words of cells of the side, by index.
     side_words: HashMap<usize, Vec<u64>>,
     /// Number of words that may still be compared.
-    words_left: usize,
+    word_budget: usize,
 }
 
 impl Matching<'_, '_> {
@@ -71,8 +72,8 @@ impl Matching<'_, '_> {
         let ids: HashMap<&str, usize> =
             self.base.iter().enumerate().filter_map(|(index, cell)| Some((cell.id?, index))).collect();
         for (index, cell) in self.side.iter().enumerate() {
-            if let Some(found) = cell.id.and_then(|id| ids.get(id)) {
-                self.pair(*found, index);
+            if let Some(base_index) = cell.id.and_then(|id| ids.get(id)) {
+                self.pair(*base_index, index);
             }
         }
     }
@@ -86,17 +87,17 @@ impl Matching<'_, '_> {
         input.update_before(base.iter().map(|index| self.base[*index].hash));
         input.update_after(side.iter().map(|index| self.side[*index].hash));
         let diff = Diff::compute(Algorithm::Myers, &input);
-        let (mut in_base, mut in_side) = (0, 0);
+        let (mut base_start, mut side_start) = (0, 0);
         let hunks: Vec<_> = diff.hunks().collect();
         for hunk in hunks {
             let (before, after) = (range(&hunk.before), range(&hunk.after));
-            for (old, new) in (in_base..before.start).zip(in_side..after.start) {
+            for (old, new) in (base_start..before.start).zip(side_start..after.start) {
                 self.pair(base[old], side[new]);
             }
-            (in_base, in_side) = (before.end, after.end);
+            (base_start, side_start) = (before.end, after.end);
             self.pair_similar(&base[before], &side[after]);
         }
-        for (old, new) in (in_base..base.len()).zip(in_side..side.len()) {
+        for (old, new) in (base_start..base.len()).zip(side_start..side.len()) {
             self.pair(base[old], side[new]);
         }
     }
@@ -133,21 +134,22 @@ impl Matching<'_, '_> {
         }
     }
 
+    /// Pairs each cell of the side with the most similar of the next [`WINDOW`] base cells.
     fn pair_similar_in_window(&mut self, base: &[usize], side: &[usize]) {
-        let mut from = 0;
+        let mut next_base = 0;
         for new in side {
-            let near = from..(from + WINDOW).min(base.len());
-            let found = near.map(|index| (self.similarity(base[index], *new), index)).max_by_key(
+            let window = next_base..(next_base + WINDOW).min(base.len());
+            let best = window.map(|index| (self.similarity(base[index], *new), index)).max_by_key(
                 |(similarity, index)| {
                     // Prefer the first of equally similar cells.
                     (*similarity, usize::MAX - *index)
                 },
             );
-            if let Some((similarity, index)) = found
+            if let Some((similarity, index)) = best
                 && similarity > 0
             {
                 self.pair(base[index], *new);
-                from = index + 1;
+                next_base = index + 1;
             }
         }
     }
@@ -158,14 +160,14 @@ impl Matching<'_, '_> {
         if old.kind != new.kind || (old.id.is_some() && new.id.is_some()) {
             return 0;
         }
-        if self.words_left == 0 {
+        if self.word_budget == 0 {
             return 0;
         }
         let old = self.base_words.entry(base).or_insert_with(|| words(&old.source));
         let new = self.side_words.entry(side).or_insert_with(|| words(&new.source));
         let size = old.len() + new.len();
-        self.words_left = self.words_left.saturating_sub(size.max(1));
-        if size == 0 || self.words_left == 0 {
+        self.word_budget = self.word_budget.saturating_sub(size.max(1));
+        if size == 0 || self.word_budget == 0 {
             return 0;
         }
         let similarity = count_common(old, new) * 2_000 / size;
@@ -173,7 +175,8 @@ impl Matching<'_, '_> {
     }
 
     fn match_moved(&mut self) {
-        let mut found: HashMap<ContentHash, (Occurrences, Occurrences)> = HashMap::new();
+        // Occurrences in the base and in the side.
+        let mut occurrences: HashMap<ContentHash, (Occurrences, Occurrences)> = HashMap::new();
         let is_unmatched =
             |pair: &Option<usize>, cell: &Cell<'_>| pair.is_none() && !cell.source.trim().is_empty();
         for (index, cell) in self
@@ -182,7 +185,7 @@ impl Matching<'_, '_> {
             .enumerate()
             .filter(|(index, cell)| is_unmatched(&self.matches_of_base[*index], cell))
         {
-            found.entry(cell.hash).or_default().0.add(index);
+            occurrences.entry(cell.hash).or_default().0.add(index);
         }
         for (index, cell) in self
             .side
@@ -190,9 +193,9 @@ impl Matching<'_, '_> {
             .enumerate()
             .filter(|(index, cell)| is_unmatched(&self.matches_of_side[*index], cell))
         {
-            found.entry(cell.hash).or_default().1.add(index);
+            occurrences.entry(cell.hash).or_default().1.add(index);
         }
-        for (_, pair) in found {
+        for (_, pair) in occurrences {
             if let (Occurrences::Once(base), Occurrences::Once(side)) = pair {
                 self.pair(base, side);
             }

@@ -8,9 +8,9 @@ use super::cells::Cell;
 /// Names of all cells in the three versions.
 ///
 /// A cell of the base, and each cell that matches it, is named by its index in the base. Cells that both
-/// sides added in the same position are named `+=` and the position, cells that both sides added with the
-/// same id `+i` and the id, and all other added cells `+b` and the block of consecutive cells that they are
-/// in.
+/// sides added in the same position are named `+=` and the position: the index of the base cell before it, or
+/// `-`. Cells that both sides added with the same id are named `+i` and the id, and all other added cells
+/// `+b` and the block of consecutive cells that they are in.
 #[derive(Debug)]
 pub(super) struct Names {
     pub(super) base: Vec<String>,
@@ -29,20 +29,20 @@ pub(super) struct SideCells<'c, 'a> {
 
 impl Names {
     pub(super) fn new(base: &[Cell<'_>], ours: SideCells<'_, '_>, theirs: SideCells<'_, '_>) -> Self {
-        let of_base = |index: usize| index.to_string();
+        let base_name = |index: usize| index.to_string();
         let matched = |side: SideCells<'_, '_>| -> Vec<String> {
-            side.matched.iter().map(|found| found.map(of_base).unwrap_or_default()).collect()
+            side.matched.iter().map(|base_index| base_index.map(base_name).unwrap_or_default()).collect()
         };
         let mut names = Self {
-            base: (0..base.len()).map(of_base).collect(),
+            base: (0..base.len()).map(base_name).collect(),
             ours: matched(ours),
             theirs: matched(theirs),
             labels: HashMap::new(),
         };
         names.name_added(ours, theirs);
         let labels = [(&names.base, base), (&names.ours, ours.cells), (&names.theirs, theirs.cells)];
-        for (names_of, cells) in labels {
-            for (index, (name, cell)) in names_of.iter().zip(cells).enumerate() {
+        for (version_names, cells) in labels {
+            for (index, (name, cell)) in version_names.iter().zip(cells).enumerate() {
                 let label = || cell.id.map_or_else(|| index.to_string(), |id| format!("id={id}"));
                 names.labels.entry(name.clone()).or_insert_with(label);
             }
@@ -55,25 +55,26 @@ impl Names {
     fn name_added(&mut self, ours: SideCells<'_, '_>, theirs: SideCells<'_, '_>) {
         let (our_runs, their_runs) = (added_runs(ours), added_runs(theirs));
         let (our_ids, their_ids) = (added_ids(ours), added_ids(theirs));
-        let by_both: HashSet<&str> = our_ids.intersection(&their_ids).copied().collect();
+        let ids_of_both: HashSet<&str> = our_ids.intersection(&their_ids).copied().collect();
         for (anchor, ours_run) in &our_runs {
             let Some(theirs_run) = their_runs.get(anchor) else { continue };
-            let (first, last) =
+            let (prefix, suffix) =
                 count_added_by_both(&ours.cells[ours_run.clone()], &theirs.cells[theirs_run.clone()]);
             let position = position_name(*anchor);
-            for offset in 0..first {
+            for offset in 0..prefix {
                 let name = format!("+={position}/a{offset:06}");
                 self.ours[ours_run.start + offset].clone_from(&name);
                 self.theirs[theirs_run.start + offset] = name;
             }
-            for offset in 1..=last {
+            for offset in 1..=suffix {
                 let name = format!("+={position}/z{offset:06}");
                 self.ours[ours_run.end - offset].clone_from(&name);
                 self.theirs[theirs_run.end - offset] = name;
             }
         }
-        for (names, side, all) in [(&mut self.ours, ours, our_runs), (&mut self.theirs, theirs, their_runs)] {
-            for (anchor, run) in all {
+        for (names, side, runs) in [(&mut self.ours, ours, our_runs), (&mut self.theirs, theirs, their_runs)]
+        {
+            for (anchor, run) in runs {
                 let unnamed: Vec<usize> = run.filter(|index| names[*index].is_empty()).collect();
                 let mut hasher = blake3::Hasher::new();
                 for index in &unnamed {
@@ -82,7 +83,7 @@ impl Names {
                 let id = unnamed.first().and_then(|index| side.cells[*index].id).unwrap_or_default();
                 let block = format!("+b{id}/{}/{}", &hasher.finalize().to_hex()[..32], position_name(anchor));
                 for (number, index) in unnamed.into_iter().enumerate() {
-                    names[index] = match side.cells[index].id.filter(|id| by_both.contains(id)) {
+                    names[index] = match side.cells[index].id.filter(|id| ids_of_both.contains(id)) {
                         Some(id) => format!("+i{id}"),
                         None => format!("{block}/{number:06}"),
                     };
@@ -92,6 +93,7 @@ impl Names {
     }
 }
 
+/// Returns the name of the position after the base cell `anchor`, or of the start of the notebook.
 fn position_name(anchor: Option<usize>) -> String {
     anchor.map_or_else(|| "-".to_owned(), |anchor| anchor.to_string())
 }
@@ -119,9 +121,9 @@ fn added_ids<'a>(side: SideCells<'_, 'a>) -> HashSet<&'a str> {
 fn count_added_by_both(ours: &[Cell<'_>], theirs: &[Cell<'_>]) -> (usize, usize) {
     let same = |(one, other): (&Cell<'_>, &Cell<'_>)| one.hash == other.hash;
     let shorter = ours.len().min(theirs.len());
-    let first = ours.iter().zip(theirs).take_while(|pair| same(*pair)).count();
-    let last = ours.iter().rev().zip(theirs.iter().rev()).take_while(|pair| same(*pair)).count();
-    (first, last.min(shorter - first))
+    let prefix = ours.iter().zip(theirs).take_while(|pair| same(*pair)).count();
+    let suffix = ours.iter().rev().zip(theirs.iter().rev()).take_while(|pair| same(*pair)).count();
+    (prefix, suffix.min(shorter - prefix))
 }
 
 /// Merges the orders of both sides. `None` if one side moved no cells, or both moved the same cell to
@@ -138,14 +140,14 @@ pub(super) fn merge_order(ours: &[usize], theirs: &[usize]) -> Option<Vec<usize>
         return None;
     }
     let is_placed_by_theirs = |cell: &usize| their_moved.contains(cell) && !our_moved.contains(cell);
-    // Successor of each cell; that of `None` is the first one.
+    // Successor of each cell; the successor of `None` is the first cell.
     let mut next: HashMap<Option<usize>, usize> = HashMap::new();
-    let mut last = None;
+    let mut previous = None;
     for cell in ours.iter().filter(|cell| !is_placed_by_theirs(cell)) {
-        next.insert(last, *cell);
-        last = Some(*cell);
+        next.insert(previous, *cell);
+        previous = Some(*cell);
     }
-    // Last cell that our side did not move.
+    // Last cell before the current one that our side did not move, or that both sides moved.
     let mut anchor = None;
     for cell in theirs {
         if is_placed_by_theirs(cell) {
@@ -154,8 +156,8 @@ pub(super) fn merge_order(ours: &[usize], theirs: &[usize]) -> Option<Vec<usize>
             while let Some(moved) = next.get(&after).filter(|next| our_moved.contains(next) && *next < cell) {
                 after = Some(*moved);
             }
-            if let Some(follows) = next.insert(after, *cell) {
-                next.insert(Some(*cell), follows);
+            if let Some(successor) = next.insert(after, *cell) {
+                next.insert(Some(*cell), successor);
             }
         }
         if !our_moved.contains(cell) || their_moved.contains(cell) {

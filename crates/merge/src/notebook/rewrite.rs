@@ -54,15 +54,14 @@ pub(super) fn rewrite(
     rewrite.merge_environment();
     rewrite.merge_cells(&names);
     let conflicts = rewrite.conflicts;
-    let [ours, theirs] = [(rewrite.ours, &mut names.ours), (rewrite.theirs, &mut names.theirs)];
-    let (mut ours, mut theirs) = (ours, theirs);
+    let (mut our_editor, mut their_editor) = (rewrite.ours, rewrite.theirs);
     let (our_common, their_common) =
         (common_cells(&our_matches, &their_matches), common_cells(&their_matches, &our_matches));
     if let Some(order) = merge_order(&base_indexes(&our_common), &base_indexes(&their_common)) {
-        ours.0.reorder(&sort_cells(&order, &our_common), ours.1);
-        theirs.0.reorder(&sort_cells(&order, &their_common), theirs.1);
+        our_editor.reorder(&sort_cells(&order, &our_common), &mut names.ours);
+        their_editor.reorder(&sort_cells(&order, &their_common), &mut names.theirs);
     }
-    let (ours, theirs) = (ours.0.into_text(), theirs.0.into_text());
+    let (ours, theirs) = (our_editor.into_text(), their_editor.into_text());
     RewriteResult { ours, theirs, names, conflicts }
 }
 
@@ -85,8 +84,8 @@ fn sort_cells(order: &[usize], common: &[Option<usize>]) -> Vec<usize> {
         group = base_index.or(group);
         groups.entry(group).or_default().push(index);
     }
-    let all = std::iter::once(None).chain(order.iter().copied().map(Some));
-    all.flat_map(|group| groups.remove(&group).unwrap_or_default()).collect()
+    let all_groups = std::iter::once(None).chain(order.iter().copied().map(Some));
+    all_groups.flat_map(|group| groups.remove(&group).unwrap_or_default()).collect()
 }
 
 /// Side from which a member of a merged notebook is taken, such as the outputs of a cell.
@@ -146,9 +145,9 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         let in_theirs = index(&names.theirs);
         let in_ours = index(&names.ours);
         let (base, ours, theirs) = (self.base, self.ours.notebook, self.theirs.notebook);
-        let of_base = |name: &str| Some(&base?.cells[*in_base.get(name)?]);
+        let base_cell = |name: &str| Some(&base?.cells[*in_base.get(name)?]);
         for (name, our) in names.ours.iter().zip(&ours.cells) {
-            match (of_base(name), in_theirs.get(name)) {
+            match (base_cell(name), in_theirs.get(name)) {
                 (base, Some(their)) => {
                     let label = names.labels.get(name).map_or("", String::as_str);
                     self.merge_cell(label, base, our, &theirs.cells[*their]);
@@ -158,7 +157,7 @@ impl<'n, 'a> Rewrite<'n, 'a> {
             }
         }
         for (name, their) in names.theirs.iter().zip(&theirs.cells) {
-            if let (Some(base), None) = (of_base(name), in_ours.get(name)) {
+            if let (Some(base), None) = (base_cell(name), in_ours.get(name)) {
                 self.reset_removed(Side::Theirs, base, their);
             }
         }
@@ -194,7 +193,7 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         }
     }
 
-    /// Selects the results of a cell from one side, or clears them if neither side ran the merged source.
+    /// Selects the results of a cell from one side, or clears them if neither side ran the merged `source`.
     fn merge_results(
         &mut self,
         base: Option<&Cell<'a>>,
@@ -202,11 +201,11 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         theirs: &Cell<'a>,
         (source, if_both_changed): (&str, ValueSource),
     ) {
-        let of_base: Vec<OptionalNode<'a>> = match base {
+        let base_results: Vec<OptionalNode<'a>> = match base {
             Some(base) => base.results().collect(),
             None => ours.results().map(|_| None).collect(),
         };
-        let versions: Vec<[OptionalNode<'a>; 3]> = of_base
+        let versions: Vec<[OptionalNode<'a>; 3]> = base_results
             .into_iter()
             .zip(ours.results().zip(theirs.results()))
             .map(|(base, (our, their))| [base, our, their])
@@ -221,13 +220,13 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         };
         for (number, versions) in versions.into_iter().enumerate() {
             // The members in `RESULTS` come first, then those of the metadata, which are never cleared.
-            let (source, empty) = match RESULTS.get(number) {
+            let (value_source, empty) = match RESULTS.get(number) {
                 Some(&"outputs") => (results, "[]"),
                 Some(_) => (results, "null"),
                 None if results == ValueSource::Cleared => (ValueSource::From(self.default_side), "null"),
                 None => (results, "null"),
             };
-            self.write_to_both(versions, source, empty);
+            self.write_to_both(versions, value_source, empty);
         }
     }
 
@@ -277,8 +276,8 @@ impl<'n, 'a> Rewrite<'n, 'a> {
     ) -> MergedSource {
         let node = |cell: &Cell<'a>| member(cell.node, "source");
         let versions = [base.and_then(node), node(ours), node(theirs)];
-        let text = base.map_or("", |base| &base.source);
-        let merged = merge_lines(text, &ours.source, &theirs.source, self.favored);
+        let base_source = base.map_or("", |base| &base.source);
+        let merged = merge_lines(base_source, &ours.source, &theirs.source, self.favored);
         if !merged.is_clean {
             let source_text = |document: &Document<'_>, node: OptionalNode<'_>| {
                 node.map(|node| document.source_text(&node.span).to_owned())
@@ -430,9 +429,9 @@ impl<'n, 'a> TextEditor<'n, 'a> {
         let (open, separator, close) = match style {
             Some(style) => (style.open.to_owned(), style.separator.to_owned(), style.close.to_owned()),
             None if is_first_on_line => {
-                let end = self.end_of_line;
-                let open = format!("{end}{indent} ");
-                (open.clone(), format!(",{open}"), format!("{end}{indent}"))
+                let end_of_line = self.end_of_line;
+                let open = format!("{end_of_line}{indent} ");
+                (open.clone(), format!(",{open}"), format!("{end_of_line}{indent}"))
             }
             None => (String::new(), ", ".to_owned(), String::new()),
         };
@@ -449,7 +448,7 @@ impl<'n, 'a> TextEditor<'n, 'a> {
         out
     }
 
-    /// Reorders cells and their names.
+    /// Reorders cells and their names. `order` has the old index of each cell, in the new order.
     fn reorder(&mut self, order: &[usize], names: &mut Vec<String>) {
         let cells = &self.notebook.cells;
         self.edits.sort_by_key(|(range, _)| range.start);
@@ -486,13 +485,13 @@ impl<'n, 'a> TextEditor<'n, 'a> {
 /// Applies sorted edits to a part of a text.
 fn apply_edits(text: &str, part: Range<usize>, edits: &[(Range<usize>, String)]) -> String {
     let mut out = String::with_capacity(part.len());
-    let mut copied = part.start;
+    let mut copied_end = part.start;
     for (range, new) in edits {
-        out.push_str(&text[copied..range.start]);
+        out.push_str(&text[copied_end..range.start]);
         out.push_str(new);
-        copied = range.end;
+        copied_end = range.end;
     }
-    out.push_str(&text[copied..part.end]);
+    out.push_str(&text[copied_end..part.end]);
     out
 }
 
@@ -510,10 +509,10 @@ fn list_style<'a>(text: &'a str, source: &SyntaxNode<'_>) -> Option<ListStyle<'a
 /// Returns the indentation of the line at a byte offset.
 fn indent(text: &str, offset: usize) -> &str {
     let bytes = &text.as_bytes()[..offset];
-    let from = offset.saturating_sub(INDENT_SEARCH_LEN);
-    let start = match memchr::memrchr(b'\n', &bytes[from..]) {
-        Some(end) => from + end + 1,
-        None if from == 0 => 0,
+    let search_start = offset.saturating_sub(INDENT_SEARCH_LEN);
+    let start = match memchr::memrchr(b'\n', &bytes[search_start..]) {
+        Some(newline) => search_start + newline + 1,
+        None if search_start == 0 => 0,
         None => return "",
     };
     let length = bytes[start..].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();

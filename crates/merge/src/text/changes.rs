@@ -91,21 +91,22 @@ impl<'b, 't> BaseDiff<'b, 't> {
     }
 
     fn diff_with(&mut self, side: &Lines<'t>, range: Range<usize>) -> Result<LineChanges, DiffLimitExceeded> {
-        let (first, last) = self.base.common(&self.range, side, &range);
+        let (prefix, suffix) = self.base.common(&self.range, side, &range);
         let size = self.range.len() + range.len();
         let is_large = size > self.limits.exact;
-        // The common start and end cost little, and are part of the diff: a change of repeated lines has
-        // several possible positions, and git chooses among all of them.
-        let size = if is_large { size - 2 * (first + last) } else { size };
+        // The common prefix and suffix of large texts do not count, since they cost little. They stay part of
+        // the diff: a change of repeated lines has several possible positions, and git chooses among all of
+        // them.
+        let size = if is_large { size - 2 * (prefix + suffix) } else { size };
         if size > self.limits.lines {
             return Err(DiffLimitExceeded);
         }
-        let removed = self.range.start + first..self.range.end - last;
-        let added = range.start + first..range.end - last;
+        let removed = self.range.start + prefix..self.range.end - suffix;
+        let added = range.start + prefix..range.end - suffix;
         if self.is_single_replacement(&removed, side, &added) {
             return Ok(LineChanges(vec![LineChange { base: removed, side: added }]));
         }
-        self.intern(side, &range, first, last)?;
+        self.intern(side, &range, prefix, suffix)?;
         let algorithm = if size > self.limits.exact { Algorithm::Histogram } else { Algorithm::Myers };
         let mut diff = Diff::compute(algorithm, &self.input);
         diff.postprocess_no_heuristic(&self.input);
@@ -126,28 +127,29 @@ impl<'b, 't> BaseDiff<'b, 't> {
             && self.base.iter(removed.clone()).all(|line| side.iter(added.clone()).all(|other| line != other))
     }
 
-    /// Fills the input of the diff. Equal lines get equal tokens.
+    /// Fills the input of the diff. Equal lines get equal tokens. `prefix` and `suffix` are the numbers of
+    /// common lines at the start and end. Fails if the number of lines does not fit in 32 bits.
     fn intern(
         &mut self,
         side: &Lines<'t>,
         range: &Range<usize>,
-        first: usize,
-        last: usize,
+        prefix: usize,
+        suffix: usize,
     ) -> Result<(), DiffLimitExceeded> {
         let input = &mut self.input;
-        let count = |len: usize| u32::try_from(len).map_err(|_| DiffLimitExceeded);
+        let to_u32 = |len: usize| u32::try_from(len).map_err(|_| DiffLimitExceeded);
         if input.before.is_empty() {
-            let others = count(range.len() - first - last)?;
-            input.reserve(count(self.range.len())?, others);
+            let new_lines = to_u32(range.len() - prefix - suffix)?;
+            input.reserve(to_u32(self.range.len())?, new_lines);
             input.update_before(self.base.iter(self.range.clone()));
         }
         input.after.clear();
-        count(range.len())?;
+        to_u32(range.len())?;
         input.after.reserve(range.len());
-        input.after.extend_from_slice(&input.before[..first]);
-        let between = side.iter(range.start + first..range.end - last);
+        input.after.extend_from_slice(&input.before[..prefix]);
+        let between = side.iter(range.start + prefix..range.end - suffix);
         input.after.extend(between.map(|line| input.interner.intern(line)));
-        input.after.extend_from_slice(&input.before[input.before.len() - last..]);
+        input.after.extend_from_slice(&input.before[input.before.len() - suffix..]);
         Ok(())
     }
 }

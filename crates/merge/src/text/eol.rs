@@ -27,10 +27,10 @@ pub(crate) fn marker_ending(
     theirs: &Lines<'_>,
     chunk: &Chunk,
 ) -> LineEnding {
-    let before = |lines: &Lines<'_>, start: usize| ends_in_crlf(lines, start.saturating_sub(1));
+    let is_crlf_before = |lines: &Lines<'_>, start: usize| ends_in_crlf(lines, start.saturating_sub(1));
     // `None`, a side without line endings, leaves the decision to the others.
-    let is_crlf = before(ours, chunk.ours.start) != Some(false)
-        && before(theirs, chunk.theirs.start) != Some(false)
+    let is_crlf = is_crlf_before(ours, chunk.ours.start) != Some(false)
+        && is_crlf_before(theirs, chunk.theirs.start) != Some(false)
         && ends_in_crlf(base, 0) == Some(true);
     if is_crlf { LineEnding::CrLf } else { LineEnding::Lf }
 }

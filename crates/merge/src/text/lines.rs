@@ -49,10 +49,10 @@ impl<'a> Lines<'a> {
     ) -> (usize, usize) {
         let shorter = lines.len().min(other_lines.len());
         let same = |&offset: &usize| self.get(lines.start + offset) == other.get(other_lines.start + offset);
-        let first = (0..shorter).take_while(same).count();
+        let prefix = (0..shorter).take_while(same).count();
         let same =
             |&offset: &usize| self.get(lines.end - 1 - offset) == other.get(other_lines.end - 1 - offset);
-        (first, (0..shorter - first).take_while(same).count())
+        (prefix, (0..shorter - prefix).take_while(same).count())
     }
 
     /// Returns true if two ranges of lines are equal.

@@ -46,18 +46,18 @@ pub(crate) fn resolve(text: &TextMerge<'_>, favor: Favor) -> Vec<u8> {
         if favor == Favor::Union { Cow::Owned(refine::split(text)) } else { Cow::Borrowed(&text.chunks) };
     for chunk in chunks.iter() {
         out.write_before(chunk);
-        let (ours, theirs) = match (chunk.kind, favor) {
+        let (takes_ours, takes_theirs) = match (chunk.kind, favor) {
             (ChunkKind::Ours | ChunkKind::Both, _) | (ChunkKind::Conflict, Favor::Ours) => (true, false),
             (ChunkKind::Theirs, _) | (ChunkKind::Conflict, Favor::Theirs) => (false, true),
             (ChunkKind::Conflict, Favor::Union) => (true, true),
         };
-        if ours {
+        if takes_ours {
             out.write_lines(&text.ours, &chunk.ours, None);
         }
-        if ours && theirs {
+        if takes_ours && takes_theirs {
             out.end_line(marker_ending(&text.base, &text.ours, &text.theirs, chunk));
         }
-        if theirs {
+        if takes_theirs {
             out.write_lines(&text.theirs, &chunk.theirs, None);
         }
     }
@@ -120,10 +120,10 @@ impl<'a, 'b> MergeWriter<'a, 'b> {
 
     /// Writes a range of lines. If the last line has no ending, `ending` is added.
     fn write_lines(&mut self, lines: &Lines<'_>, range: &std::ops::Range<usize>, ending: Option<LineEnding>) {
-        let before = self.bytes.len();
+        let length_before = self.bytes.len();
         self.bytes.extend_from_slice(lines.bytes(range));
         if let Some(ending) = ending
-            && self.bytes.len() > before
+            && self.bytes.len() > length_before
         {
             self.end_line(ending);
         }

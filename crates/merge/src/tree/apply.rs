@@ -15,6 +15,7 @@ use super::leaf::{ResultEntries, ResultEntry, ResultLeaf, TreeMerger};
 use super::paths::{ancestors, below, parent};
 use super::result::Result;
 
+/// Writes the merged slots, and the directories that their side changed, to a virtual tree over our tree.
 pub(super) fn apply(
     merger: &mut TreeMerger<'_>,
     mut result: ResultEntries,
@@ -23,44 +24,44 @@ pub(super) fn apply(
 ) -> Result<VirtualTree> {
     let mut builder = TreeBuilder { tree: VirtualTree::over(merger.ours)?, known: HashSet::new(), theirs };
     let removed = removed_whole(&result, ours, theirs);
-    result.retain(|_, placed| placed.is_different());
+    result.retain(|_, result_entry| result_entry.is_different());
     for path in removed {
         drop_below(&mut result, &path);
         builder.tree.remove(&path)?;
     }
-    let whole = added_whole(&result, ours, theirs);
-    for path in &whole {
+    let added = added_whole(&result, ours, theirs);
+    for path in &added {
         drop_below(&mut result, path);
     }
-    for (path, _) in result.iter().filter(|(_, placed)| placed.leaf.is_none()) {
+    for (path, _) in result.iter().filter(|(_, result_entry)| result_entry.leaf.is_none()) {
         builder.tree.remove(path)?;
     }
     for from in theirs.moved.keys() {
         builder.tree.remove(from)?;
     }
     builder.remove_empty(&result)?;
-    for path in &whole {
+    for path in &added {
         if let Some(entry) = theirs.directories.get(path).and_then(|change| change.new.as_ref()) {
             builder.graft(path, entry)?;
         }
     }
-    let wholes: HashSet<&[u8]> = whole.iter().map(Vec::as_slice).collect();
-    let is_in_whole = |path: &[u8]| ancestors(path).any(|ancestor| wholes.contains(ancestor));
-    for moved in theirs.moved.values().filter(|moved| !is_in_whole(&moved.to)) {
+    let added_set: HashSet<&[u8]> = added.iter().map(Vec::as_slice).collect();
+    let is_in_added = |path: &[u8]| ancestors(path).any(|ancestor| added_set.contains(ancestor));
+    for moved in theirs.moved.values().filter(|moved| !is_in_added(&moved.to)) {
         builder.graft(&moved.to, &moved.new)?;
     }
-    for (path, placed) in result {
-        if let Some(leaf) = placed.leaf {
-            if placed.existing.is_none() {
-                builder.parents(&path)?;
+    for (path, result_entry) in result {
+        if let Some(leaf) = result_entry.leaf {
+            if result_entry.existing.is_none() {
+                builder.create_parents(&path)?;
             }
-            builder.leaf(&path, leaf)?;
+            builder.put_leaf(&path, leaf)?;
         }
     }
-    for (path, change) in theirs.directories.iter().filter(|(path, _)| !is_in_whole(path)) {
-        builder.directory(merger, path, change, ours.directories.get(path))?;
+    for (path, change) in theirs.directories.iter().filter(|(path, _)| !is_in_added(path)) {
+        builder.merge_directory(merger, path, change, ours.directories.get(path))?;
     }
-    builder.renamed_directories(merger, ours, theirs)?;
+    builder.merge_renamed_directories(merger, ours, theirs)?;
     builder.tree.graft_subtrees(theirs.tree, &theirs.one_sided)?;
     Ok(builder.tree)
 }
@@ -88,7 +89,7 @@ fn drop_below(result: &mut ResultEntries, path: &[u8]) {
 fn removed_whole(result: &ResultEntries, ours: &SideChanges<'_>, theirs: &SideChanges<'_>) -> Vec<Vec<u8>> {
     let is_gone = |path: &[u8]| {
         !ours.has_changes_at(path)
-            && below(result, path).all(|(_, placed)| placed.leaf.is_none())
+            && below(result, path).all(|(_, result_entry)| result_entry.leaf.is_none())
             && !theirs.moves_into(path)
             && below(&theirs.moved, path).next().is_none()
     };
@@ -100,36 +101,36 @@ fn removed_whole(result: &ResultEntries, ours: &SideChanges<'_>, theirs: &SideCh
 fn added_whole(result: &ResultEntries, ours: &SideChanges<'_>, theirs: &SideChanges<'_>) -> Vec<Vec<u8>> {
     let is_whole = |path: &[u8]| {
         let is_as_theirs = |(path, change): (&Vec<u8>, &EntryChange)| match &change.new {
-            Some(entry) => result.get(path).is_some_and(|placed| placed.is_entry(entry)),
+            Some(entry) => result.get(path).is_some_and(|result_entry| result_entry.is_entry(entry)),
             None => true,
         };
         let count = below(&theirs.leaves, path).filter(|(_, change)| change.new.is_some()).count();
         !ours.has_changes_at(path)
             && below(&theirs.leaves, path).all(is_as_theirs)
-            && below(result, path).filter(|(_, placed)| placed.leaf.is_some()).count() == count
+            && below(result, path).filter(|(_, result_entry)| result_entry.leaf.is_some()).count() == count
     };
     let added = theirs.directories.keys().filter(|path| theirs.has_added(path));
     outermost(added.filter(|path| is_whole(path)))
 }
 
 impl ResultEntry {
-    /// Returns true if the result has an entry of one of the trees unchanged.
+    /// Returns true if the result has `entry`, unchanged.
     fn is_entry(&self, entry: &Entry) -> bool {
         matches!(&self.leaf, Some(ResultLeaf::Unchanged(leaf)) if leaf.node == entry.node)
     }
 }
 
-/// Filters sorted paths to those that are not below another one.
+/// Filters sorted paths to those that are not below another path.
 fn outermost<'p>(paths: impl Iterator<Item = &'p Vec<u8>>) -> Vec<Vec<u8>> {
-    let mut found: Vec<Vec<u8>> = Vec::new();
+    let mut outermost: Vec<Vec<u8>> = Vec::new();
     let mut seen: HashSet<Vec<u8>> = HashSet::new();
     for path in paths {
         if !ancestors(path).any(|ancestor| seen.contains(ancestor)) {
             seen.insert(path.clone());
-            found.push(path.clone());
+            outermost.push(path.clone());
         }
     }
-    found
+    outermost
 }
 
 /// Merged tree under construction.
@@ -145,7 +146,7 @@ impl TreeBuilder<'_> {
     fn remove_empty(&mut self, result: &ResultEntries) -> Result<()> {
         let removed = self.theirs.directories.iter().filter(|(_, change)| change.new.is_none());
         for (path, _) in removed.rev() {
-            let is_needed = below(result, path).any(|(_, placed)| placed.leaf.is_some());
+            let is_needed = below(result, path).any(|(_, result_entry)| result_entry.leaf.is_some());
             if !is_needed && self.is_directory(path)? && self.tree.list(path)?.is_empty() {
                 self.tree.remove(path)?;
             }
@@ -158,12 +159,12 @@ impl TreeBuilder<'_> {
     }
 
     /// Creates the missing parent directories of a path, with the attributes in their tree.
-    fn parents(&mut self, path: &[u8]) -> Result<()> {
+    fn create_parents(&mut self, path: &[u8]) -> Result<()> {
         let Some(directory) = parent(path) else { return Ok(()) };
         if self.known.contains(directory) {
             return Ok(());
         }
-        self.parents(directory)?;
+        self.create_parents(directory)?;
         if !self.tree.exists(directory)? {
             match self.theirs.tree.entry(directory)?.map(|entry| entry.node) {
                 Some(Node::Directory(node)) => {
@@ -178,12 +179,13 @@ impl TreeBuilder<'_> {
         Ok(())
     }
 
+    /// Adds an entry of their tree, and the missing parent directories of the path.
     fn graft(&mut self, path: &[u8], entry: &Entry) -> Result<()> {
-        self.parents(path)?;
+        self.create_parents(path)?;
         Ok(self.tree.graft(path, entry)?)
     }
 
-    fn leaf(&mut self, path: &[u8], leaf: ResultLeaf) -> Result<()> {
+    fn put_leaf(&mut self, path: &[u8], leaf: ResultLeaf) -> Result<()> {
         match leaf {
             ResultLeaf::Unchanged(entry) => self.tree.graft(path, &entry)?,
             ResultLeaf::NewAttributes(extents, attributes) => {
@@ -197,49 +199,54 @@ impl TreeBuilder<'_> {
     }
 
     /// Creates a directory that their side added, or merges the attributes of one that their side changed.
-    fn directory(
+    fn merge_directory(
         &mut self,
         merger: &mut TreeMerger<'_>,
         path: &[u8],
         change: &EntryChange,
-        by_ours: Option<&EntryChange>,
+        our_change: Option<&EntryChange>,
     ) -> Result<()> {
         let Some(Node::Directory(theirs)) = change.new.as_ref().map(|entry| &entry.node) else {
             return Ok(());
         };
         if !path.is_empty() && !self.tree.exists(path)? {
-            // Its content was moved to another directory, or is held for a review.
+            // The content of the directory was moved to another directory, or is held for a review.
             if change.old.is_some() || theirs.entries > 0 {
                 return Ok(());
             }
-            self.parents(path)?;
+            self.create_parents(path)?;
             let (mode, xattrs) = (theirs.mode, theirs.xattrs.clone());
             return Ok(self
                 .tree
                 .put_directory(path, Attributes { mode, xattrs, ..Attributes::default() })?);
         }
         let (Some(base), Some(new)) = (&change.old, &change.new) else { return Ok(()) };
-        let ours = by_ours.and_then(|change| change.new.as_ref()).unwrap_or(base);
-        self.attributes(merger, path, [base, ours, new].map(|entry| TreeVersion::new(path, entry.clone())))
+        let ours = our_change.and_then(|change| change.new.as_ref()).unwrap_or(base);
+        self.merge_attributes(
+            merger,
+            path,
+            [base, ours, new].map(|entry| TreeVersion::new(path, entry.clone())),
+        )
     }
 
     /// Merges the attributes of directories that one side renamed and the other changed.
-    fn renamed_directories(
+    fn merge_renamed_directories(
         &mut self,
         merger: &mut TreeMerger<'_>,
         ours: &SideChanges<'_>,
         theirs: &SideChanges<'_>,
     ) -> Result<()> {
-        for (by, other) in [(ours, theirs), (theirs, ours)] {
-            for (from, to) in directory_renames::changed_and_renamed(by, other) {
-                let entries = [by.base.entry(&from)?, by.tree.entry(&to)?, other.tree.entry(&from)?];
+        for (renaming, other) in [(ours, theirs), (theirs, ours)] {
+            for (from, to) in directory_renames::changed_and_renamed(renaming, other) {
+                let entries =
+                    [renaming.base.entry(&from)?, renaming.tree.entry(&to)?, other.tree.entry(&from)?];
                 let [Some(base), Some(renamed), Some(changed)] = entries else { continue };
                 let base = TreeVersion::new(&from, base);
                 let (renamed, changed) = (TreeVersion::new(&to, renamed), TreeVersion::new(&from, changed));
-                let is_ours = std::ptr::eq(by, ours);
+                let is_ours = std::ptr::eq(renaming, ours);
                 let (ours, theirs) = if is_ours { (renamed, changed) } else { (changed, renamed) };
                 if self.is_directory(&to)? {
-                    self.attributes(merger, &to, [base, ours, theirs])?;
+                    self.merge_attributes(merger, &to, [base, ours, theirs])?;
                 }
             }
         }
@@ -247,7 +254,7 @@ impl TreeBuilder<'_> {
     }
 
     /// Sets the merged attributes of an existing directory.
-    fn attributes(
+    fn merge_attributes(
         &mut self,
         merger: &mut TreeMerger<'_>,
         path: &[u8],
@@ -255,13 +262,13 @@ impl TreeBuilder<'_> {
     ) -> Result<()> {
         let Node::Directory(old) = &base.entry.node else { return Ok(()) };
         let Node::Directory(new) = &theirs.entry.node else { return Ok(()) };
-        let here = match &ours.entry.node {
+        let our_node = match &ours.entry.node {
             Node::Directory(node) => node,
             Node::File(_) | Node::Symlink(_) => old,
         };
         let merged = attributes::merge(
             Some(NodeAttributes::of(old)),
-            NodeAttributes::of(here),
+            NodeAttributes::of(our_node),
             NodeAttributes::of(new),
         );
         let (mode, xattrs) = (merged.mode, merged.xattrs);
@@ -273,7 +280,7 @@ impl TreeBuilder<'_> {
         match self.tree.put_directory(path, Attributes { mode, xattrs, ..Attributes::default() }) {
             // A leaf has this path: that conflict is already reported.
             Err(TreeError::NotADirectory { .. }) => Ok(()),
-            done => Ok(done?),
+            result => Ok(result?),
         }
     }
 }

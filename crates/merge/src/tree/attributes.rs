@@ -40,15 +40,15 @@ pub(super) fn merge(
     ours: NodeAttributes<'_>,
     theirs: NodeAttributes<'_>,
 ) -> MergedAttributes {
-    let bits = |mask: u16| one(base.map(|base| base.mode & mask), ours.mode & mask, theirs.mode & mask);
+    let bits = |mask: u16| merge_one(base.map(|base| base.mode & mask), ours.mode & mask, theirs.mode & mask);
     let ((significant, modes_clash), (rest, _)) = (bits(SIGNIFICANT_BITS), bits(!SIGNIFICANT_BITS));
-    let nothing = Xattrs::new();
-    let base = base.map_or(&nothing, |base| base.xattrs);
+    let no_xattrs = Xattrs::new();
+    let base = base.map_or(&no_xattrs, |base| base.xattrs);
     let mut merged =
         MergedAttributes { mode: significant | rest, modes_clash, ..MergedAttributes::default() };
     for name in ours.xattrs.keys().chain(theirs.xattrs.keys()) {
         let [base, ours, theirs] = [base, ours.xattrs, theirs.xattrs].map(|xattrs| xattrs.get(name));
-        let (value, clash) = one(Some(base), ours, theirs);
+        let (value, clash) = merge_one(Some(base), ours, theirs);
         merged.xattrs_clash |= clash;
         if let Some(value) = value {
             merged.xattrs.insert(name.clone(), value.clone());
@@ -58,7 +58,7 @@ pub(super) fn merge(
 }
 
 /// Returns the merged value, and whether both sides changed it differently.
-fn one<T: PartialEq + Copy>(base: Option<T>, ours: T, theirs: T) -> (T, bool) {
+fn merge_one<T: PartialEq + Copy>(base: Option<T>, ours: T, theirs: T) -> (T, bool) {
     if ours == theirs || base == Some(theirs) {
         (ours, false)
     } else if base == Some(ours) {

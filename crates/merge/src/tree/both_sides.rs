@@ -30,27 +30,28 @@ impl<'t> BothSides<'t> {
     pub(super) fn new(base: &'t Tree, [ours, theirs]: [&'t Tree; 2], depth: DiffDepth) -> Result<Self> {
         if depth == DiffDepth::Overlapping {
             let both = diff_both(base, ours, theirs)?;
-            let by_ours = SideChanges::new(base, ours, both.ours.differences, both.ours.one_sided);
-            let by_theirs = SideChanges::new(base, theirs, both.theirs.differences, both.theirs.one_sided);
-            if by_ours.is_disjoint_from(&by_theirs) && by_theirs.is_disjoint_from(&by_ours) {
-                return Ok(Self { ours: by_ours, theirs: by_theirs, are_disjoint: true });
+            let our_changes = SideChanges::new(base, ours, both.ours.differences, both.ours.one_sided);
+            let their_changes =
+                SideChanges::new(base, theirs, both.theirs.differences, both.theirs.one_sided);
+            if our_changes.is_disjoint_from(&their_changes) && their_changes.is_disjoint_from(&our_changes) {
+                return Ok(Self { ours: our_changes, theirs: their_changes, are_disjoint: true });
             }
         }
         // Reading takes most of the time, so both sides are read in parallel.
-        let (by_ours, by_theirs) = std::thread::scope(|scope| {
-            let by_theirs = scope.spawn(|| diff(base, theirs));
-            (diff(base, ours), by_theirs.join())
+        let (our_differences, their_differences) = std::thread::scope(|scope| {
+            let their_differences = scope.spawn(|| diff(base, theirs));
+            (diff(base, ours), their_differences.join())
         });
-        let by_theirs = by_theirs.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        let mut ours = SideChanges::new(base, ours, by_ours?, Vec::new());
-        let mut theirs = SideChanges::new(base, theirs, by_theirs, Vec::new());
+        let their_differences = their_differences.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let mut ours = SideChanges::new(base, ours, our_differences?, Vec::new());
+        let mut theirs = SideChanges::new(base, theirs, their_differences, Vec::new());
         expand_moves(&mut ours, &mut theirs, depth)?;
         Ok(Self { ours, theirs, are_disjoint: false })
     }
 }
 
 /// Replaces moves of directories by moves of their entries if the other side has changes there. With
-/// [`DiffDepth::Full`], replaces all moves by their side.
+/// [`DiffDepth::Full`], replaces all moves that their side made.
 fn expand_moves<'t>(
     ours: &mut SideChanges<'t>,
     theirs: &mut SideChanges<'t>,

@@ -73,51 +73,52 @@ impl<'t> SideChanges<'t> {
         for difference in differences {
             match (difference.kind, difference.old, difference.new) {
                 (DifferenceKind::Renamed { from }, Some(old), Some(new)) => {
-                    changes.renamed(from, difference.path, old, new);
+                    changes.add_rename(from, difference.path, old, new);
                 }
                 (_, old, new) => {
-                    changes.old(&difference.path, old);
-                    changes.new_at(&difference.path, new);
+                    changes.set_old(&difference.path, old);
+                    changes.set_new(&difference.path, new);
                 }
             }
         }
         changes
     }
 
-    fn change(&mut self, path: &[u8], is_directory: bool) -> &mut EntryChange {
+    /// Returns the change of a path in the map of directories or of leaves, and adds an empty one if needed.
+    fn change_mut(&mut self, path: &[u8], is_directory: bool) -> &mut EntryChange {
         let map = if is_directory { &mut self.directories } else { &mut self.leaves };
         map.entry(path.to_vec()).or_default()
     }
 
-    fn old(&mut self, path: &[u8], entry: Option<Entry>) {
+    fn set_old(&mut self, path: &[u8], entry: Option<Entry>) {
         if let Some(entry) = entry {
             let is_directory = is_directory(&entry);
-            self.change(path, is_directory).old = Some(entry);
+            self.change_mut(path, is_directory).old = Some(entry);
         }
     }
 
-    fn new_at(&mut self, path: &[u8], entry: Option<Entry>) {
+    fn set_new(&mut self, path: &[u8], entry: Option<Entry>) {
         if let Some(entry) = entry {
             let is_directory = is_directory(&entry);
-            self.change(path, is_directory).new = Some(entry);
+            self.change_mut(path, is_directory).new = Some(entry);
         }
     }
 
-    fn renamed(&mut self, from: Vec<u8>, to: Vec<u8>, old: Entry, new: Entry) {
+    fn add_rename(&mut self, from: Vec<u8>, to: Vec<u8>, old: Entry, new: Entry) {
         match &new.node {
             Node::Directory(node) if node.entries > 0 => {
                 self.targets.insert(to.clone(), ());
                 self.moved.insert(from, DirectoryMove { to, old, new });
             }
             Node::Directory(_) => {
-                self.old(&from, Some(old));
-                self.new_at(&to, Some(new));
+                self.set_old(&from, Some(old));
+                self.set_new(&to, Some(new));
             }
             Node::File(_) | Node::Symlink(_) => {
                 // All empty files are equal, so equal content does not identify a rename.
                 let is_identified = new.node.size() > 0;
-                self.old(&from, Some(old));
-                self.new_at(&to, Some(new));
+                self.set_old(&from, Some(old));
+                self.set_new(&to, Some(new));
                 if is_identified {
                     self.renames.insert(from, to);
                 }
@@ -180,15 +181,15 @@ impl<'t> SideChanges<'t> {
     }
 
     /// Replaces the selected directory moves by moves of their entries. Returns true if there were any.
-    pub(super) fn expand_where(&mut self, overlaps_move: impl Fn(&[u8], &[u8]) -> bool) -> Result<bool> {
-        let overlapping = self.moved.iter().filter(|(from, moved)| overlaps_move(from, &moved.to));
-        let overlapping: Vec<Vec<u8>> = overlapping.map(|(from, _)| from.clone()).collect();
-        for from in &overlapping {
+    pub(super) fn expand_where(&mut self, is_selected: impl Fn(&[u8], &[u8]) -> bool) -> Result<bool> {
+        let selected = self.moved.iter().filter(|(from, moved)| is_selected(from, &moved.to));
+        let selected: Vec<Vec<u8>> = selected.map(|(from, _)| from.clone()).collect();
+        for from in &selected {
             if let Some(moved) = self.moved.remove(from) {
                 self.expand(from, moved)?;
             }
         }
-        Ok(!overlapping.is_empty())
+        Ok(!selected.is_empty())
     }
 
     /// Replaces a directory move by moves of its entries.
@@ -200,10 +201,10 @@ impl<'t> SideChanges<'t> {
             Node::File(_) | Node::Symlink(_) => Ok(Vec::new()),
         };
         let pairs = children(self.base, &old)?.into_iter().zip(children(self.tree, &new)?);
-        self.old(from, Some(old));
-        self.new_at(&to, Some(new));
+        self.set_old(from, Some(old));
+        self.set_new(&to, Some(new));
         for (old, new) in pairs {
-            self.renamed(join(from, &old.name), join(&to, &new.name), old, new);
+            self.add_rename(join(from, &old.name), join(&to, &new.name), old, new);
         }
         Ok(())
     }

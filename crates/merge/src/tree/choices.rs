@@ -8,8 +8,8 @@ use super::options::TreeOptions;
 use super::result::Result;
 use crate::choices::{Choice, ChoiceResult, by_rules, choices};
 
-/// Lists the possible resolutions of a conflict: by each rule and by each other strategy. Empty if the tree
-/// already contains all versions.
+/// Lists the possible resolutions of a conflict: by each rule and by each other strategy. Empty
+/// unless the class of the conflict is `Content`, `AddAdd`, `Critical`, `ModifyDelete` or `Symlink`.
 pub fn tree_choices(
     conflict: &TreeConflict,
     base: &Tree,
@@ -23,10 +23,10 @@ pub fn tree_choices(
     let whole_versions = || by_rules(&author, &options.theirs, ChoiceResult::Version);
     match conflict.class {
         ConflictClass::Content | ConflictClass::AddAdd | ConflictClass::Critical => {
-            let Some(read) = merger.read(versions)? else { return Ok(whole_versions()) };
+            let Some(contents) = merger.read(versions)? else { return Ok(whole_versions()) };
             let path = String::from_utf8_lossy(&conflict.path.0);
             let rule = options.policy.rule(&path);
-            Ok(choices(&options.strategies, rule, &merger.input(&path, &read))?)
+            Ok(choices(&options.strategies, rule, &merger.input(&path, &contents))?)
         }
         ConflictClass::ModifyDelete | ConflictClass::Symlink => Ok(whole_versions()),
         _ => Ok(Vec::new()),

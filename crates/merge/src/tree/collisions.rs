@@ -29,15 +29,17 @@ pub(super) fn report(
     let fold = |path| (parent(path).unwrap_or_default(), fold_name(name(path)));
     let by_fold: BTreeMap<_, &[u8]> = added_by_ours.keys().map(|path| (fold(path), *path)).collect();
     for (path, entry) in added_by_theirs {
-        let Some(other) = by_fold.get(&fold(path)).copied().filter(|other| *other != path) else { continue };
-        if !is_in_result(result, ours, other) || !is_in_result(result, theirs, path) {
+        let Some(our_path) = by_fold.get(&fold(path)).copied().filter(|our_path| *our_path != path) else {
+            continue;
+        };
+        if !is_in_result(result, ours, our_path) || !is_in_result(result, theirs, path) {
             continue;
         }
         merger.report(TreeConflict {
-            ours: added_by_ours.get(other).map(|entry| TreeVersion::new(other, (*entry).clone())),
+            ours: added_by_ours.get(our_path).map(|entry| TreeVersion::new(our_path, (*entry).clone())),
             theirs: Some(TreeVersion::new(path, entry.clone())),
             theirs_path: Some(TreePath(path.to_vec())),
-            ..TreeConflict::new(ConflictClass::Collision, other)
+            ..TreeConflict::new(ConflictClass::Collision, our_path)
         });
     }
 }
@@ -45,7 +47,7 @@ pub(super) fn report(
 /// Returns true if the entry that was added at a path is in the result.
 fn is_in_result(result: &ResultEntries, side: &SideChanges<'_>, path: &[u8]) -> bool {
     match result.get(path) {
-        Some(placed) => placed.leaf.is_some(),
+        Some(result_entry) => result_entry.leaf.is_some(),
         None => {
             side.leaves.contains_key(path)
                 || side.has_added(path)

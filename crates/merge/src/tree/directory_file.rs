@@ -7,7 +7,7 @@ use workspace_state::TreePath;
 use super::changes::{EntryChange, SideChanges};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
 use super::leaf::{ResultEntries, ResultEntry, TreeMerger};
-use super::paths::{below, contains_at_or_below, join, moved, name, parent};
+use super::paths::{below, contains_at_or_below, join, name, parent, replace_prefix};
 use super::result::Result;
 
 /// Suffix for their entry if the name is taken.
@@ -23,17 +23,17 @@ pub(super) fn separate(
     theirs: &mut SideChanges<'_>,
 ) -> Result<()> {
     for path in clashes(result, ours, theirs) {
-        let Some(placed) = result.get_mut(&path) else { continue };
+        let Some(result_entry) = result.get_mut(&path) else { continue };
         let mut conflict = TreeConflict::new(ConflictClass::FileDirectory, &path);
         let free_path;
-        if let Some(existing) = &placed.existing {
+        if let Some(existing) = &result_entry.existing {
             conflict.ours = Some(TreeVersion::new(&path, existing.clone()));
             let entry = merger.theirs.entry(&path)?;
             conflict.theirs = entry.map(|entry| TreeVersion::new(&path, entry));
             free_path = merger.free_name(&path, result)?;
             move_directory(result, theirs, &path, &free_path);
         } else {
-            let leaf = placed.leaf.take();
+            let leaf = result_entry.leaf.take();
             conflict.ours = merger.ours.entry(&path)?.map(|entry| TreeVersion::new(&path, entry));
             conflict.theirs = merger.theirs.entry(&path)?.map(|entry| TreeVersion::new(&path, entry));
             free_path = merger.free_name(&path, result)?;
@@ -47,17 +47,19 @@ pub(super) fn separate(
 /// Returns the leaves of the result that are also directories, outermost first.
 fn clashes(result: &ResultEntries, ours: &SideChanges<'_>, theirs: &SideChanges<'_>) -> Vec<Vec<u8>> {
     let is_directory = |path: &[u8]| {
-        let added = |side: &SideChanges<'_>, counts: fn(&EntryChange) -> bool| {
-            let here = side.directories.get_key_value(path).into_iter();
-            here.chain(below(&side.directories, path))
-                .any(|(path, change)| side.has_added(path) && counts(change))
+        let added = |side: &SideChanges<'_>, is_relevant: fn(&EntryChange) -> bool| {
+            let itself = side.directories.get_key_value(path).into_iter();
+            itself
+                .chain(below(&side.directories, path))
+                .any(|(path, change)| side.has_added(path) && is_relevant(change))
         };
-        // Their entries in a directory are in the result, unless they are held for a review.
-        below(result, path).any(|(_, placed)| placed.leaf.is_some())
+        // Their leaves in a directory are in the result, unless they are held for a review. Therefore only
+        // empty directories of their side are looked up.
+        below(result, path).any(|(_, result_entry)| result_entry.leaf.is_some())
             || added(ours, |_| true)
             || added(theirs, EntryChange::is_empty_directory)
     };
-    let leaves = result.iter().filter(|(_, placed)| placed.leaf.is_some());
+    let leaves = result.iter().filter(|(_, result_entry)| result_entry.leaf.is_some());
     leaves.filter(|(path, _)| is_directory(path)).map(|(path, _)| path.clone()).collect()
 }
 
@@ -65,16 +67,16 @@ fn clashes(result: &ResultEntries, ours: &SideChanges<'_>, theirs: &SideChanges<
 fn move_directory(result: &mut ResultEntries, theirs: &mut SideChanges<'_>, path: &[u8], to: &[u8]) {
     let paths: Vec<Vec<u8>> = below(result, path).map(|(path, _)| path.clone()).collect();
     for from in paths {
-        let leaf = result.get_mut(&from).and_then(|placed| placed.leaf.take());
+        let leaf = result.get_mut(&from).and_then(|result_entry| result_entry.leaf.take());
         if leaf.is_some() {
-            result.insert(moved(&from, path, to), ResultEntry { leaf, existing: None });
+            result.insert(replace_prefix(&from, path, to), ResultEntry { leaf, existing: None });
         }
     }
     let directories = below(&theirs.directories, path).map(|(path, _)| path.clone());
     let directories: Vec<Vec<u8>> = [path.to_vec()].into_iter().chain(directories).collect();
     for from in directories.into_iter().filter(|from| theirs.has_added(from)).collect::<Vec<_>>() {
         if let Some(change) = theirs.directories.remove(&from) {
-            theirs.directories.insert(moved(&from, path, to), change);
+            theirs.directories.insert(replace_prefix(&from, path, to), change);
         }
     }
 }
@@ -97,8 +99,8 @@ impl TreeMerger<'_> {
 }
 
 fn with_suffix(path: &[u8], number: usize) -> Vec<u8> {
-    let end = if number == 0 { THEIRS_SUFFIX.to_owned() } else { format!("{THEIRS_SUFFIX}{number}") };
+    let suffix = if number == 0 { THEIRS_SUFFIX.to_owned() } else { format!("{THEIRS_SUFFIX}{number}") };
     let name = name(path);
-    let name = &name[..name.len().min(NAME_MAX - end.len())];
-    join(parent(path).unwrap_or_default(), &[name, end.as_bytes()].concat())
+    let name = &name[..name.len().min(NAME_MAX - suffix.len())];
+    join(parent(path).unwrap_or_default(), &[name, suffix.as_bytes()].concat())
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use super::changes::{EntryChange, SideChanges};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
 use super::leaf::TreeMerger;
-use super::paths::{ancestors, moved, name, parent};
+use super::paths::{ancestors, name, parent, replace_prefix};
 use super::result::Result;
 use super::slot::Slots;
 use crate::file::Side;
@@ -22,23 +22,30 @@ pub(super) fn apply(
     theirs: &mut SideChanges<'_>,
 ) -> Result<()> {
     // Only directories to which the other side added files are relevant.
-    let (mut by_ours, mut by_theirs) = (
+    let (mut renamed_by_ours, mut renamed_by_theirs) = (
         find_renamed_directories(ours, &theirs.directories_with_additions()),
         find_renamed_directories(theirs, &ours.directories_with_additions()),
     );
-    let both: Vec<Vec<u8>> = by_ours.keys().filter(|path| by_theirs.contains_key(*path)).cloned().collect();
-    for path in both {
-        by_ours.remove(&path);
-        by_theirs.remove(&path);
+    let renamed_by_both: Vec<Vec<u8>> =
+        renamed_by_ours.keys().filter(|path| renamed_by_theirs.contains_key(*path)).cloned().collect();
+    for path in renamed_by_both {
+        renamed_by_ours.remove(&path);
+        renamed_by_theirs.remove(&path);
     }
-    let additions =
-        Additions { renamed_directories: &by_theirs, own_renamed_directories: &by_ours, side: Side::Ours };
+    let additions = Additions {
+        renamed_directories: &renamed_by_theirs,
+        own_renamed_directories: &renamed_by_ours,
+        side: Side::Ours,
+    };
     additions.relocate(merger, slots, ours)?;
-    mark_directories_of_ours(&by_theirs, ours, theirs);
-    let additions =
-        Additions { renamed_directories: &by_ours, own_renamed_directories: &by_theirs, side: Side::Theirs };
+    mark_directories_of_ours(&renamed_by_theirs, ours, theirs);
+    let additions = Additions {
+        renamed_directories: &renamed_by_ours,
+        own_renamed_directories: &renamed_by_theirs,
+        side: Side::Theirs,
+    };
     additions.relocate(merger, slots, theirs)?;
-    relocate_directories_of_theirs(&by_ours, theirs);
+    relocate_directories_of_theirs(&renamed_by_ours, theirs);
     Ok(())
 }
 
@@ -50,23 +57,26 @@ enum RenameTarget {
 }
 
 /// Returns the old and new paths of directories that one side renamed and whose attributes the other changed.
-pub(super) fn changed_and_renamed(by: &SideChanges<'_>, other: &SideChanges<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
+pub(super) fn changed_and_renamed(
+    renaming: &SideChanges<'_>,
+    other: &SideChanges<'_>,
+) -> Vec<(Vec<u8>, Vec<u8>)> {
     let changed = other.directories.iter().filter(|(_, change)| change.is_edit());
     let changed: Vec<&[u8]> = changed.map(|(path, _)| &path[..]).collect();
     let renamed_directories =
-        find_renamed_directories(by, &changed.iter().copied().flat_map(with_above).collect());
+        find_renamed_directories(renaming, &changed.iter().copied().flat_map(with_ancestors).collect());
     let renamed = changed.iter().filter_map(|from| {
-        // An empty directory moved with its parent.
-        let found = with_above(from).find_map(|path| renamed_directories.get_key_value(path));
-        match found? {
-            (old, RenameTarget::Path(to)) => Some((from.to_vec(), moved(from, old, to))),
+        // A directory without files is detected only as part of a renamed directory above it.
+        let innermost = with_ancestors(from).find_map(|path| renamed_directories.get_key_value(path));
+        match innermost? {
+            (old, RenameTarget::Path(to)) => Some((from.to_vec(), replace_prefix(from, old, to))),
             (_, RenameTarget::Ambiguous) => None,
         }
     });
-    renamed.filter(|(_, to)| by.has_added(to)).collect()
+    renamed.filter(|(_, to)| renaming.has_added(to)).collect()
 }
 
-fn with_above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn with_ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::once(path).chain(ancestors(path))
 }
 
@@ -81,11 +91,11 @@ fn find_renamed_directories(
     let mut counts: BTreeMap<&[u8], BTreeMap<&[u8], u64>> = BTreeMap::new();
     for (from, to) in &side.renames {
         if let Some(directory) = parent(from) {
-            count(side, &mut counts, directory, parent(to).unwrap_or_default(), 1);
+            count_move(side, &mut counts, directory, parent(to).unwrap_or_default(), 1);
         }
     }
     for (from, moved) in &side.moved {
-        count(side, &mut counts, from, &moved.to, moved.new.node.size());
+        count_move(side, &mut counts, from, &moved.to, moved.new.node.size());
     }
     let renamed = counts.into_iter().filter(|(from, _)| directories.contains(from)).map(|(from, counts)| {
         let maximum = counts.values().max().copied().unwrap_or_default();
@@ -101,7 +111,7 @@ fn find_renamed_directories(
 
 /// Counts a move of files between directories. While the names of both directories are equal, the move also
 /// counts for their parents.
-fn count<'p>(
+fn count_move<'p>(
     side: &SideChanges<'_>,
     counts: &mut BTreeMap<&'p [u8], BTreeMap<&'p [u8], u64>>,
     mut from: &'p [u8],
@@ -132,6 +142,7 @@ struct Additions<'a> {
 }
 
 impl Additions<'_> {
+    /// Moves added files to the new paths of their directories, and reports a conflict for each.
     fn relocate(
         &self,
         merger: &mut TreeMerger<'_>,
@@ -151,19 +162,19 @@ impl Additions<'_> {
                     self.report(merger, slots, ConflictClass::DirectoryRename, &path, &path);
                 }
                 Some((from, RenameTarget::Path(to))) => {
-                    let target = moved(&path, from, to);
+                    let target = replace_prefix(&path, from, to);
                     let is_renamed_too = parent(&target)
                         .is_some_and(|directory| self.own_renamed_directories.contains_key(directory));
                     // Our entries are not moved by a rename that requires a review.
-                    let is_held = self.side == Side::Ours && merger.requires_review(&path, &target);
+                    let is_held = self.side == Side::Ours && merger.rename_requires_review(&path, &target);
                     if !is_renamed_too && !is_held {
                         paths_by_target.entry(target).or_default().push(path);
                     }
                 }
             }
         }
-        let renamed = side.renames.iter().map(|(from, to)| (to.clone(), from.clone()));
-        let renamed: HashMap<Vec<u8>, Vec<u8>> = renamed.collect();
+        let old_paths = side.renames.iter().map(|(from, to)| (to.clone(), from.clone()));
+        let old_paths: HashMap<Vec<u8>, Vec<u8>> = old_paths.collect();
         for (target, paths) in paths_by_target {
             let is_taken = paths.len() > 1 || side.tree.entry(&target)?.is_some();
             for path in paths {
@@ -171,8 +182,8 @@ impl Additions<'_> {
                     self.report(merger, slots, ConflictClass::DirectoryRename, &path, &path);
                 } else {
                     self.report(merger, slots, ConflictClass::FileLocation, &path, &target);
-                    self.put(slots, &path, &target);
-                    if let Some(from) = renamed.get(&path) {
+                    self.move_version(slots, &path, &target);
+                    if let Some(from) = old_paths.get(&path) {
                         side.renames.insert(from.clone(), target.clone());
                     }
                 }
@@ -198,7 +209,8 @@ impl Additions<'_> {
         merger.report(conflict);
     }
 
-    fn put(&self, slots: &mut Slots, path: &[u8], target: &[u8]) {
+    /// Moves the version of the side from the slot of `path` to the slot of `target`.
+    fn move_version(&self, slots: &mut Slots, path: &[u8], target: &[u8]) {
         let version = slots.get_mut(path).and_then(|slot| slot.side_mut(self.side).take());
         *slots.entry(target.to_vec()).or_default().side_mut(self.side) = version;
     }
@@ -219,7 +231,7 @@ fn relocate_directories_of_theirs(
     renamed_directories: &BTreeMap<Vec<u8>, RenameTarget>,
     theirs: &mut SideChanges<'_>,
 ) {
-    for (path, target) in added_in(renamed_directories, theirs) {
+    for (path, target) in added_directories_in(renamed_directories, theirs) {
         if let Some(change) = theirs.directories.remove(&path) {
             theirs.directories.entry(target).or_insert(change);
         }
@@ -233,13 +245,14 @@ fn mark_directories_of_ours(
     ours: &SideChanges<'_>,
     theirs: &mut SideChanges<'_>,
 ) {
-    for (path, _) in added_in(renamed_directories, ours) {
+    for (path, _) in added_directories_in(renamed_directories, ours) {
         let old = ours.directories.get(&path).and_then(|change| change.new.clone());
         theirs.directories.entry(path).or_insert(EntryChange { old, new: None });
     }
 }
 
-fn added_in(
+/// Returns the paths of directories that a side added to renamed directories, each with its new path.
+fn added_directories_in(
     renamed_directories: &BTreeMap<Vec<u8>, RenameTarget>,
     side: &SideChanges<'_>,
 ) -> BTreeSet<(Vec<u8>, Vec<u8>)> {
@@ -248,7 +261,7 @@ fn added_in(
     }
     let added = side.directories.keys().filter(|path| side.has_added(path));
     let targets = added.filter_map(|path| match nearest(renamed_directories, path)? {
-        (from, RenameTarget::Path(to)) => Some((path.clone(), moved(path, from, to))),
+        (from, RenameTarget::Path(to)) => Some((path.clone(), replace_prefix(path, from, to))),
         (_, RenameTarget::Ambiguous) => None,
     });
     targets.collect()

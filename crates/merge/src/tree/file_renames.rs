@@ -28,10 +28,12 @@ pub(super) fn apply(
         RenameFollower { merger, slots, theirs_paths: BTreeMap::new(), ours_targets, theirs_targets };
     for from in sources {
         match (ours.get(from), theirs.get(from).copied()) {
-            (Some(by_ours), Some(by_theirs)) if by_ours == by_theirs => {
-                follower.renamed_by_both(from, by_ours);
+            (Some(our_target), Some(their_target)) if our_target == their_target => {
+                follower.renamed_by_both(from, our_target);
             }
-            (Some(by_ours), Some(by_theirs)) => follower.renamed_differently(from, by_ours, by_theirs),
+            (Some(our_target), Some(their_target)) => {
+                follower.renamed_differently(from, our_target, their_target);
+            }
             (Some(to), None) => follower.renamed_by(Side::Ours, from, to)?,
             (None, Some(to)) => follower.renamed_by(Side::Theirs, from, to)?,
             (None, None) => {}
@@ -62,11 +64,11 @@ impl RenameFollower<'_, '_> {
     }
 
     /// Handles renames of one file to different paths. The result has both.
-    fn renamed_differently(&mut self, from: &[u8], by_ours: &[u8], by_theirs: &[u8]) {
+    fn renamed_differently(&mut self, from: &[u8], our_target: &[u8], their_target: &[u8]) {
         let base = self.slot(from).base.take();
-        let (ours, theirs) = (self.slot(by_ours).ours.clone(), self.slot(by_theirs).theirs.clone());
-        let theirs_path = Some(TreePath(by_theirs.to_vec()));
-        let conflict = TreeConflict::new(ConflictClass::RenameRename, by_ours);
+        let (ours, theirs) = (self.slot(our_target).ours.clone(), self.slot(their_target).theirs.clone());
+        let theirs_path = Some(TreePath(their_target.to_vec()));
+        let conflict = TreeConflict::new(ConflictClass::RenameRename, our_target);
         self.merger.report(TreeConflict { base, ours, theirs, theirs_path, ..conflict });
     }
 
@@ -107,6 +109,7 @@ impl RenameFollower<'_, '_> {
         Ok(())
     }
 
+    /// Reports that the other side removed a file that `side` renamed to `to`.
     fn report_removed(&mut self, side: Side, to: &[u8], base: super::TreeVersion) {
         let mut conflict = TreeConflict::new(ConflictClass::RenameDelete, to);
         let version = self.slot(to).side(side).clone();
@@ -117,7 +120,8 @@ impl RenameFollower<'_, '_> {
         self.merger.report(TreeConflict { base: Some(base), ..conflict });
     }
 
-    /// Separates two entries with the same path, at least one of which was renamed to it.
+    /// Separates the entries of both sides at `to`, at least one of which was renamed to this path: moves
+    /// their entry to a free path. `other` is the side that did not rename the file at `from`.
     fn split(&mut self, other: Side, from: &[u8], to: &[u8]) -> Result<()> {
         let is_rename = match other {
             Side::Ours => self.ours_targets.contains(to),

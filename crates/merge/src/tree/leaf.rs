@@ -72,8 +72,8 @@ impl<'a> TreeMerger<'a> {
         let mut renamed = Vec::new();
         for (path, mut slot) in slots {
             let existing = slot.existing.take();
-            let (leaf, other) = self.merge_slot(&path, slot)?;
-            renamed.extend(other.map(|other| (path.clone(), other)));
+            let (leaf, their_leaf) = self.merge_slot(&path, slot)?;
+            renamed.extend(their_leaf.map(|their_leaf| (path.clone(), their_leaf)));
             result.insert(path, ResultEntry { leaf, existing });
         }
         for (path, (leaf, conflict)) in renamed {
@@ -112,26 +112,27 @@ impl<'a> TreeMerger<'a> {
         true
     }
 
-    /// Holds entries for a review that their side moved to a path that requires a review and replaced by
-    /// other content. Otherwise neither path would have the old content.
+    /// Holds entries for a review if their side moved the content to a path that requires a review, and
+    /// replaced it at the old path. Otherwise neither path would have the old content.
     fn hold_sources_for_review(&mut self, slots: &Slots) {
         let added = slots.iter().filter(|(_, slot)| slot.base.is_none());
-        let waiting: HashMap<&[Extent], OnConflict> = added
+        // Contents that their side added at paths that require a review.
+        let rules_by_content: HashMap<&[Extent], OnConflict> = added
             .filter_map(|(path, slot)| Some((content_of(&slot.theirs)?, self.review_rule(path)?)))
             .collect();
-        if waiting.is_empty() {
+        if rules_by_content.is_empty() {
             return;
         }
         let replaced = slots.iter().filter(|(_, slot)| !are_equal(slot.base.as_ref(), slot.theirs.as_ref()));
         let held = replaced.filter_map(|(path, slot)| {
-            let rule = waiting.get(content_of(&slot.base)?)?;
+            let rule = rules_by_content.get(content_of(&slot.base)?)?;
             (content_of(&slot.theirs) != content_of(&slot.base)).then(|| (path.clone(), *rule))
         });
         self.held_for_review.extend(held);
     }
 
     /// Returns true if a rename needs a review.
-    pub(super) fn requires_review(&self, from: &[u8], to: &[u8]) -> bool {
+    pub(super) fn rename_requires_review(&self, from: &[u8], to: &[u8]) -> bool {
         self.rename_review_rule(from, to).is_some()
     }
 
@@ -144,8 +145,8 @@ impl<'a> TreeMerger<'a> {
     fn slot_review_rule(&self, path: &[u8], slot: &Slot) -> Option<OnConflict> {
         let versions = [&slot.base, &slot.ours, &slot.theirs].into_iter().flatten();
         let other_paths = versions.map(|version| &version.path[..]).filter(|other| *other != path);
-        let known = self.held_for_review.get(path).copied();
-        known.or_else(|| std::iter::once(path).chain(other_paths).find_map(|path| self.review_rule(path)))
+        let held_rule = self.held_for_review.get(path).copied();
+        held_rule.or_else(|| std::iter::once(path).chain(other_paths).find_map(|path| self.review_rule(path)))
     }
 
     /// Returns true if the strategy stores a history with each version of the file.
@@ -161,9 +162,9 @@ impl<'a> TreeMerger<'a> {
 
     /// Returns true if equal changes of both sides are both applied.
     fn is_cumulative(&self, path: &[u8], slot: &Slot) -> bool {
-        let is_file = |version: &Option<TreeVersion>| content_of(version).is_some();
-        is_file(&slot.ours)
-            && is_file(&slot.theirs)
+        let has_content = |version: &Option<TreeVersion>| content_of(version).is_some();
+        has_content(&slot.ours)
+            && has_content(&slot.theirs)
             && self.strategy(path).is_some_and(|strategy| strategy.is_cumulative(self.rule(path)))
     }
 
@@ -174,18 +175,18 @@ impl<'a> TreeMerger<'a> {
         path: &[u8],
         slot: Slot,
     ) -> Result<(Option<ResultLeaf>, Option<(ResultLeaf, TreeConflict)>)> {
-        let is = |a: &Option<TreeVersion>, b: &Option<TreeVersion>| are_equal(a.as_ref(), b.as_ref());
-        let stored =
+        let are_same = |a: &Option<TreeVersion>, b: &Option<TreeVersion>| are_equal(a.as_ref(), b.as_ref());
+        let unchanged =
             |version: Option<TreeVersion>| version.map(|version| ResultLeaf::Unchanged(version.entry));
-        let is_cumulative = is(&slot.ours, &slot.theirs) && self.is_cumulative(path, &slot);
-        if is(&slot.ours, &slot.theirs) && !is_cumulative || is(&slot.base, &slot.theirs) {
-            return Ok((stored(slot.ours), None));
+        let is_cumulative = are_same(&slot.ours, &slot.theirs) && self.is_cumulative(path, &slot);
+        if are_same(&slot.ours, &slot.theirs) && !is_cumulative || are_same(&slot.base, &slot.theirs) {
+            return Ok((unchanged(slot.ours), None));
         }
         if let Some(rule) = self.slot_review_rule(path, &slot) {
             return Ok((self.take_version_by(rule, ConflictClass::Critical, path, &slot, Side::Ours), None));
         }
-        if is(&slot.base, &slot.ours) && !self.has_history(path, &slot) {
-            return Ok((stored(slot.theirs), None));
+        if are_same(&slot.base, &slot.ours) && !self.has_history(path, &slot) {
+            return Ok((unchanged(slot.theirs), None));
         }
         match (&slot.ours, &slot.theirs) {
             (None, _) => {
@@ -239,15 +240,17 @@ impl<'a> TreeMerger<'a> {
     /// Merges two files, of which at least one differs from the base.
     fn merge_files(&mut self, path: &[u8], slot: &Slot) -> Result<Option<ResultLeaf>> {
         let (Some(ours), Some(theirs)) = (&slot.ours, &slot.theirs) else { return Ok(None) };
-        let (Node::File(a), Node::File(b)) = (&ours.entry.node, &theirs.entry.node) else { return Ok(None) };
+        let (Node::File(our_file), Node::File(their_file)) = (&ours.entry.node, &theirs.entry.node) else {
+            return Ok(None);
+        };
         let base = slot.base.as_ref().and_then(|base| match &base.entry.node {
             Node::File(file) => Some(file),
             Node::Symlink(_) | Node::Directory(_) => None,
         });
         let attributes = attributes::merge(
             base.map(NodeAttributes::of_file),
-            NodeAttributes::of_file(a),
-            NodeAttributes::of_file(b),
+            NodeAttributes::of_file(our_file),
+            NodeAttributes::of_file(their_file),
         );
         for (class, clash) in [
             (ConflictClass::Mode, attributes.modes_clash),
@@ -259,19 +262,20 @@ impl<'a> TreeMerger<'a> {
         }
         let mut merged_attributes =
             Attributes { mode: attributes.mode, xattrs: attributes.xattrs, modified: None, link: None };
-        let kept = if self.has_history(path, slot) {
+        // Version whose content is taken without a merge of contents.
+        let unmerged = if self.has_history(path, slot) {
             None
-        } else if a.same_content(b) && !self.is_cumulative(path, slot)
-            || base.is_some_and(|base| base.same_content(b))
+        } else if our_file.same_content(their_file) && !self.is_cumulative(path, slot)
+            || base.is_some_and(|base| base.same_content(their_file))
         {
             Some(ours)
-        } else if base.is_some_and(|base| base.same_content(a)) {
+        } else if base.is_some_and(|base| base.same_content(our_file)) {
             Some(theirs)
         } else {
             None
         };
-        if let Some(kept) = kept {
-            return Ok(Some(with_attributes(&kept.entry, merged_attributes)));
+        if let Some(unmerged) = unmerged {
+            return Ok(Some(with_attributes(&unmerged.entry, merged_attributes)));
         }
         let class = if base.is_some() { ConflictClass::Content } else { ConflictClass::AddAdd };
         let Some(merge) = self.merge_contents(path, slot)? else {
@@ -303,9 +307,9 @@ impl<'a> TreeMerger<'a> {
     /// Merges the content; `None` if a version exceeds the size limit.
     fn merge_contents(&self, path: &[u8], slot: &Slot) -> Result<Option<FileMerge>> {
         let versions = [&slot.base, &slot.ours, &slot.theirs].map(Option::as_ref);
-        let Some(read) = self.read(versions)? else { return Ok(None) };
+        let Some(contents) = self.read(versions)? else { return Ok(None) };
         let name = String::from_utf8_lossy(path);
-        let merge = merge_file(&self.options.strategies, self.rule(path), &self.input(&name, &read))?;
+        let merge = merge_file(&self.options.strategies, self.rule(path), &self.input(&name, &contents))?;
         Ok(Some(merge))
     }
 
@@ -335,9 +339,10 @@ impl<'a> TreeMerger<'a> {
         self.options.authors.get(path).copied().unwrap_or(self.options.ours)
     }
 
-    pub(super) fn input<'r>(&self, path: &'r str, read: &'r Contents) -> Input<'r> {
-        let versions = Versions { base: read.base.as_deref(), ours: &read.ours, theirs: &read.theirs };
-        let [base, ours] = read.histories.each_ref().map(Option::as_deref);
+    pub(super) fn input<'r>(&self, path: &'r str, contents: &'r Contents) -> Input<'r> {
+        let versions =
+            Versions { base: contents.base.as_deref(), ours: &contents.ours, theirs: &contents.theirs };
+        let [base, ours] = contents.histories.each_ref().map(Option::as_deref);
         Input {
             ours: self.author_of_ours(path.as_bytes()),
             theirs: self.options.theirs,
@@ -360,6 +365,7 @@ pub(super) struct Contents {
     base: Option<Vec<u8>>,
     ours: Vec<u8>,
     theirs: Vec<u8>,
+    /// Stored histories of the base and of our version.
     histories: [Option<Vec<u8>>; 2],
 }
 

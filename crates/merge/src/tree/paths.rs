@@ -24,7 +24,7 @@ pub(super) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 /// Replaces the prefix `from` of a path by `to`.
-pub(super) fn moved(path: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+pub(super) fn replace_prefix(path: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     let rest = path[from.len()..].strip_prefix(b"/").unwrap_or(&path[from.len()..]);
     match rest {
         [] => to.to_vec(),
@@ -61,8 +61,8 @@ mod tests {
         assert_eq!((parent(b"a/b/c"), parent(b"a")), (Some(&b"a/b"[..]), None));
         assert_eq!((name(b"a/b"), name(b"a")), (&b"b"[..], &b"a"[..]));
         assert_eq!(ancestors(b"a/b/c").collect::<Vec<_>>(), [&b"a/b"[..], b"a"]);
-        assert_eq!(moved(b"a/b/c", b"a/b", b"x"), b"x/c");
-        assert_eq!(moved(b"a/b/c", b"a/b/c", b"x/y"), b"x/y");
+        assert_eq!(replace_prefix(b"a/b/c", b"a/b", b"x"), b"x/c");
+        assert_eq!(replace_prefix(b"a/b/c", b"a/b/c", b"x/y"), b"x/y");
     }
 
     #[test]

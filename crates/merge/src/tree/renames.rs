@@ -72,15 +72,16 @@ pub(super) fn find_selected(
     let (base, tree) = (side.base, side.tree);
     let mut search =
         RenameSearch { base, tree, budget: options, pieces: HashMap::new(), found: BTreeMap::new() };
-    let (from, to): (Vec<_>, Vec<_>) = (removed.iter().collect(), added.iter().collect());
-    let selected = |all: &[&Candidate]| -> Vec<Candidate> {
-        all.iter()
+    let (removed_refs, added_refs): (Vec<_>, Vec<_>) = (removed.iter().collect(), added.iter().collect());
+    let selected = |candidates: &[&Candidate]| -> Vec<Candidate> {
+        candidates
+            .iter()
             .filter(|candidate| is_selected(&candidate.path))
             .map(|candidate| (*candidate).clone())
             .collect()
     };
-    search.pair_by_similarity(&selected(&from).iter().collect::<Vec<_>>(), &added)?;
-    search.pair_by_similarity(&from, &selected(&to))?;
+    search.pair_by_similarity(&selected(&removed_refs).iter().collect::<Vec<_>>(), &added)?;
+    search.pair_by_similarity(&removed_refs, &selected(&added_refs))?;
     let found = search.found;
     side.renames.extend(found);
     Ok(())
@@ -91,9 +92,11 @@ pub(super) fn find_selected(
 struct Candidate {
     path: Vec<u8>,
     file: FileNode,
+    /// Set for a removed file, which is read from the base.
     is_old: bool,
 }
 
+/// Returns the removed and the added files that are not part of a rename yet.
 fn candidates(side: &SideChanges<'_>) -> (Vec<Candidate>, Vec<Candidate>) {
     let targets: BTreeSet<&Vec<u8>> = side.renames.values().collect();
     let (mut removed, mut added) = (Vec::new(), Vec::new());
@@ -171,7 +174,10 @@ struct RenameSearch<'t> {
     base: &'t Tree,
     tree: &'t Tree,
     budget: RenameOptions,
+    /// Pieces of the files read so far, by path and [`Candidate::is_old`]; `None` for files that exceeded the
+    /// budget.
     pieces: HashMap<(Vec<u8>, bool), Option<Pieces>>,
+    /// Renames: old path to new path.
     found: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -244,8 +250,8 @@ impl RenameSearch<'_> {
             return Ok(0);
         }
         self.budget.pairs -= 1;
-        self.read(source)?;
-        self.read(target)?;
+        self.read_pieces(source)?;
+        self.read_pieces(target)?;
         let pieces =
             |candidate: &Candidate| self.pieces.get(&(candidate.path.clone(), candidate.is_old))?.as_ref();
         Ok(match (pieces(source), pieces(target)) {
@@ -254,7 +260,7 @@ impl RenameSearch<'_> {
         })
     }
 
-    fn read(&mut self, candidate: &Candidate) -> Result<()> {
+    fn read_pieces(&mut self, candidate: &Candidate) -> Result<()> {
         let key = (candidate.path.clone(), candidate.is_old);
         if self.pieces.contains_key(&key) {
             return Ok(());

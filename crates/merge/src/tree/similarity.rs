@@ -45,12 +45,12 @@ impl Pieces {
     pub(super) fn score(&self, other: &Self) -> u64 {
         let (mut left, mut right) = (self.bytes.iter().peekable(), other.bytes.iter().peekable());
         let mut common = 0;
-        while let (Some((a, length)), Some((b, there))) = (left.peek(), right.peek()) {
+        while let (Some((a, length)), Some((b, other_length))) = (left.peek(), right.peek()) {
             match a.cmp(b) {
                 std::cmp::Ordering::Less => drop(left.next()),
                 std::cmp::Ordering::Greater => drop(right.next()),
                 std::cmp::Ordering::Equal => {
-                    common += length.min(there);
+                    common += length.min(other_length);
                     left.next();
                     right.next();
                 }

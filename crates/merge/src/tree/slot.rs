@@ -14,7 +14,7 @@ pub(super) struct Slot {
     pub(super) base: Option<TreeVersion>,
     pub(super) ours: Option<TreeVersion>,
     pub(super) theirs: Option<TreeVersion>,
-    /// Entry of ours at this path. Unlike `ours`, renames do not move it to another slot.
+    /// Entry of our tree at this path. Unlike `ours`, renames do not move it to another slot.
     pub(super) existing: Option<Entry>,
 }
 

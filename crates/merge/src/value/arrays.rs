@@ -14,23 +14,23 @@ pub(super) fn merge<'d>(
     ours: &'d SyntaxNode<'d>,
     theirs: &'d SyntaxNode<'d>,
 ) -> MergedValue<'d> {
-    let elements = match base.map(|base| &base.value) {
+    let base_elements = match base.map(|base| &base.value) {
         Some(Value::Array(elements)) => *elements,
         _ => &[],
     };
     if let Some(cells) = merger.current_cells() {
         let three = ChildVersions {
-            base: NamedChildren::with_names(elements, cells.base),
+            base: NamedChildren::with_names(base_elements, cells.base),
             ours: NamedChildren::with_names(ours.children(), cells.ours),
             theirs: NamedChildren::with_names(theirs.children(), cells.theirs),
         };
         return by_names(merger, base, ours, theirs, &three, |name| Step::Cell(cells.label(name)));
     }
-    match by_field(merger.keys, elements, ours, theirs) {
+    match by_field(merger.keys, base_elements, ours, theirs) {
         Some((field, three)) => {
             by_names(merger, base, ours, theirs, &three, |name| Step::Element { field, name })
         }
-        None => by_sequence(merger, base, elements, ours, theirs),
+        None => by_sequence(merger, base, base_elements, ours, theirs),
     }
 }
 
@@ -61,23 +61,23 @@ fn by_names<'d>(
     three: &ChildVersions<'d>,
     step: impl Fn(&'d str) -> Step<'d>,
 ) -> MergedValue<'d> {
-    let order = |side: &NamedChildren<'d, 'd>| -> Vec<&'d str> {
+    let common_names = |side: &NamedChildren<'d, 'd>| -> Vec<&'d str> {
         let names = (0..side.nodes.len()).map(|index| (index, side.name(index)));
         let is_in_all_versions = |(index, name): &(usize, &'d str)| {
             [&three.base, &three.ours, &three.theirs].iter().all(|side| side.find(name, *index).is_some())
         };
         names.filter(is_in_all_versions).map(|(_, name)| name).collect()
     };
-    let [in_base, in_ours, in_theirs] = [&three.base, &three.ours, &three.theirs].map(order);
+    let [base_order, our_order, their_order] = [&three.base, &three.ours, &three.theirs].map(common_names);
     let template = if ours.children().is_empty() {
         Side::Theirs
-    } else if in_ours == in_theirs || in_theirs == in_base {
+    } else if our_order == their_order || their_order == base_order {
         Side::Ours
-    } else if in_ours == in_base {
+    } else if our_order == base_order {
         Side::Theirs
     } else {
         // Both sides reordered the elements.
-        merger.conflict(base, Some(ours), Some(theirs));
+        merger.add_conflict(base, Some(ours), Some(theirs));
         merger.favored
     };
     let parts = merger.merge_named(three, template, step);
@@ -88,17 +88,17 @@ fn by_names<'d>(
 fn by_sequence<'d>(
     merger: &mut ValueMerger<'d, '_>,
     base: Option<&'d SyntaxNode<'d>>,
-    elements: &'d [SyntaxNode<'d>],
+    base_elements: &'d [SyntaxNode<'d>],
     ours: &'d SyntaxNode<'d>,
     theirs: &'d SyntaxNode<'d>,
 ) -> MergedValue<'d> {
-    let [in_base, in_ours, in_theirs] = [elements, ours.children(), theirs.children()].map(lines);
-    let merged = TextMerge::new(&in_base, &in_ours, &in_theirs, DiffLimits::default());
+    let [base_lines, our_lines, their_lines] = [base_elements, ours.children(), theirs.children()].map(lines);
+    let merged = TextMerge::new(&base_lines, &our_lines, &their_lines, DiffLimits::default());
     let Ok(text) = merged else {
-        merger.conflict(base, Some(ours), Some(theirs));
+        merger.add_conflict(base, Some(ours), Some(theirs));
         return MergedValue::Whole(merger.favored, if merger.favored == Side::Ours { ours } else { theirs });
     };
-    let (picks, is_clean) = picks(&text, [elements, ours.children(), theirs.children()], merger.favored);
+    let (picks, is_clean) = picks(&text, [base_elements, ours.children(), theirs.children()], merger.favored);
     // If all elements are from their side, its text is the template, since it shows the format of elements.
     let template =
         if picks.iter().all(|(side, _)| *side == Side::Theirs) { Side::Theirs } else { Side::Ours };
@@ -108,7 +108,7 @@ fn by_sequence<'d>(
         value: MergedValue::Whole(side, &node(side).children()[index]),
     });
     if !is_clean {
-        merger.sequence_conflict(base, ours, theirs, node(template));
+        merger.add_sequence_conflict(base, ours, theirs, node(template));
     }
     MergedValue::Parts(template, node(template), parts.collect())
 }
@@ -116,13 +116,13 @@ fn by_sequence<'d>(
 /// Returns the merged elements as pairs of side and index, and whether there was no conflict.
 fn picks(text: &TextMerge<'_>, three: [&[SyntaxNode<'_>]; 3], favored: Side) -> (Vec<(Side, usize)>, bool) {
     let ours = three[1].len();
-    let (mut picks, mut done, mut is_clean) = (Vec::with_capacity(ours), 0, true);
+    let (mut picks, mut next_of_ours, mut is_clean) = (Vec::with_capacity(ours), 0, true);
     for chunk in text.chunks() {
-        picks.extend((done..chunk.ours.start).map(|index| (Side::Ours, index)));
-        done = chunk.ours.end;
+        picks.extend((next_of_ours..chunk.ours.start).map(|index| (Side::Ours, index)));
+        next_of_ours = chunk.ours.end;
         if chunk.kind == ChunkKind::Conflict {
-            if let Some(each) = resolve_adjacent(chunk, three) {
-                picks.extend(each);
+            if let Some(resolved) = resolve_adjacent(chunk, three) {
+                picks.extend(resolved);
                 continue;
             }
             is_clean = false;
@@ -136,12 +136,12 @@ fn picks(text: &TextMerge<'_>, three: [&[SyntaxNode<'_>]; 3], favored: Side) -> 
             }
         }
     }
-    picks.extend((done..ours).map(|index| (Side::Ours, index)));
+    picks.extend((next_of_ours..ours).map(|index| (Side::Ours, index)));
     (picks, is_clean)
 }
 
-/// Resolves a chunk in which the sides changed different, adjacent elements; lines would conflict. `None` if an
-/// element was added or removed, or both sides changed the same element.
+/// Resolves a chunk in which the sides changed different, adjacent elements. A merge of lines would conflict.
+/// `None` if an element was added or removed, or both sides changed the same element.
 fn resolve_adjacent(
     chunk: &Chunk,
     [base, ours, theirs]: [&[SyntaxNode<'_>]; 3],
@@ -151,12 +151,12 @@ fn resolve_adjacent(
         return None;
     }
     let pick = |offset: usize| {
-        let (was, our, their) =
+        let (base_index, our_index, their_index) =
             (chunk.base.start + offset, chunk.ours.start + offset, chunk.theirs.start + offset);
-        if base[was] == theirs[their] {
-            Some((Side::Ours, our))
+        if base[base_index] == theirs[their_index] {
+            Some((Side::Ours, our_index))
         } else {
-            (base[was] == ours[our]).then_some((Side::Theirs, their))
+            (base[base_index] == ours[our_index]).then_some((Side::Theirs, their_index))
         }
     };
     (0..length).map(pick).collect()
@@ -166,7 +166,7 @@ fn resolve_adjacent(
 fn lines(elements: &[SyntaxNode<'_>]) -> Vec<u8> {
     let mut lines = String::new();
     for element in elements {
-        push(&mut lines, element);
+        push_canonical(&mut lines, element);
         lines.push('\n');
     }
     lines.into_bytes()
@@ -175,18 +175,18 @@ fn lines(elements: &[SyntaxNode<'_>]) -> Vec<u8> {
 /// Returns a value on one line; equal values give equal lines.
 pub(crate) fn canonical(node: &SyntaxNode<'_>) -> String {
     let mut line = String::new();
-    push(&mut line, node);
+    push_canonical(&mut line, node);
     line
 }
 
-fn push(line: &mut String, node: &SyntaxNode<'_>) {
+fn push_canonical(line: &mut String, node: &SyntaxNode<'_>) {
     match &node.value {
         Value::Literal(text) => line.push_str(text),
         Value::String(text) => push_quoted(line, text, Escaping::Minimal),
         Value::Array(elements) => {
             line.push('[');
             for element in *elements {
-                push(line, element);
+                push_canonical(line, element);
                 line.push(',');
             }
             line.push(']');
@@ -198,7 +198,7 @@ fn push(line: &mut String, node: &SyntaxNode<'_>) {
             for member in members {
                 push_quoted(line, member.key, Escaping::Minimal);
                 line.push(':');
-                push(line, member);
+                push_canonical(line, member);
                 line.push(',');
             }
             line.push('}');

@@ -101,10 +101,10 @@ impl<'d> MergedValue<'d> {
                 parts.iter().zip(children).all(|(part, child)| part.value.equals_except(child, ambiguous))
             }
             (Value::Object(_), Value::Object(_)) => {
-                let found = NamedChildren::by_key(children);
+                let by_key = NamedChildren::by_key(children);
                 parts.iter().enumerate().all(|(index, part)| {
                     let key = &part.value.node().key;
-                    found.get(key, index).is_some_and(|child| part.value.equals_except(child, ambiguous))
+                    by_key.get(key, index).is_some_and(|child| part.value.equals_except(child, ambiguous))
                 })
             }
             _ => false,
@@ -159,7 +159,7 @@ pub(crate) fn merge<'d>(documents: Documents<'d>, keys: &[String], favored: Side
     merge_cells(documents, keys, favored, None)
 }
 
-/// Merges documents like [`merge`], with given names for the elements of the array `cells`.
+/// Merges documents like [`merge`], with names for the elements of the top-level array `cells` of a notebook.
 pub(crate) fn merge_cells<'d>(
     documents: Documents<'d>,
     keys: &[String],
@@ -176,7 +176,7 @@ pub(crate) fn merge_cells<'d>(
         ambiguous: Vec::new(),
     };
     let base = documents.base.map(|base| &base.root);
-    let merged = merger.values(base, Some(&documents.ours.root), Some(&documents.theirs.root));
+    let merged = merger.merge_values(base, Some(&documents.ours.root), Some(&documents.theirs.root));
     ValueMerge { merged, conflicts: merger.conflicts, ambiguous: merger.ambiguous }
 }
 
@@ -212,7 +212,7 @@ impl<'d> ValueMerger<'d, '_> {
         self.cells.filter(|_| matches!(self.path[..], [Step::Key("cells")]))
     }
 
-    fn values(
+    fn merge_values(
         &mut self,
         base: OptionalNode<'d>,
         ours: OptionalNode<'d>,
@@ -225,7 +225,7 @@ impl<'d> ValueMerger<'d, '_> {
             // Containers are merged even if our side did not change the value, since its formatting and
             // comments may differ.
             match (&ours.value, &theirs.value) {
-                (Value::Object(_), Value::Object(_)) => return Some(self.objects(base, ours, theirs)),
+                (Value::Object(_), Value::Object(_)) => return Some(self.merge_objects(base, ours, theirs)),
                 (Value::Array(_), Value::Array(_)) => return Some(arrays::merge(self, base, ours, theirs)),
                 _ => {}
             }
@@ -233,7 +233,7 @@ impl<'d> ValueMerger<'d, '_> {
         if base == ours {
             return theirs.map(|node| MergedValue::Whole(Side::Theirs, node));
         }
-        self.conflict(base, ours, theirs);
+        self.add_conflict(base, ours, theirs);
         let resolved = match self.favored {
             Side::Ours => ours,
             Side::Theirs => theirs,
@@ -241,7 +241,7 @@ impl<'d> ValueMerger<'d, '_> {
         resolved.map(|node| MergedValue::Whole(self.favored, node))
     }
 
-    fn objects(
+    fn merge_objects(
         &mut self,
         base: OptionalNode<'d>,
         ours: &'d SyntaxNode<'d>,
@@ -305,8 +305,8 @@ impl<'d> ValueMerger<'d, '_> {
         let (mut insertions, mut before) = (Vec::new(), 0);
         for index in 0..other.nodes.len() {
             let name = other.name(index);
-            if let Some(found) = template_children.find(name, index) {
-                before = found + 1;
+            if let Some(template_index) = template_children.find(name, index) {
+                before = template_index + 1;
             } else if let Some(value) = self.merge_name(three, name, index, step) {
                 insertions.push(Insertion { before, name, part: Part { template_index: None, value } });
             }
@@ -326,39 +326,39 @@ impl<'d> ValueMerger<'d, '_> {
         self.path.push(step(name));
         let [base, ours, theirs] =
             [&three.base, &three.ours, &three.theirs].map(|named| named.get(name, hint));
-        let merged = self.values(base, ours, theirs);
+        let merged = self.merge_values(base, ours, theirs);
         self.path.pop();
         merged
     }
 
     /// Records a conflict about adjacent elements of the current array.
-    pub(super) fn sequence_conflict(
+    pub(super) fn add_sequence_conflict(
         &mut self,
         base: OptionalNode<'d>,
         ours: &'d SyntaxNode<'d>,
         theirs: &'d SyntaxNode<'d>,
         template: &'d SyntaxNode<'d>,
     ) {
-        self.conflict(base, Some(ours), Some(theirs));
+        self.add_conflict(base, Some(ours), Some(theirs));
         self.ambiguous.push(template);
     }
 
     /// Records a conflict at the current path.
-    pub(super) fn conflict(
+    pub(super) fn add_conflict(
         &mut self,
         base: OptionalNode<'d>,
         ours: OptionalNode<'d>,
         theirs: OptionalNode<'d>,
     ) {
         let Documents { base: base_document, ours: our_document, theirs: their_document } = self.documents;
-        let written = |document: &Document<'_>, node: OptionalNode<'_>| {
+        let source_of = |document: &Document<'_>, node: OptionalNode<'_>| {
             node.map(|node| document.source_text(&node.span).to_owned())
         };
         self.conflicts.push(ValueConflict {
             path: display_path(&self.path),
-            base: base_document.and_then(|document| written(document, base)),
-            ours: written(our_document, ours),
-            theirs: written(their_document, theirs),
+            base: base_document.and_then(|document| source_of(document, base)),
+            ours: source_of(our_document, ours),
+            theirs: source_of(their_document, theirs),
         });
     }
 }

@@ -42,7 +42,7 @@ impl<'d, 'a> NamedChildren<'d, 'a> {
         (!named.has_duplicates()).then_some(named)
     }
 
-    /// Creates a lookup by the given names, which must be unique.
+    /// Creates a lookup by `names`, which must be unique. There is one for each child.
     pub(crate) fn with_names(nodes: &'d [SyntaxNode<'a>], names: &'d [String]) -> Self {
         Self { nodes, names: Names::External(names), index: OnceCell::new() }
     }
@@ -104,9 +104,9 @@ pub(super) fn sorts_before(a: &str, b: &str) -> bool {
 /// Returns the value of an element's field, if it is a scalar.
 fn scalar_field<'d, 'a>(node: &'d SyntaxNode<'a>, field: &str) -> Option<&'d SyntaxNode<'a>> {
     let Value::Object(members) = &node.value else { return None };
-    let found = members.iter().find(|member| member.key == field)?;
-    match found.value {
-        Value::Literal(_) | Value::String(_) => Some(found),
+    let member = members.iter().find(|member| member.key == field)?;
+    match member.value {
+        Value::Literal(_) | Value::String(_) => Some(member),
         Value::Array(_) | Value::Object(_) => None,
     }
 }

@@ -9,7 +9,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
-use workspace_host::free_space::{Shortage, size};
+use workspace_host::free_space::{self, Shortage};
 use workspace_state::{Cancel, WriteLimit};
 
 use super::{Inner, LayerGcResult, LayerState, Layers, StackKey};
@@ -86,7 +86,7 @@ impl Inner {
 
     /// Removes unused layers until they fit in their fraction of the disk.
     pub(super) fn enforce_unused_limit(&self) {
-        let max_bytes = size(&self.root).map_or(u64::MAX, |bytes| bytes / UNUSED_DIVISOR);
+        let max_bytes = free_space::size(&self.root).map_or(u64::MAX, |bytes| bytes / UNUSED_DIVISOR);
         let _lock = self.freeing.lock().unwrap_or_else(PoisonError::into_inner);
         while self.lock().unused_bytes() > max_bytes && self.remove_oldest_unused() {}
     }
@@ -127,6 +127,6 @@ impl LayerState {
 
     fn oldest_unused(&self) -> Option<StackKey> {
         let unused = self.stacks.values().filter(|(stack, _)| !self.is_used(stack));
-        unused.min_by_key(|(_, used)| *used).map(|(stack, _)| stack.key)
+        unused.min_by_key(|(_, last_request)| *last_request).map(|(stack, _)| stack.key)
     }
 }

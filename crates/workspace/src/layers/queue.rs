@@ -43,6 +43,7 @@ impl Queue {
         !std::mem::replace(&mut self.is_running, true)
     }
 
+    /// Adds a tree to the queue of its owner. Returns false if the queue is full.
     fn add(&mut self, owner: &str, snapshot: &Snapshot) -> bool {
         let owner_count = self.owners.len();
         match self.owners.iter_mut().find(|(name, _)| name == owner) {

@@ -10,6 +10,7 @@ use crate::provider::{LowerLayers, Provider as _};
 use crate::record::{Generation, Phase, Record};
 
 impl Workspaces {
+    /// Loads all workspaces, and finishes or undoes the operations of a killed process.
     pub(super) fn recover(&self) -> Result<()> {
         for id in names(&self.directory)? {
             if let Err(error) = self.recover_one(&id) {
@@ -54,6 +55,8 @@ impl Workspaces {
         }
     }
 
+    /// Loads a workspace. Removes its former generation unless a reset is in progress. Repeats an interrupted
+    /// reset in place; any other reset stays in progress.
     pub(super) fn load(&self, id: &str, mut record: Record) -> Result<()> {
         if record.phase == Phase::Ready
             && let Some(former) = record.former.take()
@@ -82,8 +85,8 @@ impl Workspaces {
     /// Removes a workspace with everything in it, its record last.
     pub(super) fn remove_all(&self, id: &str, record: Option<&Record>) -> Result<()> {
         let directory = self.directory.join(id);
-        let read = record.cloned().or_else(|| Record::read(&directory).ok());
-        if let Some(record) = &read {
+        let record = record.cloned().or_else(|| Record::read(&directory).ok());
+        if let Some(record) = &record {
             for generation in record.former.iter().chain([&record.current]) {
                 self.remove_generation(id, &record.unique_id, generation)?;
             }

@@ -58,7 +58,7 @@ impl Workspaces {
         materialize: Materialize,
         mode: ResetMode,
     ) -> Result<ResetResult> {
-        self.with_cancel(store.cancel(), id, |workspace| {
+        self.with_cancellable_lock(store.cancel(), id, |workspace| {
             let base = Base::new(store, snapshot, materialize)?;
             if workspace.record.current.provider == ProviderKind::Overlay {
                 if mode == ResetMode::InPlaceOnly {
@@ -93,7 +93,7 @@ impl Workspaces {
 
     /// Changes the content of a workspace to the base in its record, in place.
     pub(super) fn apply_reset(&self, id: &str, record: &mut Record, base: &Base) -> Result<()> {
-        self.provider(record.current.provider).reset_in_place(&self.current(id, record), base)?;
+        self.provider(record.current.provider).reset_in_place(&self.current_dir(id, record), base)?;
         self.unpin(record.former_pin.take());
         record.phase = Phase::Ready;
         // Not fatal: without this record, recovery repeats the reset.
@@ -139,7 +139,7 @@ impl Workspaces {
         };
         match self.with_locked(id, path) {
             Err(WorkspaceError::NotFound { .. }) => Ok(None),
-            found => found,
+            path => path,
         }
     }
 
@@ -147,7 +147,7 @@ impl Workspaces {
     /// holder and leaves an empty directory.
     pub fn is_available(&self, id: &str) -> Result<bool> {
         self.with_locked(id, |workspace| {
-            let dir = self.current(id, &workspace.record);
+            let dir = self.current_dir(id, &workspace.record);
             self.provider(workspace.record.current.provider).is_available(&dir)
         })
     }
@@ -156,13 +156,13 @@ impl Workspaces {
     /// not mounted.
     pub fn reset_directories(&self, id: &str) -> Result<(Option<PathBuf>, Option<PathBuf>)> {
         self.with_locked(id, |workspace| {
-            let available = |generation: &Generation| -> Result<Option<PathBuf>> {
+            let mounted_path = |generation: &Generation| -> Result<Option<PathBuf>> {
                 let dir = self.dir(id, &workspace.record.unique_id, generation);
                 let provider = self.provider(generation.provider);
                 Ok(provider.is_available(&dir)?.then(|| provider.path(&dir)))
             };
-            let former = workspace.record.former.as_ref().map(&available).transpose()?;
-            Ok((available(&workspace.record.current)?, former.flatten()))
+            let former = workspace.record.former.as_ref().map(&mounted_path).transpose()?;
+            Ok((mounted_path(&workspace.record.current)?, former.flatten()))
         })
     }
 
@@ -173,8 +173,8 @@ impl Workspaces {
         id: &str,
         snapshot: SnapshotId,
     ) -> Result<PreparedReset> {
-        let (kind, dir) = self.with_cancel(store.cancel(), id, |workspace| {
-            Ok((workspace.record.current.provider, self.current(id, &workspace.record)))
+        let (kind, dir) = self.with_cancellable_lock(store.cancel(), id, |workspace| {
+            Ok((workspace.record.current.provider, self.current_dir(id, &workspace.record)))
         })?;
         let base = Base::new(store, Some(snapshot), Materialize::Auto)?;
         Ok(PreparedReset { _lower: self.provider(kind).prepare(&dir, &base)? })
@@ -223,9 +223,9 @@ impl Workspaces {
         }
         let dir = self.dir(id, &workspace.record.unique_id, &former);
         self.provider(former.provider).unmount(&dir)?;
-        let aside = self.directory.join(REMOVED_DIR);
-        fs::create_dir_all(&aside).context("create", &aside)?;
-        let aside = aside.join(format!("{}-{}", workspace.record.unique_id, former.number));
+        let removed_dir = self.directory.join(REMOVED_DIR);
+        fs::create_dir_all(&removed_dir).context("create", &removed_dir)?;
+        let aside = removed_dir.join(format!("{}-{}", workspace.record.unique_id, former.number));
         fs::rename(&dir.root, &aside).context("move", &dir.root)?;
         self.unpin(former.pin);
         workspace.former = None;
