@@ -39,7 +39,7 @@ pub(crate) fn start(process: &OwnedFd, egress: &Egress, holder: &NamespaceHolder
     if ready.is_err() {
         child.kill();
     }
-    ready.map_err(HostError::of_network)
+    ready.map_err(HostError::into_network_error)
 }
 
 /// Runs the daemon until the sandbox ends.

@@ -136,7 +136,8 @@ impl Root<'_> {
                 create_mount_point(&at, true)?;
                 let name = |fd: &OwnedFd| PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
                 let (lower, upper, work) = ([name(lower)], name(upper), name(work));
-                let overlay = Overlay { lower: &lower, upper: &upper, work: &work, at: &at, user: None };
+                let overlay =
+                    Overlay { lower: &lower, upper: &upper, work: &work, mount_point: &at, user: None };
                 local::mount_on_top(Xattrs::User, &overlay).map_err(|error| error.with_mount_point(&path))?;
             }
         }
