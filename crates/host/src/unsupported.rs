@@ -87,7 +87,7 @@ pub mod disk_usage {
     pub struct Bounds {
         /// Timeout.
         pub time: std::time::Duration,
-        /// Number of bytes at which it stops.
+        /// Number of bytes at which the measurement stops.
         pub bytes: u64,
     }
 
@@ -109,15 +109,15 @@ pub mod disk_usage {
 
     /// Measures everything readable below a directory. Symlinks are not followed.
     pub fn measure(_: &NamespaceHolder, path: &Path) -> DiskUsage {
-        let (mut usage, mut open) = (DiskUsage::default(), vec![path.to_owned()]);
-        while let Some(path) = open.pop() {
+        let (mut usage, mut pending) = (DiskUsage::default(), vec![path.to_owned()]);
+        while let Some(path) = pending.pop() {
             let Ok(entries) = std::fs::read_dir(path) else { continue };
             for entry in entries.flatten() {
                 let Ok(found) = entry.metadata() else { continue };
                 usage.files += 1;
                 usage.bytes += (found.blocks() * 512).max(ENTRY_MIN);
                 if found.is_dir() {
-                    open.push(entry.path());
+                    pending.push(entry.path());
                 }
             }
         }
