@@ -126,7 +126,7 @@ fn unshare(namespaces: libc::c_int) -> io::Result<()> {
 }
 
 fn send(sender: &OwnedFd, opened: &[OwnedFd; FD_COUNT]) -> io::Result<()> {
-    let descriptors = opened.each_ref().map(|one| one.as_fd());
+    let descriptors = opened.each_ref().map(|fd| fd.as_fd());
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FD_COUNT))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {

@@ -226,7 +226,8 @@ fn exec_program(
             credentials::become_root_inside()?;
         }
     }
-    // Set last, because changing credentials resets it. The parent waits for this step, so it still exists.
+    // Set last, because changing credentials resets it. The parent waits until this process executes the
+    // program, so it still exists.
     // SAFETY: the call takes integers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     parent.wait()?;

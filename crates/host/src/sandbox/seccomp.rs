@@ -135,7 +135,7 @@ struct Pattern {
 
 impl Allowed {
     /// Returns patterns that match exactly the allowed values.
-    fn patterns(self) -> Vec<Pattern> {
+    fn allowed_patterns(self) -> Vec<Pattern> {
         match self {
             Self::Without(mask) => vec![Pattern { mask, bits: 0 }],
             Self::OneOf(values) => {
@@ -144,11 +144,11 @@ impl Allowed {
         }
     }
 
-    /// Returns patterns that match exactly the other values. Neither `seccompiler` nor libseccomp can express
-    /// "none of these values" of 32 bits with one action for these and another for the rest, so the bits of
-    /// each value are walked from the highest: where the other branch has no allowed value, all of that
-    /// branch is denied.
-    fn others(self) -> BTreeSet<Pattern> {
+    /// Returns patterns that match exactly the values that are not allowed. Neither `seccompiler` nor
+    /// libseccomp can express "none of these values" of 32 bits with one action for these and another for the
+    /// rest, so the bits of each value are walked from the highest: where the other branch has no allowed
+    /// value, all of that branch is denied.
+    fn denied_patterns(self) -> BTreeSet<Pattern> {
         let set_bits = |bits: u32| (0..u32::BITS).map(|bit| 1 << bit).filter(move |bit| bits & bit != 0);
         match self {
             Self::Without(bits) => set_bits(bits).map(|bit| Pattern { mask: bit, bits: bit }).collect(),
@@ -190,8 +190,8 @@ pub fn profile() -> Value {
         let allow =
             |pattern| json!({ "names": names, "action": "SCMP_ACT_ALLOW", "args": argument(pattern) });
         let deny = |pattern| json!({ "names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": EPERM, "args": argument(pattern) });
-        rules.extend(values.patterns().into_iter().map(allow));
-        rules.extend(values.others().into_iter().map(deny));
+        rules.extend(values.allowed_patterns().into_iter().map(allow));
+        rules.extend(values.denied_patterns().into_iter().map(deny));
     }
     let architecture = if cfg!(target_arch = "aarch64") { "SCMP_ARCH_AARCH64" } else { "SCMP_ARCH_X86_64" };
     json!({

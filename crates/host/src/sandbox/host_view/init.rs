@@ -114,7 +114,7 @@ impl Init<'_> {
     /// Starts the program, and waits until it exits or the control socket is closed.
     fn supervise(&self) -> ! {
         let status = match self.start() {
-            Ok((program, children)) => self.wait_for(program, &children),
+            Ok((program, child_signals)) => self.wait_for(program, &child_signals),
             Err(error) => Some(ExitStatus {
                 exit_code: EXIT_CANNOT_EXECUTE,
                 start_error: Some(format!("cannot run it: {error}")),
@@ -134,7 +134,7 @@ impl Init<'_> {
 
     /// Forks the program. Returns its PID, and a descriptor that becomes readable when a child exits.
     fn start(&self) -> Result<(libc::pid_t, OwnedFd)> {
-        let children = watch_children().context("watch for children")?;
+        let child_signals = watch_children().context("watch for children")?;
         let terminal = match self.view.terminal {
             Some(size) => Some(open_terminal(size).context("open a terminal")?),
             None => None,
@@ -162,7 +162,7 @@ impl Init<'_> {
                     // returns.
                     unsafe { libc::close(fd.as_raw_fd()) };
                 }
-                Ok((pid, children))
+                Ok((pid, child_signals))
             }
         }
     }
@@ -208,11 +208,11 @@ impl Init<'_> {
     }
 
     /// Handles requests until the program exits. Returns `None` if the control socket is closed.
-    fn wait_for(&self, program: libc::pid_t, children: &OwnedFd) -> Option<ExitStatus> {
+    fn wait_for(&self, program: libc::pid_t, child_signals: &OwnedFd) -> Option<ExitStatus> {
         let control = self.control();
         loop {
             let mut polled =
-                [PollFd::from_borrowed_fd(control, PollFlags::IN), PollFd::new(children, PollFlags::IN)];
+                [PollFd::from_borrowed_fd(control, PollFlags::IN), PollFd::new(child_signals, PollFlags::IN)];
             match poll(&mut polled, None) {
                 Err(Errno::INTR) => continue,
                 Err(_) => return None,
@@ -222,7 +222,7 @@ impl Init<'_> {
                 (!polled[0].revents().is_empty(), !polled[1].revents().is_empty());
             if child_exited {
                 let mut buffer = [0; 128];
-                let _ = rustix::io::read(children, &mut buffer);
+                let _ = rustix::io::read(child_signals, &mut buffer);
                 if let Some(exit_code) = reap(program) {
                     return Some(ExitStatus { exit_code, start_error: None });
                 }
@@ -259,6 +259,7 @@ fn reap(program: libc::pid_t) -> Option<i32> {
     }
 }
 
+/// Opens a descriptor that becomes readable when a child exits.
 fn watch_children() -> io::Result<OwnedFd> {
     // SAFETY: a set that outlives the calls; the descriptor is new.
     unsafe {

@@ -51,10 +51,10 @@ fn deny_list() -> Filter {
     let calls = DENIED.iter().chain(DENIED_ON_X86_64);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = calls.map(|(_, call)| (*call, Vec::new())).collect();
     for (calls, values) in CHECKED {
-        let others: std::result::Result<Vec<_>, _> =
-            values.others().into_iter().map(first_argument_rule).collect();
-        let others = others?;
-        rules.extend(calls.iter().map(|(_, call)| (*call, others.clone())));
+        let denied: std::result::Result<Vec<_>, _> =
+            values.denied_patterns().into_iter().map(first_argument_rule).collect();
+        let denied = denied?;
+        rules.extend(calls.iter().map(|(_, call)| (*call, denied.clone())));
     }
     SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(EPERM), target())
 }
