@@ -19,7 +19,7 @@ pub enum HostError {
         /// Error of the system call.
         source: io::Error,
     },
-    /// Error of another process, or one without a variant.
+    /// Error of another process, or of a kind without its own variant.
     #[error("{0}")]
     Helper(HelperError),
     /// The sandbox was thawed while it was being frozen, because it is being removed.
@@ -33,7 +33,7 @@ pub enum HostError {
         /// Cause.
         reason: String,
     },
-    /// Only root may create user namespaces.
+    /// User namespaces cannot be created: the kernel does not have them, or this user may not.
     #[error("user namespaces are not allowed here ({source}); {REMEDY}")]
     NoUserNamespaces {
         /// Error of the system call.
@@ -46,22 +46,22 @@ pub enum HostError {
         reason: String,
     },
     /// An overlay could not be mounted.
-    #[error("cannot mount an overlay at {}: {source}{}", at.display(), and(reason))]
+    #[error("cannot mount an overlay at {}: {source}{}", mount_point.display(), in_parentheses(reason))]
     Overlay {
         /// Mount point.
-        at: PathBuf,
+        mount_point: PathBuf,
         /// Error of the system call.
         source: io::Error,
         /// Diagnosis; may be empty.
         reason: String,
     },
     /// The operation needs Linux.
-    #[error("{what} needs Linux; on this system use the docker runtime (RUNTIME=docker)")]
+    #[error("{operation} needs Linux; on this system use the docker runtime (RUNTIME=docker)")]
     NeedsLinux {
         /// Name of the operation.
-        what: &'static str,
+        operation: &'static str,
     },
-    /// Directories cannot be layers of overlays.
+    /// A directory cannot be a layer of an overlay.
     #[error("{} cannot be a layer of an overlay: {reason}", directory.display())]
     NoOverlay {
         /// Path of the directory.
@@ -81,7 +81,7 @@ impl From<HostError> for io::Error {
     }
 }
 
-fn and(reason: &str) -> String {
+fn in_parentheses(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(" ({reason})") }
 }
 
@@ -133,7 +133,7 @@ impl HostError {
 
     /// Converts this error to kind [`HostErrorKind::Network`].
     #[cfg(target_os = "linux")]
-    pub(crate) fn of_network(self) -> Self {
+    pub(crate) fn into_network_error(self) -> Self {
         let message = format!("cannot set up the network of the sandbox: {self}");
         let errno = HelperError::from(self).errno;
         Self::Helper(HelperError { kind: HostErrorKind::Network, errno, message })
@@ -143,7 +143,9 @@ impl HostError {
     #[cfg(target_os = "linux")]
     pub(crate) fn with_mount_point(self, path: &std::path::Path) -> Self {
         match self {
-            Self::Overlay { source, reason, .. } => Self::Overlay { at: path.to_owned(), source, reason },
+            Self::Overlay { source, reason, .. } => {
+                Self::Overlay { mount_point: path.to_owned(), source, reason }
+            }
             other => other,
         }
     }
@@ -175,7 +177,8 @@ impl From<HostError> for HelperError {
     }
 }
 
-/// Returns the errno, also of an error to which a path was added and that has kept only its kind.
+/// Returns the errno. If the error was replaced by one with a path in its text, which has a kind but no
+/// errno, returns the errno of that kind.
 fn errno(error: &io::Error) -> Option<i32> {
     error.raw_os_error().or(match error.kind() {
         io::ErrorKind::StorageFull => Some(libc::ENOSPC),

@@ -122,7 +122,8 @@ pub(crate) fn status(pid: Pid) -> io::Result<Status> {
     Status::parse(&stat(Path::new(&format!("/proc/{pid}")))?)
 }
 
-/// Reads `stat` of a process or thread, given its directory in `/proc`. The name in it may have any bytes.
+/// Reads `stat` of a process or thread, given its directory in `/proc`. The program name in it may not be
+/// valid UTF-8; such bytes are replaced.
 pub(crate) fn stat(directory: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&fs::read(directory.join("stat"))?).into_owned())
 }

@@ -22,7 +22,7 @@ pub enum Process {}
 impl Process {
     /// Fails with [`HostError::NeedsLinux`].
     pub fn of(_pid: Pid) -> Result<Self> {
-        Err(HostError::NeedsLinux { what: "inspecting the processes of a sandbox" })
+        Err(HostError::NeedsLinux { operation: "inspecting the processes of a sandbox" })
     }
 
     /// Cannot be called, because no `Process` exists.
@@ -65,7 +65,7 @@ pub enum NamespaceHolder {
 impl NamespaceHolder {
     /// Fails with [`HostError::NeedsLinux`].
     pub fn find_or_start(_directory: &Path) -> Result<Self> {
-        Err(HostError::NeedsLinux { what: "a namespace holder" })
+        Err(HostError::NeedsLinux { operation: "a namespace holder" })
     }
 
     /// Does nothing: the namespaces of the host remain.
@@ -87,7 +87,7 @@ pub mod disk_usage {
     pub struct Bounds {
         /// Timeout.
         pub time: std::time::Duration,
-        /// Number of bytes at which it stops.
+        /// Number of bytes at which the measurement stops.
         pub bytes: u64,
     }
 
@@ -109,15 +109,15 @@ pub mod disk_usage {
 
     /// Measures everything readable below a directory. Symlinks are not followed.
     pub fn measure(_: &NamespaceHolder, path: &Path) -> DiskUsage {
-        let (mut usage, mut open) = (DiskUsage::default(), vec![path.to_owned()]);
-        while let Some(path) = open.pop() {
+        let (mut usage, mut pending) = (DiskUsage::default(), vec![path.to_owned()]);
+        while let Some(path) = pending.pop() {
             let Ok(entries) = std::fs::read_dir(path) else { continue };
             for entry in entries.flatten() {
                 let Ok(found) = entry.metadata() else { continue };
                 usage.files += 1;
                 usage.bytes += (found.blocks() * 512).max(ENTRY_MIN);
                 if found.is_dir() {
-                    open.push(entry.path());
+                    pending.push(entry.path());
                 }
             }
         }
@@ -141,7 +141,7 @@ pub(crate) mod network {
     }
 
     fn needs_linux() -> HostError {
-        HostError::NeedsLinux { what: "network egress of a sandbox" }
+        HostError::NeedsLinux { operation: "network egress of a sandbox" }
     }
 }
 
@@ -224,7 +224,7 @@ pub mod overlay {
     }
 
     /// Returns false: nothing is mounted.
-    pub fn unmount(_holder: &NamespaceHolder, _at: &Path) -> Result<bool> {
+    pub fn unmount(_holder: &NamespaceHolder, _mount_point: &Path) -> Result<bool> {
         Ok(false)
     }
 

@@ -58,7 +58,7 @@ fn machine_usage(data: &std::path::Path) -> std::io::Result<MachineUsage> {
     let disk = rustix::fs::statvfs(data)?;
     let (blocks, available) = (disk.f_blocks as f64, disk.f_bavail as f64);
     Ok(MachineUsage {
-        cpu_usage: percent(load.running, cores),
+        cpu_usage: percent(load.load_average, cores),
         memory_usage: percent(load.memory - load.available, load.memory),
         disk_usage: percent(blocks - available, blocks),
     })

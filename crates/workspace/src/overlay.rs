@@ -120,8 +120,13 @@ impl OverlayProvider {
 
     fn mount(&self, dir: &WorkspaceDir, lower: &Lower) -> Result<()> {
         let (upper, work, mountpoint) = (dir.join("upper"), dir.join("work"), dir.join("mount"));
-        let mount =
-            Mount { lower: &lower.paths, upper: &upper, work: &work, at: &mountpoint, user: dir.idmap_uid };
+        let mount = Mount {
+            lower: &lower.paths,
+            upper: &upper,
+            work: &work,
+            mount_point: &mountpoint,
+            user: dir.idmap_uid,
+        };
         let mounted = overlay::mount(&self.holder.get(), &mount);
         match (&self.lazy, mounted) {
             // The process of the lazy mount may have died. Start it again. The last component of the lower

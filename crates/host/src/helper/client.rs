@@ -124,7 +124,7 @@ fn start_server() -> Result<OwnedFd> {
     // for the child.
     let run = move || match command.spawn() {
         Ok(mut child) => {
-            // The other end of the socket must not stay open here.
+            // Closes this process's copy of the helper server's socket.
             drop(command);
             drop(sender.send(Ok(())));
             drop(child.wait());

@@ -18,20 +18,21 @@ use crate::namespace::enter;
 use crate::process::kill_on_parent_exit;
 use crate::resources::limits;
 
-/// Runs this process as a helper, if it was started as one. Must be called first in `main`; returns `None` in
-/// an ordinary start.
+/// Runs this process as the helper server, or executes a program in the namespaces of a holder, if it was
+/// started for that. Must be called first in `main`; returns `None` in an ordinary start.
 pub fn helper_main() -> Option<ExitCode> {
     let mut arguments = std::env::args().skip(1);
     if arguments.next()? != SELF_EXEC_ARG {
         return None;
     }
-    let parent = arguments.next();
-    if parent.as_deref() == Some(enter::ENTER_ARG) {
+    let argument = arguments.next();
+    if argument.as_deref() == Some(enter::ENTER_ARG) {
         return Some(enter::run());
     }
-    let parents = rustix::process::getppid().map(|pid| pid.to_string());
+    // The argument is the PID of the client. If that is not the parent, the client has already exited.
+    let parent = rustix::process::getppid().map(|pid| pid.to_string());
     kill_on_parent_exit();
-    if parent.is_none() || parent != parents {
+    if argument.is_none() || argument != parent {
         return Some(ExitCode::FAILURE);
     }
     Some(match serve() {
@@ -53,7 +54,7 @@ fn serve() -> Result<()> {
     let server = rustix::process::getpid();
     let null = File::options().read(true).write(true).open("/dev/null").context("open /dev/null")?;
     while let Some((name, mut fds)) = receive(socket)? {
-        let Some(reply) = (!fds.is_empty()).then(|| fds.remove(0)) else { continue };
+        let Some(reply_socket) = (!fds.is_empty()).then(|| fds.remove(0)) else { continue };
         // SAFETY: this process has one thread.
         match unsafe { libc::fork() } {
             0 => {
@@ -63,7 +64,7 @@ fn serve() -> Result<()> {
                 // If a helper had a copy of the socket, requests to an exited server would not fail.
                 let detached = rustix::stdio::dup2_stdin(&null);
                 if detached.is_ok() && rustix::process::getppid() == Some(server) {
-                    run(&name, reply.into(), fds);
+                    run(&name, reply_socket.into(), fds);
                 }
                 // SAFETY: exits the process without running exit handlers of the server.
                 unsafe { libc::_exit(0) }

@@ -61,10 +61,10 @@ pub(crate) fn set_read_only(mount: BorrowedFd<'_>, read_only: bool) -> io::Resul
 }
 
 /// Sets the id map of a detached mount to that of a user namespace.
-pub(crate) fn set_id_map(mount: BorrowedFd<'_>, users: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn set_id_map(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> io::Result<()> {
     let attributes = libc::mount_attr {
         attr_set: libc::MOUNT_ATTR_IDMAP,
-        userns_fd: users.as_raw_fd() as u64,
+        userns_fd: user_namespace.as_raw_fd() as u64,
         ..UNCHANGED
     };
     set_attributes(mount, &attributes, 0)

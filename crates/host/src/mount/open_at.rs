@@ -8,18 +8,20 @@ use rustix::io::Errno;
 
 use crate::error::{Context as _, Result};
 
+/// Opens a name in a directory. Does not follow a symlink, and does not block. Fails with `EINVAL` if the
+/// flags would create a file, or the name leads out of the directory.
 pub(crate) fn open(directory: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<OwnedFd> {
     let action = || format!("open {}", name.to_string_lossy());
-    let makes = flags.contains(OFlags::CREATE) || flags.contains(OFlags::TMPFILE);
-    let leads_away = name.to_bytes().contains(&b'/') || name.to_bytes() == b"..";
-    if makes || leads_away {
+    let creates = flags.contains(OFlags::CREATE) || flags.contains(OFlags::TMPFILE);
+    let leaves_directory = name.to_bytes().contains(&b'/') || name.to_bytes() == b"..";
+    if creates || leaves_directory {
         return Err(Errno::INVAL).context(action());
     }
-    let always = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    openat(directory, name, flags | always, Mode::empty()).context(action())
+    let safe_flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    openat(directory, name, flags | safe_flags, Mode::empty()).context(action())
 }
 
-/// Returns names and values of the `user.*` attributes of an open file.
+/// Returns names and values of the `user.*` extended attributes of an open file.
 pub(crate) fn attributes(file: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let action = "read attributes";
     let mut names = vec![0; 64 << 10];

@@ -27,8 +27,8 @@ use crate::namespace::{enter, id_map};
 pub use config::{LAYERS_MAX, Overlay, Xattrs};
 use task::OverlayTask;
 
-/// Returns the attributes that overlays of this holder use. Root of another user namespace than the initial
-/// one, such as that of a container, may not write trusted ones.
+/// Returns the extended attributes that overlays of this holder use. Root of another user namespace than the
+/// initial one, such as that of a container, may not write trusted attributes.
 pub fn xattrs(holder: &NamespaceHolder) -> Xattrs {
     match holder {
         NamespaceHolder::Host if id_map::is_initial_user_namespace() => Xattrs::Trusted,
@@ -36,7 +36,7 @@ pub fn xattrs(holder: &NamespaceHolder) -> Xattrs {
     }
 }
 
-/// Mounts an overlay. Fails with `EBUSY` ([`HostError::os_error`]) if something is mounted there.
+/// Mounts an overlay. Fails with `EBUSY` ([`HostError::os_error`]) if the mount point has a mount.
 pub fn mount(holder: &NamespaceHolder, overlay: &Overlay<'_>) -> Result<()> {
     match holder {
         NamespaceHolder::Host => local::mount(xattrs(holder), overlay),
@@ -56,20 +56,20 @@ pub fn replace(holder: &NamespaceHolder, overlay: &Overlay<'_>) -> Result<()> {
 
 /// Detaches all mounts at a path, even if they are in use: processes keep their open files. Returns false if
 /// there is no mount.
-pub fn unmount(holder: &NamespaceHolder, at: &Path) -> Result<bool> {
+pub fn unmount(holder: &NamespaceHolder, mount_point: &Path) -> Result<bool> {
     match holder {
-        NamespaceHolder::Host => local::unmount(at),
-        NamespaceHolder::Process(_) => task::call(&OverlayTask::unmount(holder, at)),
+        NamespaceHolder::Host => local::unmount(mount_point),
+        NamespaceHolder::Process(_) => task::call(&OverlayTask::unmount(holder, mount_point)),
     }
 }
 
 /// Detaches all mounts at a path like [`unmount`]. The upper directory must not be mounted again. When an
 /// overlay ends, the kernel syncs the whole filesystem of the upper directory; as root this function does not
 /// wait for that.
-pub fn abandon(holder: &NamespaceHolder, at: &Path) -> Result<bool> {
+pub fn abandon(holder: &NamespaceHolder, mount_point: &Path) -> Result<bool> {
     match holder {
-        NamespaceHolder::Host => local::abandon(at),
-        NamespaceHolder::Process(_) => unmount(holder, at),
+        NamespaceHolder::Host => local::abandon(mount_point),
+        NamespaceHolder::Process(_) => unmount(holder, mount_point),
     }
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn probe_idmapped(directory: &Path, user: u32) -> Result<()> {
 }
 
 /// Removes a file or a directory and all below, with the capabilities of the holder. Symlinks are not
-/// followed. Fails at a mount point. Succeeds if there is nothing.
+/// followed. Fails at a mount point. Succeeds if `path` does not exist.
 pub fn remove_tree(holder: &NamespaceHolder, path: &Path) -> Result<()> {
     match holder {
         NamespaceHolder::Host => remove_tree::remove_tree(path),

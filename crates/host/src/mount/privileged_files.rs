@@ -70,8 +70,8 @@ impl PrivilegedFiles {
         }
     }
 
-    /// Returns names and values of the `user.*` attributes of an open file or directory. The kernel checks
-    /// the permission to read them again, even for an open file.
+    /// Returns names and values of the `user.*` extended attributes of an open file or directory. The
+    /// kernel checks the permission to read them again, even for an open file.
     pub fn attributes(&self, file: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         match self.holder {
             NamespaceHolder::Host => attributes(file),
@@ -83,19 +83,19 @@ impl PrivilegedFiles {
     }
 
     fn request(&self, request: &Request, descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
-        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = match connection.take() {
-            Some(open) => open,
+        let mut idle_connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let connection = match idle_connection.take() {
+            Some(connection) => connection,
             None => Connection::open(&self.holder)?,
         };
-        send(open.socket.as_fd(), request, Some(descriptor)).context("request a file from a helper")?;
-        match receive::<Reply>(open.socket.as_fd()).context("wait for a file")? {
+        send(connection.socket.as_fd(), request, Some(descriptor)).context("request a file from a helper")?;
+        match receive::<Reply>(connection.socket.as_fd()).context("wait for a file")? {
             None => {
-                open.helper.wait()?;
+                connection.helper.wait()?;
                 Err(HostError::of_kind(HostErrorKind::Protocol, "the helper exited"))
             }
             Some((reply, descriptor)) => {
-                *connection = Some(open);
+                *idle_connection = Some(connection);
                 reply.map_err(HostError::Helper)?;
                 descriptor.ok_or_else(|| {
                     HostError::of_kind(HostErrorKind::Protocol, "the helper sent no file descriptor")
@@ -156,11 +156,11 @@ fn handle(request: &Request, descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
             open(descriptor, &name, OFlags::from_bits_retain(*flags))
         }
         Request::Attributes => {
-            let found = serde_json::to_vec(&attributes(descriptor)?);
-            let found = found.map_err(io::Error::from).context("send the attributes")?;
+            let encoded = serde_json::to_vec(&attributes(descriptor)?);
+            let encoded = encoded.map_err(io::Error::from).context("send the attributes")?;
             let memory = rustix::fs::memfd_create("attributes", rustix::fs::MemfdFlags::CLOEXEC);
             let mut memory = std::fs::File::from(memory.context("create a memory file")?);
-            io::Write::write_all(&mut memory, &found).context("send the attributes")?;
+            io::Write::write_all(&mut memory, &encoded).context("send the attributes")?;
             io::Seek::rewind(&mut memory).context("send the attributes")?;
             Ok(memory.into())
         }

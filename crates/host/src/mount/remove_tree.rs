@@ -34,8 +34,8 @@ pub(crate) fn remove_tree(path: &Path) -> Result<()> {
     };
     let name = CString::new(name.as_encoded_bytes()).map_err(std::io::Error::from).context(action())?;
     let mut removal = Removal { top: None, hoisted: 0 };
-    removal.remove(parent.as_fd(), &name, 0).map_err(|(inside, errno)| HostError::System {
-        action: format!("remove {} of {}", inside.to_string_lossy(), path.display()),
+    removal.remove(parent.as_fd(), &name, 0).map_err(|(entry_name, errno)| HostError::System {
+        action: format!("remove {} of {}", entry_name.to_string_lossy(), path.display()),
         source: errno.into(),
     })
 }
@@ -44,7 +44,7 @@ pub(crate) fn remove_tree(path: &Path) -> Result<()> {
 type Failed = (CString, Errno);
 
 struct Removal {
-    /// Directory to remove.
+    /// Directory to remove; `None` until it is open.
     top: Option<OwnedFd>,
     /// Number of deep directories that were moved into it.
     hoisted: usize,
@@ -96,8 +96,9 @@ impl Removal {
                     fchmod(&directory, OWNER_ALL).map_err(failed)?;
                     continue;
                 }
-                // Only once: `EPERM` is not retried at any level.
-                Err((inside, Errno::ACCESS)) => return Err((inside, Errno::PERM)),
+                // Already retried. `EPERM` keeps the parent directories, which retry after `EACCES`, from
+                // retrying.
+                Err((entry_name, Errno::ACCESS)) => return Err((entry_name, Errno::PERM)),
                 emptied => emptied?,
             }
             match unlinkat(parent, name, AtFlags::REMOVEDIR) {
@@ -121,13 +122,13 @@ impl Removal {
         let entries = Dir::read_from(directory).map_err(failed)?;
         for entry in entries {
             let entry = entry.map_err(failed)?;
-            let inside = entry.file_name();
-            if matches!(inside.to_bytes(), b"." | b"..") {
+            let entry_name = entry.file_name();
+            if matches!(entry_name.to_bytes(), b"." | b"..") {
                 continue;
             }
             match entry.file_type() {
-                FileType::Directory => self.remove_directory(directory, inside, depth + 1)?,
-                _ => self.remove(directory, inside, depth + 1)?,
+                FileType::Directory => self.remove_directory(directory, entry_name, depth + 1)?,
+                _ => self.remove(directory, entry_name, depth + 1)?,
             }
         }
         Ok(())

@@ -120,7 +120,7 @@ impl Root<'_> {
 
     fn assemble_base(&self) -> Result<()> {
         let new = Path::new(NEW_ROOT);
-        self.skeleton(new)?;
+        self.create_skeleton(new)?;
         let (user, group) = (self.user_line(), self.group_line());
         let users = format!(
             "root:x:0:0:root:/root:/usr/sbin/nologin\n{user}\
@@ -140,7 +140,7 @@ impl Root<'_> {
         for directory in [&lower, &upper, &work] {
             create_dir(directory)?;
         }
-        self.skeleton(&upper)?;
+        self.create_skeleton(&upper)?;
         self.add_user(template, "etc/passwd", &upper, &self.user_line())?;
         self.add_user(template, "etc/group", &upper, &self.group_line())?;
         attach(template, &lower)?;
@@ -152,17 +152,17 @@ impl Root<'_> {
         mount(c"overlay", NEW_ROOT, c"overlay", flags, Some(options.as_c_str())).context("mount the template")
     }
 
-    /// Creates the directories and files below `at` that every root has.
-    fn skeleton(&self, at: &Path) -> Result<()> {
+    /// Creates the directories and files below `root` that every root has.
+    fn create_skeleton(&self, root: &Path) -> Result<()> {
         for directory in DIRECTORIES {
-            create_dir(&at.join(directory))?;
+            create_dir(&root.join(directory))?;
         }
         for mount_point in self.mount_points {
-            create_dir(&at.join(mount_point.strip_prefix("/").unwrap_or(mount_point)))?;
+            create_dir(&root.join(mount_point.strip_prefix("/").unwrap_or(mount_point)))?;
         }
-        write(&at.join("etc/hostname"), &format!("{}\n", self.hostname))?;
-        write(&at.join("etc/hosts"), &format!("127.0.0.1 localhost {}\n::1 localhost\n", self.hostname))?;
-        write(&at.join("etc/resolv.conf"), if self.nameserver { RESOLV_CONF } else { "" })
+        write(&root.join("etc/hostname"), &format!("{}\n", self.hostname))?;
+        write(&root.join("etc/hosts"), &format!("127.0.0.1 localhost {}\n::1 localhost\n", self.hostname))?;
+        write(&root.join("etc/resolv.conf"), if self.nameserver { RESOLV_CONF } else { "" })
     }
 
     fn user_line(&self) -> String {
@@ -173,7 +173,7 @@ impl Root<'_> {
         format!("sandbox:x:{}:\n", self.group)
     }
 
-    /// Adds the sandbox user to a file of the template, unless the file has its UID.
+    /// Adds the line of the sandbox user or group to a file of the template, unless the file has its id.
     fn add_user(&self, template: BorrowedFd<'_>, file: &str, upper: &Path, line: &str) -> Result<()> {
         let mut text = read_template_file(template, file).context(format!("read {file} of the template"))?;
         let id = self.user.to_string();
@@ -238,7 +238,7 @@ pub(crate) fn tmpfs_options(memory: Option<u64>) -> String {
     format!("mode=0755,size={size},nr_inodes={}", (size / PAGE).max(FILES_MIN))
 }
 
-/// Binds the directories of the tmpfs.
+/// Binds the directories of the tmpfs to their places, and detaches the tmpfs from its temporary mount point.
 fn bind_tmpfs_dirs() -> Result<()> {
     for dir in TMPFS_DIRS {
         bind(&in_new_root(TMPFS).join(dir.name), &in_new_root(dir.path), dir.access)?;

@@ -36,12 +36,12 @@ use crate::process::Process;
 use crate::sandbox::dedicated_uids;
 use crate::sandbox::layout::WORKSPACE;
 
-/// Timeout for the kernel to close the files of processes that have just exited. They are no longer listed in
-/// `/proc` by then.
+/// Timeout for the kernel to close the files of processes that have just exited. Such processes are no longer
+/// listed in `/proc`.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 const CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// Time in which a helper succeeds, or has changed nothing. It is less than half of the timeout of the
-/// server, so that two helpers can run in sequence.
+/// Timeout of a helper, which then has either succeeded or changed nothing. It is less than half of the
+/// timeout of the server, so that two helpers can run in sequence.
 const SWAP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Parameters of a swap, and of settling one.
@@ -64,9 +64,13 @@ pub(crate) struct Request {
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SwapStep {
+    /// The old workspace is read-only.
     Closed,
+    /// The new workspace is mounted on top of the old one.
     Mounted,
+    /// The two are exchanged, with the old one on top.
     Pivoted,
+    /// The old workspace is detached.
     Detached,
 }
 
@@ -107,7 +111,7 @@ fn replace(holder: &NamespaceHolder, process: &Process, workspace: &Path, user: 
     match client::call(&SettleSwapTask(Request::new(holder, process, workspace, user)), &[]) {
         Ok(true) => Ok(()),
         Ok(false) => Err(error),
-        Err(more) => Err(error.followed_by(more)),
+        Err(settle_error) => Err(error.followed_by(settle_error)),
     }
 }
 
@@ -171,7 +175,8 @@ impl Request {
         if set == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context("set a timer") }
     }
 
-    fn after(&self, step: SwapStep) {
+    /// Kills or stalls the helper if a test has asked for that after `step`.
+    fn interrupt_after(&self, step: SwapStep) {
         if self.killed_after == Some(step) {
             // SAFETY: the call takes an integer.
             unsafe { libc::raise(libc::SIGKILL) };
@@ -216,7 +221,7 @@ fn run(request: &Request) -> Result<()> {
     }
     request.check_deadline()?;
     let old = make_read_only()?;
-    request.after(SwapStep::Closed);
+    request.interrupt_after(SwapStep::Closed);
     let swapped = exchange(request, old.as_fd(), new.as_fd());
     if swapped.is_err() {
         mounts::set_read_only(old.as_fd(), false).context(format!("make {WORKSPACE} writable again"))?;
@@ -279,35 +284,35 @@ fn make_read_only() -> Result<OwnedFd> {
     let old = open_workspace()?;
     let deadline = Instant::now() + CLOSE_TIMEOUT;
     let is_busy = |error: &std::io::Error| error.raw_os_error() == Some(libc::EBUSY);
-    let mut closed = mounts::set_read_only(old.as_fd(), true);
-    while closed.as_ref().is_err_and(is_busy) && Instant::now() < deadline {
+    let mut result = mounts::set_read_only(old.as_fd(), true);
+    while result.as_ref().is_err_and(is_busy) && Instant::now() < deadline {
         std::thread::sleep(CLOSE_POLL_INTERVAL);
-        closed = mounts::set_read_only(old.as_fd(), true);
+        result = mounts::set_read_only(old.as_fd(), true);
     }
-    match closed {
+    match result {
         Err(error) if is_busy(&error) => Err(HostError::other(
             "a file of the workspace is open for writing in no visible process; for example, its descriptor was sent \
              over a socket and not received"
                 .to_owned(),
         )),
-        closed => closed.context(format!("make {WORKSPACE} read-only")).map(|()| old),
+        result => result.context(format!("make {WORKSPACE} read-only")).map(|()| old),
     }
 }
 
-/// Puts the new workspace in place of the old one, with the processes at the root of the old one.
+/// Replaces the old workspace by the new one, and moves the processes whose working directory is its root.
 fn exchange(request: &Request, old: BorrowedFd<'_>, new: BorrowedFd<'_>) -> Result<()> {
     request.check_deadline()?;
     mounts::attach(new, Path::new(WORKSPACE))?;
-    request.after(SwapStep::Mounted);
+    request.interrupt_after(SwapStep::Mounted);
     if let Err(error) = request.check_deadline().and_then(|()| pivot(old, new)) {
         return match detach(new) {
             Ok(()) => Err(error),
-            Err(more) => Err(error.followed_by(more)),
+            Err(detach_error) => Err(error.followed_by(detach_error)),
         };
     }
-    request.after(SwapStep::Pivoted);
+    request.interrupt_after(SwapStep::Pivoted);
     detach(old)?;
-    request.after(SwapStep::Detached);
+    request.interrupt_after(SwapStep::Detached);
     Ok(())
 }
 

@@ -9,11 +9,16 @@ use crate::mount::mounts::{self, Access};
 use crate::namespace::holder::NamespaceHolder;
 use crate::namespace::sandbox_ids::owner;
 
-/// Makes the sandbox user the owner of a workspace. `user` is the UID of the sandbox on the host, if it has
-/// one of its own. Does nothing without root: then the current user is the sandbox user.
-pub(crate) fn chown_to_sandbox(holder: &NamespaceHolder, workspace: &Path, user: Option<u32>) -> Result<()> {
-    let own = user.filter(|_| mounts::is_overlay(workspace).unwrap_or(false));
-    chown(own.map(|user| (user, user)).or_else(|| owner(holder)), workspace)
+/// Makes the sandbox user the owner of a workspace. On an overlay, whose layers are id-mapped, that is the
+/// dedicated UID of the sandbox on the host, if it has one. Otherwise it is the UID that all sandboxes share.
+/// Does nothing without root: then the current user is the sandbox user.
+pub(crate) fn chown_to_sandbox(
+    holder: &NamespaceHolder,
+    workspace: &Path,
+    dedicated_uid: Option<u32>,
+) -> Result<()> {
+    let uid_in_overlay = dedicated_uid.filter(|_| mounts::is_overlay(workspace).unwrap_or(false));
+    chown(uid_in_overlay.map(|uid| (uid, uid)).or_else(|| owner(holder)), workspace)
 }
 
 pub(crate) fn chown(owner: Option<(u32, u32)>, directory: &Path) -> Result<()> {
@@ -22,14 +27,14 @@ pub(crate) fn chown(owner: Option<(u32, u32)>, directory: &Path) -> Result<()> {
         .context(format!("change the owner of {}", directory.display()))
 }
 
-/// Clones the mount of a workspace for a sandbox, id-mapped to its own UID if it has one.
-pub(crate) fn clone_workspace(workspace: &Path, user: Option<u32>) -> Result<OwnedFd> {
+/// Clones the mount of a workspace for a sandbox, id-mapped to its dedicated UID if it has one.
+pub(crate) fn clone_workspace(workspace: &Path, dedicated_uid: Option<u32>) -> Result<OwnedFd> {
     let tree = mounts::clone_tree(workspace, Access::Write)?;
     // The layers of an overlay are id-mapped already, and the overlay itself cannot be.
-    if let Some(user) = user
+    if let Some(uid) = dedicated_uid
         && !mounts::is_overlay(workspace)?
     {
-        let mapped = IdMap::for_user(user)?.apply(tree.as_fd());
+        let mapped = IdMap::for_user(uid)?.apply(tree.as_fd());
         mapped.context(format!("map the ids of {}", workspace.display()))?;
     }
     Ok(tree)

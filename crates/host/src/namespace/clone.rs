@@ -21,14 +21,14 @@ pub(crate) const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
 /// Child process, with a pipe in each direction.
 pub(crate) struct Child {
     pub(crate) pid: Pid,
-    to: io::PipeWriter,
-    from: io::PipeReader,
+    to_child: io::PipeWriter,
+    from_child: io::PipeReader,
 }
 
-/// The child's ends of the pipes.
+/// Parent process, as the child sees it: the child's ends of the pipes.
 pub(crate) struct Parent {
-    to: io::PipeWriter,
-    from: io::PipeReader,
+    to_parent: io::PipeWriter,
+    from_parent: io::PipeReader,
 }
 
 /// Byte that reports a finished step.
@@ -67,14 +67,14 @@ pub(crate) fn spawn(
     cgroup: Option<BorrowedFd<'_>>,
     work: impl FnOnce(&mut Parent) -> HostError,
 ) -> Result<Child> {
-    let (from, to_parent) = pipe()?;
-    let (from_parent, to) = pipe()?;
+    let (from_child, to_parent) = pipe()?;
+    let (from_parent, to_child) = pipe()?;
     // SAFETY: this is called in helpers, which have one thread.
     match unsafe { clone(namespaces, cgroup) } {
         -1 => Err(explain_failure(io::Error::last_os_error())),
         0 => {
-            drop((from, to));
-            let mut parent = Parent { to: to_parent, from: from_parent };
+            drop((from_child, to_child));
+            let mut parent = Parent { to_parent, from_parent };
             let error = work(&mut parent);
             parent.fail(&error.into());
             // SAFETY: exits the process without running exit handlers of the parent.
@@ -83,12 +83,13 @@ pub(crate) fn spawn(
         pid => {
             let pid =
                 Pid::from_raw(pid as i32).ok_or_else(|| HostError::other("clone returned an invalid PID"))?;
-            Ok(Child { pid, to, from })
+            Ok(Child { pid, to_child, from_child })
         }
     }
 }
 
-/// `ENOSPC` of `clone` does not mean the disk, so it must not be reported as such.
+/// Returns the error for a failed `clone`. `ENOSPC` means that a limit of namespaces is reached, and must not
+/// be taken for a full disk.
 fn explain_failure(error: io::Error) -> HostError {
     if error.kind() == io::ErrorKind::StorageFull {
         let text = "cannot create namespaces: the limit is reached (sysctl user.max_*_namespaces)";
@@ -100,24 +101,24 @@ fn explain_failure(error: io::Error) -> HostError {
 impl Parent {
     /// Returns the file descriptors of the pipes.
     pub(crate) fn fds(&self) -> [RawFd; 2] {
-        [self.to.as_raw_fd(), self.from.as_raw_fd()]
+        [self.to_parent.as_raw_fd(), self.from_parent.as_raw_fd()]
     }
 
     /// Tells the parent that a step is done.
     pub(crate) fn notify(&mut self) -> Result<()> {
-        self.to.write_all(&[STEP]).context("notify the parent")
+        self.to_parent.write_all(&[STEP]).context("notify the parent")
     }
 
     /// Waits until the parent has done its step.
     pub(crate) fn wait(&mut self) -> Result<()> {
         let mut step = [0];
-        self.from.read_exact(&mut step).context("wait for the parent")
+        self.from_parent.read_exact(&mut step).context("wait for the parent")
     }
 
     fn fail(&mut self, error: &HelperError) {
         // Encoding does not fail. The parent may have exited; then the error is not needed.
         let error = serde_json::to_vec(&error).unwrap_or_default();
-        drop(self.to.write_all(&[FAILED]).and_then(|()| self.to.write_all(&error)));
+        drop(self.to_parent.write_all(&[FAILED]).and_then(|()| self.to_parent.write_all(&error)));
     }
 }
 
@@ -125,12 +126,12 @@ impl Child {
     /// Waits for the next step of the child. Returns false if it executed another program or exited.
     pub(crate) fn wait(&mut self) -> Result<bool> {
         let mut step = [0];
-        match self.from.read(&mut step).context("wait for the child")? {
+        match self.from_child.read(&mut step).context("wait for the child")? {
             0 => Ok(false),
             _ if step == [STEP] => Ok(true),
             _ => {
                 let mut error = Vec::new();
-                self.from.read_to_end(&mut error).context("read the error of the child")?;
+                self.from_child.read_to_end(&mut error).context("read the error of the child")?;
                 Err(serde_json::from_slice(&error).map_or_else(|error| unreadable(&error), HostError::Helper))
             }
         }
@@ -147,7 +148,7 @@ impl Child {
 
     /// Tells the child that a step is done.
     pub(crate) fn notify(&mut self) -> Result<()> {
-        self.to.write_all(&[STEP]).context("notify the child")
+        self.to_child.write_all(&[STEP]).context("notify the child")
     }
 
     /// Kills the child and waits for it. This kills all processes of its PID namespace.

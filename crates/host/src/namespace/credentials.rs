@@ -26,14 +26,14 @@ const KEEP_CAPABILITIES: libc::c_ulong = libc::SECBIT_NO_SETUID_FIXUP as libc::c
 pub(crate) fn with_owner<T>(owner: u32, make: impl FnOnce() -> Result<T>) -> Result<T> {
     let parent = rustix::process::getppid();
     become_effective(owner, KEEP_CAPABILITIES)?;
-    let made = make();
+    let result = make();
     become_effective(0, 0)?;
     // Changing credentials resets the parent death signal.
     kill_on_parent_exit();
     if rustix::process::getppid() != parent {
         return Err(crate::error::HostError::other("the server has exited"));
     }
-    made
+    result
 }
 
 fn become_effective(user: u32, securebits: libc::c_ulong) -> Result<()> {

@@ -11,7 +11,8 @@ use crate::namespace::holder::NamespaceHolder;
 use crate::process::Process;
 use crate::resources::limits;
 
-/// Second argument of such a start. The holder, the program and its arguments follow.
+/// Second argument of this program when it is started to enter the namespaces. The holder, the program and
+/// its arguments follow.
 pub(crate) const ENTER_ARG: &str = "enter";
 
 /// Builds a command that runs `program` in the namespaces of `holder`.

@@ -1,8 +1,9 @@
 //! Namespace holder: a process that keeps a user and a mount namespace alive.
 //!
-//! An ordinary user may mount only inside a user namespace, and its mounts disappear with its last process.
-//! So that mounts outlive the server, a process that does nothing else keeps the namespaces. A new server
-//! joins the same holder and finds every mount. Root needs no holder and uses the namespaces of the host.
+//! An ordinary user may mount only inside a user namespace, and the mounts disappear with the last process of
+//! their mount namespace. So that mounts outlive the server, a process that does nothing else keeps the
+//! namespaces. A new server joins the same holder and finds every mount. Root needs no holder and uses the
+//! namespaces of the host.
 
 use std::fs;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -82,8 +83,8 @@ impl Task for StartHolderTask {
     }
 }
 
-/// Finds or starts the holder. Runs in a helper, so that the lock is kept to the end even if the server is
-/// killed.
+/// Finds or starts the holder, under a lock. Runs in a helper, because only a process with one thread can
+/// spawn the holder.
 fn run(directory: &Path) -> Result<Process> {
     let lock = fs::File::create(directory.join("holder.lock")).context("create the lock of the holder")?;
     flock(&lock, FlockOperation::LockExclusive).context("lock the holder")?;
@@ -106,9 +107,9 @@ fn run(directory: &Path) -> Result<Process> {
 /// Maps ids and records the holder while it starts. If the helper exits before the file is written, the
 /// holder exits, too.
 fn set_up(child: &mut clone::Child, file: &Path) -> Result<Process> {
-    let one = |outside| [id_map::IdRange { inside: 0, outside, count: 1 }];
+    let single_id = |outside| [id_map::IdRange { inside: 0, outside, count: 1 }];
     let process = Process::of(child.pid)?;
-    id_map::write(child.pid, &one(geteuid().as_raw()), &one(getegid().as_raw()))?;
+    id_map::write(child.pid, &single_id(geteuid().as_raw()), &single_id(getegid().as_raw()))?;
     child.notify()?;
     child.wait_ready()?;
     process.save(file)?;

@@ -54,15 +54,18 @@ pub(crate) fn read() -> Result<Vec<IdRange>> {
 /// Returns the ids that are in both maps.
 fn intersection(users: &str, groups: &str) -> Vec<IdRange> {
     let (users, groups) = (parse(users), parse(groups));
-    let both = |one: &IdRange, other: &IdRange| {
-        let start = one.inside.max(other.inside);
-        let count = one.end().min(other.end()).checked_sub(start.into()).filter(|count| *count > 0)?;
+    let overlap = |user_range: &IdRange, group_range: &IdRange| {
+        let start = user_range.inside.max(group_range.inside);
+        let count =
+            user_range.end().min(group_range.end()).checked_sub(start.into()).filter(|count| *count > 0)?;
         Some(IdRange { inside: start, outside: 0, count: u32::try_from(count).ok()? })
     };
-    let mut found: Vec<IdRange> =
-        users.iter().flat_map(|one| groups.iter().filter_map(|other| both(one, other))).collect();
-    found.sort_by_key(|range| range.inside);
-    found
+    let mut ranges: Vec<IdRange> = users
+        .iter()
+        .flat_map(|user_range| groups.iter().filter_map(|group_range| overlap(user_range, group_range)))
+        .collect();
+    ranges.sort_by_key(|range| range.inside);
+    ranges
 }
 
 /// Parses a map. Each line has the first id inside, the first id outside and the count.

@@ -1,8 +1,8 @@
 //! Ids of sandboxes on the host.
 //!
-//! If root launches a sandbox, ids inside map to ids of no user, which own the files of workspaces. All
-//! sandboxes map to the same ids, so that they can share layers. An ordinary user can map one id only, their
-//! own.
+//! If root launches a sandbox, ids inside map to ids that no user of the host has. These own the files of
+//! workspaces. All sandboxes map to the same ids, so that they can share layers. An ordinary user can map one
+//! id only, their own.
 
 use std::sync::OnceLock;
 
@@ -31,12 +31,12 @@ pub(crate) fn ids_of(holder: &NamespaceHolder) -> IdRange {
     static ROOT_IDS: OnceLock<IdRange> = OnceLock::new();
     match holder {
         NamespaceHolder::Host => *ROOT_IDS.get_or_init(|| choose_root_ids(id_map::read())),
-        NamespaceHolder::Process(_) => own_id(),
+        NamespaceHolder::Process(_) => current_user_id(),
     }
 }
 
-/// Returns the user and group on the host of the sandbox user. `None` without root: then it is the current
-/// user.
+/// Returns the UID and GID that the sandbox user has on the host. `None` if no root is mapped: then the
+/// sandbox user is the current user.
 pub fn owner(holder: &NamespaceHolder) -> Option<(u32, u32)> {
     let ids = ids_of(holder);
     let user = ids.outside + SANDBOX_UID;
@@ -71,15 +71,16 @@ pub(crate) fn hash(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Returns the map of the sandbox user to the current user.
-fn own_id() -> IdRange {
+/// Returns the map of the sandbox user to the current user. Its id is 0: it is root, or an ordinary user in
+/// the user namespace of a holder.
+fn current_user_id() -> IdRange {
     IdRange { inside: SANDBOX_UID, outside: 0, count: 1 }
 }
 
 /// Returns the ids to which a server that runs as root maps those of sandboxes: ids that no user has. If the
 /// server itself is in a user namespace with too few ids, such as that of a container, it is root's own id.
 fn choose_root_ids(mapped: Result<Vec<IdRange>>) -> IdRange {
-    let Ok(mapped) = mapped else { return own_id() };
+    let Ok(mapped) = mapped else { return current_user_id() };
     let holds = |first: u32, count: u32| {
         let end = u64::from(first) + u64::from(count);
         mapped.iter().any(|range| range.inside <= first && end <= range.end())
@@ -95,7 +96,7 @@ fn choose_root_ids(mapped: Result<Vec<IdRange>>) -> IdRange {
         mapped.iter().filter_map(|range| u32::try_from(range.end() - 1).ok()?.checked_sub(FEW_IDS - 1));
     match last.filter(|first| *first > 0 && holds(*first, FEW_IDS)).max() {
         Some(outside) => IdRange { inside: 0, outside, count: FEW_IDS },
-        None => own_id(),
+        None => current_user_id(),
     }
 }
 

@@ -9,17 +9,17 @@ use ipnet::Ipv4Net;
 pub enum CidrError {
     /// An IPv6 range. Sandboxes have no IPv6.
     #[error("`{0}` is IPv6; sandboxes support IPv4 only")]
-    Version(String),
+    Ipv6(String),
     /// Not a range of addresses.
     #[error("`{0}` is not an IPv4 range such as 10.1.0.0/16")]
-    Form(String),
+    Malformed(String),
     /// Host bits are set, so the range may be a typo.
-    #[error("`{given}` has host bits set; did you mean `{meant}`?")]
-    Bits {
+    #[error("`{text}` has host bits set; did you mean `{suggestion}`?")]
+    HostBits {
         /// Text that was parsed.
-        given: String,
+        text: String,
         /// Range with these bits cleared.
-        meant: Ipv4Net,
+        suggestion: Ipv4Net,
     },
 }
 
@@ -27,14 +27,19 @@ pub enum CidrError {
 pub fn parse_cidr(text: &str) -> Result<Ipv4Net, CidrError> {
     let address = text.split('/').next().unwrap_or_default();
     if address.parse::<Ipv6Addr>().is_ok() {
-        return Err(CidrError::Version(text.to_owned()));
+        return Err(CidrError::Ipv6(text.to_owned()));
     }
-    let form = || CidrError::Form(text.to_owned());
+    let malformed = || CidrError::Malformed(text.to_owned());
     // `Ipv4Net` alone would accept leading zeros, which other programs take for octal numbers.
-    let address: Ipv4Addr = address.parse().map_err(|_| form())?;
-    let range = if text.contains('/') { text.parse().map_err(|_| form())? } else { Ipv4Net::from(address) };
-    let meant = range.trunc();
-    if range == meant { Ok(range) } else { Err(CidrError::Bits { given: text.to_owned(), meant }) }
+    let address: Ipv4Addr = address.parse().map_err(|_| malformed())?;
+    let range =
+        if text.contains('/') { text.parse().map_err(|_| malformed())? } else { Ipv4Net::from(address) };
+    let suggestion = range.trunc();
+    if range == suggestion {
+        Ok(range)
+    } else {
+        Err(CidrError::HostBits { text: text.to_owned(), suggestion })
+    }
 }
 
 #[cfg(test)]
@@ -62,12 +67,15 @@ mod tests {
             "010.0.0.0/8",
             "010.0.0.1",
         ] {
-            assert_eq!(parse_cidr(wrong), Err(CidrError::Form(wrong.to_owned())), "{wrong}");
+            assert_eq!(parse_cidr(wrong), Err(CidrError::Malformed(wrong.to_owned())), "{wrong}");
         }
         for wrong in ["::/0", "fd00::1", "::1/128"] {
-            assert_eq!(parse_cidr(wrong), Err(CidrError::Version(wrong.to_owned())), "{wrong}");
+            assert_eq!(parse_cidr(wrong), Err(CidrError::Ipv6(wrong.to_owned())), "{wrong}");
         }
         let wrong = parse_cidr("10.1.2.3/16").unwrap_err();
-        assert_eq!(wrong, CidrError::Bits { given: "10.1.2.3/16".to_owned(), meant: cidr("10.1.0.0/16") });
+        assert_eq!(
+            wrong,
+            CidrError::HostBits { text: "10.1.2.3/16".to_owned(), suggestion: cidr("10.1.0.0/16") }
+        );
     }
 }

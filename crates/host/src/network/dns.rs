@@ -1,5 +1,5 @@
 //! DNS queries and responses on the wire (RFC 1035). Neither is trusted: malformed ones are rejected, and
-//! nothing of a packet from the sandbox is passed on but its one question.
+//! of a packet from the sandbox only its one question is passed on.
 
 use std::net::Ipv4Addr;
 
@@ -44,7 +44,7 @@ pub(super) struct Question {
     /// Name in lower case, without a trailing dot.
     pub(super) name: String,
     /// Record type.
-    pub(super) kind: u16,
+    pub(super) record_type: u16,
     /// Name, type and class as they are in the query.
     bytes: Vec<u8>,
     /// True if the query has an OPT record, so that responses over UDP may be longer than 512 bytes.
@@ -61,24 +61,25 @@ impl Question {
         if header[2] & OPCODE != 0 {
             return Err(ResponseCode::NotImp);
         }
-        let counts = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
-        if (counts(4), counts(6), counts(8)) != (1, 0, 0) || counts(10) > 1 {
+        // Numbers of questions, answers, authority records and additional records.
+        let count = |offset: usize| u16::from_be_bytes([header[offset], header[offset + 1]]);
+        if (count(4), count(6), count(8)) != (1, 0, 0) || count(10) > 1 {
             return Err(ResponseCode::FormErr);
         }
         let (name, end) = read_name(packet, HEADER).ok_or(ResponseCode::FormErr)?;
         let tail = packet.get(end..end + 4).ok_or(ResponseCode::FormErr)?;
-        let kind = u16::from_be_bytes([tail[0], tail[1]]);
-        if u16::from_be_bytes([tail[2], tail[3]]) != CLASS_IN || ZONE_TRANSFERS.contains(&kind) {
+        let record_type = u16::from_be_bytes([tail[0], tail[1]]);
+        if u16::from_be_bytes([tail[2], tail[3]]) != CLASS_IN || ZONE_TRANSFERS.contains(&record_type) {
             return Err(ResponseCode::NotImp);
         }
         let bytes = packet[HEADER..end + 4].to_vec();
-        Ok(Self { id: [header[0], header[1]], name, kind, bytes, edns: counts(10) == 1 })
+        Ok(Self { id: [header[0], header[1]], name, record_type, bytes, edns: count(10) == 1 })
     }
 
     /// Returns whether the answer is always empty. Sandboxes have no IPv6, and service records would lead to
     /// names that are not on the allow list.
     pub(super) fn has_no_answer(&self) -> bool {
-        [AAAA, SVCB, HTTPS].contains(&self.kind)
+        [AAAA, SVCB, HTTPS].contains(&self.record_type)
     }
 
     /// Builds the query for the upstream server, with another id.
@@ -103,29 +104,29 @@ impl Question {
     /// `None` if it does not match the query.
     pub(super) fn relay(&self, id: [u8; 2], mut answer: Vec<u8>) -> Option<Vec<u8>> {
         let question = answer.get(HEADER..HEADER + self.bytes.len())?;
-        let fits = answer[..2] == id
+        let is_match = answer[..2] == id
             && answer[2] & (RESPONSE | OPCODE) == RESPONSE
             && answer[4..6] == [0, 1]
             && question.eq_ignore_ascii_case(&self.bytes);
         answer[..2].copy_from_slice(&self.id);
-        fits.then_some(answer)
+        is_match.then_some(answer)
     }
 
     /// Returns the addresses in a response that [`Question::relay`] accepted, or `None` if it is malformed.
     pub(super) fn addresses(&self, answer: &[u8]) -> Option<Vec<Ipv4Addr>> {
         let count = u16::from_be_bytes([*answer.get(6)?, *answer.get(7)?]);
-        let mut at = HEADER + self.bytes.len();
+        let mut offset = HEADER + self.bytes.len();
         let mut addresses = Vec::new();
         for _ in 0..count {
-            at = skip_name(answer, at)?;
-            let head = answer.get(at..at + 10)?;
-            let (kind, class) = ([head[0], head[1]], [head[2], head[3]]);
+            offset = skip_name(answer, offset)?;
+            let head = answer.get(offset..offset + 10)?;
+            let (record_type, class) = ([head[0], head[1]], [head[2], head[3]]);
             let length = usize::from(u16::from_be_bytes([head[8], head[9]]));
-            let value = answer.get(at + 10..at + 10 + length)?;
-            if (u16::from_be_bytes(kind), u16::from_be_bytes(class)) == (A, CLASS_IN) {
+            let value = answer.get(offset + 10..offset + 10 + length)?;
+            if (u16::from_be_bytes(record_type), u16::from_be_bytes(class)) == (A, CLASS_IN) {
                 addresses.push(Ipv4Addr::from(<[u8; 4]>::try_from(value).ok()?));
             }
-            at += 10 + length;
+            offset += 10 + length;
         }
         Some(addresses)
     }
@@ -152,19 +153,19 @@ pub(super) fn refuse(packet: &[u8], code: ResponseCode) -> Option<Vec<u8>> {
 }
 
 /// Reads a name without compression pointers. Returns it in lower case, and the offset of its end.
-fn read_name(packet: &[u8], mut at: usize) -> Option<(String, usize)> {
-    let (begin, mut name) = (at, String::new());
+fn read_name(packet: &[u8], mut offset: usize) -> Option<(String, usize)> {
+    let (begin, mut name) = (offset, String::new());
     loop {
-        let length = *packet.get(at)?;
-        at += 1;
+        let length = *packet.get(offset)?;
+        offset += 1;
         if length == 0 {
-            return Some((name, at));
+            return Some((name, offset));
         }
-        let label = packet.get(at..at + usize::from(length))?;
-        at += usize::from(length);
+        let label = packet.get(offset..offset + usize::from(length))?;
+        offset += usize::from(length);
         // A dot inside a label would make it look like two labels.
-        let plain = label.iter().all(|byte| byte.is_ascii_graphic() && *byte != b'.');
-        if length > LABEL_MAX || at - begin >= NAME_MAX || !plain {
+        let is_plain = label.iter().all(|byte| byte.is_ascii_graphic() && *byte != b'.');
+        if length > LABEL_MAX || offset - begin >= NAME_MAX || !is_plain {
             return None;
         }
         if !name.is_empty() {
@@ -175,12 +176,12 @@ fn read_name(packet: &[u8], mut at: usize) -> Option<(String, usize)> {
 }
 
 /// Returns the offset after a name that may end in a compression pointer.
-fn skip_name(packet: &[u8], mut at: usize) -> Option<usize> {
+fn skip_name(packet: &[u8], mut offset: usize) -> Option<usize> {
     loop {
-        match *packet.get(at)? {
-            0 => return Some(at + 1),
-            length if length <= LABEL_MAX => at += 1 + usize::from(length),
-            length if length >= 0xc0 => return Some(at + 2),
+        match *packet.get(offset)? {
+            0 => return Some(offset + 1),
+            length if length <= LABEL_MAX => offset += 1 + usize::from(length),
+            length if length >= 0xc0 => return Some(offset + 2),
             _ => return None,
         }
     }
@@ -217,7 +218,7 @@ mod tests {
     #[test]
     fn a_query_is_forwarded_and_its_response_relayed() {
         let question = Question::parse(&packet("Www.Example.com", A)).unwrap();
-        assert_eq!((question.name.as_str(), question.kind), ("www.example.com", A));
+        assert_eq!((question.name.as_str(), question.record_type), ("www.example.com", A));
         let asked = Question::parse(&question.query([1, 2])).unwrap();
         assert_eq!((asked.id, asked.bytes), ([1, 2], question.bytes.clone()));
         let addresses = [Ipv4Addr::new(8, 8, 8, 8), Ipv4Addr::new(10, 0, 0, 1)];

@@ -42,7 +42,9 @@ pub(super) struct EgressPolicy {
 /// Reason why an address is not allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
+    /// The policy denies it.
     Denied,
+    /// [`RESOLVED_MAX`] addresses are allowed already.
     TooMany,
 }
 

@@ -7,9 +7,9 @@ use ipnet::Ipv4Net;
 
 use super::netlink::Netlink;
 
-const PORT: u16 = 53;
+const DNS_PORT: u16 = 53;
 
-/// Returns all local ranges: the addresses of the links, and what the routing table calls local.
+/// Returns all local ranges: the addresses of the links, and the ranges of local routes.
 pub(super) fn addresses() -> io::Result<Vec<Ipv4Net>> {
     Netlink::open_in_current_namespace()?.local_ranges()
 }
@@ -17,7 +17,7 @@ pub(super) fn addresses() -> io::Result<Vec<Ipv4Net>> {
 /// Returns the first nameserver in `/etc/resolv.conf`, or else that on loopback.
 pub(super) fn nameserver() -> SocketAddr {
     let text = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
-    first_nameserver(&text).unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))
+    first_nameserver(&text).unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, DNS_PORT)))
 }
 
 fn first_nameserver(text: &str) -> Option<SocketAddr> {
@@ -25,7 +25,7 @@ fn first_nameserver(text: &str) -> Option<SocketAddr> {
         let mut words = line.split_ascii_whitespace();
         let address: IpAddr =
             words.next().filter(|word| *word == "nameserver").and(words.next())?.parse().ok()?;
-        Some(SocketAddr::from((address, PORT)))
+        Some(SocketAddr::from((address, DNS_PORT)))
     })
 }
 

@@ -1,6 +1,6 @@
 //! Links, addresses and routes of a network namespace over netlink (`rtnetlink(7)`).
 //!
-//! A socket stays bound to the namespace in which it was created, wherever the process goes.
+//! A socket stays bound to the namespace in which it was created, even if the process enters another.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -73,7 +73,7 @@ pub(super) enum AddressScope {
 pub(super) enum Table {
     /// Main table of the kernel, in which every destination is looked up.
     Main,
-    /// Table for single ports, which rules select.
+    /// Table of routes for single ports, which rules select.
     Exceptions,
 }
 
@@ -125,7 +125,7 @@ impl Netlink {
 
     /// Returns the index of a link, or `None` if there is no link with this name.
     pub(super) fn link_index(&self, name: &str) -> io::Result<Option<u32>> {
-        let mut message = Message::new(libc::RTM_GETLINK, 0, &link_header(0, false));
+        let mut message = Message::new(libc::RTM_GETLINK, 0, &link_header(0, LinkState::Unchanged));
         message.text(libc::IFLA_IFNAME, name);
         match self.request(message) {
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
@@ -136,16 +136,16 @@ impl Netlink {
 
     /// Adds a veth pair: `name` in this namespace and `peer` in the other one.
     pub(super) fn add_pair(&self, name: &str, peer: &str, namespace: BorrowedFd<'_>) -> io::Result<()> {
-        let mut other = link_header(0, false).to_vec();
-        attribute(&mut other, libc::IFLA_IFNAME, &with_nul(peer));
-        attribute(&mut other, libc::IFLA_NET_NS_FD, &(namespace.as_raw_fd() as u32).to_ne_bytes());
+        let mut peer_info = link_header(0, LinkState::Unchanged).to_vec();
+        attribute(&mut peer_info, libc::IFLA_IFNAME, &with_nul(peer));
+        attribute(&mut peer_info, libc::IFLA_NET_NS_FD, &(namespace.as_raw_fd() as u32).to_ne_bytes());
         let mut data = Vec::new();
-        attribute(&mut data, VETH_INFO_PEER, &other);
+        attribute(&mut data, VETH_INFO_PEER, &peer_info);
         let mut info = Vec::new();
         attribute(&mut info, libc::IFLA_INFO_KIND, b"veth\0");
         attribute(&mut info, libc::IFLA_INFO_DATA, &data);
         let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
-        let mut message = Message::new(libc::RTM_NEWLINK, flags, &link_header(0, false));
+        let mut message = Message::new(libc::RTM_NEWLINK, flags, &link_header(0, LinkState::Unchanged));
         message.text(libc::IFLA_IFNAME, name);
         message.attribute(libc::IFLA_LINKINFO, &info);
         self.execute(message)
@@ -153,7 +153,8 @@ impl Netlink {
 
     /// Applies changes to a link.
     pub(super) fn change_link(&self, link: u32, change: &LinkChange<'_>) -> io::Result<()> {
-        let mut message = Message::new(libc::RTM_NEWLINK, 0, &link_header(link, change.up));
+        let state = if change.up { LinkState::Up } else { LinkState::Unchanged };
+        let mut message = Message::new(libc::RTM_NEWLINK, 0, &link_header(link, state));
         if let Some(name) = change.name {
             message.text(libc::IFLA_IFNAME, name);
         }
@@ -182,7 +183,7 @@ impl Netlink {
     pub(super) fn disable_ipv6(&self, link: u32) -> io::Result<()> {
         let mut mode = Vec::new();
         attribute(&mut mode, IFLA_INET6_ADDR_GEN_MODE as u16, &[IN6_ADDR_GEN_MODE_NONE as u8]);
-        let mut message = Message::new(libc::RTM_NEWLINK, 0, &link_header(link, false));
+        let mut message = Message::new(libc::RTM_NEWLINK, 0, &link_header(link, LinkState::Unchanged));
         message.attribute(libc::IFLA_AF_SPEC, &family(libc::AF_INET6, &mode));
         match self.execute(message) {
             // A kernel without IPv6 assigns no such address.
@@ -241,8 +242,8 @@ impl Netlink {
         self.execute(message)
     }
 
-    /// Adds a rule that looks up TCP packets to this port in the table of exceptions first.
-    pub(super) fn add_exception_rule(&self, to: std::net::SocketAddrV4) -> io::Result<()> {
+    /// Adds a rule that looks up TCP packets to this address and port in the table of exceptions first.
+    pub(super) fn add_exception_rule(&self, destination: std::net::SocketAddrV4) -> io::Result<()> {
         let header = [
             libc::AF_INET as u8,
             32,
@@ -259,8 +260,8 @@ impl Netlink {
         ];
         let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
         let mut message = Message::new(libc::RTM_NEWRULE, flags, &header);
-        let port = to.port().to_ne_bytes();
-        message.attribute(FRA_DST as u16, &to.ip().octets());
+        let port = destination.port().to_ne_bytes();
+        message.attribute(FRA_DST as u16, &destination.ip().octets());
         message.attribute(FRA_IP_PROTO as u16, &[libc::IPPROTO_TCP as u8]);
         message.attribute(FRA_DPORT_RANGE as u16, &[port, port].concat());
         self.execute(message)
@@ -273,13 +274,13 @@ impl Netlink {
         let mut header = [0; 12];
         (header[0], header[4]) = (libc::AF_INET as u8, libc::RT_TABLE_LOCAL);
         let routes = self.request(Message::new(libc::RTM_GETROUTE, libc::NLM_F_DUMP, &header))?;
-        let mut own: Vec<Ipv4Net> =
+        let mut ranges: Vec<Ipv4Net> =
             routes.iter().filter_map(|(kind, body)| local_range(*kind, body)).collect();
         // The addresses of links in a VRF are in the tables of that VRF.
         let header = [libc::AF_INET as u8, 0, 0, 0, 0, 0, 0, 0];
         let addresses = self.request(Message::new(libc::RTM_GETADDR, libc::NLM_F_DUMP, &header))?;
-        own.extend(addresses.iter().filter_map(|(kind, body)| local_address(*kind, body)));
-        Ok(own)
+        ranges.extend(addresses.iter().filter_map(|(kind, body)| local_address(*kind, body)));
+        Ok(ranges)
     }
 
     /// Makes the kernel apply filters in dump requests.
@@ -332,18 +333,19 @@ impl Netlink {
 /// Returns the range of a route to this host or to a broadcast address.
 fn local_range(kind: u16, body: &[u8]) -> Option<Ipv4Net> {
     let (header, attributes) = body.split_at_checked(12)?;
-    let own = [libc::RTN_LOCAL, libc::RTN_BROADCAST, libc::RTN_ANYCAST];
-    if kind != libc::RTM_NEWROUTE || !own.contains(&header[7]) {
+    let local_types = [libc::RTN_LOCAL, libc::RTN_BROADCAST, libc::RTN_ANYCAST];
+    if kind != libc::RTM_NEWROUTE || !local_types.contains(&header[7]) {
         return None;
     }
-    let address = find(attributes, libc::RTA_DST).and_then(address).unwrap_or(Ipv4Addr::UNSPECIFIED);
+    let address =
+        find_attribute(attributes, libc::RTA_DST).and_then(address).unwrap_or(Ipv4Addr::UNSPECIFIED);
     Ipv4Net::new(address, header[1]).ok().map(|range| range.trunc())
 }
 
 /// Returns the address in an address message.
 fn local_address(kind: u16, body: &[u8]) -> Option<Ipv4Net> {
     let (_, attributes) = body.split_at_checked(8)?;
-    let found = find(attributes, libc::IFA_LOCAL).filter(|_| kind == libc::RTM_NEWADDR)?;
+    let found = find_attribute(attributes, libc::IFA_LOCAL).filter(|_| kind == libc::RTM_NEWADDR)?;
     address(found).map(Ipv4Net::from)
 }
 
@@ -351,8 +353,8 @@ fn address(bytes: &[u8]) -> Option<Ipv4Addr> {
     <[u8; 4]>::try_from(bytes).ok().map(Ipv4Addr::from)
 }
 
-/// Returns the attribute of a type.
-fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+/// Returns the value of the attribute with this type.
+fn find_attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     while let Some((head, _)) = attributes.split_at_checked(4) {
         let length = usize::from(u16::from_ne_bytes([head[0], head[1]]));
         let kind = u16::from_ne_bytes([head[2], head[3]]);
@@ -374,8 +376,8 @@ fn first_message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     Some((kind, body, next))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    let bytes = bytes.get(at..at + 4)?;
+fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+    let bytes = bytes.get(offset..offset + 4)?;
     bytes.try_into().ok().map(u32::from_ne_bytes)
 }
 
@@ -383,9 +385,19 @@ fn with_nul(text: &str) -> Vec<u8> {
     [text.as_bytes(), b"\0"].concat()
 }
 
+/// State that a request sets for a link.
+#[derive(Clone, Copy)]
+enum LinkState {
+    Unchanged,
+    Up,
+}
+
 /// Builds a `struct ifinfomsg`.
-fn link_header(link: u32, up: bool) -> [u8; 16] {
-    let flag = if up { libc::IFF_UP as u32 } else { 0 };
+fn link_header(link: u32, state: LinkState) -> [u8; 16] {
+    let flag = match state {
+        LinkState::Unchanged => 0,
+        LinkState::Up => libc::IFF_UP as u32,
+    };
     let mut header = [0; 16];
     header[4..8].copy_from_slice(&link.to_ne_bytes());
     header[8..12].copy_from_slice(&flag.to_ne_bytes());

@@ -39,7 +39,7 @@ pub(crate) fn start(process: &OwnedFd, egress: &Egress, holder: &NamespaceHolder
     if ready.is_err() {
         child.kill();
     }
-    ready.map_err(HostError::of_network)
+    ready.map_err(HostError::into_network_error)
 }
 
 /// Runs the daemon until the sandbox ends.
@@ -50,7 +50,7 @@ fn run(parent: &mut Parent, process: &OwnedFd, egress: &Egress, holder: &Namespa
     rustix::thread::set_name(c"network-daemon").context("set the process name")?;
     detach_stdio()?;
     // Opened before the addresses are read, so that no change in between is missed.
-    let changes = Netlink::address_changes().context("watch the addresses of the host")?;
+    let address_changes = Netlink::address_changes().context("watch the addresses of the host")?;
     let router = router::create(process, holder)?;
     routes::connect_sandbox(&router, &egress.uplink)?;
     let uplink = match egress.uplink {
@@ -58,12 +58,12 @@ fn run(parent: &mut Parent, process: &OwnedFd, egress: &Egress, holder: &Namespa
         Uplink::Link { .. } => None,
     };
     let served = set_up(router, egress).and_then(|network| {
-        // From here on the daemon handles untrusted input. It changes to the user that runs the uplink, so
-        // that it can still end that.
-        let users = sandbox_ids::ids_of(holder);
-        credentials::keep_net_admin(users.has_root().then_some(users.outside))?;
+        // From here on the daemon handles untrusted input. It changes to the user that runs the uplink
+        // program, so that it can still kill that program.
+        let ids = sandbox_ids::ids_of(holder);
+        credentials::keep_net_admin(ids.has_root().then_some(ids.outside))?;
         parent.notify()?;
-        serve(process, uplink.as_ref(), &changes, network)
+        serve(process, uplink.as_ref(), &address_changes, network)
     });
     if let Some(uplink) = uplink {
         uplink.kill();
@@ -84,19 +84,19 @@ struct SandboxNetwork {
 fn set_up(router: Router, egress: &Egress) -> Result<SandboxNetwork> {
     let Router { dns_udp, dns_tcp, sandbox, netlink, namespace, .. } = router;
     let routes = Routes::connect_uplink(sandbox, netlink, &egress.uplink)?;
-    let own = host_ranges().context("read the addresses of the host")?;
-    let policy = EgressPolicy::new(egress, own);
+    let host_ranges = host_ranges().context("read the addresses of the host")?;
+    let policy = EgressPolicy::new(egress, host_ranges);
     // The table is empty at first. With this order no address is ever reachable that a later entry denies.
     let (denied, allowed): (Vec<_>, Vec<_>) =
         policy.table().partition(|(_, verdict)| *verdict == Verdict::Deny);
     for (range, verdict) in denied.into_iter().chain(allowed) {
         routes.set(range, verdict).context(format!("set the route to {range}"))?;
     }
-    for to in &egress.except {
-        routes.add_exception_route(*to).context(format!("set the route to {to}"))?;
+    for destination in &egress.except {
+        routes.add_exception_route(*destination).context(format!("set the route to {destination}"))?;
     }
-    for socket in [dns_udp.set_nonblocking(true), dns_tcp.set_nonblocking(true)] {
-        socket.context("listen for DNS queries in the sandbox")?;
+    for result in [dns_udp.set_nonblocking(true), dns_tcp.set_nonblocking(true)] {
+        result.context("listen for DNS queries in the sandbox")?;
     }
     let resolver = Resolver::new(egress.allow.as_deref(), egress.dns, policy, routes);
     Ok(SandboxNetwork { resolver: Arc::new(resolver), dns_udp, dns_tcp, _namespace: namespace })
@@ -104,16 +104,16 @@ fn set_up(router: Router, egress: &Egress) -> Result<SandboxNetwork> {
 
 /// Returns the ranges of the host and of the router.
 fn host_ranges() -> io::Result<Vec<Ipv4Net>> {
-    let mut own = host_addresses::addresses()?;
-    own.push(ROUTER_NETWORK);
-    Ok(own)
+    let mut ranges = host_addresses::addresses()?;
+    ranges.push(ROUTER_NETWORK);
+    Ok(ranges)
 }
 
 /// Serves DNS and follows the addresses of the host until the sandbox or the uplink ends.
 fn serve(
     process: &OwnedFd,
     uplink: Option<&UplinkProcess>,
-    changes: &OwnedFd,
+    address_changes: &OwnedFd,
     network: SandboxNetwork,
 ) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -125,7 +125,9 @@ fn serve(
         tokio::select! {
             () = resolver::serve_udp(dns_udp, resolver.clone()) => Ok(()),
             () = resolver::serve_tcp(dns_tcp, resolver.clone()) => Ok(()),
-            failed = follow_host_addresses(changes, &resolver) => failed.context("follow the addresses of the host"),
+            failed = follow_host_addresses(address_changes, &resolver) => {
+                failed.context("follow the addresses of the host")
+            }
             exited = exited(process) => exited.context("watch the sandbox"),
             exited = async {
                 match uplink {
@@ -148,17 +150,17 @@ fn watch(fd: &OwnedFd) -> io::Result<AsyncFd<BorrowedFd<'_>>> {
 
 /// Denies every address that the host gets. Returns only with an error: a daemon that cannot deny an address
 /// must end, and the network with it.
-async fn follow_host_addresses(changes: &OwnedFd, resolver: &Resolver) -> io::Result<()> {
-    let changes = watch(changes)?;
+async fn follow_host_addresses(address_changes: &OwnedFd, resolver: &Resolver) -> io::Result<()> {
+    let address_changes = watch(address_changes)?;
     let mut poll = interval(POLL_INTERVAL);
     poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            ready = changes.readable() => {
+            ready = address_changes.readable() => {
                 let mut ready = ready?;
                 // The content does not matter, nor whether the buffer of the socket overflowed.
                 let mut buffer = [0; 8_192];
-                while recv(changes.get_ref(), &mut buffer[..], RecvFlags::DONTWAIT).is_ok() {}
+                while recv(address_changes.get_ref(), &mut buffer[..], RecvFlags::DONTWAIT).is_ok() {}
                 ready.clear_ready();
             }
             _ = poll.tick() => {}

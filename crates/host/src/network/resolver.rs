@@ -1,8 +1,8 @@
 //! DNS resolver for the programs of one sandbox.
 //!
-//! A name that is not allowed does not exist. (REFUSED would be more accurate, but many programs take it for
-//! a temporary failure, and wait.) The addresses of an allowed name are allowed in the egress policy before
-//! the response is sent.
+//! The response for a name that is not allowed is NXDOMAIN. (REFUSED would be more accurate, but many
+//! programs take it for a temporary failure, and wait.) The addresses of an allowed name are allowed in the
+//! egress policy before the response is sent.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -69,9 +69,9 @@ impl Resolver {
     }
 
     /// Denies further ranges of the host.
-    pub(super) fn deny(&self, own: Vec<Ipv4Net>) -> io::Result<()> {
+    pub(super) fn deny(&self, host_ranges: Vec<Ipv4Net>) -> io::Result<()> {
         let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
-        policy.deny(own).into_iter().try_for_each(|range| self.routes.set(range, Verdict::Deny))
+        policy.deny(host_ranges).into_iter().try_for_each(|range| self.routes.set(range, Verdict::Deny))
     }
 
     fn allows(&self, name: &str) -> bool {
@@ -97,19 +97,19 @@ impl Resolver {
     }
 
     async fn resolve(&self, question: &Question, transport: Transport) -> Option<Vec<u8>> {
-        let to = self.dns.unwrap_or_else(host_addresses::nameserver);
+        let upstream = self.dns.unwrap_or_else(host_addresses::nameserver);
         let answer = match transport {
-            Transport::Udp => query_udp(to, question).await?,
-            Transport::Tcp => timeout(QUERY_TIMEOUT, query_tcp(to, question)).await.ok()??,
+            Transport::Udp => query_udp(upstream, question).await?,
+            Transport::Tcp => timeout(QUERY_TIMEOUT, query_tcp(upstream, question)).await.ok()??,
         };
-        if self.names.is_some() && question.kind == dns::A {
+        if self.names.is_some() && question.record_type == dns::A {
             self.allow(question.addresses(&answer)?)?;
         }
         Some(answer)
     }
 
-    /// Allows addresses. Returns `None` if a route cannot be set or there are too many. A denied address
-    /// stays denied, and the others are of use without it.
+    /// Allows addresses. Returns `None` if a route cannot be set or there are too many. Addresses that the
+    /// policy denies are skipped, because the others are of use without them.
     fn allow(&self, addresses: Vec<Ipv4Addr>) -> Option<()> {
         let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
         for address in addresses {
@@ -125,14 +125,14 @@ impl Resolver {
 
 /// Serves DNS over UDP.
 pub(super) async fn serve_udp(socket: UdpSocket, resolver: Arc<Resolver>) {
-    let (socket, questions) = (Arc::new(socket), Arc::new(Semaphore::new(QUERIES_MAX)));
+    let (socket, permits) = (Arc::new(socket), Arc::new(Semaphore::new(QUERIES_MAX)));
     let mut buffer = vec![0; PACKET_MAX];
     loop {
         let Ok((length, from)) = socket.recv_from(&mut buffer).await else {
             tokio::time::sleep(RETRY_BACKOFF).await;
             continue;
         };
-        let Ok(permit) = questions.clone().try_acquire_owned() else { continue };
+        let Ok(permit) = permits.clone().try_acquire_owned() else { continue };
         let (packet, socket, resolver) = (buffer[..length].to_vec(), socket.clone(), resolver.clone());
         tokio::spawn(async move {
             if let Some(answer) = resolver.answer(&packet, Transport::Udp).await {
@@ -184,22 +184,22 @@ async fn send(stream: &mut TcpStream, packet: &[u8]) -> io::Result<()> {
 
 /// Queries the upstream server over UDP. Each attempt has another source port and id, so that responses
 /// cannot be forged.
-async fn query_udp(to: SocketAddr, question: &Question) -> Option<Vec<u8>> {
+async fn query_udp(upstream: SocketAddr, question: &Question) -> Option<Vec<u8>> {
     for _ in 0..QUERY_ATTEMPTS {
-        if let Ok(Some(answer)) = timeout(QUERY_TIMEOUT, query_udp_once(to, question)).await {
+        if let Ok(Some(answer)) = timeout(QUERY_TIMEOUT, query_udp_once(upstream, question)).await {
             return Some(answer);
         }
     }
     None
 }
 
-async fn query_udp_once(to: SocketAddr, question: &Question) -> Option<Vec<u8>> {
-    let any: SocketAddr = match to {
+async fn query_udp_once(upstream: SocketAddr, question: &Question) -> Option<Vec<u8>> {
+    let any: SocketAddr = match upstream {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
     let (socket, id) = (UdpSocket::bind(any).await.ok()?, random_id()?);
-    socket.connect(to).await.ok()?;
+    socket.connect(upstream).await.ok()?;
     socket.send(&question.query(id)).await.ok()?;
     let mut buffer = vec![0; PACKET_MAX];
     loop {
@@ -210,8 +210,8 @@ async fn query_udp_once(to: SocketAddr, question: &Question) -> Option<Vec<u8>> 
     }
 }
 
-async fn query_tcp(to: SocketAddr, question: &Question) -> Option<Vec<u8>> {
-    let (mut stream, id) = (TcpStream::connect(to).await.ok()?, random_id()?);
+async fn query_tcp(upstream: SocketAddr, question: &Question) -> Option<Vec<u8>> {
+    let (mut stream, id) = (TcpStream::connect(upstream).await.ok()?, random_id()?);
     send(&mut stream, &question.query(id)).await.ok()?;
     question.relay(id, receive(&mut stream).await.ok()?)
 }

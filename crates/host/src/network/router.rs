@@ -1,7 +1,7 @@
 //! The router: a network namespace between that of a sandbox and that of the host.
 //!
 //! A process that has entered another network namespace cannot always come back, so a child does it and sends
-//! what it opened there.
+//! the file descriptors that it opened there.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -43,54 +43,54 @@ pub(super) struct Router {
     /// Network namespace of the router.
     pub(super) namespace: OwnedFd,
     /// User namespace that owns it, without capabilities on the host.
-    pub(super) users: OwnedFd,
+    pub(super) user_namespace: OwnedFd,
 }
 
 /// Creates the router of the sandbox with this first process.
 pub(super) fn create(process: &OwnedFd, holder: &NamespaceHolder) -> Result<Router> {
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let (receiver, sender) = pair.context("create a socket")?;
-    let users = (*holder == NamespaceHolder::Host).then(|| sandbox_ids::ids_of(holder));
-    let mut child = clone::spawn(0, None, |parent| match enter(parent, process, users, &sender) {
+    let ids = (*holder == NamespaceHolder::Host).then(|| sandbox_ids::ids_of(holder));
+    let mut child = clone::spawn(0, None, |parent| match enter(parent, process, ids, &sender) {
         Ok(()) => HostError::other("done"),
         Err(error) => error,
     })?;
-    let made = receive_router(&mut child, users, &receiver);
+    let router = receive_router(&mut child, ids, &receiver);
     child.kill();
-    made
+    router
 }
 
-fn receive_router(child: &mut clone::Child, users: Option<IdRange>, receiver: &OwnedFd) -> Result<Router> {
-    if let Some(users) = users {
+fn receive_router(child: &mut clone::Child, ids: Option<IdRange>, receiver: &OwnedFd) -> Result<Router> {
+    if let Some(ids) = ids {
         child.wait_ready()?;
-        id_map::write(child.pid, &[users], &[users])?;
+        id_map::write(child.pid, &[ids], &[ids])?;
         child.notify()?;
     }
     child.wait_ready()?;
     let received = receive(receiver).context("receive file descriptors")?;
-    let [dns_udp, dns_tcp, sandbox, netlink, namespace, users] = received;
+    let [dns_udp, dns_tcp, sandbox, netlink, namespace, user_namespace] = received;
     Ok(Router {
         dns_udp: dns_udp.into(),
         dns_tcp: dns_tcp.into(),
         sandbox: sandbox.into(),
         netlink: netlink.into(),
         namespace,
-        users,
+        user_namespace,
     })
 }
 
 /// Opens the sockets in the sandbox, creates the namespace and sends all of it; runs in the child.
-fn enter(parent: &mut Parent, process: &OwnedFd, users: Option<IdRange>, sender: &OwnedFd) -> Result<()> {
+fn enter(parent: &mut Parent, process: &OwnedFd, ids: Option<IdRange>, sender: &OwnedFd) -> Result<()> {
     move_into_thread_name_spaces(process.as_fd(), ThreadNameSpaceType::NETWORK)
         .context("enter the network namespace of the sandbox, which needs root")?;
     let dns_udp = UdpSocket::bind(DNS_ADDRESS).context("listen for DNS queries in the sandbox")?;
     let dns_tcp = TcpListener::bind(DNS_ADDRESS).context("listen for DNS queries in the sandbox")?;
     let sandbox = Netlink::open_in_current_namespace().context("open a netlink socket in the sandbox")?;
-    if let Some(users) = users {
+    if let Some(ids) = ids {
         unshare(libc::CLONE_NEWUSER).context("create the user namespace of the router")?;
         parent.notify()?;
         parent.wait()?;
-        if users.has_root() {
+        if ids.has_root() {
             credentials::become_root_inside()?;
         }
     }
@@ -126,7 +126,7 @@ fn unshare(namespaces: libc::c_int) -> io::Result<()> {
 }
 
 fn send(sender: &OwnedFd, opened: &[OwnedFd; FD_COUNT]) -> io::Result<()> {
-    let descriptors = opened.each_ref().map(|one| one.as_fd());
+    let descriptors = opened.each_ref().map(|fd| fd.as_fd());
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FD_COUNT))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {

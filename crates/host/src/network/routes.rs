@@ -61,26 +61,26 @@ pub(super) fn connect_sandbox(router: &Router, uplink: &Uplink) -> Result<()> {
     let change = LinkChange { up: true, forwarding: true, mtu, ..LinkChange::default() };
     // A gateway of a real network may not answer ARP requests from an address that it does not know.
     let scope = if *uplink == Uplink::UserMode { AddressScope::Universe } else { AddressScope::Host };
-    let link = prepare(&router.netlink, SANDBOX_LINK, (ROUTER_ADDRESS, scope), &change)?;
+    let link = set_up_link(&router.netlink, SANDBOX_LINK, (ROUTER_ADDRESS, scope), &change)?;
     let route = router.netlink.set_route(Table::Main, Ipv4Net::from(address), Hop::Link(link));
     route.context("set a route to the sandbox")?;
     let change = LinkChange { up: true, mtu, ..LinkChange::default() };
-    prepare(&router.sandbox, GUEST_LINK, (address, AddressScope::Universe), &change).map(|_| ())
+    set_up_link(&router.sandbox, GUEST_LINK, (address, AddressScope::Universe), &change).map(|_| ())
 }
 
 /// Moves the link that another runtime created for the sandbox into the router.
 fn take_link(router: &Router, name: &str) -> Result<()> {
     let link = link_index(&router.sandbox, name)?;
-    let taken = LinkChange {
+    let change = LinkChange {
         name: Some(UPLINK_LINK),
         namespace: Some(router.namespace.as_fd()),
         ..LinkChange::default()
     };
-    router.sandbox.change_link(link, &taken).context("move the link of the sandbox into the router")
+    router.sandbox.change_link(link, &change).context("move the link of the sandbox into the router")
 }
 
-/// Assigns an address to a link and brings it up. Returns its index.
-fn prepare(
+/// Disables IPv6 on a link, assigns an address and applies `change`. Returns the index of the link.
+fn set_up_link(
     netlink: &Netlink,
     name: &str,
     (address, scope): (Ipv4Addr, AddressScope),
@@ -131,10 +131,14 @@ impl Routes {
     }
 
     /// Allows one TCP port of the host, regardless of the verdict on its address.
-    pub(super) fn add_exception_route(&self, to: SocketAddrV4) -> io::Result<()> {
+    pub(super) fn add_exception_route(&self, destination: SocketAddrV4) -> io::Result<()> {
         for namespace in [&self.router, &self.sandbox] {
-            namespace.netlink.set_route(Table::Exceptions, Ipv4Net::from(*to.ip()), namespace.gateway)?;
-            namespace.netlink.add_exception_rule(to)?;
+            namespace.netlink.set_route(
+                Table::Exceptions,
+                Ipv4Net::from(*destination.ip()),
+                namespace.gateway,
+            )?;
+            namespace.netlink.add_exception_rule(destination)?;
         }
         Ok(())
     }

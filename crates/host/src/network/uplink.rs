@@ -32,7 +32,7 @@ const TUN: &str = "/dev/net/tun";
 const TUN_DEVICE: (u32, u32) = (10, 200);
 /// Directory for a private tmpfs. It exists everywhere; its content on the host is hidden from the program.
 const PRIVATE_DIR: &str = "/tmp";
-/// Search path of programs beside `PATH`.
+/// Search path of programs, in addition to `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 /// Option that `pasta` has since August 2024.
 const RECENT_OPTION: &str = "--map-host-loopback";
@@ -219,14 +219,15 @@ fn exec_program(
         if id_map::is_initial_user_namespace() {
             bind_tun().context(format!("bind {TUN} for the uplink program"))?;
         }
-        let users = sandbox_ids::ids_of(holder);
-        move_into_link_name_space(router.users.as_fd(), Some(LinkNameSpaceType::User))
+        let ids = sandbox_ids::ids_of(holder);
+        move_into_link_name_space(router.user_namespace.as_fd(), Some(LinkNameSpaceType::User))
             .context("join the user namespace of the router")?;
-        if users.has_root() {
+        if ids.has_root() {
             credentials::become_root_inside()?;
         }
     }
-    // Set last, because changing credentials resets it. The parent waits for this step, so it still exists.
+    // Set last, because changing credentials resets it. The parent waits until this process executes the
+    // program, so it still exists.
     // SAFETY: the call takes integers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     parent.wait()?;

@@ -50,35 +50,35 @@ impl Cgroups {
 /// Creates the cgroups of a sandbox with these limits. Also returns the limits that could not be set.
 pub(crate) fn create(id: &str, limits: &Limits) -> Result<(Cgroups, Vec<UnenforcedLimit>)> {
     let name = check_id(id)?;
-    let mut made = Cgroups::default();
-    let (mut limited, mut failed) = (Vec::new(), Vec::new());
+    let mut cgroups = Cgroups::default();
+    let (mut results, mut failed) = (Vec::new(), Vec::new());
     for hierarchy in hierarchy::all().context("read the cgroup hierarchies")? {
         match create_in(&hierarchy, name) {
             Ok(group) => {
-                made.open(&hierarchy, &group)?;
-                limited.extend(limit_in(&hierarchy, &group, limits));
+                cgroups.open(&hierarchy, &group)?;
+                results.extend(limit_in(&hierarchy, &group, limits));
             }
             Err(error) => failed.push((hierarchy, error)),
         }
     }
-    let asked = Limit::ALL.into_iter().filter(|limit| limits.asks_for(*limit));
-    let missing = asked.filter_map(|limit| {
-        let done = limited.iter().find(|(one, _)| *one == limit);
-        let reason = match done {
+    let requested = Limit::ALL.into_iter().filter(|limit| limits.asks_for(*limit));
+    let missing = requested.filter_map(|limit| {
+        let result = results.iter().find(|(other, _)| *other == limit);
+        let reason = match result {
             Some((_, Ok(()))) => return None,
             Some((_, Err(error))) => error.to_string(),
             None => missing_reason(limit, &failed),
         };
         Some(UnenforcedLimit { limit, reason })
     });
-    Ok((made, missing.collect()))
+    Ok((cgroups, missing.collect()))
 }
 
 /// Returns why a limit is not set, from the hierarchy that has its controller.
 fn missing_reason(limit: Limit, failed: &[(Hierarchy, io::Error)]) -> String {
     let controller = limit.controller();
-    let in_v1 = failed.iter().find(|(one, _)| one.is_v1_with(controller));
-    let in_v2 = || failed.iter().find(|(one, _)| one.version == Version::V2);
+    let in_v1 = failed.iter().find(|(hierarchy, _)| hierarchy.is_v1_with(controller));
+    let in_v2 = || failed.iter().find(|(hierarchy, _)| hierarchy.version == Version::V2);
     match in_v1.or_else(in_v2) {
         Some((_, error)) if error.kind() == io::ErrorKind::PermissionDenied => NOT_ALLOWED.to_owned(),
         Some((_, error)) => error.to_string(),
@@ -115,24 +115,25 @@ impl Cgroups {
 }
 
 /// Limit, and the result of setting it.
-type Limited = (Limit, io::Result<()>);
+type LimitResult = (Limit, io::Result<()>);
 
 /// Sets the limits for which this hierarchy has controllers.
-fn limit_in(hierarchy: &Hierarchy, group: &Path, limits: &Limits) -> Vec<Limited> {
+fn limit_in(hierarchy: &Hierarchy, group: &Path, limits: &Limits) -> Vec<LimitResult> {
     let is_set_here = |limit: &Limit| hierarchy.has(limit.controller(), group) && limits.asks_for(*limit);
     let set = |limit| {
         let (file, value) = setting(hierarchy.version, limit, limits);
         let path = group.join(file);
-        let named = |error| io::Error::other(format!("{}: {error}", path.display()));
-        (limit, fs::write(&path, value).map_err(named))
+        let add_path = |error| io::Error::other(format!("{}: {error}", path.display()));
+        (limit, fs::write(&path, value).map_err(add_path))
     };
-    let limited = Limit::ALL.into_iter().filter(is_set_here).map(set).collect();
+    let results = Limit::ALL.into_iter().filter(is_set_here).map(set).collect();
     if hierarchy.has(Limit::Memory.controller(), group) {
         limit_swap(hierarchy.version, group, limits);
     }
-    limited
+    results
 }
 
+/// Returns the file of a limit and the value to write.
 fn setting(version: Version, limit: Limit, limits: &Limits) -> (&'static str, String) {
     // The kernel accepts no less than a millisecond.
     let quota = (u64::from(limits.cpu_millis.unwrap_or_default()) * CPU_PERIOD_US / 1000).max(1000);
@@ -175,8 +176,8 @@ pub(crate) fn freezer(id: &str, process: &Process) -> Result<Option<Freezer>> {
         }
         let groups = hierarchy.sandbox_parents().into_iter().map(|parent| parent.join(name));
         // Several parents may have a cgroup of that name. The one with the process belongs to the sandbox.
-        let own = |group: &PathBuf| read_words(&group.join("cgroup.procs")).contains(&pid);
-        let found = groups.filter(own).find_map(|group| Freezer::of(group, hierarchy.version));
+        let contains_process = |group: &PathBuf| read_words(&group.join("cgroup.procs")).contains(&pid);
+        let found = groups.filter(contains_process).find_map(|group| Freezer::of(group, hierarchy.version));
         if found.is_some() {
             return Ok(found);
         }
@@ -205,15 +206,15 @@ pub fn usage(id: &str) -> Result<ResourceUsage> {
     for group in groups(id)? {
         let number =
             |file: &str| read_words(&group.join(file)).first().and_then(|word| word.parse::<u64>().ok());
-        let line = |file: &str, name: &str| {
+        let field = |file: &str, name: &str| {
             let words = read_words(&group.join(file));
             words.chunks_exact(2).find(|pair| pair[0] == name).and_then(|pair| pair[1].parse::<u64>().ok())
         };
         let cpu = number("cpuacct.usage").map(Duration::from_nanos);
-        let cpu = cpu.or_else(|| line("cpu.stat", "usage_usec").map(Duration::from_micros));
+        let cpu = cpu.or_else(|| field("cpu.stat", "usage_usec").map(Duration::from_micros));
         let memory = number("memory.usage_in_bytes").or_else(|| number("memory.current"));
         let inactive_cache =
-            line("memory.stat", "total_inactive_file").or_else(|| line("memory.stat", "inactive_file"));
+            field("memory.stat", "total_inactive_file").or_else(|| field("memory.stat", "inactive_file"));
         let memory = memory.map(|memory| memory.saturating_sub(inactive_cache.unwrap_or_default()));
         usage.cpu = usage.cpu.or(cpu);
         usage.memory_bytes = usage.memory_bytes.or(memory);
@@ -252,8 +253,8 @@ pub fn remove(id: &str) -> Result<()> {
     Ok(())
 }
 
-/// Thaws the processes: with version 1 a frozen process does not exit when it is killed. One of the cgroups
-/// has this file.
+/// Thaws the processes: with version 1 a frozen process does not exit when it is killed. Only the cgroup
+/// with the freezer controller has this file.
 fn thaw(groups: &[PathBuf]) {
     for group in groups {
         let _ = fs::write(group.join("freezer.state"), "THAWED");

@@ -14,7 +14,7 @@ use crate::helper::protocol::Task;
 use crate::namespace::holder::NamespaceHolder;
 
 /// Minimum number of bytes that a file or directory counts for: an empty one takes an inode, of which a
-/// filesystem has a limited number. [`quota`](crate::quota) counts alike.
+/// filesystem has a limited number. [`quota`](crate::quota) limits the number of files by the same ratio.
 pub const ENTRY_MIN: u64 = 4096;
 
 /// Bounds of a measurement.
@@ -22,7 +22,7 @@ pub const ENTRY_MIN: u64 = 4096;
 pub struct Bounds {
     /// Time limit.
     pub time: Duration,
-    /// Number of bytes at which it stops.
+    /// Number of bytes at which the measurement stops.
     pub bytes: u64,
 }
 
@@ -95,10 +95,10 @@ fn walk(path: &Path, bounds: Bounds) -> (DiskUsage, bool) {
         Err(error) => return (usage, error != Errno::ACCESS),
     };
     let mut path = Vec::new();
-    let mut open = vec![PendingDirectory { around: 0, name: b".".to_vec() }];
-    while let Some(PendingDirectory { around, name }) = open.pop() {
-        // Everything that was read since the parent directory was read is below the parent, too.
-        path.truncate(around);
+    let mut pending = vec![PendingDirectory { parent_len: 0, name: b".".to_vec() }];
+    while let Some(PendingDirectory { parent_len, name }) = pending.pop() {
+        // All directories read since the parent are below it, so `path` still begins with its path.
+        path.truncate(parent_len);
         path.extend_from_slice(&name);
         if is_over(&usage) {
             usage.is_lower_bound = true;
@@ -107,7 +107,7 @@ fn walk(path: &Path, bounds: Bounds) -> (DiskUsage, bool) {
         match open_beneath(&root, &path) {
             Ok(directory) => {
                 path.push(b'/');
-                is_whole &= add(&directory, path.len(), &mut usage, &mut open, &is_over);
+                is_whole &= add(&directory, path.len(), &mut usage, &mut pending, &is_over);
             }
             Err(error) => is_whole &= error != Errno::ACCESS,
         }
@@ -119,30 +119,30 @@ fn walk(path: &Path, bounds: Bounds) -> (DiskUsage, bool) {
 /// paths can be long.
 struct PendingDirectory {
     /// Length of the parent's path, with the slash.
-    around: usize,
+    parent_len: usize,
     name: Vec<u8>,
 }
 
 /// Opens a directory beneath another, in pieces where the path is too long for one system call.
 fn open_beneath(root: &OwnedFd, path: &[u8]) -> std::result::Result<OwnedFd, Errno> {
     let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    let open = |at: &OwnedFd, path: &[u8]| openat2(at, path, DIRECTORY, Mode::empty(), beneath);
-    let (mut at, mut rest): (Option<OwnedFd>, _) = (None, path);
+    let open = |parent: &OwnedFd, path: &[u8]| openat2(parent, path, DIRECTORY, Mode::empty(), beneath);
+    let (mut directory, mut rest): (Option<OwnedFd>, _) = (None, path);
     while rest.len() > PATH_PIECE_MAX {
         let cut = rest[..PATH_PIECE_MAX].iter().rposition(|byte| *byte == b'/').ok_or(Errno::NAMETOOLONG)?;
-        at = Some(open(at.as_ref().unwrap_or(root), &rest[..cut])?);
+        directory = Some(open(directory.as_ref().unwrap_or(root), &rest[..cut])?);
         rest = &rest[cut + 1..];
     }
-    open(at.as_ref().unwrap_or(root), rest)
+    open(directory.as_ref().unwrap_or(root), rest)
 }
 
-/// Adds the entries of a directory whose path with the slash is `around` bytes long. Returns whether all of
-/// it was readable.
+/// Adds the entries of a directory whose path with the slash is `parent_len` bytes long. Returns whether all
+/// of it was readable.
 fn add(
     directory: &OwnedFd,
-    around: usize,
+    parent_len: usize,
     usage: &mut DiskUsage,
-    open: &mut Vec<PendingDirectory>,
+    pending: &mut Vec<PendingDirectory>,
     is_over: &dyn Fn(&DiskUsage) -> bool,
 ) -> bool {
     let mut buffer = Vec::with_capacity(32 << 10);
@@ -167,7 +167,7 @@ fn add(
             return is_whole;
         }
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-            open.push(PendingDirectory { around, name: name.to_vec() });
+            pending.push(PendingDirectory { parent_len, name: name.to_vec() });
         }
     }
     is_whole

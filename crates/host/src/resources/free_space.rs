@@ -36,8 +36,8 @@ pub struct Shortage {
 
 impl Shortage {
     /// Checks the filesystem of a path. Returns `None` if there is enough space, or it cannot be read. The
-    /// reserve is at most a tenth of the filesystem. The same number of bytes, at [`ENTRY_MIN`] each, is the
-    /// reserve of files.
+    /// reserve is at most a tenth of the filesystem. The reserve of files is that of bytes, divided by
+    /// [`ENTRY_MIN`].
     pub fn at(path: &Path, reserve: u64) -> Option<Self> {
         Self::at_multiple(path, reserve, 1)
     }

@@ -59,18 +59,18 @@ fn undo(error: HostError, record: &Path) -> HostError {
     }
     match thaw(record) {
         Ok(()) => error,
-        Err(more) => error.followed_by(more),
+        Err(thaw_error) => error.followed_by(thaw_error),
     }
 }
 
 /// Resumes all recorded processes, and removes the record. Does nothing without a record. A freeze in
 /// progress stops no further process, and fails with [`HostError::Thawed`].
 pub fn thaw(record: &Path) -> Result<()> {
-    let Some(mut held) = LockedRecord::lock(record)? else { return Ok(()) };
-    match held.read()? {
+    let Some(mut locked) = LockedRecord::lock(record)? else { return Ok(()) };
+    match locked.read()? {
         None => {}
         Some((FreezeRecord::Group(freezer), _)) => freezer::thaw(&freezer)?,
         Some((FreezeRecord::Signals(process), stopped)) => signals::resume(&process, &stopped)?,
     }
-    held.remove()
+    locked.remove()
 }

@@ -1,4 +1,4 @@
-//! Result of freezing a sandbox, on any system.
+//! Types for the result of freezing a sandbox. They are compiled on every operating system.
 
 use std::fmt;
 

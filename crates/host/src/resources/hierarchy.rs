@@ -36,20 +36,21 @@ pub(crate) struct Hierarchy {
     /// Used controllers of version 1. In version 2 each cgroup lists its own.
     controllers: Vec<String>,
     mount_point: PathBuf,
-    /// Cgroup of this process.
-    own: PathBuf,
+    /// Directory of the cgroup of this process.
+    own_cgroup: PathBuf,
 }
 
 /// Returns all hierarchies that are mounted and used.
 pub(crate) fn all() -> io::Result<Vec<Hierarchy>> {
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-    let own = fs::read_to_string("/proc/self/cgroup")?;
-    Ok(parse(&mounts, &own))
+    let own_cgroups = fs::read_to_string("/proc/self/cgroup")?;
+    Ok(parse(&mounts, &own_cgroups))
 }
 
-fn parse(mounts: &str, own: &str) -> Vec<Hierarchy> {
+/// Parses `/proc/self/mountinfo` and `/proc/self/cgroup`.
+fn parse(mounts: &str, own_cgroups: &str) -> Vec<Hierarchy> {
     let mut found: Vec<Hierarchy> = Vec::new();
-    for hierarchy in mounts.lines().filter_map(|line| parse_mount(line, own)) {
+    for hierarchy in mounts.lines().filter_map(|line| parse_mount(line, own_cgroups)) {
         // A hierarchy may be mounted several times.
         let is_same = |other: &Hierarchy| {
             other.version == hierarchy.version && other.controllers == hierarchy.controllers
@@ -61,13 +62,13 @@ fn parse(mounts: &str, own: &str) -> Vec<Hierarchy> {
     found
 }
 
-fn parse_mount(line: &str, own: &str) -> Option<Hierarchy> {
+fn parse_mount(line: &str, own_cgroups: &str) -> Option<Hierarchy> {
     let (before, after) = line.split_once(" - ")?;
     let mut before = before.split(' ').skip(3);
     let (root, mount_point) = (before.next()?, PathBuf::from(before.next()?));
     let mut after = after.split(' ');
-    let (kind, options) = (after.next()?, after.nth(1)?);
-    let (version, controllers) = match kind {
+    let (fs_type, options) = (after.next()?, after.nth(1)?);
+    let (version, controllers) = match fs_type {
         "cgroup" => (Version::V1, used_controllers(options)),
         "cgroup2" => (Version::V2, Vec::new()),
         _ => return None,
@@ -75,17 +76,16 @@ fn parse_mount(line: &str, own: &str) -> Option<Hierarchy> {
     if version == Version::V1 && controllers.is_empty() {
         return None;
     }
-    let own = own.lines().find_map(|line| {
+    let own_path = own_cgroups.lines().find_map(|line| {
         let (names, path) = line.split_once(':')?.1.split_once(':')?;
-        let same = match version {
+        let is_same = match version {
             Version::V1 => used_controllers(names) == controllers,
             Version::V2 => names.is_empty(),
         };
-        same.then_some(path)
+        is_same.then_some(path)
     })?;
-    let own = Path::new(own);
-    let relative = own.strip_prefix(root).unwrap_or(Path::new(""));
-    Some(Hierarchy { version, controllers, own: mount_point.join(relative), mount_point })
+    let relative = Path::new(own_path).strip_prefix(root).unwrap_or(Path::new(""));
+    Some(Hierarchy { version, controllers, own_cgroup: mount_point.join(relative), mount_point })
 }
 
 fn used_controllers(names: &str) -> Vec<String> {
@@ -105,14 +105,14 @@ impl Hierarchy {
         if self.version == Version::V1 {
             return vec![self.mount_point.clone()];
         }
-        // An earlier start may have moved the server.
-        let own = if self.own.ends_with(SERVER_CGROUP) {
-            self.own.parent().unwrap_or(&self.own)
+        // An earlier start may have moved the server into a child cgroup.
+        let cgroup = if self.own_cgroup.ends_with(SERVER_CGROUP) {
+            self.own_cgroup.parent().unwrap_or(&self.own_cgroup)
         } else {
-            &self.own
+            &self.own_cgroup
         };
-        let mut parents = vec![own.to_owned()];
-        let own_parent = own.parent().filter(|path| path.starts_with(&self.mount_point));
+        let mut parents = vec![cgroup.to_owned()];
+        let own_parent = cgroup.parent().filter(|path| path.starts_with(&self.mount_point));
         for parent in own_parent.into_iter().chain([self.mount_point.as_path()]) {
             if !parents.iter().any(|known| known == parent) {
                 parents.push(parent.to_owned());
@@ -208,10 +208,10 @@ fn delegate(group: &Path, controllers: &[&str]) -> io::Result<()> {
 /// Moves the processes of the server into a child cgroup. Fails if the cgroup has processes of other
 /// programs.
 fn move_server_out(group: &Path) -> io::Result<()> {
-    let this = fs::read_link("/proc/self/exe")?;
+    let own_program = fs::read_link("/proc/self/exe")?;
     let processes = read_words(&group.join("cgroup.procs"));
     let is_other = |pid: &String| match fs::read_link(format!("/proc/{pid}/exe")) {
-        Ok(program) => program != this,
+        Ok(program) => program != own_program,
         // The process has exited.
         Err(error) => error.kind() != io::ErrorKind::NotFound,
     };
@@ -274,7 +274,7 @@ mod tests {
             version: Version::V2,
             controllers: Vec::new(),
             mount_point: root.to_owned(),
-            own: root.to_owned(),
+            own_cgroup: root.to_owned(),
         }
     }
 
@@ -293,7 +293,7 @@ mod tests {
         let top = tempfile::tempdir().unwrap();
         let own = top.path().join("a");
         fs::create_dir(&own).unwrap();
-        let hierarchy = Hierarchy { own: own.clone(), ..v2_hierarchy(top.path(), "cpu memory pids") };
+        let hierarchy = Hierarchy { own_cgroup: own.clone(), ..v2_hierarchy(top.path(), "cpu memory pids") };
         for (controllers, parent) in [("memory pids", top.path()), ("cpu memory pids io", &own)] {
             fs::write(own.join("cgroup.controllers"), controllers).unwrap();
             assert_eq!(hierarchy.prepare_parent().unwrap(), parent.join(SANDBOXES_CGROUP));

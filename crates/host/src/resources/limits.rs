@@ -94,6 +94,7 @@ impl Limits {
         Self { cpu_millis: Some(1000), memory_bytes: Some(1 << 30), processes: Some(100) }
     }
 
+    /// Returns whether a limit is requested for this resource.
     pub(crate) fn asks_for(&self, limit: Limit) -> bool {
         match limit {
             Limit::Cpu => self.cpu_millis.is_some(),
@@ -211,10 +212,10 @@ pub(crate) fn limit_pending_signals() -> io::Result<()> {
 /// Describes in one line the limits that are not enforced, with reason, substitute and remedy. Returns `None`
 /// if all are enforced.
 pub fn describe_missing(missing: &[UnenforcedLimit]) -> Option<String> {
-    let names: Vec<String> = missing.iter().map(|one| one.limit.to_string()).collect();
+    let names: Vec<String> = missing.iter().map(|missing| missing.limit.to_string()).collect();
     let (last, others) = names.split_last()?;
     let names = if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };
-    let mut reasons: Vec<&str> = missing.iter().map(|one| one.reason.as_str()).collect();
+    let mut reasons: Vec<&str> = missing.iter().map(|missing| missing.reason.as_str()).collect();
     reasons.dedup();
     let mut line = format!("no limit on {names} for the sandbox as a whole: {}", reasons.join("; "));
     if missing.iter().any(UnenforcedLimit::is_memory) {

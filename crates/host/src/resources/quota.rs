@@ -56,7 +56,7 @@ pub fn limit(directory: &Path, bytes: u64) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Err(no_quota("only root can set quotas"));
     }
-    let file = open(directory).context(opening(directory))?;
+    let file = open(directory).context(open_action(directory))?;
     if !is_enforced(&file) {
         return Err(no_quota("its filesystem has no project quotas; mount it with the option prjquota"));
     }
@@ -70,27 +70,27 @@ pub fn limit(directory: &Path, bytes: u64) -> Result<()> {
 
 /// Returns the usage of a directory with a limit; `None` if it is not counted. Empty files count as 0 bytes.
 pub fn used(directory: &Path) -> Result<Option<DiskUsage>> {
-    let Some((file, project)) = limited(directory)? else { return Ok(None) };
+    let Some((file, project)) = open_limited(directory)? else { return Ok(None) };
     let quota = get(&file, project).context("read a quota")?;
     Ok(Some(DiskUsage { bytes: quota.dqb_curspace, files: quota.dqb_curinodes, is_lower_bound: false }))
 }
 
 /// Removes the limit of a directory, which may have none or may not exist.
 pub fn release(directory: &Path) -> Result<()> {
-    let Some((file, project)) = limited(directory)? else { return Ok(()) };
+    let Some((file, project)) = open_limited(directory)? else { return Ok(()) };
     // Limits of 0 are no limits.
     let none = libc::dqblk { dqb_valid: libc::QIF_LIMITS, ..empty() };
     set(&file, project, &none).context("remove a quota")
 }
 
 /// Opens a directory that has a project id of a sandbox and a quota.
-fn limited(directory: &Path) -> Result<Option<(File, u32)>> {
+fn open_limited(directory: &Path) -> Result<Option<(File, u32)>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
     }
     let file = match open(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened.context(opening(directory))?,
+        opened => opened.context(open_action(directory))?,
     };
     if !is_enforced(&file) {
         return Ok(None);
@@ -103,11 +103,11 @@ fn open(directory: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(directory)
 }
 
-fn opening(directory: &Path) -> String {
+fn open_action(directory: &Path) -> String {
     format!("open {}", directory.display())
 }
 
-/// Returns the quota of an unknown project.
+/// Returns a quota with zero in all fields: no limits and no usage.
 fn empty() -> libc::dqblk {
     // SAFETY: the structure consists of integers, for which zero is valid.
     unsafe { std::mem::zeroed() }
@@ -128,14 +128,14 @@ fn first_project(inode: u64) -> u32 {
     FIRST_PROJECT | u32::try_from(inode % u64::from(FIRST_PROJECT)).unwrap_or_default()
 }
 
-/// Assigns a project id that has no files.
+/// Assigns the id of a project that has no files.
 fn assign_project(directory: &File) -> io::Result<u32> {
     let first = first_project(directory.metadata()?.ino());
-    for number in (0..ATTEMPTS).map(|more| FIRST_PROJECT | first.wrapping_add(more)) {
-        // The highest id means none.
-        if number != u32::MAX && get(directory, number)?.dqb_curinodes == 0 {
-            set_project(directory, number)?;
-            return Ok(number);
+    for project in (0..ATTEMPTS).map(|offset| FIRST_PROJECT | first.wrapping_add(offset)) {
+        // The highest id means that there is no project.
+        if project != u32::MAX && get(directory, project)?.dqb_curinodes == 0 {
+            set_project(directory, project)?;
+            return Ok(project);
         }
     }
     Err(io::Error::other("all project ids are in use"))
@@ -187,7 +187,7 @@ fn set(directory: &File, project: u32, quota: &libc::dqblk) -> io::Result<()> {
     unsafe { quotactl(directory, libc::Q_SETQUOTA, project, (&raw const *quota).cast_mut().cast()) }
 }
 
-/// `quotactl_fd(2)`, since Linux 5.14.
+/// Calls `quotactl_fd(2)`, which exists since Linux 5.14.
 ///
 /// # Safety
 ///

@@ -74,7 +74,8 @@ impl Mount {
 pub struct HostView {
     /// Name of its cgroups: letters, digits and dashes.
     pub id: String,
-    /// Namespaces in which the network is created; those of the host without a network, or for root.
+    /// Namespaces in which the network is created: [`NamespaceHolder::Host`] if there is no network, or for
+    /// root.
     pub holder: NamespaceHolder,
     /// Differences, in the order of mounting: parents before their children.
     pub mounts: Vec<Mount>,
@@ -249,15 +250,15 @@ fn ids(user: User, holder: &NamespaceHolder) -> Result<(Vec<IdRange>, Vec<IdRang
     }
     // In the user namespace of a holder, the ordinary user is root.
     let outside = |id| if *holder == NamespaceHolder::Host { id } else { 0 };
-    let one = |id| vec![IdRange { inside: id, outside: outside(id), count: 1 }];
-    Ok((one(user.user), one(user.group)))
+    let single_id = |id| vec![IdRange { inside: id, outside: outside(id), count: 1 }];
+    Ok((single_id(user.uid), single_id(user.gid)))
 }
 
 /// User that runs the program.
 #[derive(Debug, Clone, Copy)]
 struct User {
-    user: u32,
-    group: u32,
+    uid: u32,
+    gid: u32,
     is_superuser: bool,
 }
 
@@ -274,9 +275,9 @@ impl Task for HostView {
 fn run(view: &HostView, descriptors: Vec<OwnedFd>) -> Result<Launched> {
     let descriptors: [OwnedFd; 4] =
         descriptors.try_into().map_err(|_| HostError::other("descriptors are missing"))?;
-    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    let is_superuser = user == 0;
-    let user = User { user, group, is_superuser };
+    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+    let is_superuser = uid == 0;
+    let user = User { uid, gid, is_superuser };
     let (cgroups, mut missing) = cgroup::create(&view.id, &view.limits)?;
     let mut nproc_rlimit = None;
     if limits::has_per_namespace_process_limit() && missing.iter().any(UnenforcedLimit::is_processes) {

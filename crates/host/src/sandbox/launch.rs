@@ -136,7 +136,7 @@ pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
     let launched = client::call(&task, &descriptors);
     launched.map_err(|error| match undo(launch) {
         Ok(()) => error,
-        Err(more) => error.followed_by(more),
+        Err(undo_error) => error.followed_by(undo_error),
     })
 }
 
@@ -156,8 +156,8 @@ fn missing_file(process_file: &Path) -> PathBuf {
     process_file.with_extension("missing")
 }
 
-/// Writes that file. To be done before the sandbox is recorded, so that it exists for every sandbox that is
-/// found.
+/// Writes the file with the limits that are not enforced. To be done before the process is recorded, so that
+/// the file exists for every sandbox that is found.
 fn write_missing(process_file: &Path, missing: &[UnenforcedLimit]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
@@ -247,10 +247,10 @@ fn run(task: &LaunchTask, descriptors: Vec<OwnedFd>) -> Result<Launched> {
         Template::Base => None,
         Template::Directory(path) => Some(mounts::clone_tree(path, Access::Read)?),
     };
-    let users = ids_of(&task.holder);
+    let ids = ids_of(&task.holder);
     let data_rlimit = task.limits.memory_bytes.filter(|_| missing.iter().any(UnenforcedLimit::is_memory));
     let filters = Filters::new()?;
-    let init = SandboxInit { task, template, users, cgroups: &cgroups, nproc_rlimit, data_rlimit, filters };
+    let init = SandboxInit { task, template, ids, cgroups: &cgroups, nproc_rlimit, data_rlimit, filters };
     limits::limit_pending_signals().context("limit pending signals")?;
     let spawn = || {
         clone::spawn(NAMESPACES, cgroups.v2_fd(), |parent| match init.run(parent) {
@@ -275,9 +275,9 @@ fn run(task: &LaunchTask, descriptors: Vec<OwnedFd>) -> Result<Launched> {
 
 /// Sets up the sandbox from outside while the init process starts.
 fn set_up(child: &mut Child, task: &LaunchTask, mounts: Vec<(OwnedFd, &str)>) -> Result<Process> {
-    let users = dedicated_uids::id_map_of(ids_of(&task.holder), task.user);
+    let id_map = dedicated_uids::id_map_of(ids_of(&task.holder), task.user);
     let identity = Process::of(child.pid)?;
-    id_map::write(child.pid, &users, &users)?;
+    id_map::write(child.pid, &id_map, &id_map)?;
     child.notify()?;
     child.wait_ready()?;
     // If the helper exits before this, the init process exits, too. From here on the sandbox can be found.

@@ -41,9 +41,9 @@ impl Task for ProbeTask {
 
 fn run(holder: &NamespaceHolder) -> Result<Capabilities> {
     let id = format!("probe-{}", std::process::id());
-    let made = cgroup::create(&id, &Limits::all_set());
+    let created = cgroup::create(&id, &Limits::all_set());
     cgroup::remove(&id)?;
-    let (_, mut missing) = made?;
+    let (_, mut missing) = created?;
     if limits::has_per_namespace_process_limit() {
         missing.retain(|missing| !missing.is_processes());
     }
@@ -60,9 +60,9 @@ fn namespaces(holder: &NamespaceHolder) -> Result<()> {
         Err(error) => error,
     })
     .map_err(explain_refusal)?;
-    let mounted = try_from_outside(&mut child, holder).map_err(refused);
+    let result = try_from_outside(&mut child, holder).map_err(refused);
     child.kill();
-    mounted
+    result
 }
 
 /// Tries mounts in the new namespaces; runs in the child.
@@ -76,7 +76,7 @@ fn mount_inside(parent: &mut clone::Parent) -> Result<()> {
     parent.wait()
 }
 
-/// Tries the steps from outside.
+/// Tries the steps that a helper takes outside the new namespaces, and enters the mount namespace.
 fn try_from_outside(child: &mut clone::Child, holder: &NamespaceHolder) -> Result<()> {
     mounts::clone_tree(Path::new("/dev/null"), Access::Read)?;
     let users = [ids_of(holder)];

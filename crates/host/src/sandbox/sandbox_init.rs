@@ -32,9 +32,9 @@ pub(crate) struct SandboxInit<'a> {
     pub(crate) task: &'a LaunchTask,
     /// Detached mount of the template; `None` for `base`.
     pub(crate) template: Option<OwnedFd>,
-    /// Ids inside. Determined before the namespaces are created, because the init process cannot see the ids
-    /// of the parent user namespace.
-    pub(crate) users: IdRange,
+    /// Ids that exist in the sandbox. Determined before the namespaces are created, because the init process
+    /// cannot see the ids of the parent user namespace.
+    pub(crate) ids: IdRange,
     pub(crate) cgroups: &'a Cgroups,
     /// `RLIMIT_NPROC` of the sandbox user; `None` if a cgroup limits the number of processes.
     pub(crate) nproc_rlimit: Option<u32>,
@@ -48,7 +48,7 @@ impl SandboxInit<'_> {
     pub(crate) fn run(&self, parent: &mut Parent) -> Result<std::convert::Infallible> {
         // The parent maps the ids.
         parent.wait()?;
-        if self.users.has_root() {
+        if self.ids.has_root() {
             credentials::become_root_inside()?;
         }
         // Entered first, so that all resources are counted. The cgroup namespace then hides other cgroups.
@@ -88,7 +88,8 @@ impl SandboxInit<'_> {
 
     fn set_rlimits(&self) -> io::Result<()> {
         limits::limit(Resource::Core, 0)?;
-        limits::limit_open_files(!self.users.has_root())?;
+        let shares_user_of_server = !self.ids.has_root();
+        limits::limit_open_files(shares_user_of_server)?;
         self.data_rlimit.map_or(Ok(()), |bytes| limits::limit(Resource::Data, bytes))?;
         self.nproc_rlimit.map_or(Ok(()), |count| limits::limit(Resource::Nproc, u64::from(count)))
     }

@@ -1,4 +1,4 @@
-//! System calls of a sandbox: about those that Docker allows by default to an unprivileged container.
+//! System calls of a sandbox: approximately those that Docker allows an unprivileged container by default.
 //!
 //! [`ALLOWED`] calls are passed to the kernel, [`CHECKED`] ones for some values of their first argument.
 //! [`DENIED`] calls, and other values, fail with `EPERM`: creating and entering namespaces, mounting, loading
@@ -80,16 +80,16 @@ const ALLOWED: Calls = calls! {
     SYS_utimensat SYS_vmsplice SYS_wait4 SYS_waitid SYS_write SYS_writev
 };
 
-/// System calls that newer architectures do not have.
+/// Allowed system calls that newer architectures do not have; empty on those.
 #[cfg(target_arch = "x86_64")]
-const ALLOWED_HERE: Calls = calls! {
+const ALLOWED_ON_X86_64: Calls = calls! {
     SYS_access SYS_alarm SYS_arch_prctl SYS_chmod SYS_chown SYS_creat SYS_dup2 SYS_epoll_create SYS_epoll_wait
     SYS_eventfd SYS_fork SYS_futimesat SYS_getdents SYS_getpgrp SYS_inotify_init SYS_lchown SYS_link SYS_lstat
     SYS_mkdir SYS_mknod SYS_modify_ldt SYS_open SYS_pause SYS_pipe SYS_poll SYS_readlink SYS_rename SYS_rmdir
     SYS_select SYS_signalfd SYS_stat SYS_symlink SYS_time SYS_unlink SYS_utime SYS_utimes SYS_vfork
 };
 #[cfg(not(target_arch = "x86_64"))]
-const ALLOWED_HERE: Calls = &[];
+const ALLOWED_ON_X86_64: Calls = &[];
 
 /// Calls that fail with `EPERM`. `clone3` is not among them: its flags are in memory, where no filter sees
 /// them, and programs use `clone` on kernels without it.
@@ -104,10 +104,11 @@ const DENIED: Calls = calls! {
     SYS_unshare SYS_userfaultfd SYS_vhangup
 };
 
+/// Denied system calls that newer architectures do not have; empty on those.
 #[cfg(target_arch = "x86_64")]
-const DENIED_HERE: Calls = calls! { SYS_ioperm SYS_iopl SYS_sysfs SYS_uselib SYS_ustat };
+const DENIED_ON_X86_64: Calls = calls! { SYS_ioperm SYS_iopl SYS_sysfs SYS_uselib SYS_ustat };
 #[cfg(not(target_arch = "x86_64"))]
-const DENIED_HERE: Calls = &[];
+const DENIED_ON_X86_64: Calls = &[];
 
 /// Calls that are allowed for some values of their first argument.
 const CHECKED: [(Calls, Allowed); 3] = [
@@ -134,7 +135,7 @@ struct Pattern {
 
 impl Allowed {
     /// Returns patterns that match exactly the allowed values.
-    fn patterns(self) -> Vec<Pattern> {
+    fn allowed_patterns(self) -> Vec<Pattern> {
         match self {
             Self::Without(mask) => vec![Pattern { mask, bits: 0 }],
             Self::OneOf(values) => {
@@ -143,14 +144,14 @@ impl Allowed {
         }
     }
 
-    /// Returns patterns that match exactly the other values. Neither `seccompiler` nor libseccomp can express
-    /// "none of these values" of 32 bits with one action for these and another for the rest, so the bits of
-    /// each value are walked from the highest: where the other branch has no allowed value, all of that
-    /// branch is denied.
-    fn others(self) -> BTreeSet<Pattern> {
-        let set = |bits: u32| (0..u32::BITS).map(|bit| 1 << bit).filter(move |bit| bits & bit != 0);
+    /// Returns patterns that match exactly the values that are not allowed. Neither `seccompiler` nor
+    /// libseccomp can express "none of these values" of 32 bits with one action for these and another for the
+    /// rest, so the bits of each value are walked from the highest: where the other branch has no allowed
+    /// value, all of that branch is denied.
+    fn denied_patterns(self) -> BTreeSet<Pattern> {
+        let set_bits = |bits: u32| (0..u32::BITS).map(|bit| 1 << bit).filter(move |bit| bits & bit != 0);
         match self {
-            Self::Without(bits) => set(bits).map(|bit| Pattern { mask: bit, bits: bit }).collect(),
+            Self::Without(bits) => set_bits(bits).map(|bit| Pattern { mask: bit, bits: bit }).collect(),
             Self::OneOf(values) => {
                 let branch = |value: u32, bit: u32| {
                     let mask = u32::MAX << bit;
@@ -158,8 +159,9 @@ impl Allowed {
                 };
                 let branches =
                     values.iter().flat_map(|value| (0..u32::BITS).map(move |bit| branch(*value, bit)));
-                let is_empty = |one: &Pattern| values.iter().all(|value| value & one.mask != one.bits);
-                branches.filter(is_empty).collect()
+                let allows_nothing =
+                    |pattern: &Pattern| values.iter().all(|value| value & pattern.mask != pattern.bits);
+                branches.filter(allows_nothing).collect()
             }
         }
     }
@@ -169,10 +171,10 @@ fn name(call: &(&'static str, impl Sized)) -> &'static str {
     call.0.trim_start_matches("SYS_")
 }
 
-/// Returns the same list for OCI runtimes (`linux.seccomp` of their configuration).
+/// Returns the same rules as a seccomp profile for OCI runtimes (`linux.seccomp` of their configuration).
 pub fn profile() -> Value {
-    let allowed: Vec<&str> = ALLOWED.iter().chain(ALLOWED_HERE).map(name).collect();
-    let denied: Vec<&str> = DENIED.iter().chain(DENIED_HERE).map(name).collect();
+    let allowed: Vec<&str> = ALLOWED.iter().chain(ALLOWED_ON_X86_64).map(name).collect();
+    let denied: Vec<&str> = DENIED.iter().chain(DENIED_ON_X86_64).map(name).collect();
     let mut rules = vec![
         json!({ "names": allowed, "action": "SCMP_ACT_ALLOW" }),
         json!({ "names": denied, "action": "SCMP_ACT_ERRNO", "errnoRet": EPERM }),
@@ -182,12 +184,14 @@ pub fn profile() -> Value {
     ];
     for (calls, values) in CHECKED {
         let names: Vec<&str> = calls.iter().map(name).collect();
-        // "value" is the mask. Its upper half is zero, so that the upper half of the register is not compared.
+        // "value" is the mask. Its upper half is zero, so that the upper half of the register is not
+        // compared.
         let argument = |Pattern { mask, bits }| json!([{ "index": 0, "op": "SCMP_CMP_MASKED_EQ", "value": mask, "valueTwo": bits }]);
-        let allow = |one| json!({ "names": names, "action": "SCMP_ACT_ALLOW", "args": argument(one) });
-        let refuse = |one| json!({ "names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": EPERM, "args": argument(one) });
-        rules.extend(values.patterns().into_iter().map(allow));
-        rules.extend(values.others().into_iter().map(refuse));
+        let allow =
+            |pattern| json!({ "names": names, "action": "SCMP_ACT_ALLOW", "args": argument(pattern) });
+        let deny = |pattern| json!({ "names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": EPERM, "args": argument(pattern) });
+        rules.extend(values.allowed_patterns().into_iter().map(allow));
+        rules.extend(values.denied_patterns().into_iter().map(deny));
     }
     let architecture = if cfg!(target_arch = "aarch64") { "SCMP_ARCH_AARCH64" } else { "SCMP_ARCH_X86_64" };
     json!({

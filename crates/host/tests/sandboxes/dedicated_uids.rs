@@ -157,7 +157,7 @@ fn mount_over(home: &Fixture, layers: &[PathBuf], user: Option<u32>) -> PathBuf 
         fs::create_dir_all(made).unwrap();
     }
     chown(&upper, Some(shared()), Some(shared())).unwrap();
-    let mount = Overlay { lower: layers, upper: &upper, work: &work, at: &at, user };
+    let mount = Overlay { lower: layers, upper: &upper, work: &work, mount_point: &at, user };
     overlay::mount(&home.holder, &mount).unwrap();
     at
 }

@@ -113,7 +113,13 @@ impl Layers {
     }
 
     pub(crate) fn overlay(&self) -> Overlay<'_> {
-        Overlay { lower: &self.lower, upper: &self.upper, work: &self.work, at: &self.at, user: None }
+        Overlay {
+            lower: &self.lower,
+            upper: &self.upper,
+            work: &self.work,
+            mount_point: &self.at,
+            user: None,
+        }
     }
 
     /// Adds a layer below all others.

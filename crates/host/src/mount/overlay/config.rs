@@ -15,13 +15,14 @@ pub struct Overlay<'a> {
     /// Work directory of the kernel: empty, and on the filesystem of the upper directory.
     pub work: &'a Path,
     /// Mount point.
-    pub at: &'a Path,
+    pub mount_point: &'a Path,
     /// UID of a sandbox to which all layers are id-mapped ([`dedicated_uids`](crate::dedicated_uids)). Upper
     /// and work directory must then be in one directory. Needs root.
     pub user: Option<u32>,
 }
 
-/// Extended attributes in which overlays keep their metadata. The other kind is ordinary data for them.
+/// Extended attributes in which overlays keep their metadata. Attributes with the other prefix are ordinary
+/// data for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Xattrs {
     /// `trusted.overlay.*`, which only root of the host can read.

@@ -42,8 +42,9 @@ pub(super) fn create_from(
         return Ok(None);
     }
     let failed = |errno| diagnosis::rejected(overlay, errno, diagnosis::messages(context.as_fd()));
-    let mut names = Vec::new();
-    match configure(context.as_fd(), xattrs, overlay, open, &mut names)? {
+    // Stay open until the overlay is created.
+    let mut open_paths = Vec::new();
+    match configure(context.as_fd(), xattrs, overlay, open, &mut open_paths)? {
         Configured::WithoutLayers => return Ok(None),
         Configured::Done(done) => done.and_then(|()| fsconfig_create(&context)).map_err(failed)?,
     }
@@ -53,10 +54,10 @@ pub(super) fn create_from(
 
 /// Returns whether the kernel parses options only when it mounts, as until Linux 6.4.
 fn defers_option_parsing(context: BorrowedFd<'_>) -> bool {
-    let taken = fsconfig_set_flag(context, c"workspace-none").is_ok();
-    // The messages about that are of no use.
+    let accepts_unknown_option = fsconfig_set_flag(context, c"workspace-none").is_ok();
+    // Discards the kernel's messages about this option.
     diagnosis::messages(context);
-    taken
+    accepts_unknown_option
 }
 
 enum Configured {
@@ -71,13 +72,13 @@ fn configure(
     xattrs: Xattrs,
     overlay: &Overlay<'_>,
     open: &dyn Fn(&Path) -> Result<OwnedFd>,
-    names: &mut Vec<FdPath>,
+    open_paths: &mut Vec<FdPath>,
 ) -> Result<Configured> {
     for layer in overlay.lower {
         let name = FdPath::of(open(layer)?)?;
         let set = fsconfig_set_string(context, c"lowerdir+", name.text.as_c_str());
         // An id-mapped mount is detached, so it disappears when its descriptor is closed.
-        names.extend(overlay.user.is_some().then_some(name));
+        open_paths.extend(overlay.user.is_some().then_some(name));
         if let Err(errno) = set {
             return layer_rejected(context, overlay, errno);
         }
@@ -95,7 +96,7 @@ fn configure(
         }
     };
     let set = set();
-    names.extend([upper, work]);
+    open_paths.extend([upper, work]);
     Ok(Configured::Done(set))
 }
 
@@ -109,17 +110,17 @@ fn layer_rejected(context: BorrowedFd<'_>, overlay: &Overlay<'_>, errno: Errno) 
     Err(diagnosis::rejected(overlay, errno, messages))
 }
 
-/// Name of a directory in options.
+/// Path of a directory in mount options.
 #[derive(Debug)]
 struct FdPath {
     text: CString,
-    /// Must stay open until the kernel has resolved the name.
+    /// Must stay open until the kernel has resolved the path.
     _directory: OwnedFd,
 }
 
 impl FdPath {
-    /// Returns the name by descriptor. The kernel shows it in `mountinfo`, and a sandbox must not learn the
-    /// paths of the host. Paths may also be too long for the options.
+    /// Returns the path of the descriptor in `/proc/self/fd`. The kernel shows it in `mountinfo`, and a
+    /// sandbox must not learn the paths of the host. Those may also be too long for the options.
     fn of(directory: OwnedFd) -> Result<Self> {
         let text = CString::new(format!("/proc/self/fd/{}", directory.as_raw_fd()));
         let text = text.map_err(std::io::Error::from).context("encode the path of a file descriptor")?;
@@ -155,12 +156,12 @@ pub(super) fn mount_by_options(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<
     }
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     let options = CString::new(options).map_err(std::io::Error::from).context("encode mount options")?;
-    rustix::mount::mount(c"overlay", overlay.at, c"overlay", flags, options.as_c_str()).map_err(|errno| {
-        match errno {
+    rustix::mount::mount(c"overlay", overlay.mount_point, c"overlay", flags, options.as_c_str()).map_err(
+        |errno| match errno {
             Errno::NODEV | Errno::PERM => diagnosis::unavailable(overlay, errno),
             _ => diagnosis::rejected(overlay, errno, Vec::new()),
-        }
-    })
+        },
+    )
 }
 
 #[cfg(test)]
@@ -185,7 +186,7 @@ mod tests {
             fs::create_dir(path(name)).unwrap();
         }
         let (upper, work, at) = (path("upper"), path("work"), path("at"));
-        let overlay = Overlay { lower: &lower, upper: &upper, work: &work, at: &at, user: None };
+        let overlay = Overlay { lower: &lower, upper: &upper, work: &work, mount_point: &at, user: None };
         mount_by_options(Xattrs::Trusted, &overlay).unwrap();
         assert_eq!(fs::read_dir(&at).unwrap().count(), 50);
         rustix::mount::unmount(&at, rustix::mount::UnmountFlags::DETACH).unwrap();

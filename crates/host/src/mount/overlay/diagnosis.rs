@@ -17,7 +17,7 @@ use super::config::{LAYERS_MAX, Overlay};
 use crate::error::HostError;
 
 fn failed(overlay: &Overlay<'_>, errno: Errno, reason: String) -> HostError {
-    HostError::Overlay { at: overlay.at.to_owned(), source: io::Error::from(errno), reason }
+    HostError::Overlay { mount_point: overlay.mount_point.to_owned(), source: io::Error::from(errno), reason }
 }
 
 /// Returns the error for no layers, or too many.

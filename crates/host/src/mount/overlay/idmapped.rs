@@ -24,19 +24,20 @@ use crate::mount::mounts::{self, Access};
 pub(super) fn create(xattrs: Xattrs, overlay: &Overlay<'_>, user: u32) -> Result<OwnedFd> {
     let id_map = IdMap::for_user(user)?;
     if machine::kernel_version() >= (6, 15) {
-        return of_detached(xattrs, overlay, &id_map);
+        return create_from_detached(xattrs, overlay, &id_map);
     }
-    in_own_thread(xattrs, overlay, &id_map)
+    create_in_thread(xattrs, overlay, &id_map)
 }
 
-/// Returns the directory of upper and work directory, which must be in one mount.
+/// Returns the parent of upper and work directory. It must be the same, because the two must be in one mount.
 fn parent_of<'a>(overlay: &Overlay<'a>) -> Result<&'a Path> {
     let (upper, work) = (overlay.upper.parent(), overlay.work.parent());
-    let both = upper.filter(|_| upper == work);
-    both.ok_or_else(|| HostError::other("upper and work directory have different parents"))
+    let common = upper.filter(|_| upper == work);
+    common.ok_or_else(|| HostError::other("upper and work directory have different parents"))
 }
 
-fn of_detached(xattrs: Xattrs, overlay: &Overlay<'_>, id_map: &IdMap) -> Result<OwnedFd> {
+/// Creates the overlay of detached mounts, for kernels since 6.15.
+fn create_from_detached(xattrs: Xattrs, overlay: &Overlay<'_>, id_map: &IdMap) -> Result<OwnedFd> {
     let parent = id_map.clone_mount(parent_of(overlay)?)?;
     let open = |path: &Path| match path.file_name() {
         Some(name) if [overlay.upper, overlay.work].contains(&path) => {
@@ -44,8 +45,8 @@ fn of_detached(xattrs: Xattrs, overlay: &Overlay<'_>, id_map: &IdMap) -> Result<
         }
         _ => id_map.clone_mount(path),
     };
-    let made = context::create_from(xattrs, overlay, &open)?;
-    made.ok_or_else(|| HostError::other("this kernel cannot create detached overlays"))
+    let created = context::create_from(xattrs, overlay, &open)?;
+    created.ok_or_else(|| HostError::other("this kernel cannot create detached overlays"))
 }
 
 fn open_beneath(directory: BorrowedFd<'_>, name: &OsStr, overlay: &Overlay<'_>) -> Result<OwnedFd> {
@@ -55,20 +56,22 @@ fn open_beneath(directory: BorrowedFd<'_>, name: &OsStr, overlay: &Overlay<'_>) 
 }
 
 /// Creates the overlay in a thread with its own mount namespace, for older kernels.
-fn in_own_thread(xattrs: Xattrs, overlay: &Overlay<'_>, id_map: &IdMap) -> Result<OwnedFd> {
+fn create_in_thread(xattrs: Xattrs, overlay: &Overlay<'_>, id_map: &IdMap) -> Result<OwnedFd> {
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("overlay-idmap".to_owned());
-        let making = thread.spawn_scoped(scope, || in_own_mounts(xattrs, overlay, id_map));
-        let making = making.context("start a thread")?;
-        making.join().unwrap_or_else(|_| Err(HostError::other("the mount thread panicked")))
+        let builder = std::thread::Builder::new().name("overlay-idmap".to_owned());
+        let thread = builder.spawn_scoped(scope, || create_in_new_namespace(xattrs, overlay, id_map));
+        let thread = thread.context("start a thread")?;
+        thread.join().unwrap_or_else(|_| Err(HostError::other("the mount thread panicked")))
     })
 }
 
-fn in_own_mounts(xattrs: Xattrs, overlay: &Overlay<'_>, id_map: &IdMap) -> Result<OwnedFd> {
+/// Creates the overlay in a new mount namespace of this thread, in which the id-mapped layers are mounted
+/// over the original ones.
+fn create_in_new_namespace(xattrs: Xattrs, overlay: &Overlay<'_>, id_map: &IdMap) -> Result<OwnedFd> {
     // SAFETY: the call takes an integer, and affects this thread only.
-    let own = unsafe { libc::unshare(libc::CLONE_NEWNS) };
-    let own = if own == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-    own.context("create a mount namespace for a thread")?;
+    let status = unsafe { libc::unshare(libc::CLONE_NEWNS) };
+    let unshared = if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+    unshared.context("create a mount namespace for a thread")?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .context("make the mounts of a thread private")?;
     for path in overlay.lower.iter().map(std::path::PathBuf::as_path).chain([parent_of(overlay)?]) {
@@ -78,7 +81,7 @@ fn in_own_mounts(xattrs: Xattrs, overlay: &Overlay<'_>, id_map: &IdMap) -> Resul
         Some(tree) => Ok(tree),
         None => {
             context::mount_by_options(xattrs, overlay)?;
-            mounts::clone_tree(overlay.at, Access::Write)
+            mounts::clone_tree(overlay.mount_point, Access::Write)
         }
     }
 }
@@ -101,7 +104,7 @@ mod tests {
             crate::namespace::sandbox_ids::owner(&crate::namespace::holder::NamespaceHolder::Host).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
-        for (number, create) in [in_own_thread, of_detached].into_iter().enumerate() {
+        for (number, create) in [create_in_thread, create_from_detached].into_iter().enumerate() {
             if number == 1 && machine::kernel_version() < (6, 15) {
                 continue;
             }
@@ -115,7 +118,8 @@ mod tests {
             for made in [&upper, &work, &at] {
                 fs::create_dir(made).unwrap();
             }
-            let overlay = Overlay { lower: &lower, upper: &upper, work: &work, at: &at, user: Some(user) };
+            let overlay =
+                Overlay { lower: &lower, upper: &upper, work: &work, mount_point: &at, user: Some(user) };
             let tree = create(Xattrs::Trusted, &overlay, &IdMap::for_user(user).unwrap()).unwrap();
             let mounted = || fs::read_to_string("/proc/self/mountinfo").unwrap();
             assert!(!mounted().contains(directory.path().to_str().unwrap()), "{}", mounted());

@@ -20,9 +20,10 @@ use crate::error::{Context as _, HostError, Result};
 use crate::mount::mounts::{self, Access};
 
 pub(super) fn mount(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
-    let _lock = lock(overlay.at)?;
-    if is_mount(overlay.at)? {
-        let action = format!("mount an overlay at {}, which is already a mount point", overlay.at.display());
+    let _lock = lock(overlay.mount_point)?;
+    if is_mount(overlay.mount_point)? {
+        let action =
+            format!("mount an overlay at {}, which is already a mount point", overlay.mount_point.display());
         return Err(HostError::System { action, source: io::Error::from(Errno::BUSY) });
     }
     mount_on_top(xattrs, overlay)
@@ -32,7 +33,7 @@ pub(super) fn mount(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
 pub(crate) fn mount_on_top(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
     match create(xattrs, overlay)? {
         Some(tree) => attach(&tree, overlay),
-        None => mount_with_options(xattrs, overlay),
+        None => mount_by_options_private(xattrs, overlay),
     }
 }
 
@@ -44,11 +45,12 @@ fn create(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// Locks the directory below the mount point, so that concurrent callers see each other's mounts.
-fn lock(at: &Path) -> Result<OwnedFd> {
+/// Locks the directory that the mount covers, so that concurrent callers see each other's mounts.
+fn lock(mount_point: &Path) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = openat(CWD, at, flags, Mode::empty()).context(format!("open {}", at.display()))?;
-    flock(&directory, FlockOperation::LockExclusive).context(format!("lock {}", at.display()))?;
+    let directory =
+        openat(CWD, mount_point, flags, Mode::empty()).context(format!("open {}", mount_point.display()))?;
+    flock(&directory, FlockOperation::LockExclusive).context(format!("lock {}", mount_point.display()))?;
     Ok(directory)
 }
 
@@ -60,36 +62,39 @@ fn is_mount(path: &Path) -> Result<bool> {
 }
 
 fn attach(tree: &OwnedFd, overlay: &Overlay<'_>) -> Result<()> {
-    mounts::attach(tree.as_fd(), overlay.at)?;
-    make_private(tree, overlay.at)
+    mounts::attach(tree.as_fd(), overlay.mount_point)?;
+    make_private(tree, overlay.mount_point)
 }
 
 /// Makes the mount private again: in a shared mount it became shared.
-fn make_private(tree: &OwnedFd, at: &Path) -> Result<()> {
-    mounts::restrict(tree, Access::Write).context(format!("make the mount at {} private", at.display()))
+fn make_private(tree: &OwnedFd, mount_point: &Path) -> Result<()> {
+    mounts::restrict(tree, Access::Write)
+        .context(format!("make the mount at {} private", mount_point.display()))
 }
 
-fn mount_with_options(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
+/// Mounts at the mount point with all options in one string, and makes the mount private.
+fn mount_by_options_private(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
     context::mount_by_options(xattrs, overlay)?;
-    let at = overlay.at;
-    mount_change(at, MountPropagationFlags::PRIVATE)
-        .context(format!("make the mount at {} private", at.display()))
+    let mount_point = overlay.mount_point;
+    mount_change(mount_point, MountPropagationFlags::PRIVATE)
+        .context(format!("make the mount at {} private", mount_point.display()))
 }
 
 pub(super) fn replace(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
-    if !is_mount(overlay.at)? {
+    if !is_mount(overlay.mount_point)? {
         return mount(xattrs, overlay);
     }
-    let Some(tree) = create(xattrs, overlay)? else { return replace_with_options(xattrs, overlay) };
+    let Some(tree) = create(xattrs, overlay)? else { return replace_by_options(xattrs, overlay) };
     let flags = MoveMountFlags::MOVE_MOUNT_BENEATH | MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-    match move_mount(&tree, c"", CWD, overlay.at, flags) {
+    match move_mount(&tree, c"", CWD, overlay.mount_point, flags) {
         Ok(()) => {
-            detach(overlay.at).context(format!("detach the old mount at {}", overlay.at.display()))?;
-            make_private(&tree, overlay.at)
+            detach(overlay.mount_point)
+                .context(format!("detach the old mount at {}", overlay.mount_point.display()))?;
+            make_private(&tree, overlay.mount_point)
         }
         // Not supported by the kernel, or not allowed because the parent mount is shared.
         Err(Errno::INVAL) => {
-            unmount(overlay.at)?;
+            unmount(overlay.mount_point)?;
             attach(&tree, overlay)
         }
         Err(errno) => Err(diagnosis::rejected(overlay, errno, Vec::new())),
@@ -98,42 +103,42 @@ pub(super) fn replace(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
 
 /// Replaces the mount on kernels that cannot mount beneath another. The new one is mounted on top first: if
 /// that fails, the old one is still there, and the rest is quick and does not fail.
-fn replace_with_options(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
+fn replace_by_options(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
     context::mount_by_options(xattrs, overlay)?;
-    let tree = mounts::clone_tree(overlay.at, Access::Write)?;
-    unmount(overlay.at)?;
+    let tree = mounts::clone_tree(overlay.mount_point, Access::Write)?;
+    unmount(overlay.mount_point)?;
     attach(&tree, overlay)
 }
 
 /// Detaches the topmost mount at a path.
-fn detach(at: &Path) -> rustix::io::Result<()> {
-    umount(at, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
+fn detach(mount_point: &Path) -> rustix::io::Result<()> {
+    umount(mount_point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
 }
 
-pub(super) fn unmount(at: &Path) -> Result<bool> {
-    let mut any = false;
+pub(super) fn unmount(mount_point: &Path) -> Result<bool> {
+    let mut was_mounted = false;
     loop {
-        match detach(at) {
-            Ok(()) => any = true,
+        match detach(mount_point) {
+            Ok(()) => was_mounted = true,
             // No mount, or no such path.
-            Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR) => return Ok(any),
-            Err(errno) => return Err(errno).context(format!("unmount {}", at.display())),
+            Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR) => return Ok(was_mounted),
+            Err(errno) => return Err(errno).context(format!("unmount {}", mount_point.display())),
         }
     }
 }
 
 /// Unmounts, and closes the root in another thread, which waits until the kernel has synced everything.
-pub(super) fn abandon(at: &Path) -> Result<bool> {
+pub(super) fn abandon(mount_point: &Path) -> Result<bool> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let root = match openat(CWD, at, flags, Mode::empty()) {
+    let root = match openat(CWD, mount_point, flags, Mode::empty()) {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(false),
-        opened => opened.context(format!("open {}", at.display()))?,
+        opened => opened.context(format!("open {}", mount_point.display()))?,
     };
-    let any = unmount(at)?;
+    let was_mounted = unmount(mount_point)?;
     // The last close ends the overlay. If no thread can be started, this one does it.
     let closer = std::thread::Builder::new().name("overlay-end".to_owned());
     drop(closer.spawn(move || drop(root)));
-    Ok(any)
+    Ok(was_mounted)
 }
 
 pub(super) fn is_responding(path: &Path) -> Result<bool> {
@@ -146,17 +151,17 @@ pub(super) fn is_responding(path: &Path) -> Result<bool> {
 }
 
 /// Returns the mount points below a directory, each once, given a `mountinfo` file.
-pub(super) fn mounted(list: &Path, below: &Path) -> Result<Vec<PathBuf>> {
-    let text = std::fs::read(list).context(format!("read {}", list.display()))?;
-    let paths = text.split(|byte| *byte == b'\n').filter_map(path_of);
+pub(super) fn mounted(mountinfo: &Path, below: &Path) -> Result<Vec<PathBuf>> {
+    let text = std::fs::read(mountinfo).context(format!("read {}", mountinfo.display()))?;
+    let paths = text.split(|byte| *byte == b'\n').filter_map(mount_point_of);
     let mut paths: Vec<PathBuf> = paths.filter(|path| path != below && path.starts_with(below)).collect();
     paths.sort();
     paths.dedup();
     Ok(paths)
 }
 
-/// `id parent major:minor root path …`
-fn path_of(line: &[u8]) -> Option<PathBuf> {
+/// Returns the mount point of a line of `mountinfo`: `id parent major:minor root mount-point …`.
+fn mount_point_of(line: &[u8]) -> Option<PathBuf> {
     line.split(|byte| *byte == b' ').nth(4).map(unescape)
 }
 

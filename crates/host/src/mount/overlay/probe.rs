@@ -23,7 +23,7 @@ const PROBE_DIR: &str = "overlay-probe";
 pub(super) fn run(xattrs: Xattrs, directory: &Path, user: Option<u32>) -> Result<()> {
     let probe = Probe { xattrs, user, path: directory.join(PROBE_DIR) };
     let _lock = probe.begin()?;
-    let tried = probe.all();
+    let tried = probe.try_all();
     let cleaned = probe.clean_up();
     tried.map_err(|error| probe.explain(error)).and(cleaned)
 }
@@ -55,29 +55,30 @@ impl Probe {
             let locked = directory.metadata().context(action())?.ino();
             // Otherwise the previous probe has removed it.
             if fs::metadata(&self.path).is_ok_and(|found| found.ino() == locked) {
-                local::unmount(&self.at("at"))?;
+                local::unmount(&self.join("at"))?;
                 for name in ["a", "b", "upper", "work", "at"] {
-                    remove_tree(&self.at(name))?;
+                    remove_tree(&self.join(name))?;
                 }
                 return Ok(directory);
             }
         }
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
     fn clean_up(&self) -> Result<()> {
-        local::unmount(&self.at("at"))?;
+        local::unmount(&self.join("at"))?;
         remove_tree(&self.path)
     }
 
-    fn all(&self) -> Result<()> {
+    fn try_all(&self) -> Result<()> {
         self.create_layers()?;
         let (lower, upper, work, at) =
-            ([self.at("a"), self.at("b")], self.at("upper"), self.at("work"), self.at("at"));
-        let overlay = Overlay { lower: &lower, upper: &upper, work: &work, at: &at, user: self.user };
+            ([self.join("a"), self.join("b")], self.join("upper"), self.join("work"), self.join("at"));
+        let overlay =
+            Overlay { lower: &lower, upper: &upper, work: &work, mount_point: &at, user: self.user };
         local::mount(self.xattrs, &overlay)?;
         self.read()?;
         self.write()?;
@@ -93,14 +94,14 @@ impl Probe {
             return Err(HostError::other("the user namespace does not map the sandbox user"));
         };
         let owner = |name: &str| -> Result<u32> {
-            Ok(fs::symlink_metadata(self.at(name)).context("read the owner of an id-mapped file")?.uid())
+            Ok(fs::symlink_metadata(self.join(name)).context("read the owner of an id-mapped file")?.uid())
         };
-        let set_owner = |name: &str, user| chown(self.at(name), Some(user), Some(user));
+        let set_owner = |name: &str, user| chown(self.join(name), Some(user), Some(user));
         set_owner("b/given", shared).context("change the owner of a file")?;
         self.expect(owner("at/given")? == user, "id-mapped files of a layer have the wrong owner")?;
         set_owner("at/again", user).context("change the owner of a file through an overlay")?;
         self.expect(owner("upper/again")? == shared, "id-mapped files are written with the wrong owner")?;
-        fs::write(self.at("at/given"), "new").context("write through an overlay")?;
+        fs::write(self.join("at/given"), "new").context("write through an overlay")?;
         self.expect(owner("upper/given")? == shared, "a copy-up changed the owner of a file")
     }
 
@@ -108,59 +109,59 @@ impl Probe {
     fn create_layers(&self) -> Result<()> {
         let create = || -> io::Result<()> {
             for name in ["a/hiding", "b/hiding", "b/again", "upper", "work", "at"] {
-                fs::create_dir_all(self.at(name))?;
+                fs::create_dir_all(self.join(name))?;
             }
             for name in ["a/both", "b/both", "b/hidden", "b/given", "b/hiding/file", "b/again/file"] {
-                fs::write(self.at(name), name)?;
+                fs::write(self.join(name), name)?;
             }
             Ok(())
         };
         create().context(format!("create files in {}", self.path.display()))?;
-        mknodat(CWD, self.at("a/hidden"), FileType::CharacterDevice, Mode::empty(), 0)
+        mknodat(CWD, self.join("a/hidden"), FileType::CharacterDevice, Mode::empty(), 0)
             .context("create a whiteout (a character device 0:0)")?;
         let opaque = format!("{}opaque", self.xattrs.prefix());
-        setxattr(self.at("a/hiding"), opaque.as_str(), b"y", XattrFlags::empty())
+        setxattr(self.join("a/hiding"), opaque.as_str(), b"y", XattrFlags::empty())
             .context(format!("set the attribute {opaque}"))
     }
 
     fn read(&self) -> Result<()> {
-        let both = fs::read_to_string(self.at("at/both")).context("read through an overlay")?;
+        let both = fs::read_to_string(self.join("at/both")).context("read through an overlay")?;
         self.expect(both == "a/both", "the upper layer does not hide the lower one")?;
-        self.expect(absent(&self.at("at/hidden")), "a whiteout does not hide a file")?;
-        self.expect(absent(&self.at("at/hiding/file")), "an opaque directory does not hide the lower one")
+        self.expect(absent(&self.join("at/hidden")), "a whiteout does not hide a file")?;
+        self.expect(absent(&self.join("at/hiding/file")), "an opaque directory does not hide the lower one")
     }
 
     fn write(&self) -> Result<()> {
-        fs::write(self.at("at/both"), "new").context("write through an overlay")?;
-        let upper = fs::read_to_string(self.at("upper/both")).context("read from the upper directory")?;
+        fs::write(self.join("at/both"), "new").context("write through an overlay")?;
+        let upper = fs::read_to_string(self.join("upper/both")).context("read from the upper directory")?;
         self.expect(upper == "new", "a write did not reach the upper directory")
     }
 
     fn delete(&self) -> Result<()> {
-        fs::remove_file(self.at("at/both")).context("delete through an overlay")?;
-        let whiteout = fs::symlink_metadata(self.at("upper/both")).context("look for a whiteout")?;
+        fs::remove_file(self.join("at/both")).context("delete through an overlay")?;
+        let whiteout = fs::symlink_metadata(self.join("upper/both")).context("look for a whiteout")?;
         let is_whiteout = whiteout.file_type().is_char_device() && whiteout.rdev() == 0;
         self.expect(is_whiteout, "a deletion created no whiteout")
     }
 
     /// Checks a directory that was deleted and created again.
     fn recreate(&self) -> Result<()> {
-        let again = self.at("at/again");
+        let again = self.join("at/again");
         let recreated = fs::remove_dir_all(&again).and_then(|()| fs::create_dir(&again));
         recreated.context("recreate a directory through an overlay")?;
         self.expect(absent(&again.join("file")), "a recreated directory shows files of the deleted one")?;
         let opaque = format!("{}opaque", self.xattrs.prefix());
         let mut value = [0; 2];
-        let found = getxattr(self.at("upper/again"), opaque.as_str(), &mut value);
+        let found = getxattr(self.join("upper/again"), opaque.as_str(), &mut value);
         let found = found.context(format!("read the attribute {opaque}"))?;
         self.expect(&value[..found] == b"y", "a recreated directory is not opaque")
     }
 
-    fn expect(&self, so: bool, otherwise: &str) -> Result<()> {
-        if so { Ok(()) } else { Err(HostError::other(otherwise.to_owned())) }
+    fn expect(&self, condition: bool, error: &str) -> Result<()> {
+        if condition { Ok(()) } else { Err(HostError::other(error.to_owned())) }
     }
 
-    /// Adds the name of the filesystem, if that is the reason.
+    /// Adds the name of the filesystem, if it does not support upper directories.
     fn explain(&self, error: HostError) -> HostError {
         let is_explained = matches!(error, HostError::Overlay { .. });
         match diagnosis::unsuitable(self.path.parent().unwrap_or(&self.path)) {
@@ -173,6 +174,6 @@ impl Probe {
 }
 
 fn absent(path: &Path) -> bool {
-    let looked = fs::symlink_metadata(path);
-    looked.is_err_and(|error| Errno::from_io_error(&error) == Some(Errno::NOENT))
+    let metadata = fs::symlink_metadata(path);
+    metadata.is_err_and(|error| Errno::from_io_error(&error) == Some(Errno::NOENT))
 }

@@ -44,12 +44,18 @@ impl Directories {
             lower: overlay.lower.to_vec(),
             upper: overlay.upper.to_owned(),
             work: overlay.work.to_owned(),
-            at: overlay.at.to_owned(),
+            at: overlay.mount_point.to_owned(),
         }
     }
 
     fn overlay(&self) -> Overlay<'_> {
-        Overlay { lower: &self.lower, upper: &self.upper, work: &self.work, at: &self.at, user: None }
+        Overlay {
+            lower: &self.lower,
+            upper: &self.upper,
+            work: &self.work,
+            mount_point: &self.at,
+            user: None,
+        }
     }
 }
 
@@ -79,7 +85,7 @@ impl OverlayTask {
     }
 }
 
-/// Has a helper run the task. Returns whether there was something to do.
+/// Has a helper run the task. Returns the result of `Unmount` and `IsResponding`, and true for the others.
 pub(super) fn call(task: &OverlayTask) -> Result<bool> {
     client::call(task, &[])
 }

@@ -37,7 +37,7 @@ impl Freezer {
         })
     }
 
-    fn write(&self, frozen: bool) -> io::Result<()> {
+    fn set_frozen(&self, frozen: bool) -> io::Result<()> {
         let word = match (self.version, frozen) {
             (Version::V1, true) => "FROZEN",
             (Version::V1, false) => "THAWED",
@@ -64,7 +64,7 @@ pub(super) fn freeze(freezer: &Freezer, record: &mut RecordWriter, timeout: Dura
     let deadline = Instant::now() + timeout;
     loop {
         // Repeated: version 1 may miss a process that was forked while others were being stopped.
-        record.step(|_| freezer.write(true).context(format!("freeze {}", freezer.group.display())))?;
+        record.step(|_| freezer.set_frozen(true).context(format!("freeze {}", freezer.group.display())))?;
         if freezer.is_frozen() {
             break;
         }
@@ -83,9 +83,9 @@ fn processes(group: &Path) -> usize {
 
 /// Thaws a cgroup. Succeeds if it no longer exists.
 pub(super) fn thaw(freezer: &Freezer) -> Result<()> {
-    match freezer.write(false) {
+    match freezer.set_frozen(false) {
         Err(error) if is_gone(&error) => Ok(()),
-        done => done.context(format!("thaw {}", freezer.group.display())),
+        result => result.context(format!("thaw {}", freezer.group.display())),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Record of a frozen sandbox: a line with the method, and one for each process that is stopped by signal,
-//! written before it is. An incomplete line was being written when the process that froze was killed, before
-//! it acted on it.
+//! written before the process is stopped. If the last line is incomplete, the freezing process was
+//! killed while it wrote the line, before it stopped that process.
 //!
 //! Freezing and thawing exclude each other by a lock on the file. A freeze takes the lock for every step that
 //! stops something, and stops nothing once the file is unlinked. A thaw holds the lock until all processes
@@ -33,7 +33,7 @@ pub(super) enum FreezeRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct StoppedProcess {
     pub(super) pid: i32,
-    pub(super) started: u64,
+    pub(super) start_time: u64,
 }
 
 /// Record that is being written.
@@ -69,7 +69,7 @@ impl RecordWriter {
     }
 
     pub(super) fn add(&mut self, process: StoppedProcess) -> Result<()> {
-        let line = format!("{} {}\n", process.pid, process.started);
+        let line = format!("{} {}\n", process.pid, process.start_time);
         self.0.write_all(line.as_bytes()).context("record a process to be stopped")
     }
 }
@@ -98,8 +98,8 @@ impl LockedRecord {
         }
     }
 
-    /// Returns the method and the stopped processes. `None` if nothing was stopped before the method was
-    /// recorded.
+    /// Returns the method and the stopped processes. `None` if the line with the method is incomplete: then
+    /// nothing was stopped.
     pub(super) fn read(&mut self) -> Result<Option<(FreezeRecord, Vec<StoppedProcess>)>> {
         let mut text = String::new();
         self.file.read_to_string(&mut text).context(format!("read {}", self.path.display()))?;
@@ -141,8 +141,8 @@ fn is_linked(file: &File) -> Result<bool> {
 }
 
 fn parse(line: &str) -> Option<StoppedProcess> {
-    let (pid, started) = line.split_once(' ')?;
-    Some(StoppedProcess { pid: pid.parse().ok()?, started: started.parse().ok()? })
+    let (pid, start_time) = line.split_once(' ')?;
+    Some(StoppedProcess { pid: pid.parse().ok()?, start_time: start_time.parse().ok()? })
 }
 
 /// Removes a record, if there is one.
@@ -170,7 +170,7 @@ mod tests {
         let process = Process::of(rustix::process::getpid()).unwrap();
         let record = FreezeRecord::Signals(process);
         let mut writer = RecordWriter::create(&path, &record).unwrap();
-        let one = StoppedProcess { pid: 5, started: 70 };
+        let one = StoppedProcess { pid: 5, start_time: 70 };
         writer.add(one).unwrap();
         assert_eq!(read(&path), Some((record.clone(), vec![one])));
         writer.0.write_all(b"6 7").unwrap();

@@ -37,20 +37,20 @@ const FULL_RESCAN_MAX: usize = 50;
 /// Stops all descendants of a process. Returns their number.
 pub(super) fn stop(root: &Process, record: &mut RecordWriter, timeout: Duration) -> Result<usize> {
     let deadline = Instant::now() + timeout;
-    let mut stopper = Stopper { record, ours: HashSet::new() };
-    let mut found = ProcessTree::default();
-    let mut last = None;
+    let mut stopper = Stopper { record, stopped_by_us: HashSet::new() };
+    let mut tree = ProcessTree::default();
+    let mut previous = None;
     while Instant::now() < deadline {
         if !root.is_running() {
             return Err(HostError::sandbox_ended());
         }
-        if !found.scan(root.pid(), deadline).context("list the processes of the sandbox")? {
+        if !tree.scan(root.pid(), deadline).context("list the processes of the sandbox")? {
             break;
         }
-        let look = stopper.stop_running(&found, root.pid())?;
-        match &look {
-            Some(stopped) if look == last && found.is_complete(root.pid()) => return Ok(stopped.len()),
-            _ => last = look,
+        let current = stopper.stop_running(&tree, root.pid())?;
+        match &current {
+            Some(stopped) if current == previous && tree.is_complete(root.pid()) => return Ok(stopped.len()),
+            _ => previous = current,
         }
     }
     let text = format!("the sandbox's processes could not all be stopped within {} s", timeout.as_secs());
@@ -60,50 +60,50 @@ pub(super) fn stop(root: &Process, record: &mut RecordWriter, timeout: Duration)
 struct Stopper<'a> {
     record: &'a mut RecordWriter,
     /// Processes that were stopped by this freeze.
-    ours: HashSet<StoppedProcess>,
+    stopped_by_us: HashSet<StoppedProcess>,
 }
 
 impl Stopper<'_> {
     /// Stops the descendants of `root` that run. Returns all of them if none did.
-    fn stop_running(&mut self, found: &ProcessTree, root: i32) -> Result<Option<HashSet<StoppedProcess>>> {
+    fn stop_running(&mut self, tree: &ProcessTree, root: i32) -> Result<Option<HashSet<StoppedProcess>>> {
         let mut all_stopped = true;
         let mut stopped = HashSet::new();
-        let mut open: Vec<i32> = found.children(root).to_vec();
-        while let Some(pid) = open.pop() {
-            let one = StoppedProcess { pid, started: found.all[&pid].start_time };
+        let mut pending: Vec<i32> = tree.children(root).to_vec();
+        while let Some(pid) = pending.pop() {
+            let process = StoppedProcess { pid, start_time: tree.all[&pid].start_time };
             let mut state = state(pid);
             if state == State::Running {
                 all_stopped = false;
-                state = self.stop(one)?;
+                state = self.stop(process)?;
             }
             match state {
                 State::Stopped => {
-                    stopped.insert(one);
-                    open.extend(found.children(pid));
+                    stopped.insert(process);
+                    pending.extend(tree.children(pid));
                 }
                 State::Running => {}
                 // Its children have another parent now.
-                State::Ended => all_stopped &= found.all[&pid].has_exited,
+                State::Exited => all_stopped &= tree.all[&pid].has_exited,
             }
         }
         Ok(all_stopped.then_some(stopped))
     }
 
     /// Stops a process, and waits until it has stopped or the timeout is over.
-    fn stop(&mut self, one: StoppedProcess) -> Result<State> {
-        let first = self.ours.insert(one);
-        let is_there = self.record.step(|record| {
-            if first {
-                record.add(one)?;
+    fn stop(&mut self, process: StoppedProcess) -> Result<State> {
+        let is_new = self.stopped_by_us.insert(process);
+        let exists = self.record.step(|record| {
+            if is_new {
+                record.add(process)?;
             }
-            send(one, Signal::STOP)
+            send(process, Signal::STOP)
         })?;
-        if !is_there {
-            return Ok(State::Ended);
+        if !exists {
+            return Ok(State::Exited);
         }
         let deadline = Instant::now() + STOP_TIMEOUT;
         loop {
-            let state = state(one.pid);
+            let state = state(process.pid);
             if state != State::Running || Instant::now() > deadline {
                 return Ok(state);
             }
@@ -118,21 +118,21 @@ pub(super) fn resume(root: &Process, stopped: &[StoppedProcess]) -> Result<()> {
         return Ok(());
     }
     // Also if it has not stopped yet: this cancels a pending `SIGSTOP`.
-    stopped.iter().rev().try_for_each(|one| send(*one, Signal::CONT).map(drop))
+    stopped.iter().rev().try_for_each(|process| send(*process, Signal::CONT).map(drop))
 }
 
 /// Sends a signal to a process. Returns whether it still exists.
-fn send(one: StoppedProcess, signal: Signal) -> Result<bool> {
-    let Some(pid) = Pid::from_raw(one.pid) else { return Ok(false) };
-    let process = match pidfd_open(pid, PidfdFlags::empty()) {
+fn send(process: StoppedProcess, signal: Signal) -> Result<bool> {
+    let Some(pid) = Pid::from_raw(process.pid) else { return Ok(false) };
+    let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
         Err(Errno::SRCH | Errno::INVAL) => return Ok(false),
-        process => process.context("inspect a process of the sandbox")?,
+        pidfd => pidfd.context("inspect a process of the sandbox")?,
     };
     // Checked after opening, because the PID may have been reused before.
-    if !status(pid).is_ok_and(|status| status.start_time == one.started) {
+    if !status(pid).is_ok_and(|status| status.start_time == process.start_time) {
         return Ok(false);
     }
-    match pidfd_send_signal(&process, signal) {
+    match pidfd_send_signal(&pidfd, signal) {
         Err(Errno::SRCH) => Ok(false),
         sent => sent.context("send a signal to a process of the sandbox").map(|()| true),
     }
@@ -160,11 +160,11 @@ impl ProcessTree {
     /// Returns whether no process was missed. One that keeps forking and exiting is seen sooner or later
     /// among the children of the processes that adopt orphans.
     fn is_complete(&self, root: i32) -> bool {
-        let few = self.all.len() <= FULL_RESCAN_MAX;
-        let takers: Vec<i32> =
-            if few { self.all.keys().copied().collect() } else { self.children(root).to_vec() };
+        let is_full = self.all.len() <= FULL_RESCAN_MAX;
+        let checked: Vec<i32> =
+            if is_full { self.all.keys().copied().collect() } else { self.children(root).to_vec() };
         (0..RESCANS).all(|_| {
-            takers.iter().chain([&root]).all(|pid| {
+            checked.iter().chain([&root]).all(|pid| {
                 let now = children(*pid).unwrap_or_default();
                 now.iter().all(|child| self.all.contains_key(child))
             })
@@ -175,13 +175,13 @@ impl ProcessTree {
     /// a process exited before its parent was known.
     fn scan_all(&mut self, root: i32, deadline: Instant) -> io::Result<bool> {
         while Instant::now() < deadline {
-            let mut settled = true;
+            let mut all_existed = true;
             for entry in fs::read_dir("/proc")? {
                 let number = entry?.file_name().to_str().and_then(|name| name.parse().ok());
                 let Some(pid) = number.filter(|pid| !self.is_known(*pid)) else { continue };
-                settled &= self.add(pid);
+                all_existed &= self.add(pid);
             }
-            if self.resolve_parents() && settled {
+            if self.resolve_parents() && all_existed {
                 self.classify(root);
                 return Ok(true);
             }
@@ -193,8 +193,8 @@ impl ProcessTree {
     /// being forked, but none that has stopped. Returns false if the kernel has no such lists.
     fn scan_below(&mut self, root: i32) -> bool {
         self.children.clear();
-        let mut open = vec![root];
-        while let Some(pid) = open.pop() {
+        let mut pending = vec![root];
+        while let Some(pid) = pending.pop() {
             let Some(children) = children(pid) else {
                 // A process that has exited has no list. If the root has none, the kernel does not support
                 // them.
@@ -203,9 +203,9 @@ impl ProcessTree {
                 }
                 continue;
             };
-            let there: Vec<i32> = children.into_iter().filter(|child| self.add(*child)).collect();
-            open.extend(&there);
-            self.children.insert(pid, there);
+            let existing: Vec<i32> = children.into_iter().filter(|child| self.add(*child)).collect();
+            pending.extend(&existing);
+            self.children.insert(pid, existing);
         }
         true
     }
@@ -221,16 +221,16 @@ impl ProcessTree {
         }
     }
 
-    /// Looks for parents that the scan has missed. Returns whether there were none. They may be new, or have
-    /// ended, so that the children have another parent. Processes whose parent is not visible do not belong
-    /// to the sandbox.
+    /// Adds parents that the scan has missed. Returns whether there were none. A missed parent may be new, or
+    /// may have exited, so that its children have another parent. Processes whose parent is not visible do
+    /// not belong to the sandbox.
     fn resolve_parents(&mut self) -> bool {
-        let lost = |(pid, status): (&i32, &Status)| {
+        let without_parent = |(pid, status): (&i32, &Status)| {
             let known = status.parent == 0 || self.is_known(status.parent);
             (!known).then_some((*pid, status.parent))
         };
-        let lost: Vec<(i32, i32)> = self.all.iter().filter_map(lost).collect();
-        for (pid, parent) in &lost {
+        let without_parent: Vec<(i32, i32)> = self.all.iter().filter_map(without_parent).collect();
+        for (pid, parent) in &without_parent {
             if self.add(*parent) {
                 continue;
             }
@@ -240,7 +240,7 @@ impl ProcessTree {
                 self.others.insert(*pid);
             }
         }
-        lost.is_empty()
+        without_parent.is_empty()
     }
 
     /// Separates the processes of the sandbox from others, and fills in their children.
@@ -259,13 +259,13 @@ impl ProcessTree {
 
     /// Returns whether a process is known not to be a descendant of `root`.
     fn is_other(&self, pid: i32, root: i32) -> bool {
-        let mut above = pid;
+        let mut ancestor = pid;
         // Bounded by the number of processes: reused PIDs could form a cycle.
         for _ in 0..=self.all.len() {
-            match self.all.get(&above) {
-                _ if above == root => return false,
-                _ if above == 0 || self.others.contains(&above) => return true,
-                Some(status) => above = status.parent,
+            match self.all.get(&ancestor) {
+                _ if ancestor == root => return false,
+                _ if ancestor == 0 || self.others.contains(&ancestor) => return true,
+                Some(status) => ancestor = status.parent,
                 None => return false,
             }
         }
@@ -296,25 +296,25 @@ fn children(pid: i32) -> Option<Vec<i32>> {
 enum State {
     Running,
     Stopped,
-    Ended,
+    Exited,
 }
 
 /// Returns the state of a process, from all of its threads: the first may have exited while others run, and
 /// some may still run after others have stopped.
 fn state(pid: i32) -> State {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return State::Ended };
-    let mut whole = State::Ended;
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return State::Exited };
+    let mut state = State::Exited;
     for thread in threads.flatten() {
         // A thread that has exited has no state.
         let stat = stat(&thread.path()).unwrap_or_default();
         match stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()) {
             None | Some('Z' | 'X') => {}
             // Stopped by a signal, or by a tracer that is stopped itself.
-            Some('T' | 't') => whole = State::Stopped,
+            Some('T' | 't') => state = State::Stopped,
             Some(_) => return State::Running,
         }
     }
-    whole
+    state
 }
 
 #[cfg(test)]
@@ -326,8 +326,9 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let pid = child.id() as i32;
         assert_eq!(state(pid), State::Running);
-        let started = status(Pid::from_raw(pid).unwrap()).unwrap().start_time;
-        let (one, another) = (StoppedProcess { pid, started }, StoppedProcess { pid, started: started + 1 });
+        let start_time = status(Pid::from_raw(pid).unwrap()).unwrap().start_time;
+        let (one, another) =
+            (StoppedProcess { pid, start_time }, StoppedProcess { pid, start_time: start_time + 1 });
         assert!(!send(another, Signal::KILL).unwrap());
         assert!(send(one, Signal::STOP).unwrap());
         while state(pid) == State::Running {
@@ -350,7 +351,7 @@ mod tests {
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(state(pid), State::Ended);
+        assert_eq!(state(pid), State::Exited);
         assert!(!send(one, Signal::CONT).unwrap());
     }
 }

@@ -53,11 +53,11 @@ impl Init<'_> {
         let umask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         // SAFETY: the call takes nothing.
         unsafe { libc::setsid() };
-        let User { user, group, is_superuser } = self.user;
+        let User { uid, gid, is_superuser } = self.user;
         Root {
             mounts: &self.view.mounts,
-            user,
-            group,
+            user: uid,
+            group: gid,
             memory: self.view.limits.memory_bytes,
             nameserver: self.view.egress.is_some(),
         }
@@ -69,7 +69,7 @@ impl Init<'_> {
         if is_superuser {
             credentials::keep_file_capabilities()?;
         } else {
-            credentials::become_user(user, group)?;
+            credentials::become_user(uid, gid)?;
         }
         // Processes inside must not trace it or read its memory.
         // SAFETY: the call takes integers.
@@ -82,7 +82,8 @@ impl Init<'_> {
 
     fn set_rlimits(&self) -> io::Result<()> {
         limits::limit(Resource::Core, 0)?;
-        limits::limit_open_files(!self.user.is_superuser)?;
+        let shares_user_of_server = !self.user.is_superuser;
+        limits::limit_open_files(shares_user_of_server)?;
         self.data_rlimit.map_or(Ok(()), |bytes| limits::limit(Resource::Data, bytes))?;
         self.nproc_rlimit.map_or(Ok(()), |count| limits::limit(Resource::Nproc, u64::from(count)))
     }
@@ -113,7 +114,7 @@ impl Init<'_> {
     /// Starts the program, and waits until it exits or the control socket is closed.
     fn supervise(&self) -> ! {
         let status = match self.start() {
-            Ok((program, children)) => self.wait_for(program, &children),
+            Ok((program, child_signals)) => self.wait_for(program, &child_signals),
             Err(error) => Some(ExitStatus {
                 exit_code: EXIT_CANNOT_EXECUTE,
                 start_error: Some(format!("cannot run it: {error}")),
@@ -133,7 +134,7 @@ impl Init<'_> {
 
     /// Forks the program. Returns its PID, and a descriptor that becomes readable when a child exits.
     fn start(&self) -> Result<(libc::pid_t, OwnedFd)> {
-        let children = watch_children().context("watch for children")?;
+        let child_signals = watch_children().context("watch for children")?;
         let terminal = match self.view.terminal {
             Some(size) => Some(open_terminal(size).context("open a terminal")?),
             None => None,
@@ -150,31 +151,31 @@ impl Init<'_> {
                 unsafe { libc::_exit(code) }
             }
             _ => {
-                let own =
+                let init_pidfd =
                     pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).context("open a pidfd")?;
                 let master = terminal.as_ref().map(|(master, _)| master.as_fd());
-                let both: Vec<_> = [own.as_fd()].into_iter().chain(master).collect();
-                send(self.control(), &Event::Started, &both).context("report the start of the program")?;
+                let fds: Vec<_> = [init_pidfd.as_fd()].into_iter().chain(master).collect();
+                send(self.control(), &Event::Started, &fds).context("report the start of the program")?;
                 for fd in &self.descriptors[1..] {
                     // Readers of its output must see the end of the program.
                     // SAFETY: nothing here uses these; they are not closed again, because the caller never
                     // returns.
                     unsafe { libc::close(fd.as_raw_fd()) };
                 }
-                Ok((pid, children))
+                Ok((pid, child_signals))
             }
         }
     }
 
     /// Executes the program. Returns the exit status if that fails.
     fn exec_program(&self, program: &Program, terminal: Option<BorrowedFd<'_>>) -> i32 {
-        let prepared = || -> Result<()> {
+        let prepare = || -> Result<()> {
             // SAFETY: the calls take integers, and an empty set that outlives them.
             unsafe {
                 libc::setsid();
-                let mut none: libc::sigset_t = std::mem::zeroed();
-                libc::sigemptyset(&raw mut none);
-                libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+                let mut no_signals: libc::sigset_t = std::mem::zeroed();
+                libc::sigemptyset(&raw mut no_signals);
+                libc::sigprocmask(libc::SIG_SETMASK, &raw const no_signals, std::ptr::null_mut());
                 for signal in [libc::SIGPIPE, libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD] {
                     libc::signal(signal, libc::SIG_DFL);
                 }
@@ -197,7 +198,7 @@ impl Init<'_> {
             unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
             self.filters.apply()
         };
-        if let Err(error) = prepared() {
+        if let Err(error) = prepare() {
             let _ = writeln!(io::stderr(), "error: {error}");
             return EXIT_CANNOT_EXECUTE;
         }
@@ -207,20 +208,21 @@ impl Init<'_> {
     }
 
     /// Handles requests until the program exits. Returns `None` if the control socket is closed.
-    fn wait_for(&self, program: libc::pid_t, children: &OwnedFd) -> Option<ExitStatus> {
+    fn wait_for(&self, program: libc::pid_t, child_signals: &OwnedFd) -> Option<ExitStatus> {
         let control = self.control();
         loop {
-            let mut both =
-                [PollFd::from_borrowed_fd(control, PollFlags::IN), PollFd::new(children, PollFlags::IN)];
-            match poll(&mut both, None) {
+            let mut polled =
+                [PollFd::from_borrowed_fd(control, PollFlags::IN), PollFd::new(child_signals, PollFlags::IN)];
+            match poll(&mut polled, None) {
                 Err(Errno::INTR) => continue,
                 Err(_) => return None,
                 Ok(_) => {}
             }
-            let (has_request, child_exited) = (!both[0].revents().is_empty(), !both[1].revents().is_empty());
+            let (has_request, child_exited) =
+                (!polled[0].revents().is_empty(), !polled[1].revents().is_empty());
             if child_exited {
                 let mut buffer = [0; 128];
-                let _ = rustix::io::read(children, &mut buffer);
+                let _ = rustix::io::read(child_signals, &mut buffer);
                 if let Some(exit_code) = reap(program) {
                     return Some(ExitStatus { exit_code, start_error: None });
                 }
@@ -257,6 +259,7 @@ fn reap(program: libc::pid_t) -> Option<i32> {
     }
 }
 
+/// Opens a descriptor that becomes readable when a child exits.
 fn watch_children() -> io::Result<OwnedFd> {
     // SAFETY: a set that outlives the calls; the descriptor is new.
     unsafe {

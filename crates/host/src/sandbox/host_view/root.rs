@@ -37,7 +37,9 @@ pub(super) struct Root<'a> {
     pub(super) mounts: &'a [Mount],
     pub(super) user: u32,
     pub(super) group: u32,
+    /// Memory limit of the sandbox, in bytes.
     pub(super) memory: Option<u64>,
+    /// True if a DNS server listens inside.
     pub(super) nameserver: bool,
 }
 
@@ -62,16 +64,16 @@ impl Root<'_> {
         for (number, (path, _)) in dirs.iter().enumerate() {
             bind(&in_new_root(TMPFS).join(number.to_string()), &in_new_root(path), Access::Write)?;
         }
-        let mut parents = Vec::new();
+        let mut hidden_parents = Vec::new();
         for (index, (mount, opened)) in self.mounts.iter().zip(&opened).enumerate() {
-            parents.extend(self.mount(index, mount, opened)?);
+            hidden_parents.extend(self.mount(index, mount, opened)?);
         }
         if self.nameserver {
             self.bind_resolv_conf()?;
         }
         mount_dev()?;
         bind(&in_new_root(TMPFS).join(SHARED_MEMORY), &in_new_root("dev/shm"), Access::WriteNoExec)?;
-        for parent in parents {
+        for parent in hidden_parents {
             remount_read_only(&parent, MountFlags::empty())?;
         }
         unmount(in_new_root(TMPFS), UnmountFlags::DETACH).context("detach the tmpfs")?;
@@ -79,7 +81,8 @@ impl Root<'_> {
         pivot()
     }
 
-    /// Mounts one tmpfs for all writable directories, so that one limit applies to all of them.
+    /// Mounts one tmpfs for all writable directories, so that one limit applies to all of them. In the tmpfs,
+    /// they are named by their index in `dirs`.
     fn mount_writable_tmpfs(&self, dirs: &[(PathBuf, u32)]) -> Result<()> {
         // The tmpfs gets half of this: without a limit, a quarter of the host's memory.
         let memory = self.memory.or_else(half_of_memory);
@@ -92,16 +95,17 @@ impl Root<'_> {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode))
                 .context(format!("set the permissions of {name}"))?;
         }
-        let none = in_new_root(TMPFS).join(NO_FILE);
-        fs::write(&none, "").context("create an empty file")?;
-        fs::set_permissions(&none, fs::Permissions::from_mode(0o0))
+        let empty_file = in_new_root(TMPFS).join(NO_FILE);
+        fs::write(&empty_file, "").context("create an empty file")?;
+        fs::set_permissions(&empty_file, fs::Permissions::from_mode(0o0))
             .context("change the mode of an empty file")?;
         if let Some(number) = dirs.iter().position(|(path, _)| path == Path::new("/run")) {
-            let own = in_new_root(TMPFS).join(number.to_string()).join("user").join(self.user.to_string());
-            create_dir(&own)?;
-            chown(&own, Some(self.user), Some(self.group))
+            let runtime_dir =
+                in_new_root(TMPFS).join(number.to_string()).join("user").join(self.user.to_string());
+            create_dir(&runtime_dir)?;
+            chown(&runtime_dir, Some(self.user), Some(self.group))
                 .context("change the owner of the runtime directory")?;
-            fs::set_permissions(&own, fs::Permissions::from_mode(0o700))
+            fs::set_permissions(&runtime_dir, fs::Permissions::from_mode(0o700))
                 .context("change the mode of the runtime directory")?;
         }
         Ok(())
@@ -111,10 +115,10 @@ impl Root<'_> {
     /// then its path is returned, and it must be made read-only once they are mounted.
     fn mount(&self, index: usize, mount: &Mount, opened: &Opened) -> Result<Option<PathBuf>> {
         let path = mount.path();
-        let at = in_new_root(&path);
+        let mount_point = in_new_root(&path);
         match opened {
             Opened::Hide => {
-                let Ok(found) = fs::symlink_metadata(&at) else { return Ok(None) };
+                let Ok(found) = fs::symlink_metadata(&mount_point) else { return Ok(None) };
                 if found.is_symlink() {
                     return Ok(None);
                 }
@@ -122,23 +126,30 @@ impl Root<'_> {
                     .iter()
                     .any(|later| !matches!(later, Mount::Hide(_)) && later.path().starts_with(&path));
                 if found.is_dir() && has_mounts_below {
-                    mount_tmpfs(&at, "mode=0755,size=256k", MountFlags::empty())?;
-                    return Ok(Some(at));
+                    mount_tmpfs(&mount_point, "mode=0755,size=256k", MountFlags::empty())?;
+                    return Ok(Some(mount_point));
                 }
                 let cover = if found.is_dir() { NO_DIRECTORY } else { NO_FILE };
-                bind(&in_new_root(TMPFS).join(cover), &at, Access::Read)?;
+                bind(&in_new_root(TMPFS).join(cover), &mount_point, Access::Read)?;
             }
             Opened::Show(tree) => {
                 let is_directory = fs::metadata(format!("/proc/self/fd/{}", tree.as_raw_fd()))
                     .is_ok_and(|found| found.is_dir());
-                create_mount_point(&at, is_directory)?;
-                attach(tree.as_fd(), &at)?;
+                let kind = if is_directory { MountPoint::Directory } else { MountPoint::File };
+                create_mount_point(&mount_point, kind)?;
+                attach(tree.as_fd(), &mount_point)?;
             }
             Opened::Overlay { lower, upper, work } => {
-                create_mount_point(&at, true)?;
+                create_mount_point(&mount_point, MountPoint::Directory)?;
                 let name = |fd: &OwnedFd| PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
                 let (lower, upper, work) = ([name(lower)], name(upper), name(work));
-                let overlay = Overlay { lower: &lower, upper: &upper, work: &work, at: &at, user: None };
+                let overlay = Overlay {
+                    lower: &lower,
+                    upper: &upper,
+                    work: &work,
+                    mount_point: &mount_point,
+                    user: None,
+                };
                 local::mount_on_top(Xattrs::User, &overlay).map_err(|error| error.with_mount_point(&path))?;
             }
         }
@@ -147,11 +158,11 @@ impl Root<'_> {
 
     /// Points programs to the DNS server inside.
     fn bind_resolv_conf(&self) -> Result<()> {
-        let text = in_new_root(TMPFS).join("resolv.conf");
-        fs::write(&text, RESOLV_CONF).context("write resolv.conf")?;
-        let target = resolve_in(Path::new(NEW_ROOT), Path::new("/etc/resolv.conf"));
-        create_mount_point(&target, false)?;
-        bind(&text, &target, Access::Read)
+        let file = in_new_root(TMPFS).join("resolv.conf");
+        fs::write(&file, RESOLV_CONF).context("write resolv.conf")?;
+        let mount_point = resolve_in(Path::new(NEW_ROOT), Path::new("/etc/resolv.conf"));
+        create_mount_point(&mount_point, MountPoint::File)?;
+        bind(&file, &mount_point, Access::Read)
     }
 }
 
@@ -206,26 +217,33 @@ fn tmpfs_dirs() -> Vec<(PathBuf, u32)> {
     let mut dirs: Vec<(PathBuf, u32)> = Vec::new();
     for (path, mode) in TMPFS_DIRS {
         let Ok(path) = fs::canonicalize(path) else { continue };
-        let below = dirs.iter().any(|(other, _)| path.starts_with(other));
-        if path.is_dir() && path.parent().is_some() && !below {
+        let is_below_other = dirs.iter().any(|(other, _)| path.starts_with(other));
+        if path.is_dir() && path.parent().is_some() && !is_below_other {
             dirs.push((path, mode));
         }
     }
     dirs
 }
 
+/// Type of a mount point.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MountPoint {
+    File,
+    Directory,
+}
+
 /// Creates a mount point if it does not exist, which is the case below a directory that a tmpfs covers.
-fn create_mount_point(at: &Path, is_directory: bool) -> Result<()> {
-    if fs::symlink_metadata(at).is_ok() {
+fn create_mount_point(path: &Path, kind: MountPoint) -> Result<()> {
+    if fs::symlink_metadata(path).is_ok() {
         return Ok(());
     }
-    if is_directory {
-        return create_dir(at);
+    if kind == MountPoint::Directory {
+        return create_dir(path);
     }
-    if let Some(parent) = at.parent() {
+    if let Some(parent) = path.parent() {
         create_dir(parent)?;
     }
-    fs::write(at, "").context(format!("create {}", at.display()))
+    fs::write(path, "").context(format!("create {}", path.display()))
 }
 
 /// Makes the new root the root of this process, and detaches the old one.

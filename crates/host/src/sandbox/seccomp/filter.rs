@@ -1,4 +1,4 @@
-//! The list as BPF programs for the kernel of this host.
+//! The rules of `seccomp.rs` as BPF programs for the kernel of this host.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,7 +8,7 @@ use seccompiler::{
     apply_filter,
 };
 
-use super::{ALLOWED, ALLOWED_HERE, CHECKED, DENIED, DENIED_HERE, ENOSYS, EPERM, Pattern};
+use super::{ALLOWED, ALLOWED_ON_X86_64, CHECKED, DENIED, DENIED_ON_X86_64, ENOSYS, EPERM, Pattern};
 use crate::error::{Context as _, HostError, Result};
 
 /// Compiled filters of a sandbox. Prepared in advance, because compiling takes memory and time.
@@ -41,26 +41,27 @@ type Filter = std::result::Result<SeccompFilter, seccompiler::BackendError>;
 /// Allows the listed calls with any arguments.
 fn allow_list() -> Filter {
     let checked = CHECKED.into_iter().flat_map(|(calls, _)| calls);
-    let calls = ALLOWED.iter().chain(ALLOWED_HERE).chain(checked);
+    let calls = ALLOWED.iter().chain(ALLOWED_ON_X86_64).chain(checked);
     let rules = calls.map(|(_, call)| (*call, Vec::new())).collect();
     SeccompFilter::new(rules, SeccompAction::Errno(ENOSYS), SeccompAction::Allow, target())
 }
 
 /// Denies calls and values of arguments.
 fn deny_list() -> Filter {
-    let calls = DENIED.iter().chain(DENIED_HERE);
+    let calls = DENIED.iter().chain(DENIED_ON_X86_64);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = calls.map(|(_, call)| (*call, Vec::new())).collect();
     for (calls, values) in CHECKED {
-        let others: std::result::Result<Vec<_>, _> =
-            values.others().into_iter().map(first_argument).collect();
-        let others = others?;
-        rules.extend(calls.iter().map(|(_, call)| (*call, others.clone())));
+        let denied: std::result::Result<Vec<_>, _> =
+            values.denied_patterns().into_iter().map(first_argument_rule).collect();
+        let denied = denied?;
+        rules.extend(calls.iter().map(|(_, call)| (*call, denied.clone())));
     }
     SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(EPERM), target())
 }
 
-/// Compares 32 bits: the kernel ignores the rest of the register.
-fn first_argument(pattern: Pattern) -> std::result::Result<SeccompRule, seccompiler::BackendError> {
+/// Returns a rule for calls whose first argument matches `pattern`. It compares 32 bits: the kernel ignores
+/// the rest of the register.
+fn first_argument_rule(pattern: Pattern) -> std::result::Result<SeccompRule, seccompiler::BackendError> {
     let operation = SeccompCmpOp::MaskedEq(pattern.mask.into());
     let condition = SeccompCondition::new(0, SeccompCmpArgLen::Dword, operation, pattern.bits.into())?;
     SeccompRule::new(vec![condition])

@@ -102,11 +102,11 @@ fn workspace_mounts(proc: BorrowedFd<'_>) -> Result<HashSet<u64>> {
 /// Returns the mount id of a line of `mountinfo`, if it is at the workspace or below.
 fn workspace_mount(line: &str) -> Option<u64> {
     let mut fields = line.split(' ');
-    let number = fields.next()?.parse().ok()?;
-    is_inside(fields.nth(3)?).then_some(number)
+    let mount_id = fields.next()?.parse().ok()?;
+    is_in_workspace(fields.nth(3)?).then_some(mount_id)
 }
 
-fn is_inside(path: &str) -> bool {
+fn is_in_workspace(path: &str) -> bool {
     path.strip_prefix(WORKSPACE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
@@ -169,7 +169,10 @@ fn thread_use(
             Ok(found)
                 if mounts.contains(&found.stx_mnt_id)
                     && (usage, scope) == (WorkspaceUse::Cwd, ProcessScope::Blocking)
-                    && is_workspace(process, &path)? => {}
+                    && is_workspace(process, &path)? =>
+            {
+                // A replacement of the workspace moves the working directory.
+            }
             Ok(found) if mounts.contains(&found.stx_mnt_id) => return Ok(Some(usage)),
             // An exited thread has neither.
             Ok(_) | Err(Errno::NOENT) => {}
@@ -201,8 +204,9 @@ fn is_workspace(process: BorrowedFd<'_>, path: &str) -> io::Result<bool> {
 fn has_mapping(process: BorrowedFd<'_>, thread: &str) -> io::Result<Option<bool>> {
     let maps = read_file(process, &format!("task/{thread}/maps"))?;
     // Five fields, then spaces, then the path, which may contain spaces.
-    let path = |line: &str| line.splitn(6, ' ').nth(5).map(|path| is_inside(path.trim_start()));
-    Ok((!maps.is_empty()).then(|| maps.lines().filter_map(path).any(|inside| inside)))
+    let maps_workspace =
+        |line: &str| line.splitn(6, ' ').nth(5).map(|path| is_in_workspace(path.trim_start()));
+    Ok((!maps.is_empty()).then(|| maps.lines().filter_map(maps_workspace).any(|is_mapped| is_mapped)))
 }
 
 /// Returns true if the error means that a process, thread or file descriptor no longer exists.
@@ -215,22 +219,22 @@ fn none_if_gone<T>(error: io::Error) -> io::Result<Option<T>> {
 }
 
 /// Opens a directory without `O_PATH`, so that a process can be signalled through its directory in `/proc`.
-fn open_dir(at: impl std::os::fd::AsFd, path: &str) -> io::Result<OwnedFd> {
+fn open_dir(parent: impl std::os::fd::AsFd, path: &str) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    Ok(openat(at, path, flags, Mode::empty())?)
+    Ok(openat(parent, path, flags, Mode::empty())?)
 }
 
 /// Returns the names in a directory.
-fn list_dir(at: BorrowedFd<'_>, path: &str) -> io::Result<Vec<String>> {
-    let entries = Dir::new(open_dir(at, path)?)?;
+fn list_dir(parent: BorrowedFd<'_>, path: &str) -> io::Result<Vec<String>> {
+    let entries = Dir::new(open_dir(parent, path)?)?;
     let name = |name: &CStr| name.to_str().ok().filter(|name| !name.starts_with('.')).map(str::to_owned);
     let names = entries.filter_map(|entry| entry.map(|entry| name(entry.file_name())).transpose());
     names.map(|name| name.map_err(io::Error::from)).collect()
 }
 
-/// Reads a file. Names in it may have any bytes.
-fn read_file(at: BorrowedFd<'_>, path: &str) -> io::Result<String> {
-    let file = openat(at, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
+/// Reads a file. Names in it may not be valid UTF-8; such bytes are replaced.
+fn read_file(parent: BorrowedFd<'_>, path: &str) -> io::Result<String> {
+    let file = openat(parent, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
     let mut bytes = Vec::new();
     File::from(file).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
