@@ -55,7 +55,7 @@ pub enum TemplateError {
 
 impl TemplateError {
     /// Returns the error of a task that panicked or was aborted.
-    pub(crate) fn lost(error: tokio::task::JoinError) -> Self {
+    pub(crate) fn task_failed(error: tokio::task::JoinError) -> Self {
         Self::Io(io::Error::other(error))
     }
 }
