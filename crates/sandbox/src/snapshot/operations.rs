@@ -112,7 +112,7 @@ pub struct Fork {
 #[derive(Debug, Clone)]
 pub struct ForkResult {
     /// The snapshot that they are made from.
-    pub taken: SandboxCommit,
+    pub commit: SandboxCommit,
     /// The new sandboxes.
     pub views: Vec<View>,
 }
@@ -455,8 +455,8 @@ impl Service {
         fork: Fork,
         cancel: &Cancel,
     ) -> Result<ForkResult> {
-        let taken = self.commit_inner(&sandbox.id, fork.commit, cancel).await?;
-        let new = NewSandbox { snapshot: Some(taken.committed.snapshot.id), ..parameters };
+        let commit = self.commit_inner(&sandbox.id, fork.commit, cancel).await?;
+        let new = NewSandbox { snapshot: Some(commit.committed.snapshot.id), ..parameters };
         // No more at once than the limit of one owner: the rest does not fill the queue.
         let semaphore = Arc::new(Semaphore::new((self.settings().creations_at_once / 2).max(1) as usize));
         let creations = (0..fork.count).map(|_| {
@@ -476,9 +476,9 @@ impl Service {
             }
         }
         let failed = failed.or_else(|| cancel.check().err().map(SandboxError::from));
-        let Some(error) = failed else { return Ok(ForkResult { taken, views }) };
+        let Some(error) = failed else { return Ok(ForkResult { commit, views }) };
         self.remove_forks(views).await;
-        self.remove_unused_snapshot(sandbox, &taken.committed.snapshot).await;
+        self.remove_unused_snapshot(sandbox, &commit.committed.snapshot).await;
         Err(error)
     }
 
