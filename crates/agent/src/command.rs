@@ -59,7 +59,8 @@ struct CommandSpec {
     environment: HashMap<String, String>,
     timeout: Option<Duration>,
     /// True if standard input stays open for input of the server.
-    input: bool,
+    has_stdin: bool,
+    /// Bytes of output to keep.
     keep_output: u64,
     /// True if the command blocks until readers receive its output. Otherwise the oldest output is dropped.
     block_output: bool,
@@ -77,7 +78,7 @@ impl CommandSpec {
             directory: request.cwd,
             environment: request.envs,
             timeout: timeout.map(Duration::from_millis),
-            input: request.stdin,
+            has_stdin: request.stdin,
             keep_output: retention(request.keep_output, request.block_output),
             block_output: request.block_output,
             terminal: None,
@@ -99,7 +100,7 @@ impl CommandSpec {
             directory: request.cwd,
             environment,
             timeout: None,
-            input: true,
+            has_stdin: true,
             keep_output: TERMINAL_RETENTION,
             block_output: false,
             terminal: Some(TerminalSize::of(request.cols, request.rows)),
@@ -141,7 +142,7 @@ pub(crate) fn start_terminal(guest: &Guest, request: CreatePtyRequest) -> Result
 fn start_spec(guest: &Guest, spec: CommandSpec) -> Result<(), CommandError> {
     let (mailbox, inbox) = mpsc::channel(MAILBOX_CAPACITY);
     let id = spec.id.clone();
-    if !guest.add(&id, mailbox, spec.input) {
+    if !guest.add(&id, mailbox, spec.has_stdin) {
         return Err(CommandError::Exists(id));
     }
     match RunningCommand::new(guest, spec, inbox) {
@@ -178,6 +179,7 @@ struct RunningCommand {
     stderr: Option<NonBlockingFd>,
     stdout_buffer: Buffer,
     stderr_buffer: Buffer,
+    /// Pipe on which the supervisor reports the exit; `None` after the report.
     report: Option<NonBlockingFd>,
     writer: Output,
     /// Number of bytes that a blocking command may print ahead of its reader.
@@ -197,10 +199,17 @@ enum Termination {
     NotRequested,
     /// SIGTERM was sent after the timeout.
     Terminating,
-    /// SIGKILL is sent until no process is left; `timed_out` is set if the timeout is the reason.
-    Killing {
-        timed_out: bool,
-    },
+    /// SIGKILL is sent until no process is left.
+    Killing(KillReason),
+}
+
+/// Reason why a command is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KillReason {
+    /// The server requested it.
+    Request,
+    /// The command timed out, and did not exit after SIGTERM.
+    Timeout,
 }
 
 /// Exit of the program. It is reported only after the output before it was read.
@@ -246,7 +255,7 @@ impl RunningCommand {
             directory,
             supervisor: started.supervisor,
             inbox,
-            stdin: if spec.input { Some(NonBlockingFd::writer(started.stdin)?) } else { None },
+            stdin: if spec.has_stdin { Some(NonBlockingFd::writer(started.stdin)?) } else { None },
             pending_input: Vec::new(),
             consumed_input: 0,
             pending_signal: None,
@@ -321,14 +330,14 @@ impl RunningCommand {
             // since it applies only without output.
             biased;
             Some(message) = self.inbox.recv() => Event::Message(message),
-            () = at(signal_retry) => Event::RetrySignal,
-            () = at(self.deadline) => Event::Deadline,
+            () = wait_until(signal_retry) => Event::RetrySignal,
+            () = wait_until(self.deadline) => Event::Deadline,
             report = read_report(&mut self.report) => Event::Report(report),
-            () = at(report_deadline) => Event::ReportExit,
+            () = wait_until(report_deadline) => Event::ReportExit,
             written = write(&mut self.stdin, &self.pending_input) => Event::Input(written),
             output = output => output,
-            () = at(flush_deadline) => Event::Flush,
-            () = at(idle_deadline) => Event::ReportExit,
+            () = wait_until(flush_deadline) => Event::Flush,
+            () = wait_until(idle_deadline) => Event::ReportExit,
         }
     }
 
@@ -401,8 +410,10 @@ impl RunningCommand {
 
     fn handle(&mut self, message: CommandMessage) {
         match message {
-            // A command that is being killed for its timeout has still timed out.
-            CommandMessage::Signal(libc::SIGKILL) => self.kill(self.timed_out()),
+            CommandMessage::Signal(libc::SIGKILL) => {
+                // A command that is being killed for its timeout has still timed out.
+                self.kill(if self.timed_out() { KillReason::Timeout } else { KillReason::Request });
+            }
             CommandMessage::Signal(number) => {
                 if let Some(signal) = Signal::from_named_raw(number) {
                     self.send_signal(signal);
@@ -492,14 +503,14 @@ impl RunningCommand {
                 process_tree::signal_descendants(self.supervisor, Signal::TERM);
                 self.deadline = Some(Instant::now() + TERM_GRACE_PERIOD);
             }
-            Termination::Terminating => self.kill(true),
-            Termination::Killing { timed_out } => self.kill(timed_out),
+            Termination::Terminating => self.kill(KillReason::Timeout),
+            Termination::Killing(reason) => self.kill(reason),
         }
     }
 
     /// Kills all processes of the command. The deadline repeats it until none is left.
-    fn kill(&mut self, timed_out: bool) {
-        self.termination = Termination::Killing { timed_out };
+    fn kill(&mut self, reason: KillReason) {
+        self.termination = Termination::Killing(reason);
         process_tree::kill_descendants(self.supervisor);
         // A command may have stopped its supervisor (`kill -STOP -1`), which then could not report the exit.
         process_tree::signal_process(self.supervisor, Signal::CONT);
@@ -529,7 +540,7 @@ impl RunningCommand {
     }
 
     fn timed_out(&self) -> bool {
-        matches!(self.termination, Termination::Terminating | Termination::Killing { timed_out: true })
+        matches!(self.termination, Termination::Terminating | Termination::Killing(KillReason::Timeout))
     }
 
     /// Reports the exit status, once.
@@ -561,7 +572,8 @@ fn now() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-async fn at(time: Option<Instant>) {
+/// Waits until a time; forever if there is none.
+async fn wait_until(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time).await,
         None => std::future::pending().await,

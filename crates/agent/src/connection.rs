@@ -206,6 +206,7 @@ impl Outbox {
         self.push(AgentPayload::CommandProgress(progress));
     }
 
+    /// Queues the error of a command that could not be started.
     fn report_start(&mut self, id: String, started: Result<(), CommandError>) {
         if let Err(error) = started {
             let message = error.to_string();
@@ -213,6 +214,7 @@ impl Outbox {
         }
     }
 
+    /// Queues an error if a message was not delivered, because its command is not running.
     fn report_delivery(&mut self, id: String, delivered: bool) {
         if !delivered {
             let message = "no command with this id is running".to_owned();

@@ -11,6 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::guest::{CommandMessage, Guest};
 use crate::process_tree;
 
+/// Starts the task that reaps children of the agent, and reports the exit of supervisors to their commands.
 pub(crate) fn start(guest: &Guest) -> io::Result<()> {
     let mut children = signal(SignalKind::child())?;
     let guest = guest.clone();

@@ -224,7 +224,7 @@ fn supervise(program: &Program, pointers: &ExecPointers, fds: [RawFd; 4], script
                 libc::_exit(1)
             }
             0 => become_program(program, pointers),
-            main => wait_for_all(main),
+            program_pid => wait_for_all(program_pid),
         }
     }
 }
@@ -270,8 +270,8 @@ unsafe fn become_program(program: &Program, pointers: &ExecPointers) -> ! {
     }
 }
 
-/// Reaps descendants until none is left, and reports the exit of `main`.
-unsafe fn wait_for_all(main: libc::pid_t) -> ! {
+/// Reaps descendants until none is left, and reports the exit of the program.
+unsafe fn wait_for_all(program_pid: libc::pid_t) -> ! {
     // SAFETY: the descriptors belong to this process; open copies would keep the command's pipes open.
     unsafe {
         for fd in [0, 1, 2, SCRIPT_FD] {
@@ -280,7 +280,7 @@ unsafe fn wait_for_all(main: libc::pid_t) -> ! {
         loop {
             let mut status = 0;
             let pid = libc::waitpid(-1, &raw mut status, libc::__WALL);
-            if pid == main {
+            if pid == program_pid {
                 report(Report::Exited(exit_code(status)));
                 libc::close(REPORT_FD);
             } else if pid < 0 && errno() == libc::ECHILD {

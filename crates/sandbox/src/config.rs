@@ -14,9 +14,9 @@ use crate::settings::{Resources, Settings};
 const NAME_MAX: usize = 128;
 const LABELS_MAX: usize = 64;
 const LABEL_MAX: usize = 256;
-const ALLOWED_MAX: usize = 256;
+const ALLOW_RULES_MAX: usize = 256;
 const ENVS_MAX: usize = 1_024;
-const ENVS_BYTES: usize = 128 << 10;
+const ENVS_BYTES_MAX: usize = 128 << 10;
 /// Minimum limits with which a sandbox can run.
 const MEMORY_MIN: u64 = 8 << 20;
 const DISK_MIN: u64 = 1 << 20;
@@ -45,7 +45,7 @@ pub struct NewSandbox {
     pub snapshot: Option<SnapshotId>,
     /// Provider of its workspace; `None` for the one of the settings.
     pub provider: Option<ProviderKind>,
-    /// Time at which the files of the snapshot are written.
+    /// Mode of writing the files of the snapshot to disk.
     pub materialize: Materialize,
 }
 
@@ -160,9 +160,10 @@ impl ResourceRequest {
 /// Validates the allow list of a network, and returns it.
 fn check_network(network: &Network) -> Result<Option<Vec<AllowRule>>> {
     let Network::Egress { allow: Some(allow) } = network else { return Ok(None) };
-    if allow.is_empty() || allow.len() > ALLOWED_MAX {
-        let message =
-            format!("must have between 1 and {ALLOWED_MAX} entries; without the list, everything is allowed");
+    if allow.is_empty() || allow.len() > ALLOW_RULES_MAX {
+        let message = format!(
+            "must have between 1 and {ALLOW_RULES_MAX} entries; without the list, everything is allowed"
+        );
         return Err(invalid("egress_allow", message));
     }
     Ok(Some(allow.clone()))
@@ -194,10 +195,10 @@ pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
 /// Validates environment variables.
 pub(crate) fn check_envs(envs: &BTreeMap<String, String>) -> Result<()> {
     let size: usize = envs.iter().map(|(name, value)| name.len() + value.len()).sum();
-    if envs.len() > ENVS_MAX || size > ENVS_BYTES {
+    if envs.len() > ENVS_MAX || size > ENVS_BYTES_MAX {
         return Err(invalid(
             "envs",
-            format!("must have at most {ENVS_MAX} variables of {ENVS_BYTES} bytes in total"),
+            format!("must have at most {ENVS_MAX} variables of {ENVS_BYTES_MAX} bytes in total"),
         ));
     }
     for (name, value) in envs {

@@ -28,7 +28,7 @@ pub enum SandboxError {
     #[error("another operation on sandbox `{id}` has been in progress for {seconds} s; try again")]
     Busy {
         id: String,
-        /// Seconds that were waited.
+        /// Seconds that the request waited.
         seconds: u64,
     },
     /// The runtime failed with an existing sandbox.
@@ -116,7 +116,7 @@ pub enum SandboxError {
     Lifetime {
         /// Maximum lifetime, in seconds.
         limit: u64,
-        /// Seconds that are left.
+        /// Seconds of the maximum lifetime that are still available.
         left: u64,
     },
     /// There is no such command.
@@ -219,8 +219,8 @@ impl From<CatalogError> for SandboxError {
 /// Removes paths of the host from a text for clients. Paths inside a sandbox, and of devices, stay.
 pub fn without_host_paths(text: &str) -> String {
     let hide = |word: &str| {
-        let quotes = ['`', '\'', '"', '(', '[', ')', ']', ',', ';', ':', '.'];
-        let path = word.trim_matches(quotes);
+        let punctuation = ['`', '\'', '"', '(', '[', ')', ']', ',', ';', ':', '.'];
+        let path = word.trim_matches(punctuation);
         let inside = path == "/"
             || path == "/workspace"
             || path.starts_with("/workspace/")

@@ -20,7 +20,7 @@ pub(crate) struct FairSemaphore {
 /// Permit that is released on drop.
 #[derive(Debug)]
 pub(crate) struct FairPermit {
-    _own: OwnedSemaphorePermit,
+    _owner: OwnedSemaphorePermit,
     _shared: OwnedSemaphorePermit,
 }
 
@@ -34,39 +34,39 @@ impl FairSemaphore {
     /// Waits for a permit, first within the owner's limit: a request that exceeds it takes no permit from
     /// other owners. Fails when the semaphore is closed.
     pub(crate) async fn acquire(&self, owner: &str) -> Result<FairPermit, AcquireError> {
-        let own = self.semaphore_of(owner).acquire_owned().await?;
-        Ok(FairPermit { _own: own, _shared: Arc::clone(&self.shared).acquire_owned().await? })
+        let owner_permit = self.semaphore_of(owner).acquire_owned().await?;
+        Ok(FairPermit { _owner: owner_permit, _shared: Arc::clone(&self.shared).acquire_owned().await? })
     }
 
     /// Takes a permit without waiting; `None` if none is available.
     pub(crate) fn try_acquire(&self, owner: &str) -> Option<FairPermit> {
-        let own = self.semaphore_of(owner).try_acquire_owned().ok()?;
-        Some(FairPermit { _own: own, _shared: Arc::clone(&self.shared).try_acquire_owned().ok()? })
+        let owner_permit = self.semaphore_of(owner).try_acquire_owned().ok()?;
+        Some(FairPermit { _owner: owner_permit, _shared: Arc::clone(&self.shared).try_acquire_owned().ok()? })
     }
 
     /// Returns the number of permits in use that count against the limit that this owner reaches first: its
     /// own permits if it has reached its limit, otherwise those of all owners.
     pub(crate) fn used(&self, owner: &str) -> usize {
         match self.per_owner - self.semaphore_of(owner).available_permits() {
-            own if own < self.per_owner => self.total - self.shared.available_permits(),
-            own => own,
+            by_owner if by_owner < self.per_owner => self.total - self.shared.available_permits(),
+            by_owner => by_owner,
         }
     }
 
     /// Closes the semaphore: no more permits are issued.
     pub(crate) fn close(&self) {
         self.shared.close();
-        for own in self.owners.lock().values() {
-            own.close();
+        for semaphore in self.owners.lock().values() {
+            semaphore.close();
         }
     }
 
     fn semaphore_of(&self, owner: &str) -> Arc<Semaphore> {
         let mut owners = self.owners.lock();
         // Permits, and requests that wait for one, hold a reference to their owner's semaphore.
-        owners.retain(|_, own| Arc::strong_count(own) > 1);
-        let own = owners.entry(owner.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.per_owner)));
-        Arc::clone(own)
+        owners.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
+        let new = || Arc::new(Semaphore::new(self.per_owner));
+        Arc::clone(owners.entry(owner.to_owned()).or_insert_with(new))
     }
 }
 

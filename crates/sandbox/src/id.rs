@@ -50,7 +50,7 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Hash of no token: compared where there is no sandbox, so that the comparison takes the same time.
+/// Hash that no token has: compared where there is no sandbox, so that the comparison takes the same time.
 pub(crate) const NO_TOKEN_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 fn hash(token: &[u8]) -> blake3::Hash {

@@ -1,4 +1,4 @@
-//! A mutex for state that is only read or changed, never waited on: the last lock that a thread takes.
+//! A mutex that is held only to read or change a value: the last lock that a thread takes.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};

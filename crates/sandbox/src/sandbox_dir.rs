@@ -12,7 +12,7 @@ use workspace_host::{NamespaceHolder, overlay};
 
 /// Name of the socket that the guest agent connects to.
 const AGENT_SOCKET: &str = "agent.sock";
-/// Name of the socket on which a guest agent gets its start data.
+/// Name of the socket on which a guest agent gets its start parameters (`guest/handover.rs`).
 pub(crate) const START_SOCKET: &str = "start.sock";
 
 /// The directory of one sandbox.
@@ -32,7 +32,7 @@ impl SandboxDir {
         &self.root
     }
 
-    /// Returns the directory of the socket that the guest agent connects to, `agent.sock`.
+    /// Returns the directory of the sockets that the guest agent connects to, such as `agent.sock`.
     pub fn sockets(&self) -> PathBuf {
         self.root.join("sockets")
     }
@@ -77,7 +77,7 @@ impl SandboxDir {
         self.listen_on(AGENT_SOCKET)
     }
 
-    /// Listens on a socket. Its address is limited to 107 bytes, and a path may be longer: so it is bound
+    /// Listens on a socket. Its address is limited to 107 bytes, and its path may be longer, so it is bound
     /// through a file descriptor of its directory.
     pub(crate) fn listen_on(&self, name: &str) -> io::Result<tokio::net::UnixListener> {
         let sockets = self.sockets();
@@ -88,7 +88,8 @@ impl SandboxDir {
         let directory = ShortPath::of(&sockets)?;
         let short = directory.path().join(name);
         let listener = tokio::net::UnixListener::bind(&short)?;
-        // A client is identified by a token, or by being the first, not by a user.
+        // Every user may connect: an agent authenticates by its token, and the start socket serves only the
+        // first connection.
         fs::set_permissions(&short, fs::Permissions::from_mode(0o666))?;
         Ok(listener)
     }

@@ -54,7 +54,7 @@ pub(crate) struct Inner {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) workspaces: Arc<Workspaces>,
     handles: LeafMutex<HashMap<String, Arc<SandboxHandle>>>,
-    /// Stops long operations: the settings', or that of [`Service::close`].
+    /// Cancels long operations: set by [`Service::close`], and together with the one of the settings.
     pub(crate) cancel: Cancel,
     /// Operations in progress.
     pub(crate) operation_count: OperationCount,
@@ -66,8 +66,8 @@ pub(crate) struct Inner {
     pub(crate) workspace_permits: FairSemaphore,
     /// Limits requests for sandboxes that wait or are being worked on.
     pub(crate) queue_permits: FairSemaphore,
-    /// Held for reading while a sandbox is created, for writing while resources are released that only
-    /// sandboxes need.
+    /// Held for reading while a sandbox is created, and for writing while the lazy mount and the namespace
+    /// holder are released (`lifecycle/idle.rs`).
     pub(crate) creation_lock: tokio::sync::RwLock<()>,
     /// Time since when there has been no sandbox; `None` while there is one.
     pub(crate) idle_since: LeafMutex<Option<Instant>>,
@@ -161,7 +161,8 @@ impl Service {
         }));
         service.0.catalog.sandboxes().adopt(&service.0.settings.server).await?;
         service.recover().await?;
-        // Agents that connected before this wait: before recovery they would have been rejected.
+        // Earlier connections wait in the backlog of the listener: before the recovery, their sandboxes are
+        // unknown, and they would be rejected.
         *service.0.port_task.lock().await = port.map(|port| port.open(Arc::new(service.clone())));
         service.start_periodic_tasks();
         service.fill_pool();
@@ -233,7 +234,7 @@ impl Service {
 
     /// Opens an unnamed file for an archive that is to be imported.
     pub fn receive_template(&self) -> Result<std::fs::File> {
-        self.imported()?.receive().context(|| "prepare the import of a template".to_owned())
+        self.imported_templates()?.receive().context(|| "prepare the import of a template".to_owned())
     }
 
     /// Imports a template from an archive that was received. The import is cancelled when the future is
@@ -244,35 +245,35 @@ impl Service {
         archive: std::fs::File,
         options: ImportOptions,
     ) -> Result<ImportedTemplate> {
-        let (templates, name) = (self.imported()?.clone(), name.to_owned());
+        let (templates, name) = (self.imported_templates()?.clone(), name.to_owned());
         let stop = options.cancel.on_drop();
         let import = move || templates.import(&name, archive, &options);
         let imported = tokio::task::spawn_blocking(import).await;
         stop.disarm();
-        Ok(imported.map_err(TemplateError::lost)??)
+        Ok(imported.map_err(TemplateError::task_failed)??)
     }
 
     /// Removes a template over which no sandbox runs.
     pub async fn remove_template(&self, name: &str) -> Result<()> {
-        let templates = self.imported()?.clone();
+        let templates = self.imported_templates()?.clone();
         // No sandbox may be created from it during this.
         let _quota_lock = self.0.quota_lock.lock().await;
-        let used = self.0.catalog.sandboxes().all(&self.0.settings.server).await?;
-        let user = used.into_iter().find(|sandbox| sandbox.template == name).map(|sandbox| sandbox.id);
+        let sandboxes = self.0.catalog.sandboxes().all(&self.0.settings.server).await?;
+        let user = sandboxes.into_iter().find(|sandbox| sandbox.template == name).map(|sandbox| sandbox.id);
         let in_creation = || self.0.reservations.uses(name).then(|| "one that is being created".to_owned());
         if let Some(sandbox) = user.or_else(in_creation) {
             return Err(SandboxError::TemplateUsed { name: name.to_owned(), sandbox });
         }
         self.kill_pooled_of(name).await;
-        let (wanted, remove) = (name.to_owned(), name.to_owned());
-        let removed = tokio::task::spawn_blocking(move || templates.remove(&remove)).await;
-        match removed.map_err(TemplateError::lost)?? {
+        let template = name.to_owned();
+        let removed = tokio::task::spawn_blocking(move || templates.remove(&template)).await;
+        match removed.map_err(TemplateError::task_failed)?? {
             true => Ok(()),
-            false => Err(SandboxError::NoTemplate { name: wanted, hint: String::new() }),
+            false => Err(SandboxError::NoTemplate { name: name.to_owned(), hint: String::new() }),
         }
     }
 
-    fn imported(&self) -> Result<&Templates> {
+    fn imported_templates(&self) -> Result<&Templates> {
         self.0
             .runtime
             .imported_templates()
@@ -331,7 +332,7 @@ impl Service {
             let left = u64::try_from((latest - sandbox.expires_at) / 1_000).unwrap_or(0);
             return Err(SandboxError::Lifetime { limit, left });
         }
-        // Of an extension and an expiry at the same time one wins.
+        // If the sandbox expires at the same time, only the first of the two changes applies.
         let is_live = |sandbox: &Sandbox| matches!(sandbox.state, State::Starting | State::Running);
         let change = |sandbox: &Sandbox| {
             let expires_at = Some(extended(sandbox)).filter(|time| *time <= latest && is_live(sandbox))?;

@@ -45,7 +45,7 @@ pub struct Settings {
     /// Limit on sandboxes that start, and on workspaces that are filled, at the same time; more wait. One
     /// owner has at most half of each.
     pub creations_at_once: u32,
-    /// Length of the queue of creations.
+    /// Maximum number of creations that wait.
     pub creations_waiting: u32,
     /// Default resource limits of a sandbox.
     pub default_resources: Resources,
@@ -53,7 +53,7 @@ pub struct Settings {
     pub max_resources: Resources,
     /// Default time limit of a command.
     pub command_timeout: Duration,
-    /// Time that a guest agent may take, after the time limit of a command, to report its end.
+    /// Time that a guest agent may take to report the exit of a command, after the timeout of the command.
     pub command_grace: Duration,
     /// Bytes of output that are kept of each command.
     pub output_kept: u64,
@@ -76,7 +76,7 @@ pub struct Settings {
     /// Bytes to keep free on the filesystem of the workspaces. If less is free and a sandbox keeps writing, a
     /// sandbox of the owner with the largest usage is stopped.
     pub disk_reserve: u64,
-    /// Minimum time for which the workspace of a sandbox is kept that was stopped because of the disk.
+    /// Minimum time for which a sandbox that was stopped because the disk was full keeps its workspace.
     pub stopped_kept: Duration,
     /// Interval at which unused layers are removed.
     pub layers_interval: Duration,

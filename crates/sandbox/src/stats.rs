@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 use crate::blocking::blocking;
 use crate::clock::now;
-use crate::command::kept_output::kept;
+use crate::command::kept_output::kept_bytes;
 use crate::error::Result;
 use crate::guest::handle::SandboxHandle;
 use crate::runtime::{Limits, ResourceUsage};
@@ -29,7 +29,7 @@ pub struct Stats {
     pub disk: u64,
     /// Time of the last scan of its workspace, in milliseconds since 1970.
     pub disk_time: i64,
-    /// Bytes of output among those.
+    /// Bytes of `disk` that are output of commands.
     pub output: u64,
     /// Disk limit in bytes.
     pub disk_limit: Option<u64>,
@@ -48,7 +48,7 @@ impl Service {
         };
         let dir = self.dir(id);
         // A sandbox that is being created or removed has no output.
-        let output = blocking(move || kept(&dir).unwrap_or(0)).await?;
+        let output = blocking(move || kept_bytes(&dir).unwrap_or(0)).await?;
         let (workspace, disk_time) = self.last_usage(&sandbox.id, &sandbox.owner).await;
         let disk = workspace + output;
         let (limits, disk_limit) = (config.limits, config.disk);
@@ -69,11 +69,11 @@ impl Service {
         if usage.cpu.is_some() && usage.memory_bytes.is_some() && usage.processes.is_some() {
             return Ok(usage);
         }
-        let Some(counted) = handle.guest.request_usage().await else { return Ok(usage) };
+        let Some(reported) = handle.guest.request_usage().await else { return Ok(usage) };
         Ok(ResourceUsage {
-            cpu: usage.cpu.or(Some(Duration::from_micros(counted.cpu_micros))),
-            memory_bytes: usage.memory_bytes.or(Some(counted.memory_bytes)),
-            processes: usage.processes.or(Some(counted.processes.into())),
+            cpu: usage.cpu.or(Some(Duration::from_micros(reported.cpu_micros))),
+            memory_bytes: usage.memory_bytes.or(Some(reported.memory_bytes)),
+            processes: usage.processes.or(Some(reported.processes.into())),
         })
     }
 }

@@ -55,7 +55,7 @@ pub enum TemplateError {
 
 impl TemplateError {
     /// Returns the error of a task that panicked or was aborted.
-    pub(crate) fn lost(error: tokio::task::JoinError) -> Self {
+    pub(crate) fn task_failed(error: tokio::task::JoinError) -> Self {
         Self::Io(io::Error::other(error))
     }
 }
@@ -67,7 +67,7 @@ impl From<io::Error> for TemplateError {
         }
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full,
-            // An error without a code of the system comes from the reader of the archive.
+            // An error without an OS error code comes from the reader of the archive.
             _ if error.raw_os_error().is_none() => Self::Archive(error.to_string()),
             _ => Self::Io(error),
         }
@@ -94,7 +94,7 @@ impl From<ArchiveError> for TemplateError {
 /// Limits of an import, and the flag that cancels it.
 #[derive(Debug, Clone)]
 pub struct ImportOptions {
-    /// Bytes of the decompressed archive, of its decompressed layers, and of its files.
+    /// Maximum for each of these, in bytes: the decompressed archive, its decompressed layers, and its files.
     pub max_bytes: u64,
     /// Cancels the import, which then leaves nothing behind.
     pub cancel: Cancel,
@@ -145,21 +145,21 @@ impl Templates {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries?,
         };
-        let mut found = Vec::new();
+        let mut templates = Vec::new();
         for entry in entries {
             let path = entry?.path();
             if !is_temporary(&path) {
-                found.extend(read(&path)?);
+                templates.extend(read_manifest(&path)?);
             }
         }
-        found.sort_by(|a: &ImportedTemplate, b: &ImportedTemplate| a.name.cmp(&b.name));
-        Ok(found)
+        templates.sort_by(|a: &ImportedTemplate, b: &ImportedTemplate| a.name.cmp(&b.name));
+        Ok(templates)
     }
 
     /// Finds a template by name, with the path of its root filesystem.
     pub fn find(&self, name: &str) -> io::Result<Option<(ImportedTemplate, PathBuf)>> {
         let Ok(path) = self.path(name) else { return Ok(None) };
-        Ok(read(&path)?.map(|known| (known, path.join(ROOT))))
+        Ok(read_manifest(&path)?.map(|template| (template, path.join(ROOT))))
     }
 
     /// Opens an unnamed file for an archive that is to be imported.
@@ -179,44 +179,45 @@ impl Templates {
         if path.exists() {
             return Err(TemplateError::Exists { name: name.to_owned() });
         }
-        let new = self.directory.join(format!("{TEMPORARY_PREFIX}{}", Uuid::now_v7().simple()));
-        let made = self.make(name, archive, &new, options).and_then(|known| {
-            fs::rename(&new, &path).map_err(|error| match error.kind() {
+        let temporary = self.directory.join(format!("{TEMPORARY_PREFIX}{}", Uuid::now_v7().simple()));
+        let imported = self.unpack(name, archive, &temporary, options).and_then(|template| {
+            fs::rename(&temporary, &path).map_err(|error| match error.kind() {
                 // A concurrent import was faster.
                 io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
                     TemplateError::Exists { name: name.to_owned() }
                 }
                 _ => error.into(),
             })?;
-            Ok(known)
+            Ok(template)
         });
-        if made.is_err() {
-            remove_tree(&new)?;
+        if imported.is_err() {
+            remove_tree(&temporary)?;
         }
-        made
+        imported
     }
 
-    fn make(
+    /// Unpacks an archive into the directory `temporary`, and writes the manifest there.
+    fn unpack(
         &self,
         name: &str,
         archive: File,
-        new: &Path,
+        temporary: &Path,
         options: &ImportOptions,
     ) -> Result<ImportedTemplate, TemplateError> {
-        let root = new.join(ROOT);
+        let root = temporary.join(ROOT);
         fs::create_dir_all(&root)?;
-        let archive = plain(archive, options, || self.receive())?;
+        let archive = decompressed(archive, options, || self.receive())?;
         let profile = ExtractProfile::Layer;
         let extract = ExtractOptions { profile, limits: options.limits(), cancel: options.cancel.clone() };
         let mut extractor = Extractor::new(&root, extract)?;
         let envs = image::unpack(archive, &mut extractor, options)?;
-        // All users inside enter through it.
+        // Every user in a sandbox has to enter the root directory.
         use std::os::unix::fs::PermissionsExt as _;
         fs::set_permissions(&root, fs::Permissions::from_mode(0o755))?;
         if !root.join("bin/sh").exists() && fs::symlink_metadata(root.join("bin/sh")).is_err() {
             return Err(TemplateError::Archive("it has no /bin/sh".to_owned()));
         }
-        let known = ImportedTemplate {
+        let template = ImportedTemplate {
             name: name.to_owned(),
             size: extractor.report().bytes,
             created_at: now(),
@@ -224,21 +225,21 @@ impl Templates {
             skipped: extractor.report().skipped_count,
         };
         fs::write(
-            new.join(MANIFEST),
-            serde_json::to_vec(&known).map_err(|error| TemplateError::Io(error.into()))?,
+            temporary.join(MANIFEST),
+            serde_json::to_vec(&template).map_err(|error| TemplateError::Io(error.into()))?,
         )?;
-        Ok(known)
+        Ok(template)
     }
 
     /// Removes a template, which no sandbox may use. Returns false if it does not exist.
     pub fn remove(&self, name: &str) -> Result<bool, TemplateError> {
         let path = self.path(name)?;
-        let gone = self.directory.join(format!("{TEMPORARY_PREFIX}{}", Uuid::now_v7().simple()));
-        match fs::rename(&path, &gone) {
+        let temporary = self.directory.join(format!("{TEMPORARY_PREFIX}{}", Uuid::now_v7().simple()));
+        match fs::rename(&path, &temporary) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             moved => moved?,
         }
-        remove_tree(&gone)?;
+        remove_tree(&temporary)?;
         Ok(true)
     }
 
@@ -258,12 +259,12 @@ impl Templates {
     }
 
     fn path(&self, name: &str) -> Result<PathBuf, TemplateError> {
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:/".contains(&byte);
-        let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
-        if !begins || name.len() > NAME_MAX || !name.bytes().all(plain) {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:/".contains(&byte);
+        let has_valid_start = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+        if !has_valid_start || name.len() > NAME_MAX || !name.bytes().all(is_allowed) {
             return Err(TemplateError::Name { name: name.to_owned() });
         }
-        // Neither character is used in a file name.
+        // A file name cannot contain `/`. Names contain no `%`, so that no two names have the same path.
         Ok(self.directory.join(name.replace('/', "%2F").replace(':', "%3A")))
     }
 }
@@ -272,7 +273,7 @@ fn is_temporary(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(TEMPORARY_PREFIX))
 }
 
-fn read(path: &Path) -> io::Result<Option<ImportedTemplate>> {
+fn read_manifest(path: &Path) -> io::Result<Option<ImportedTemplate>> {
     match fs::read(path.join(MANIFEST)) {
         Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
@@ -299,18 +300,18 @@ fn tempfile_in(directory: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Decompresses the archive into an unnamed file, if it is compressed.
-fn plain(
+/// Decompresses the archive into an unnamed file, which `receive` opens, if it is compressed.
+fn decompressed(
     mut archive: File,
     options: &ImportOptions,
     receive: impl Fn() -> io::Result<File>,
 ) -> Result<File, TemplateError> {
     archive.rewind()?;
-    let mut begins = Vec::new();
-    (&archive).take(4).read_to_end(&mut begins)?;
+    let mut first_bytes = Vec::new();
+    (&archive).take(4).read_to_end(&mut first_bytes)?;
     archive.rewind()?;
-    let Some(reader) = decompress(&begins, &archive)? else { return Ok(archive) };
-    let mut whole = receive()?;
+    let Some(reader) = decompress(&first_bytes, &archive)? else { return Ok(archive) };
+    let mut output = receive()?;
     let mut reader = options.cancel.reader(reader);
     let (mut buffer, mut length) = (vec![0; 256 << 10], 0);
     loop {
@@ -324,19 +325,22 @@ fn plain(
             0 => break,
             // Zeros become holes in the file and take no space.
             _ if buffer[..read].iter().all(|byte| *byte == 0) => {
-                whole.seek(SeekFrom::Start(length))?;
+                output.seek(SeekFrom::Start(length))?;
             }
-            _ => whole.write_all(&buffer[..read])?,
+            _ => output.write_all(&buffer[..read])?,
         }
     }
-    whole.set_len(length)?;
-    whole.rewind()?;
-    Ok(whole)
+    output.set_len(length)?;
+    output.rewind()?;
+    Ok(output)
 }
 
 /// Returns a decompressing reader, chosen by the first bytes; `None` for data that is not compressed.
-fn decompress<'a>(begins: &[u8], from: impl io::Read + 'a) -> io::Result<Option<Box<dyn io::Read + 'a>>> {
-    Ok(match begins {
+fn decompress<'a>(
+    first_bytes: &[u8],
+    from: impl io::Read + 'a,
+) -> io::Result<Option<Box<dyn io::Read + 'a>>> {
+    Ok(match first_bytes {
         [0x1f, 0x8b, ..] => Some(Box::new(flate2::read::MultiGzDecoder::new(from))),
         [0x28, 0xb5, 0x2f, 0xfd] => Some(Box::new(zstd_reader(from)?)),
         _ => None,

@@ -41,7 +41,7 @@ async fn list(
         pid: process.pid,
         parent: process.parent,
         command_id: process.command,
-        left: process.left,
+        left: process.is_leftover,
         arguments: process.arguments,
     });
     Ok(Json(ProcessList { items: items.collect() }))

@@ -40,6 +40,19 @@ pub(crate) struct CopyProvider {
     pub(crate) reflink: bool,
 }
 
+/// Failure to change the content of a workspace.
+struct ReplaceError {
+    error: WorkspaceError,
+    /// True if the workspace has its former content.
+    is_undone: bool,
+}
+
+impl From<WorkspaceError> for ReplaceError {
+    fn from(error: WorkspaceError) -> Self {
+        Self { error, is_undone: true }
+    }
+}
+
 impl CopyProvider {
     fn tree(dir: &WorkspaceDir) -> PathBuf {
         dir.join("tree")
@@ -87,17 +100,19 @@ impl CopyProvider {
         options: &CheckoutOptions,
         current: &Snapshot,
         special: Vec<PathBuf>,
-    ) -> Result<()> {
-        base.store.cancel().check().map_err(StoreError::from)?;
+    ) -> std::result::Result<(), ReplaceError> {
+        base.store.cancel().check().map_err(StoreError::from).map_err(WorkspaceError::from)?;
         let (tree, holder) = (Self::tree(dir), self.holder.get());
         let special = SpecialFiles::move_aside(&holder, &tree, dir.join("special"), special)?;
-        let Err(error) = self.check_out(base, &tree, options) else { return special.remove() };
+        let Err(error) = self.check_out(base, &tree, options) else { return Ok(special.remove()?) };
         // Restore as much of the former content as possible, even if disk space is low.
         let options = CheckoutOptions { force: true, share: Vec::new(), limit: None, ..options.clone() };
         let restored = checkout(&self.store, current, &tree, &options, &Quiet);
-        special.move_back()?;
-        restored?;
-        Err(error)
+        let moved_back = special.move_back();
+        Err(match restored.map_err(WorkspaceError::from).and(moved_back) {
+            Ok(_) => ReplaceError { error, is_undone: true },
+            Err(error) => ReplaceError { error, is_undone: false },
+        })
     }
 
     fn check_out(&self, base: &Base, tree: &Path, options: &CheckoutOptions) -> Result<()> {
@@ -181,10 +196,18 @@ impl Provider for CopyProvider {
             SnapshotOptions { all_special: true, ..Self::snapshot_options(NewSnapshot::default(), writers) };
         let report = self.snapshot(&base.store, &Self::tree(dir), everything, writers)?;
         let special = report.skipped.into_iter().map(|skipped| skipped.path).collect();
-        let result = self.replace(dir, base, &options, &report.snapshot, special);
-        self.store.remove_snapshots(&[report.snapshot.id])?;
-        result?;
-        Ok(true)
+        let former = report.snapshot;
+        match self.replace(dir, base, &options, &former, special) {
+            Err(ReplaceError { error, is_undone: false }) => {
+                // The snapshot may be the only complete copy.
+                tracing::error!(snapshot = %former.id, %error, "failed to undo a reset; kept the former content");
+                Err(error)
+            }
+            result => {
+                self.store.remove_snapshots(&[former.id])?;
+                result.map(|()| true).map_err(|failure| failure.error)
+            }
+        }
     }
 
     fn private_dir(&self, dir: &WorkspaceDir) -> PathBuf {

@@ -305,8 +305,12 @@ impl Walk<'_> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = match scan.access.open(next.parent.as_fd(), &next.name, flags) {
             Ok(fd) => fd,
-            // Removed during the scan.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            // Removed or replaced during the scan.
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+            {
+                return Ok(());
+            }
             Err(error) => return Err(error).context("open", &scan.full_path(path)),
         };
         let overlay_flags =

@@ -148,7 +148,8 @@ fn add(
     let mut buffer = Vec::with_capacity(32 << 10);
     let mut entries = RawDir::new(directory.as_fd(), buffer.spare_capacity_mut());
     let mut is_whole = true;
-    while let Some(Ok(entry)) = entries.next() {
+    while let Some(entry) = entries.next() {
+        let Ok(entry) = entry else { return false };
         let name = entry.file_name().to_bytes();
         if name == b"." || name == b".." {
             continue;

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use workspace_agent_protocol::v1::OutputTaken;
 use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
 
-use crate::command::input::{Arrival, NoInput, PIECE};
+use crate::command::input::{Arrival, NoInput, PIECE_MAX};
 use crate::command::running::{CommandExit, CommandReservation, Progress, RunningCommand};
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
@@ -93,11 +93,11 @@ impl SandboxHandle {
     ) -> Result<()> {
         let ended = || SandboxError::CommandEnded { id: id.to_owned() };
         let command = self.commands.get(id).ok_or_else(ended)?;
-        let _guard = command.input.lock(timeout).await.map_err(|reason| no_input(id, reason, 0))?;
-        for (n, piece) in data.chunks(PIECE).enumerate() {
-            let counts = self.guest.stream().is_ok_and(|stream| stream.counts_input);
-            if counts && let Err(reason) = command.input.reserve(piece.len() as u64, timeout).await {
-                return Err(no_input(id, reason, n * PIECE));
+        let _guard = command.input.lock(timeout).await.map_err(|reason| input_error(id, reason, 0))?;
+        for (n, piece) in data.chunks(PIECE_MAX).enumerate() {
+            let counts_input = self.guest.stream().is_ok_and(|stream| stream.counts_input);
+            if counts_input && let Err(reason) = command.input.reserve(piece.len() as u64, timeout).await {
+                return Err(input_error(id, reason, n * PIECE_MAX));
             }
             let delivered = self.deliver(&command, piece, timeout, &request).await;
             delivered.map_err(|error| match error {
@@ -119,9 +119,9 @@ impl SandboxHandle {
         request: &impl Fn(Vec<u8>) -> ServerPayload,
     ) -> Result<()> {
         let lost = || SandboxError::InputLost { id: command.id.clone() };
-        let mut left = piece;
+        let mut remaining = piece;
         loop {
-            let error = || if left.len() == piece.len() { self.guest.away_error() } else { lost() };
+            let error = || if remaining.len() == piece.len() { self.guest.away_error() } else { lost() };
             let stream = self.guest.stream().map_err(|_| error())?;
             // Input that is sent before the agent has reported on this stream how much it received would
             // count as lost, and be sent again.
@@ -132,14 +132,14 @@ impl SandboxHandle {
             }
             let position = command.input.position();
             // If the stream was closed, the agent reports on the next one whether the piece arrived.
-            let sent = self.guest.send_on(&stream, request(left.to_vec())).await;
+            let sent = self.guest.send_on(&stream, request(remaining.to_vec())).await;
             if !stream.confirms_input {
                 return sent;
             }
             match command.input.wait_for_arrival(&position, timeout).await {
                 Some(Arrival::All) => return Ok(()),
                 Some(Arrival::Closed) => return Err(SandboxError::InputClosed { id: command.id.clone() }),
-                Some(Arrival::Lost(bytes)) => left = &left[left.len().saturating_sub(bytes)..],
+                Some(Arrival::Lost(bytes)) => remaining = &remaining[remaining.len().saturating_sub(bytes)..],
                 None => return Err(lost()),
             }
         }
@@ -153,7 +153,7 @@ impl SandboxHandle {
         request: ServerPayload,
     ) -> Result<()> {
         let Some(command) = self.commands.get(id) else { return self.guest.send(request).await };
-        let _guard = command.input.lock(timeout).await.map_err(|reason| no_input(id, reason, 0))?;
+        let _guard = command.input.lock(timeout).await.map_err(|reason| input_error(id, reason, 0))?;
         loop {
             let position = command.input.position();
             let stream = self.guest.stream()?;
@@ -171,7 +171,7 @@ impl SandboxHandle {
     }
 }
 
-fn no_input(id: &str, reason: NoInput, written: usize) -> SandboxError {
+fn input_error(id: &str, reason: NoInput, written: usize) -> SandboxError {
     let id = id.to_owned();
     match reason {
         NoInput::Closed => SandboxError::InputClosed { id },

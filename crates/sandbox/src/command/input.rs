@@ -13,7 +13,7 @@ use tokio::time::timeout;
 /// Maximum number of bytes that wait for a command to read them.
 const WINDOW: u64 = 1 << 20;
 /// Maximum number of bytes in one message.
-pub(crate) const PIECE: usize = 256 << 10;
+pub(crate) const PIECE_MAX: usize = 256 << 10;
 
 /// The input of one command.
 #[derive(Debug, Default)]
@@ -25,9 +25,13 @@ pub(crate) struct Input {
 
 #[derive(Debug, Default)]
 struct InputCounters {
+    /// Bytes that the server sent to the agent.
     sent: u64,
+    /// Bytes that the agent received.
     received: u64,
+    /// Bytes that the command read.
     taken: u64,
+    /// True if the command accepts no more input.
     closed: bool,
     /// Id of the stream on which the agent last reported how much it received.
     stream: u64,
@@ -94,7 +98,7 @@ impl Input {
         done
     }
 
-    /// Waits for other clients that write, until the command has read nothing for the timeout.
+    /// Waits for other clients that write. Fails when the command has read nothing for the timeout.
     pub(crate) async fn lock(&self, limit: Duration) -> Result<MutexGuard<'_, ()>, NoInput> {
         let mut guard = pin!(self.write_lock.lock());
         loop {
@@ -128,10 +132,10 @@ impl Input {
         limit: Duration,
     ) -> Option<Arrival> {
         let mut counters = self.counters.subscribe();
-        let known = |counters: &InputCounters| {
+        let is_settled = |counters: &InputCounters| {
             counters.received >= position.sent || counters.closed || counters.stream != position.stream
         };
-        timeout(limit, counters.wait_for(known)).await.ok()?.ok()?;
+        timeout(limit, counters.wait_for(is_settled)).await.ok()?.ok()?;
         let mut arrival = Arrival::All;
         self.counters.send_if_modified(|counters| {
             let missing = position.sent.saturating_sub(counters.received);
@@ -146,13 +150,13 @@ impl Input {
         Some(arrival)
     }
 
-    /// Waits until the input is closed. Returns false if the agent reconnected and it is not, `None` after
-    /// the timeout.
+    /// Waits until the input is closed. Returns false if the agent reconnected and the input is still open,
+    /// `None` after the timeout.
     pub(crate) async fn wait_for_close(&self, position: &InputPosition, limit: Duration) -> Option<bool> {
         let mut counters = self.counters.subscribe();
-        let known = |counters: &InputCounters| counters.closed || counters.stream != position.stream;
-        let found = timeout(limit, counters.wait_for(known)).await.ok()?.ok()?;
-        Some(found.closed)
+        let is_settled = |counters: &InputCounters| counters.closed || counters.stream != position.stream;
+        let counters = timeout(limit, counters.wait_for(is_settled)).await.ok()?.ok()?;
+        Some(counters.closed)
     }
 
     pub(crate) fn close(&self) {
@@ -162,11 +166,12 @@ impl Input {
     /// Records a report of the agent.
     pub(crate) fn report(&self, received: u64, taken: u64, closed: bool) {
         self.counters.send_if_modified(|counters| {
-            let news = received > counters.received || taken > counters.taken || (closed && !counters.closed);
+            let has_changed =
+                received > counters.received || taken > counters.taken || (closed && !counters.closed);
             counters.received = counters.received.max(received);
             counters.taken = counters.taken.max(taken);
             counters.closed |= closed;
-            news
+            has_changed
         });
     }
 

@@ -21,11 +21,11 @@ pub(crate) struct KeptOutput {
     /// True during a measurement or trim.
     is_in_progress: AtomicBool,
     /// Modification time of the directory at the last measurement, in seconds and nanoseconds.
-    changed: LeafMutex<Option<(i64, i64)>>,
+    measured_mtime: LeafMutex<Option<(i64, i64)>>,
 }
 
 impl KeptOutput {
-    /// Bytes that are printed before the next measurement.
+    /// Bytes that have to be printed before the next trim.
     const STEP: u64 = 1 << 20;
 
     pub(crate) fn add(&self, printed: u64) {
@@ -34,10 +34,10 @@ impl KeptOutput {
 
     /// Returns true if there may be more than `limit` bytes.
     pub(crate) fn may_exceed(&self, limit: u64) -> bool {
-        let (found, printed) =
+        let (measured, printed) =
             (self.measured_bytes.load(Ordering::Relaxed), self.printed.load(Ordering::Relaxed));
-        let is_due = found > limit || printed >= Self::STEP.min(limit / 8);
-        is_due && found.saturating_add(printed) > limit
+        let is_due = measured > limit || printed >= Self::STEP.min(limit / 8);
+        is_due && measured.saturating_add(printed) > limit
     }
 
     /// Returns the bytes at the last measurement.
@@ -50,32 +50,32 @@ impl KeptOutput {
         let directory = match std::fs::metadata(dir.output()) {
             // Concurrently deleted.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            found => found?,
+            metadata => metadata?,
         };
-        let now = Some((directory.mtime(), directory.mtime_nsec()));
-        let mut changed = self.changed.lock();
-        if *changed != now && self.begin_measurement() {
-            let kept = kept(dir);
+        let mtime = Some((directory.mtime(), directory.mtime_nsec()));
+        let mut measured_mtime = self.measured_mtime.lock();
+        if *measured_mtime != mtime && self.begin_measurement() {
+            let kept = kept_bytes(dir);
             self.finish_measurement(kept.as_ref().ok().copied());
             kept?;
-            *changed = now;
+            *measured_mtime = mtime;
         }
         Ok(())
     }
 
     /// Starts to measure or to trim it. Returns false if that is already in progress.
     pub(crate) fn begin_measurement(&self) -> bool {
-        let first = !self.is_in_progress.swap(true, Ordering::Relaxed);
-        if first {
+        let begins = !self.is_in_progress.swap(true, Ordering::Relaxed);
+        if begins {
             self.printed_before.store(self.printed.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         }
-        first
+        begins
     }
 
-    /// Finishes a measurement or trim. `found` is the number of bytes that are left, if known.
-    pub(crate) fn finish_measurement(&self, found: Option<u64>) {
-        match found {
-            Some(found) => self.measured_bytes.store(found, Ordering::Relaxed),
+    /// Finishes a measurement or trim. `kept` is the number of bytes that are kept; `None` if that failed.
+    pub(crate) fn finish_measurement(&self, kept: Option<u64>) {
+        match kept {
+            Some(kept) => self.measured_bytes.store(kept, Ordering::Relaxed),
             None => self.add(self.printed_before.load(Ordering::Relaxed)),
         }
         self.is_in_progress.store(false, Ordering::Relaxed);
@@ -83,7 +83,7 @@ impl KeptOutput {
 }
 
 /// Returns the bytes of output in the directory of a sandbox.
-pub(crate) fn kept(dir: &SandboxDir) -> io::Result<u64> {
+pub(crate) fn kept_bytes(dir: &SandboxDir) -> io::Result<u64> {
     let segments = output::all_segments(File::open(dir.output())?)?;
     Ok(segments.iter().map(|segment| segment.bytes).sum())
 }

@@ -80,17 +80,17 @@ fn read(
             newest.truncated = true;
             break;
         }
-        let Some((start, mut left)) = newest.reserve(&segments, id) else { continue };
+        let Some((start, mut remaining)) = newest.reserve(&segments, id) else { continue };
         let mut reader = Reader::open(&files, id, start)?;
-        while left > 0
+        while remaining > 0
             && let Some(item) = reader.next_item()?
         {
             cancel.check()?;
             if let Item::Frame(frame) = &item {
                 // Output that is written during the read is left for the next request.
-                left = left.saturating_sub(frame.data.len() as u64 + 1);
+                remaining = remaining.saturating_sub(frame.data.len() as u64 + 1);
             }
-            newest.take(item);
+            newest.add(item);
         }
     }
     Ok(newest)
@@ -103,48 +103,51 @@ struct NewestOutput {
     /// Maximum memory for the pieces, in bytes.
     memory_max: usize,
     /// Bytes that may still be read.
-    left: u64,
+    read_budget: u64,
     /// Pieces by time, and those of the same time in the order in which they were read.
     pieces: BTreeMap<(i64, u64), Vec<u8>>,
-    taken: u64,
+    /// Number of pieces that were ever added.
+    added: u64,
+    /// Memory of the pieces, in bytes.
     size: usize,
     truncated: bool,
 }
 
 impl NewestOutput {
-    fn new(times: RangeInclusive<i64>, memory_max: usize, left: u64) -> Self {
-        Self { times, memory_max, left, pieces: BTreeMap::new(), taken: 0, size: 0, truncated: false }
+    fn new(times: RangeInclusive<i64>, memory_max: usize, read_budget: u64) -> Self {
+        Self { times, memory_max, read_budget, pieces: BTreeMap::new(), added: 0, size: 0, truncated: false }
     }
 
     fn is_full(&self) -> bool {
-        self.left == 0 || self.size >= self.memory_max
+        self.read_budget == 0 || self.size >= self.memory_max
     }
 
-    /// Returns the offset from which to read a command so that its last bytes are read, and the bytes of
-    /// files from there on.
+    /// Reserves the newest segments of a command that the read budget allows. Returns the offset at which
+    /// they begin, and their size in bytes.
     fn reserve(&mut self, segments: &[Segment], id: &str) -> Option<(u64, u64)> {
         let first = segments.partition_point(|segment| segment.command.as_str() < id);
-        let own = &segments[first..];
-        let own = &own[..own.partition_point(|segment| segment.command == id)];
+        let from_first = &segments[first..];
+        let of_command = &from_first[..from_first.partition_point(|segment| segment.command == id)];
         let mut reserved = None;
-        for segment in own.iter().rev() {
+        for segment in of_command.iter().rev() {
             let bytes = reserved.map_or(0, |(_, bytes)| bytes) + segment.bytes;
-            if bytes > self.left {
-                self.left = 0;
+            if bytes > self.read_budget {
+                self.read_budget = 0;
                 self.truncated = true;
                 break;
             }
             reserved = Some((segment.offset, bytes));
         }
         let (start, bytes) = reserved?;
-        self.left = self.left.saturating_sub(bytes);
+        self.read_budget = self.read_budget.saturating_sub(bytes);
         // Output before it is not read, or no longer kept.
         self.truncated |= start > 0;
-        // An empty segment may be written to.
+        // At least 1: a segment that was empty when it was listed may have been written to since.
         Some((start, bytes.max(1)))
     }
 
-    fn take(&mut self, item: Item) {
+    /// Adds output of the requested times. A gap in the output counts as truncated.
+    fn add(&mut self, item: Item) {
         let frame = match item {
             Item::Frame(frame) => frame,
             Item::Gap { .. } => {
@@ -159,9 +162,9 @@ impl NewestOutput {
 
     fn keep(&mut self, frame: Frame) {
         self.size += frame.data.len() + PIECE_OVERHEAD;
-        self.taken += 1;
-        self.pieces.insert((frame.time, self.taken), frame.data);
-        // The remaining pieces still fill the memory.
+        self.added += 1;
+        self.pieces.insert((frame.time, self.added), frame.data);
+        // Drops the oldest piece if the remaining ones still fill the memory.
         while let Some(oldest) = self.pieces.first_entry()
             && self.size - (oldest.get().len() + PIECE_OVERHEAD) >= self.memory_max
         {
@@ -184,7 +187,7 @@ fn start_of_last_lines(bytes: &[u8], tail: usize) -> usize {
     let last = bytes.len().saturating_sub(1);
     let ends = bytes[..last].iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
     match tail.checked_sub(1) {
-        Some(before) => ends.map(|(at, _)| at + 1).nth(before).unwrap_or(0),
+        Some(before) => ends.map(|(index, _)| index + 1).nth(before).unwrap_or(0),
         None => bytes.len(),
     }
 }
@@ -203,7 +206,7 @@ mod tests {
         let mut newest = NewestOutput::new(i64::MIN..=i64::MAX, 10 * (PIECE_OVERHEAD + 2), READ_MAX);
         // The newest command first, as they are read: its pieces are later than those of the other.
         for time in (100..105).chain(0..100) {
-            newest.take(frame(time, format!("{}\n", time % 10).as_bytes()));
+            newest.add(frame(time, format!("{}\n", time % 10).as_bytes()));
             assert!(newest.size <= 11 * (PIECE_OVERHEAD + 2) && newest.pieces.len() <= 11, "{time}");
         }
         assert!(newest.is_full());

@@ -87,8 +87,8 @@ pub struct Output {
     source: Option<Source>,
     /// Read in progress; it owns the source.
     reading: Option<JoinHandle<(Source, std::io::Result<Vec<Piece>>)>>,
-    /// The last pieces, while the reason why the command could not be run is awaited.
-    found: Option<Vec<Piece>>,
+    /// The last pieces, with the exit, while the reason why the command could not be run is awaited.
+    last_pieces: Option<Vec<Piece>>,
     progress: watch::Receiver<Progress>,
     /// The command, if it may still run, and its sandbox.
     running: Option<(Arc<SandboxHandle>, Arc<RunningCommand>)>,
@@ -100,6 +100,7 @@ pub struct Output {
     batch: usize,
     /// True if only the exit of the command is of interest.
     skips_to_exit: bool,
+    /// True if the exit was returned.
     ended: bool,
 }
 
@@ -115,14 +116,15 @@ impl Output {
         // Files of a command that exited may have been removed, which must be reported immediately.
         if running.is_none() {
             let open = move || source.open().map(|_| ()).map(|()| source);
-            let opened = spawn_blocking(open).await.map_err(|error| broken(std::io::Error::other(error)))?;
-            source = opened.map_err(broken)?;
+            let opened =
+                spawn_blocking(open).await.map_err(|error| read_error(std::io::Error::other(error)))?;
+            source = opened.map_err(read_error)?;
         }
         let source = Some(source);
         Ok(Self {
             source,
             reading: None,
-            found: None,
+            last_pieces: None,
             progress,
             running,
             from,
@@ -148,21 +150,21 @@ impl Output {
                 handle.report_read_offset(running, self.returned).await;
             }
             let stale = self.reading.is_some();
-            let mut pieces = match (self.found.take(), &exit) {
+            let mut pieces = match (self.last_pieces.take(), &exit) {
                 (Some(pieces), _) => pieces,
                 (None, Some(exit)) if self.skips_to_exit => vec![Piece::Exit(exit.clone())],
-                (None, None) if self.skips_to_exit || self.has_read(written) => Vec::new(),
+                (None, None) if self.skips_to_exit || self.has_returned_all(written) => Vec::new(),
                 _ => self.read().await?,
             };
             if stale && pieces.is_empty() {
-                // The read began before the last report: it says nothing about the present.
+                // The read began before the last report, so there may be output by now.
                 continue;
             }
             if let Some(Piece::Exit(CommandExit { exit_code, .. })) = pieces.last() {
                 let exit_code = *exit_code;
-                self.found = Some(pieces);
+                self.last_pieces = Some(pieces);
                 let reason = self.failure_reason(exit_code).await;
-                pieces = self.found.take().unwrap_or_default();
+                pieces = self.last_pieces.take().unwrap_or_default();
                 if let Some(Piece::Exit(exit)) = pieces.last_mut() {
                     exit.failed = reason;
                 }
@@ -207,7 +209,7 @@ impl Output {
 
     /// Returns true if there is nothing to read, because all reported output was returned. An agent that
     /// started the command before this server was started may not have reported all yet.
-    fn has_read(&self, written: u64) -> bool {
+    fn has_returned_all(&self, written: u64) -> bool {
         let is_all_reported = self.running.as_ref().is_some_and(|(_, running)| running.was_started_here());
         is_all_reported && self.reading.is_none() && written <= self.returned.max(self.from)
     }
@@ -241,18 +243,18 @@ impl Output {
         };
         let read = reading.await;
         self.reading = None;
-        let (source, pieces) = read.map_err(|error| broken(std::io::Error::other(error)))?;
+        let (source, pieces) = read.map_err(|error| read_error(std::io::Error::other(error)))?;
         self.source = Some(source);
-        pieces.map_err(broken)
+        pieces.map_err(read_error)
     }
 }
 
-/// Returns whether any output of a command is left, including its exit status.
+/// Returns whether any output of a command is still kept, including its exit status.
 pub(crate) async fn has_output(dir: &SandboxDir, id: &str) -> Result<bool> {
     let (directory, id) = (dir.output(), id.to_owned());
     let check = move || workspace_agent_protocol::output::has_output(File::open(directory)?, &id);
-    let kept = spawn_blocking(check).await.map_err(|error| broken(std::io::Error::other(error)))?;
-    kept.map_err(broken)
+    let kept = spawn_blocking(check).await.map_err(|error| read_error(std::io::Error::other(error)))?;
+    kept.map_err(read_error)
 }
 
 fn read_batch(reader: &mut Reader, batch: usize) -> std::io::Result<Vec<Piece>> {
@@ -261,21 +263,21 @@ fn read_batch(reader: &mut Reader, batch: usize) -> std::io::Result<Vec<Piece>> 
         let Some(item) = reader.next_item()? else { break };
         let piece = match item {
             Item::Gap { from, to } => Piece::Gap { from, to },
-            Item::Frame(frame) => of_frame(frame),
+            Item::Frame(frame) => piece_of_frame(frame),
         };
         if let Piece::Data { data, .. } = &piece {
             size += data.len() + PIECE_OVERHEAD;
         }
-        let last = matches!(piece, Piece::Exit(_));
+        let is_exit = matches!(piece, Piece::Exit(_));
         pieces.push(piece);
-        if last {
+        if is_exit {
             break;
         }
     }
     Ok(pieces)
 }
 
-fn of_frame(frame: Frame) -> Piece {
+fn piece_of_frame(frame: Frame) -> Piece {
     match frame.exit_status() {
         Some(status) => Piece::Exit(CommandExit {
             exit_code: status.exit_code,
@@ -288,6 +290,6 @@ fn of_frame(frame: Frame) -> Piece {
     }
 }
 
-pub(crate) fn broken(source: std::io::Error) -> SandboxError {
+pub(crate) fn read_error(source: std::io::Error) -> SandboxError {
     SandboxError::Io { action: "read the output of a command".to_owned(), source }
 }

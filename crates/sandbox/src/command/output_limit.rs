@@ -22,8 +22,8 @@ use crate::service::Service;
 
 /// Bytes of output that every sandbox may keep, however full its workspace is.
 pub(crate) const OUTPUT_MIN: u64 = 1 << 20;
-/// Divisor for the part of a sandbox's output that one command which waits for its readers keeps: unread
-/// output cannot be removed, and many such commands may run.
+/// A command that waits for its readers keeps at most the output limit of its sandbox divided by this: its
+/// unread output cannot be removed, and many such commands may run.
 const BLOCKING_SHARE: u64 = 16;
 
 impl Service {
@@ -52,8 +52,9 @@ impl Service {
         let settings = &self.0.settings;
         // The output of one command always fits, even if the limit for all commands is lower.
         let max = settings.sandbox_output_kept.max(settings.output_kept + settings.output_kept / 4);
-        let left = handle.disk().map_or(u64::MAX, |limit| limit.saturating_sub(handle.usage.bytes()));
-        max.min(left).max(OUTPUT_MIN)
+        let beside_workspace =
+            handle.disk().map_or(u64::MAX, |limit| limit.saturating_sub(handle.usage.bytes()));
+        max.min(beside_workspace).max(OUTPUT_MIN)
     }
 
     /// Removes output of a sandbox beyond its limit, if it may have grown beyond it.
@@ -70,7 +71,7 @@ impl Service {
             let (dir, limit, running) =
                 (handle.dir.clone(), service.output_limit(&handle), handle.commands.droppable_offsets());
             let trimmed = blocking(move || trim(&dir.output(), limit - limit / 8, &running)).await;
-            match trimmed.and_then(|trimmed| trimmed.map_err(crate::command::output::broken)) {
+            match trimmed.and_then(|trimmed| trimmed.map_err(crate::command::output::read_error)) {
                 Ok(kept) => handle.output.finish_measurement(Some(kept)),
                 Err(error) => {
                     handle.output.finish_measurement(None);
@@ -91,26 +92,28 @@ fn trim(directory: &Path, goal: u64, running: &HashMap<String, u64>) -> io::Resu
         kept += segment.bytes;
         commands.entry(segment.command.clone()).or_default().push(segment);
     }
-    let (mut run, ended): (Vec<_>, Vec<_>) =
+    let (mut of_running, of_ended): (Vec<_>, Vec<_>) =
         commands.into_values().partition(|segments| running.contains_key(&segments[0].command));
-    // Ids sort by time.
-    for segment in ended.iter().flatten() {
+    // Oldest first, because ids sort by time.
+    for segment in of_ended.iter().flatten() {
         if kept <= goal {
             return Ok(kept);
         }
         output::remove_segment(&directory, segment)?;
         kept -= segment.bytes;
     }
-    for segments in &mut run {
+    for segments in &mut of_running {
         let droppable = running.get(&segments[0].command).copied().unwrap_or(0);
         // A segment ends where the next one begins; the last one stays.
-        let free = segments.windows(2).take_while(|pair| pair[1].offset <= droppable).count();
-        segments.truncate(free);
+        let removable = segments.windows(2).take_while(|pair| pair[1].offset <= droppable).count();
+        segments.truncate(removable);
+        // The oldest is popped first.
         segments.reverse();
     }
     while kept > goal {
         let size = |segments: &Vec<Segment>| segments.iter().map(|segment| segment.bytes).sum::<u64>();
-        let Some(segment) = run.iter_mut().max_by_key(|segments| size(segments)).and_then(Vec::pop) else {
+        let Some(segment) = of_running.iter_mut().max_by_key(|segments| size(segments)).and_then(Vec::pop)
+        else {
             break;
         };
         output::remove_segment(&directory, &segment)?;
@@ -135,12 +138,12 @@ mod tests {
         }
     }
 
-    fn left(home: &Path) -> BTreeMap<String, usize> {
-        let mut left = BTreeMap::new();
+    fn segment_counts(home: &Path) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
         for segment in output::all_segments(File::open(home).unwrap()).unwrap() {
-            *left.entry(segment.command).or_default() += 1;
+            *counts.entry(segment.command).or_default() += 1;
         }
-        left
+        counts
     }
 
     #[test]
@@ -149,13 +152,13 @@ mod tests {
         for command in ["cmd-1", "cmd-2", "cmd-3", "cmd-4"] {
             write(home.path(), command, 32 << 10);
         }
-        let before = left(home.path());
+        let before = segment_counts(home.path());
         let all: u64 =
             output::all_segments(File::open(home.path()).unwrap()).unwrap().iter().map(|one| one.bytes).sum();
         let running = HashMap::from([("cmd-1".to_owned(), u64::MAX), ("cmd-2".to_owned(), 0)]);
         // A little less than all: the oldest that exited loses its first segment.
         trim(home.path(), all - 1, &running).unwrap();
-        let now = left(home.path());
+        let now = segment_counts(home.path());
         assert_eq!(
             (now["cmd-1"], now["cmd-3"], now["cmd-4"]),
             (before["cmd-1"], before["cmd-3"] - 1, before["cmd-4"])
@@ -163,7 +166,7 @@ mod tests {
         // Of cmd-1 only the last segment is left. Unread output of cmd-2, which waits for its readers, stays.
         let kept = trim(home.path(), 0, &running).unwrap();
         assert_eq!(
-            left(home.path()),
+            segment_counts(home.path()),
             BTreeMap::from([("cmd-1".to_owned(), 1), ("cmd-2".to_owned(), before["cmd-2"])])
         );
         assert!(kept > 0);

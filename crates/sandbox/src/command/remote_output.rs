@@ -20,7 +20,7 @@ use crate::command::running::RunningCommand;
 use crate::guest::handle::SandboxHandle;
 use crate::service::Service;
 
-/// Minimum bytes that are kept, the same as by agents that write files themselves.
+/// Minimum for the bytes of output that are kept of a command, as in agents that write files themselves.
 pub(crate) const KEPT_MIN: u64 = 512 << 10;
 
 /// A piece of output that an agent sent.
@@ -65,8 +65,8 @@ impl Piece {
         match self.content {
             Content::Exit(status) => writer.write_exit(self.time, status),
             Content::Data(stream, data) => {
-                let known = writer.written().saturating_sub(self.offset);
-                let new = data.get(usize::try_from(known).unwrap_or(usize::MAX)..).unwrap_or_default();
+                let written = writer.written().saturating_sub(self.offset);
+                let new = data.get(usize::try_from(written).unwrap_or(usize::MAX)..).unwrap_or_default();
                 writer.skip_to(self.offset);
                 writer.write(stream, self.time, new)
             }
@@ -164,23 +164,23 @@ impl Service {
         running: &Arc<RunningCommand>,
         work: impl FnOnce(&mut Writer) -> T + Send + 'static,
     ) -> Option<T> {
-        let mut stored = running.stored.lock().await;
-        let mut writer = match stored.take() {
+        let mut open_writer = running.writer.lock().await;
+        let mut writer = match open_writer.take() {
             Some(writer) => writer,
             None => self.open_writer(handle, &running.id).await?,
         };
-        let worked = spawn_blocking(move || {
-            let done = work(&mut writer);
-            (writer, done)
+        let task = spawn_blocking(move || {
+            let result = work(&mut writer);
+            (writer, result)
         });
-        let (writer, done) = worked.await.ok()?;
-        *stored = Some(writer);
-        Some(done)
+        let (writer, result) = task.await.ok()?;
+        *open_writer = Some(writer);
+        Some(result)
     }
 
     async fn open_writer(&self, handle: &SandboxHandle, id: &str) -> Option<Writer> {
-        let known = self.0.catalog.commands().get(id).await;
-        known.ok()?.filter(|command| command.sandbox_id == handle.id)?;
+        let row = self.0.catalog.commands().get(id).await;
+        row.ok()?.filter(|command| command.sandbox_id == handle.id)?;
         let (directory, name) = (handle.dir.output(), id.to_owned());
         let keep = self.0.settings.output_kept.max(KEPT_MIN);
         let open = move || Writer::resume(File::open(directory)?.into(), &name, keep);

@@ -8,7 +8,8 @@ use crate::sandbox_dir::SandboxDir;
 use crate::service::Service;
 use workspace_agent_protocol::output;
 
-/// Old commands are removed whenever this part, as a divisor, of the number of kept commands has exited.
+/// Old commands are removed each time that [`Settings::commands_kept`](crate::Settings) divided by this have
+/// exited.
 const RETENTION_SHARE: u32 = 10;
 
 impl Service {
@@ -23,6 +24,7 @@ impl Service {
         }
     }
 
+    /// Removes the ended commands except the newest `keep`.
     async fn keep_newest(&self, handle: &SandboxHandle, keep: u32) -> Result<()> {
         let commands = self.0.catalog.commands();
         let old = commands.old_ended_ids(&handle.id, keep).await?;

@@ -28,13 +28,14 @@ use crate::scope::Scope;
 use crate::service::Service;
 
 const WORKSPACE: &str = "/workspace";
+/// Maximum length of a command line, in bytes.
 const COMMAND_MAX: usize = 1 << 20;
 /// Timeout for a command to read its input.
 const INPUT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Numbers of signals.
 const SIGNALS: std::ops::RangeInclusive<i32> = 1..=64;
 /// Prefix of the ids of commands.
-pub(crate) const COMMAND: &str = "cmd";
+pub(crate) const COMMAND_ID_PREFIX: &str = "cmd";
 
 /// Parameters of a new command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -143,7 +144,7 @@ impl Service {
         Ok(self.run_once(scope, sandbox, request, None).await?.into_command())
     }
 
-    /// Starts a command, unless the same request, identified by its claim, started one before.
+    /// Starts a command, unless an earlier request with the idempotency key of `claim` did.
     pub async fn run_once(
         &self,
         scope: &Scope,
@@ -165,7 +166,7 @@ impl Service {
         check_envs(&request.envs)?;
         let timeout = request.timeout.unwrap_or(self.0.settings.command_timeout);
         let start = RunCommandRequest {
-            command_id: id::new(COMMAND),
+            command_id: id::new(COMMAND_ID_PREFIX),
             command: request.command.clone(),
             cwd: cwd.to_owned(),
             envs: environment(&handle, request.envs),
@@ -176,8 +177,10 @@ impl Service {
         };
         let id = start.command_id.clone();
         let limit = self.0.settings.commands;
-        let reservation =
-            handle.commands.reserve(COMMAND, limit).ok_or(SandboxError::TooManyCommands { limit })?;
+        let reservation = handle
+            .commands
+            .reserve(COMMAND_ID_PREFIX, limit)
+            .ok_or(SandboxError::TooManyCommands { limit })?;
         let row = new_command(&handle, &id, &request.command, cwd);
         if let Some(claim) = &claim {
             let inserted = self.0.catalog.command_claims().insert(claim, &row).await?;
@@ -209,8 +212,8 @@ impl Service {
         request: ServerPayload,
         reservation: Option<CommandReservation<'_>>,
     ) -> Result<Arc<RunningCommand>> {
-        let begun = handle.start_command(id, request, reservation).await;
-        if let Err(error) = &begun {
+        let started = handle.start_command(id, request, reservation).await;
+        if let Err(error) = &started {
             self.record_never_began(
                 &handle.id,
                 id,
@@ -218,10 +221,10 @@ impl Service {
             )
             .await;
         }
-        begun
+        started
     }
 
-    /// Records that a command never started. Its request may be repeated.
+    /// Records that a command never started, and releases its idempotency key: the request may be repeated.
     pub(crate) async fn record_never_began(&self, sandbox: &str, id: &str, exit: &CommandExit) {
         self.record_exit(sandbox, id, exit).await;
         if let Err(error) = self.0.catalog.command_claims().release(sandbox, id).await {
@@ -376,9 +379,9 @@ pub(crate) fn new_command(handle: &SandboxHandle, id: &str, command: &str, cwd: 
 /// Merges the environment variables of the sandbox and of the command, which take precedence.
 pub(crate) fn environment(
     handle: &SandboxHandle,
-    own: BTreeMap<String, String>,
+    of_command: BTreeMap<String, String>,
 ) -> std::collections::HashMap<String, String> {
-    handle.envs().into_iter().chain(own).collect()
+    handle.envs().into_iter().chain(of_command).collect()
 }
 
 pub(crate) fn check_command(command: &str) -> Result<()> {

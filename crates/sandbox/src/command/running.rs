@@ -35,8 +35,9 @@ pub(crate) struct RunningCommand {
     window: AtomicU64,
     /// Offset up to which its output was read, as the agent was told.
     read_offset: AtomicU64,
-    /// Writes its output, where the agent sends that instead of writing files.
-    pub(crate) stored: tokio::sync::Mutex<Option<Writer>>,
+    /// Writer of its output, if the agent sends the output instead of writing files; `None` until it is
+    /// opened.
+    pub(crate) writer: tokio::sync::Mutex<Option<Writer>>,
     /// True if it waits for its readers.
     waits_for_readers: AtomicBool,
 }
@@ -71,7 +72,7 @@ impl RunningCommand {
             input: Input::default(),
             window: AtomicU64::default(),
             read_offset: AtomicU64::default(),
-            stored: tokio::sync::Mutex::default(),
+            writer: tokio::sync::Mutex::default(),
             waits_for_readers: AtomicBool::default(),
         }
     }
@@ -145,12 +146,12 @@ impl RunningCommand {
         let mut is_first_exit = false;
         self.progress.send_if_modified(|progress| {
             is_first_exit = progress.exit.is_none() && exit.is_some();
-            let further = written > progress.written;
+            let has_more_output = written > progress.written;
             progress.written = progress.written.max(written);
             if is_first_exit {
                 progress.exit = exit.cloned();
             }
-            further || is_first_exit
+            has_more_output || is_first_exit
         });
         if is_first_exit {
             // Clients that write to its input, or close it, stop waiting.
@@ -197,7 +198,8 @@ impl RunningCommands {
         self.lock().remove(id);
     }
 
-    /// Reserves a slot for one more command of that kind. `None` if `limit` of them run, or are about to.
+    /// Reserves a slot for one more command whose id begins with `prefix`. `None` if `limit` of them run, or
+    /// are about to.
     pub(crate) fn reserve(&self, prefix: &str, limit: u32) -> Option<CommandReservation<'_>> {
         let commands = self.lock();
         let running = commands.values().filter(|one| one.id.starts_with(prefix) && !one.has_ended()).count();
@@ -277,8 +279,8 @@ impl RunningCommands {
         self.running("").iter().map(|one| (one.id.clone(), one.droppable_offset())).collect()
     }
 
-    /// Returns the running commands that were started before this stream. The agent never heard of those that
-    /// it does not report on that stream.
+    /// Returns the running commands that were started before this stream. Those that the agent does not
+    /// report on this stream never reached it.
     pub(crate) fn started_before(&self, stream: u64) -> Vec<Arc<RunningCommand>> {
         self.running("").into_iter().filter(|one| one.started_on() < stream).collect()
     }

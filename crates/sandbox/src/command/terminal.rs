@@ -110,7 +110,7 @@ impl Service {
 
     /// Writes input to a terminal.
     pub async fn write_terminal(&self, scope: &Scope, sandbox: &str, id: &str, data: Vec<u8>) -> Result<()> {
-        let handle = self.open_terminal_of(scope, sandbox, id).await?;
+        let handle = self.sandbox_of_open_terminal(scope, sandbox, id).await?;
         let message = |data| ServerPayload::PtyInput(PtyInput { pty_id: id.to_owned(), data });
         handle.write_input(id, &data, INPUT_TIMEOUT, message).await
     }
@@ -138,11 +138,16 @@ impl Service {
         id: &str,
         message: ServerPayload,
     ) -> Result<()> {
-        self.open_terminal_of(scope, sandbox, id).await?.guest.send(message).await
+        self.sandbox_of_open_terminal(scope, sandbox, id).await?.guest.send(message).await
     }
 
     /// Returns the sandbox of an open terminal.
-    async fn open_terminal_of(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<Arc<SandboxHandle>> {
+    async fn sandbox_of_open_terminal(
+        &self,
+        scope: &Scope,
+        sandbox: &str,
+        id: &str,
+    ) -> Result<Arc<SandboxHandle>> {
         let handle = self.handle(sandbox).filter(|handle| scope.covers(handle.owner()));
         let open = handle.filter(|handle| handle.commands.get(id).is_some_and(|one| !one.has_ended()));
         match open.filter(|_| is_terminal(id)) {

@@ -40,7 +40,7 @@ use choice::{SandboxUsage, Step, choose};
 
 /// Minimum time between two garbage collections because of a full disk.
 const GC_INTERVAL: Duration = Duration::from_secs(600);
-/// Growth in bytes since the disk had enough space from which a sandbox counts as writing.
+/// Minimum growth of a sandbox that counts as writing, in bytes since the disk had enough space.
 const GROWTH_MIN: u64 = 1 << 20;
 /// Timeout for a scan of a workspace. A scan that did not finish counts as a lower bound.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -64,9 +64,10 @@ impl Service {
     /// Frees space while less than the reserve is free. Returns how many sandboxes were stopped or removed.
     pub(crate) async fn check_free_space(&self) -> Result<u64> {
         // Before the disk is checked: a concurrent scan may include the growth that fills it.
-        let seen: Vec<_> = self.handles().into_iter().map(|handle| (handle.usage.last(), handle)).collect();
+        let last_usages: Vec<_> =
+            self.handles().into_iter().map(|handle| (handle.usage.last(), handle)).collect();
         let Some(short) = self.shortage().await? else {
-            seen.iter().for_each(|(found, handle)| handle.usage.set_baseline(*found));
+            last_usages.iter().for_each(|(usage, handle)| handle.usage.set_baseline(*usage));
             return Ok(0);
         };
         self.start_gc();
@@ -221,11 +222,11 @@ impl Service {
             }
         };
         inactive.retain(|sandbox| self.handle(&sandbox.id).is_none());
-        let is_there = |id: &String| inactive.iter().any(|sandbox| sandbox.id == *id);
-        let mut known = self.0.full_disk.inactive();
-        known.stopped.retain(|id, _| is_there(id));
-        known.usage.retain(|id, _| is_there(id));
-        drop(known);
+        let is_inactive = |id: &String| inactive.iter().any(|sandbox| sandbox.id == *id);
+        let mut recorded = self.0.full_disk.inactive();
+        recorded.stopped.retain(|id, _| is_inactive(id));
+        recorded.usage.retain(|id, _| is_inactive(id));
+        drop(recorded);
         inactive
     }
 
@@ -243,7 +244,7 @@ impl Service {
     /// Starts to drop unused layers until there is enough space. The returned future completes when that is
     /// done.
     fn drop_layers(&self) -> impl Future<Output = ()> + use<> {
-        let guard = Arc::clone(&self.0.full_disk.dropping).try_lock_owned();
+        let guard = Arc::clone(&self.0.full_disk.layer_removal).try_lock_owned();
         let dropping = guard.ok().map(|guard| {
             let service = self.clone();
             tokio::spawn(async move {
@@ -265,7 +266,7 @@ impl Service {
     /// Starts a garbage collection, unless one was started recently.
     pub(crate) fn start_gc(&self) {
         {
-            let mut last = self.0.full_disk.collected.lock();
+            let mut last = self.0.full_disk.last_gc.lock();
             if last.is_some_and(|time| time.elapsed() < GC_INTERVAL) {
                 return;
             }
@@ -283,7 +284,8 @@ impl Service {
     }
 }
 
-/// Returns the usage in bytes, of the unit that is short. A quota counts no bytes for an empty file.
+/// Returns the usage in bytes, of the unit that is short. Files count as [`ENTRY_MIN`] bytes each, because a
+/// quota counts no bytes for an empty file.
 fn amount(usage: DiskUsage, unit: Unit) -> u64 {
     match unit {
         Unit::Bytes => usage.bytes,

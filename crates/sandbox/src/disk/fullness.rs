@@ -12,8 +12,8 @@ impl Fullness {
     /// Decrease of the free space, in bytes, after which the next search is due.
     const STEP: u64 = 16 << 20;
 
-    /// Returns true if deleted files are to be searched: the free space has decreased by a step since this
-    /// was last true.
+    /// Returns true if deleted files are to be searched: the free space has decreased by a step since
+    /// this last returned true.
     pub(crate) fn is_deleted_search_due(&self, free: u64) -> bool {
         let before = self.0.fetch_max(free, Ordering::Relaxed);
         let is_fuller = before.saturating_sub(free) >= Self::STEP;

@@ -46,7 +46,7 @@ impl Service {
             let owner = Some(owner.as_str());
             let prepare = |path: &Path| {
                 if let Some(bytes) = bytes {
-                    limit(&id, path, bytes);
+                    set_quota(&id, path, bytes);
                 }
             };
             workspaces.create(
@@ -70,7 +70,7 @@ impl Service {
     pub(crate) async fn remove_workspace(&self, id: &str) -> Result<()> {
         let id = id.to_owned();
         self.on_workspaces(move |workspaces| {
-            release(&workspaces.directory_of(&id));
+            remove_quota(&workspaces.directory_of(&id));
             workspaces.cleanup(&id)
         })
         .await
@@ -125,7 +125,7 @@ impl Service {
 }
 
 /// Sets a quota if the filesystem supports it.
-fn limit(id: &str, path: &Path, bytes: u64) {
+fn set_quota(id: &str, path: &Path, bytes: u64) {
     match quota::limit(path, bytes) {
         Ok(()) => {}
         Err(error @ HostError::NoQuota { .. }) => {
@@ -138,7 +138,7 @@ fn limit(id: &str, path: &Path, bytes: u64) {
 }
 
 /// Removes the quota of a workspace.
-pub(crate) fn release(path: &Path) {
+pub(crate) fn remove_quota(path: &Path) {
     if let Err(error) = quota::release(path) {
         tracing::warn!(workspace = %path.display(), %error, "failed to remove a quota");
     }

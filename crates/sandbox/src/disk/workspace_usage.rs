@@ -88,10 +88,11 @@ impl WorkspaceUsage {
         self.measured().last.map(|(used, time)| (used.bytes, time))
     }
 
-    /// Moves the baseline of growth to the result of a scan after which the disk had enough space.
-    pub(crate) fn set_baseline(&self, found: Option<DiskUsage>) {
+    /// Moves the baseline of growth to the result of a scan after which the disk had enough space; `None`
+    /// keeps the baseline.
+    pub(crate) fn set_baseline(&self, usage: Option<DiskUsage>) {
         let mut measured = self.measured();
-        measured.baseline = found.or(measured.baseline);
+        measured.baseline = usage.or(measured.baseline);
     }
 
     /// Records the result of a scan while the disk was nearly full, and makes it the baseline. Returns the

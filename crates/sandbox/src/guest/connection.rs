@@ -23,7 +23,8 @@ const PROCESSES_MAX: usize = 4_096;
 const ARGUMENTS_MAX: usize = 4_096;
 /// Maximum length of the id of a command, in bytes.
 pub(crate) const ID_MAX: usize = 64;
-/// Connections of an agent, made or lost, that become events, and the period for which that many are allowed.
+/// Maximum number of connects and disconnects of an agent that become events, and the period for which that
+/// maximum holds.
 const CONNECTION_EVENTS: (u32, Duration) = (20, Duration::from_secs(60));
 /// Id that no stream has.
 const NO_STREAM: u64 = 0;
@@ -41,10 +42,10 @@ pub(crate) struct GuestConnection {
     usage: watch::Sender<Option<ResourceUsage>>,
     /// Processes that the agent listed last.
     processes: watch::Sender<Vec<Process>>,
-    /// Id of the stream on which the agent did not respond to a request for its processes, [`NO_STREAM`] if
-    /// it did.
-    lists_nothing: AtomicU64,
-    /// Start of the present period of events on this connection, and how many came since.
+    /// Id of the stream on which the agent did not respond to a request for its processes; [`NO_STREAM`] if
+    /// it responded.
+    stream_without_processes: AtomicU64,
+    /// Start of the current period of [`CONNECTION_EVENTS`], and number of connects and disconnects since.
     events: LeafMutex<Option<(tokio::time::Instant, u32)>>,
 }
 
@@ -69,7 +70,7 @@ impl GuestConnection {
             frozen: LeafMutex::default(),
             usage: watch::Sender::default(),
             processes: watch::Sender::default(),
-            lists_nothing: AtomicU64::new(NO_STREAM),
+            stream_without_processes: AtomicU64::new(NO_STREAM),
             events: LeafMutex::default(),
         }
     }
@@ -99,11 +100,11 @@ impl GuestConnection {
     /// Removes a closed stream. Returns false if another one has replaced it.
     pub(crate) fn disconnect(&self, id: u64) -> bool {
         self.stream.send_if_modified(|stream| {
-            let is_present = stream.as_ref().is_some_and(|stream| stream.id == id);
-            if is_present {
+            let is_current = stream.as_ref().is_some_and(|stream| stream.id == id);
+            if is_current {
                 *stream = None;
             }
-            is_present
+            is_current
         })
     }
 
@@ -189,13 +190,13 @@ impl GuestConnection {
         let mut listed = self.processes.subscribe();
         listed.mark_unchanged();
         let stream = self.stream().ok()?;
-        if self.lists_nothing.load(Ordering::Relaxed) == stream.id {
+        if self.stream_without_processes.load(Ordering::Relaxed) == stream.id {
             return None;
         }
         self.send_on(&stream, ServerPayload::Processes(ProcessesRequest {})).await.ok()?;
         if !matches!(tokio::time::timeout(REPORT_TIMEOUT, listed.changed()).await, Ok(Ok(()))) {
             // An older agent does not respond. Do not wait for it again until another one connects.
-            self.lists_nothing.store(stream.id, Ordering::Relaxed);
+            self.stream_without_processes.store(stream.id, Ordering::Relaxed);
             return None;
         }
         let processes = listed.borrow().clone();
@@ -207,13 +208,13 @@ impl GuestConnection {
         processes.truncate(PROCESSES_MAX);
         processes.retain(|process| process.command_id.len() <= ID_MAX);
         for process in &mut processes {
-            let cut = (0..=ARGUMENTS_MAX).rev().find(|at| process.arguments.is_char_boundary(*at));
+            let cut = (0..=ARGUMENTS_MAX).rev().find(|end| process.arguments.is_char_boundary(*end));
             process.arguments.truncate(cut.unwrap_or(0));
             process.arguments.shrink_to_fit();
         }
         processes.shrink_to_fit();
-        // It was only slow.
-        self.lists_nothing.store(NO_STREAM, Ordering::Relaxed);
+        // An agent that responds late supports the request.
+        self.stream_without_processes.store(NO_STREAM, Ordering::Relaxed);
         self.processes.send_replace(processes);
     }
 

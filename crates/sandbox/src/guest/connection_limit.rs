@@ -134,6 +134,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for LimitedStream<S> {
 pub(crate) struct ConnectionQuota<K: Eq + Hash> {
     per_key: usize,
     all: usize,
+    /// Number of connections of each key.
     taken: LeafMutex<HashMap<K, usize>>,
 }
 
@@ -153,11 +154,11 @@ impl<K: Eq + Hash + Clone> ConnectionQuota<K> {
     pub(crate) fn acquire(self: &Arc<Self>, key: K) -> Option<ConnectionPermit<K>> {
         let mut taken = self.taken();
         let all: usize = taken.values().sum();
-        let own = taken.get(&key).copied().unwrap_or_default();
-        if own >= self.per_key || all >= self.all {
+        let of_key = taken.get(&key).copied().unwrap_or_default();
+        if of_key >= self.per_key || all >= self.all {
             return None;
         }
-        taken.insert(key.clone(), own + 1);
+        taken.insert(key.clone(), of_key + 1);
         Some(ConnectionPermit { quota: self.clone(), key })
     }
 }
@@ -172,7 +173,7 @@ impl<K: Eq + Hash> Drop for ConnectionPermit<K> {
     fn drop(&mut self) {
         let mut taken = self.quota.taken();
         match taken.get_mut(&self.key) {
-            Some(own) if *own > 1 => *own -= 1,
+            Some(count) if *count > 1 => *count -= 1,
             // Keys without connections are forgotten.
             _ => drop(taken.remove(&self.key)),
         }

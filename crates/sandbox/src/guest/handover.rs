@@ -1,9 +1,9 @@
-//! Passes a guest agent its token or more, and the directory for output, where no file descriptors can be
-//! inherited.
+//! Passes a guest agent its start parameters (at least its token) and the directory for output, in runtimes
+//! where it cannot inherit file descriptors.
 //!
 //! The server listens on `start.sock` beside the agent's socket and serves the first connection. That is the
-//! agent: it is the first process of its container, and connects before it runs anything. Nothing is kept
-//! where others could find it later, not even the socket.
+//! agent: it is the first process of its container, and connects before it runs anything. The token is in no
+//! file, and the socket is removed, so no later process can get them.
 
 use std::fs::File;
 use std::io::{self, IoSlice};

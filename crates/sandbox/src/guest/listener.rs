@@ -125,8 +125,8 @@ impl GuestService {
     fn admit(&self, request: &RegisterRequest, peer: Option<&Peer>) -> Result<Arc<SandboxHandle>, Status> {
         let handle = self.sandbox(&request.sandbox_id);
         let hash = handle.as_ref().map_or(id::NO_TOKEN_HASH, |handle| handle.token_hash.as_str());
-        let fits = id::is_token_of(&request.token, hash);
-        if let Some(handle) = handle.filter(|_| fits) {
+        let is_valid = id::is_token_of(&request.token, hash);
+        if let Some(handle) = handle.filter(|_| is_valid) {
             return Ok(handle);
         }
         if let Some(refused) = self.rejections.count() {
@@ -191,7 +191,7 @@ impl AgentService for GuestService {
         });
         let counts_input = registration.capabilities.get("input").is_some_and(|how| how == "counted");
         let confirms_input = registration.capabilities.contains_key("receipts");
-        // Commands that run count for the limit before another one is started.
+        // Running commands must count for the limit before another one is started.
         for progress in &registration.commands {
             handle.commands.get_or_add(&progress.command_id);
         }

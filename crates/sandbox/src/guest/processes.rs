@@ -17,8 +17,8 @@ pub struct Process {
     pub parent: u32,
     /// The command or terminal that started it, directly or not.
     pub command: String,
-    /// True if that command has ended.
-    pub left: bool,
+    /// True if that command has ended, and the process outlived it.
+    pub is_leftover: bool,
     /// Its arguments, separated by spaces; long ones are cut off.
     pub arguments: String,
 }
@@ -40,12 +40,12 @@ async fn processes(handle: &SandboxHandle) -> Result<Vec<Process>> {
     let listed = handle.guest.request_processes().await;
     let listed = listed.ok_or_else(|| SandboxError::AgentAway { id: handle.id.clone() })?;
     let runs = |id: &str| handle.commands.get(id).is_some_and(|command| !command.has_ended());
-    let one = |found: workspace_agent_protocol::v1::Process| Process {
-        pid: found.pid,
-        parent: found.parent,
-        left: !runs(&found.command_id),
-        command: found.command_id,
-        arguments: found.arguments,
+    let with_command_state = |process: workspace_agent_protocol::v1::Process| Process {
+        pid: process.pid,
+        parent: process.parent,
+        is_leftover: !runs(&process.command_id),
+        command: process.command_id,
+        arguments: process.arguments,
     };
-    Ok(listed.into_iter().map(one).collect())
+    Ok(listed.into_iter().map(with_command_state).collect())
 }

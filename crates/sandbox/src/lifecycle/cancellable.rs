@@ -26,11 +26,11 @@ impl Service {
     {
         let cancel = self.0.cancel.child();
         let stop = cancel.on_drop();
-        let counted = self.0.operation_count.begin();
+        let operation_guard = self.0.operation_count.begin();
         let operation = operation(self.clone(), cancel);
         let done = tokio::spawn(async move {
             let done = operation.await;
-            drop(counted);
+            drop(operation_guard);
             done
         });
         let done = done.await.unwrap_or_else(|error| Err(SandboxError::task_failed("finish", error)));
@@ -38,7 +38,8 @@ impl Service {
         done
     }
 
-    /// Runs blocking work on the workspaces, until it is cancelled.
+    /// Runs blocking work on the workspaces. Fails with [`SandboxError::Cancelled`] if `cancel` is set before
+    /// the work is done.
     pub(crate) async fn on_workspaces_until<T: Send + 'static>(
         &self,
         cancel: &Cancel,
@@ -53,7 +54,7 @@ impl Service {
     }
 }
 
-/// Waits for a future that can be dropped at any point, until it is cancelled.
+/// Waits for a future, and drops it when `cancel` is set.
 pub(crate) async fn or_cancelled<T>(cancel: &Cancel, awaited: impl Future<Output = T>) -> Result<T> {
     tokio::select! {
         biased;

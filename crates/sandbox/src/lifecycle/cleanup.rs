@@ -1,7 +1,8 @@
-//! Removing the files of deleted sandboxes, after the deletion was answered.
+//! Removing the files of deleted sandboxes, after the response to the delete request.
 //!
-//! A sandbox is ended and out of the catalog before its deletion is answered. Its workspace and its directory
-//! have no row then, so that a start after a crash, and a garbage collection, remove them like other orphans.
+//! Before the response, the processes of the sandbox are killed and its row is deleted. Its workspace and its
+//! directory have no row then, so that the next start after a crash, or a garbage collection, removes them
+//! like other orphans.
 
 use std::time::Duration;
 
@@ -37,10 +38,10 @@ impl Service {
 
     async fn remove_files_with_retries(&self, id: &str) {
         let mut backoff = Backoff::default();
-        for left in (0..ATTEMPTS_MAX).rev() {
+        for attempts_left in (0..ATTEMPTS_MAX).rev() {
             match self.remove_files(id).await {
                 Ok(()) => return,
-                Err(error) if left == 0 => {
+                Err(error) if attempts_left == 0 => {
                     tracing::error!(sandbox = id, %error, "failed to remove the files of a deleted sandbox");
                     return;
                 }
@@ -52,8 +53,8 @@ impl Service {
         }
     }
 
-    /// Removes the workspace and the directory of a sandbox. The directory goes last: a sandbox is found by
-    /// its directory.
+    /// Removes the workspace and the directory of a sandbox. The directory is removed last, because orphans
+    /// are found by it.
     pub(crate) async fn remove_files(&self, id: &str) -> Result<()> {
         self.remove_workspace(id).await?;
         self.remove_dir(id).await

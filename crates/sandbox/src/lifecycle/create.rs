@@ -28,7 +28,7 @@ use crate::service::{Service, View, event, not_running};
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Minimum time between two updates of the progress of a creation.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
-/// Number of characters of the guest agent's log in the error when it did not connect.
+/// Number of characters of the guest agent's log in the error for an agent that did not connect.
 const LOG_TAIL: usize = 2_000;
 
 /// Caller that creates a sandbox: owner, quota and idempotency key.
@@ -62,10 +62,10 @@ impl Service {
         config.envs = template_envs.into_iter().chain(config.envs).collect();
         let (service, cancel) = (self.clone(), cancel.clone());
         // Closing the service waits until a partial creation is undone.
-        let counted = self.0.operation_count.begin();
+        let operation_guard = self.0.operation_count.begin();
         let creation = tokio::spawn(async move {
             let sandbox = service.create_inner(creator, new, config, lifetime, cancel).await;
-            drop(counted);
+            drop(operation_guard);
             sandbox
         });
         let sandbox = creation.await.map_err(|error| SandboxError::task_failed("create a sandbox", error))?;
@@ -325,7 +325,7 @@ impl Service {
     /// Waits for a permit of the owner.
     async fn acquire_permit(&self, semaphore: &FairSemaphore, creation: &Creation) -> Result<FairPermit> {
         let permit = or_cancelled(&creation.cancel, semaphore.acquire(&creation.creator.owner)).await?;
-        // Closed with the service.
+        // The semaphore is closed with the service.
         permit.map_err(|_| SandboxError::Cancelled)
     }
 
@@ -437,7 +437,7 @@ impl Service {
         Ok(())
     }
 
-    /// Fails if the sandbox was removed while it waited.
+    /// Fails if the sandbox was removed while its creation waited.
     async fn check_still_starting(&self, sandbox: &Sandbox) -> Result<()> {
         match self.0.catalog.sandboxes().get(&sandbox.id).await? {
             Some(found) if found.state == State::Starting => Ok(()),
@@ -462,7 +462,7 @@ impl Service {
         };
         let log = self.0.runtime.agent_log(&handle.id, &handle.dir).await;
         let log = log.trim();
-        let log = log.char_indices().rev().nth(LOG_TAIL).map_or(log, |(at, _)| &log[at..]);
+        let log = log.char_indices().rev().nth(LOG_TAIL).map_or(log, |(index, _)| &log[index..]);
         let message = format!("the guest agent {failure}{}{log}", if log.is_empty() { "" } else { ": " });
         Err(SandboxError::Refused { message })
     }

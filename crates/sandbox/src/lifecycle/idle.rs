@@ -48,8 +48,8 @@ impl Service {
 
     /// Returns true if there is no sandbox, and no files of one are left.
     async fn is_idle(&self) -> Result<bool> {
-        let (here, _) = self.0.catalog.sandboxes().count_for_quota(&self.0.settings.server, "").await?;
-        if here > 0 || !self.0.cleanup_queue.ids().is_empty() {
+        let (count, _) = self.0.catalog.sandboxes().count_for_quota(&self.0.settings.server, "").await?;
+        if count > 0 || !self.0.cleanup_queue.ids().is_empty() {
             return Ok(false);
         }
         self.on_workspaces(|workspaces| Ok(workspaces.list()?.is_empty())).await

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval_at, sleep};
+use tokio::time::{MissedTickBehavior, interval_at, sleep, timeout};
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, OutputStored, RegisterRequest};
 use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
@@ -125,12 +125,12 @@ impl Service {
                 self.emit_connection_event(handle, EventKind::AgentConnected).await;
             }
             Some(State::Error) => {
-                let back = |sandbox: &Sandbox| {
+                let to_running = |sandbox: &Sandbox| {
                     (sandbox.state == State::Error)
                         .then(|| Change { state: Some(State::Running), ..Change::default() })
                 };
                 let events = [EventKind::AgentConnected, EventKind::SandboxRunning];
-                self.change(&handle.id, back, &events).await?;
+                self.change(&handle.id, to_running, &events).await?;
             }
             Some(_) => self.emit_connection_event(handle, EventKind::AgentConnected).await,
         }
@@ -202,12 +202,16 @@ impl Service {
         log_failure(handle, inserted.map_err(Into::into));
     }
 
-    /// Waits for a disconnected agent to reconnect, up to a timeout.
+    /// Gives a disconnected agent up, in the background, if it is not connected after
+    /// [`Settings::agent_grace`](crate::Settings).
     pub(crate) fn expect_reconnect(&self, handle: &Arc<SandboxHandle>) {
-        let (service, handle) = (Arc::downgrade(&self.0), Arc::downgrade(handle));
+        let (service, grace) = (Arc::downgrade(&self.0), self.0.settings.agent_grace);
+        let (mut stream, handle) = (handle.guest.subscribe(), Arc::downgrade(handle));
         tokio::spawn(async move {
-            let Some(grace) = service.upgrade().map(|service| service.settings.agent_grace) else { return };
-            sleep(grace).await;
+            // A later disconnect has a grace period of its own.
+            if timeout(grace, stream.wait_for(Option::is_some)).await.is_ok() {
+                return;
+            }
             let (Some(inner), Some(handle)) = (service.upgrade(), handle.upgrade()) else { return };
             if !handle.guest.is_connected() {
                 let reason = format!("its guest agent has been disconnected for {} s", grace.as_secs());
@@ -331,7 +335,7 @@ impl Service {
         }
         let soon = time + milliseconds(EXPIRY_WARNING.as_secs());
         for sandbox in catalog.sandboxes().expired(server, soon).await? {
-            // Emitted once: in the round in which the expiry came near.
+            // Emitted once: in the first round in which the sandbox expires within `EXPIRY_WARNING`.
             let interval = i64::try_from(self.0.settings.expiry_interval.as_millis()).unwrap_or(i64::MAX);
             if sandbox.expires_at > soon - interval {
                 let expiry = event(EventKind::SandboxExpiring, &sandbox, &Change::default());
@@ -393,15 +397,15 @@ impl Service {
         let Some(limit) = handle.disk().filter(|_| handle.usage.is_scan_due()) else { return Ok(()) };
         let began = Instant::now();
         let time = handle.usage.scan_timeout(SCAN_TIMEOUT);
-        let seen = self.measure(&handle.id, Bounds { time, bytes: limit }).await;
-        handle.usage.set_finished(!seen.is_lower_bound);
+        let measured = self.measure(&handle.id, Bounds { time, bytes: limit }).await;
+        handle.usage.set_finished(!measured.is_lower_bound);
         handle.usage.schedule_scan(began.elapsed() * SCAN_PAUSE_FACTOR);
-        handle.usage.record(seen);
+        handle.usage.record(measured);
         drop(permit);
-        let used = seen.bytes;
+        let used = measured.bytes;
         if used > limit {
-            let words = if seen.is_lower_bound { "at least " } else { "" };
-            let reason = format!("its workspace has {words}{used} bytes; {limit} are allowed");
+            let prefix = if measured.is_lower_bound { "at least " } else { "" };
+            let reason = format!("its workspace has {prefix}{used} bytes; {limit} are allowed");
             tracing::warn!(
                 sandbox = handle.id,
                 used,
@@ -433,16 +437,17 @@ impl Service {
     /// Returns false if the sandbox was removed or another operation is in progress: then the next check
     /// tries again.
     pub(crate) async fn stop(&self, handle: &Arc<SandboxHandle>, reason: &str) -> Result<bool> {
-        // A commit may take long, but its sandbox is frozen. Continues with the others.
+        // A commit may hold the lock for long, but its sandbox is frozen and does not write. So the wait is
+        // short, and the caller continues with other sandboxes.
         let operation = self.0.operation_locks.lock_within(&handle.id, STOP_WAIT).await;
         if operation.is_none() || self.handle(&handle.id).is_none() {
             return Ok(false);
         }
         self.remove_handle(&handle.id);
-        self.0.full_disk.note_stopped(&handle.id);
+        self.0.full_disk.record_stopped(&handle.id);
         let done = self.kill_and_set_stopped(handle, reason).await;
         if done.is_err() {
-            // Nothing else does: its handle is removed.
+            // No later check stops the sandbox, because its handle is removed.
             let (handle, reason) = (handle.clone(), reason.to_owned());
             self.retry(move |service| {
                 let (handle, reason) = (handle.clone(), reason.clone());
@@ -480,13 +485,13 @@ where
 }
 
 /// Runs `work` periodically, starting after a delay, until the service is dropped.
-fn spawn_periodic_after<F, W>(first: Duration, period: Duration, service: Weak<Inner>, work: F)
+fn spawn_periodic_after<F, W>(delay: Duration, period: Duration, service: Weak<Inner>, work: F)
 where
     F: Fn(Service) -> W + Send + 'static,
     W: Future<Output = Result<u64>> + Send,
 {
     tokio::spawn(async move {
-        let mut ticks = interval_at(tokio::time::Instant::now() + first, period);
+        let mut ticks = interval_at(tokio::time::Instant::now() + delay, period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;

@@ -47,12 +47,12 @@ impl Service {
 
     /// Thaws all processes of a sandbox, with retries: it must not stay frozen.
     pub(crate) async fn thaw(&self, id: &str, dir: &SandboxDir) -> Result<()> {
-        let (mut left, pause) = THAW_ATTEMPTS;
+        let (mut attempts_left, pause) = THAW_ATTEMPTS;
         loop {
-            left -= 1;
+            attempts_left -= 1;
             match with_runtime_timeout(self.0.runtime.thaw(id, dir)).await {
                 Ok(()) => return Ok(()),
-                Err(error) if left == 0 => return Err(self.explain(id, dir, error).await),
+                Err(error) if attempts_left == 0 => return Err(self.explain(id, dir, error).await),
                 Err(error) => tracing::warn!(sandbox = id, %error, "failed to thaw a sandbox, trying again"),
             }
             sleep(pause).await;
@@ -75,7 +75,7 @@ impl Service {
             return not_running(&sandbox);
         }
         match with_runtime_timeout(self.0.runtime.is_running(id, dir)).await {
-            // Its end is about to be noticed.
+            // The row is not updated yet, because the exit of the processes was not noticed yet.
             Ok(false) => not_running(&Sandbox {
                 state: State::Error,
                 state_reason: Some("its processes exited".to_owned()),

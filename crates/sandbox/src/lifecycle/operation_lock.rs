@@ -1,4 +1,4 @@
-//! The operation lock of a sandbox: at most one operation changes, reads or ends a sandbox at a time.
+//! The operation lock of a sandbox: at most one operation changes, reads or kills a sandbox at a time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -13,10 +13,10 @@ use crate::leaf_mutex::LeafMutex;
 ///
 /// The rule:
 ///
-/// - **Held by** create, commit, changes, restore, delete, expiry, the end of a sandbox that filled its disk or
-///   whose processes died, and recovery: by everything that starts, freezes, reads, replaces or ends a sandbox,
-///   from before it reads the state it decides by until its last effect on the sandbox. A fork holds it only for
-///   its commit.
+/// - **Held by** create, commit, listing of changes, restore, delete, expiry, stopping a sandbox that filled
+///   its disk, cleaning up after processes that died, and recovery: by everything that starts, freezes,
+///   reads, replaces or kills a sandbox. It is held from before the operation reads the state of the sandbox
+///   until its last effect on the sandbox. A fork holds it only for its commit.
 /// - **The state is read under the lock.** The state that a request found before it waited may have changed. A
 ///   delete writes `stopping` before it waits, so that operations behind it are refused with that state, and
 ///   operations behind the finished delete find no sandbox. No operation fails because half of a sandbox is gone.

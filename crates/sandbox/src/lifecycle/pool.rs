@@ -44,15 +44,15 @@ impl Service {
         Ok(UnassignedSandbox { handle, token, started: None })
     }
 
-    /// Takes a sandbox out of the warm pool that fits a request. `None` if there is none.
+    /// Takes a sandbox that fits a request out of the warm pool. `None` if there is none.
     pub(crate) fn take_pooled(&self, new: &NewSandbox, config: &Config) -> Option<UnassignedSandbox> {
         if new.network != Network::None || config.limits != self.default_limits() {
             return None;
         }
         let mut inner = self.0.pool.lock();
         let ready = inner.ready.get_mut(&new.template)?;
-        let at = ready.iter().position(|one| one.handle.guest.is_connected())?;
-        let taken = ready.remove(at);
+        let index = ready.iter().position(|one| one.handle.guest.is_connected())?;
+        let taken = ready.remove(index);
         inner.last_taken = Some(Instant::now());
         Some(taken)
     }
@@ -244,7 +244,7 @@ impl Service {
             inner.take_all()
         };
         self.kill_all_pooled(ready).await;
-        // A sandbox that is just being started is killed right after.
+        // A sandbox that is being started for the pool is killed as soon as it has started.
         while self.0.pool.lock().filling {
             sleep(POLL_INTERVAL).await;
         }

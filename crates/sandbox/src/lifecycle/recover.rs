@@ -23,11 +23,11 @@ use crate::service::{Inner, Service, config_of};
 /// Result of a garbage collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CollectionReport {
-    /// Expired sandboxes, and orphans.
+    /// Number of removed sandboxes: expired ones, and orphans.
     pub sandboxes: u64,
-    /// Workspaces without a sandbox.
+    /// Number of removed workspaces without a sandbox.
     pub workspaces: u64,
-    /// Layers of snapshots that no workspace used.
+    /// Number of removed layers that no workspace used.
     pub layers: u64,
     /// Bytes that were freed.
     pub freed: u64,
@@ -35,9 +35,9 @@ pub struct CollectionReport {
 
 /// Maximum number of sandboxes that are recovered at the same time.
 const RECOVERIES_AT_ONCE: usize = 16;
-/// Timeout for the recovery of one sandbox before the next one begins.
+/// Timeout for the recovery of one sandbox. A longer recovery continues in the background.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum time that a start waits for all sandboxes.
+/// Maximum time that the start of the server waits for all recoveries.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// The reason of a sandbox in `error` begins with this until it is recovered.
 const NOT_RECOVERED: &str = "it could not be recovered yet";
@@ -232,12 +232,12 @@ impl Service {
         let expired = self.expire().await?;
         or_cancelled(cancel, self.wait_for_removed_files(REMOVAL_TIMEOUT)).await?;
         let orphans = self.clear_orphans(cancel).await?;
-        let unneeded = self.collect_content(UnusedLayers::All, cancel).await?;
+        let content = self.collect_content(UnusedLayers::All, cancel).await?;
         Ok(CollectionReport {
             sandboxes: orphans.sandboxes + expired,
             workspaces: orphans.workspaces,
-            layers: unneeded.layers,
-            freed: orphans.freed + unneeded.freed,
+            layers: content.layers,
+            freed: orphans.freed + content.freed,
         })
     }
 
@@ -279,17 +279,17 @@ impl Service {
             entry_names(&self.0.settings.sandboxes).context(|| "look for sandboxes".to_owned())?;
         let workspaces = self.on_workspaces(Workspaces::list).await?;
         let workspaces: Vec<String> = workspaces.into_iter().map(|found| found.id).collect();
-        let recorded = self.0.runtime.known_ids().await?;
+        let runtime_ids = self.0.runtime.known_ids().await?;
         // A sandbox that is taken from the pool is in the catalog before it leaves the pool.
         let pooled = self.0.pool.ids();
         let known = self.0.catalog.sandboxes().all(&self.0.settings.server).await?;
-        let deleted = self.0.cleanup_queue.ids();
+        let queued_since = self.0.cleanup_queue.ids();
         let known: HashSet<&str> = known
             .iter()
             .map(|sandbox| sandbox.id.as_str())
-            .chain(pooled.iter().chain(&queued).chain(&deleted).map(String::as_str))
+            .chain(pooled.iter().chain(&queued).chain(&queued_since).map(String::as_str))
             .collect();
-        let orphans = directories.iter().chain(&recorded).filter(|id| !known.contains(id.as_str()));
+        let orphans = directories.iter().chain(&runtime_ids).filter(|id| !known.contains(id.as_str()));
         for id in orphans.collect::<HashSet<_>>() {
             cancel.check()?;
             match self.clear_orphan(id).await {

@@ -12,7 +12,7 @@ use workspace_workspace::WorkspaceError;
 
 use crate::clock::now;
 use crate::command::running::CommandExit;
-use crate::disk::usage::release;
+use crate::disk::usage::remove_quota;
 use crate::error::{Result, SandboxError, without_host_paths};
 use crate::guest::handle::SandboxHandle;
 use crate::scope::Scope;
@@ -27,8 +27,8 @@ const KEPT_AS_SNAPSHOT: &str = "kept as a snapshot";
 pub enum ReclaimPolicy {
     /// Deletes the workspace.
     Delete,
-    /// Keeps the workspace: as a snapshot for an owner, and as a directory, if it is one, for a caller with
-    /// access to all sandboxes.
+    /// Keeps the workspace: as a snapshot for an owner; for a caller with access to all sandboxes as a
+    /// directory, unless it is spread over layers.
     Keep,
 }
 
@@ -49,19 +49,19 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(180);
 /// Kind of a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Removal {
-    /// With its workspace.
+    /// Deletes the workspace.
     All,
-    /// The workspace stays: as a directory where it is one.
+    /// Keeps the workspace: as a directory, or as a snapshot if it is spread over layers.
     KeepWorkspace,
-    /// The workspace stays as a snapshot of its owner's.
+    /// Keeps the workspace as a snapshot that belongs to the owner of the sandbox.
     KeepSnapshot,
-    /// With its workspace, unless it was concurrently extended.
+    /// Deletes the workspace. Fails if the lifetime was extended meanwhile.
     Expired,
 }
 
 impl Removal {
-    /// Directories that are kept count for no quota and are never collected, so only callers with access to
-    /// all sandboxes keep directories.
+    /// Returns the kind of a requested removal. Directories that are kept count for no quota and are never
+    /// collected, so only callers with access to all sandboxes keep directories.
     fn new(scope: &Scope, policy: ReclaimPolicy) -> Self {
         match (policy, scope) {
             (ReclaimPolicy::Delete, _) => Self::All,
@@ -70,7 +70,7 @@ impl Removal {
         }
     }
 
-    /// Returns the removal of a sandbox that is stopping, by its recorded reason.
+    /// Returns the kind of the removal of a sandbox in `stopping`, by its state reason.
     pub(crate) fn of_stopping(reason: Option<&str>) -> Self {
         match reason {
             Some(KEPT) => Self::KeepWorkspace,
@@ -79,7 +79,7 @@ impl Removal {
         }
     }
 
-    /// Returns the reason that is recorded for a workspace that outlives its sandbox.
+    /// Returns the state reason that records how the workspace is kept; `None` if it is deleted.
     fn reason(self) -> Option<&'static str> {
         match self {
             Self::KeepWorkspace => Some(KEPT),
@@ -92,7 +92,7 @@ impl Removal {
         self.reason().is_some()
     }
 
-    /// Returns true if a sandbox in its present state is to be removed.
+    /// Returns true unless this is an expiry and the sandbox has not expired.
     fn covers(self, sandbox: &Sandbox) -> bool {
         self != Self::Expired || sandbox.expires_at <= now()
     }
@@ -127,8 +127,8 @@ impl Service {
         Ok(ids.into_iter().map(found).collect())
     }
 
-    /// Removes the sandboxes that were found, some of one owner's at a time. Returns the outcomes in the same
-    /// order.
+    /// Removes the sandboxes that [`Self::find_many`] returned, a limited number at a time. Returns the
+    /// outcomes in the same order.
     pub async fn remove_many(
         &self,
         scope: &Scope,
@@ -171,15 +171,15 @@ impl Service {
         let (service, name) = (self.clone(), id.to_owned());
         let removing = tokio::spawn(async move { service.remove_inner(&name, removal).await });
         let removed = timeout(ANSWER_TIMEOUT, removing).await;
-        let late = |_| SandboxError::Busy { id: id.to_owned(), seconds: ANSWER_TIMEOUT.as_secs() };
+        let busy = |_| SandboxError::Busy { id: id.to_owned(), seconds: ANSWER_TIMEOUT.as_secs() };
         removed
-            .map_err(late)?
+            .map_err(busy)?
             .unwrap_or_else(|error| Err(SandboxError::task_failed("remove a sandbox", error)))
     }
 
     /// Removes a sandbox. Every step can be repeated: the next server continues an interrupted removal.
     pub(crate) async fn remove_inner(&self, id: &str, removal: Removal) -> Result<KeptWorkspace> {
-        // Before the lock: this state rejects operations that wait for it.
+        // Before the lock, because operations that wait for the lock are rejected in this state.
         self.set_stopping(id, removal).await?;
         let _operation = self.0.operation_locks.lock(id).await;
         let sandbox = self.read_row(id).await?;
@@ -202,7 +202,7 @@ impl Service {
             return Ok(KeptWorkspace::None);
         }
         let kept = match self.keep_workspace(id, &sandbox.owner, removal).await {
-            // Nothing is lost: it can be removed again, or committed when the cause is fixed.
+            // The workspace still exists: it can be removed again, or committed when the cause is fixed.
             Err(error) => {
                 self.fail_commands(id, handle.as_ref(), reason).await;
                 self.mark_workspace_not_kept(id, &error).await;
@@ -292,7 +292,7 @@ impl Service {
     async fn keep_directory(&self, id: &str) -> Result<Option<PathBuf>> {
         let id = id.to_owned();
         self.on_workspaces(move |workspaces| {
-            release(&workspaces.directory_of(&id));
+            remove_quota(&workspaces.directory_of(&id));
             workspaces.keep_content(&id)
         })
         .await

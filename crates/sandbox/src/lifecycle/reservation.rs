@@ -64,8 +64,8 @@ pub(crate) struct ReservationGuard<'a> {
 impl Drop for ReservationGuard<'_> {
     fn drop(&mut self) {
         let mut reservations = self.reservations.lock();
-        if let Some(at) = reservations.iter().position(|one| *one == self.reservation) {
-            reservations.swap_remove(at);
+        if let Some(index) = reservations.iter().position(|one| *one == self.reservation) {
+            reservations.swap_remove(index);
         }
     }
 }

@@ -54,14 +54,15 @@ pub(super) fn first_process(pid: i32, dir: &SandboxDir) -> Result<Option<Process
         (Ok(inside), Ok(outside)) => inside == outside,
         _ => false,
     };
-    // If it is still running, its PID had not been reused.
+    // If the process is still running, its PID was not reused between these checks.
     Ok((is_same && process.is_running()).then_some(process))
 }
 
 /// Wraps an error of the action that it names.
 type WrapError = dyn Fn(&'static str, &dyn fmt::Display) -> RuntimeError + Send + Sync;
 
-/// Running container of another program. Its methods act on it from outside, each on its own thread.
+/// Running container of another program. Its methods act on the container from outside, each on its own
+/// thread.
 pub(super) struct Container {
     process: Process,
     dir: SandboxDir,
@@ -69,7 +70,7 @@ pub(super) struct Container {
 }
 
 impl Container {
-    /// Takes the first process of a container, as [`first_process`] returns it.
+    /// Creates the handle of a container from its first process, as [`first_process`] returns it.
     pub(super) fn new(process: Process, dir: &SandboxDir, failed: Box<WrapError>) -> Self {
         Self { process, dir: dir.clone(), failed }
     }
@@ -94,7 +95,7 @@ impl Container {
         self.act(SWAP, move |process, _| swap_container(process, &workspace)).await
     }
 
-    /// Returns true if a directory is the workspace.
+    /// Finishes or reverts an interrupted swap. Returns true if `workspace` is now the workspace.
     pub(super) async fn settle_swap(self, workspace: &Path) -> Result<bool, RuntimeError> {
         let workspace = workspace.to_owned();
         self.act(SWAP, move |process, _| {
@@ -115,8 +116,8 @@ impl Container {
 
 fn swap_container(process: &Process, workspace: &Path) -> Result<(), HostError> {
     let User { uid, gid } = User::of_sandboxes();
-    let named =
+    let chown_error =
         |error: io::Error| HostError::other(format!("cannot change the owner of the workspace: {error}"));
-    chown(workspace, Some(uid), Some(gid)).map_err(named)?;
+    chown(workspace, Some(uid), Some(gid)).map_err(chown_error)?;
     swap_without_chown(&NamespaceHolder::Host, process, workspace)
 }

@@ -224,10 +224,10 @@ impl Docker {
         let image = self.image(start.template, start.progress).await?;
         let network = self.network(start).await?;
         let (agent, server, seccomp) = (self.agent.as_path(), self.server.as_str(), features.seccomp);
-        let remote = self.agent_address(start, &network).await?;
-        let transport = if remote.is_some() { AgentTransport::Tcp } else { AgentTransport::Socket };
-        let part = network.clone();
-        let parts = container::Parts { agent, image, network: part, server, user, seccomp, transport };
+        let tcp_start = self.agent_address(start, &network).await?;
+        let transport = if tcp_start.is_some() { AgentTransport::Tcp } else { AgentTransport::Socket };
+        let parts =
+            container::Parts { agent, image, network: network.clone(), server, user, seccomp, transport };
         let options = CreateContainerOptionsBuilder::new().name(start.id).build();
         if start.egress.is_some() {
             let written = write_readable(&container::resolv_conf(start), RESOLV_CONF);
@@ -238,10 +238,12 @@ impl Docker {
         let started = self.client.start_container(start.id, None::<StartContainerOptions>).await;
         started.map_err(|error| failed("start a container", &error))?;
         let egress = match start.egress {
-            Some(egress) => Some(self.egress_over_link(start.id, &network, egress, remote.as_ref()).await?),
+            Some(egress) => {
+                Some(self.egress_over_link(start.id, &network, egress, tcp_start.as_ref()).await?)
+            }
             None => None,
         };
-        let parameters = remote.map_or_else(|| start.token.to_vec(), |remote| remote.to_bytes());
+        let parameters = tcp_start.map_or_else(|| start.token.to_vec(), |tcp_start| tcp_start.to_bytes());
         let reason = tokio::select! {
             sent = timeout(AGENT_TIMEOUT, hand_over(handover, &parameters, egress)) => match sent {
                 Ok(Ok(())) => return Ok(()),
@@ -266,14 +268,14 @@ impl Docker {
         id: &str,
         network: &str,
         egress: &Egress,
-        remote: Option<&StartParameters>,
+        tcp_start: Option<&StartParameters>,
     ) -> Result<Egress, RuntimeError> {
         let found = self.find(id).await.map_err(|error| failed("find a container", &error))?;
         let uplink = found.as_ref().and_then(|found| container::uplink(found, network)).ok_or_else(|| {
             let reason = format!("the network `{network}` (DOCKER_NETWORK) has no IPv4 gateway");
             RuntimeError::Network(reason)
         })?;
-        let addresses = remote.into_iter().flat_map(|remote| &remote.addresses);
+        let addresses = tcp_start.into_iter().flat_map(|tcp_start| &tcp_start.addresses);
         let except = addresses.filter_map(|address| address.parse().ok()).collect();
         Ok(Egress { uplink, except, ..egress.clone() })
     }
@@ -291,10 +293,10 @@ impl Docker {
         let found = self.find(id).await.map_err(|error| failed(action, &error))?;
         let pid = found.filter(is_running).and_then(|found| found.state?.pid);
         let pid = pid.ok_or_else(|| failed(action, &"the sandbox is not running"))?;
-        let first = i32::try_from(pid).map_or(Ok(None), |pid| first_process(pid, dir));
-        let first = first.map_err(|error| failed(action, &error))?;
-        let first = first.ok_or_else(|| failed(action, &"the Docker daemon is not on this machine"))?;
-        Ok(Container::new(first, dir, Box::new(failed)))
+        let process = i32::try_from(pid).map_or(Ok(None), |pid| first_process(pid, dir));
+        let process = process.map_err(|error| failed(action, &error))?;
+        let process = process.ok_or_else(|| failed(action, &"the Docker daemon is not on this machine"))?;
+        Ok(Container::new(process, dir, Box::new(failed)))
     }
 
     /// Waits until a container is removed.

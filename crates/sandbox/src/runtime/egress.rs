@@ -21,15 +21,15 @@ pub(super) fn check_egress() -> Result<(), RuntimeError> {
     }
 }
 
-/// Gives a container's agent, which has run nothing yet, its network and then its start data.
+/// Gives a container's agent, which has run nothing yet, its network and then its start parameters.
 pub(super) async fn hand_over(
     handover: Handover,
-    given: &[u8],
+    parameters: &[u8],
     egress: Option<Egress>,
 ) -> Result<(), HandoverError> {
     let guest = handover.accept().await?;
     if let Some(egress) = egress {
-        // From the kernel: the PID that a daemon reports may be of another machine.
+        // The PID comes from the kernel, because the PID that a daemon reports may be of another machine.
         let pid = guest.peer_cred()?.pid().filter(|pid| *pid > 0);
         let pid =
             pid.ok_or_else(|| RuntimeError::Network("the sandbox is not on this machine".to_owned()))?;
@@ -37,7 +37,7 @@ pub(super) async fn hand_over(
             spawn_blocking(move || network::connect(pid, &egress)).await.map_err(io::Error::other)?;
         connected.map_err(|error| RuntimeError::Network(error.to_string()))?;
     }
-    Ok(handover.send(guest, given).await?)
+    Ok(handover.send(guest, parameters).await?)
 }
 
 /// Error of a handover to an agent.

@@ -66,8 +66,8 @@ impl Embedded {
             return Err(RuntimeError::Unavailable { runtime: NAME, reason });
         }
         let directory = directory.to_owned();
-        let find = directory.clone();
-        let holder = blocking(move || NamespaceHolder::find_or_start(&find), unavailable).await?;
+        let path = directory.clone();
+        let holder = blocking(move || NamespaceHolder::find_or_start(&path), unavailable).await?;
         let templates = Templates::new(directory.join("templates"));
         templates.clear().map_err(|error| failed("remove unfinished templates", &error))?;
         Ok(Self {
@@ -87,8 +87,8 @@ impl Embedded {
 
     /// Starts a new holder, if the present one is gone.
     async fn renew_holder(&self) -> Result<(), RuntimeError> {
-        let find = self.directory.clone();
-        let holder = blocking(move || NamespaceHolder::find_or_start(&find), unavailable).await?;
+        let path = self.directory.clone();
+        let holder = blocking(move || NamespaceHolder::find_or_start(&path), unavailable).await?;
         *self.holder.lock() = holder;
         Ok(())
     }
@@ -97,18 +97,18 @@ impl Embedded {
         if name == BASE {
             return Ok(launch::Template::Base);
         }
-        match self.found(name)? {
+        match self.find_template(name)? {
             Some((_, root)) => Ok(launch::Template::Directory(root)),
             None => Err(template_not_found(name)),
         }
     }
 
-    fn found(&self, name: &str) -> Result<Option<(ImportedTemplate, PathBuf)>, RuntimeError> {
+    fn find_template(&self, name: &str) -> Result<Option<(ImportedTemplate, PathBuf)>, RuntimeError> {
         self.templates.find(name).map_err(|error| failed("find a template", &error))
     }
 
     /// Explains why nothing could be started: a machine without isolation has a known reason and solution.
-    async fn why_not(&self, error: &HostError) -> RuntimeError {
+    async fn explain_start_failure(&self, error: &HostError) -> RuntimeError {
         let holder = self.holder();
         match spawn_blocking(move || workspace_host::probe(&holder)).await {
             Ok(Ok(Capabilities { namespaces: Err(reason), .. })) => RuntimeError::Isolation(reason),
@@ -146,7 +146,7 @@ impl Embedded {
 
 /// Returns true if the process that held the namespaces has exited.
 fn is_gone(holder: &NamespaceHolder) -> bool {
-    matches!(holder, NamespaceHolder::Process(held) if !held.is_running())
+    matches!(holder, NamespaceHolder::Process(process) if !process.is_running())
 }
 
 #[async_trait]
@@ -212,7 +212,7 @@ impl Runtime for Embedded {
     async fn unmet_requirements(&self) -> Result<Vec<String>, RuntimeError> {
         let holder = self.holder();
         if is_gone(&holder) {
-            // The next sandbox starts another one; a check of the machine does not need it.
+            // The next sandbox starts another holder. The last result is used until then.
             let unmet = self.unmet.lock().clone();
             if let Some(unmet) = unmet {
                 return Ok(unmet);
@@ -221,10 +221,11 @@ impl Runtime for Embedded {
         }
         let holder = self.holder();
         let probe = move || workspace_host::probe(&holder);
-        let found = blocking(probe, |error| failed("probe the host", error)).await?;
-        let namespaces = found.namespaces.as_ref().err().map(|reason| format!("no namespaces: {reason}"));
+        let capabilities = blocking(probe, |error| failed("probe the host", error)).await?;
+        let namespaces =
+            capabilities.namespaces.as_ref().err().map(|reason| format!("no namespaces: {reason}"));
         let unmet: Vec<_> =
-            namespaces.into_iter().chain(limits::describe_missing(&found.missing())).collect();
+            namespaces.into_iter().chain(limits::describe_missing(&capabilities.missing())).collect();
         *self.unmet.lock() = Some(unmet.clone());
         Ok(unmet)
     }
@@ -235,7 +236,7 @@ impl Runtime for Embedded {
         }
         let mut launched = self.launch(start).await?;
         if matches!(&launched, Err(HostError::Helper(error)) if error.kind != HostErrorKind::Network) {
-            // Perhaps the holder was killed; a new one makes do.
+            // Perhaps the holder was killed: tries again with a new one.
             self.renew_holder().await?;
             launched = self.launch(start).await?;
         }
@@ -244,7 +245,7 @@ impl Runtime for Embedded {
             Err(error) if error.kind() == HostErrorKind::Network => {
                 return Err(RuntimeError::Network(error.to_string()));
             }
-            Err(error) => return Err(self.why_not(&error).await),
+            Err(error) => return Err(self.explain_start_failure(&error).await),
         };
         Ok(StartResult { not_applied: describe_missing(&launched.missing) })
     }
@@ -282,14 +283,14 @@ impl Runtime for Embedded {
     }
 
     async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
-        let process = running(dir, FREEZE)?;
-        let (id, note) = (id.to_owned(), dir.frozen());
-        blocking(move || freeze::freeze(&id, &process, &note), |error| failed(FREEZE, error)).await
+        let process = running_process(dir, FREEZE)?;
+        let (id, record) = (id.to_owned(), dir.frozen());
+        blocking(move || freeze::freeze(&id, &process, &record), |error| failed(FREEZE, error)).await
     }
 
     async fn thaw(&self, _id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
-        let note = dir.frozen();
-        blocking(move || freeze::thaw(&note), |error| failed("thaw a sandbox", error)).await
+        let record = dir.frozen();
+        blocking(move || freeze::thaw(&record), |error| failed("thaw a sandbox", error)).await
     }
 
     fn has_holder(&self) -> bool {
@@ -297,15 +298,15 @@ impl Runtime for Embedded {
     }
 
     async fn release_holder(&self) -> Result<(), RuntimeError> {
-        let NamespaceHolder::Process(held) = self.holder() else { return Ok(()) };
-        held.kill();
-        let gone = async {
-            while held.is_running() {
+        let NamespaceHolder::Process(process) = self.holder() else { return Ok(()) };
+        process.kill();
+        let exited = async {
+            while process.is_running() {
                 sleep(HOLDER_POLL_INTERVAL).await;
             }
         };
-        let stays = |_| failed("stop the namespace holder", &"the namespace holder did not exit");
-        timeout(EXIT_TIMEOUT, gone).await.map_err(stays)
+        let still_running = |_| failed("stop the namespace holder", &"the namespace holder did not exit");
+        timeout(EXIT_TIMEOUT, exited).await.map_err(still_running)
     }
 
     fn can_swap_workspace(&self) -> bool {
@@ -318,13 +319,13 @@ impl Runtime for Embedded {
         dir: &SandboxDir,
         terminate: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
-        let (holder, process, dir) = (self.holder(), running(dir, FIND_PROCESSES)?, dir.clone());
+        let (holder, process, dir) = (self.holder(), running_process(dir, FIND_PROCESSES)?, dir.clone());
         let list = move || container_access::workspace_processes(&holder, &process, &dir, terminate);
         blocking(list, |error| failed(FIND_PROCESSES, error)).await
     }
 
     async fn deleted_bytes(&self, _id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
-        let (holder, process) = (self.holder(), running(dir, FIND_PROCESSES)?);
+        let (holder, process) = (self.holder(), running_process(dir, FIND_PROCESSES)?);
         blocking(
             move || container_access::deleted_bytes(&holder, &process),
             |error| failed(FIND_PROCESSES, error),
@@ -333,13 +334,13 @@ impl Runtime for Embedded {
     }
 
     async fn swap(&self, _id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
-        let (holder, process, workspace) = (self.holder(), running(dir, SWAP)?, workspace.to_owned());
+        let (holder, process, workspace) = (self.holder(), running_process(dir, SWAP)?, workspace.to_owned());
         let swap = move || workspace_host::swap(&holder, &process, &workspace);
         blocking(swap, |error| failed(SWAP, error)).await
     }
 
     async fn settle_swap(&self, _id: &str, dir: &SandboxDir, workspace: &Path) -> Result<bool, RuntimeError> {
-        let (holder, process, workspace) = (self.holder(), running(dir, SWAP)?, workspace.to_owned());
+        let (holder, process, workspace) = (self.holder(), running_process(dir, SWAP)?, workspace.to_owned());
         let settle = move || workspace_host::settle_swap(&holder, &process, &workspace);
         blocking(settle, |error| failed(SWAP, error)).await
     }
@@ -353,7 +354,7 @@ impl Runtime for Embedded {
                 }
                 // A frozen process may not exit before it is thawed. Removing its cgroups thaws it, too.
                 if self.thaw(id, dir).await.is_err() {
-                    remove_groups(id).await?;
+                    remove_cgroups(id).await?;
                 }
                 if let Ok(exited) = timeout(KILL_RETRY_INTERVAL, self.wait_for_exit(id, dir)).await {
                     return exited;
@@ -363,7 +364,7 @@ impl Runtime for Embedded {
         let late = format!("its processes did not exit within {} s", EXIT_TIMEOUT.as_secs());
         timeout(EXIT_TIMEOUT, killing).await.map_err(|_| failed("kill a sandbox", &late))??;
         self.dedicated_uids.release(id);
-        remove_groups(id).await
+        remove_cgroups(id).await
     }
 
     async fn usage(&self, id: &str) -> Result<ResourceUsage, RuntimeError> {
@@ -372,7 +373,7 @@ impl Runtime for Embedded {
             .await
     }
 
-    /// Returns none: a sandbox's directory is made before anything else of it, and removed last.
+    /// Returns no ids: a sandbox always has a directory, which is made first and removed last.
     async fn known_ids(&self) -> Result<Vec<String>, RuntimeError> {
         Ok(Vec::new())
     }
@@ -382,7 +383,7 @@ impl Runtime for Embedded {
     }
 
     async fn variables(&self, template: &str) -> Result<BTreeMap<String, String>, RuntimeError> {
-        Ok(self.found(template)?.map(|(known, _)| known.envs).unwrap_or_default())
+        Ok(self.find_template(template)?.map(|(template, _)| template.envs).unwrap_or_default())
     }
 
     fn imported_templates(&self) -> Option<&Templates> {
@@ -390,7 +391,7 @@ impl Runtime for Embedded {
     }
 }
 
-async fn remove_groups(id: &str) -> Result<(), RuntimeError> {
+async fn remove_cgroups(id: &str) -> Result<(), RuntimeError> {
     let id = id.to_owned();
     blocking(move || cgroup::remove(&id), |error| failed("remove the cgroups of a sandbox", error)).await
 }
@@ -400,7 +401,7 @@ fn describe_missing(missing: &[UnenforcedLimit]) -> Vec<String> {
     limits::describe_missing(missing).into_iter().collect()
 }
 
-/// Lists the user ids of running sandboxes, by the names of their directories.
+/// Lists the dedicated UIDs of running sandboxes, each with the id of its sandbox.
 fn running_users(sandboxes: &Path) -> Vec<(String, u32)> {
     let directories = std::fs::read_dir(sandboxes).into_iter().flatten().flatten();
     let user = |dir: std::fs::DirEntry| {
@@ -415,7 +416,7 @@ fn recorded_process(dir: &SandboxDir) -> Result<Option<Process>, RuntimeError> {
 }
 
 /// Returns the first process of a sandbox, for an action on it.
-fn running(dir: &SandboxDir, action: &'static str) -> Result<Process, RuntimeError> {
+fn running_process(dir: &SandboxDir, action: &'static str) -> Result<Process, RuntimeError> {
     let process = recorded_process(dir)?.filter(Process::is_running);
     process.ok_or_else(|| failed(action, &"the sandbox is not running"))
 }

@@ -1,4 +1,4 @@
-//! Sandboxes in containers as they look from inside, for all runtimes with containers.
+//! User, arguments and directories of the guest agent in a container, the same for docker and oci.
 
 use std::io;
 use std::os::unix::fs::chown;
@@ -13,7 +13,7 @@ use super::Start;
 pub(super) const AGENT: &str = "/.workspace-agent";
 /// Environment of every program inside; commands get more.
 pub(super) const ENVIRONMENT: [&str; 3] = ["HOME=/home/sandbox", "USER=sandbox", "LANG=C.UTF-8"];
-/// User id of a sandbox that root starts.
+/// UID and GID in a sandbox that root starts.
 const USER: u32 = 1000;
 
 /// User and group of everything in a sandbox.
@@ -67,12 +67,12 @@ pub(super) fn arguments(id: &str, transport: AgentTransport) -> Vec<String> {
     [&["--sandbox", id][..], socket, &["--start", &start]].concat().into_iter().map(str::to_owned).collect()
 }
 
-/// A directory in memory.
+/// A directory in memory (tmpfs).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MemoryDirectory {
     pub(super) path: &'static str,
     pub(super) mode: u32,
-    /// True if it belongs to the user.
+    /// True if it belongs to the user of the sandbox, false if it belongs to root.
     pub(super) owned: bool,
     /// Divisor of the memory limit: the maximum size of the directory.
     part: u64,
@@ -90,12 +90,13 @@ pub(super) const IN_MEMORY: [MemoryDirectory; 4] = [
 ];
 
 impl MemoryDirectory {
+    /// Returns the mount options.
     pub(super) fn options(&self, user: User, start: &Start<'_>) -> Vec<String> {
         let mut options: Vec<String> = ["rw", "exec", "nosuid", "nodev"].map(str::to_owned).into();
         options.push(format!("mode={:o}", self.mode));
-        if let Some(room) = memory_share(start, self.part) {
-            options.push(format!("size={room}"));
-            options.push(format!("nr_inodes={}", (room / PAGE).max(FILES_MIN)));
+        if let Some(bytes) = memory_share(start, self.part) {
+            options.push(format!("size={bytes}"));
+            options.push(format!("nr_inodes={}", (bytes / PAGE).max(FILES_MIN)));
         }
         if self.owned {
             options.extend([format!("uid={}", user.uid), format!("gid={}", user.gid)]);
@@ -108,17 +109,17 @@ const PAGE: u64 = 4096;
 /// Minimum for the limit of files in a directory in memory.
 const FILES_MIN: u64 = 256;
 /// Divisor of the memory limit: the maximum size of `/dev/shm`.
-const SHARED: u64 = 16;
+const SHM_PART: u64 = 16;
 
-/// Returns the size of a directory in memory. When all are full, processes must have memory left: otherwise
-/// they would be killed, and the files would stay. Without a size there would be no bound.
+/// Returns the maximum size of a directory in memory; `None` without a memory limit. When all directories are
+/// full, processes must have memory left: otherwise they would be killed, and the files would stay.
 fn memory_share(start: &Start<'_>, part: u64) -> Option<u64> {
     start.limits.memory_bytes.map(|memory| (memory / part).max(PAGE))
 }
 
 /// Returns the size of `/dev/shm`.
 pub(super) fn shared_memory(start: &Start<'_>) -> Option<u64> {
-    memory_share(start, SHARED)
+    memory_share(start, SHM_PART)
 }
 
 /// Returns the limits of System V shared memory and messages. Not for Docker: a daemon without root refuses
@@ -130,6 +131,6 @@ pub(super) fn system_v_limits(start: &Start<'_>) -> Vec<(String, String)> {
 
 /// Returns true for a valid id or name. They become parts of paths and of other programs' arguments.
 pub(super) fn is_safe_name(name: &str) -> bool {
-    let harmless = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(harmless)
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(is_allowed)
 }

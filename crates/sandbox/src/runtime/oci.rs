@@ -92,7 +92,7 @@ impl Oci {
         oci.templates.clear().map_err(|error| oci.failed("remove unfinished templates", &error))?;
         std::fs::create_dir_all(&oci.state)
             .map_err(|error| unavailable(format!("{} cannot be created: {error}", oci.state.display())))?;
-        match oci.ask(&["--version"]).await {
+        match oci.run_program(&["--version"]).await {
             Ok(Ok(version)) => {
                 let version = version.lines().next().unwrap_or_default().to_owned();
                 tracing::info!(program, version, "using an OCI runtime");
@@ -103,17 +103,17 @@ impl Oci {
         }
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.arg("--root").arg(&self.state).args(words);
+        command.arg("--root").arg(&self.state).args(arguments);
         command.env_clear().env("PATH", search_path()).stdin(Stdio::null()).kill_on_drop(true);
         reset_open_files_limit(command.as_std_mut());
         command
     }
 
     /// Runs the program and returns its output, or its error message.
-    async fn ask(&self, words: &[&str]) -> Result<Result<String, String>, RuntimeError> {
-        let output = timeout(PROGRAM_TIMEOUT, self.command(words).output()).await;
+    async fn run_program(&self, arguments: &[&str]) -> Result<Result<String, String>, RuntimeError> {
+        let output = timeout(PROGRAM_TIMEOUT, self.command(arguments).output()).await;
         let output = output.map_err(|_| self.failed("be run", &"it timed out"))?;
         let output = output.map_err(|error| self.failed("be run", &error))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
@@ -129,36 +129,41 @@ impl Oci {
         if !is_safe_name(id) {
             return Ok(None);
         }
-        match self.ask(&["state", id]).await? {
+        match self.run_program(&["state", id]).await? {
             Ok(text) => serde_json::from_str(&text)
                 .map(Some)
                 .map_err(|error| self.failed("read the state of a sandbox", &error)),
-            Err(complaint) if is_unknown(id, &complaint) => Ok(None),
-            Err(complaint) => Err(self.failed("read the state of a sandbox", &complaint)),
+            Err(message) if is_unknown(id, &message) => Ok(None),
+            Err(message) => Err(self.failed("read the state of a sandbox", &message)),
         }
     }
 
-    /// Returns a file descriptor of the first process, if it runs.
-    async fn process(&self, id: &str) -> Result<Option<OwnedFd>, RuntimeError> {
-        let Some(pid) = self.running(id).await? else { return Ok(None) };
+    /// Returns a pidfd of the first process, if it runs.
+    async fn pidfd(&self, id: &str) -> Result<Option<OwnedFd>, RuntimeError> {
+        let Some(pid) = self.running_pid(id).await? else { return Ok(None) };
         let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(None) };
         // Checks the PID again, because it may have been reused before it was opened.
-        Ok((self.running(id).await? == Some(pid)).then_some(process))
+        Ok((self.running_pid(id).await? == Some(pid)).then_some(process))
     }
 
-    async fn running(&self, id: &str) -> Result<Option<Pid>, RuntimeError> {
+    async fn running_pid(&self, id: &str) -> Result<Option<Pid>, RuntimeError> {
         let state = self.state(id).await?;
         let running = state.filter(|state| matches!(state.status.as_str(), "running" | "paused"));
         Ok(running.and_then(|state| Pid::from_raw(state.pid)))
     }
 
     /// Returns the first process of a sandbox, for an action on it.
-    async fn first(&self, id: &str, dir: &SandboxDir, action: &'static str) -> Result<Process, RuntimeError> {
-        let gone = || self.failed(action, &"the sandbox is not running");
-        let pid = self.running(id).await?.ok_or_else(gone)?;
-        let first = first_process(pid.as_raw_nonzero().get(), dir);
-        let first = first.map_err(|error| self.failed(action, &error))?;
-        first.ok_or_else(|| self.failed(action, &NO_MOUNT_ACCESS))
+    async fn first_process(
+        &self,
+        id: &str,
+        dir: &SandboxDir,
+        action: &'static str,
+    ) -> Result<Process, RuntimeError> {
+        let not_running = || self.failed(action, &"the sandbox is not running");
+        let pid = self.running_pid(id).await?.ok_or_else(not_running)?;
+        let process = first_process(pid.as_raw_nonzero().get(), dir);
+        let process = process.map_err(|error| self.failed(action, &error))?;
+        process.ok_or_else(|| self.failed(action, &NO_MOUNT_ACCESS))
     }
 
     /// Returns the container of a running sandbox, for an action on it.
@@ -168,15 +173,15 @@ impl Oci {
         dir: &SandboxDir,
         action: &'static str,
     ) -> Result<Container, RuntimeError> {
-        let (process, program) = (self.first(id, dir, action).await?, self.program.clone());
+        let (process, program) = (self.first_process(id, dir, action).await?, self.program.clone());
         Ok(Container::new(process, dir, Box::new(move |action, error| failed(&program, action, error))))
     }
 
     /// Pauses a sandbox with the program.
     async fn pause(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
         pause_note::write(dir).map_err(|error| self.failed(FREEZE, &error))?;
-        let paused = self.ask(&["pause", id]).await;
-        let paused = paused.and_then(|answer| answer.map_err(|complaint| self.failed(FREEZE, &complaint)));
+        let paused = self.run_program(&["pause", id]).await;
+        let paused = paused.and_then(|output| output.map_err(|message| self.failed(FREEZE, &message)));
         if let Err(error) = paused {
             self.resume(id, dir).await?;
             return Err(error);
@@ -188,27 +193,27 @@ impl Oci {
     async fn resume(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
         let state = self.state(id).await?;
         if state.is_some_and(|state| state.status == "paused") {
-            let resumed = self.ask(&["resume", id]).await?;
-            resumed.map_err(|complaint| self.failed(THAW, &complaint))?;
+            let resumed = self.run_program(&["resume", id]).await?;
+            resumed.map_err(|message| self.failed(THAW, &message))?;
         }
         pause_note::remove(dir).map_err(|error| self.failed(THAW, &error))
     }
 
     async fn run(&self, start: &Start<'_>) -> Result<(), RuntimeError> {
-        let wrong = |error: std::io::Error| self.failed("start a sandbox", &error);
+        let start_error = |error: std::io::Error| self.failed("start a sandbox", &error);
         let bundle = self.bundle(start)?;
-        let log = File::options().create(true).append(true).open(start.dir.log()).map_err(wrong)?;
-        let also = log.try_clone().map_err(wrong)?;
+        let log = File::options().create(true).append(true).open(start.dir.log()).map_err(start_error)?;
+        let stderr = log.try_clone().map_err(start_error)?;
         let mut command = self.command(&["run", "--detach", "--bundle"]);
-        command.arg(&bundle).arg(start.id).stdout(log).stderr(also);
-        let handover = Handover::open(start.dir).map_err(wrong)?;
+        command.arg(&bundle).arg(start.id).stdout(log).stderr(stderr);
+        let handover = Handover::open(start.dir).map_err(start_error)?;
         let run = timeout(PROGRAM_TIMEOUT, command.status()).await;
-        let run = run.map_err(|_| self.failed("start a sandbox", &"it timed out"))?.map_err(wrong)?;
+        let run = run.map_err(|_| self.failed("start a sandbox", &"it timed out"))?.map_err(start_error)?;
         if !run.success() {
             return Err(self.failed("start a sandbox", &log_tail(start.dir)));
         }
         let reason = tokio::select! {
-            given = timeout(PROGRAM_TIMEOUT, hand_over(handover, start.token, start.egress.cloned())) => match given {
+            sent = timeout(PROGRAM_TIMEOUT, hand_over(handover, start.token, start.egress.cloned())) => match sent {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(HandoverError::Network(error))) => return Err(error),
                 Ok(Err(HandoverError::Io(error))) => error.to_string(),
@@ -247,13 +252,13 @@ impl Oci {
         if name == BASE {
             return Ok(None);
         }
-        match self.found(name)? {
+        match self.find_template(name)? {
             Some((_, root)) => Ok(Some(root)),
             None => Err(template_not_found(name)),
         }
     }
 
-    fn found(&self, name: &str) -> Result<Option<(ImportedTemplate, PathBuf)>, RuntimeError> {
+    fn find_template(&self, name: &str) -> Result<Option<(ImportedTemplate, PathBuf)>, RuntimeError> {
         self.templates.find(name).map_err(|error| self.failed("find a template", &error))
     }
 }
@@ -293,17 +298,17 @@ impl Runtime for Oci {
     }
 
     async fn is_running(&self, id: &str, _dir: &SandboxDir) -> Result<bool, RuntimeError> {
-        Ok(self.running(id).await?.is_some())
+        Ok(self.running_pid(id).await?.is_some())
     }
 
     async fn wait_for_exit(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
-        let Some(process) = self.process(id).await? else { return Ok(()) };
+        let Some(process) = self.pidfd(id).await? else { return Ok(()) };
         wait_for_exit(process).await.map_err(|error| self.failed("watch a sandbox", &error))
     }
 
     async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
         // Sandboxes of some programs have no process on the host; the program stops them itself.
-        let Ok(process) = self.first(id, dir, FREEZE).await else { return self.pause(id, dir).await };
+        let Ok(process) = self.first_process(id, dir, FREEZE).await else { return self.pause(id, dir).await };
         let (group, record) = (id.to_owned(), dir.frozen());
         let freeze = move || freeze::freeze_group(&group, &process, &record);
         match blocking(freeze, |error| self.failed(FREEZE, error)).await? {
@@ -349,15 +354,15 @@ impl Runtime for Oci {
         if self.state(id).await?.is_none() {
             return Ok(());
         }
-        let process = self.process(id).await?;
+        let process = self.pidfd(id).await?;
         if let Some(process) = process.as_ref().filter(|_| dir.frozen().exists()) {
             // A frozen process may not exit before it is thawed. An error means that it has exited already.
             let _ = pidfd_send_signal(process, Signal::KILL);
             self.thaw(id, dir).await?;
         }
-        match self.ask(&["delete", "--force", id]).await? {
-            Err(complaint) if !is_unknown(id, &complaint) => {
-                return Err(self.failed("remove a sandbox", &complaint));
+        match self.run_program(&["delete", "--force", id]).await? {
+            Err(message) if !is_unknown(id, &message) => {
+                return Err(self.failed("remove a sandbox", &message));
             }
             _ => {}
         }
@@ -367,7 +372,7 @@ impl Runtime for Oci {
                 exited.map_err(|_| self.failed("remove a sandbox", &"its processes did not exit"))?;
             exited.map_err(|error| self.failed("watch a sandbox", &error))?;
         }
-        let bundle = bundle::at(dir);
+        let bundle = bundle::bundle_path(dir);
         crate::sandbox_dir::remove_tree(&bundle).map_err(|error| self.failed("remove a bundle", &error))
     }
 
@@ -381,8 +386,8 @@ impl Runtime for Oci {
     }
 
     async fn known_ids(&self) -> Result<Vec<String>, RuntimeError> {
-        let listed = self.ask(&["list", "--quiet"]).await?;
-        let listed = listed.map_err(|complaint| self.failed("list sandboxes", &complaint))?;
+        let listed = self.run_program(&["list", "--quiet"]).await?;
+        let listed = listed.map_err(|message| self.failed("list sandboxes", &message))?;
         Ok(listed.lines().map(|line| line.trim().to_owned()).filter(|id| is_safe_name(id)).collect())
     }
 
@@ -391,7 +396,7 @@ impl Runtime for Oci {
     }
 
     async fn variables(&self, template: &str) -> Result<BTreeMap<String, String>, RuntimeError> {
-        Ok(self.found(template)?.map(|(known, _)| known.envs).unwrap_or_default())
+        Ok(self.find_template(template)?.map(|(template, _)| template.envs).unwrap_or_default())
     }
 
     fn imported_templates(&self) -> Option<&Templates> {
@@ -405,16 +410,16 @@ fn failed(program: &str, action: &'static str, error: &dyn std::fmt::Display) ->
 
 /// Returns true if a program reports that it has no such sandbox: `runc` says so, `crun` names the file of
 /// its state.
-fn is_unknown(id: &str, complaint: &str) -> bool {
-    let no_file = complaint.contains(&format!("/{id}/status`: No such file or directory"));
-    no_file || complaint.contains("does not exist")
+fn is_unknown(id: &str, message: &str) -> bool {
+    let no_file = message.contains(&format!("/{id}/status`: No such file or directory"));
+    no_file || message.contains("does not exist")
 }
 
 /// Returns the end of the output of the program and the agent.
 fn log_tail(dir: &SandboxDir) -> String {
     let log = std::fs::read_to_string(dir.log()).unwrap_or_default();
     let log = log.trim();
-    log.char_indices().rev().nth(LOG_TAIL).map_or(log, |(at, _)| &log[at..]).to_owned()
+    log.char_indices().rev().nth(LOG_TAIL).map_or(log, |(index, _)| &log[index..]).to_owned()
 }
 
 /// Returns `PATH` of the program: that of the server and the `sbin` directories, which often only root's has.

@@ -5,10 +5,10 @@ use std::io::{self, Write as _};
 
 use crate::sandbox_dir::SandboxDir;
 
-/// Content of the note. The records of other freezes, in the same file, differ.
+/// Content of the record. Other methods of freezing write other records to the same file.
 const PAUSED: &str = "paused\n";
 
-/// Writes the note, before the pause. A sandbox is frozen once at a time.
+/// Writes the record, before the pause. Fails if the sandbox is already frozen.
 pub(super) fn write(dir: &SandboxDir) -> io::Result<()> {
     let mut file = match File::create_new(dir.frozen()) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -17,12 +17,12 @@ pub(super) fn write(dir: &SandboxDir) -> io::Result<()> {
         file => file?,
     };
     file.write_all(PAUSED.as_bytes()).inspect_err(|_| {
-        // An incomplete note is of no use.
+        // An incomplete record would not be recognized.
         let _ = remove(dir);
     })
 }
 
-/// Returns true if the note exists.
+/// Returns true if the record exists.
 pub(super) fn exists(dir: &SandboxDir) -> io::Result<bool> {
     match fs::read(dir.frozen()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -30,7 +30,7 @@ pub(super) fn exists(dir: &SandboxDir) -> io::Result<bool> {
     }
 }
 
-/// Removes the note, if it exists.
+/// Removes the record, if it exists.
 pub(super) fn remove(dir: &SandboxDir) -> io::Result<()> {
     match fs::remove_file(dir.frozen()) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -1,8 +1,9 @@
 //! Commit, fork and restore: the workspace of a sandbox becomes a snapshot, is replaced by one, and is copied
 //! to other sandboxes.
 //!
-//! The sandbox is frozen while its workspace is read, so that a snapshot is consistent. The freeze is noted
-//! in the directory of the sandbox; if the server is killed during this, the next one thaws it.
+//! The sandbox is frozen while its workspace is read, so that a snapshot is consistent. The freeze is
+//! recorded in the directory of the sandbox; if the server is killed meanwhile, the next one thaws the
+//! sandbox.
 //!
 //! Each operation is cancelled with its request (see [`crate::lifecycle::cancellable`]), and then it has no
 //! effect: a commit makes no snapshot, a fork no sandbox, and a restore leaves the workspace as it was. Once
@@ -48,7 +49,7 @@ const MESSAGE_MAX: usize = 64 << 10;
 pub struct NewCommit {
     /// Message of the snapshot.
     pub message: String,
-    /// Free labels.
+    /// Labels of the snapshot.
     pub labels: BTreeMap<String, String>,
     /// Returns before the snapshot is on disk: a crash of the machine may lose it.
     pub buffered: bool,
@@ -111,7 +112,7 @@ pub struct Fork {
 #[derive(Debug, Clone)]
 pub struct ForkResult {
     /// The snapshot that they are made from.
-    pub taken: SandboxCommit,
+    pub commit: SandboxCommit,
     /// The new sandboxes.
     pub views: Vec<View>,
 }
@@ -287,9 +288,9 @@ impl Service {
         let handle = self.handle(id).filter(|_| sandbox.state == State::Running);
         let handle = handle.ok_or_else(|| not_running(sandbox))?;
         // Before any process is terminated.
-        let known =
+        let found =
             self.on_workspaces(move |workspaces| Ok(workspaces.store().find_snapshot(&snapshot)?)).await?;
-        if known.is_none() {
+        if found.is_none() {
             return Err(WorkspaceError::UnknownSnapshot(snapshot).into());
         }
         let check_unused = async || {
@@ -357,12 +358,12 @@ impl Service {
             false => ResetMode::InPlaceOnly,
         };
         let name = id.to_owned();
-        let switched = self
+        let reset = self
             .on_workspaces_until(cancel, move |workspaces| {
                 workspaces.reset(&name, Some(snapshot), Materialize::Auto, mode)
             })
             .await?;
-        if !switched.moved {
+        if !reset.moved {
             return Ok(());
         }
         if cancel.is_cancelled() {
@@ -373,7 +374,7 @@ impl Service {
         let swapped = match self.mount_error(id).await {
             // Nothing was changed yet.
             Some(error) => Swap::NotDone(error),
-            None => self.swap(id, dir, &switched.workspace.path).await,
+            None => self.swap(id, dir, &reset.workspace.path).await,
         };
         let name = id.to_owned();
         match swapped {
@@ -418,15 +419,15 @@ impl Service {
         let (service, id) = (self.clone(), id.to_owned());
         tokio::spawn(async move {
             let name = id.clone();
-            let gone = service.on_workspaces(move |workspaces| workspaces.remove_former(&name)).await;
-            if let Err(error) = gone {
+            let removed = service.on_workspaces(move |workspaces| workspaces.remove_former(&name)).await;
+            if let Err(error) = removed {
                 // The next restore, or the removal of the sandbox, tries again.
                 tracing::warn!(sandbox = id, %error, "failed to remove the former files of a restored workspace");
             }
         });
     }
 
-    /// Makes sandboxes like one, with its present workspace: all of them, or none.
+    /// Makes copies of a sandbox with its present workspace: all of them, or none.
     pub async fn fork(&self, scope: &Scope, id: &str, creator: Creator, fork: Fork) -> Result<ForkResult> {
         if fork.count == 0 || fork.count > FORKS_MAX {
             let message = format!("must be between 1 and {FORKS_MAX}");
@@ -435,13 +436,13 @@ impl Service {
         check_labels(&fork.labels)?;
         fork.commit.check()?;
         let sandbox = self.find_here(scope, id).await?;
-        // Checked before the freeze, and before a snapshot is made that would be unwanted.
-        let like = fork_parameters(&sandbox, &fork)?;
-        self.check_creatable(&like).await?;
+        // Checked before the freeze, and before a snapshot is made that would have to be removed.
+        let parameters = fork_parameters(&sandbox, &fork)?;
+        self.check_creatable(&parameters).await?;
         self.check_snapshot_quota(scope, 1).await?;
         self.check_capacity(&creator, fork.count).await?;
         self.cancellable(|service, cancel| async move {
-            service.fork_inner(&sandbox, like, creator, fork, &cancel).await
+            service.fork_inner(&sandbox, parameters, creator, fork, &cancel).await
         })
         .await
     }
@@ -449,16 +450,16 @@ impl Service {
     async fn fork_inner(
         &self,
         sandbox: &Sandbox,
-        like: NewSandbox,
+        parameters: NewSandbox,
         creator: Creator,
         fork: Fork,
         cancel: &Cancel,
     ) -> Result<ForkResult> {
-        let taken = self.commit_inner(&sandbox.id, fork.commit, cancel).await?;
-        let new = NewSandbox { snapshot: Some(taken.committed.snapshot.id), ..like };
+        let commit = self.commit_inner(&sandbox.id, fork.commit, cancel).await?;
+        let new = NewSandbox { snapshot: Some(commit.committed.snapshot.id), ..parameters };
         // No more at once than the limit of one owner: the rest does not fill the queue.
         let semaphore = Arc::new(Semaphore::new((self.settings().creations_at_once / 2).max(1) as usize));
-        let made = (0..fork.count).map(|_| {
+        let creations = (0..fork.count).map(|_| {
             let (service, creator, new) = (self.clone(), creator.clone(), new.clone());
             let (semaphore, cancel) = (Arc::clone(&semaphore), cancel.clone());
             tokio::spawn(async move {
@@ -468,23 +469,23 @@ impl Service {
         });
         let mut views = Vec::new();
         let mut failed = None;
-        for one in made.collect::<Vec<_>>() {
-            match one.await.unwrap_or_else(|error| Err(SandboxError::task_failed("finish", error))) {
+        for creation in creations.collect::<Vec<_>>() {
+            match creation.await.unwrap_or_else(|error| Err(SandboxError::task_failed("finish", error))) {
                 Ok(view) => views.push(view),
                 Err(error) => failed = Some(error),
             }
         }
         let failed = failed.or_else(|| cancel.check().err().map(SandboxError::from));
-        let Some(error) = failed else { return Ok(ForkResult { taken, views }) };
+        let Some(error) = failed else { return Ok(ForkResult { commit, views }) };
         self.remove_forks(views).await;
-        self.remove_unused_snapshot(sandbox, &taken.committed.snapshot).await;
+        self.remove_unused_snapshot(sandbox, &commit.committed.snapshot).await;
         Err(error)
     }
 
     /// Removes the sandboxes of a failed fork.
     async fn remove_forks(&self, views: Vec<View>) {
         let semaphore = Arc::new(Semaphore::new(self.settings().creations_at_once.max(1) as usize));
-        let removed = views.into_iter().map(|view| {
+        let removals = views.into_iter().map(|view| {
             let (service, semaphore) = (self.clone(), Arc::clone(&semaphore));
             tokio::spawn(async move {
                 let _permit = semaphore.acquire().await;
@@ -494,8 +495,8 @@ impl Service {
                 }
             })
         });
-        for one in removed.collect::<Vec<_>>() {
-            if let Err(error) = one.await {
+        for removal in removals.collect::<Vec<_>>() {
+            if let Err(error) = removal.await {
                 tracing::error!(%error, "failed to remove an unwanted fork");
             }
         }
@@ -520,9 +521,10 @@ impl Service {
             State::Error => with_runtime_timeout(self.0.runtime.is_running(id, &dir)).await?,
             State::Stopped => false,
         };
-        let frozen = if runs { Some(self.freeze(id, &dir).await?) } else { None };
         let handle = self.handle(id);
+        // Before the freeze, which can take long: meanwhile the agent may already be unable to respond.
         let expected_freeze = handle.as_ref().map(|handle| handle.guest.expect_freeze());
+        let frozen = if runs { Some(self.freeze(id, &dir).await?) } else { None };
         let done = work.await;
         let thawed = if runs { self.thaw(id, &dir).await } else { Ok(()) };
         drop(expected_freeze);
@@ -530,7 +532,7 @@ impl Service {
     }
 }
 
-/// Parameters of another sandbox like this one, without the snapshot.
+/// Returns the parameters of a fork of a sandbox, without the snapshot.
 fn fork_parameters(sandbox: &Sandbox, fork: &Fork) -> Result<NewSandbox> {
     let config = config_of(sandbox)?;
     let network = match sandbox.network.as_str() {

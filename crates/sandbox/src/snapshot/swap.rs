@@ -1,8 +1,8 @@
 //! Moving a running sandbox to the new directory of its workspace, the last step of a restore.
 //!
-//! A helper process of the runtime does it, and may die or time out. Then the server checks which of the two
+//! A helper process of the runtime moves it, and may die or time out. Then the server checks which of the two
 //! directories is mounted in the sandbox. If it cannot tell, it keeps both, and the sandbox is in `error`
-//! until it can.
+//! until it can tell.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(crate) enum Swap {
     Done,
     /// The sandbox has the old directory.
     NotDone(RuntimeError),
-    /// The sandbox has one of them.
+    /// The server cannot tell which of the two directories the sandbox has.
     Unknown(RuntimeError),
 }
 

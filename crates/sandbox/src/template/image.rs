@@ -71,38 +71,39 @@ struct RunConfig {
     env: Option<Vec<String>>,
 }
 
-/// Unpacks an archive of any kind, and returns the environment variables of the image.
+/// Unpacks an archive of any supported format, and returns the environment variables of the image.
 pub(super) fn unpack(
     archive: File,
     extractor: &mut Extractor,
     options: &ImportOptions,
 ) -> Result<BTreeMap<String, String>, TemplateError> {
-    let mut members = Members::find(archive, options)?;
+    let mut members = Members::list(archive, options)?;
     if members.has("manifest.json") {
-        return members.saved(extractor);
+        return members.unpack_docker_save(extractor);
     }
     if members.has("oci-layout") && members.has("index.json") {
-        return members.layout(extractor);
+        return members.unpack_oci_layout(extractor);
     }
     members.archive.rewind()?;
     extractor.extract(&mut &members.archive)?;
     Ok(BTreeMap::new())
 }
 
-fn wrong(message: impl Into<String>) -> TemplateError {
+fn archive_error(message: impl Into<String>) -> TemplateError {
     TemplateError::Archive(message.into())
 }
 
 fn parse<T: for<'d> Deserialize<'d>>(text: &[u8], what: &str) -> Result<T, TemplateError> {
-    serde_json::from_slice(text).map_err(|error| wrong(format!("{what}: {error}")))
+    serde_json::from_slice(text).map_err(|error| archive_error(format!("{what}: {error}")))
 }
 
 impl<'o> Members<'o> {
-    fn find(mut archive: File, options: &'o ImportOptions) -> Result<Self, TemplateError> {
+    /// Lists the members of an archive.
+    fn list(mut archive: File, options: &'o ImportOptions) -> Result<Self, TemplateError> {
         archive.rewind()?;
         let files = list_tar(&archive, options.limits(), &options.cancel)?;
         if files.is_empty() {
-            return Err(wrong("it contains no files"));
+            return Err(archive_error("it contains no files"));
         }
         let members = files.into_iter().map(|file| (file.path, (file.offset, file.size))).collect();
         Ok(Self { archive, members, options, verified: RefCell::default() })
@@ -115,12 +116,12 @@ impl<'o> Members<'o> {
     fn open(&self, name: &str) -> Result<impl Read + '_, TemplateError> {
         let path = name.trim_start_matches("./");
         let (offset, size) =
-            *self.members.get(path.as_bytes()).ok_or_else(|| wrong(format!("it has no `{name}`")))?;
+            *self.members.get(path.as_bytes()).ok_or_else(|| archive_error(format!("it has no `{name}`")))?;
         (&self.archive).seek(SeekFrom::Start(offset))?;
         Ok(self.options.cancel.reader((&self.archive).take(size)))
     }
 
-    fn text(&self, name: &str) -> Result<Vec<u8>, TemplateError> {
+    fn read_text(&self, name: &str) -> Result<Vec<u8>, TemplateError> {
         let mut text = Vec::new();
         self.open(name)?.take(TEXT_MAX).read_to_end(&mut text)?;
         Ok(text)
@@ -128,93 +129,107 @@ impl<'o> Members<'o> {
 
     /// Verifies the digest of a blob, and returns its path in the archive.
     fn blob(&self, digest: &str) -> Result<String, TemplateError> {
-        let (kind, hex) = digest.split_once(':').unwrap_or_default();
-        let name = format!("blobs/{kind}/{hex}");
-        if kind != "sha256" {
-            return Err(wrong(format!("`{digest}` is not a SHA-256 digest")));
+        let (algorithm, hex) = digest.split_once(':').unwrap_or_default();
+        let name = format!("blobs/{algorithm}/{hex}");
+        if algorithm != "sha256" {
+            return Err(archive_error(format!("`{digest}` is not a SHA-256 digest")));
         }
         if self.verified.borrow().contains(digest) {
             return Ok(name);
         }
         let mut hasher = Sha256::new();
         io::copy(&mut self.open(&name)?, &mut hasher)?;
-        let found: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        if found != hex {
-            return Err(wrong(format!("`{name}` is corrupt")));
+        let actual: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        if actual != hex {
+            return Err(archive_error(format!("`{name}` is corrupt")));
         }
         self.verified.borrow_mut().insert(digest.to_owned());
         Ok(name)
     }
 
     /// Extracts layers over each other. Together they have at most as many bytes as a template may have.
-    fn layers(&self, names: &[String], extractor: &mut Extractor) -> Result<(), TemplateError> {
+    fn extract_layers(&self, names: &[String], extractor: &mut Extractor) -> Result<(), TemplateError> {
         if names.len() > LAYERS_MAX {
-            return Err(wrong(format!("it has {} layers; {LAYERS_MAX} are allowed", names.len())));
+            return Err(archive_error(format!("it has {} layers; {LAYERS_MAX} are allowed", names.len())));
         }
-        let mut left = self.options.max_bytes;
+        let mut budget = self.options.max_bytes;
         for name in names {
-            self.layer(name, extractor, &mut left)?;
+            self.extract_layer(name, extractor, &mut budget)?;
         }
         Ok(())
     }
 
-    fn layer(&self, name: &str, extractor: &mut Extractor, left: &mut u64) -> Result<(), TemplateError> {
-        let mut begins = Vec::new();
-        self.open(name)?.take(4).read_to_end(&mut begins)?;
-        // A second reader of the same file would move the first.
-        let input = match decompress(&begins, self.open(name)?)? {
+    /// Extracts a layer, and subtracts its decompressed bytes from `budget`.
+    fn extract_layer(
+        &self,
+        name: &str,
+        extractor: &mut Extractor,
+        budget: &mut u64,
+    ) -> Result<(), TemplateError> {
+        let mut first_bytes = Vec::new();
+        self.open(name)?.take(4).read_to_end(&mut first_bytes)?;
+        // One reader at a time, because all readers share the offset of the file.
+        let input = match decompress(&first_bytes, self.open(name)?)? {
             Some(reader) => reader,
             None => Box::new(self.open(name)?),
         };
-        let mut layer = BudgetReader { input, left, used_up: false };
+        let mut layer = BudgetReader { input, budget, is_exceeded: false };
         let extracted = extractor.extract(&mut layer);
-        if layer.used_up {
+        if layer.is_exceeded {
             return Err(self.options.too_large());
         }
         Ok(extracted?)
     }
 
-    fn saved(&self, extractor: &mut Extractor) -> Result<BTreeMap<String, String>, TemplateError> {
-        let images: Vec<SavedImage> = parse(&self.text("manifest.json")?, "manifest.json")?;
+    /// Unpacks the output of `docker save`.
+    fn unpack_docker_save(
+        &self,
+        extractor: &mut Extractor,
+    ) -> Result<BTreeMap<String, String>, TemplateError> {
+        let images: Vec<SavedImage> = parse(&self.read_text("manifest.json")?, "manifest.json")?;
         let [image] = &images[..] else {
-            return Err(wrong(format!("it contains {} images; save only one", images.len())));
+            return Err(archive_error(format!("it contains {} images; save only one", images.len())));
         };
-        self.layers(&image.layers, extractor)?;
-        variables(&self.text(&image.config)?)
+        self.extract_layers(&image.layers, extractor)?;
+        variables(&self.read_text(&image.config)?)
     }
 
-    fn layout(&self, extractor: &mut Extractor) -> Result<BTreeMap<String, String>, TemplateError> {
-        let mut index: Index = parse(&self.text("index.json")?, "index.json")?;
+    /// Unpacks an OCI image layout.
+    fn unpack_oci_layout(
+        &self,
+        extractor: &mut Extractor,
+    ) -> Result<BTreeMap<String, String>, TemplateError> {
+        let mut index: Index = parse(&self.read_text("index.json")?, "index.json")?;
         for _ in 0..DEPTH_MAX {
             let chosen = index.choose()?;
-            let text = self.text(&self.blob(&chosen.digest)?)?;
+            let text = self.read_text(&self.blob(&chosen.digest)?)?;
             if chosen.media_type.contains("index") || chosen.media_type.contains("manifest.list") {
                 index = parse(&text, "an index")?;
                 continue;
             }
             let manifest: Manifest = parse(&text, "a manifest")?;
             let layers: Result<Vec<_>, _> = manifest.layers.iter().map(|it| self.blob(&it.digest)).collect();
-            self.layers(&layers?, extractor)?;
-            return variables(&self.text(&self.blob(&manifest.config.digest)?)?);
+            self.extract_layers(&layers?, extractor)?;
+            return variables(&self.read_text(&self.blob(&manifest.config.digest)?)?);
         }
-        Err(wrong("its indexes do not lead to an image"))
+        Err(archive_error("its indexes do not lead to an image"))
     }
 }
 
-/// Reader that fails when it reads more bytes than are left.
+/// Reader that subtracts the bytes that it reads from a budget, and fails when they exceed it.
 struct BudgetReader<'a> {
     input: Box<dyn Read + 'a>,
-    left: &'a mut u64,
-    used_up: bool,
+    budget: &'a mut u64,
+    is_exceeded: bool,
 }
 
 impl Read for BudgetReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.input.read(buffer)?;
-        match self.left.checked_sub(read as u64) {
-            Some(left) => *self.left = left,
+        match self.budget.checked_sub(read as u64) {
+            Some(rest) => *self.budget = rest,
             None => {
-                self.used_up = true;
+                self.is_exceeded = true;
                 return Err(io::Error::other("the layers are too large"));
             }
         }
@@ -230,13 +245,13 @@ impl Index {
             "aarch64" => "arm64",
             other => other,
         };
-        let fits = |one: &&Descriptor| {
+        let is_for_this_machine = |one: &&Descriptor| {
             one.platform.as_ref().is_some_and(|it| it.architecture == architecture && it.os == "linux")
         };
-        match (self.manifests.iter().find(fits), &self.manifests[..]) {
+        match (self.manifests.iter().find(is_for_this_machine), &self.manifests[..]) {
             (Some(found), _) => Ok(found),
             (None, [only]) if only.platform.is_none() => Ok(only),
-            _ => Err(wrong(format!("it has no image for linux on {architecture}"))),
+            _ => Err(archive_error(format!("it has no image for linux on {architecture}"))),
         }
     }
 }

@@ -245,7 +245,7 @@ async fn forks_have_the_present_workspace(home: &TestHome) {
     let forked = service.fork(&alice(), &view.sandbox.id, creator(), fork).await.unwrap();
     assert_eq!(forked.views.len(), 3);
     for (number, one) in forked.views.iter().enumerate() {
-        assert_eq!(one.config.snapshot, Some(forked.taken.committed.snapshot.id));
+        assert_eq!(one.config.snapshot, Some(forked.commit.committed.snapshot.id));
         assert_eq!(one.config.limits, view.config.limits);
         let ran = sh(&service, one, &format!("cat state; echo {number} > state; cat src/main")).await;
         assert_eq!(ran.stdout, "present\nfirst\n");

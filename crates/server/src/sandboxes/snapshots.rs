@@ -139,12 +139,12 @@ pub(super) async fn fork(
         idempotency_key: None,
     };
     let forked = app.sandboxes.fork(&scope(&caller), &id, creator, fork).await?;
-    let snapshot = forked.taken.committed.snapshot;
+    let snapshot = forked.commit.committed.snapshot;
     let details = json!({ "snapshot": snapshot.id.to_string(), "count": forked.views.len() });
     record(&app, &id, Entry::for_caller("sandbox.forked", &caller, &request, details));
     let sandboxes = forked.views.into_iter().map(sandbox_to_api).collect::<Result<_, ApiError>>()?;
     let snapshot = snapshot_response(&app, snapshot).await?;
-    let frozen = freeze_to_api(forked.taken.pause);
+    let frozen = freeze_to_api(forked.commit.pause);
     Ok((StatusCode::CREATED, Json(ForkSandboxResult { snapshot, sandboxes, frozen })))
 }
 

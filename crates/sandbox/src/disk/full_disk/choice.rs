@@ -17,9 +17,9 @@ pub(super) struct SandboxUsage {
     pub(super) owner: String,
     /// Bytes of its workspace.
     pub(super) bytes: u64,
-    /// Bytes of those written since the disk had enough space; zero if negligible.
+    /// Growth of `bytes` since the disk had enough space; zero if negligible.
     pub(super) grown: u64,
-    /// The growth as it was measured, for a sandbox that runs.
+    /// The growth as it was measured; `None` if it is negligible or the sandbox does not run.
     pub(super) growth: Option<DiskUsage>,
     pub(super) is_running: bool,
     /// Set while its files are being removed: there will be space soon.
@@ -55,14 +55,14 @@ impl<'a> Step<'a> {
 }
 
 /// Returns steps, of which the first possible one is taken. Of sandboxes that have grown, the first in `all`
-/// is stopped first.
-pub(super) fn choose(all: &[SandboxUsage], is_severe: bool, kept: Duration) -> Vec<Step<'_>> {
+/// is stopped first. `stopped_kept` is the time for which a stopped sandbox is kept.
+pub(super) fn choose(all: &[SandboxUsage], is_severe: bool, stopped_kept: Duration) -> Vec<Step<'_>> {
     let usages = usage_by_owner(all);
     // The name decides between owners with the same usage.
     let Some((top_owner, _)) = usages.iter().max_by_key(|(name, usage)| (**usage, Reverse(**name))) else {
         return Vec::new();
     };
-    let own = || all.iter().filter(|one| one.owner == *top_owner);
+    let of_top_owner = || all.iter().filter(|one| one.owner == *top_owner);
     let stop = |reason| move |usage| Step::Stop { usage, reason };
     let mut growing: Vec<&SandboxUsage> = all.iter().filter(|one| one.grown > 0).collect();
     growing.sort_by_key(|one| Reverse(usages.get(one.owner.as_str()).copied()));
@@ -70,18 +70,18 @@ pub(super) fn choose(all: &[SandboxUsage], is_severe: bool, kept: Duration) -> V
     if is_severe {
         steps.extend(growing.iter().copied().map(stop(WROTE)));
     }
-    let will_free_space = own().any(|one| one.is_being_removed);
+    let will_free_space = of_top_owner().any(|one| one.is_being_removed);
     if !will_free_space {
-        let over = own().filter(|one| one.stopped_for.is_some_and(|time| time >= kept));
-        steps.extend(over.max_by_key(|one| one.stopped_for).map(Step::Remove));
+        let expired = of_top_owner().filter(|one| one.stopped_for.is_some_and(|time| time >= stopped_kept));
+        steps.extend(expired.max_by_key(|one| one.stopped_for).map(Step::Remove));
     }
     if is_severe || growing.is_empty() {
         return steps;
     }
-    if own().any(|one| one.grown > 0) {
+    if of_top_owner().any(|one| one.grown > 0) {
         steps.extend(growing.into_iter().filter(|one| one.owner == *top_owner).map(stop(WROTE)));
-    } else if !will_free_space && !own().any(|one| one.stopped_for.is_some()) {
-        let mut running: Vec<&SandboxUsage> = own().filter(|one| one.is_running).collect();
+    } else if !will_free_space && !of_top_owner().any(|one| one.stopped_for.is_some()) {
+        let mut running: Vec<&SandboxUsage> = of_top_owner().filter(|one| one.is_running).collect();
         running.sort_by_key(|one| (Reverse(one.bytes), &one.id));
         steps.extend(running.into_iter().map(stop(LARGEST_USAGE)));
     }
@@ -95,8 +95,8 @@ fn usage_by_owner(all: &[SandboxUsage]) -> BTreeMap<&str, u64> {
     for one in all {
         *usage.entry(&one.owner).or_default() += one.bytes;
         for (name, bytes) in &one.layers {
-            let (known, owners) = layers.entry(name).or_default();
-            *known = *bytes;
+            let (size, owners) = layers.entry(name).or_default();
+            *size = *bytes;
             owners.insert(&one.owner);
         }
     }

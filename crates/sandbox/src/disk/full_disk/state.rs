@@ -11,10 +11,10 @@ use crate::leaf_mutex::{LeafGuard, LeafMutex};
 /// State that is kept between two checks of the disk.
 #[derive(Debug, Default)]
 pub(crate) struct FullDisk {
-    /// Time of the last collection of garbage.
-    pub(super) collected: LeafMutex<Option<Instant>>,
+    /// Time at which a garbage collection was last started, because of a full disk or a used-up quota.
+    pub(super) last_gc: LeafMutex<Option<Instant>>,
     /// Held while a task removes unused layers.
-    pub(super) dropping: Arc<tokio::sync::Mutex<()>>,
+    pub(super) layer_removal: Arc<tokio::sync::Mutex<()>>,
     inactive: LeafMutex<InactiveSandboxes>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct InactiveSandboxes {
 
 impl FullDisk {
     /// Records that a sandbox was stopped because of a full disk.
-    pub(crate) fn note_stopped(&self, id: &str) {
+    pub(crate) fn record_stopped(&self, id: &str) {
         self.inactive().stopped.insert(id.to_owned(), Instant::now());
     }
 

@@ -31,13 +31,16 @@ pub(crate) struct Pool(LeafMutex<Inner>);
 
 #[derive(Debug, Default)]
 pub(super) struct Inner {
+    /// Sandboxes that a request can take, by template.
     pub(super) ready: HashMap<String, Vec<UnassignedSandbox>>,
+    /// Recent demand, by template.
     pub(super) demand: HashMap<String, Demand>,
     /// Ids of all sandboxes that are in the pool, being started for it, or being assigned to an owner.
     pub(super) ids: BTreeSet<String>,
     /// True while a task fills the pool.
     pub(super) filling: bool,
     pub(super) closed: bool,
+    /// Time until which the pool is not filled, after a failure to start a sandbox.
     pub(super) paused_until: Option<Instant>,
     /// Time at which a sandbox was taken last.
     pub(super) last_taken: Option<Instant>,
@@ -62,12 +65,13 @@ impl Demand {
         Self { count: 0.0, updated_at: Instant::now() }
     }
 
-    fn now(&self) -> f64 {
+    /// Returns the number of recent requests, decayed until now.
+    fn current(&self) -> f64 {
         self.count * 0.5_f64.powf(self.updated_at.elapsed().as_secs_f64() / DEMAND_HALF_LIFE.as_secs_f64())
     }
 
     pub(super) fn grow(&mut self) {
-        (self.count, self.updated_at) = (self.now() + 1.0, Instant::now());
+        (self.count, self.updated_at) = (self.current() + 1.0, Instant::now());
     }
 }
 
@@ -76,32 +80,37 @@ impl Pool {
         self.0.lock()
     }
 
-    /// Returns the ids of the sandboxes that belong to the pool. Most are in no catalog.
+    /// Returns the ids of the sandboxes that belong to the pool. Most are not in the catalog.
     pub(crate) fn ids(&self) -> BTreeSet<String> {
         self.lock().ids.clone()
     }
 
-    /// Removes a sandbox from the pool that the catalog has now.
+    /// Removes the id of a sandbox that is in the catalog now.
     pub(crate) fn release(&self, id: &str) {
         self.lock().ids.remove(id);
     }
 
+    /// Removes a sandbox from the pool, and returns it. `None` if a request has taken it: until it is in the
+    /// catalog, its id must stay here, or it would be removed as an orphan.
     pub(super) fn forget(&self, id: &str) -> Option<UnassignedSandbox> {
         let mut inner = self.lock();
+        let forgotten = inner.ready.values_mut().find_map(|ready| {
+            let index = ready.iter().position(|one| one.handle.id == id)?;
+            Some(ready.swap_remove(index))
+        })?;
         inner.ids.remove(id);
-        inner.ready.values_mut().find_map(|ready| {
-            let at = ready.iter().position(|one| one.handle.id == id)?;
-            Some(ready.swap_remove(at))
-        })
+        Some(forgotten)
     }
 
-    /// Waits until no sandbox has been taken for a moment, unless none is left of that template.
+    /// Waits until no sandbox has been taken for [`REFILL_DELAY`]. Returns at once if no sandbox of the
+    /// template is ready.
     pub(super) async fn wait_until_quiet(&self, template: &str) {
         loop {
             let wait = {
                 let inner = self.lock();
-                let left = inner.ready.get(template).is_some_and(|ready| !ready.is_empty());
-                let since = inner.last_taken.map(|taken| taken.elapsed()).filter(|_| left && !inner.closed);
+                let has_ready = inner.ready.get(template).is_some_and(|ready| !ready.is_empty());
+                let since =
+                    inner.last_taken.map(|taken| taken.elapsed()).filter(|_| has_ready && !inner.closed);
                 since.and_then(|since| REFILL_DELAY.checked_sub(since))
             };
             match wait {
@@ -120,13 +129,13 @@ impl Pool {
         if inner.closed || paused || count >= max_size as usize {
             return None;
         }
-        let short = |(template, demand): (&String, &Demand)| {
+        let below_target = |(template, demand): (&String, &Demand)| {
             // At least one of each template that was requested, and as many as were requested in the last
             // minute.
-            let target = demand.now().ceil().max(1.0) as usize;
-            let has = inner.ready.get(template).map_or(0, Vec::len);
-            (has < target).then(|| template.clone())
+            let target = demand.current().ceil().max(1.0) as usize;
+            let ready = inner.ready.get(template).map_or(0, Vec::len);
+            (ready < target).then(|| template.clone())
         };
-        inner.demand.iter().find_map(short)
+        inner.demand.iter().find_map(below_target)
     }
 }

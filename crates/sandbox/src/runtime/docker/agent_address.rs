@@ -24,13 +24,13 @@ impl Docker {
             Some(advertised) => advertised.clone(),
             None => (self.gateway(network).await?.to_string(), endpoint.port),
         };
-        let found = lookup_host((name.as_str(), port)).await.map_err(|error| {
+        let resolved = lookup_host((name.as_str(), port)).await.map_err(|error| {
             let message = format!(
                 "`{name}`, which GRPC_ADVERTISE tells guest agents to dial, cannot be resolved: {error}"
             );
             RuntimeError::Network(message)
         })?;
-        let addresses = found.map(|address| address.to_string()).collect();
+        let addresses = resolved.map(|address| address.to_string()).collect();
         let (token, trusted) = (start.token.to_vec(), endpoint.trusted.clone());
         Ok(Some(StartParameters { token, addresses, name, trusted }))
     }

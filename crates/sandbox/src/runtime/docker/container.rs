@@ -19,10 +19,10 @@ use crate::runtime::{ResourceUsage, Start, Uplink};
 /// Size of the log of an agent: enough to explain why it did not start.
 const LOG_BYTES: &str = "64k";
 
-/// Name of the link of a container that is in one network.
+/// Name of the network interface of a container that is in one network.
 const LINK: &str = "eth0";
 
-/// Parts of a container's configuration beside the start parameters.
+/// Parts of a container's configuration that [`Start`] does not have.
 pub(super) struct Parts<'a> {
     pub(super) agent: &'a Path,
     pub(super) image: String,
@@ -73,10 +73,10 @@ impl Parts<'_> {
             // Memory and swap together: no swap.
             memory_swap: memory,
             pids_limit: limits.processes.map(i64::from),
-            // The daemon sets the limit on open files: it may not be allowed to grant more.
+            // The limit on open files is left to the daemon, which may not be allowed to raise it.
             ulimits: Some(vec![ulimit("core", 0)]),
             shm_size: shared_memory(start).map(signed),
-            tmpfs: Some(self.in_memory(start)),
+            tmpfs: Some(self.tmpfs(start)),
             mounts: Some(self.mounts(start)),
             log_config: Some(HostConfigLogConfig {
                 typ: Some("json-file".to_owned()),
@@ -100,7 +100,8 @@ impl Parts<'_> {
         std::iter::once("no-new-privileges:true".to_owned()).chain(seccomp).collect()
     }
 
-    fn in_memory(&self, start: &Start<'_>) -> HashMap<String, String> {
+    /// Returns the directories in memory, with their mount options.
+    fn tmpfs(&self, start: &Start<'_>) -> HashMap<String, String> {
         let options =
             IN_MEMORY.iter().map(|one| (one.path.to_owned(), one.options(self.user, start).join(",")));
         options.collect()
@@ -115,10 +116,10 @@ pub(super) fn resolv_conf(start: &Start<'_>) -> PathBuf {
 /// Returns the uplink of a container in a network; `None` if the network has no gateway.
 pub(super) fn uplink(container: &ContainerInspectResponse, network: &str) -> Option<Uplink> {
     let networks = container.network_settings.as_ref()?.networks.as_ref()?;
-    let found = networks.get(network)?;
-    let address = found.ip_address.as_ref()?.parse().ok()?;
-    let gateway = found.gateway.as_ref()?.parse().ok()?;
-    let network = Ipv4Net::new(address, u8::try_from(found.ip_prefix_len?).ok()?).ok()?.trunc();
+    let endpoint = networks.get(network)?;
+    let address = endpoint.ip_address.as_ref()?.parse().ok()?;
+    let gateway = endpoint.gateway.as_ref()?.parse().ok()?;
+    let network = Ipv4Net::new(address, u8::try_from(endpoint.ip_prefix_len?).ok()?).ok()?.trunc();
     Some(Uplink::Link { name: LINK.to_owned(), address, gateway, network })
 }
 
@@ -148,11 +149,11 @@ fn signed(number: u64) -> i64 {
 pub(super) fn usage(stats: &ContainerStatsResponse) -> ResourceUsage {
     let cpu = stats.cpu_stats.as_ref().and_then(|cpu| cpu.cpu_usage.as_ref()?.total_usage);
     let memory = stats.memory_stats.as_ref().and_then(|memory| {
-        let idle = memory.stats.as_ref().and_then(|stats| {
-            // By the first and by the second version of groups.
+        let inactive_files = memory.stats.as_ref().and_then(|stats| {
+            // In cgroup v1, and in cgroup v2.
             stats.get("total_inactive_file").or_else(|| stats.get("inactive_file")).copied()
         });
-        Some(memory.usage?.saturating_sub(idle.unwrap_or_default()))
+        Some(memory.usage?.saturating_sub(inactive_files.unwrap_or_default()))
     });
     let processes = stats.pids_stats.as_ref().and_then(|pids| pids.current);
     ResourceUsage { cpu: cpu.map(Duration::from_nanos), memory_bytes: memory, processes }

@@ -10,7 +10,7 @@ use crate::runtime::{RuntimeError, Template};
 
 /// Name of the default template.
 const BASE_NAME: &str = "base";
-/// Images of the template `base`: the deployment's own comes first.
+/// Images of the template `base`, in order of preference: first an image that the deployment built.
 pub(super) const BASE: [&str; 2] = ["workspace-base", "ubuntu:22.04"];
 /// Other built-in templates: name, image and description.
 const BUILT_IN: [(&str, &str, &str); 5] = [
@@ -32,7 +32,7 @@ impl Docker {
     ) -> Result<String, RuntimeError> {
         let images = self.images_of(template)?;
         for image in &images {
-            if self.has(image).await? {
+            if self.has_image(image).await? {
                 return Ok(image.clone());
             }
         }
@@ -41,7 +41,7 @@ impl Docker {
         Ok(image)
     }
 
-    /// Lists the images that a template can be, best first.
+    /// Lists the images that can be used for a template, in order of preference.
     fn images_of(&self, template: &str) -> Result<Vec<String>, RuntimeError> {
         if template == BASE_NAME {
             return Ok(self.base.iter().map(|image| tagged(image)).collect());
@@ -54,7 +54,7 @@ impl Docker {
         Ok(vec![tagged(built_in.map_or(template, |(_, image, _)| image))])
     }
 
-    async fn has(&self, image: &str) -> Result<bool, RuntimeError> {
+    async fn has_image(&self, image: &str) -> Result<bool, RuntimeError> {
         match self.client.inspect_image(image).await {
             Ok(_) => Ok(true),
             Err(error) if is_not_found(&error) => Ok(false),
@@ -79,9 +79,9 @@ impl Docker {
                 let message = error.message.clone().unwrap_or_default();
                 return Err(not_pulled(template, image, &last, &message));
             }
-            if let Some(now) = progress(&step).filter(|now| *now != last) {
-                progress_sender.send_replace(format!("the image {image} is being pulled: {now}"));
-                last = now;
+            if let Some(text) = progress(&step).filter(|text| *text != last) {
+                progress_sender.send_replace(format!("the image {image} is being pulled: {text}"));
+                last = text;
             }
         }
         tracing::info!(template, image, "pulled an image");
@@ -93,14 +93,17 @@ impl Docker {
         let images = self.client.list_images(Some(options)).await;
         let images = images.map_err(|error| failed("list images", &error))?;
         let base = self.base.iter().map(|image| tagged(image)).collect();
-        let named = BUILT_IN.iter().map(|(name, image, what)| (*name, vec![tagged(image)], *what));
-        let named: Vec<(&str, Vec<String>, &str)> =
-            std::iter::once((BASE_NAME, base, "a shell and basic tools")).chain(named).collect();
-        let mut templates: Vec<Template> =
-            named.iter().map(|(name, tags, what)| built_in(name, tags, what, &images)).collect();
+        let with_tags =
+            BUILT_IN.iter().map(|(name, image, description)| (*name, vec![tagged(image)], *description));
+        let with_tags: Vec<(&str, Vec<String>, &str)> =
+            std::iter::once((BASE_NAME, base, "a shell and basic tools")).chain(with_tags).collect();
+        let mut templates: Vec<Template> = with_tags
+            .iter()
+            .map(|(name, tags, description)| built_in(name, tags, description, &images))
+            .collect();
         for image in &images {
             for tag in image.repo_tags.iter().filter(|tag| is_image(tag)) {
-                if !named.iter().any(|(_, tags, _)| tags.contains(tag)) {
+                if !with_tags.iter().any(|(_, tags, _)| tags.contains(tag)) {
                     templates.push(present(tag, "an image of the Docker daemon", image));
                 }
             }
@@ -109,13 +112,13 @@ impl Docker {
     }
 }
 
-fn built_in(name: &str, tags: &[String], what: &str, images: &[ImageSummary]) -> Template {
+fn built_in(name: &str, tags: &[String], description: &str, images: &[ImageSummary]) -> Template {
     let found = tags.iter().find_map(|tag| images.iter().find(|image| image.repo_tags.contains(tag)));
     match (found, tags.last()) {
-        (Some(image), _) => present(name, what, image),
+        (Some(image), _) => present(name, description, image),
         (None, tag) => Template {
             name: name.to_owned(),
-            description: format!("{what}; pulled when it is used"),
+            description: format!("{description}; pulled when it is used"),
             size: None,
             created_at: None,
             present: false,
@@ -165,10 +168,10 @@ fn tagged(image: &str) -> String {
 
 /// Returns true for a valid name of an image. Names become parts of the paths of requests.
 fn is_image(name: &str) -> bool {
-    let harmless = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
     name.len() <= IMAGE_NAME_MAX
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && name.chars().all(harmless)
+        && name.chars().all(is_allowed)
         && !name.contains("..")
         && !name.contains("//")
 }

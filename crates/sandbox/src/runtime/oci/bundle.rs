@@ -22,15 +22,18 @@ use crate::runtime::guest::{
 use crate::sandbox_dir::SandboxDir;
 
 const ROOT: &str = "rootfs";
-const SEARCH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Environment variable `PATH` of the guest agent.
+const SEARCH_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Maximum number of open files of a process.
 const OPEN_FILES: u64 = 65_536;
 /// Period of the processor limit, in microseconds.
 const PERIOD: u64 = 100_000;
-/// Directories of a root that never come from a template.
-const OWN: [&str; 8] = ["dev", "home", "proc", "run", "sys", "tmp", "workspace", ".workspace-agent"];
+/// Entries of a root that never come from a template.
+const NOT_FROM_TEMPLATE: [&str; 8] =
+    ["dev", "home", "proc", "run", "sys", "tmp", "workspace", ".workspace-agent"];
 
-pub(super) fn at(dir: &SandboxDir) -> PathBuf {
+/// Returns the path of the bundle of a sandbox.
+pub(super) fn bundle_path(dir: &SandboxDir) -> PathBuf {
     dir.root().join("bundle")
 }
 
@@ -45,23 +48,23 @@ pub(super) struct Bundle<'a> {
 impl Bundle<'_> {
     /// Writes the bundle, and returns its path.
     pub(super) fn write(&self, start: &Start<'_>) -> io::Result<PathBuf> {
-        let bundle = at(start.dir);
+        let bundle = bundle_path(start.dir);
         crate::sandbox_dir::remove_tree(&bundle)?;
         let root = bundle.join(ROOT);
-        directory(&bundle)?;
-        directory(&root)?;
-        let mut mounts = kernel(start);
-        mounts.extend(self.root(&root, start)?);
+        make_directory(&bundle)?;
+        make_directory(&root)?;
+        let mut mounts = kernel_mounts(start);
+        mounts.extend(self.make_root(&root, start)?);
         for memory in IN_MEMORY {
-            // A directory of the template's that is mounted read-only has its own or none.
+            // `/var` of a template is mounted read-only, so `/var/tmp` needs a directory there to mount on.
             if memory.path != "/var/tmp" || self.has_var_tmp(&root)? {
-                self.allow(&root, &memory)?;
+                self.set_mode(&root, &memory)?;
                 let options = memory.options(self.user, start);
                 mounts.push(json!({ "destination": memory.path, "type": "tmpfs", "source": "tmpfs", "options": options }));
             }
         }
-        directory(&root.join("workspace"))?;
-        file(&root.join(AGENT.trim_start_matches('/')), "")?;
+        make_directory(&root.join("workspace"))?;
+        write_file(&root.join(AGENT.trim_start_matches('/')), "")?;
         mounts.extend(start.workspace.map(|workspace| bind(workspace, WORKSPACE, "rw")));
         mounts.push(bind(&start.dir.sockets(), SOCKETS, "ro"));
         mounts.push(bind(self.agent, AGENT, "ro"));
@@ -69,17 +72,18 @@ impl Bundle<'_> {
         Ok(bundle)
     }
 
+    /// Returns true if there is a directory to mount `/var/tmp` on. Makes it, except in a template.
     fn has_var_tmp(&self, root: &Path) -> io::Result<bool> {
         let Some(template) = self.template else {
-            directory(&root.join("var"))?;
-            return directory(&root.join("var/tmp")).map(|()| true);
+            make_directory(&root.join("var"))?;
+            return make_directory(&root.join("var/tmp")).map(|()| true);
         };
         Ok(template.join("var/tmp").symlink_metadata().is_ok_and(|found| found.is_dir()))
     }
 
     /// Sets the mode of a directory of the bundle to that of the mount on it: some programs give the mount
     /// the mode of the directory and ignore the option. In a template `/var` may be a link to anywhere.
-    fn allow(&self, root: &Path, memory: &MemoryDirectory) -> io::Result<()> {
+    fn set_mode(&self, root: &Path, memory: &MemoryDirectory) -> io::Result<()> {
         if self.template.is_some() && memory.path.starts_with("/var/") {
             return Ok(());
         }
@@ -88,40 +92,40 @@ impl Bundle<'_> {
     }
 
     /// Makes the files of the root, and returns the mounts over them.
-    fn root(&self, root: &Path, start: &Start<'_>) -> io::Result<Vec<Value>> {
-        for name in OWN {
+    fn make_root(&self, root: &Path, start: &Start<'_>) -> io::Result<Vec<Value>> {
+        for name in NOT_FROM_TEMPLATE {
             if name != ".workspace-agent" {
-                directory(&root.join(name))?;
+                make_directory(&root.join(name))?;
             }
         }
-        directory(&root.join("home/sandbox"))?;
+        make_directory(&root.join("home/sandbox"))?;
         match self.template {
-            None => self.base(root, start),
+            None => self.make_base_root(root, start),
             Some(template) => {
-                let mut mounts = shown(template, root, &names(template)?)?;
-                mounts.extend(nameserver(template, start)?);
+                let mut mounts = mount_entries(template, root, &mounted_entries(template)?)?;
+                mounts.extend(resolv_conf_mount(template, start)?);
                 Ok(mounts)
             }
         }
     }
 
-    fn base(&self, root: &Path, start: &Start<'_>) -> io::Result<Vec<Value>> {
+    fn make_base_root(&self, root: &Path, start: &Start<'_>) -> io::Result<Vec<Value>> {
         let etc = root.join("etc");
-        directory(&etc)?;
-        directory(&etc.join("ssl"))?;
+        make_directory(&etc)?;
+        make_directory(&etc.join("ssl"))?;
         let User { uid, gid } = self.user;
         let users = format!(
             "root:x:0:0:root:/root:/usr/sbin/nologin\nsandbox:x:{uid}:{gid}:sandbox:/home/sandbox:/bin/sh\n\
              nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
         );
-        file(&etc.join("passwd"), &users)?;
-        file(&etc.join("group"), &format!("root:x:0:\nsandbox:x:{gid}:\nnogroup:x:65534:\n"))?;
-        file(&etc.join("nsswitch.conf"), "passwd: files\ngroup: files\nhosts: files dns\n")?;
-        file(&etc.join("hostname"), &format!("{}\n", start.id))?;
-        file(&etc.join("hosts"), &format!("127.0.0.1 localhost {}\n::1 localhost\n", start.id))?;
-        file(&etc.join("resolv.conf"), start.egress.map_or("", |_| RESOLV_CONF))?;
-        let mut mounts = shown(Path::new("/"), root, &PROGRAMS.map(str::to_owned))?;
-        mounts.extend(shown(Path::new("/etc"), &etc, &ETC.map(str::to_owned))?);
+        write_file(&etc.join("passwd"), &users)?;
+        write_file(&etc.join("group"), &format!("root:x:0:\nsandbox:x:{gid}:\nnogroup:x:65534:\n"))?;
+        write_file(&etc.join("nsswitch.conf"), "passwd: files\ngroup: files\nhosts: files dns\n")?;
+        write_file(&etc.join("hostname"), &format!("{}\n", start.id))?;
+        write_file(&etc.join("hosts"), &format!("127.0.0.1 localhost {}\n::1 localhost\n", start.id))?;
+        write_file(&etc.join("resolv.conf"), start.egress.map_or("", |_| RESOLV_CONF))?;
+        let mut mounts = mount_entries(Path::new("/"), root, &PROGRAMS.map(str::to_owned))?;
+        mounts.extend(mount_entries(Path::new("/etc"), &etc, &ETC.map(str::to_owned))?);
         Ok(mounts)
     }
 
@@ -129,11 +133,11 @@ impl Bundle<'_> {
         let none: [&str; 0] = [];
         let args: Vec<String> =
             [AGENT.to_owned()].into_iter().chain(arguments(start.id, AgentTransport::Socket)).collect();
-        let env: Vec<&str> = [SEARCH].into_iter().chain(ENVIRONMENT).collect();
+        let env: Vec<&str> = [SEARCH_PATH].into_iter().chain(ENVIRONMENT).collect();
         let limit = |kind: &str, max: u64| json!({ "type": kind, "soft": max, "hard": max });
         let namespaces =
             ["pid", "network", "ipc", "uts", "mount", "cgroup"].map(|kind| json!({ "type": kind }));
-        let (hidden, fixed) =
+        let (hidden, read_only) =
             (HIDDEN.map(|path| format!("/{path}")), READ_ONLY.map(|path| format!("/{path}")));
         json!({
             "ociVersion": "1.0.2",
@@ -159,22 +163,22 @@ impl Bundle<'_> {
                 "sysctl": system_v_limits(start).into_iter().collect::<BTreeMap<_, _>>(),
                 "seccomp": seccomp_profile(),
                 "maskedPaths": hidden,
-                "readonlyPaths": fixed,
+                "readonlyPaths": read_only,
             },
         })
     }
 }
 
-/// Mounts a `resolv.conf` over that of the template. Where there is none, or a dangling link, programs use
-/// the right resolver by default.
-fn nameserver(template: &Path, start: &Start<'_>) -> io::Result<Option<Value>> {
+/// Makes a `resolv.conf`, and returns its mount over that of the template; `None` if the template has none,
+/// or a symlink. Without a file, programs use the resolver at 127.0.0.1 by default, which is the same.
+fn resolv_conf_mount(template: &Path, start: &Start<'_>) -> io::Result<Option<Value>> {
     let found = template.join("etc/resolv.conf").symlink_metadata();
     if start.egress.is_none() || !found.is_ok_and(|found| found.is_file()) {
         return Ok(None);
     }
-    let ours = at(start.dir).join("resolv.conf");
-    file(&ours, RESOLV_CONF)?;
-    Ok(Some(bind(&ours, "/etc/resolv.conf", "ro")))
+    let path = bundle_path(start.dir).join("resolv.conf");
+    write_file(&path, RESOLV_CONF)?;
+    Ok(Some(bind(&path, "/etc/resolv.conf", "ro")))
 }
 
 fn resources(start: &Start<'_>) -> Value {
@@ -202,9 +206,9 @@ fn open_files() -> u64 {
 }
 
 /// Returns the mounts of the kernel's filesystems.
-fn kernel(start: &Start<'_>) -> Vec<Value> {
+fn kernel_mounts(start: &Start<'_>) -> Vec<Value> {
     let mount = |kind: &str, to: &str, options: &[&str]| json!({ "destination": to, "type": kind, "source": kind, "options": options });
-    let shm = shared_memory(start).map_or("size=64m".to_owned(), |room| format!("size={room}"));
+    let shm = shared_memory(start).map_or("size=64m".to_owned(), |bytes| format!("size={bytes}"));
     vec![
         mount("proc", "/proc", &["nosuid", "nodev", "noexec"]),
         mount("tmpfs", "/dev", &["nosuid", "noexec", "strictatime", "mode=755", "size=64k"]),
@@ -223,16 +227,16 @@ fn bind(from: &Path, to: &str, access: &str) -> Value {
     })
 }
 
-/// Lists the parts of a template that are mounted: all but the directories that every root has itself.
-fn names(template: &Path) -> io::Result<Vec<String>> {
+/// Lists the entries of a template that are mounted: all but those in [`NOT_FROM_TEMPLATE`].
+fn mounted_entries(template: &Path) -> io::Result<Vec<String>> {
     let names = fs::read_dir(template)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
     let mut names = names.collect::<io::Result<Vec<_>>>()?;
-    names.retain(|name| !OWN.contains(&name.as_str()));
+    names.retain(|name| !NOT_FROM_TEMPLATE.contains(&name.as_str()));
     Ok(names)
 }
 
-/// Makes the mount points for parts of `from` at `to`, and returns the mounts. Links are copied.
-fn shown(from: &Path, to: &Path, names: &[String]) -> io::Result<Vec<Value>> {
+/// Makes the mount points for entries of `from` at `to`, and returns the mounts. Symlinks are copied.
+fn mount_entries(from: &Path, to: &Path, names: &[String]) -> io::Result<Vec<Value>> {
     let inside = to.components().skip_while(|part| part.as_os_str() != ROOT).skip(1);
     let inside = Path::new("/").join(inside.collect::<PathBuf>());
     let mut mounts = Vec::new();
@@ -244,9 +248,9 @@ fn shown(from: &Path, to: &Path, names: &[String]) -> io::Result<Vec<Value>> {
             continue;
         }
         if found.is_dir() {
-            directory(&target)?;
+            make_directory(&target)?;
         } else if found.is_file() {
-            file(&target, "")?;
+            write_file(&target, "")?;
         } else {
             continue;
         }
@@ -256,12 +260,12 @@ fn shown(from: &Path, to: &Path, names: &[String]) -> io::Result<Vec<Value>> {
 }
 
 /// Makes a directory that all users inside may enter, independent of the umask of this process.
-fn directory(path: &Path) -> io::Result<()> {
+fn make_directory(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o755))
 }
 
-fn file(path: &Path, text: &str) -> io::Result<()> {
+fn write_file(path: &Path, text: &str) -> io::Result<()> {
     fs::write(path, text)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o644))
 }
