@@ -1,7 +1,7 @@
 //! Sandboxes on a server: all network access of this program.
 //!
-//! [`Client`] is a server at a [`ServerUrl`], one request at a time or a stream. `command` and `terminal`
-//! are sessions in a sandbox, `copy` moves files.
+//! [`Client`] sends requests to the server at a [`ServerUrl`], and opens streams. `command` and `terminal` are sessions in
+//! a sandbox, `copy` copies files.
 
 pub(crate) mod archive;
 mod backoff;

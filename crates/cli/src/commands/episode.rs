@@ -41,7 +41,7 @@ fn add(store: &Store, output: &mut Output, args: EpisodeAdd) -> Result<()> {
         episode.insight = Some(json.map_err(|error| CommandError::failed(error.to_string()))?);
     }
     store.put_episode(&episode, Durability::Synced)?;
-    if output.json() { output.record(&EpisodeFields::new(&episode)) } else { output.line(episode.id) }
+    if output.is_json() { output.record(&EpisodeFields::new(&episode)) } else { output.line(episode.id) }
 }
 
 fn update(store: &Store, output: &mut Output, args: EpisodeUpdate) -> Result<()> {
@@ -122,7 +122,7 @@ fn rm(store: &Store, output: &mut Output, args: &EpisodeRm) -> Result<()> {
     let links: Vec<EpisodeLink> = links.into_iter().collect();
     store.remove_episode_links(&links)?;
     let episodes = links.into_iter().map(|(id, _)| id).collect();
-    if output.json() { output.record(&RemovedFields { episodes }) } else { Ok(()) }
+    if output.is_json() { output.record(&RemovedFields { episodes }) } else { Ok(()) }
 }
 
 fn root(store: &Store, args: &EpisodeRoot) -> Result<Option<EpisodeId>> {
@@ -130,7 +130,7 @@ fn root(store: &Store, args: &EpisodeRoot) -> Result<Option<EpisodeId>> {
 }
 
 fn print(output: &mut Output, episode: &Episode, depth: usize) -> Result<()> {
-    if output.json() {
+    if output.is_json() {
         return output.record(&EpisodeFields::new(episode));
     }
     let indent = "  ".repeat(depth);

@@ -72,7 +72,7 @@ pub(super) async fn run_attached(
 }
 
 fn started(context: &mut Context, command: &str) -> Result<Outcome> {
-    if context.output.json() {
+    if context.output.is_json() {
         context.output.record(&BackgroundCommand { command_id: command.to_owned() })?;
     } else {
         context.output.line(command)?;
@@ -120,7 +120,7 @@ pub(super) fn pairs(pairs: &[(String, String)]) -> BTreeMap<String, String> {
 
 /// Rejects `--json` for commands whose output is that of another program.
 pub(super) fn reject_json(context: &Context, what: &str) -> Result<()> {
-    if context.output.json() {
+    if context.output.is_json() {
         return Err(CommandError::usage(format!("{what} is not JSON")).hint("omit `--json`"));
     }
     Ok(())

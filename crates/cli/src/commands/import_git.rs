@@ -96,7 +96,7 @@ impl<'a> ReferenceMove<'a> {
 }
 
 fn print(context: &mut Context, report: &Report) -> Result<()> {
-    if context.output.json() {
+    if context.output.is_json() {
         return context.output.record(report);
     }
     report.revisions.iter().try_for_each(|revision| context.output.line(revision.snapshot))

@@ -26,7 +26,7 @@ pub(crate) fn run(context: &mut Context, command: &KeyCommand) -> Result<Outcome
                 limits: KeyLimits::default(),
             };
             let made: NewKey = block_on(client.post(KEYS_PATH, &body))?;
-            if context.output.json() {
+            if context.output.is_json() {
                 context.output.record(&made)?;
             } else {
                 context.output.line(&made.key)?;
@@ -45,7 +45,7 @@ pub(crate) fn run(context: &mut Context, command: &KeyCommand) -> Result<Outcome
 }
 
 fn list(context: &mut Context, keys: &[Key]) -> Result<()> {
-    if context.output.json() {
+    if context.output.is_json() {
         return keys.iter().try_for_each(|key| context.output.record(key));
     }
     let row = |key: &Key| {

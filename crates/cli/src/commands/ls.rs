@@ -20,10 +20,10 @@ pub(crate) fn run(context: &mut Context, args: &Ls) -> Result<Outcome> {
     match &entry.node {
         // By path from the root of the tree, so that a line can be given to `cat`.
         Node::Directory(directory) if args.recursive => {
-            lister.list_below(names::trimmed(&path), directory)?;
+            lister.list_below(names::normalized(&path), directory)?;
         }
         Node::Directory(directory) => lister.list(directory)?,
-        _ => lister.print(&names::trimmed(&path), &entry)?,
+        _ => lister.print(&names::normalized(&path), &entry)?,
     }
     Ok(Outcome::Done)
 }
@@ -58,7 +58,7 @@ impl Lister<'_> {
     }
 
     fn print(&mut self, path: &[u8], entry: &Entry) -> Result<()> {
-        if self.output.json() {
+        if self.output.is_json() {
             return self.output.record(&EntryFields::new(path, entry));
         }
         let slash = if entry.node.kind() == NodeKind::Directory { "/" } else { "" };

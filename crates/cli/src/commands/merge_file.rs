@@ -94,12 +94,12 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
     let MergedFile { content, conflicts } =
         MergedFile::new(args, &merged, &input, || conflict_sides(&strategies, &rule, &input))
             .map_err(unknown)?;
-    if args.stdout && !context.output.json() {
+    if args.stdout && !context.output.is_json() {
         context.output.bytes(&content)?;
     } else if !args.stdout && (is_marked || content != ours) {
         write(&args.ours, &content)?;
     }
-    if context.output.json() {
+    if context.output.is_json() {
         let content = args.stdout.then(|| text_in(&content)).flatten();
         let (strategy, conflict, decided) = (merged.strategy, merged.conflict.as_ref(), merged.decided);
         let choices = if conflict.is_some() {
@@ -127,7 +127,7 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
 
 /// Returns the merge rule: command line options override the policy.
 fn rule(args: &MergeFile, by_policy: &FileRule) -> FileRule {
-    let strategy = match args.kind {
+    let strategy = match args.file_type {
         FileType::Auto => by_policy.strategy.as_deref(),
         FileType::Text => Some("text"),
         FileType::Json => Some("json"),

@@ -58,7 +58,7 @@ fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
     for (number, side) in theirs.iter().enumerate() {
         options.theirs.time = theirs_at[number];
         let name = (theirs.len() > 1).then(|| args.theirs[number].to_string_lossy().into_owned());
-        all.merge(side, name.as_deref(), &mut options, context.output.json())?;
+        all.merge(side, name.as_deref(), &mut options, context.output.is_json())?;
     }
     let SequentialMerge { result, conflicts, merged, .. } = all;
     let mut result = result.ok_or_else(|| CommandError::usage("there is nothing to merge"))?;
@@ -123,7 +123,7 @@ struct Fields {
 }
 
 fn print(output: &mut Output, fields: &Fields) -> Result<()> {
-    if output.json() {
+    if output.is_json() {
         return output.record(fields);
     }
     output.line(&fields.tree)?;

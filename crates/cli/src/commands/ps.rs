@@ -25,7 +25,7 @@ pub(crate) fn run(context: &mut Context, args: &Ps) -> Result<Outcome> {
 
 /// Lists sandboxes.
 pub(super) fn sandboxes(context: &mut Context, sandboxes: &[Sandbox], quiet: bool) -> Result<Outcome> {
-    if context.output.json() {
+    if context.output.is_json() {
         sandboxes.iter().try_for_each(|sandbox| context.output.record(sandbox))?;
     } else if quiet {
         sandboxes.iter().try_for_each(|sandbox| context.output.line(&sandbox.id))?;
@@ -49,7 +49,7 @@ async fn commands(context: &mut Context, client: &Client, sandbox: &str, quiet: 
     let sandbox = find(client, sandbox).await?;
     let path = format!("/api/v1/sandboxes/{sandbox}/process?limit={COMMANDS}");
     let commands = client.get::<CommandList>(&path).await?.items;
-    if context.output.json() {
+    if context.output.is_json() {
         commands.iter().try_for_each(|command| context.output.record(command))?;
     } else if quiet {
         commands.iter().try_for_each(|command| context.output.line(&command.command_id))?;

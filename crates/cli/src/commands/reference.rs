@@ -99,7 +99,7 @@ fn move_to(
 ) -> Result<Outcome> {
     let expect = previous.map_or(Expect::Absent, Expect::At);
     store.set_reference(name, expect, snapshot, Durability::Synced)?;
-    if context.output.json() {
+    if context.output.is_json() {
         context.output.record(&MovedFields { name, snapshot, previous })?;
     } else {
         context.output.line(Reference { name, snapshot })?;
@@ -127,7 +127,7 @@ fn remove(context: &mut Context, names: &[String]) -> Result<Outcome> {
             Err(StoreError::ReferenceMoved { .. }) if store.reference(&name)?.is_none() => {}
             removed => removed?,
         }
-        if context.output.json() {
+        if context.output.is_json() {
             context.output.record(&Reference { name: &name, snapshot: at })?;
         }
     }

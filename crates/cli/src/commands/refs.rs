@@ -32,7 +32,7 @@ pub(super) fn list(context: &mut Context, fits: impl Fn(&str) -> bool) -> Result
             continue;
         }
         let reference = Reference { name: &name, snapshot };
-        if context.output.json() {
+        if context.output.is_json() {
             context.output.record(&reference)?;
         } else {
             context.output.line(reference)?;

@@ -73,7 +73,7 @@ struct ReportFields<'a, More> {
 impl<More: Serialize> Report<More> {
     /// Prints the id of the snapshot, or with `--json` the report.
     pub(super) fn print(&self, context: &mut Context, store: &Store, snapshot: &Snapshot) -> Result<()> {
-        if !context.output.json() {
+        if !context.output.is_json() {
             return context.output.line(snapshot.id);
         }
         let references = References::read(store)?;

@@ -40,7 +40,7 @@ pub(crate) fn run(context: &mut Context, args: &Rm) -> Result<Outcome> {
     if !ids.is_empty() {
         store.remove_snapshots(&ids)?;
     }
-    if context.output.json() {
+    if context.output.is_json() {
         context.output.record(&RemovedFields { snapshots: &ids, references: &args.references, episodes })?;
     }
     if episodes > 0 {

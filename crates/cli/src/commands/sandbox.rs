@@ -61,7 +61,7 @@ fn show<T: Serialize>(
     record: &T,
     lines: impl Fn(&T) -> Vec<String>,
 ) -> Result<Outcome> {
-    if context.output.json() {
+    if context.output.is_json() {
         context.output.record(record)?;
     } else {
         lines(record).iter().try_for_each(|line| context.output.line(crate::text::escape_controls(line)))?;
@@ -99,7 +99,7 @@ async fn one<T: DeserializeOwned>(client: &Client, sandbox: &str, below: &str) -
 }
 
 fn get(context: &mut Context, sandbox: &Sandbox) -> Result<Outcome> {
-    if context.output.json() {
+    if context.output.is_json() {
         context.output.record(sandbox)?;
         return Ok(Outcome::Done);
     }
@@ -142,7 +142,7 @@ async fn remove(context: &mut Context, client: &Client, sandboxes: &[String], ke
         let path = format!("/api/v1/sandboxes/{id}{}", if keep { "?keepWorkspace=true" } else { "" });
         let kept: Option<DeleteSandboxResult> = client.delete(&path).await?;
         let kept = kept.unwrap_or(DeleteSandboxResult { id, workspace_path: None, snapshot: None });
-        if context.output.json() {
+        if context.output.is_json() {
             context.output.record(&kept)?;
         } else if keep {
             context.output.line(kept.snapshot.or(kept.workspace_path).unwrap_or_default())?;
@@ -185,7 +185,7 @@ async fn relabel(client: &Client, sandbox: &str, changes: &[(String, Option<Stri
 }
 
 fn stats(context: &mut Context, stats: &SandboxStats) -> Result<Outcome> {
-    if context.output.json() {
+    if context.output.is_json() {
         context.output.record(stats)?;
         return Ok(Outcome::Done);
     }

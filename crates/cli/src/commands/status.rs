@@ -30,7 +30,7 @@ pub(crate) fn run(context: &mut Context, args: &Status) -> Result<Outcome> {
     let works = ready.ready;
     let fields =
         Fields { url: &client.server.url, version: &health.version, ready: works, checks: &ready.checks };
-    if context.output.json() {
+    if context.output.is_json() {
         context.output.record(&fields)?;
     } else {
         print(context, &fields)?;

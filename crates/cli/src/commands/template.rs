@@ -30,7 +30,7 @@ pub(crate) fn run(context: &mut Context, command: &TemplateCommand) -> Result<Ou
 
 fn list(context: &mut Context, client: &Client) -> Result<Outcome> {
     let templates: Vec<Template> = block_on(client.get("/api/v1/templates"))?;
-    if context.output.json() {
+    if context.output.is_json() {
         templates.iter().try_for_each(|template| context.output.record(template))?;
     } else {
         let rows: Vec<_> = templates.iter().map(row).collect();
@@ -63,7 +63,7 @@ fn import(context: &mut Context, client: &Client, name: &str, source: &Path) -> 
         return Err(unreadable(source, &error));
     }
     let template: Template = sent.map_err(|failure| explain(failure, client, name))?;
-    if context.output.json() {
+    if context.output.is_json() {
         context.output.record(&template)?;
     } else {
         let size = template.size.unwrap_or_default();

@@ -122,7 +122,7 @@ impl TryRun<'_> {
         self.show(&ran)?;
         let asking = Question {
             args: self.args,
-            json: self.context.output.json(),
+            json: self.context.output.is_json(),
             directory: &self.directory,
             changed: !ran.changes.entries.is_empty(),
         };
@@ -194,7 +194,7 @@ impl TryRun<'_> {
         let sandbox = local_service.create(new, signals).await?;
         let options =
             CommandOptions { line: program(&self.args.words), envs: self.envs(), timeout: self.args.timeout };
-        let json = self.context.output.json();
+        let json = self.context.output.is_json();
         let mut stdin = stdin();
         let end = if std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !json {
             local::run_in_terminal(local_service.service(), &sandbox, options, &mut stdin, signals).await?
@@ -255,7 +255,7 @@ impl TryRun<'_> {
 
     /// Lists the changes on stderr.
     fn show(&self, ran: &TryRunResult) -> Result<()> {
-        if self.context.output.json() {
+        if self.context.output.is_json() {
             return Ok(());
         }
         super::exec::print_failure(ran.end.failed.as_deref(), ran.end.timed_out);
@@ -273,7 +273,7 @@ impl TryRun<'_> {
     }
 
     fn report(&mut self, ran: TryRunResult, kept: bool) -> Result<()> {
-        if !self.context.output.json() {
+        if !self.context.output.is_json() {
             return Ok(());
         }
         let ignored = ran.ignored.into_iter().map(TreePath).collect();

@@ -46,7 +46,7 @@ pub(crate) fn run(context: &mut Context, args: &Verify) -> Result<Outcome> {
     let store = if args.repair { context.repaired_store()? } else { context.store()? };
     let rebuilt = if args.repair { store.rebuild_report() } else { None };
     let report = store.verify(&context.progress)?;
-    if context.output.json() {
+    if context.output.is_json() {
         context.output.record(&record(rebuilt, &report))?;
     } else {
         rebuilt.iter().try_for_each(|rebuilt| print_rebuilt(&mut context.output, rebuilt))?;

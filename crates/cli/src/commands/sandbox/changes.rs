@@ -28,7 +28,7 @@ pub(super) fn list(context: &mut Context, args: &SandboxChanges) -> Result<Outco
         let path = path(client, &args.sandbox, if args.insight { "insight=true&" } else { "" }).await?;
         client.get(&path).await
     })?;
-    if context.output.json() {
+    if context.output.is_json() {
         context.output.record(&changes)?;
         return Ok(Outcome::Done);
     }

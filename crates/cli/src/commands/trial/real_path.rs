@@ -125,7 +125,7 @@ impl TryRun<'_> {
         self.trial_dir()?.start_clock()?;
         let dropped = made.dropped;
         let view = self.host_view(made.mounts)?;
-        let stdout = if self.context.output.json() { OutputTarget::Stderr } else { OutputTarget::Stdout };
+        let stdout = if self.context.output.is_json() { OutputTarget::Stderr } else { OutputTarget::Stdout };
         let options = RunOptions { timeout: self.args.timeout, stdout };
         let (end, stdin) = program::run(view, options, &mut signals).await?;
         let ChangeSet { found, trees, changes } = match self.read_changes(&mut signals).await {
@@ -140,7 +140,7 @@ impl TryRun<'_> {
         }
         let question = Question {
             args: self.args,
-            json: self.context.output.json(),
+            json: self.context.output.is_json(),
             directory: &self.directory,
             changed: !ran.found.changes.is_empty(),
         };
@@ -164,7 +164,7 @@ impl TryRun<'_> {
 
     /// Sets the changes aside after an error, if the user wants or may want to keep them.
     fn set_aside(&mut self, error: CommandError) -> CommandError {
-        let asks = !self.context.output.json() && io::stdin().is_terminal() && io::stderr().is_terminal();
+        let asks = !self.context.output.is_json() && io::stdin().is_terminal() && io::stderr().is_terminal();
         let wanted = !self.args.drop && (self.args.keep || asks);
         if matches!(error.kind, ErrorKind::Interrupted(_)) || !wanted {
             return error;
@@ -176,7 +176,7 @@ impl TryRun<'_> {
     }
 
     fn print_hidden_count(&self) {
-        if !self.context.output.json() && io::stderr().is_terminal() {
+        if !self.context.output.is_json() && io::stderr().is_terminal() {
             let count = pluralize(self.secrets.hidden.len() as u64, "secret path is", "secret paths are");
             print_stderr(&format!(
                 "note: {count} hidden from the program; `workspace try --list-hidden` lists them"
@@ -189,7 +189,7 @@ impl TryRun<'_> {
         let cwd =
             cwd.filter(|cwd| cwd.starts_with(&self.directory)).unwrap_or_else(|| self.directory.clone());
         let on_terminal =
-            io::stdin().is_terminal() && io::stdout().is_terminal() && !self.context.output.json();
+            io::stdin().is_terminal() && io::stdout().is_terminal() && !self.context.output.is_json();
         let egress = match &self.network {
             NetworkAccess::None => None,
             NetworkAccess::Egress { allow } => Some(Egress {
@@ -249,7 +249,7 @@ impl TryRun<'_> {
 
     /// Lists the changes on stderr.
     fn show(&self, ran: &TryRunResult, dropped: &[(PathBuf, String)]) -> Result<()> {
-        if self.context.output.json() {
+        if self.context.output.is_json() {
             return Ok(());
         }
         super::super::exec::print_failure(ran.end.failed.as_deref(), ran.end.timed_out);
@@ -293,7 +293,7 @@ impl TryRun<'_> {
     }
 
     fn report(&mut self, ran: TryRunResult, kept: bool) -> Result<()> {
-        if !self.context.output.json() {
+        if !self.context.output.is_json() {
             return Ok(());
         }
         let report = Report {
@@ -466,7 +466,7 @@ fn apply(context: &mut Context, args: &Try, trial_dir: &Path) -> Result<Outcome>
         (false, _) => Checks::All,
     };
     let kept = write_changes(&mut trial_dir, &directory, changes, checks)?;
-    if !context.output.json() {
+    if !context.output.is_json() {
         print_counts(&kept);
     }
     trial_dir.remove();
