@@ -55,9 +55,9 @@ fn stream(store: &Store, file: &FileNode, output: &mut Output) -> Result<()> {
 
 fn write_zeros(mut len: u64, output: &mut Output) -> Result<()> {
     while len > 0 {
-        let now = len.min(ZEROS.len() as u64);
-        output.bytes(&ZEROS[..now as usize])?;
-        len -= now;
+        let count = len.min(ZEROS.len() as u64);
+        output.bytes(&ZEROS[..count as usize])?;
+        len -= count;
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use crate::output::Output;
 use side::{Side, SideSource};
 
 /// Number of context lines in a patch, as in git.
-const CONTEXT: usize = 3;
+const CONTEXT_LINES: usize = 3;
 
 pub(crate) fn run(context: &mut Context, args: &Diff) -> Result<Outcome> {
     let store = context.store()?;
@@ -151,7 +151,7 @@ fn modes(difference: &Difference) -> String {
 
 pub(super) fn print_patch(output: &mut Output, from: &Tree, to: &Tree) -> Result<()> {
     for difference in diff(from, to)? {
-        let patch = unified_diff(from, to, &difference, CONTEXT)?;
+        let patch = unified_diff(from, to, &difference, CONTEXT_LINES)?;
         if output.is_json() {
             // Bytes that are not UTF-8 are replaced in JSON; `--patch` without `--json` prints them unchanged.
             let text = String::from_utf8_lossy(&patch.to_bytes()).into_owned();

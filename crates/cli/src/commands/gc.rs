@@ -59,7 +59,7 @@ fn collection_error(error: StoreError, removed: &[SnapshotId]) -> CommandError {
     }
 }
 
-/// Applies the retention rules; `None` if there are none.
+/// Returns the snapshots to remove by the retention rules; `None` if there are no rules.
 fn plan(store: &Store, args: &Gc) -> Result<Option<RetentionPlan>> {
     let rules = Retention {
         keep_last: args.keep_last,

@@ -50,7 +50,7 @@ pub(super) fn warn(skipped: &[SkippedFields]) {
 }
 
 /// Prints on stderr the number of entries that were not listed.
-pub(super) fn warn_unnamed(count: u64, what: &str) {
+pub(super) fn warn_unlisted(count: u64, what: &str) {
     if count > 0 {
         print_stderr(&format!("warning: {count} more {what}"));
     }
@@ -59,7 +59,7 @@ pub(super) fn warn_unnamed(count: u64, what: &str) {
 /// Prints skipped entries of a directory on stderr; `count` is their total number.
 pub(super) fn warn_skipped(skipped: &[SkippedFields], count: u64) {
     warn(skipped);
-    warn_unnamed(count - skipped.len() as u64, "entries cannot be in a snapshot");
+    warn_unlisted(count - skipped.len() as u64, "entries cannot be in a snapshot");
 }
 
 #[derive(Serialize)]

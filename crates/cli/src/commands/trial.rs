@@ -32,7 +32,7 @@ use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result, io_hint};
 use crate::local::{self, CommandOptions, LocalService};
 use crate::output::Output;
-use crate::remote::program;
+use crate::remote::exec_line;
 use crate::session::{Attachment, CommandExit, Destination, OnClosedStdout, OnSignal};
 use crate::signals::Signals;
 use crate::stdin::stdin;
@@ -192,8 +192,11 @@ impl TryRun<'_> {
     ) -> Result<TryRunResult> {
         let new = NewSandbox { materialize, ..self.new_sandbox(&before)? };
         let sandbox = local_service.create(new, signals).await?;
-        let options =
-            CommandOptions { line: program(&self.args.words), envs: self.envs(), timeout: self.args.timeout };
+        let options = CommandOptions {
+            line: exec_line(&self.args.words),
+            envs: self.envs(),
+            timeout: self.args.timeout,
+        };
         let json = self.context.output.is_json();
         let mut stdin = stdin();
         let end = if std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !json {
