@@ -59,7 +59,7 @@ pub(crate) fn run(context: &mut Context, args: &ImportGit) -> Result<Outcome> {
     }
     let reused = commits.len() as u64 - imported;
     let skipped = importer.into_skipped();
-    let skipped: Vec<_> = skipped.iter().map(|it| SkippedFields::new(&it.path, it.reason)).collect();
+    let skipped: Vec<_> = skipped.iter().map(|entry| SkippedFields::new(&entry.path, entry.reason)).collect();
     warn(&skipped);
     print(context, &Report { imported, reused, revisions, skipped })?;
     Ok(Outcome::Done)
