@@ -1,4 +1,4 @@
-//! Writing the changes of a trial to its directory.
+//! Writes the changes of a trial to its directory.
 //!
 //! First all targets are checked; if another process changed one of them, nothing is written. Then the plan is recorded in
 //! the directory of the trial, and each change is made by one rename. After an interruption the plan and the upper still
@@ -74,7 +74,7 @@ impl ChangeWriter<'_> {
     pub(super) fn conflicts(&self) -> io::Result<Vec<Vec<u8>>> {
         let mut conflicts = BTreeSet::new();
         let mut ancestors = HashMap::new();
-        let planned: HashSet<&[u8]> = self
+        let planned_directories: HashSet<&[u8]> = self
             .changes
             .iter()
             .filter(|change| matches!(change.kind, ChangeKind::Directory(_)))
@@ -82,7 +82,7 @@ impl ChangeWriter<'_> {
             .collect();
         for change in self.changes {
             let found = match self.checks {
-                Checks::All => match self.ancestor_conflict(change, &planned, &mut ancestors)? {
+                Checks::All => match self.ancestor_conflict(change, &planned_directories, &mut ancestors)? {
                     Some(path) => Some(path),
                     None => self.conflict(change)?,
                 },
@@ -100,14 +100,14 @@ impl ChangeWriter<'_> {
             let path = path.to_vec();
             move |error| KeepError::Failed(path, error)
         };
-        let mut kept = WriteCounts::default();
+        let mut counts = WriteCounts::default();
         for (number, change) in self.changes.iter().enumerate() {
             if self.checks != Checks::None
                 && let Some(path) = self.changed_since_check(change).map_err(failed(&change.path))?
             {
                 return Err(KeepError::Changed(vec![path]));
             }
-            self.apply_change(number, change, &mut kept).map_err(failed(&change.path))?;
+            self.apply_change(number, change, &mut counts).map_err(failed(&change.path))?;
         }
         // Last, because nothing can be written to a directory that its owner cannot enter.
         for change in self.changes.iter().rev() {
@@ -119,26 +119,26 @@ impl ChangeWriter<'_> {
         if let Some(root) = root {
             rustix::fs::syncfs(&root).map_err(|errno| KeepError::Failed(Vec::new(), errno.into()))?;
         }
-        Ok(kept)
+        Ok(counts)
     }
 
     fn was_changed(&self, stat: &Stat) -> bool {
         ctime(stat) > self.started
     }
 
-    /// Returns the path at the target of a change that another process changed.
+    /// Returns the path that another process changed: that of the change, or one below it.
     fn conflict(&self, change: &Change) -> io::Result<Option<Vec<u8>>> {
         let path = &change.path;
         let Some(found) = self.target.stat(path)? else {
-            let gone = match &change.kind {
+            let was_removed = match &change.kind {
                 ChangeKind::Remove => false,
                 // Directories are never renamed in an upper, so another process removed this one.
                 ChangeKind::Directory(_) => change.copied_up,
-                // A file that was moved or linked here looks like one that was here. Nothing was taken from a
-                // directory that nobody changed.
+                // A file that the program moved or linked here is copied up, too, and did not exist here before. If the
+                // parent directory is unchanged, no other process removed a file.
                 _ => change.copied_up && self.parent_was_changed(path)?,
             };
-            return Ok(gone.then(|| path.clone()));
+            return Ok(was_removed.then(|| path.clone()));
         };
         match (&change.kind, kind(&found)) {
             (ChangeKind::Directory(_), FileType::Directory) => Ok(None),
@@ -158,7 +158,7 @@ impl ChangeWriter<'_> {
     fn ancestor_conflict(
         &self,
         change: &Change,
-        planned: &HashSet<&[u8]>,
+        planned_directories: &HashSet<&[u8]>,
         known: &mut HashMap<Vec<u8>, Ancestor>,
     ) -> io::Result<Option<Vec<u8>>> {
         let mut ancestors = Vec::new();
@@ -179,8 +179,10 @@ impl ChangeWriter<'_> {
             let conflicts = match found {
                 Ancestor::InPlace => false,
                 Ancestor::Replaced => true,
-                // If the parent directory is gone, the removal is done.
-                Ancestor::Missing => !planned.contains(path) && !matches!(change.kind, ChangeKind::Remove),
+                // If the parent directory is missing, the removal is done.
+                Ancestor::Missing => {
+                    !planned_directories.contains(path) && !matches!(change.kind, ChangeKind::Remove)
+                }
             };
             if conflicts {
                 return Ok(Some(path.to_vec()));
@@ -201,8 +203,8 @@ impl ChangeWriter<'_> {
         Ok(Ancestor::InPlace)
     }
 
-    /// Returns the path that another process changed after the check. Writing one name of a file changes the
-    /// ctime of its other names, so the ctime of files is not compared here.
+    /// Returns the path that another process changed after the check. Replacing one hard link of a file
+    /// changes the ctime of the others, so the ctime of files is not compared here.
     fn changed_since_check(&self, change: &Change) -> io::Result<Option<Vec<u8>>> {
         let path = &change.path;
         let Some(found) = self.target.stat(path)? else { return Ok(None) };
@@ -223,8 +225,8 @@ impl ChangeWriter<'_> {
         found: &Stat,
         is_newer: impl Fn(&Stat) -> bool,
     ) -> io::Result<Option<Vec<u8>>> {
-        let mut open = vec![(path.to_vec(), *found)];
-        while let Some((path, found)) = open.pop() {
+        let mut pending = vec![(path.to_vec(), *found)];
+        while let Some((path, found)) = pending.pop() {
             if is_newer(&found) {
                 return Ok(Some(path));
             }
@@ -234,7 +236,7 @@ impl ChangeWriter<'_> {
             for name in self.target.names(&path)? {
                 let path = join(&path, &name);
                 if let Some(found) = self.target.stat(&path)? {
-                    open.push((path, found));
+                    pending.push((path, found));
                 }
             }
         }
@@ -243,11 +245,11 @@ impl ChangeWriter<'_> {
 
     /// Returns true if an interrupted run made the change before.
     fn is_done(&self, change: &Change, found: &Stat) -> io::Result<bool> {
-        let at = self.upper.join(OsStr::from_bytes(&change.path));
+        let upper_path = self.upper.join(OsStr::from_bytes(&change.path));
         Ok(match &change.kind {
             ChangeKind::File(attributes) => {
                 kind(found) == FileType::RegularFile
-                    && u64::try_from(found.st_size).ok() == Some(fs::symlink_metadata(at)?.len())
+                    && u64::try_from(found.st_size).ok() == Some(fs::symlink_metadata(upper_path)?.len())
                     && mtime(found) == attributes.modified
                     && found.st_mode & 0o7777 == attributes.mode
             }
@@ -267,13 +269,14 @@ impl ChangeWriter<'_> {
         Ok((parent, CString::new(name)?))
     }
 
+    /// Returns the name under which a change is prepared before it is renamed to its path.
     fn temporary(&self, number: usize) -> io::Result<CString> {
         Ok(CString::new(format!(".workspace-{}-{number}", self.id))?)
     }
 
-    fn apply_change(&self, number: usize, change: &Change, kept: &mut WriteCounts) -> io::Result<()> {
+    fn apply_change(&self, number: usize, change: &Change, counts: &mut WriteCounts) -> io::Result<()> {
         let (parent, name) = match self.parent(&change.path) {
-            // The parent directory was removed before.
+            // An earlier change or another process removed the parent directory.
             Err(error)
                 if error.kind() == io::ErrorKind::NotFound && matches!(change.kind, ChangeKind::Remove) =>
             {
@@ -282,10 +285,10 @@ impl ChangeWriter<'_> {
             parent => parent?,
         };
         let temporary = self.temporary(number)?;
-        let old = CString::new([temporary.as_bytes(), b"-old"].concat())?;
-        // An interrupted run may have left it.
+        let old_name = CString::new([temporary.as_bytes(), b"-old"].concat())?;
+        // An interrupted run may have left these entries.
         self.remove_tree(&change.path, &temporary)?;
-        self.remove_tree(&change.path, &old)?;
+        self.remove_tree(&change.path, &old_name)?;
         let before = match statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => None,
             found => Some(found?),
@@ -301,7 +304,7 @@ impl ChangeWriter<'_> {
             ChangeKind::Remove => {
                 if before.is_some() {
                     self.remove_by_rename(&change.path, &parent, &name, &temporary)?;
-                    kept.removed += 1;
+                    counts.removed += 1;
                 }
                 return Ok(());
             }
@@ -312,9 +315,9 @@ impl ChangeWriter<'_> {
                     }
                     mkdirat(&parent, &name, Mode::RWXU)?;
                     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                    let made: File = openat(&parent, &name, flags, Mode::empty())?.into();
-                    set_attributes(&made, attributes)?;
-                    kept.written += 1;
+                    let created: File = openat(&parent, &name, flags, Mode::empty())?.into();
+                    set_attributes(&created, attributes)?;
+                    counts.written += 1;
                 }
                 return Ok(());
             }
@@ -329,7 +332,7 @@ impl ChangeWriter<'_> {
             }
         }
         if was_directory {
-            self.remove_by_rename(&change.path, &parent, &name, &old)?;
+            self.remove_by_rename(&change.path, &parent, &name, &old_name)?;
         }
         renameat(&parent, &temporary, &parent, &name)?;
         // rename() does nothing if both names are links to the same file.
@@ -337,7 +340,7 @@ impl ChangeWriter<'_> {
             Err(Errno::NOENT) => {}
             removed => removed?,
         }
-        kept.written += 1;
+        counts.written += 1;
         Ok(())
     }
 
@@ -347,11 +350,11 @@ impl ChangeWriter<'_> {
         path: &[u8],
         parent: &OwnedFd,
         name: &CString,
-        aside: &CString,
+        temporary: &CString,
     ) -> io::Result<()> {
-        self.remove_tree(path, aside)?;
-        renameat(parent, name, parent, aside)?;
-        self.remove_tree(path, aside)
+        self.remove_tree(path, temporary)?;
+        renameat(parent, name, parent, temporary)?;
+        self.remove_tree(path, temporary)
     }
 
     /// Removes a temporary entry of this trial beside a path.
@@ -391,8 +394,8 @@ impl ChangeWriter<'_> {
             // A symlink may appear there at any time: only the opened file is changed.
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let opened = openat(&parent, &name, flags, Mode::empty())?;
-            let itself = format!("/proc/self/fd/{}", opened.as_raw_fd());
-            fs::set_permissions(itself, fs::Permissions::from_mode(0o700))?;
+            let fd_path = format!("/proc/self/fd/{}", opened.as_raw_fd());
+            fs::set_permissions(fd_path, fs::Permissions::from_mode(0o700))?;
         }
         Ok(())
     }
@@ -420,6 +423,7 @@ impl ChangeWriter<'_> {
         written
     }
 
+    /// Sets owner, extended attributes and mode of a directory whose entries are complete.
     fn finish_directory(&self, path: &[u8], attributes: &Attributes) -> io::Result<()> {
         match self.target.directory(path)? {
             Some(directory) => {
@@ -452,14 +456,14 @@ pub(super) fn record_before(target: &TargetDir, changes: &mut [Change]) -> io::R
 /// Copies a file and keeps its holes.
 fn copy(from: &mut File, to: &mut File) -> io::Result<()> {
     let length = from.metadata()?.len();
-    let mut at = 0;
-    while at < length {
-        let start = match seek(&*from, SeekFrom::Data(at)) {
+    let mut offset = 0;
+    while offset < length {
+        let start = match seek(&*from, SeekFrom::Data(offset)) {
             Ok(start) => start,
             // The rest is a hole.
             Err(Errno::NXIO) => break,
             // The filesystem does not support holes.
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => at,
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => offset,
             Err(errno) => return Err(errno.into()),
         };
         let end = match seek(&*from, SeekFrom::Hole(start)) {
@@ -473,7 +477,7 @@ fn copy(from: &mut File, to: &mut File) -> io::Result<()> {
         if copied < end - start {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        at = end;
+        offset = end;
     }
     to.set_len(length)
 }
