@@ -30,7 +30,7 @@ pub(crate) fn run(context: &mut Context, args: Import) -> Result<Outcome> {
     warn(&skipped);
     warn_unlisted(report.skipped_count - skipped.len() as u64, "members cannot be in a snapshot");
     warn_replaced(&report);
-    let made = Report {
+    let fields = Report {
         files: report.files,
         directories: report.directories,
         symlinks: report.symlinks,
@@ -38,7 +38,7 @@ pub(crate) fn run(context: &mut Context, args: Import) -> Result<Outcome> {
         skipped,
         more: ReplacedFields { replaced: report.replaced.into_iter().map(TreePath).collect() },
     };
-    made.print(context, &store, &report.snapshot)?;
+    fields.print(context, &store, &report.snapshot)?;
     Ok(Outcome::Done)
 }
 

@@ -25,12 +25,12 @@ pub(crate) fn run(context: &mut Context, command: &KeyCommand) -> Result<Outcome
                 role: args.role.into(),
                 limits: KeyLimits::default(),
             };
-            let made: NewKey = block_on(client.post(KEYS_PATH, &body))?;
+            let created: NewKey = block_on(client.post(KEYS_PATH, &body))?;
             if context.output.is_json() {
-                context.output.record(&made)?;
+                context.output.record(&created)?;
             } else {
-                context.output.line(&made.key)?;
-                text::print_stderr(&format!("note: its id is {}", made.id));
+                context.output.line(&created.key)?;
+                text::print_stderr(&format!("note: its id is {}", created.id));
             }
         }
         KeyCommand::Rm { keys, server } => {

@@ -50,8 +50,8 @@ struct Report<'a> {
 }
 
 pub(crate) fn run(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
-    let done = merge(context, args).and_then(|outcome| context.output.finish().map(|()| outcome));
-    done.map_err(|error| {
+    let merged = merge(context, args).and_then(|outcome| context.output.finish().map(|()| outcome));
+    merged.map_err(|error| {
         let error = error.not_merged();
         if !error.is_not_text() && driver::is_temporary(&args.ours) {
             return error.hint(

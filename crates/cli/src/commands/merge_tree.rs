@@ -23,8 +23,8 @@ use crate::output::Output;
 const EXIT_CONFLICTS: u8 = 1;
 
 pub(crate) fn run(context: &mut Context, args: MergeTree) -> Result<Outcome> {
-    let done = merge(context, args).and_then(|outcome| context.output.finish().map(|()| outcome));
-    done.map_err(CommandError::not_merged)
+    let merged = merge(context, args).and_then(|outcome| context.output.finish().map(|()| outcome));
+    merged.map_err(CommandError::not_merged)
 }
 
 fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {

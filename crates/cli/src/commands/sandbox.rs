@@ -26,8 +26,8 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
             super::ps::print_sandboxes(context, &found, ListForm::Table)
         }
         SandboxCommand::Create(args) => {
-            let made = upload::create(context, &args)?;
-            show(context, &made, |made| vec![made.id.clone()])
+            let created = upload::create(context, &args)?;
+            show(context, &created, |sandbox| vec![sandbox.id.clone()])
         }
         SandboxCommand::Get(args) => {
             let found = with_client(&args.server, async |client| fetch(client, &args.sandbox, "").await)?;

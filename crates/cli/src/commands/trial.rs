@@ -66,10 +66,10 @@ fn run_trial(context: &mut Context, args: &Try) -> Result<Outcome> {
     let store = context.store_or_create()?;
     print_store_note(&store, &directory);
     let mut trial = TryRun { context, args, directory, store, temporary_snapshots: Vec::new() };
-    let done = local::block_on(trial.run());
+    let result = local::block_on(trial.run());
     // Also after an error. If changes could not be written, their snapshots are no longer in the list.
     let removed = trial.store.remove_snapshots(&trial.temporary_snapshots);
-    let outcome = done?;
+    let outcome = result?;
     removed?;
     Ok(outcome)
 }

@@ -29,15 +29,15 @@ fn options(command: &Command, with_global: bool) -> Vec<String> {
         !arg.is_positional() && !arg.is_hide_set() && !is_help && (with_global || !arg.is_global_set())
     };
     let mut words = Vec::new();
-    let mut done: Vec<&Arg> = Vec::new();
+    let mut shown: Vec<&Arg> = Vec::new();
     for arg in command.get_arguments().filter(is_shown) {
-        if done.contains(&arg) {
+        if shown.contains(&arg) {
             continue;
         }
         let together = alternatives(command, arg);
         let forms: Vec<String> = together.iter().map(|arg| form(arg)).collect();
         words.push(marked(arg, &forms.join(" | ")));
-        done.extend(together);
+        shown.extend(together);
     }
     words
 }

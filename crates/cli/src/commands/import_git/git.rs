@@ -163,12 +163,12 @@ impl CatFile {
     ) -> Result<T> {
         let size = self.request(id, kind)?;
         let mut content = (&mut self.responses).take(size);
-        let taken = take(size, &mut content)?;
+        let result = take(size, &mut content)?;
         // A newline follows the content.
         let unread = content.limit() + 1;
         let skipped = io::copy(&mut (&mut self.responses).take(unread), &mut io::sink());
         match skipped {
-            Ok(skipped) if skipped == unread => Ok(taken),
+            Ok(skipped) if skipped == unread => Ok(result),
             Ok(_) => Err(CommandError::failed("git exited in the middle of an object").hint(FSCK_HINT)),
             Err(error) => Err(git_failed(&error)),
         }

@@ -71,11 +71,11 @@ pub(super) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
     let trial_dir = TrialDir::new(&directory)?;
     trial_dir::remove_leftovers(&trial_dir);
     let mut trial = TryRun { context, args, directory, home, secrets, network, trial_dir: Some(trial_dir) };
-    let done = local::block_on(trial.run());
+    let result = local::block_on(trial.run());
     if let Some(trial_dir) = trial.trial_dir.take() {
         trial_dir.remove();
     }
-    done
+    result
 }
 
 struct TryRun<'a> {
@@ -549,7 +549,7 @@ fn put_old(
         // Only the directory itself was changed; its entries have separate changes.
         Some(stat)
             if matches!(change.kind, ChangeKind::Directory(_))
-                && upper::kind(&stat) == FileType::Directory =>
+                && upper::file_type(&stat) == FileType::Directory =>
         {
             let mode = (stat.st_mode & 0o7777) as u16;
             Ok(tree.put_directory(&change.path, TreeAttributes { mode, ..TreeAttributes::default() })?)
@@ -574,7 +574,7 @@ fn put(
         }
         let Ok(Some(stat)) = target.stat(&path) else { continue };
         let attributes = TreeAttributes { mode: (stat.st_mode & 0o7777) as u16, ..TreeAttributes::default() };
-        match upper::kind(&stat) {
+        match upper::file_type(&stat) {
             FileType::Directory => {
                 tree.put_directory(&path, attributes)?;
                 pending.extend(target.names(&path).unwrap_or_default().iter().map(|name| join(&path, name)));

@@ -21,7 +21,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::upper::{
-    Attributes, Change, ChangeKind, FileFingerprint, TargetDir, join, kind, mtime, split, xattrs_of_file,
+    Attributes, Change, ChangeKind, FileFingerprint, TargetDir, file_type, join, mtime, split, xattrs_of_file,
 };
 
 /// Reason why changes were not kept.
@@ -81,7 +81,7 @@ impl ChangeWriter<'_> {
             .map(|change| change.path.as_slice())
             .collect();
         for change in self.changes {
-            let found = match self.checks {
+            let conflict = match self.checks {
                 Checks::All => match self.ancestor_conflict(change, &planned_directories, &mut ancestors)? {
                     Some(path) => Some(path),
                     None => self.conflict(change)?,
@@ -89,7 +89,7 @@ impl ChangeWriter<'_> {
                 Checks::Resumed => self.changed_since_check(change)?,
                 Checks::None => None,
             };
-            conflicts.extend(found);
+            conflicts.extend(conflict);
         }
         Ok(conflicts.into_iter().collect())
     }
@@ -140,7 +140,7 @@ impl ChangeWriter<'_> {
             };
             return Ok(was_removed.then(|| path.clone()));
         };
-        match (&change.kind, kind(&found)) {
+        match (&change.kind, file_type(&found)) {
             (ChangeKind::Directory(_), FileType::Directory) => Ok(None),
             (_, FileType::Directory) => self.newer_below(path, &found, |it| self.was_changed(it)),
             _ => Ok(self.was_changed(&found).then(|| path.clone())),
@@ -168,15 +168,15 @@ impl ChangeWriter<'_> {
             parent = split(parent).0;
         }
         for path in ancestors.into_iter().rev() {
-            let found = match known.get(path) {
-                Some(found) => *found,
+            let ancestor = match known.get(path) {
+                Some(ancestor) => *ancestor,
                 None => {
-                    let found = self.ancestor(path)?;
-                    known.insert(path.to_vec(), found);
-                    found
+                    let ancestor = self.ancestor(path)?;
+                    known.insert(path.to_vec(), ancestor);
+                    ancestor
                 }
             };
-            let conflicts = match found {
+            let conflicts = match ancestor {
                 Ancestor::InPlace => false,
                 Ancestor::Replaced => true,
                 // If the parent directory is missing, the removal is done.
@@ -194,6 +194,7 @@ impl ChangeWriter<'_> {
         Ok(None)
     }
 
+    /// Compares a parent directory of a change with its state at the start of the trial.
     fn ancestor(&self, path: &[u8]) -> io::Result<Ancestor> {
         let Some(directory) = self.target.directory(path)? else { return Ok(Ancestor::Missing) };
         let found = fstat(&directory)?;
@@ -208,10 +209,14 @@ impl ChangeWriter<'_> {
     fn changed_since_check(&self, change: &Change) -> io::Result<Option<Vec<u8>>> {
         let path = &change.path;
         let Some(found) = self.target.stat(path)? else { return Ok(None) };
-        match (&change.kind, kind(&found)) {
+        match (&change.kind, file_type(&found)) {
             (ChangeKind::Directory(_), FileType::Directory) => Ok(None),
             (_, FileType::Directory) => self.newer_below(path, &found, |it| {
-                if kind(it) == FileType::Directory { self.was_changed(it) } else { mtime(it) > self.started }
+                if file_type(it) == FileType::Directory {
+                    self.was_changed(it)
+                } else {
+                    mtime(it) > self.started
+                }
             }),
             _ if self.checks == Checks::Resumed && self.is_done(change, &found)? => Ok(None),
             _ => Ok((change.before != Some(FileFingerprint::from_stat(&found))).then(|| path.clone())),
@@ -230,7 +235,7 @@ impl ChangeWriter<'_> {
             if is_newer(&found) {
                 return Ok(Some(path));
             }
-            if kind(&found) != FileType::Directory {
+            if file_type(&found) != FileType::Directory {
                 continue;
             }
             for name in self.target.names(&path)? {
@@ -248,15 +253,15 @@ impl ChangeWriter<'_> {
         let upper_path = self.upper.join(OsStr::from_bytes(&change.path));
         Ok(match &change.kind {
             ChangeKind::File(attributes) => {
-                kind(found) == FileType::RegularFile
+                file_type(found) == FileType::RegularFile
                     && u64::try_from(found.st_size).ok() == Some(fs::symlink_metadata(upper_path)?.len())
                     && mtime(found) == attributes.modified
                     && found.st_mode & 0o7777 == attributes.mode
             }
             ChangeKind::Symlink(to) => {
-                kind(found) == FileType::Symlink && self.target.read_link(&change.path)? == *to
+                file_type(found) == FileType::Symlink && self.target.read_link(&change.path)? == *to
             }
-            ChangeKind::Fifo(_) => kind(found) == FileType::Fifo,
+            ChangeKind::Fifo(_) => file_type(found) == FileType::Fifo,
             ChangeKind::Link(to) => self.target.stat(to)?.is_some_and(|other| other.st_ino == found.st_ino),
             ChangeKind::Remove | ChangeKind::Directory(_) => false,
         })
@@ -299,7 +304,7 @@ impl ChangeWriter<'_> {
         {
             return Ok(());
         }
-        let was_directory = before.as_ref().is_some_and(|it| kind(it) == FileType::Directory);
+        let was_directory = before.as_ref().is_some_and(|it| file_type(it) == FileType::Directory);
         match &change.kind {
             ChangeKind::Remove => {
                 if before.is_some() {
@@ -362,7 +367,7 @@ impl ChangeWriter<'_> {
         let path = join(split(path).0, name.as_bytes());
         let Some(found) = self.target.stat(&path)? else { return Ok(()) };
         let (parent, name) = self.parent(&path)?;
-        if kind(&found) != FileType::Directory {
+        if file_type(&found) != FileType::Directory {
             return Ok(unlinkat(&parent, &name, AtFlags::empty())?);
         }
         let mut directories = vec![path.clone()];
@@ -497,7 +502,7 @@ fn set_attributes(file: &File, attributes: &Attributes) -> io::Result<()> {
     for (name, value) in &attributes.xattrs {
         fsetxattr(file.as_fd(), &CString::new(name.clone())?, value, XattrFlags::empty())?;
     }
-    if kind(&found) != FileType::Directory {
+    if file_type(&found) != FileType::Directory {
         fchmod(file, Mode::from_raw_mode(attributes.mode))?;
     }
     Ok(())

@@ -207,7 +207,7 @@ pub(super) fn join(parent: &[u8], name: &[u8]) -> Vec<u8> {
     if parent.is_empty() { name.to_vec() } else { [parent, b"/", name].concat() }
 }
 
-pub(super) fn kind(stat: &Stat) -> FileType {
+pub(super) fn file_type(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
@@ -244,28 +244,29 @@ impl Scan<'_> {
                 let path = join(&path, &name);
                 seen.insert(name);
                 let stat = entry.path().symlink_metadata()?;
-                let kind = stat.file_type();
+                let file_type = stat.file_type();
                 // Overlayfs marks a removed entry with a whiteout: a character device 0:0.
-                if kind.is_char_device() && stat.rdev() == 0 {
+                if file_type.is_char_device() && stat.rdev() == 0 {
                     if self.target.stat(&path)?.is_some() {
                         content
                             .changes
                             .push(Change { copied_up: true, ..Change::new(path, ChangeKind::Remove) });
                     }
-                } else if kind.is_dir() {
+                } else if file_type.is_dir() {
                     let mode = self.make_readable(&entry.path(), &stat, &mut content)?;
                     let is_opaque = opaque || has_flag(&entry.path(), "user.overlay.opaque");
                     let attributes = attributes(&entry.path(), &stat, mode)?;
                     let before = self.target.stat(&path)?;
                     let is_same = before.as_ref().is_some_and(|before| {
-                        self::kind(before) == FileType::Directory && attributes.match_owner_and_mode(before)
+                        self::file_type(before) == FileType::Directory
+                            && attributes.match_owner_and_mode(before)
                     }) && self.has_same_xattrs(&path, &attributes)?;
                     if !is_same {
                         let change = Change::new(path.clone(), ChangeKind::Directory(attributes));
                         content.changes.push(Change { copied_up: is_copied_up(&entry.path()), ..change });
                     }
                     pending.push(PendingDir { path, opaque: is_opaque });
-                } else if kind.is_file() {
+                } else if file_type.is_file() {
                     let mode = self.make_readable(&entry.path(), &stat, &mut content)?;
                     let mut attributes = attributes(&entry.path(), &stat, mode)?;
                     if attributes.mode & SET_ID_BITS != 0 && !self.had_set_id(&path, &attributes)? {
@@ -283,15 +284,16 @@ impl Scan<'_> {
                     }
                     let change = Change::new(path, ChangeKind::File(attributes));
                     content.changes.push(Change { copied_up: is_copied_up(&entry.path()), ..change });
-                } else if kind.is_symlink() {
+                } else if file_type.is_symlink() {
                     let to = fs::read_link(entry.path())?.as_os_str().as_bytes().to_vec();
-                    let before = self.target.stat(&path)?.filter(|it| self::kind(it) == FileType::Symlink);
+                    let before =
+                        self.target.stat(&path)?.filter(|it| self::file_type(it) == FileType::Symlink);
                     if before.is_none() || self.target.read_link(&path)? != to {
                         content.changes.push(Change::new(path, ChangeKind::Symlink(to)));
                     }
-                } else if kind.is_fifo() {
+                } else if file_type.is_fifo() {
                     let attributes = attributes(&entry.path(), &stat, stat.mode())?;
-                    let before = self.target.stat(&path)?.filter(|it| self::kind(it) == FileType::Fifo);
+                    let before = self.target.stat(&path)?.filter(|it| self::file_type(it) == FileType::Fifo);
                     if before.is_none() {
                         content.changes.push(Change::new(path, ChangeKind::Fifo(attributes)));
                     }
@@ -344,7 +346,7 @@ impl Scan<'_> {
     /// Returns true if the former file has the same owner and the same set-user-id and set-group-id bits.
     fn had_set_id(&self, path: &[u8], attributes: &Attributes) -> io::Result<bool> {
         Ok(self.target.stat(path)?.is_some_and(|before| {
-            kind(&before) == FileType::RegularFile
+            file_type(&before) == FileType::RegularFile
                 && (before.st_uid, before.st_gid) == (attributes.user, attributes.group)
                 && before.st_mode & SET_ID_BITS == attributes.mode & SET_ID_BITS
         }))
@@ -368,7 +370,7 @@ impl Scan<'_> {
         attributes: &Attributes,
     ) -> io::Result<bool> {
         let Some(before) = self.target.stat(path)? else { return Ok(false) };
-        if kind(&before) != FileType::RegularFile
+        if file_type(&before) != FileType::RegularFile
             || u64::try_from(before.st_size).ok() != Some(stat.len())
             || !attributes.match_owner_and_mode(&before)
         {
