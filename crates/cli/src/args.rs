@@ -31,7 +31,7 @@ pub(crate) use trees::{Cat, Checkout, Diff, Ls, MergeTree, Mount, Umount};
 pub(crate) use trial::Try;
 pub(crate) use workspace::{SandboxChanges, SandboxCommit, SandboxFork, SandboxRestore};
 
-const EXIT_CODES: &str = "\
+const AFTER_HELP: &str = "\
 You may shorten ids as long as they are unambiguous. Where a command takes the id of a snapshot, it also takes a reference.
 NAME~N is the N-th ancestor of NAME, following first parents.
 
@@ -65,7 +65,7 @@ Examples:
 /// common. They are stored in a directory, the store, which several processes may use at the same time; no server is needed.
 /// Sandboxes run on a server, by default the one on this machine.
 #[derive(Debug, Parser)]
-#[command(name = "workspace", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "workspace", version, after_help = AFTER_HELP, max_term_width = 100)]
 #[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = false)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -74,7 +74,7 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
-/// `merge-file` alone.
+/// Command line with `merge-file` as the only command.
 #[derive(Parser)]
 struct OnlyMergeFile {
     #[command(flatten)]
@@ -90,9 +90,9 @@ impl Args {
         let mut words = std::env::args_os();
         let program = words.next();
         if words.next().is_some_and(|word| word == "merge-file")
-            && let Ok(only) = OnlyMergeFile::try_parse_from(program.into_iter().chain(words))
+            && let Ok(parsed) = OnlyMergeFile::try_parse_from(program.into_iter().chain(words))
         {
-            return Ok(Self { global: only.global, command: Command::MergeFile(only.merge) });
+            return Ok(Self { global: parsed.global, command: Command::MergeFile(parsed.merge) });
         }
         Self::try_parse()
     }

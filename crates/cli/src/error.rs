@@ -356,8 +356,8 @@ pub(crate) fn print_usage(error: &clap::Error) -> ExitCode {
         text::print_stderr(&format!("hint: put `--` before the program: `workspace {line}`"));
     }
     match printed {
-        // The reader of help may close the pipe early, like that of other output.
-        Err(closed) if closed.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(EXIT_FAILURE),
+        // A reader of the help may close the pipe early, as `| head` does.
+        Err(write_error) if write_error.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(EXIT_FAILURE),
         _ if !error.use_stderr() => ExitCode::from(EXIT_SUCCESS),
         // Status 2 would be a number of conflicts.
         _ if std::env::args_os().any(|arg| arg == "merge-file" || arg == "merge-tree") => {
@@ -370,7 +370,7 @@ pub(crate) fn print_usage(error: &clap::Error) -> ExitCode {
 /// Commands that take a program after `--`.
 const PROGRAM_COMMANDS: [&str; 3] = ["run", "exec", "try"];
 
-/// Returns the command line with the missing `--` before a program.
+/// Returns the command line with the missing `--` before a program; `None` if that is not the error.
 fn with_separator(error: &clap::Error, args: &[String]) -> Option<String> {
     if error.kind() != clap::error::ErrorKind::UnknownArgument {
         return None;
@@ -383,9 +383,9 @@ fn with_separator(error: &clap::Error, args: &[String]) -> Option<String> {
     if program.starts_with('-') || args.iter().any(|arg| arg == "--") {
         return None;
     }
-    let at = args.iter().skip(command + 1).position(|arg| arg == program)? + command + 1;
-    let line = args[..at].iter().map(String::as_str).chain(["--"]);
-    Some(quote(line.chain(args[at..].iter().map(String::as_str))))
+    let index = args.iter().skip(command + 1).position(|arg| arg == program)? + command + 1;
+    let line = args[..index].iter().map(String::as_str).chain(["--"]);
+    Some(quote(line.chain(args[index..].iter().map(String::as_str))))
 }
 
 #[cfg(test)]

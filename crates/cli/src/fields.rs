@@ -11,7 +11,7 @@ use workspace_state::{
 
 use crate::time;
 
-/// Returns bytes as text if they are UTF-8, otherwise in hexadecimal.
+/// Returns bytes as text if they are UTF-8, otherwise in hexadecimal: one of the two is `None`.
 pub(crate) fn text_or_hex(bytes: &[u8]) -> (Option<String>, Option<String>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => (Some(text.to_owned()), None),
@@ -72,8 +72,10 @@ pub(crate) struct EntryFields {
     size: u64,
     #[serde(serialize_with = "as_optional_rfc3339")]
     modified: Option<Timestamp>,
+    /// Number that all hard links to one file of the snapshot have in common.
     #[serde(skip_serializing_if = "Option::is_none")]
     link: Option<u64>,
+    /// Target of a symlink.
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<TreePath>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -33,8 +33,8 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
         CommandError::failed(format!("cannot start the runtime: {error}"))
             .hint("the system may be out of file descriptors or processes")
     })?;
-    let done = runtime.block_on(work);
+    let result = runtime.block_on(work);
     // Shutting down would wait for the thread that reads stdin until there is input.
     runtime.shutdown_background();
-    done
+    result
 }

@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         }
         Err(usage) => {
             if usage.use_stderr() {
+                // If git started this program as its merge driver, git must not take the file for merged.
                 commands::mark_unmerged_file(&std::env::args_os().collect::<Vec<_>>());
             }
             error::print_usage(&usage)

@@ -102,6 +102,7 @@ fn unknown_episode(text: &str) -> CommandError {
     error.hint("`workspace episode tree` lists the episodes of this store")
 }
 
+/// Returns an id in lower case, without hyphens.
 fn digits(text: &str) -> String {
     text.chars().filter(|character| *character != '-').collect::<String>().to_ascii_lowercase()
 }
@@ -145,20 +146,20 @@ pub(crate) fn path(typed: &OsStr) -> Result<Cow<'_, [u8]>> {
 
 /// Returns the entry at a path inside a snapshot.
 pub(crate) fn entry(tree: &Tree, snapshot: &str, path: &[u8]) -> Result<Entry> {
-    let lists = format!("`workspace ls -R {snapshot}` lists its files");
+    let hint = format!("`workspace ls -R {snapshot}` lists its files");
     match tree.entry(path) {
         Ok(Some(entry)) => Ok(entry),
         Ok(None) => {
             let path = quote_path(path);
-            Err(CommandError::failed(format!("`{path}` is not in snapshot `{snapshot}`")).hint(lists))
+            Err(CommandError::failed(format!("`{path}` is not in snapshot `{snapshot}`")).hint(hint))
         }
-        Err(error @ StoreError::Refused(_)) => Err(CommandError::from(error).hint(lists)),
+        Err(error @ StoreError::Refused(_)) => Err(CommandError::from(error).hint(hint)),
         Err(error) => Err(error.into()),
     }
 }
 
 /// Normalises a path inside a tree: no slashes around it, none doubled, no `.`.
-pub(crate) fn trimmed(path: &[u8]) -> Vec<u8> {
+pub(crate) fn normalized(path: &[u8]) -> Vec<u8> {
     let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".");
     names.collect::<Vec<_>>().join(&b'/')
 }
@@ -185,8 +186,8 @@ mod tests {
 
     #[test]
     fn a_path_has_one_form() {
-        assert_eq!(trimmed(b"/a//b/./c/"), b"a/b/c");
-        assert_eq!(trimmed(b"/"), b"");
+        assert_eq!(normalized(b"/a//b/./c/"), b"a/b/c");
+        assert_eq!(normalized(b"/"), b"");
         assert_eq!(join(b"", b"a"), b"a");
         assert_eq!(join(b"a", b"b"), b"a/b");
     }

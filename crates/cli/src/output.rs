@@ -24,7 +24,7 @@ impl Output {
     }
 
     /// Returns true if the output is JSON.
-    pub(crate) fn json(&self) -> bool {
+    pub(crate) fn is_json(&self) -> bool {
         self.json
     }
 

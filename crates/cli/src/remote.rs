@@ -1,7 +1,7 @@
 //! Sandboxes on a server: all network access of this program.
 //!
-//! [`Client`] is a server at a [`ServerUrl`], one request at a time or a stream. `command` and `terminal`
-//! are sessions in a sandbox, `copy` moves files.
+//! [`Client`] sends requests to the server at a [`ServerUrl`], and opens streams. `command` and `terminal` are sessions in
+//! a sandbox, `copy` copies files.
 
 pub(crate) mod archive;
 mod backoff;
@@ -22,7 +22,7 @@ mod tls;
 pub(crate) use client::{Client, PROBE_TIMEOUT};
 pub(crate) use command::{CommandOptions, RemoteCommand};
 pub(crate) use output::Follower;
-pub(crate) use quote::{program, quote};
+pub(crate) use quote::{exec_line, quote};
 pub(crate) use request_error::{ApiError, RequestError};
 pub(crate) use sandbox::{check_id, find, list};
 pub(crate) use server_url::{ServerUrl, local_data};

@@ -152,8 +152,8 @@ pub(crate) async fn attach<S: Session>(
     loop {
         tokio::select! {
             Some(event) = events.next() => match event? {
-                OutputEvent::Exited(end) => {
-                    return Ok(CommandExit { timed_out: end.timed_out || timed_out.get(), ..end });
+                OutputEvent::Exited(exit) => {
+                    return Ok(CommandExit { timed_out: exit.timed_out || timed_out.get(), ..exit });
                 }
                 event => destination.write(event, session).await?,
             },

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::io::{self, Write as _};
 
-/// Escapes control characters other than line ends.
+/// Escapes control characters other than newlines and tabs.
 pub(crate) fn escape_controls(text: &str) -> Cow<'_, str> {
     let is_unsafe = |character: char| character.is_control() && character != '\n' && character != '\t';
     if !text.contains(is_unsafe) {
@@ -19,7 +19,7 @@ pub(crate) fn escape_controls(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Returns the first line of a message.
+/// Returns the first line of a message, with control characters escaped.
 pub(crate) fn first_line(message: &str) -> Cow<'_, str> {
     escape_controls(message.lines().next().unwrap_or_default())
 }
@@ -59,9 +59,9 @@ pub(crate) fn pluralize(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
-/// Formats permission bits like `ls -l`.
-pub(crate) fn format_mode(kind: char, mode: u16) -> String {
-    let mut out = String::from(kind);
+/// Formats a file type (`-`, `d` or `l`) and permission bits like `ls -l`.
+pub(crate) fn format_mode(file_type: char, mode: u16) -> String {
+    let mut out = String::from(file_type);
     for (shift, special, lower, upper) in
         [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
     {

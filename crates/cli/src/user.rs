@@ -13,7 +13,7 @@ pub(crate) fn name() -> String {
     })
 }
 
-/// Returns the name in a line `name:password:uid:…`.
+/// Returns the name of the user with this id. `accounts` has lines of the form `name:password:uid:…`.
 fn name_of(uid: u32, accounts: &str) -> Option<String> {
     accounts.lines().find_map(|line| {
         let mut fields = line.split(':');

@@ -49,7 +49,7 @@ pub(crate) struct MergeFile {
     pub(crate) zdiff3: bool,
     /// Merge strategy
     #[arg(long = "type", value_enum, value_name = "TYPE", default_value_t = FileType::Auto)]
-    pub(crate) kind: FileType,
+    pub(crate) file_type: FileType,
     /// Path that determines the file type, instead of the name of OURS
     #[arg(long, value_name = "PATH")]
     pub(crate) path: Option<PathBuf>,

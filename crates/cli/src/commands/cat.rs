@@ -30,9 +30,9 @@ pub(crate) fn run(context: &mut Context, args: &Cat) -> Result<Outcome> {
     let path = names::path(&args.path)?;
     let entry = names::entry(&tree, &args.snapshot, &path)?;
     let Node::File(file) = &entry.node else { return Err(not_a_file(args, &path, &entry.node)) };
-    if context.output.json() {
+    if context.output.is_json() {
         let (content, content_hex) = text_or_hex(&tree.read(file)?);
-        let entry = EntryFields::new(&names::trimmed(&path), &entry);
+        let entry = EntryFields::new(&names::normalized(&path), &entry);
         context.output.record(&Content { entry, content, content_hex })?;
     } else {
         stream(&store, file, &mut context.output)?;
@@ -55,9 +55,9 @@ fn stream(store: &Store, file: &FileNode, output: &mut Output) -> Result<()> {
 
 fn write_zeros(mut len: u64, output: &mut Output) -> Result<()> {
     while len > 0 {
-        let now = len.min(ZEROS.len() as u64);
-        output.bytes(&ZEROS[..now as usize])?;
-        len -= now;
+        let count = len.min(ZEROS.len() as u64);
+        output.bytes(&ZEROS[..count as usize])?;
+        len -= count;
     }
     Ok(())
 }

@@ -30,7 +30,7 @@ pub(crate) fn run(context: &mut Context, args: &Checkout) -> Result<Outcome> {
         ..CheckoutOptions::default()
     };
     let report = checkout(&store, &snapshot, &args.directory, &options, &context.progress)?;
-    if context.output.json() {
+    if context.output.is_json() {
         let CheckoutReport { written, removed, unchanged, bytes, resumed, up_to_date, .. } = report;
         let id = snapshot.id;
         let report =

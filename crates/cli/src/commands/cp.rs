@@ -11,10 +11,12 @@ use crate::remote::{Client, ServerUrl, block_on, find};
 pub(crate) fn run(context: &mut Context, args: &Cp) -> Result<Outcome> {
     let (to, from) = args.paths.split_last().ok_or_else(|| CommandError::usage("nothing to copy"))?;
     let client = Client::new(ServerUrl::new(&args.server)?);
-    let sides: Vec<Option<(&str, &str)>> = from.iter().map(|path| remote(path)).collect();
-    let skipped = match (remote(to), sides.iter().flatten().count()) {
+    let remote_sources: Vec<Option<(&str, &str)>> = from.iter().map(|path| split_remote(path)).collect();
+    let skipped = match (split_remote(to), remote_sources.iter().flatten().count()) {
         (Some((sandbox, path)), 0) => block_on(put(context, &client, from, (sandbox, path)))?,
-        (None, count) if count == from.len() => block_on(get(context, &client, &sides, Path::new(to)))?,
+        (None, count) if count == from.len() => {
+            block_on(get(context, &client, &remote_sources, Path::new(to)))?
+        }
         _ => {
             return Err(CommandError::usage("exactly one side must be in a sandbox")
                 .hint("write a path in a sandbox as ID:PATH, and a local path with a colon as ./a:b"));
@@ -24,8 +26,8 @@ pub(crate) fn run(context: &mut Context, args: &Cp) -> Result<Outcome> {
     Ok(Outcome::with_warnings_if(!skipped.is_empty()))
 }
 
-/// Splits `ID:PATH`. A path with a slash before its colon is local.
-fn remote(path: &str) -> Option<(&str, &str)> {
+/// Splits `ID:PATH`; `None` for a local path. A path with a slash before its colon is local.
+fn split_remote(path: &str) -> Option<(&str, &str)> {
     path.split_once(':')
         .filter(|(sandbox, _)| !sandbox.is_empty() && !sandbox.contains('/') && !sandbox.starts_with('.'))
 }
@@ -36,28 +38,28 @@ async fn put(
     from: &[String],
     (sandbox, to): (&str, &str),
 ) -> Result<Vec<PathBuf>> {
-    let (named, sandbox) = (sandbox, find(client, sandbox).await?);
+    let (typed, sandbox) = (sandbox, find(client, sandbox).await?);
     let target = SandboxPath::new(to)?;
-    let into = copy::is_directory(client, &sandbox, &target.path()).await?;
-    if !into && (from.len() > 1 || to.ends_with('/')) {
+    let is_directory = copy::is_directory(client, &sandbox, &target.path()).await?;
+    if !is_directory && (from.len() > 1 || to.ends_with('/')) {
         return Err(CommandError::failed(format!("{} is not a directory in the sandbox", target.path()))
-            .hint(format!("`workspace exec {named} -- mkdir -p {}` creates it", target.path())));
+            .hint(format!("`workspace exec {typed} -- mkdir -p {}` creates it", target.path())));
     }
     let sources = from.iter().map(|path| {
         let path = PathBuf::from(path);
-        let inside = if into { target.with(&local_name(&path)?) } else { SandboxPath::new(to)? };
-        Ok((path, inside))
+        let destination = if is_directory { target.join(&local_name(&path)?) } else { SandboxPath::new(to)? };
+        Ok((path, destination))
     });
     copy::put(client, &sandbox, sources.collect::<Result<_>>()?, &context.progress).await
 }
 
 /// Returns the name of a file, also where the path ends in `.` or `..`.
 fn local_name(path: &Path) -> Result<String> {
-    let whole = if path.file_name().is_some() { Ok(path.to_owned()) } else { path.canonicalize() };
-    let whole = whole.map_err(|error| {
+    let resolved = if path.file_name().is_some() { Ok(path.to_owned()) } else { path.canonicalize() };
+    let resolved = resolved.map_err(|error| {
         CommandError::failed(format!("{}: {error}", path.display())).hint(crate::error::io_hint(&error))
     })?;
-    let name = whole.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+    let name = resolved.file_name().and_then(|name| name.to_str()).map(str::to_owned);
     name.ok_or_else(|| {
         CommandError::usage(format!("{} has no file name for the copy", path.display()))
             .hint("specify a file or directory")
@@ -70,8 +72,8 @@ async fn get(
     from: &[Option<(&str, &str)>],
     to: &Path,
 ) -> Result<Vec<PathBuf>> {
-    let into = to.is_dir();
-    if !into && (from.len() > 1 || to.as_os_str().as_encoded_bytes().ends_with(b"/")) {
+    let is_directory = to.is_dir();
+    if !is_directory && (from.len() > 1 || to.as_os_str().as_encoded_bytes().ends_with(b"/")) {
         return Err(
             CommandError::failed(format!("{} is not a directory", to.display())).hint("create it first")
         );
@@ -80,7 +82,7 @@ async fn get(
     for (sandbox, path) in from.iter().flatten() {
         let sandbox = find(client, sandbox).await?;
         let source = SandboxPath::new(path)?;
-        let target = if into { to.join(source.name()) } else { to.to_owned() };
+        let target = if is_directory { to.join(source.name()) } else { to.to_owned() };
         skipped.extend(copy::get(client, &sandbox, &source, target, &context.progress).await?);
     }
     Ok(skipped)
@@ -92,11 +94,11 @@ mod tests {
 
     #[test]
     fn which_side_is_in_a_sandbox() {
-        assert_eq!(remote("work:a"), Some(("work", "a")));
-        assert_eq!(remote("work:"), Some(("work", "")));
-        assert_eq!(remote("work:/a:b"), Some(("work", "/a:b")));
+        assert_eq!(split_remote("work:a"), Some(("work", "a")));
+        assert_eq!(split_remote("work:"), Some(("work", "")));
+        assert_eq!(split_remote("work:/a:b"), Some(("work", "/a:b")));
         for local in ["a", "./a:b", "/a:b", "a/b:c", ":a"] {
-            assert_eq!(remote(local), None, "{local}");
+            assert_eq!(split_remote(local), None, "{local}");
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::output::Output;
 use side::{Side, SideSource};
 
 /// Number of context lines in a patch, as in git.
-const CONTEXT: usize = 3;
+const CONTEXT_LINES: usize = 3;
 
 pub(crate) fn run(context: &mut Context, args: &Diff) -> Result<Outcome> {
     let store = context.store()?;
@@ -114,7 +114,7 @@ pub(super) fn change_label(change: ChangeCode) -> &'static str {
 }
 
 fn print_difference(output: &mut Output, difference: &Difference) -> Result<()> {
-    if output.json() {
+    if output.is_json() {
         return output.record(&DifferenceFields::new(difference));
     }
     let change_label = change_label(code(&difference.kind));
@@ -151,8 +151,8 @@ fn modes(difference: &Difference) -> String {
 
 pub(super) fn print_patch(output: &mut Output, from: &Tree, to: &Tree) -> Result<()> {
     for difference in diff(from, to)? {
-        let patch = unified_diff(from, to, &difference, CONTEXT)?;
-        if output.json() {
+        let patch = unified_diff(from, to, &difference, CONTEXT_LINES)?;
+        if output.is_json() {
             // Bytes that are not UTF-8 are replaced in JSON; `--patch` without `--json` prints them unchanged.
             let text = String::from_utf8_lossy(&patch.to_bytes()).into_owned();
             let fields = DifferenceFields { patch: Some(text), ..DifferenceFields::new(&difference) };
@@ -165,7 +165,7 @@ pub(super) fn print_patch(output: &mut Output, from: &Tree, to: &Tree) -> Result
 }
 
 pub(super) fn print_insight(output: &mut Output, insight: &InsightDiff) -> Result<()> {
-    if output.json() {
+    if output.is_json() {
         return output.record(insight);
     }
     stat::print(output, insight)?;

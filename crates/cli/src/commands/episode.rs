@@ -36,12 +36,12 @@ fn add(store: &Store, output: &mut Output, args: EpisodeAdd) -> Result<()> {
     episode.data = args.data.unwrap_or_default();
     if let (true, Some(parent)) = (args.insight, &parent) {
         let from = Tree::of_snapshot(store, &store.snapshot(&parent.snapshot)?)?;
-        let found = insight(&from, &Tree::of_snapshot(store, &snapshot)?)?;
-        let json = serde_json::to_value(found);
+        let diff = insight(&from, &Tree::of_snapshot(store, &snapshot)?)?;
+        let json = serde_json::to_value(diff);
         episode.insight = Some(json.map_err(|error| CommandError::failed(error.to_string()))?);
     }
     store.put_episode(&episode, Durability::Synced)?;
-    if output.json() { output.record(&EpisodeFields::new(&episode)) } else { output.line(episode.id) }
+    if output.is_json() { output.record(&EpisodeFields::new(&episode)) } else { output.line(episode.id) }
 }
 
 fn update(store: &Store, output: &mut Output, args: EpisodeUpdate) -> Result<()> {
@@ -75,8 +75,8 @@ fn tree(store: &Store, output: &mut Output, args: &EpisodeRoot) -> Result<()> {
     let episodes = store.episode_subtree(root.as_ref())?;
     let mut depths: HashMap<EpisodeId, usize> = HashMap::new();
     for episode in depth_first(episodes) {
-        let above = episode.parent.and_then(|parent| depths.get(&parent));
-        let depth = above.map_or(0, |depth| depth + 1);
+        let parent_depth = episode.parent.and_then(|parent| depths.get(&parent));
+        let depth = parent_depth.map_or(0, |depth| depth + 1);
         depths.insert(episode.id, depth);
         print(output, &episode, depth)?;
     }
@@ -92,10 +92,10 @@ fn depth_first(episodes: Vec<Episode>) -> Vec<Episode> {
         children.entry(parent).or_default().push(episode);
     }
     let mut ordered = Vec::with_capacity(known.len());
-    let mut open = children.remove(&None).unwrap_or_default();
-    open.reverse();
-    while let Some(episode) = open.pop() {
-        open.extend(children.remove(&Some(episode.id)).unwrap_or_default().into_iter().rev());
+    let mut stack = children.remove(&None).unwrap_or_default();
+    stack.reverse();
+    while let Some(episode) = stack.pop() {
+        stack.extend(children.remove(&Some(episode.id)).unwrap_or_default().into_iter().rev());
         ordered.push(episode);
     }
     ordered
@@ -114,7 +114,8 @@ struct RemovedFields {
 }
 
 fn rm(store: &Store, output: &mut Output, args: &EpisodeRm) -> Result<()> {
-    // All of them are resolved before any is removed. An episode below another one is listed once.
+    // Parents by episode. All names are resolved before any episode is removed, and an episode below another one is
+    // listed once.
     let mut links = BTreeMap::new();
     for text in &args.episodes {
         links.extend(store.episode_links(&names::episode(store, text)?.id)?);
@@ -122,7 +123,7 @@ fn rm(store: &Store, output: &mut Output, args: &EpisodeRm) -> Result<()> {
     let links: Vec<EpisodeLink> = links.into_iter().collect();
     store.remove_episode_links(&links)?;
     let episodes = links.into_iter().map(|(id, _)| id).collect();
-    if output.json() { output.record(&RemovedFields { episodes }) } else { Ok(()) }
+    if output.is_json() { output.record(&RemovedFields { episodes }) } else { Ok(()) }
 }
 
 fn root(store: &Store, args: &EpisodeRoot) -> Result<Option<EpisodeId>> {
@@ -130,7 +131,7 @@ fn root(store: &Store, args: &EpisodeRoot) -> Result<Option<EpisodeId>> {
 }
 
 fn print(output: &mut Output, episode: &Episode, depth: usize) -> Result<()> {
-    if output.json() {
+    if output.is_json() {
         return output.record(&EpisodeFields::new(episode));
     }
     let indent = "  ".repeat(depth);

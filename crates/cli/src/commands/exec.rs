@@ -8,7 +8,7 @@ use workspace_api::processes::BackgroundCommand;
 use crate::args::Exec;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::{Client, CommandOptions, RemoteCommand, ServerUrl, block_on, find, program, terminal};
+use crate::remote::{Client, CommandOptions, RemoteCommand, ServerUrl, block_on, exec_line, find, terminal};
 use crate::session::{Attachment, CommandExit, Destination, OnClosedStdout, OnSignal, attach};
 use crate::signals::Signals;
 use crate::stdin::stdin;
@@ -29,7 +29,7 @@ pub(crate) fn run(context: &mut Context, args: &Exec) -> Result<Outcome> {
 
 async fn exec(context: &mut Context, client: &Client, args: &Exec) -> Result<Outcome> {
     let sandbox = find(client, &args.sandbox).await?;
-    let (line, cwd, envs) = (program(&args.words), args.cwd.clone(), pairs(&args.envs));
+    let (line, cwd, envs) = (exec_line(&args.words), args.cwd.clone(), pairs(&args.envs));
     if args.terminal {
         let options = terminal::TerminalOptions { line: Some(line), cwd, envs, shell: None };
         return Ok(outcome(&terminal::run(client, &sandbox, options).await?));
@@ -44,11 +44,11 @@ async fn exec(context: &mut Context, client: &Client, args: &Exec) -> Result<Out
     };
     if args.detach {
         let command = RemoteCommand::start(client, &sandbox, options).await?;
-        return started(context, &command.id);
+        return print_command_id(context, &command.id);
     }
     let signals = &mut Signals::new()?;
-    let end = run_attached(context, client, &sandbox, options, (signals, OnSignal::Forward)).await?;
-    Ok(outcome(&end))
+    let exit = run_attached(context, client, &sandbox, options, (signals, OnSignal::Forward)).await?;
+    Ok(outcome(&exit))
 }
 
 /// Runs an attached command to completion.
@@ -71,19 +71,19 @@ pub(super) async fn run_attached(
     attach(&command, command.output(), attachment).await
 }
 
-fn started(context: &mut Context, command: &str) -> Result<Outcome> {
-    if context.output.json() {
-        context.output.record(&BackgroundCommand { command_id: command.to_owned() })?;
+fn print_command_id(context: &mut Context, id: &str) -> Result<Outcome> {
+    if context.output.is_json() {
+        context.output.record(&BackgroundCommand { command_id: id.to_owned() })?;
     } else {
-        context.output.line(command)?;
+        context.output.line(id)?;
     }
     Ok(Outcome::Done)
 }
 
-/// Maps the end of a command to the outcome of this program, and prints why it ended if it did not exit by itself.
-pub(super) fn outcome(end: &CommandExit) -> Outcome {
-    print_failure(end.failed.as_deref(), end.timed_out);
-    exit_outcome(end.exit_code, end.timed_out)
+/// Maps the exit status of a command to the outcome of this program, and prints why it ended if it did not exit by itself.
+pub(super) fn outcome(exit: &CommandExit) -> Outcome {
+    print_failure(exit.failed.as_deref(), exit.timed_out);
+    exit_outcome(exit.exit_code, exit.timed_out)
 }
 
 /// Prints why a command ended, if it did not exit by itself.
@@ -103,7 +103,7 @@ pub(super) fn exit_outcome(exit_code: i32, timed_out: bool) -> Outcome {
     Outcome::Exit(if timed_out { EXIT_TIMED_OUT } else { status(exit_code) })
 }
 
-/// Maps an exit code to a status, which has eight bits. Other codes count as killed.
+/// Maps an exit code to a status, which has eight bits. Codes outside of that range count as killed by SIGKILL.
 fn status(code: i32) -> u8 {
     u8::try_from(code).unwrap_or(u8::try_from(EXIT_SIGNAL_BASE + 9).unwrap_or(u8::MAX))
 }
@@ -120,7 +120,7 @@ pub(super) fn pairs(pairs: &[(String, String)]) -> BTreeMap<String, String> {
 
 /// Rejects `--json` for commands whose output is that of another program.
 pub(super) fn reject_json(context: &Context, what: &str) -> Result<()> {
-    if context.output.json() {
+    if context.output.is_json() {
         return Err(CommandError::usage(format!("{what} is not JSON")).hint("omit `--json`"));
     }
     Ok(())

@@ -9,7 +9,7 @@ use crate::names;
 use crate::output::Output;
 
 pub(crate) fn run(context: &mut Context, args: &Export) -> Result<Outcome> {
-    if context.output.json() {
+    if context.output.is_json() {
         return Err(CommandError::usage("an archive is not JSON")
             .hint("omit `--json`, or list the files with `workspace --json ls -R`"));
     }

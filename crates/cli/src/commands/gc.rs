@@ -36,7 +36,7 @@ pub(crate) fn run(context: &mut Context, args: &Gc) -> Result<Outcome> {
     let report = store
         .collect_garbage(&GcOptions { dry_run: args.dry_run }, &context.progress)
         .map_err(|error| collection_error(error, &removed))?;
-    if context.output.json() {
+    if context.output.is_json() {
         context.output.record(&record(args.dry_run, removed, &report))?;
     } else {
         print_removed(&mut context.output, plan.as_ref(), args.dry_run)?;
@@ -59,7 +59,7 @@ fn collection_error(error: StoreError, removed: &[SnapshotId]) -> CommandError {
     }
 }
 
-/// Applies the retention rules; `None` if there are none.
+/// Returns the snapshots to remove by the retention rules; `None` if there are no rules.
 fn plan(store: &Store, args: &Gc) -> Result<Option<RetentionPlan>> {
     let rules = Retention {
         keep_last: args.keep_last,

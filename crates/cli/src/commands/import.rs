@@ -8,7 +8,7 @@ use serde::Serialize;
 use workspace_state::{Durability, ImportOptions, ImportReport, TreePath, import_tar, quote_path};
 
 use super::record::new_snapshot;
-use super::report::{Report, SkippedFields, warn, warn_unnamed};
+use super::report::{Report, SkippedFields, warn, warn_unlisted};
 use crate::args::Import;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result, io_hint};
@@ -25,11 +25,12 @@ pub(crate) fn run(context: &mut Context, args: Import) -> Result<Outcome> {
     let new = new_snapshot(&store, args.metadata, Vec::new(), Durability::Synced)?;
     let options = ImportOptions { keep_set_id: args.keep_set_id, ..ImportOptions::default() };
     let report = import_tar(&store, &mut archive, new, &options, &context.progress)?;
-    let skipped: Vec<_> = report.skipped.iter().map(|it| SkippedFields::new(&it.path, it.reason)).collect();
+    let skipped: Vec<_> =
+        report.skipped.iter().map(|member| SkippedFields::new(&member.path, member.reason)).collect();
     warn(&skipped);
-    warn_unnamed(report.skipped_count - skipped.len() as u64, "members cannot be in a snapshot");
+    warn_unlisted(report.skipped_count - skipped.len() as u64, "members cannot be in a snapshot");
     warn_replaced(&report);
-    let made = Report {
+    let fields = Report {
         files: report.files,
         directories: report.directories,
         symlinks: report.symlinks,
@@ -37,7 +38,7 @@ pub(crate) fn run(context: &mut Context, args: Import) -> Result<Outcome> {
         skipped,
         more: ReplacedFields { replaced: report.replaced.into_iter().map(TreePath).collect() },
     };
-    made.print(context, &store, &report.snapshot)?;
+    fields.print(context, &store, &report.snapshot)?;
     Ok(Outcome::Done)
 }
 
@@ -88,5 +89,8 @@ fn warn_replaced(report: &ImportReport) {
             quote_path(path)
         ));
     }
-    warn_unnamed(report.replaced_count - report.replaced.len() as u64, "members were replaced by later ones");
+    warn_unlisted(
+        report.replaced_count - report.replaced.len() as u64,
+        "members were replaced by later ones",
+    );
 }

@@ -59,7 +59,7 @@ pub(crate) fn run(context: &mut Context, args: &ImportGit) -> Result<Outcome> {
     }
     let reused = commits.len() as u64 - imported;
     let skipped = importer.into_skipped();
-    let skipped: Vec<_> = skipped.iter().map(|it| SkippedFields::new(&it.path, it.reason)).collect();
+    let skipped: Vec<_> = skipped.iter().map(|entry| SkippedFields::new(&entry.path, entry.reason)).collect();
     warn(&skipped);
     print(context, &Report { imported, reused, revisions, skipped })?;
     Ok(Outcome::Done)
@@ -96,7 +96,7 @@ impl<'a> ReferenceMove<'a> {
 }
 
 fn print(context: &mut Context, report: &Report) -> Result<()> {
-    if context.output.json() {
+    if context.output.is_json() {
         return context.output.record(report);
     }
     report.revisions.iter().try_for_each(|revision| context.output.line(revision.snapshot))

@@ -25,12 +25,12 @@ pub(crate) fn run(context: &mut Context, command: &KeyCommand) -> Result<Outcome
                 role: args.role.into(),
                 limits: KeyLimits::default(),
             };
-            let made: NewKey = block_on(client.post(KEYS_PATH, &body))?;
-            if context.output.json() {
-                context.output.record(&made)?;
+            let created: NewKey = block_on(client.post(KEYS_PATH, &body))?;
+            if context.output.is_json() {
+                context.output.record(&created)?;
             } else {
-                context.output.line(&made.key)?;
-                text::print_stderr(&format!("note: its id is {}", made.id));
+                context.output.line(&created.key)?;
+                text::print_stderr(&format!("note: its id is {}", created.id));
             }
         }
         KeyCommand::Rm { keys, server } => {
@@ -45,7 +45,7 @@ pub(crate) fn run(context: &mut Context, command: &KeyCommand) -> Result<Outcome
 }
 
 fn list(context: &mut Context, keys: &[Key]) -> Result<()> {
-    if context.output.json() {
+    if context.output.is_json() {
         return keys.iter().try_for_each(|key| context.output.record(key));
     }
     let row = |key: &Key| {

@@ -37,7 +37,7 @@ fn newest_first(store: &Store) -> Result<impl Iterator<Item = Snapshot>> {
 
 fn print(output: &mut Output, snapshot: &Snapshot, references: &References) -> Result<()> {
     let names = references.of(&snapshot.id);
-    if output.json() {
+    if output.is_json() {
         return output.record(&SnapshotFields::new(snapshot, names));
     }
     let mut line = format!("{}  {}", snapshot.id, time::format(snapshot.time));

@@ -85,6 +85,7 @@ async fn all_by_server(
     Ok(Outcome::Done)
 }
 
+/// Prints the output of one command.
 async fn one(
     context: &mut Context,
     client: &Client,
@@ -124,6 +125,7 @@ async fn one(
     }
 }
 
+/// Returns true if output of this time, in milliseconds since 1970, is not older than `since`.
 fn is_wanted(time: i64, since: Option<Timestamp>) -> bool {
     since.is_none_or(|since| time.saturating_mul(NANOS_PER_MILLI) >= since.0)
 }

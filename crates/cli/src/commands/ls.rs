@@ -18,12 +18,12 @@ pub(crate) fn run(context: &mut Context, args: &Ls) -> Result<Outcome> {
     let entry = names::entry(&tree, &args.snapshot, &path)?;
     let mut lister = Lister { tree: &tree, output: &mut context.output, long: args.long };
     match &entry.node {
-        // By path from the root of the tree, so that a line can be given to `cat`.
+        // Prints paths from the root of the tree, so that a line can be an argument of `cat`.
         Node::Directory(directory) if args.recursive => {
-            lister.list_below(names::trimmed(&path), directory)?;
+            lister.list_below(names::normalized(&path), directory)?;
         }
         Node::Directory(directory) => lister.list(directory)?,
-        _ => lister.print(&names::trimmed(&path), &entry)?,
+        _ => lister.print(&names::normalized(&path), &entry)?,
     }
     Ok(Outcome::Done)
 }
@@ -42,23 +42,23 @@ impl Lister<'_> {
     /// Lists all entries below a directory, each directory before its entries. The depth of a tree has no
     /// limit, so this does not recurse.
     fn list_below(&mut self, path: Vec<u8>, directory: &DirectoryNode) -> Result<()> {
-        let mut open = vec![(path, self.tree.list(directory)?.into_iter())];
-        while let Some((path, entries)) = open.last_mut() {
+        let mut stack = vec![(path, self.tree.list(directory)?.into_iter())];
+        while let Some((path, entries)) = stack.last_mut() {
             let Some(entry) = entries.next() else {
-                open.pop();
+                stack.pop();
                 continue;
             };
             let path = names::join(path, &entry.name);
             self.print(&path, &entry)?;
             if let Node::Directory(directory) = &entry.node {
-                open.push((path, self.tree.list(directory)?.into_iter()));
+                stack.push((path, self.tree.list(directory)?.into_iter()));
             }
         }
         Ok(())
     }
 
     fn print(&mut self, path: &[u8], entry: &Entry) -> Result<()> {
-        if self.output.json() {
+        if self.output.is_json() {
             return self.output.record(&EntryFields::new(path, entry));
         }
         let slash = if entry.node.kind() == NodeKind::Directory { "/" } else { "" };
@@ -68,12 +68,12 @@ impl Lister<'_> {
 }
 
 fn long_line(name: &str, entry: &Entry) -> String {
-    let (kind, size) = match &entry.node {
+    let (file_type, size) = match &entry.node {
         Node::File(file) => ('-', file.size().to_string()),
         Node::Symlink(_) => ('l', "-".to_owned()),
         Node::Directory(_) => ('d', "-".to_owned()),
     };
-    let mode = format_mode(kind, entry.node.mode());
+    let mode = format_mode(file_type, entry.node.mode());
     let modified = entry.modified.map_or_else(|| "-".to_owned(), time::format);
     let target = match &entry.node {
         Node::Symlink(link) => format!(" -> {}", quote_path(&link.target)),

@@ -34,11 +34,12 @@ const VERSIONS: usize = 3;
 #[derive(Serialize)]
 struct Report<'a> {
     path: &'a str,
-    /// Null if only one side changed it, or both did the same.
+    /// Null if only one side changed the file, or both made the same changes.
     strategy: Option<&'static str>,
-    /// Number of conflicts left.
+    /// Number of unresolved conflicts.
     conflicts: usize,
     conflict: Option<&'a Conflict>,
+    /// Decision of a rule about the conflict; null if it is unresolved.
     decided: Option<Decision>,
     /// Possible resolutions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -49,8 +50,8 @@ struct Report<'a> {
 }
 
 pub(crate) fn run(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
-    let done = merge(context, args).and_then(|outcome| context.output.finish().map(|()| outcome));
-    done.map_err(|error| {
+    let merged = merge(context, args).and_then(|outcome| context.output.finish().map(|()| outcome));
+    merged.map_err(|error| {
         let error = error.not_merged();
         if !error.is_not_text() && driver::is_temporary(&args.ours) {
             return error.hint(
@@ -66,8 +67,8 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
         check_replaceable(&args.ours)?;
     }
     let (ours, base, theirs) = (read(&args.ours)?, read(&args.base)?, read(&args.theirs)?);
-    // Checked first, because marking the file writes to it.
-    let times = (written(&args.ours)?, written(&args.theirs)?);
+    // Read first, because marking OURS changes its modification time.
+    let times = (modification_time(&args.ours)?, modification_time(&args.theirs)?);
     let is_marked = !args.stdout
         && driver::is_temporary(&args.ours)
         && driver::mark(&args.ours, &ours, &theirs, &labels(args))?;
@@ -83,8 +84,8 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
     (input.ours.time, input.theirs.time) = times;
     let (strategies, rule) =
         (Strategies::default(), rule(args, merge_rules::policy(&args.rules)?.rule(&path)));
-    let unknown = |error: UnknownStrategy| CommandError::failed(error.to_string());
-    let merged = merge_file(&strategies, &rule, &input).map_err(unknown)?;
+    let unknown_strategy = |error: UnknownStrategy| CommandError::failed(error.to_string());
+    let merged = merge_file(&strategies, &rule, &input).map_err(unknown_strategy)?;
     if merged.strategy == Some("binary") && rule.strategy.is_none() && !merged.is_resolved() {
         let failed = CommandError::not_text(format!("`{path}` is not text and cannot be merged"));
         return Err(
@@ -93,17 +94,17 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
     }
     let MergedFile { content, conflicts } =
         MergedFile::new(args, &merged, &input, || conflict_sides(&strategies, &rule, &input))
-            .map_err(unknown)?;
-    if args.stdout && !context.output.json() {
+            .map_err(unknown_strategy)?;
+    if args.stdout && !context.output.is_json() {
         context.output.bytes(&content)?;
     } else if !args.stdout && (is_marked || content != ours) {
         write(&args.ours, &content)?;
     }
-    if context.output.json() {
-        let content = args.stdout.then(|| text_in(&content)).flatten();
+    if context.output.is_json() {
+        let content = args.stdout.then(|| as_text(&content)).flatten();
         let (strategy, conflict, decided) = (merged.strategy, merged.conflict.as_ref(), merged.decided);
         let choices = if conflict.is_some() {
-            choices(&strategies, &rule, &input).map_err(unknown)?
+            choices(&strategies, &rule, &input).map_err(unknown_strategy)?
         } else {
             Vec::new()
         };
@@ -127,7 +128,7 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
 
 /// Returns the merge rule: command line options override the policy.
 fn rule(args: &MergeFile, by_policy: &FileRule) -> FileRule {
-    let strategy = match args.kind {
+    let strategy = match args.file_type {
         FileType::Auto => by_policy.strategy.as_deref(),
         FileType::Text => Some("text"),
         FileType::Json => Some("json"),
@@ -147,13 +148,15 @@ fn rule(args: &MergeFile, by_policy: &FileRule) -> FileRule {
 }
 
 /// Returns the modification time of a file, for rules that depend on it.
-fn written(path: &Path) -> Result<i64> {
-    let modified =
-        fs::metadata(path).and_then(|metadata| metadata.modified()).map_err(|error| unread(path, &error))?;
+fn modification_time(path: &Path) -> Result<i64> {
+    let modified = fs::metadata(path)
+        .and_then(|metadata| metadata.modified())
+        .map_err(|error| read_error(path, &error))?;
     Ok(Timestamp::from(modified).0)
 }
 
-fn text_in(content: &[u8]) -> Option<&str> {
+/// Returns content as text; `None` if it is binary.
+fn as_text(content: &[u8]) -> Option<&str> {
     str::from_utf8(content).ok().filter(|text| !text.contains('\0'))
 }
 
@@ -188,9 +191,9 @@ fn print_conflict(path: &str, merged: &FileMerge) {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).map_err(|error| unread(path, &error))
+    fs::read(path).map_err(|error| read_error(path, &error))
 }
 
-fn unread(path: &Path, error: &io::Error) -> CommandError {
+fn read_error(path: &Path, error: &io::Error) -> CommandError {
     CommandError::failed(format!("cannot read {}: {error}", path.display())).hint(io_hint(error))
 }

@@ -14,7 +14,7 @@ pub(super) fn policy(rules: &MergeRules) -> Result<Policy> {
     let text = fs::read(path).map_err(|error| {
         CommandError::failed(format!("cannot read {}: {error}", path.display())).hint(io_hint(&error))
     })?;
-    read(&text).map_err(|reason| unread(path, &reason))
+    read(&text).map_err(|reason| invalid_rules(path, &reason))
 }
 
 fn read(text: &[u8]) -> Result<Policy, String> {
@@ -24,13 +24,13 @@ fn read(text: &[u8]) -> Result<Policy, String> {
     Ok(policy)
 }
 
-fn unread(path: &Path, reason: &str) -> CommandError {
+fn invalid_rules(path: &Path, reason: &str) -> CommandError {
     CommandError::failed(format!("{} is not a list of rules: {reason}", path.display()))
         .hint(r#"a list of rules looks like [{"path": "**/*.png", "onConflict": "theirs"}]; docs/merge.md has all fields"#)
 }
 
-/// Returns the priorities of ours and theirs.
+/// Returns the priorities of ours and theirs: 1 for the side that `--priority` names, else 0.
 pub(super) fn priorities(rules: &MergeRules) -> (i64, i64) {
-    let ranks = |side| i64::from(rules.priority == Some(side));
-    (ranks(MergeSide::Ours), ranks(MergeSide::Theirs))
+    let priority = |side| i64::from(rules.priority == Some(side));
+    (priority(MergeSide::Ours), priority(MergeSide::Theirs))
 }

@@ -20,11 +20,11 @@ use crate::error::{CommandError, Outcome, Result};
 use crate::output::Output;
 
 /// Exit status for conflicts, as in git.
-const CONFLICTS: u8 = 1;
+const EXIT_CONFLICTS: u8 = 1;
 
 pub(crate) fn run(context: &mut Context, args: MergeTree) -> Result<Outcome> {
-    let done = merge(context, args).and_then(|outcome| context.output.finish().map(|()| outcome));
-    done.map_err(CommandError::not_merged)
+    let merged = merge(context, args).and_then(|outcome| context.output.finish().map(|()| outcome));
+    merged.map_err(CommandError::not_merged)
 }
 
 fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
@@ -36,66 +36,69 @@ fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
     // Directories can be merged without a store; then a temporary one holds their content.
     let (store, _temporary) =
         if args.commit { (context.store_or_create()?, None) } else { context.store_or_temporary()? };
-    // Read before OURS, so that a later move of the reference is not overwritten.
+    // Reads the reference before OURS, so that a later move of the reference is not overwritten.
     let new = args
         .commit
         .then(|| new_snapshot(&store, args.metadata, Vec::new(), Durability::Synced))
         .transpose()?;
-    let name = |typed: &OsString| sides::resolve(&store, typed);
-    let (base, ours) = (name(&args.base)?, name(&args.ours)?);
-    let theirs: Vec<SideSource> = args.theirs.iter().map(name).collect::<Result<_>>()?;
-    let new = new.map(|new| onto(new, &base, &ours, &theirs)).transpose()?;
-    let (ours_at, theirs_at): (i64, Vec<i64>) = (side_time(&ours), theirs.iter().map(side_time).collect());
+    let resolve = |typed: &OsString| sides::resolve(&store, typed);
+    let (base, ours) = (resolve(&args.base)?, resolve(&args.ours)?);
+    let theirs: Vec<SideSource> = args.theirs.iter().map(resolve).collect::<Result<_>>()?;
+    let new = new.map(|new| with_parents(new, &base, &ours, &theirs)).transpose()?;
+    let (ours_time, theirs_times): (i64, Vec<i64>) =
+        (side_time(&ours), theirs.iter().map(side_time).collect());
     let sides = Sides { store: &store, ignore: !args.no_ignore, progress: &context.progress };
-    let base = sides.base(&base)?;
-    let ours = sides.side(&ours, &base)?;
-    let theirs: Vec<Tree> = theirs.iter().map(|name| sides.side(name, &base)).collect::<Result<_>>()?;
+    let base = sides.tree(&base)?;
+    let ours = sides.tree_with_ignored(&ours, &base)?;
+    let theirs: Vec<Tree> =
+        theirs.iter().map(|source| sides.tree_with_ignored(source, &base)).collect::<Result<_>>()?;
 
     let mut options = TreeOptions { policy, ..TreeOptions::default() };
     (options.ours.priority, options.theirs.priority) = merge_rules::priorities(&args.rules);
-    options.ours.time = ours_at;
-    let mut all = SequentialMerge::new(&store, &base, ours, options.ours);
+    options.ours.time = ours_time;
+    let with_choices = context.output.is_json();
+    let mut merge = SequentialMerge::new(&store, &base, ours, options.ours);
     for (number, side) in theirs.iter().enumerate() {
-        options.theirs.time = theirs_at[number];
+        options.theirs.time = theirs_times[number];
         let name = (theirs.len() > 1).then(|| args.theirs[number].to_string_lossy().into_owned());
-        all.merge(side, name.as_deref(), &mut options, context.output.json())?;
+        merge.merge(side, name.as_deref(), &mut options, with_choices)?;
     }
-    let SequentialMerge { result, conflicts, merged, .. } = all;
+    let SequentialMerge { result, conflicts, merged, .. } = merge;
     let mut result = result.ok_or_else(|| CommandError::usage("there is nothing to merge"))?;
     let tree = result.tree_id()?.to_string();
     let snapshot = new.map(|new| result.commit(new)).transpose()?.map(|snapshot| snapshot.id.to_string());
-    let is_settled = conflicts.iter().all(|fields| fields.conflict.decided.is_some());
+    let is_resolved = conflicts.iter().all(|fields| fields.conflict.decided.is_some());
     print(&mut context.output, &Fields { tree, snapshot, conflicts, merged })?;
-    Ok(if is_settled { Outcome::Done } else { Outcome::Exit(CONFLICTS) })
+    Ok(if is_resolved { Outcome::Done } else { Outcome::Exit(EXIT_CONFLICTS) })
 }
 
 /// Sets the sides as parents of the result. Fails for a reference that points to neither OURS nor BASE, because
 /// its snapshot would be lost.
-fn onto(
+fn with_parents(
     mut new: NewSnapshot,
     base: &SideSource,
     ours: &SideSource,
     theirs: &[SideSource],
 ) -> Result<NewSnapshot> {
-    let there = match &new.references[..] {
-        [(name, Expect::At(there))] => Some((name, *there)),
+    let target = match &new.references[..] {
+        [(name, Expect::At(target))] => Some((name, *target)),
         _ => None,
     };
-    if let Some((name, there)) = there
-        && ![ours.snapshot(), base.snapshot()].contains(&Some(there))
+    if let Some((name, target)) = target
+        && ![ours.snapshot(), base.snapshot()].contains(&Some(target))
     {
-        let message = format!("`{name}` is at {there}, which is neither OURS nor BASE");
+        let message = format!("`{name}` is at {target}, which is neither OURS nor BASE");
         return Err(CommandError::failed(message)
             .hint(format!("name `{name}` as OURS, or another reference with `--ref`")));
     }
-    let ours = ours.snapshot().or(there.map(|(_, there)| there));
+    let ours = ours.snapshot().or(target.map(|(_, target)| target));
     new.parents = ours.into_iter().chain(theirs.iter().filter_map(SideSource::snapshot)).collect();
     Ok(new)
 }
 
 /// Returns the time of a side, for rules that depend on it; the current time for a directory.
-fn side_time(name: &SideSource) -> i64 {
-    match name {
+fn side_time(source: &SideSource) -> i64 {
+    match source {
         SideSource::Snapshot(snapshot) => snapshot.time.0,
         SideSource::Directory(_) => Timestamp::now().0,
     }
@@ -123,7 +126,7 @@ struct Fields {
 }
 
 fn print(output: &mut Output, fields: &Fields) -> Result<()> {
-    if output.json() {
+    if output.is_json() {
         return output.record(fields);
     }
     output.line(&fields.tree)?;
@@ -139,8 +142,8 @@ fn print(output: &mut Output, fields: &Fields) -> Result<()> {
 fn line(ConflictFields { side, conflict, .. }: &ConflictFields) -> String {
     let shown = |path: &TreePath| quote_path(&path.0).into_owned();
     let mut line = format!("conflict ({}): {}", conflict.class.name(), shown(&conflict.path));
-    if let Some(beside) = &conflict.theirs_path {
-        line += &format!(", theirs is {}", shown(beside));
+    if let Some(theirs_path) = &conflict.theirs_path {
+        line += &format!(", theirs is {}", shown(theirs_path));
     }
     if let Some(side) = side {
         line += &format!(", of {side}");

@@ -34,8 +34,8 @@ pub(crate) fn mount(context: &mut Context, args: &Mount) -> Result<Outcome> {
 }
 
 pub(crate) fn umount(args: &Umount) -> Result<Outcome> {
-    let taken = if args.lazy { detach(&args.directory) } else { unmount(&args.directory) };
-    taken.map_err(|error| not_mounted(error, &args.directory))?;
+    let unmounted = if args.lazy { detach(&args.directory) } else { unmount(&args.directory) };
+    unmounted.map_err(|error| not_mounted(error, &args.directory))?;
     Ok(Outcome::Done)
 }
 

@@ -11,23 +11,36 @@ use crate::remote::{Client, ServerUrl, block_on, find, list};
 use crate::text;
 
 /// Maximum number of commands in a response.
-const COMMANDS: u32 = 1_000;
+const COMMANDS_MAX: u32 = 1_000;
+
+/// Form of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ListForm {
+    Table,
+    /// Only ids, one per line.
+    Ids,
+}
 
 pub(crate) fn run(context: &mut Context, args: &Ps) -> Result<Outcome> {
+    let form = if args.quiet { ListForm::Ids } else { ListForm::Table };
     let client = Client::new(ServerUrl::new(&args.server)?);
     block_on(async {
         match &args.sandbox {
-            Some(sandbox) => commands(context, &client, sandbox, args.quiet).await,
-            None => sandboxes(context, &list(&client, "").await?, args.quiet),
+            Some(sandbox) => print_commands(context, &client, sandbox, form).await,
+            None => print_sandboxes(context, &list(&client, "").await?, form),
         }
     })
 }
 
-/// Lists sandboxes.
-pub(super) fn sandboxes(context: &mut Context, sandboxes: &[Sandbox], quiet: bool) -> Result<Outcome> {
-    if context.output.json() {
+/// Prints a list of sandboxes.
+pub(super) fn print_sandboxes(
+    context: &mut Context,
+    sandboxes: &[Sandbox],
+    form: ListForm,
+) -> Result<Outcome> {
+    if context.output.is_json() {
         sandboxes.iter().try_for_each(|sandbox| context.output.record(sandbox))?;
-    } else if quiet {
+    } else if form == ListForm::Ids {
         sandboxes.iter().try_for_each(|sandbox| context.output.line(&sandbox.id))?;
     } else {
         let row = |sandbox: &Sandbox| {
@@ -45,13 +58,18 @@ pub(super) fn sandboxes(context: &mut Context, sandboxes: &[Sandbox], quiet: boo
     Ok(Outcome::Done)
 }
 
-async fn commands(context: &mut Context, client: &Client, sandbox: &str, quiet: bool) -> Result<Outcome> {
+async fn print_commands(
+    context: &mut Context,
+    client: &Client,
+    sandbox: &str,
+    form: ListForm,
+) -> Result<Outcome> {
     let sandbox = find(client, sandbox).await?;
-    let path = format!("/api/v1/sandboxes/{sandbox}/process?limit={COMMANDS}");
+    let path = format!("/api/v1/sandboxes/{sandbox}/process?limit={COMMANDS_MAX}");
     let commands = client.get::<CommandList>(&path).await?.items;
-    if context.output.json() {
+    if context.output.is_json() {
         commands.iter().try_for_each(|command| context.output.record(command))?;
-    } else if quiet {
+    } else if form == ListForm::Ids {
         commands.iter().try_for_each(|command| context.output.line(&command.command_id))?;
     } else {
         let rows: Vec<_> = commands.iter().map(row).collect();

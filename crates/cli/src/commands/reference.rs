@@ -12,12 +12,12 @@ use crate::names;
 /// Prefix of the references of tags.
 const TAG_PREFIX: &str = "tags/";
 
-/// A reference that was made or moved.
+/// A reference that was created or moved.
 #[derive(Serialize)]
 struct MovedFields<'a> {
     name: &'a str,
     snapshot: SnapshotId,
-    /// Snapshot that it pointed to before.
+    /// Target before the move; `None` for a new reference.
     previous: Option<SnapshotId>,
 }
 
@@ -37,13 +37,13 @@ fn set(context: &mut Context, args: &RefSet) -> Result<Outcome> {
         && let Some(previous) = previous
     {
         let moves = format!("`workspace ref set {} SNAPSHOT` moves it", args.name);
-        return Err(exists(&args.name, previous).hint(moves));
+        return Err(exists_error(&args.name, previous).hint(moves));
     }
     if let Some(text) = &args.expect {
         let expected = names::snapshot(&store, text)?.id;
         if previous != Some(expected) {
-            let found = previous.map_or("does not exist".to_owned(), |at| format!("points to {at}"));
-            return Err(CommandError::failed(format!("reference `{}` {found}", args.name)).hint(format!(
+            let state = previous.map_or("does not exist".to_owned(), |target| format!("points to {target}"));
+            return Err(CommandError::failed(format!("reference `{}` {state}", args.name)).hint(format!(
                 "it was expected to point to {expected}; `workspace refs` lists the references"
             )));
         }
@@ -80,13 +80,13 @@ fn run_branch_or_tag(
     let to = names::snapshot(&store, text)?.id;
     let previous = store.reference(&name)?;
     if let (Some(previous), false) = (previous, args.force) {
-        return Err(exists(&name, previous).hint("`--force` moves it"));
+        return Err(exists_error(&name, previous).hint("`--force` moves it"));
     }
     move_to(context, &store, &name, previous, to)
 }
 
-fn exists(name: &str, at: SnapshotId) -> CommandError {
-    CommandError::failed(format!("reference `{name}` exists and points to {at}"))
+fn exists_error(name: &str, target: SnapshotId) -> CommandError {
+    CommandError::failed(format!("reference `{name}` exists and points to {target}"))
 }
 
 /// Moves a reference. Fails if it no longer points to `previous`.
@@ -99,7 +99,7 @@ fn move_to(
 ) -> Result<Outcome> {
     let expect = previous.map_or(Expect::Absent, Expect::At);
     store.set_reference(name, expect, snapshot, Durability::Synced)?;
-    if context.output.json() {
+    if context.output.is_json() {
         context.output.record(&MovedFields { name, snapshot, previous })?;
     } else {
         context.output.line(Reference { name, snapshot })?;
@@ -115,20 +115,20 @@ fn remove(context: &mut Context, names: &[String]) -> Result<Outcome> {
         if found.iter().any(|(other, _)| other == name) {
             continue;
         }
-        let at = store.reference(name)?.ok_or_else(|| {
+        let target = store.reference(name)?.ok_or_else(|| {
             CommandError::failed(format!("there is no reference `{name}`"))
                 .hint("`workspace refs` lists the references")
         })?;
-        found.push((name.clone(), at));
+        found.push((name.clone(), target));
     }
-    for (name, at) in found {
-        match store.remove_reference(&name, Expect::At(at)) {
+    for (name, target) in found {
+        match store.remove_reference(&name, Expect::At(target)) {
             // Another process removed it in the meantime.
             Err(StoreError::ReferenceMoved { .. }) if store.reference(&name)?.is_none() => {}
             removed => removed?,
         }
-        if context.output.json() {
-            context.output.record(&Reference { name: &name, snapshot: at })?;
+        if context.output.is_json() {
+            context.output.record(&Reference { name: &name, snapshot: target })?;
         }
     }
     Ok(Outcome::Done)

@@ -26,13 +26,13 @@ pub(crate) fn run(context: &mut Context) -> Result<Outcome> {
 }
 
 /// Lists the references that a filter accepts.
-pub(super) fn list(context: &mut Context, fits: impl Fn(&str) -> bool) -> Result<Outcome> {
+pub(super) fn list(context: &mut Context, is_listed: impl Fn(&str) -> bool) -> Result<Outcome> {
     for (name, snapshot) in context.store()?.references()? {
-        if !fits(&name) {
+        if !is_listed(&name) {
             continue;
         }
         let reference = Reference { name: &name, snapshot };
-        if context.output.json() {
+        if context.output.is_json() {
             context.output.record(&reference)?;
         } else {
             context.output.line(reference)?;

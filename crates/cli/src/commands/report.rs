@@ -50,7 +50,7 @@ pub(super) fn warn(skipped: &[SkippedFields]) {
 }
 
 /// Prints on stderr the number of entries that were not listed.
-pub(super) fn warn_unnamed(count: u64, what: &str) {
+pub(super) fn warn_unlisted(count: u64, what: &str) {
     if count > 0 {
         print_stderr(&format!("warning: {count} more {what}"));
     }
@@ -59,7 +59,7 @@ pub(super) fn warn_unnamed(count: u64, what: &str) {
 /// Prints skipped entries of a directory on stderr; `count` is their total number.
 pub(super) fn warn_skipped(skipped: &[SkippedFields], count: u64) {
     warn(skipped);
-    warn_unnamed(count - skipped.len() as u64, "entries cannot be in a snapshot");
+    warn_unlisted(count - skipped.len() as u64, "entries cannot be in a snapshot");
 }
 
 #[derive(Serialize)]
@@ -73,7 +73,7 @@ struct ReportFields<'a, More> {
 impl<More: Serialize> Report<More> {
     /// Prints the id of the snapshot, or with `--json` the report.
     pub(super) fn print(&self, context: &mut Context, store: &Store, snapshot: &Snapshot) -> Result<()> {
-        if !context.output.json() {
+        if !context.output.is_json() {
             return context.output.line(snapshot.id);
         }
         let references = References::read(store)?;

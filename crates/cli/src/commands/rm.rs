@@ -40,12 +40,14 @@ pub(crate) fn run(context: &mut Context, args: &Rm) -> Result<Outcome> {
     if !ids.is_empty() {
         store.remove_snapshots(&ids)?;
     }
-    if context.output.json() {
+    if context.output.is_json() {
         context.output.record(&RemovedFields { snapshots: &ids, references: &args.references, episodes })?;
     }
     if episodes > 0 {
-        let name = pluralize(episodes, "episode names", "episodes name");
-        print_stderr(&format!("warning: {name} a removed snapshot, and can be read but not restored"));
+        let episodes_name = pluralize(episodes, "episode names", "episodes name");
+        print_stderr(&format!(
+            "warning: {episodes_name} a removed snapshot, and can be read but not restored"
+        ));
     }
     Ok(Outcome::Done)
 }

@@ -9,7 +9,7 @@ use workspace_api::sandboxes::{CreateSandbox, Resources, Sandbox};
 use crate::args::{Run, SandboxOptions};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::{Client, CommandOptions, PROBE_TIMEOUT, ServerUrl, block_on, program, terminal};
+use crate::remote::{Client, CommandOptions, PROBE_TIMEOUT, ServerUrl, block_on, exec_line, terminal};
 use crate::session::OnSignal;
 use crate::signals::Signals;
 use crate::text;
@@ -41,8 +41,9 @@ fn run_anywhere(context: &mut Context, args: &Run) -> Result<Outcome> {
 
 async fn run_in_sandbox(context: &mut Context, client: &Client, args: &Run) -> Result<Outcome> {
     let mut signals = Signals::new()?;
-    let life = args.timeout.map(|timeout| timeout + LIFETIME_MARGIN).filter(|life| *life > DEFAULT_LIFETIME);
-    let request = create_request(&args.options, life);
+    let lifetime =
+        args.timeout.map(|timeout| timeout + LIFETIME_MARGIN).filter(|lifetime| *lifetime > DEFAULT_LIFETIME);
+    let request = create_request(&args.options, lifetime);
     let creation = create(client, &request);
     tokio::pin!(creation);
     let (sandbox, interrupted) = tokio::select! {
@@ -76,8 +77,8 @@ async fn run_command(
     args: &Run,
     signals: &mut Signals,
 ) -> Result<Outcome> {
-    let line = program(&args.words);
-    let end = if args.terminal {
+    let line = exec_line(&args.words);
+    let exit = if args.terminal {
         let options = terminal::TerminalOptions { line: Some(line), ..terminal::TerminalOptions::default() };
         terminal::run(client, sandbox, options).await?
     } else {
@@ -89,17 +90,17 @@ async fn run_command(
         };
         super::exec::run_attached(context, client, sandbox, options, (signals, OnSignal::Return)).await?
     };
-    Ok(super::exec::outcome(&end))
+    Ok(super::exec::outcome(&exit))
 }
 
 /// Returns the request for a sandbox with these options.
-pub(super) fn create_request(options: &SandboxOptions, life: Option<Duration>) -> CreateSandbox {
+pub(super) fn create_request(options: &SandboxOptions, lifetime: Option<Duration>) -> CreateSandbox {
     CreateSandbox {
         template: options.template.clone(),
         name: options.name.clone(),
         unique_name: options.name.is_some() && !options.allow_duplicate_name,
         envs: super::exec::pairs(&options.envs),
-        timeout_seconds: life.map(|life| life.as_secs()),
+        timeout_seconds: lifetime.map(|lifetime| lifetime.as_secs()),
         resources: Resources {
             cpu: options.cpu.clone(),
             memory: options.memory.clone(),

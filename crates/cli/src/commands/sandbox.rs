@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use workspace_api::sandboxes::{DeleteSandboxResult, ExtendSandbox, Sandbox, SandboxStats, UpdateSandbox};
 
+use super::ps::ListForm;
 use super::table;
 use crate::args::SandboxCommand;
 use crate::context::Context;
@@ -22,15 +23,15 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
         SandboxCommand::Ls(args) => {
             let filter_query = filter_query(args.state.as_deref(), &args.labels)?;
             let found = with_client(&args.server, async |client| list(client, &filter_query).await)?;
-            super::ps::sandboxes(context, &found, false)
+            super::ps::print_sandboxes(context, &found, ListForm::Table)
         }
         SandboxCommand::Create(args) => {
-            let made = upload::create(context, &args)?;
-            show(context, &made, |made| vec![made.id.clone()])
+            let created = upload::create(context, &args)?;
+            show(context, &created, |sandbox| vec![sandbox.id.clone()])
         }
         SandboxCommand::Get(args) => {
-            let found = with_client(&args.server, async |client| one(client, &args.sandbox, "").await)?;
-            get(context, &found)
+            let found = with_client(&args.server, async |client| fetch(client, &args.sandbox, "").await)?;
+            print_details(context, &found)
         }
         SandboxCommand::Rm(args) => with_client(&args.server, async |client| {
             remove(context, client, &args.sandboxes, args.keep_workspace).await
@@ -40,13 +41,14 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
             show(context, &extended, |sandbox| vec![format!("expires {}", table::time(&sandbox.expires_at))])
         }
         SandboxCommand::Label { sandbox, labels, server } => {
-            let changes = labels.iter().map(|label| change(label)).collect::<Result<Vec<_>>>()?;
+            let changes = labels.iter().map(|label| parse_label_change(label)).collect::<Result<Vec<_>>>()?;
             let labelled = with_client(&server, async |client| relabel(client, &sandbox, &changes).await)?;
             show(context, &labelled, lines_of_labels)
         }
         SandboxCommand::Stats(args) => {
-            let stats = with_client(&args.server, async |client| one(client, &args.sandbox, "/stats").await)?;
-            self::stats(context, &stats)
+            let stats =
+                with_client(&args.server, async |client| fetch(client, &args.sandbox, "/stats").await)?;
+            print_stats(context, &stats)
         }
         SandboxCommand::Commit(args) => snapshots::commit(context, &args),
         SandboxCommand::Restore(args) => snapshots::restore(context, &args),
@@ -56,12 +58,13 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
     }
 }
 
+/// Prints a record as JSON, or as the lines that `lines` returns.
 fn show<T: Serialize>(
     context: &mut Context,
     record: &T,
     lines: impl Fn(&T) -> Vec<String>,
 ) -> Result<Outcome> {
-    if context.output.json() {
+    if context.output.is_json() {
         context.output.record(record)?;
     } else {
         lines(record).iter().try_for_each(|line| context.output.line(crate::text::escape_controls(line)))?;
@@ -93,13 +96,14 @@ fn escaped(text: &str) -> String {
     text.bytes().map(escape).collect()
 }
 
-async fn one<T: DeserializeOwned>(client: &Client, sandbox: &str, below: &str) -> Result<T> {
+/// Requests a sandbox, or with a subpath such as `/stats` a resource of it.
+async fn fetch<T: DeserializeOwned>(client: &Client, sandbox: &str, subpath: &str) -> Result<T> {
     let id = find(client, sandbox).await?;
-    client.get(&format!("/api/v1/sandboxes/{id}{below}")).await
+    client.get(&format!("/api/v1/sandboxes/{id}{subpath}")).await
 }
 
-fn get(context: &mut Context, sandbox: &Sandbox) -> Result<Outcome> {
-    if context.output.json() {
+fn print_details(context: &mut Context, sandbox: &Sandbox) -> Result<Outcome> {
+    if context.output.is_json() {
         context.output.record(sandbox)?;
         return Ok(Outcome::Done);
     }
@@ -136,16 +140,22 @@ fn lines_of_labels(sandbox: &Sandbox) -> Vec<String> {
     sandbox.labels.iter().map(|(name, value)| format!("{name}={value}")).collect()
 }
 
-async fn remove(context: &mut Context, client: &Client, sandboxes: &[String], keep: bool) -> Result<Outcome> {
+async fn remove(
+    context: &mut Context,
+    client: &Client,
+    sandboxes: &[String],
+    keep_workspace: bool,
+) -> Result<Outcome> {
     for sandbox in sandboxes {
         let id = find(client, sandbox).await?;
-        let path = format!("/api/v1/sandboxes/{id}{}", if keep { "?keepWorkspace=true" } else { "" });
-        let kept: Option<DeleteSandboxResult> = client.delete(&path).await?;
-        let kept = kept.unwrap_or(DeleteSandboxResult { id, workspace_path: None, snapshot: None });
-        if context.output.json() {
-            context.output.record(&kept)?;
-        } else if keep {
-            context.output.line(kept.snapshot.or(kept.workspace_path).unwrap_or_default())?;
+        let path =
+            format!("/api/v1/sandboxes/{id}{}", if keep_workspace { "?keepWorkspace=true" } else { "" });
+        let result: Option<DeleteSandboxResult> = client.delete(&path).await?;
+        let result = result.unwrap_or(DeleteSandboxResult { id, workspace_path: None, snapshot: None });
+        if context.output.is_json() {
+            context.output.record(&result)?;
+        } else if keep_workspace {
+            context.output.line(result.snapshot.or(result.workspace_path).unwrap_or_default())?;
         }
     }
     Ok(Outcome::Done)
@@ -158,7 +168,7 @@ async fn extend(client: &Client, sandbox: &str, by: Duration) -> Result<Sandbox>
 }
 
 /// Parses a change of a label: a name and its value, or `None` to remove it.
-fn change(text: &str) -> Result<(String, Option<String>)> {
+fn parse_label_change(text: &str) -> Result<(String, Option<String>)> {
     match (text.split_once('='), text.strip_suffix('-')) {
         (Some((name, value)), _) if !name.is_empty() => Ok((name.to_owned(), Some(value.to_owned()))),
         (None, Some(name)) if !name.is_empty() => Ok((name.to_owned(), None)),
@@ -184,18 +194,18 @@ async fn relabel(client: &Client, sandbox: &str, changes: &[(String, Option<Stri
     client.patch(&path, &UpdateSandbox { labels }).await
 }
 
-fn stats(context: &mut Context, stats: &SandboxStats) -> Result<Outcome> {
-    if context.output.json() {
+fn print_stats(context: &mut Context, stats: &SandboxStats) -> Result<Outcome> {
+    if context.output.is_json() {
         context.output.record(stats)?;
         return Ok(Outcome::Done);
     }
-    let of = |usage: u64, limit: Option<u64>| {
+    let usage_of_limit = |usage: u64, limit: Option<u64>| {
         format!("{} of {}", format_bytes(usage), limit.map(format_bytes).unwrap_or_default())
     };
     let fields = [
         ("cpu", format!("{:.1} % of {}", stats.cpu.usage, stats.cpu.limit)),
-        ("memory", of(stats.memory.usage, Some(stats.memory.limit))),
-        ("disk", of(stats.disk.usage, stats.disk.limit)),
+        ("memory", usage_of_limit(stats.memory.usage, Some(stats.memory.limit))),
+        ("disk", usage_of_limit(stats.disk.usage, stats.disk.limit)),
         ("processes", stats.processes.to_string()),
     ];
     table::fields(&mut context.output, &fields)?;

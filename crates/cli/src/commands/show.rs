@@ -26,7 +26,7 @@ pub(crate) fn run(context: &mut Context, args: &Show) -> Result<Outcome> {
     let entries = Tree::of_snapshot(&store, &snapshot)?.root().node.size();
     let mut same_tree = store.snapshots_with_tree(&snapshot.tree)?;
     same_tree.retain(|id| *id != snapshot.id);
-    if context.output.json() {
+    if context.output.is_json() {
         let fields = SnapshotFields::new(&snapshot, references.of(&snapshot.id));
         context.output.record(&ShowFields { snapshot: fields, entries, same_tree: &same_tree })?;
     } else {

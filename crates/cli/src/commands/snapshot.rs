@@ -24,7 +24,7 @@ pub(crate) fn run(context: &mut Context, args: SnapshotArgs) -> Result<Outcome> 
     let report = snapshot_directory(&store, &args.directory, options, &context.progress)?;
     let skipped = skipped(&report);
     warn_skipped(&skipped, report.skipped_count);
-    let made = Report {
+    let fields = Report {
         files: report.files,
         directories: report.directories,
         symlinks: report.symlinks,
@@ -32,7 +32,7 @@ pub(crate) fn run(context: &mut Context, args: SnapshotArgs) -> Result<Outcome> 
         skipped,
         more: ExtraFields { files_read: report.files_read },
     };
-    made.print(context, &store, &report.snapshot)?;
+    fields.print(context, &store, &report.snapshot)?;
     Ok(Outcome::with_warnings_if(lacks_content(&report)))
 }
 

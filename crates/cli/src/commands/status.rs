@@ -14,28 +14,28 @@ const EXIT_NOT_READY: u8 = 1;
 
 pub(crate) fn run(context: &mut Context, args: &Status) -> Result<Outcome> {
     let client = Client::new(ServerUrl::new(&args.server)?);
-    let answers = block_on(async {
+    let responses = block_on(async {
         let health: Option<Health> = client.probe("/health").await.map_err(|error| client.explain(error))?;
         let ready: Option<ReadinessReport> =
             client.probe("/ready").await.map_err(|error| client.explain(error))?;
         Ok(health.zip(ready))
     })?;
-    let Some((health, ready)) = answers else {
+    let Some((health, ready)) = responses else {
         return Err(CommandError::failed(format!(
             "the program at {} is not a workspace server",
             client.server.url
         ))
         .hint("check --server or WORKSPACE_SERVER"));
     };
-    let works = ready.ready;
+    let is_ready = ready.ready;
     let fields =
-        Fields { url: &client.server.url, version: &health.version, ready: works, checks: &ready.checks };
-    if context.output.json() {
+        Fields { url: &client.server.url, version: &health.version, ready: is_ready, checks: &ready.checks };
+    if context.output.is_json() {
         context.output.record(&fields)?;
     } else {
         print(context, &fields)?;
     }
-    Ok(if works { Outcome::Done } else { Outcome::Exit(EXIT_NOT_READY) })
+    Ok(if is_ready { Outcome::Done } else { Outcome::Exit(EXIT_NOT_READY) })
 }
 
 #[derive(Serialize)]
@@ -54,8 +54,8 @@ fn print(context: &mut Context, fields: &Fields<'_>) -> Result<()> {
     ];
     table::fields(&mut context.output, &lines)?;
     for check in fields.checks {
-        let said = if check.ok { check.message.clone() } else { format!("FAILED: {}", check.message) };
-        table::fields(&mut context.output, &[(&check.name, said)])?;
+        let message = if check.ok { check.message.clone() } else { format!("FAILED: {}", check.message) };
+        table::fields(&mut context.output, &[(&check.name, message)])?;
     }
     Ok(())
 }

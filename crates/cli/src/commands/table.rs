@@ -42,7 +42,7 @@ pub(super) fn fields(output: &mut Output, fields: &[(&str, String)]) -> Result<(
     Ok(())
 }
 
-/// Formats a time of the API to the second. Returns a text that is no time unchanged.
+/// Formats a time of the API to the second. Returns `text` unchanged if it is not a time.
 pub(super) fn time(text: &str) -> String {
     match crate::time::parse(text, &crate::time::now()) {
         Some(time) => crate::time::format(time),

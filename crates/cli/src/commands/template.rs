@@ -30,7 +30,7 @@ pub(crate) fn run(context: &mut Context, command: &TemplateCommand) -> Result<Ou
 
 fn list(context: &mut Context, client: &Client) -> Result<Outcome> {
     let templates: Vec<Template> = block_on(client.get("/api/v1/templates"))?;
-    if context.output.json() {
+    if context.output.is_json() {
         templates.iter().try_for_each(|template| context.output.record(template))?;
     } else {
         let rows: Vec<_> = templates.iter().map(row).collect();
@@ -50,20 +50,21 @@ fn row(template: &Template) -> Vec<String> {
 
 fn import(context: &mut Context, client: &Client, name: &str, source: &Path) -> Result<Outcome> {
     let Archive { reader, size, packing } = open(source).map_err(|error| unreadable(source, &error))?;
-    let failed_read = Arc::new(Mutex::new(None));
+    let read_error = Arc::new(Mutex::new(None));
     let progress = Arc::new(Bars::new());
     progress.begin_bytes("sending", size);
-    let reader = UploadReader { reader, progress: Arc::clone(&progress), failed: Arc::clone(&failed_read) };
+    let reader =
+        UploadReader { reader, progress: Arc::clone(&progress), read_error: Arc::clone(&read_error) };
     let sent = block_on(async { Ok(client.try_upload(&Method::PUT, &path(name), Box::new(reader)).await) })?;
     progress.end();
     // A local read error is the reason for the error of the server.
     let packed = packing.map_or(Ok(()), |packing| packing.join().unwrap_or(Ok(())));
-    let failed_read = failed_read.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some(error) = failed_read.or(packed.err()).filter(|error| error.kind() != ErrorKind::BrokenPipe) {
+    let read_error = read_error.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(error) = read_error.or(packed.err()).filter(|error| error.kind() != ErrorKind::BrokenPipe) {
         return Err(unreadable(source, &error));
     }
     let template: Template = sent.map_err(|failure| explain(failure, client, name))?;
-    if context.output.json() {
+    if context.output.is_json() {
         context.output.record(&template)?;
     } else {
         let size = template.size.unwrap_or_default();
@@ -127,7 +128,7 @@ fn open(source: &Path) -> io::Result<Archive> {
 struct UploadReader {
     reader: Box<dyn Read + Send>,
     progress: Arc<Bars>,
-    failed: Arc<Mutex<Option<io::Error>>>,
+    read_error: Arc<Mutex<Option<io::Error>>>,
 }
 
 impl Read for UploadReader {
@@ -140,7 +141,7 @@ impl Read for UploadReader {
             Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),
             Err(error) => {
                 let copy = io::Error::new(error.kind(), error.to_string());
-                *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                *self.read_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 Err(copy)
             }
         }

@@ -32,7 +32,7 @@ use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result, io_hint};
 use crate::local::{self, CommandOptions, LocalService};
 use crate::output::Output;
-use crate::remote::program;
+use crate::remote::exec_line;
 use crate::session::{Attachment, CommandExit, Destination, OnClosedStdout, OnSignal};
 use crate::signals::Signals;
 use crate::stdin::stdin;
@@ -50,10 +50,10 @@ const BASE_TEMPLATE: &str = "base";
 const SERVER_HINT: &str = "use a server, for instance one on this machine with RUNTIME=docker: `workspace sandbox create --dir DIR`";
 
 pub(crate) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
-    attempt(context, args).map_err(CommandError::not_run)
+    run_trial(context, args).map_err(CommandError::not_run)
 }
 
-fn attempt(context: &mut Context, args: &Try) -> Result<Outcome> {
+fn run_trial(context: &mut Context, args: &Try) -> Result<Outcome> {
     if !cfg!(target_os = "linux") {
         let failed = CommandError::failed("`workspace try` needs Linux");
         return Err(failed.hint(SERVER_HINT));
@@ -64,12 +64,12 @@ fn attempt(context: &mut Context, args: &Try) -> Result<Outcome> {
     }
     let directory = directory(&args.dir)?;
     let store = context.store_or_create()?;
-    note_store(&store, &directory);
-    let mut trial = TryRun { context, args, directory, store, made: Vec::new() };
-    let done = local::block_on(trial.run());
-    // Also after an error: the snapshots are only needed while changes are kept.
-    let removed = trial.store.remove_snapshots(&trial.made);
-    let outcome = done?;
+    print_store_note(&store, &directory);
+    let mut trial = TryRun { context, args, directory, store, temporary_snapshots: Vec::new() };
+    let result = local::block_on(trial.run());
+    // Also after an error. If changes could not be written, their snapshots are no longer in the list.
+    let removed = trial.store.remove_snapshots(&trial.temporary_snapshots);
+    let outcome = result?;
     removed?;
     Ok(outcome)
 }
@@ -80,12 +80,12 @@ struct TryRun<'a> {
     directory: PathBuf,
     store: Store,
     /// Snapshots that are removed at the end.
-    made: Vec<SnapshotId>,
+    temporary_snapshots: Vec<SnapshotId>,
 }
 
-/// Result of a program.
+/// Exit status and changes of a program.
 struct TryRunResult {
-    end: CommandExit,
+    exit: CommandExit,
     /// Snapshots of the directory before and after.
     before: Snapshot,
     after: Snapshot,
@@ -118,18 +118,18 @@ impl TryRun<'_> {
         // From here on a signal removes the sandbox and the snapshots.
         let mut signals = Signals::new()?;
         let (before, materialize) = self.snapshot()?;
-        let mut ran = self.run_inside(before, materialize, &mut signals).await?;
+        let mut ran = self.run_in_sandbox(before, materialize, &mut signals).await?;
         self.show(&ran)?;
-        let asking = Question {
+        let question = Question {
             args: self.args,
-            json: self.context.output.json(),
+            json: self.context.output.is_json(),
             directory: &self.directory,
             changed: !ran.changes.entries.is_empty(),
         };
         let from = Tree::of_snapshot(&self.store, &ran.before)?;
         let to = Tree::of_snapshot(&self.store, &ran.after)?;
         let decision =
-            asking.decide(&mut ran.stdin, &mut signals, &|| print_patch_safely(&from, &to)).await?;
+            question.decide(&mut ran.stdin, &mut signals, &|| print_patch_safely(&from, &to)).await?;
         let kept = match decision {
             Decision::Keep => {
                 self.keep(&ran)?;
@@ -137,7 +137,7 @@ impl TryRun<'_> {
             }
             Decision::Drop => false,
         };
-        let outcome = super::exec::exit_outcome(ran.end.exit_code, ran.end.timed_out);
+        let outcome = super::exec::exit_outcome(ran.exit.exit_code, ran.exit.timed_out);
         self.report(ran, kept)?;
         Ok(outcome)
     }
@@ -149,7 +149,7 @@ impl TryRun<'_> {
         // Not tracked, so that a trial whose changes are dropped does not affect the next snapshot of the directory.
         let options = SnapshotOptions { new, track: false, ..SnapshotOptions::default() };
         let report = snapshot_directory(&self.store, &self.directory, options, &self.context.progress)?;
-        self.made.push(report.snapshot.id);
+        self.temporary_snapshots.push(report.snapshot.id);
         warn_skipped(&skipped(&report), report.skipped_count);
         let tree = Tree::of_snapshot(&self.store, &report.snapshot)?;
         if tree.entry(".workspaceignore")?.is_some() {
@@ -169,21 +169,21 @@ impl TryRun<'_> {
     }
 
     /// Runs the program in a sandbox, commits its changes, and removes the sandbox.
-    async fn run_inside(
+    async fn run_in_sandbox(
         &mut self,
         before: Snapshot,
         materialize: Materialize,
         signals: &mut Signals,
     ) -> Result<TryRunResult> {
         let local_service = LocalService::start(&self.store, before.id, &self.directory).await?;
-        let ran = self.run_in(&local_service, before, materialize, signals).await;
-        let ended = local_service.shut_down().await;
+        let ran = self.run_and_commit(&local_service, before, materialize, signals).await;
+        let shut_down = local_service.shut_down().await;
         let ran = ran?;
-        ended?;
+        shut_down?;
         Ok(ran)
     }
 
-    async fn run_in(
+    async fn run_and_commit(
         &mut self,
         local_service: &LocalService,
         before: Snapshot,
@@ -192,11 +192,14 @@ impl TryRun<'_> {
     ) -> Result<TryRunResult> {
         let new = NewSandbox { materialize, ..self.new_sandbox(&before)? };
         let sandbox = local_service.create(new, signals).await?;
-        let options =
-            CommandOptions { line: program(&self.args.words), envs: self.envs(), timeout: self.args.timeout };
-        let json = self.context.output.json();
+        let options = CommandOptions {
+            line: exec_line(&self.args.words),
+            envs: self.envs(),
+            timeout: self.args.timeout,
+        };
+        let json = self.context.output.is_json();
         let mut stdin = stdin();
-        let end = if std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !json {
+        let exit = if std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !json {
             local::run_in_terminal(local_service.service(), &sandbox, options, &mut stdin, signals).await?
         } else {
             let destination = match json {
@@ -212,7 +215,7 @@ impl TryRun<'_> {
             };
             local::run(local_service.service(), &sandbox, options, attachment).await?
         };
-        self.commit(local_service, &sandbox, before, end, stdin).await
+        self.commit(local_service, &sandbox, before, exit, stdin).await
     }
 
     fn envs(&self) -> BTreeMap<String, String> {
@@ -232,33 +235,33 @@ impl TryRun<'_> {
         local_service: &LocalService,
         sandbox: &str,
         before: Snapshot,
-        end: CommandExit,
+        exit: CommandExit,
         stdin: mpsc::Receiver<Vec<u8>>,
     ) -> Result<TryRunResult> {
-        let taken =
+        let committed =
             local_service.commit(sandbox, NewCommit { buffered: true, ..NewCommit::default() }).await?;
-        self.made.push(taken.snapshot.id);
-        let skipped = taken.skipped.iter().map(SkippedFields::of).collect();
+        self.temporary_snapshots.push(committed.snapshot.id);
+        let skipped = committed.skipped.iter().map(SkippedFields::of).collect();
         let from = Tree::of_snapshot(&self.store, &before)?;
-        let whole = Tree::of_snapshot(&self.store, &taken.snapshot)?;
-        let ignored = ignored_paths(&from, &diff(&from, &whole)?)?;
-        let mut tree = self.store.restore(&taken.snapshot.id)?;
+        let with_ignored = Tree::of_snapshot(&self.store, &committed.snapshot)?;
+        let ignored = ignored_paths(&from, &diff(&from, &with_ignored)?)?;
+        let mut tree = self.store.restore(&committed.snapshot.id)?;
         for path in &ignored {
             tree.remove(path)?;
         }
         let after = tree.commit(self.new_snapshot("after", vec![before.id]))?;
-        self.made.push(after.id);
+        self.temporary_snapshots.push(after.id);
         let changes = insight(&from, &Tree::of_snapshot(&self.store, &after)?)?;
-        let skipped_count = taken.skipped_count;
-        Ok(TryRunResult { end, before, after, changes, ignored, skipped, skipped_count, stdin })
+        let skipped_count = committed.skipped_count;
+        Ok(TryRunResult { exit, before, after, changes, ignored, skipped, skipped_count, stdin })
     }
 
     /// Lists the changes on stderr.
     fn show(&self, ran: &TryRunResult) -> Result<()> {
-        if self.context.output.json() {
+        if self.context.output.is_json() {
             return Ok(());
         }
-        super::exec::print_failure(ran.end.failed.as_deref(), ran.end.timed_out);
+        super::exec::print_failure(ran.exit.failed.as_deref(), ran.exit.timed_out);
         warn_skipped(&ran.skipped, ran.skipped_count);
         if !ran.ignored.is_empty() {
             let count = pluralize(ran.ignored.len() as u64, "path", "paths");
@@ -273,11 +276,11 @@ impl TryRun<'_> {
     }
 
     fn report(&mut self, ran: TryRunResult, kept: bool) -> Result<()> {
-        if !self.context.output.json() {
+        if !self.context.output.is_json() {
             return Ok(());
         }
         let ignored = ran.ignored.into_iter().map(TreePath).collect();
-        let TryRunResult { end: CommandExit { exit_code, timed_out, .. }, skipped, changes, .. } = ran;
+        let TryRunResult { exit: CommandExit { exit_code, timed_out, .. }, skipped, changes, .. } = ran;
         let directory = self.directory.to_string_lossy().into_owned();
         let report =
             Report { directory, exit_code, timed_out, kept, ignored, skipped, changes: Some(changes) };
@@ -304,13 +307,13 @@ pub(super) fn network(network: Network, allowed: &[String]) -> Result<NetworkAcc
 }
 
 /// Resolves the directory. Fails for one that is too large for a trial.
-fn directory(given: &Path) -> Result<PathBuf> {
-    let cannot = |error: &std::io::Error| {
-        CommandError::failed(format!("cannot find {}: {error}", given.display())).hint(io_hint(error))
+fn directory(typed: &Path) -> Result<PathBuf> {
+    let not_found = |error: &std::io::Error| {
+        CommandError::failed(format!("cannot find {}: {error}", typed.display())).hint(io_hint(error))
     };
-    let path = std::fs::canonicalize(given).map_err(|error| cannot(&error))?;
+    let path = std::fs::canonicalize(typed).map_err(|error| not_found(&error))?;
     if !path.is_dir() {
-        return Err(cannot(&std::io::ErrorKind::NotADirectory.into()));
+        return Err(not_found(&std::io::ErrorKind::NotADirectory.into()));
     }
     let home = std::env::var_os("HOME").and_then(|home| std::fs::canonicalize(home).ok());
     let what = match home {
@@ -324,7 +327,7 @@ fn directory(given: &Path) -> Result<PathBuf> {
 }
 
 /// Prints a note if the store is in the directory, because it is not part of the snapshot.
-fn note_store(store: &Store, directory: &Path) {
+fn print_store_note(store: &Store, directory: &Path) {
     let path = std::fs::canonicalize(store.path()).unwrap_or_else(|_| store.path().to_owned());
     if path.starts_with(directory) {
         print_stderr(&format!("note: the store {} is not in the sandbox", path.display()));

@@ -46,7 +46,7 @@ pub(crate) fn run(context: &mut Context, args: &Verify) -> Result<Outcome> {
     let store = if args.repair { context.repaired_store()? } else { context.store()? };
     let rebuilt = if args.repair { store.rebuild_report() } else { None };
     let report = store.verify(&context.progress)?;
-    if context.output.json() {
+    if context.output.is_json() {
         context.output.record(&record(rebuilt, &report))?;
     } else {
         rebuilt.iter().try_for_each(|rebuilt| print_rebuilt(&mut context.output, rebuilt))?;
@@ -100,19 +100,19 @@ fn print_rebuilt(output: &mut Output, rebuilt: &RebuildReport) -> Result<()> {
         pluralize(counts.episodes, "episode", "episodes"),
     ))?;
     let lost = &rebuilt.lost;
-    lost.snapshots.iter().try_for_each(|it| output.line(shown_lost_snapshot(it)))?;
-    lost.references.iter().try_for_each(|it| output.line(shown_lost_reference(it)))?;
+    lost.snapshots.iter().try_for_each(|it| output.line(format_lost_snapshot(it)))?;
+    lost.references.iter().try_for_each(|it| output.line(format_lost_reference(it)))?;
     lost.episodes.iter().try_for_each(|id| output.line(format_args!("lost  episode {id}")))?;
     rebuilt.wrong_rows.iter().try_for_each(|it| output.line(format_damage("mended", it)))
 }
 
-fn shown_lost_snapshot(lost: &LostSnapshot) -> String {
+fn format_lost_snapshot(lost: &LostSnapshot) -> String {
     let time = lost.time.map(time::format).unwrap_or_default();
     let message = lost.message.as_deref().map(first_line).unwrap_or_default();
     format!("lost  snapshot {}  {time}  {message}", lost.id).trim_end().to_owned()
 }
 
-fn shown_lost_reference(lost: &LostReference) -> String {
+fn format_lost_reference(lost: &LostReference) -> String {
     let id_or_nothing = |id: Option<SnapshotId>| id.map_or_else(|| "nothing".to_owned(), |id| id.to_string());
     format!(
         "lost  reference {}: was {}, is {}",

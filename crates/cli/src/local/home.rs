@@ -27,8 +27,9 @@ use crate::signals::Signals;
 
 /// Parent of the temporary directories, below the XDG cache directory.
 const PARENT_DIR: &str = "elevo-workspace/try";
+/// File name of the guest agent.
 const AGENT: &str = "workspace-agent";
-/// Lifetime of a sandbox, longer than any user takes to answer.
+/// Lifetime of a sandbox, longer than a user takes to decide whether to keep its changes.
 const LIFETIME: Duration = Duration::from_secs(30 * 86_400);
 /// More than any machine has: only the limits of the user apply.
 const UNLIMITED_BYTES: u64 = 1 << 50;
@@ -94,6 +95,7 @@ impl LocalService {
     async fn clear_leftovers(parent: &Path) {
         for (directory, lock) in leftovers::find(parent) {
             let Some(record) = ServiceRecord::read(&directory) else { continue };
+            // The service would create a store of the user that was removed in the meantime.
             if record.snapshot.is_some() && !record.store.exists() {
                 continue;
             }
@@ -102,9 +104,9 @@ impl LocalService {
             if local_service.shut_down().await.is_ok()
                 && let Some(snapshot) = record.snapshot
                 && let Ok(store) = Store::open(&record.store)
-                && store.find_snapshot(&snapshot).is_ok_and(|it| it.is_some())
+                && store.find_snapshot(&snapshot).is_ok_and(|found| found.is_some())
             {
-                // This fails if a reference points to it, which keeps the snapshot.
+                // Fails if a reference points to the snapshot, which then stays.
                 drop(store.remove_snapshots(&[snapshot]));
             }
         }
@@ -146,15 +148,15 @@ impl LocalService {
         let creator =
             Creator { owner: OWNER.to_owned(), unlimited: true, max_sandboxes: None, idempotency_key: None };
         let new = NewSandbox { timeout: Some(LIFETIME), ..new };
-        let made = match self.service.create(creator.clone(), new.clone()).await {
+        let created = match self.service.create(creator.clone(), new.clone()).await {
             // Without a lazy mount all files are written first.
             Err(SandboxError::Workspace(WorkspaceError::Lazy(_))) => {
                 let new = NewSandbox { materialize: Materialize::Full, ..new };
                 self.service.create(creator, new).await
             }
-            made => made,
+            created => created,
         };
-        Ok(made?.sandbox.id)
+        Ok(created?.sandbox.id)
     }
 
     /// Commits the workspace of a sandbox to the store.
@@ -165,14 +167,15 @@ impl LocalService {
     /// Links a template of the user's server into the directory of this service.
     fn link_template(&self, name: &str) -> Result<()> {
         let Some(data) = local_data().filter(|_| name != BASE_TEMPLATE) else { return Ok(()) };
-        let here = self.directory.join("templates");
+        let links = self.directory.join("templates");
         let link = || -> io::Result<()> {
             let Some((_, root)) = Templates::new(data.join("templates")).find(name)? else { return Ok(()) };
-            let Some((template, called)) = root.parent().and_then(|it| Some((it, it.file_name()?))) else {
+            let Some((template, dir_name)) = root.parent().and_then(|dir| Some((dir, dir.file_name()?)))
+            else {
                 return Ok(());
             };
-            fs::create_dir_all(&here)?;
-            symlink(fs::canonicalize(template)?, here.join(called))
+            fs::create_dir_all(&links)?;
+            symlink(fs::canonicalize(template)?, links.join(dir_name))
         };
         link().map_err(|error| {
             CommandError::failed(format!("cannot use the template `{name}`: {error}")).hint(io_hint(&error))
@@ -189,9 +192,9 @@ impl LocalService {
         }
         service.close().await;
         catalog.close().await;
-        let left = directory.clone();
-        let cleared = tokio::task::spawn_blocking(move || clear(&holder, &left)).await;
-        let cleared = cleared.map_err(|error| error.to_string()).and_then(|done| done);
+        let path = directory.clone();
+        let cleared = tokio::task::spawn_blocking(move || clear(&holder, &path)).await;
+        let cleared = cleared.map_err(|error| error.to_string()).and_then(|result| result);
         cleared.map_err(|error| {
             CommandError::failed(format!("cannot remove {}: {error}", directory.display()))
                 .hint("remove it yourself; it is no longer needed")
@@ -201,6 +204,7 @@ impl LocalService {
 
 /// Removes the directory of a service with the privileges of its namespace holder, then ends the holder.
 fn clear(holder: &NamespaceHolder, directory: &Path) -> std::result::Result<(), String> {
+    // Mount point of the lazy mount of the workspaces.
     let unmounted = overlay::unmount(holder, &directory.join("layers/view"));
     let removed = unmounted.and_then(|_| overlay::remove_tree(holder, directory));
     holder.kill();
@@ -220,7 +224,7 @@ fn agent(program: &Path) -> Result<PathBuf> {
 
 fn settings(directory: &Path, store: &Path, program: PathBuf) -> Settings {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let all = Resources {
+    let resources = Resources {
         cpu_millis: u32::try_from(processors).unwrap_or(u32::MAX).saturating_mul(1_000),
         memory: UNLIMITED_BYTES,
         disk: UNLIMITED_BYTES,
@@ -231,8 +235,8 @@ fn settings(directory: &Path, store: &Path, program: PathBuf) -> Settings {
         lazy: Some(LazyCommand { program, args: vec![SERVE_COMMAND.into()] }),
         timeout: LIFETIME,
         lifetime: LIFETIME,
-        default_resources: all,
-        max_resources: all,
+        default_resources: resources,
+        max_resources: resources,
         pool: 0,
         ..Settings::new(directory)
     }
@@ -248,8 +252,8 @@ pub(crate) fn new_directory(excluded: Option<&Path>) -> Result<(PathBuf, DirLock
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
     let mut failed = None;
     for parent in cache.into_iter().chain([std::env::temp_dir()]) {
-        match make_below(&parent.join(PARENT_DIR), excluded) {
-            Ok(Some(made)) => return Ok(made),
+        match create_below(&parent.join(PARENT_DIR), excluded) {
+            Ok(Some(created)) => return Ok(created),
             Ok(None) => {}
             Err(error) => failed = Some((parent, error)),
         }
@@ -269,7 +273,8 @@ pub(crate) fn new_directory(excluded: Option<&Path>) -> Result<(PathBuf, DirLock
     })
 }
 
-fn make_below(parent: &Path, excluded: Option<&Path>) -> io::Result<Option<(PathBuf, DirLock)>> {
+/// Creates and locks a directory below `parent`, which is created, too. `None` if `parent` is inside `excluded`.
+fn create_below(parent: &Path, excluded: Option<&Path>) -> io::Result<Option<(PathBuf, DirLock)>> {
     let is_inside = |path: &Path| excluded.is_some_and(|excluded| path.starts_with(excluded));
     let mut builder = fs::DirBuilder::new();
     builder.mode(0o700);
@@ -286,7 +291,7 @@ fn make_below(parent: &Path, excluded: Option<&Path>) -> io::Result<Option<(Path
         let path = parent.join(format!("{}-{number}", std::process::id()));
         match builder.create(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
-            made => made?,
+            created => created?,
         }
         // Another process that removes leftovers may have locked it first.
         if let Some(lock) = DirLock::new(&path)? {

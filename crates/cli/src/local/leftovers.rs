@@ -30,7 +30,8 @@ impl DirLock {
     }
 }
 
-/// Record in a temporary directory of the resources to remove with it, for a process that finds it as a leftover.
+/// Record of a service in its temporary directory. If the process is killed, another one reads it to remove the directory
+/// and the snapshot.
 #[derive(Serialize, Deserialize)]
 pub(super) struct ServiceRecord {
     pub(super) store: PathBuf,
@@ -43,7 +44,7 @@ impl ServiceRecord {
         fs::write(directory.join(RECORD_FILE), serde_json::to_vec(self)?)
     }
 
-    /// Reads the record. `None` if it is incomplete.
+    /// Reads the record. `None` if it is missing or incomplete.
     pub(super) fn read(directory: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(directory.join(RECORD_FILE)).ok()?).ok()
     }

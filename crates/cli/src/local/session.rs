@@ -37,8 +37,10 @@ pub(crate) async fn run(
     let request = RunRequest {
         command: options.line,
         envs: options.envs,
+        // Zero is no timeout; `None` would be the default of the service.
         timeout: Some(options.timeout.unwrap_or_default()),
         stdin: attachment.stdin.is_some(),
+        // No output is dropped: the command waits until it is read.
         block: true,
         cwd: None,
     };

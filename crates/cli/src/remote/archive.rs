@@ -14,7 +14,7 @@ use crate::text;
 
 /// Maximum number of entries in an archive from a sandbox.
 const ENTRIES_MAX: u64 = 20_000_000;
-/// Maximum total size of their names in bytes.
+/// Maximum total size of the names in such an archive, in bytes.
 const METADATA_MAX: u64 = 4 << 30;
 
 /// Error of packing or unpacking an archive.
@@ -47,19 +47,24 @@ pub(crate) fn pack(sources: &[(PathBuf, String)], to: impl Write) -> CopyResult<
     Ok(skipped)
 }
 
+/// Adds a file, or a directory with all entries, to an archive.
 fn add(
     builder: &mut Builder<impl Write>,
     path: &Path,
     name: &Path,
     skipped: &mut Vec<PathBuf>,
 ) -> CopyResult {
-    let kind = fs::symlink_metadata(path).map_err(io_error(path))?.file_type();
-    if kind.is_socket() || kind.is_fifo() || kind.is_block_device() || kind.is_char_device() {
+    let file_type = fs::symlink_metadata(path).map_err(io_error(path))?.file_type();
+    if file_type.is_socket()
+        || file_type.is_fifo()
+        || file_type.is_block_device()
+        || file_type.is_char_device()
+    {
         skipped.push(path.to_owned());
         return Ok(());
     }
     builder.append_path_with_name(path, name).map_err(io_error(path))?;
-    if kind.is_dir() {
+    if file_type.is_dir() {
         let mut entries =
             fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(io_error(path))?;
         entries.sort_by_key(fs::DirEntry::file_name);
@@ -85,9 +90,9 @@ pub(crate) fn unpack(mut from: impl Read, root: &Path) -> CopyResult<Vec<PathBuf
     let mut extractor = Extractor::new(directory, options).map_err(to_copy_error)?;
     extractor.extract(&mut from).map_err(to_copy_error)?;
     let report = extractor.report();
-    let unnamed = report.skipped_count - report.skipped.len() as u64;
-    if unnamed > 0 {
-        text::print_stderr(&format!("warning: {unnamed} more are not files, directories or symlinks"));
+    let unlisted = report.skipped_count - report.skipped.len() as u64;
+    if unlisted > 0 {
+        text::print_stderr(&format!("warning: {unlisted} more are not files, directories or symlinks"));
     }
     Ok(report.skipped.iter().map(|path| PathBuf::from(OsStr::from_bytes(path))).collect())
 }

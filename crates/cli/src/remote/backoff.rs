@@ -22,7 +22,7 @@ impl Backoff {
         self.failing = None;
     }
 
-    /// Waits after a failure until the next attempt. Returns false immediately if there should be none.
+    /// Waits after a failure until the next attempt. Returns false immediately after [`RETRY_TIMEOUT`].
     pub(super) async fn wait_for_retry(&mut self) -> bool {
         let (since, pause) = self.failing.unwrap_or_else(|| (Instant::now(), INITIAL_BACKOFF));
         if since.elapsed() >= RETRY_TIMEOUT {

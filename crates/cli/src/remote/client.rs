@@ -1,4 +1,4 @@
-//! Requests to a server, one at a time.
+//! Requests to a server, one at a time, and streams.
 
 use std::cell::RefCell;
 use std::io::{self, Read};
@@ -163,7 +163,7 @@ impl Client {
         Ok(self.open_with_head(path, header).await?.into_body())
     }
 
-    /// Like [`Self::open`], with the head of the response.
+    /// Like [`Self::open`], but returns the response with its headers.
     pub(crate) async fn open_with_head(
         &self,
         path: &str,
@@ -270,6 +270,7 @@ impl Client {
             .map_err(|error| RequestError::Unreachable(format!("bad request: {error}")))
     }
 
+    /// Starts a request with the headers `Host` and `Authorization`.
     fn head(&self, method: &Method, path: &str) -> Builder {
         let request = Request::builder()
             .method(method)

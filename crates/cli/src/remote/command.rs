@@ -20,16 +20,23 @@ pub(super) const INPUT_MAX: usize = 1 << 20;
 /// Command to run.
 #[derive(Debug, Default)]
 pub(crate) struct CommandOptions {
-    /// A line for `/bin/sh`.
+    /// Command line for `/bin/sh`.
     pub(crate) line: String,
     pub(crate) cwd: Option<String>,
     pub(crate) envs: BTreeMap<String, String>,
     /// Timeout in milliseconds; 0 for the lifetime of the sandbox.
     pub(crate) timeout: u64,
-    /// Keep stdin of the command open for input.
+    /// True if stdin of the command is kept open for input.
     pub(crate) stdin: bool,
-    /// Runs it without reading its output; the oldest output is dropped.
+    /// True if this program does not read the output. The server then drops the oldest output instead of blocking the command.
     pub(crate) unread: bool,
+}
+
+/// State of stdin of a command after input was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AfterInput {
+    KeepOpen,
+    Close,
 }
 
 /// A command that was started.
@@ -59,14 +66,15 @@ impl<'a> RemoteCommand<'a> {
         Ok(Self { client, path: format!("{process}/{}", started.command_id), id: started.command_id })
     }
 
-    /// Returns its output from the first byte on.
+    /// Returns the output of the command from the first byte on.
     pub(crate) fn output(&self) -> Follower<'a> {
         Follower::new(self.client, format!("{}/output", self.path))
     }
 
-    /// Sends input, with retries, and closes stdin after it if that is requested.
-    async fn send_input(&self, data: &[u8], close: bool) -> Result<InputState> {
+    /// Sends input, with retries.
+    async fn send_input(&self, data: &[u8], after: AfterInput) -> Result<InputState> {
         let path = format!("{}/stdin", self.path);
+        let close = after == AfterInput::Close;
         let mut rest = data;
         let mut backoff = Backoff::default();
         loop {
@@ -97,11 +105,11 @@ impl Session for RemoteCommand<'_> {
     const INPUT_MAX: usize = INPUT_MAX;
 
     async fn write_input(&self, data: Vec<u8>) -> Result<InputState> {
-        self.send_input(&data, false).await
+        self.send_input(&data, AfterInput::KeepOpen).await
     }
 
     async fn close_input(&self) -> Result<()> {
-        self.send_input(&[], true).await.map(|_| ())
+        self.send_input(&[], AfterInput::Close).await.map(|_| ())
     }
 
     async fn kill(&self, signal: i32) -> Result<()> {

@@ -56,8 +56,8 @@ impl SandboxPath {
         &self.name
     }
 
-    /// Returns the path of a name in this directory.
-    pub(crate) fn with(&self, name: &str) -> Self {
+    /// Returns the path of an entry of this directory.
+    pub(crate) fn join(&self, name: &str) -> Self {
         Self { directory: self.path(), name: name.to_owned() }
     }
 
@@ -71,8 +71,8 @@ pub(crate) async fn is_directory(client: &Client, sandbox: &str, path: &str) -> 
     let options = CommandOptions { line: quote(["test", "-d", path]), ..CommandOptions::default() };
     let mut output = RemoteCommand::start(client, sandbox, options).await?.output();
     loop {
-        if let OutputEvent::Exited(end) = output.next().await? {
-            return Ok(end.exit_code == 0);
+        if let OutputEvent::Exited(exit) = output.next().await? {
+            return Ok(exit.exit_code == 0);
         }
     }
 }
@@ -146,7 +146,7 @@ impl<'a> Transfer<'a> {
             tokio::select! {
                 event = self.output.next() => match self.handle(event?)? {
                     TransferEvent::Data(acks) => acknowledged += acks.len() as u64 * script::INPUT_ACK_BYTES,
-                    TransferEvent::Ended(end) => return Ok(TransferEnd::Remote(end)),
+                    TransferEvent::Exited(exit) => return Ok(TransferEnd::Remote(exit)),
                     TransferEvent::None => {}
                 },
                 piece = pieces.recv(), if !closed && sent < acknowledged + IN_FLIGHT_MAX => match piece {
@@ -166,6 +166,7 @@ impl<'a> Transfer<'a> {
         }
     }
 
+    /// Receives the archive, and sends a line to the script for each [`script::OUTPUT_ACK_BYTES`] of it.
     async fn get(&mut self, to: mpsc::Sender<Vec<u8>>) -> Result<TransferEnd> {
         let (mut received, mut acknowledged) = (0, 0);
         loop {
@@ -182,7 +183,7 @@ impl<'a> Transfer<'a> {
                             self.command.write_input(b"\n".to_vec()).await?;
                         }
                     }
-                    TransferEvent::Ended(end) => return Ok(TransferEnd::Remote(end)),
+                    TransferEvent::Exited(exit) => return Ok(TransferEnd::Remote(exit)),
                     TransferEvent::None => {}
                 },
                 signal = self.signals.next() => return Err(CommandError::interrupted(signal)),
@@ -199,15 +200,15 @@ impl<'a> Transfer<'a> {
             }
             OutputEvent::Gap { .. } => Err(CommandError::failed("the server dropped part of the archive")
                 .hint("its setting OUTPUT_KEEP must be at least 8m for copies")),
-            OutputEvent::Exited(end) => Ok(TransferEvent::Ended(end)),
+            OutputEvent::Exited(exit) => Ok(TransferEvent::Exited(exit)),
         }
     }
 
-    /// Returns the result of a copy. After a failure, `tar` is killed.
+    /// Returns the paths that were not copied. After a failure, `tar` is killed.
     async fn finish(
         self,
         end: Result<TransferEnd>,
-        work: JoinHandle<Result<Vec<PathBuf>, CopyError>>,
+        archive_thread: JoinHandle<Result<Vec<PathBuf>, CopyError>>,
     ) -> Result<Vec<PathBuf>> {
         self.progress.end();
         if !matches!(end, Ok(TransferEnd::Remote(_))) {
@@ -215,13 +216,14 @@ impl<'a> Transfer<'a> {
             drop(self.command.kill(SIGKILL).await);
         }
         let end = end?;
-        let worked = work.join().unwrap_or_else(|_| Err(CopyError::Archive(io::ErrorKind::Other.into())));
-        match (end, worked) {
+        let joined = archive_thread.join();
+        let local_result = joined.unwrap_or_else(|_| Err(CopyError::Archive(io::ErrorKind::Other.into())));
+        match (end, local_result) {
             // An error that only follows from the other side's error is not reported.
-            (TransferEnd::Remote(end), worked) if end.exit_code != 0 && !is_cause(&worked) => {
-                Err(refused(&end, &self.stderr))
+            (TransferEnd::Remote(exit), local_result) if exit.exit_code != 0 && !is_cause(&local_result) => {
+                Err(tar_error(&exit, &self.stderr))
             }
-            (_, worked) => worked.map_err(explain),
+            (_, local_result) => local_result.map_err(explain),
         }
     }
 }
@@ -229,28 +231,30 @@ impl<'a> Transfer<'a> {
 enum TransferEvent {
     /// Stdout of `tar`.
     Data(Vec<u8>),
-    Ended(CommandExit),
+    /// `tar` exited.
+    Exited(CommandExit),
+    /// Nothing for the caller: stderr of `tar` is collected.
     None,
 }
 
 /// Returns true if the local side failed by itself, not because `tar` in the sandbox stopped.
-fn is_cause(worked: &Result<Vec<PathBuf>, CopyError>) -> bool {
-    match worked {
+fn is_cause(local_result: &Result<Vec<PathBuf>, CopyError>) -> bool {
+    match local_result {
         Ok(_) | Err(CopyError::Archive(_)) => false,
         Err(CopyError::Io { error, .. }) => error.kind() != io::ErrorKind::BrokenPipe,
         Err(CopyError::Refused(_)) => true,
     }
 }
 
-fn refused(end: &CommandExit, stderr: &[u8]) -> CommandError {
+fn tar_error(exit: &CommandExit, stderr: &[u8]) -> CommandError {
     let stderr = String::from_utf8_lossy(stderr);
-    let reason = match (&end.failed, stderr.trim()) {
+    let reason = match (&exit.failed, stderr.trim()) {
         (Some(reason), _) => reason.clone(),
-        (None, "") => format!("it exited with status {}", end.exit_code),
+        (None, "") => format!("it exited with status {}", exit.exit_code),
         (None, stderr) => stderr.to_owned(),
     };
     let error = CommandError::failed(format!("`tar` failed in the sandbox: {reason}"));
-    match end.exit_code {
+    match exit.exit_code {
         127 => error.hint("the sandbox needs the programs `tar` and `dd`"),
         _ => error.hint("check the path in the sandbox; part of it may have been copied"),
     }

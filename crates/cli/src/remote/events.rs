@@ -1,45 +1,47 @@
-//! Server-sent events, taken apart.
+//! Parser of server-sent events.
 
-/// An event.
+/// Server-sent event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Event {
     pub(super) id: Option<String>,
     pub(super) data: Vec<u8>,
 }
 
-/// Bytes of the longest line, and of all lines of an event together. The server sends pieces of 64 KiB, as text or in base64.
+/// Maximum size in bytes of a line, and of the data of an event. The server sends output in pieces of 64 KiB, as text or in
+/// base64.
 pub(super) const EVENT_MAX: usize = 8 << 20;
 
-/// An event is longer than any that a server sends.
+/// Error for a line or event of more than [`EVENT_MAX`] bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
-/// Makes events of bytes as they come.
+/// Incremental parser: [`Self::push`] adds received bytes, [`Self::next`] returns events.
 #[derive(Default)]
 pub(super) struct Parser {
-    /// Received bytes; those before `from` are consumed.
+    /// Received bytes; those before `consumed` were parsed.
     bytes: Vec<u8>,
-    from: usize,
-    /// Up to where there is no end of a line.
-    looked: usize,
+    consumed: usize,
+    /// Offset up to which the bytes after `consumed` have no newline.
+    scanned: usize,
+    /// Fields of the event that is not complete yet.
     id: Option<String>,
     data: Option<Vec<u8>>,
 }
 
 impl Parser {
     pub(super) fn push(&mut self, bytes: &[u8]) {
-        self.bytes.drain(..self.from);
-        self.looked -= self.from;
-        self.from = 0;
+        self.bytes.drain(..self.consumed);
+        self.scanned -= self.consumed;
+        self.consumed = 0;
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Returns the next event that is whole; none if more bytes are needed for it.
+    /// Returns the next complete event; `None` if more bytes are needed.
     pub(super) fn next(&mut self) -> Result<Option<Event>, TooLong> {
-        while let Some(length) = self.bytes[self.looked..].iter().position(|byte| *byte == b'\n') {
-            let end = self.looked + length;
-            let line = self.from..end;
-            (self.from, self.looked) = (end + 1, end + 1);
+        while let Some(length) = self.bytes[self.scanned..].iter().position(|byte| *byte == b'\n') {
+            let end = self.scanned + length;
+            let line = self.consumed..end;
+            (self.consumed, self.scanned) = (end + 1, end + 1);
             let line = &self.bytes[line];
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             if line.is_empty() {
@@ -60,10 +62,10 @@ impl Parser {
             } else if let Some(value) = value(b"id:") {
                 self.id = Some(String::from_utf8_lossy(value).into_owned());
             }
-            // The event's name is in its data, too; the rest are comments.
+            // Other lines are ignored: the data has the kind of the event, too, and the rest are comments.
         }
-        self.looked = self.bytes.len();
-        if self.looked - self.from > EVENT_MAX { Err(TooLong) } else { Ok(None) }
+        self.scanned = self.bytes.len();
+        if self.scanned - self.consumed > EVENT_MAX { Err(TooLong) } else { Ok(None) }
     }
 }
 

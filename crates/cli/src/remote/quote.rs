@@ -1,13 +1,13 @@
 //! Quotes command lines for `/bin/sh`.
 
-/// Returns a command line with which the shell replaces itself by this program, so that the program gets its
-/// signals.
-pub(crate) fn program(words: &[String]) -> String {
+/// Returns a command line with which the shell replaces itself by the program `words`, so that signals to the shell reach
+/// the program.
+pub(crate) fn exec_line(words: &[String]) -> String {
     format!("exec {}", quote(words.iter().map(String::as_str)))
 }
 
-/// Reserved words of the shell, which are names of programs only if quoted. The others contain special
-/// characters.
+/// Reserved words of the shell, which are names of programs only if quoted. Reserved words with special characters, such as
+/// `{`, are quoted anyway.
 const RESERVED: [&str; 18] = [
     "case",
     "coproc",

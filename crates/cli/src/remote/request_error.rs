@@ -28,12 +28,13 @@ pub(crate) enum RequestError {
 #[derive(Debug)]
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
-    /// Error code; `None` if this version does not know it, or if the response is not from a server.
+    /// Error code; `None` if this version does not know it, or if the response is not from a workspace server.
     code: Option<ErrorCode>,
-    /// Name of the error code in docs/errors.md; empty if the response is not from a server.
+    /// Name of the error code in docs/errors.md; empty if the response is not from a workspace server.
     name: String,
     pub(crate) message: String,
-    pub(crate) request: Option<String>,
+    /// Id of the request in the log of the server.
+    pub(crate) request_id: Option<String>,
     pub(crate) retry_after: Option<Duration>,
     /// Bytes of a command's input that were accepted before the error.
     pub(crate) written: usize,
@@ -49,7 +50,7 @@ impl ApiError {
                 written: usize::try_from(error.written()).unwrap_or(usize::MAX),
                 name: error.name,
                 message: error.message,
-                request: Some(error.request_id),
+                request_id: Some(error.request_id),
                 retry_after,
             },
             // The response is not from the server, but from a proxy or another program on that port.
@@ -58,7 +59,7 @@ impl ApiError {
                 code: None,
                 name: String::new(),
                 message: format!("it responded with {status}, but is not a workspace server"),
-                request: None,
+                request_id: None,
                 retry_after,
                 written: 0,
             },
@@ -183,7 +184,7 @@ fn unauthorized(server: &ServerUrl, error: &ApiError) -> CommandError {
 
 fn explain_api_error(response: &ApiError) -> CommandError {
     let error = CommandError::failed(response.message.clone());
-    match (response.hint(), &response.request) {
+    match (response.hint(), &response.request_id) {
         (Some(hint), _) => error.hint(hint),
         (None, Some(request)) if response.status.is_server_error() => {
             error.hint(format!("the server log has details under {request}"))

@@ -13,13 +13,13 @@ const PAGE_SIZE: usize = 100;
 
 /// Lists all visible sandboxes, filtered by a query such as `&state=running`.
 pub(crate) async fn list(client: &Client, filter_query: &str) -> Result<Vec<Sandbox>> {
-    let (mut all, mut from) = (Vec::new(), String::new());
+    let (mut all, mut cursor) = (Vec::new(), String::new());
     loop {
-        let path = format!("/api/v1/sandboxes?limit={PAGE_SIZE}{from}{filter_query}");
+        let path = format!("/api/v1/sandboxes?limit={PAGE_SIZE}{cursor}{filter_query}");
         let page: SandboxList = client.get(&path).await?;
         all.extend(page.items);
         let Some(next) = page.next else { return Ok(all) };
-        from = format!("&cursor={next}");
+        cursor = format!("&cursor={next}");
     }
 }
 
@@ -51,17 +51,17 @@ fn is_digit(byte: u8) -> bool {
 
 fn matches(sandbox: &Sandbox, name: &str) -> bool {
     let digits = name.strip_prefix(ID_PREFIX).unwrap_or(name);
-    let begins = || {
-        let own = sandbox.id.strip_prefix(ID_PREFIX);
-        digits.len() >= ID_DIGITS_MIN && own.is_some_and(|own| own.starts_with(digits))
+    let id_starts_with_digits = || {
+        let id_digits = sandbox.id.strip_prefix(ID_PREFIX);
+        digits.len() >= ID_DIGITS_MIN && id_digits.is_some_and(|id_digits| id_digits.starts_with(digits))
     };
-    sandbox.name.as_deref() == Some(name) || begins()
+    sandbox.name.as_deref() == Some(name) || id_starts_with_digits()
 }
 
 /// Checks that an id can be part of a URL path.
 pub(crate) fn check_id<'a>(what: &str, id: &'a str) -> Result<&'a str> {
-    let fits = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    if fits {
+    let is_valid = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if is_valid {
         return Ok(id);
     }
     Err(CommandError::failed(format!("`{id}` is not the id of a {what}"))

@@ -19,7 +19,8 @@ pub(crate) fn is_copy(line: &str) -> bool {
     line.starts_with(COPY_MARKER)
 }
 
-/// Prints an archive of `name` in `directory`. After every [`OUTPUT_ACK_BYTES`] bytes it reads a line.
+/// Returns a script that prints an archive of `name` in `directory`. After every [`OUTPUT_ACK_BYTES`] bytes it waits for a
+/// line on stdin. File descriptor 3 is stdin, 4 is stdout, and 5 takes the exit code of `tar`.
 ///
 /// `dd` reports the number of full blocks on stderr; fewer than requested means the end of the archive.
 pub(super) fn pack(directory: &str, name: &str) -> String {
@@ -31,7 +32,8 @@ pub(super) fn pack(directory: &str, name: &str) -> String {
     )
 }
 
-/// Reads an archive and unpacks it in `directory`. For every [`INPUT_ACK_BYTES`] bytes it prints a dot.
+/// Returns a script that reads an archive from stdin and unpacks it in `directory`. For every [`INPUT_ACK_BYTES`] bytes it
+/// prints a dot. File descriptor 3 is stdout, and 4 is the pipe to `tar`.
 pub(super) fn unpack(directory: &str) -> String {
     let tar = quote(["tar", "-xof", "-", "-C", directory]);
     format!(

@@ -1,4 +1,4 @@
-//! URL of the server, and the key.
+//! URL of the server, and its API key.
 
 use std::env;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use hyper::Uri;
 use crate::args::Server;
 use crate::error::{CommandError, Result};
 
-const DEFAULT: &str = "http://127.0.0.1:8080";
+const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 
 /// Server and API key.
 pub(crate) struct ServerUrl {
@@ -21,7 +21,7 @@ pub(crate) struct ServerUrl {
     /// Prefix of the paths of the API.
     pub(crate) prefix: String,
     pub(crate) key: Option<String>,
-    /// File in which no key was found.
+    /// Key file of the local server, if it does not exist.
     pub(crate) missing_key: Option<PathBuf>,
     /// True if a URL or a key was given by an option or a variable.
     pub(crate) is_configured: bool,
@@ -31,7 +31,7 @@ impl ServerUrl {
     /// Resolves server and key from options, environment and files.
     pub(crate) fn new(server: &Server) -> Result<Self> {
         let url = server.server.clone().or_else(|| variable("WORKSPACE_SERVER"));
-        let mut resolved = Self::parse(url.as_deref().unwrap_or(DEFAULT))?;
+        let mut resolved = Self::parse(url.as_deref().unwrap_or(DEFAULT_URL))?;
         resolved.key = server.api_key.clone().or_else(|| variable("WORKSPACE_API_KEY"));
         resolved.is_configured = url.is_some() || resolved.key.is_some();
         // The key of the local server is never sent to another machine.
@@ -47,20 +47,20 @@ impl ServerUrl {
     }
 
     pub(super) fn parse(url: &str) -> Result<Self> {
-        let wrong = || {
+        let invalid_url = || {
             CommandError::usage(format!("`{url}` is not the URL of a server"))
                 .hint("for instance http://127.0.0.1:8080 or https://workspace.example.com")
         };
-        let uri: Uri = url.trim_end_matches('/').parse().map_err(|_| wrong())?;
+        let uri: Uri = url.trim_end_matches('/').parse().map_err(|_| invalid_url())?;
         let tls = match uri.scheme_str() {
             Some("http") => false,
             Some("https") => true,
-            _ => return Err(wrong()),
+            _ => return Err(invalid_url()),
         };
         let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'));
-        let authority = authority.ok_or_else(wrong)?;
+        let authority = authority.ok_or_else(invalid_url)?;
         if uri.query().is_some() || authority.host().is_empty() {
-            return Err(wrong());
+            return Err(invalid_url());
         }
         Ok(Self {
             url: url.trim_end_matches('/').to_owned(),
@@ -108,9 +108,9 @@ fn unreadable(path: &Path, error: &std::io::Error) -> CommandError {
 /// Returns the data directory of a server on this machine: DATA_DIR, or the default.
 pub(crate) fn local_data() -> Option<PathBuf> {
     let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let user =
+    let user_data =
         || absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/share")));
-    variable("DATA_DIR").map(PathBuf::from).or_else(|| user().map(|data| data.join("workspace-server")))
+    variable("DATA_DIR").map(PathBuf::from).or_else(|| user_data().map(|data| data.join("workspace-server")))
 }
 
 /// Reads an environment variable; an empty one is treated as unset.
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_key_that_cannot_be_sent_is_not_taken_for_a_missing_server() {
-        let with = |key: &str| Server { server: Some(DEFAULT.to_owned()), api_key: Some(key.to_owned()) };
+        let with = |key: &str| Server { server: Some(DEFAULT_URL.to_owned()), api_key: Some(key.to_owned()) };
         assert!(ServerUrl::new(&with("a-key-of-somebody")).is_ok());
         for key in ["a-key\n", "a key", "clé"] {
             assert!(ServerUrl::new(&with(key)).is_err(), "{key:?}");

@@ -46,7 +46,7 @@ pub(crate) struct TerminalOptions {
 
 /// Opens a terminal and stays connected until its shell exits.
 pub(crate) async fn run(client: &Client, sandbox: &str, options: TerminalOptions) -> Result<CommandExit> {
-    // First of all: without a terminal here, none is opened in the sandbox.
+    // First, so that no terminal is opened in the sandbox if this program has none.
     let _raw = RawMode::enter()?;
     let mut signals = Signals::new()?;
     let mut stdin = stdin();
@@ -58,12 +58,12 @@ pub(crate) async fn run(client: &Client, sandbox: &str, options: TerminalOptions
         on_signal: OnSignal::Return,
         timeout: None,
     };
-    let end = attach(&terminal, output, attachment).await;
-    if end.is_err() {
-        // No other client would connect to it. An error is ignored, because the server may be unreachable.
+    let exit = attach(&terminal, output, attachment).await;
+    if exit.is_err() {
+        // No other client would use the terminal. An error is ignored, because the server may be unreachable.
         drop(terminal.kill(SIGKILL).await);
     }
-    end
+    exit
 }
 
 /// Input side of a terminal. [`TerminalOutput`] owns the connection and sends the input.
@@ -199,16 +199,16 @@ impl TerminalOutput<'_> {
         let scheme = if server.tls { "wss" } else { "ws" };
         let (authority, prefix) = (server.authority(), &server.prefix);
         let url = format!("{scheme}://{authority}{prefix}{}/ws?binary=true&from={}", self.path, self.offset);
-        let bad = |error: String| RequestError::Unreachable(format!("bad request: {error}"));
-        let mut request = url.into_client_request().map_err(|error| bad(error.to_string()))?;
+        let bad_request = |error: String| RequestError::Unreachable(format!("bad request: {error}"));
+        let mut request = url.into_client_request().map_err(|error| bad_request(error.to_string()))?;
         if let Some(key) = &server.key {
-            let value = format!("Bearer {key}").parse().map_err(|_| bad("the key".to_owned()))?;
+            let value = format!("Bearer {key}").parse().map_err(|_| bad_request("the key".to_owned()))?;
             request.headers_mut().insert(AUTHORIZATION, value);
         }
         let mut socket = match client_async(request, stream).await {
             Ok((socket, _)) => socket,
             Err(tungstenite::Error::Http(response)) => {
-                return Err(refused(response.status(), response.body().as_deref()));
+                return Err(api_error(response.status(), response.body().as_deref()));
             }
             Err(error) => return Err(RequestError::Disconnected(error.to_string())),
         };
@@ -320,6 +320,6 @@ fn message(request: &TerminalRequest) -> Message {
     Message::text(serde_json::to_string(request).unwrap_or_default())
 }
 
-fn refused(status: StatusCode, body: Option<&[u8]>) -> RequestError {
+fn api_error(status: StatusCode, body: Option<&[u8]>) -> RequestError {
     RequestError::Api(Box::new(ApiError::new(status, None, body.unwrap_or_default())))
 }

@@ -31,11 +31,11 @@ pub(super) async fn connect(host: &str, stream: TcpStream) -> Result<TlsStream<T
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = config.map_err(|error| RequestError::Unreachable(error.to_string()))?;
     let config = config.with_root_certificates(roots).with_no_client_auth();
-    TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|error| refused(&error))
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|error| handshake_error(&error))
 }
 
 /// Maps an error of the TLS handshake.
-fn refused(error: &io::Error) -> RequestError {
+fn handshake_error(error: &io::Error) -> RequestError {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     match cause {
         Some(rustls::Error::InvalidCertificate(_)) => RequestError::Untrusted(error.to_string()),

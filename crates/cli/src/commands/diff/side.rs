@@ -46,6 +46,7 @@ impl SideSource {
 /// Open side of a diff.
 pub(crate) struct Side {
     pub(crate) tree: Tree,
+    /// True if entries are missing because they could not be read.
     pub(crate) lacks_content: bool,
 }
 
@@ -53,11 +54,11 @@ impl Side {
     /// Opens a side. With `ignore`, `.workspaceignore` files apply to a directory.
     pub(crate) fn open(
         store: &Store,
-        name: &SideSource,
+        source: &SideSource,
         ignore: bool,
         progress: &dyn Progress,
     ) -> Result<Self> {
-        match name {
+        match source {
             SideSource::Snapshot(snapshot) => {
                 Ok(Self { tree: Tree::of_snapshot(store, snapshot)?, lacks_content: false })
             }
@@ -65,8 +66,8 @@ impl Side {
         }
     }
 
-    /// Opens a directory through a temporary snapshot, which is removed before this returns. The open tree keeps
-    /// its objects until they are read; the next collection removes them.
+    /// Opens a directory through a temporary snapshot, which is removed before this returns. The open tree protects
+    /// its objects from garbage collection; a later collection removes them.
     fn of_directory(store: &Store, path: &Path, ignore: bool, progress: &dyn Progress) -> Result<Self> {
         let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() };
         let options = SnapshotOptions { new, ignore, track: false, ..SnapshotOptions::default() };

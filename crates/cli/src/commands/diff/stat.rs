@@ -9,7 +9,7 @@ use crate::text::{format_bytes, pluralize};
 
 /// Prints a line per change, then the totals.
 pub(super) fn print(output: &mut Output, insight: &InsightDiff) -> Result<()> {
-    if output.json() {
+    if output.is_json() {
         insight.entries.iter().try_for_each(|entry| output.record(entry))?;
         return Ok(());
     }

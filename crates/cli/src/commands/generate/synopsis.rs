@@ -10,7 +10,8 @@ use super::roff_line;
 pub(super) fn section(command: &Command) -> String {
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
     let mut words = vec![format!("\\fB{}\\fR", roff_line(name))];
-    words.extend(options(command, !name.contains(' ')));
+    let is_main_page = !name.contains(' ');
+    words.extend(options(command, is_main_page));
     words.extend(command.get_positionals().filter(|arg| !arg.is_hide_set()).map(positional));
     if command.has_subcommands() {
         words.push("\\fICOMMAND\\fR ...".to_owned());
@@ -28,15 +29,15 @@ fn options(command: &Command, with_global: bool) -> Vec<String> {
         !arg.is_positional() && !arg.is_hide_set() && !is_help && (with_global || !arg.is_global_set())
     };
     let mut words = Vec::new();
-    let mut done: Vec<&Arg> = Vec::new();
+    let mut shown: Vec<&Arg> = Vec::new();
     for arg in command.get_arguments().filter(is_shown) {
-        if done.contains(&arg) {
+        if shown.contains(&arg) {
             continue;
         }
         let together = alternatives(command, arg);
         let forms: Vec<String> = together.iter().map(|arg| form(arg)).collect();
         words.push(marked(arg, &forms.join(" | ")));
-        done.extend(together);
+        shown.extend(together);
     }
     words
 }
@@ -77,6 +78,7 @@ fn value(arg: &Arg) -> String {
     format!("\\fI{}\\fR", roff_line(&names.join(" ")))
 }
 
+/// Puts an optional argument into brackets, and adds dots to one that may be repeated.
 fn marked(arg: &Arg, text: &str) -> String {
     let dots = if is_repeated(arg) { "..." } else { "" };
     if arg.is_required_set() { format!("{text}{dots}") } else { format!("[{text}]{dots}") }

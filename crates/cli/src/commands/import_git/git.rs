@@ -26,8 +26,8 @@ impl Repository {
         let repository = Self { path: path.to_owned() };
         match repository.run(&["rev-parse", "--git-dir"])? {
             Ok(_) => Ok(repository),
-            Err(said) => {
-                let failed = CommandError::failed(format!("git failed: {said}"));
+            Err(stderr) => {
+                let failed = CommandError::failed(format!("git failed: {stderr}"));
                 Err(match is_remote(path) {
                     true => failed.hint("clone it first, `git clone --bare URL DIR`, and specify DIR"),
                     false => failed.hint("specify the directory of a git repository, bare or not"),
@@ -55,8 +55,8 @@ impl Repository {
 
     /// Returns the id of the commit that a revision names.
     pub(super) fn commit(&self, revision: &str) -> Result<String> {
-        let wanted = format!("{revision}^{{commit}}");
-        match self.run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &wanted])? {
+        let expression = format!("{revision}^{{commit}}");
+        match self.run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &expression])? {
             Ok(id) if is_id(&id) => Ok(id),
             _ => {
                 let path = self.path.display();
@@ -66,14 +66,14 @@ impl Repository {
         }
     }
 
-    /// Returns the commits and everything before them, parents first.
+    /// Returns the commits and their ancestors, parents first.
     pub(super) fn history(&self, tips: &[String]) -> Result<Vec<CommitLine>> {
         let mut words = vec!["rev-list", "--topo-order", "--reverse", "--parents"];
         words.extend(tips.iter().map(String::as_str));
         words.push("--");
         let listed = self.run(&words)?;
         let listed =
-            listed.map_err(|said| CommandError::failed(format!("git failed: {said}")).hint(FSCK_HINT))?;
+            listed.map_err(|stderr| CommandError::failed(format!("git failed: {stderr}")).hint(FSCK_HINT))?;
         listed.lines().map(parse_line).collect()
     }
 
@@ -83,8 +83,8 @@ impl Repository {
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut process = spawned.map_err(|error| cannot_run(&error))?;
         match (process.stdin.take(), process.stdout.take()) {
-            (Some(questions), Some(answers)) => {
-                Ok(CatFile { process, questions, answers: BufReader::with_capacity(128 << 10, answers) })
+            (Some(requests), Some(responses)) => {
+                Ok(CatFile { process, requests, responses: BufReader::with_capacity(128 << 10, responses) })
             }
             _ => unreachable!("both were asked for"),
         }
@@ -122,8 +122,8 @@ fn parse_line(line: &str) -> Result<CommitLine> {
 /// `git cat-file --batch`: one request at a time; its response is read before the next request.
 pub(super) struct CatFile {
     process: Child,
-    questions: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    requests: ChildStdin,
+    responses: BufReader<ChildStdout>,
 }
 
 /// Kind of a git object.
@@ -162,24 +162,25 @@ impl CatFile {
         take: impl FnOnce(u64, &mut dyn Read) -> Result<T>,
     ) -> Result<T> {
         let size = self.request(id, kind)?;
-        let mut content = (&mut self.answers).take(size);
-        let taken = take(size, &mut content)?;
-        let left = content.limit();
-        // A line end follows the content.
-        let rest = io::copy(&mut (&mut self.answers).take(left + 1), &mut io::sink());
-        match rest {
-            Ok(skipped) if skipped == left + 1 => Ok(taken),
+        let mut content = (&mut self.responses).take(size);
+        let result = take(size, &mut content)?;
+        // A newline follows the content.
+        let unread = content.limit() + 1;
+        let skipped = io::copy(&mut (&mut self.responses).take(unread), &mut io::sink());
+        match skipped {
+            Ok(skipped) if skipped == unread => Ok(result),
             Ok(_) => Err(CommandError::failed("git exited in the middle of an object").hint(FSCK_HINT)),
             Err(error) => Err(git_failed(&error)),
         }
     }
 
+    /// Requests an object and returns its size. Its content is the next output of git.
     fn request(&mut self, id: &str, kind: ObjectKind) -> Result<u64> {
-        writeln!(self.questions, "{id}")
-            .and_then(|()| self.questions.flush())
+        writeln!(self.requests, "{id}")
+            .and_then(|()| self.requests.flush())
             .map_err(|error| git_failed(&error))?;
         let mut line = String::new();
-        self.answers.read_line(&mut line).map_err(|error| git_failed(&error))?;
+        self.responses.read_line(&mut line).map_err(|error| git_failed(&error))?;
         let mut words = line.trim_end().split(' ').skip(1);
         match (words.next(), words.next().and_then(|size| size.parse().ok())) {
             (Some(found), Some(size)) if found == kind.name() => Ok(size),

@@ -43,13 +43,13 @@ pub(super) struct Importer<'s> {
 }
 
 impl<'s> Importer<'s> {
-    pub(super) fn new(store: &'s Store, answers: CatFile) -> Result<Self> {
+    pub(super) fn new(store: &'s Store, cat_file: CatFile) -> Result<Self> {
         let labelled = store.snapshots()?.into_iter();
         let snapshots =
             labelled.filter_map(|mut snapshot| Some((snapshot.labels.remove(COMMIT_LABEL)?, snapshot.id)));
         Ok(Self {
             store,
-            objects: Objects::new(answers),
+            objects: Objects::new(cat_file),
             snapshots: snapshots.collect(),
             trees: HashMap::new(),
             new_trees: Vec::new(),
@@ -127,29 +127,40 @@ impl CommitImport<'_, '_> {
             None => [].into(),
         };
         let new = self.importer.objects.tree(after)?;
-        let mut gone: HashMap<&[u8], &GitEntry> = old.iter().map(|entry| (&entry.name[..], entry)).collect();
+        let mut remaining: HashMap<&[u8], &GitEntry> =
+            old.iter().map(|entry| (&entry.name[..], entry)).collect();
         for entry in &*new {
-            let was = gone.remove(&entry.name[..]);
-            if was.is_none_or(|was| (was.mode, &was.id) != (entry.mode, &entry.id)) {
-                self.put(names::join(path, &entry.name), was, entry, depth)?;
+            let former = remaining.remove(&entry.name[..]);
+            if former.is_none_or(|former| (former.mode, &former.id) != (entry.mode, &entry.id)) {
+                self.put(names::join(path, &entry.name), former, entry, depth)?;
             }
         }
-        for entry in gone.values().filter(|entry| is_kept(entry)) {
+        for entry in remaining.values().filter(|entry| is_imported(entry)) {
             self.remove(&names::join(path, &entry.name))?;
         }
         self.importer.new_trees.push((after.to_owned(), path.to_vec()));
         self.touch(path)
     }
 
-    fn put(&mut self, path: Vec<u8>, was: Option<&GitEntry>, entry: &GitEntry, depth: usize) -> Result<()> {
-        let was_kind = was.map(GitEntry::kind);
+    /// Adds or replaces an entry. `former` is the entry of that name in the first parent.
+    fn put(
+        &mut self,
+        path: Vec<u8>,
+        former: Option<&GitEntry>,
+        entry: &GitEntry,
+        depth: usize,
+    ) -> Result<()> {
+        let former_kind = former.map(GitEntry::kind);
         let kind = entry.kind();
-        if was.is_some_and(is_kept) && (was_kind == Some(EntryKind::Tree)) != (kind == EntryKind::Tree) {
+        if former.is_some_and(is_imported)
+            && (former_kind == Some(EntryKind::Tree)) != (kind == EntryKind::Tree)
+        {
             self.remove(&path)?;
         }
         match kind {
             EntryKind::Tree => {
-                let before = was.filter(|_| was_kind == Some(EntryKind::Tree)).map(|was| was.id.as_str());
+                let before =
+                    former.filter(|_| former_kind == Some(EntryKind::Tree)).map(|former| former.id.as_str());
                 if !self.graft(&path, &entry.id)? {
                     self.tree.mkdir(&path)?;
                     self.apply(&path, before, &entry.id, depth + 1)?;
@@ -158,7 +169,7 @@ impl CommitImport<'_, '_> {
             EntryKind::File { mode } => self.put_file(&path, &entry.id, mode)?,
             EntryKind::Symlink => self.put_symlink(&path, &entry.id)?,
             EntryKind::Skipped(reason) => {
-                if was.is_some_and(is_kept) && was_kind != Some(EntryKind::Tree) {
+                if former.is_some_and(is_imported) && former_kind != Some(EntryKind::Tree) {
                     self.remove(&path)?;
                 }
                 self.importer.skipped.insert(SkippedEntry { path, reason });
@@ -167,7 +178,7 @@ impl CommitImport<'_, '_> {
         Ok(())
     }
 
-    /// Copies a tree from a snapshot that has it.
+    /// Copies a git tree from a snapshot that has it. Returns false if none has it.
     fn graft(&mut self, path: &[u8], id: &str) -> Result<bool> {
         let Some((snapshot, source)) = self.importer.trees.get(id) else { return Ok(false) };
         let snapshot = self.importer.store.snapshot(snapshot)?;
@@ -213,7 +224,7 @@ impl CommitImport<'_, '_> {
     }
 }
 
-fn is_kept(entry: &GitEntry) -> bool {
+fn is_imported(entry: &GitEntry) -> bool {
     !matches!(entry.kind(), EntryKind::Skipped(_))
 }
 

@@ -142,7 +142,7 @@ fn parse_tree(mut bytes: &[u8], id_len: usize) -> Option<Vec<GitEntry>> {
         let mode = u32::from_str_radix(std::str::from_utf8(&bytes[..space]).ok()?, 8).ok()?;
         let id = bytes.get(end + 1..end + 1 + id_len)?;
         let name = bytes[space + 1..end].to_vec();
-        if !is_name(&name) {
+        if !is_valid_name(&name) {
             return None;
         }
         entries.push(GitEntry { mode, name, id: id.iter().map(|byte| format!("{byte:02x}")).collect() });
@@ -152,7 +152,7 @@ fn parse_tree(mut bytes: &[u8], id_len: usize) -> Option<Vec<GitEntry>> {
 }
 
 /// Returns true for a valid name. A crafted tree could contain others, to escape the directory.
-fn is_name(name: &[u8]) -> bool {
+fn is_valid_name(name: &[u8]) -> bool {
     !name.is_empty() && name.len() <= 255 && name != b"." && name != b".." && !name.contains(&b'/')
 }
 

@@ -9,38 +9,38 @@ use crate::args::{ConflictStyle, MergeFile};
 /// A merged file with its conflict markers.
 pub(super) struct MergedFile {
     pub(super) content: Vec<u8>,
-    /// Number of conflicts left in it.
+    /// Number of unresolved conflicts.
     pub(super) conflicts: usize,
 }
 
 impl MergedFile {
-    /// Creates the result. `conflict_sides` returns both sides as far as they could be merged; it is only called
-    /// for conflicts.
+    /// Creates the result. `conflict_sides` returns both sides, with every change merged that does not conflict; it
+    /// is only called for conflicts.
     pub(super) fn new(
         args: &MergeFile,
         merged: &FileMerge,
         input: &Input<'_>,
         conflict_sides: impl FnOnce() -> Result<Option<[Vec<u8>; 2]>, UnknownStrategy>,
     ) -> Result<Self, UnknownStrategy> {
-        let as_it_is = |conflicts| Ok(Self { content: merged.merged.content.clone(), conflicts });
+        let without_markers = |conflicts| Ok(Self { content: merged.merged.content.clone(), conflicts });
         let Some(conflict) = merged.conflict.as_ref().filter(|_| !merged.is_resolved()) else {
-            return as_it_is(0);
+            return without_markers(0);
         };
         let conflict_count = conflict.locations.len().max(1);
         let Versions { base, ours, theirs } = input.versions;
         // Markers are ASCII: they would damage binary files and UTF-16.
-        let has_markers = [ours, theirs].iter().all(|text| !text.contains(&0));
-        if merged.strategy == Some("binary") || !has_markers {
-            return as_it_is(conflict_count);
+        let can_have_markers = [ours, theirs].iter().all(|text| !text.contains(&0));
+        if merged.strategy == Some("binary") || !can_have_markers {
+            return without_markers(conflict_count);
         }
-        // Styles with a base show the lines of a value.
+        // Partly merged sides have no base, so styles that show the base merge the original versions by lines.
         let sides = if style(args) == Style::Merge { conflict_sides()? } else { None };
-        let all = || TextMerge::new(base.unwrap_or_default(), ours, theirs, DiffLimits::default());
+        let three_way = || TextMerge::new(base.unwrap_or_default(), ours, theirs, DiffLimits::default());
         let text = match &sides {
             Some([ours, theirs]) => TextMerge::between(ours, theirs, DiffLimits::default()),
-            None => all(),
+            None => three_way(),
         };
-        let Ok(text) = text else { return as_it_is(conflict_count) };
+        let Ok(text) = text else { return without_markers(conflict_count) };
         if args.union {
             return Ok(Self { content: text.favor(Favor::Union), conflicts: 0 });
         }
@@ -48,9 +48,9 @@ impl MergedFile {
         if conflicts > 0 {
             return Ok(Self { content, conflicts });
         }
-        // The lines merge, but the values conflict, or a rule requires a review.
-        let Ok(all) = all() else { return as_it_is(conflict_count) };
-        let (content, conflicts) = all.with_all_in_conflict().render(style(args), &labels(args));
+        // The lines merge, but the values conflict or a rule requires a review: every change is shown as a conflict.
+        let Ok(text) = three_way() else { return without_markers(conflict_count) };
+        let (content, conflicts) = text.with_all_in_conflict().render(style(args), &labels(args));
         Ok(Self { content, conflicts: conflicts.max(1) })
     }
 }
@@ -68,9 +68,9 @@ fn style(args: &MergeFile) -> Style {
 /// Returns the labels of conflict markers; the file names by default, as in git.
 pub(super) fn labels(args: &MergeFile) -> Labels<'_> {
     let files = [&args.ours, &args.base, &args.theirs];
-    let label = |at: usize| {
-        let said = args.labels.get(at).map(String::as_str);
-        said.unwrap_or_else(|| files[at].to_str().unwrap_or_default())
+    let label = |index: usize| {
+        let option = args.labels.get(index).map(String::as_str);
+        option.unwrap_or_else(|| files[index].to_str().unwrap_or_default())
     };
     Labels { ours: label(0), base: label(1), theirs: label(2), size: usize::from(args.marker_size) }
 }

@@ -9,7 +9,7 @@ use rustix::fs::{XattrFlags, fsetxattr, getxattr, listxattr};
 use rustix::io::Errno;
 use tempfile::NamedTempFile;
 
-use super::unread;
+use super::read_error;
 use crate::error::{CommandError, Result, io_hint};
 
 /// Set-uid and set-gid bits.
@@ -19,31 +19,31 @@ const XATTR_MAX: usize = 64 << 10;
 
 /// Fails unless the path is a writable regular file: the result replaces it.
 pub(super) fn check_replaceable(path: &Path) -> Result<()> {
-    let metadata = fs::metadata(path).map_err(|error| unread(path, &error))?;
+    let metadata = fs::metadata(path).map_err(|error| read_error(path, &error))?;
     let shown = path.display();
     if !metadata.is_file() {
         return Err(CommandError::failed(format!("{shown} is not a regular file and cannot be overwritten"))
             .hint("`-p` prints the result"));
     }
-    let is_open = fs::OpenOptions::new().append(true).open(path);
-    is_open
+    let opened = fs::OpenOptions::new().append(true).open(path);
+    opened
         .map(drop)
         .map_err(|error| CommandError::failed(format!("cannot write {shown}: {error}")).hint(io_hint(&error)))
 }
 
 /// Replaces the content of a file atomically. The target of a symlink is replaced, not the symlink.
 pub(super) fn write(path: &Path, content: &[u8]) -> Result<()> {
-    let unwritten = |error: io::Error| {
+    let write_error = |error: io::Error| {
         CommandError::failed(format!("cannot write {}: {error}", path.display())).hint(io_hint(&error))
     };
-    let path = fs::canonicalize(path).map_err(unwritten)?;
+    let path = fs::canonicalize(path).map_err(write_error)?;
     let directory = path.parent().unwrap_or(Path::new("/"));
     let new = NamedTempFile::new_in(directory).map_err(|error| {
-        let at = directory.display();
-        CommandError::failed(format!("cannot create a file in {at}: {}", error.kind()))
+        let shown = directory.display();
+        CommandError::failed(format!("cannot create a file in {shown}: {}", error.kind()))
             .hint("OURS is replaced by a new file, so its directory must be writable; `-p` prints the result")
     })?;
-    replace(&path, new, content).map_err(unwritten)
+    replace(&path, new, content).map_err(write_error)
 }
 
 fn replace(path: &Path, mut new: NamedTempFile, content: &[u8]) -> io::Result<()> {
@@ -52,7 +52,7 @@ fn replace(path: &Path, mut new: NamedTempFile, content: &[u8]) -> io::Result<()
     new.persist(path).map(drop).map_err(|error| error.error)
 }
 
-/// Copies owner and extended attributes to the new file, as far as that is allowed.
+/// Copies owner, extended attributes and mode to the new file, as far as that is allowed.
 fn keep_attributes(path: &Path, new: &fs::File) -> io::Result<()> {
     let (old, now) = (fs::metadata(path)?, new.metadata()?);
     let owner = (old.uid() != now.uid()).then_some(old.uid());
@@ -65,10 +65,10 @@ fn keep_attributes(path: &Path, new: &fs::File) -> io::Result<()> {
     }
     copy_xattrs(path, new)?;
     let now = new.metadata()?;
-    let is_kept = (now.uid(), now.gid()) == (old.uid(), old.gid());
+    let has_same_owner = (now.uid(), now.gid()) == (old.uid(), old.gid());
     // Without the former owner, set-id bits would grant the rights of another user.
-    let mode = if is_kept { old.mode() } else { old.mode() & !SET_ID_BITS };
-    // The last step, because a change of the owner clears bits.
+    let mode = if has_same_owner { old.mode() } else { old.mode() & !SET_ID_BITS };
+    // The last step, because a change of the owner clears set-id bits.
     new.set_permissions(fs::Permissions::from_mode(mode))
 }
 

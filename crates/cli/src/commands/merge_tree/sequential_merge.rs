@@ -9,7 +9,7 @@ use workspace_merge::{
 use workspace_state::{Node, Store, Tree, VirtualTree, diff};
 
 use super::ConflictFields;
-use super::sides::kept;
+use super::sides::commit_temporarily;
 use crate::error::Result;
 
 /// State of a merge of several sides.
@@ -24,24 +24,26 @@ pub(super) struct SequentialMerge<'a> {
     /// Histories that strategies keep of merged files of the head, by path.
     histories: HashMap<Vec<u8>, (Node, Vec<u8>)>,
     /// Sides that are merged into the head, and whose authors are not recorded per file yet.
-    written: Vec<MergedSide>,
+    unrecorded: Vec<MergedSide>,
 }
 
 /// A side that is merged into the head.
 struct MergedSide {
     tree: Tree,
     author: Author,
-    /// Paths at which its version was not taken.
-    lost: HashSet<Vec<u8>>,
+    /// Paths at which a rule took the other side.
+    lost_paths: HashSet<Vec<u8>>,
 }
 
 impl<'a> SequentialMerge<'a> {
     pub(super) fn new(store: &'a Store, base: &'a Tree, ours: Tree, author: Author) -> Self {
         let (conflicts, merged, histories) = (Vec::new(), Vec::new(), HashMap::new());
-        let written = vec![MergedSide { tree: ours.clone(), author, lost: HashSet::new() }];
-        Self { store, base, head: ours, result: None, conflicts, merged, histories, written }
+        let unrecorded = vec![MergedSide { tree: ours.clone(), author, lost_paths: HashSet::new() }];
+        Self { store, base, head: ours, result: None, conflicts, merged, histories, unrecorded }
     }
 
+    /// Merges the next side into the head. `name` is the side in reports of conflicts; `with_choices` adds the possible
+    /// resolutions to them.
     pub(super) fn merge(
         &mut self,
         theirs: &Tree,
@@ -50,14 +52,16 @@ impl<'a> SequentialMerge<'a> {
         with_choices: bool,
     ) -> Result<()> {
         if let Some(mut before) = self.result.take() {
-            self.head = kept(self.store, &mut before)?;
+            self.head = commit_temporarily(self.store, &mut before)?;
             self.keep_histories(options)?;
             self.keep_authors(options)?;
         }
         let merge = merge_trees(self.base, &self.head, theirs, options)?;
-        let lost = |conflict: &&TreeConflict| conflict.decided.is_some_and(|by| by.winner == Side::Ours);
-        let lost = merge.conflicts.iter().filter(lost).map(|conflict| conflict.path.0.clone()).collect();
-        self.written.push(MergedSide { tree: theirs.clone(), author: options.theirs, lost });
+        let is_lost =
+            |conflict: &&TreeConflict| conflict.decided.is_some_and(|decision| decision.winner == Side::Ours);
+        let lost_paths =
+            merge.conflicts.iter().filter(is_lost).map(|conflict| conflict.path.0.clone()).collect();
+        self.unrecorded.push(MergedSide { tree: theirs.clone(), author: options.theirs, lost_paths });
         for conflict in merge.conflicts {
             let choices = if with_choices {
                 tree_choices(&conflict, self.base, &self.head, theirs, options)?
@@ -98,9 +102,9 @@ impl<'a> SequentialMerge<'a> {
         if !options.policy.depends_on_author() {
             return Ok(());
         }
-        for side in self.written.drain(..) {
+        for side in self.unrecorded.drain(..) {
             for path in diff(self.base, &side.tree)?.into_iter().map(|difference| difference.path) {
-                if !side.lost.contains(&path) {
+                if !side.lost_paths.contains(&path) {
                     let author = options.authors.entry(path).or_insert(side.author);
                     author.time = author.time.max(side.author.time);
                     author.priority = author.priority.max(side.author.priority);

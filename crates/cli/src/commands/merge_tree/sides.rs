@@ -24,13 +24,15 @@ pub(super) fn resolve(store: &Store, typed: &OsStr) -> Result<SideSource> {
 /// Opens the sides of a merge.
 pub(super) struct Sides<'a> {
     pub(super) store: &'a Store,
+    /// True if `.workspaceignore` files apply to directories.
     pub(super) ignore: bool,
     pub(super) progress: &'a dyn Progress,
 }
 
 impl Sides<'_> {
-    pub(super) fn base(&self, name: &SideSource) -> Result<Tree> {
-        let side = Side::open(self.store, name, self.ignore, self.progress)?;
+    /// Opens a side. Fails if some of its entries cannot be read.
+    pub(super) fn tree(&self, source: &SideSource) -> Result<Tree> {
+        let side = Side::open(self.store, source, self.ignore, self.progress)?;
         if side.lacks_content {
             return Err(CommandError::failed(
                 "unreadable entries cannot be merged: they would be treated as removed",
@@ -40,26 +42,25 @@ impl Sides<'_> {
         Ok(side.tree)
     }
 
-    /// Opens a side. Entries that a directory contains but that are ignored are not removals: they are taken
-    /// from the base.
-    pub(super) fn side(&self, name: &SideSource, base: &Tree) -> Result<Tree> {
-        let tree = self.base(name)?;
-        let SideSource::Directory(directory) = name else { return Ok(tree) };
-        let left_out = left_out(directory, &tree, base)?;
-        if left_out.is_empty() {
+    /// Opens a side. Ignored entries of a directory are not removals: they are taken from the base.
+    pub(super) fn tree_with_ignored(&self, source: &SideSource, base: &Tree) -> Result<Tree> {
+        let tree = self.tree(source)?;
+        let SideSource::Directory(directory) = source else { return Ok(tree) };
+        let ignored = ignored_entries(directory, &tree, base)?;
+        if ignored.is_empty() {
             return Ok(tree);
         }
-        let mut with = VirtualTree::over(&tree)?;
-        for (path, entry) in &left_out {
-            with.graft(path, entry)?;
+        let mut completed = VirtualTree::over(&tree)?;
+        for (path, entry) in &ignored {
+            completed.graft(path, entry)?;
         }
-        kept(self.store, &mut with)
+        commit_temporarily(self.store, &mut completed)
     }
 }
 
 /// Returns entries that the base and the directory have, but not the tree of the directory.
-fn left_out(directory: &Path, tree: &Tree, base: &Tree) -> Result<Vec<(Vec<u8>, Entry)>> {
-    let mut left_out = Vec::new();
+fn ignored_entries(directory: &Path, tree: &Tree, base: &Tree) -> Result<Vec<(Vec<u8>, Entry)>> {
+    let mut ignored = Vec::new();
     for difference in diff(base, tree)? {
         let path = match difference.kind {
             DifferenceKind::Removed => difference.path,
@@ -68,24 +69,24 @@ fn left_out(directory: &Path, tree: &Tree, base: &Tree) -> Result<Vec<(Vec<u8>, 
         };
         let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
         // An ignored directory is listed as a whole, and a parent that is a symlink now is not followed.
-        let is_in_directory =
+        let parent_is_directory =
             tree.entry(&path[..slash])?.is_some_and(|parent| matches!(parent.node, Node::Directory(_)));
         if let Some(old) = difference.old
-            && is_in_directory
+            && parent_is_directory
             && directory.join(OsStr::from_bytes(&path)).symlink_metadata().is_ok()
         {
-            left_out.push((path, old));
+            ignored.push((path, old));
         }
     }
-    Ok(left_out)
+    Ok(ignored)
 }
 
 /// Commits a tree so that it can be merged. Its snapshot is removed when this returns; the open tree keeps
 /// its objects from being collected.
-pub(super) fn kept(store: &Store, tree: &mut VirtualTree) -> Result<Tree> {
+pub(super) fn commit_temporarily(store: &Store, tree: &mut VirtualTree) -> Result<Tree> {
     let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() };
     let snapshot = tree.commit(new)?;
-    let kept = Tree::of_snapshot(store, &snapshot);
+    let committed = Tree::of_snapshot(store, &snapshot);
     store.remove_snapshots(&[snapshot.id])?;
-    Ok(kept?)
+    Ok(committed?)
 }

@@ -8,7 +8,7 @@ use crate::commands::trial::network;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::local::{self, CommandOptions, LocalService};
-use crate::remote::program;
+use crate::remote::exec_line;
 use crate::session::{Attachment, CommandExit, Destination, OnClosedStdout, OnSignal};
 use crate::signals::Signals;
 use crate::stdin::stdin;
@@ -37,9 +37,9 @@ pub(super) fn run(context: &mut Context, args: &Run, url: &str) -> Result<Outcom
     text::print_stderr(&format!(
         "note: no server at {url}: running in a temporary local sandbox; `workspace-server` starts a server"
     ));
-    let end = local::block_on(run_in_local_service(context, args, new))
+    let exit = local::block_on(run_in_local_service(context, args, new))
         .map_err(|error| error.hint(START_SERVER))?;
-    Ok(outcome(&end))
+    Ok(outcome(&exit))
 }
 
 /// Returns an option whose effect other commands see later, or that only a server enforces.
@@ -60,11 +60,11 @@ async fn run_in_local_service(context: &mut Context, args: &Run, new: NewSandbox
     // From here on a signal removes the sandbox.
     let mut signals = Signals::new()?;
     let local_service = LocalService::start_empty().await?;
-    let end = run_in_sandbox(context, args, &local_service, new, &mut signals).await;
+    let exit = run_in_sandbox(context, args, &local_service, new, &mut signals).await;
     let removed = local_service.shut_down().await;
-    let end = end?;
+    let exit = exit?;
     removed?;
-    Ok(end)
+    Ok(exit)
 }
 
 async fn run_in_sandbox(
@@ -76,7 +76,7 @@ async fn run_in_sandbox(
 ) -> Result<CommandExit> {
     let sandbox = local_service.create(new, signals).await?;
     let options =
-        CommandOptions { line: program(&args.words), timeout: args.timeout, ..CommandOptions::default() };
+        CommandOptions { line: exec_line(&args.words), timeout: args.timeout, ..CommandOptions::default() };
     let mut stdin = (args.interactive || args.terminal).then(stdin);
     if args.terminal
         && let Some(stdin) = &mut stdin

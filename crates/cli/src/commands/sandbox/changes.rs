@@ -28,7 +28,7 @@ pub(super) fn list(context: &mut Context, args: &SandboxChanges) -> Result<Outco
         let path = path(client, &args.sandbox, if args.insight { "insight=true&" } else { "" }).await?;
         client.get(&path).await
     })?;
-    if context.output.json() {
+    if context.output.is_json() {
         context.output.record(&changes)?;
         return Ok(Outcome::Done);
     }
@@ -41,12 +41,13 @@ pub(super) fn list(context: &mut Context, args: &SandboxChanges) -> Result<Outco
     Ok(outcome(changes.diff.truncated))
 }
 
+/// Returns the path of a sandbox's changes in the API. `query` is empty or ends with `&`.
 async fn path(client: &Client, sandbox: &str, query: &str) -> Result<String> {
     let id = find(client, sandbox).await?;
     Ok(format!("/api/v1/sandboxes/{id}/changes?{query}limit={CHANGES_MAX}"))
 }
 
-/// Warns if changes were omitted.
+/// Returns the outcome, and warns if changes were omitted.
 fn outcome(truncated: bool) -> Outcome {
     if truncated {
         print_stderr(&format!("warning: there are more changes; these are the first {CHANGES_MAX}"));
@@ -56,8 +57,8 @@ fn outcome(truncated: bool) -> Outcome {
 
 /// Converts the diff to the type of local diffs, which has the same JSON.
 fn insight_diff(diff: &Diff) -> Result<InsightDiff> {
-    let same = serde_json::to_value(diff).and_then(serde_json::from_value);
-    same.map_err(|error| {
+    let converted = serde_json::to_value(diff).and_then(serde_json::from_value);
+    converted.map_err(|error| {
         CommandError::failed(format!("cannot parse the server's response: {error}"))
             .hint("the server may be newer than this command; `--json` prints the response")
     })

@@ -33,10 +33,10 @@ pub(super) fn commit(context: &mut Context, args: &SandboxCommit) -> Result<Outc
         labels: pairs(&args.labels),
         durability: if args.buffered { Durability::Buffered } else { Durability::Synced },
     };
-    let made: CommitSandboxResult =
+    let committed: CommitSandboxResult =
         with_client(&args.server, async |client| post(client, &args.sandbox, "commit", &body).await)?;
-    warn(&made.skipped);
-    show(context, &made, |made| vec![made.snapshot.id.clone()])
+    warn(&committed.skipped);
+    show(context, &committed, |committed| vec![committed.snapshot.id.clone()])
 }
 
 /// Prints entries that the server skipped.
@@ -59,7 +59,7 @@ pub(super) fn restore(context: &mut Context, args: &SandboxRestore) -> Result<Ou
 pub(super) fn fork(context: &mut Context, args: &SandboxFork) -> Result<Outcome> {
     let body = ForkSandbox {
         count: args.count,
-        timeout_seconds: args.timeout.map(|life| life.as_secs()),
+        timeout_seconds: args.timeout.map(|lifetime| lifetime.as_secs()),
         labels: pairs(&args.labels),
         message: args.message.clone().unwrap_or_default(),
     };

@@ -29,7 +29,7 @@ pub(super) fn create(context: &mut Context, args: &SandboxCreate) -> Result<Sand
         request.provider = args.content.provider.as_ref().and_then(name);
         request.materialize = args.content.materialize.as_ref().and_then(name);
         if let Some(tree) = tree {
-            let (archive, packing) = packed(tree)?;
+            let (archive, packing) = pack_in_thread(tree)?;
             let sent = client.upload(&Method::POST, "/api/v1/snapshots", archive).await;
             request.snapshot = Some(upload_result(sent, packing)?.snapshot.id);
         }
@@ -47,15 +47,15 @@ fn read(context: &Context, path: &Path) -> Result<Tree> {
     Ok(preview.tree)
 }
 
-/// Returns the name of a value of an option, which is also the API's.
+/// Returns the name of a value of an option, which is also its name in the API.
 fn name(value: &impl ValueEnum) -> Option<String> {
     value.to_possible_value().map(|value| value.get_name().to_owned())
 }
 
 type Packing = JoinHandle<Result<(), ArchiveError>>;
 
-/// Packs a tree into an archive in a thread, while it is uploaded.
-fn packed(tree: Tree) -> Result<(Box<dyn Read + Send>, Packing)> {
+/// Starts a thread that packs a tree into an archive. Returns the reader of the archive, and the thread.
+fn pack_in_thread(tree: Tree) -> Result<(Box<dyn Read + Send>, Packing)> {
     let (reader, writer) = io::pipe().map_err(|error| {
         CommandError::failed(format!("cannot send an archive: {error}")).hint(io_hint(&error))
     })?;

@@ -12,7 +12,7 @@ use crate::signals::Signals;
 use crate::text::{escape_controls, print_stderr};
 
 /// Number of context lines in a patch.
-const CONTEXT: usize = 3;
+const CONTEXT_LINES: usize = 3;
 
 /// Decision about changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,14 +25,17 @@ pub(super) enum Decision {
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     Decided(Decision),
+    /// Show the patch, then ask again.
     Show,
 }
 
 /// Question whether to keep changes, and the options that answer it.
 pub(super) struct Question<'a> {
     pub(super) args: &'a Try,
+    /// True for `--json`: nothing is asked, and stderr has no messages for the user.
     pub(super) json: bool,
     pub(super) directory: &'a Path,
+    /// True if there are changes.
     pub(super) changed: bool,
 }
 
@@ -43,7 +46,7 @@ impl Question<'_> {
         signals: &mut Signals,
         show_patch: &dyn Fn() -> Result<()>,
     ) -> Result<Decision> {
-        let asks = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+        let can_ask = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
         if !self.changed {
             return Ok(Decision::Drop);
         }
@@ -54,13 +57,13 @@ impl Question<'_> {
         if self.args.keep {
             return Ok(Decision::Keep);
         }
-        if self.json || !asks {
+        if self.json || !can_ask {
             if !self.json {
                 print_stderr("nothing of this was kept; `--keep` keeps it");
             }
             return Ok(Decision::Drop);
         }
-        // Input for the program is no answer.
+        // Input that the program did not read is no answer.
         while stdin.try_recv().is_ok() {}
         loop {
             let question = format!("keep these changes in {}? [y/N/d(iff)] ", self.directory.display());
@@ -97,7 +100,7 @@ impl Question<'_> {
 pub(super) fn print_patch_safely(from: &Tree, to: &Tree) -> Result<()> {
     let is_terminal = std::io::stderr().is_terminal();
     for difference in diff(from, to)? {
-        let patch = unified_diff(from, to, &difference, CONTEXT)?.to_bytes();
+        let patch = unified_diff(from, to, &difference, CONTEXT_LINES)?.to_bytes();
         let written = if is_terminal {
             std::io::stderr().write_all(escape_patch(&String::from_utf8_lossy(&patch)).as_bytes())
         } else {
@@ -113,7 +116,7 @@ fn escape_patch(text: &str) -> String {
     text.split('\t').map(escape_controls).collect::<Vec<_>>().join("\t")
 }
 
-/// Reads a line of input. Returns an empty string at its end.
+/// Reads a line of input. Returns an empty string at the end of stdin.
 async fn read_line(stdin: &mut mpsc::Receiver<Vec<u8>>) -> String {
     let mut line = Vec::new();
     while let Some(more) = stdin.recv().await {

@@ -22,7 +22,7 @@ impl TryRun<'_> {
                 Ok(())
             }
             Err(error) => {
-                self.made.retain(|id| *id != ran.before.id && *id != ran.after.id);
+                self.temporary_snapshots.retain(|id| *id != ran.before.id && *id != ran.after.id);
                 // The snapshots were not synced, because they were temporary.
                 self.store.sync()?;
                 Err(self.explain(error, ran))
@@ -32,8 +32,8 @@ impl TryRun<'_> {
 
     /// Returns the owner of new files if root runs this: the owner of the directory.
     fn owner(&self) -> Option<(u32, u32)> {
-        let found = std::fs::metadata(&self.directory).ok()?;
-        rustix::process::geteuid().is_root().then(|| (found.uid(), found.gid()))
+        let metadata = std::fs::metadata(&self.directory).ok()?;
+        rustix::process::geteuid().is_root().then(|| (metadata.uid(), metadata.gid()))
     }
 
     fn explain(&self, error: DirectoryError, ran: &TryRunResult) -> CommandError {

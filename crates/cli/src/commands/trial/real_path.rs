@@ -71,11 +71,11 @@ pub(super) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
     let trial_dir = TrialDir::new(&directory)?;
     trial_dir::remove_leftovers(&trial_dir);
     let mut trial = TryRun { context, args, directory, home, secrets, network, trial_dir: Some(trial_dir) };
-    let done = local::block_on(trial.run());
+    let result = local::block_on(trial.run());
     if let Some(trial_dir) = trial.trial_dir.take() {
         trial_dir.remove();
     }
-    done
+    result
 }
 
 struct TryRun<'a> {
@@ -89,10 +89,10 @@ struct TryRun<'a> {
     trial_dir: Option<TrialDir>,
 }
 
-/// Result of a program.
+/// Exit status and changes of a program.
 struct TryRunResult {
-    end: CommandExit,
-    found: UpperContent,
+    exit: CommandExit,
+    content: UpperContent,
     /// `None` if the changes could not be compared, or nothing was changed.
     trees: Option<Trees>,
     /// `None` if the changes could not be compared.
@@ -120,19 +120,19 @@ impl TryRun<'_> {
             .trial_dir
             .as_mut()
             .ok_or_else(|| CommandError::failed("the directory of the trial was removed"))?;
-        let made = view::create_view(trial_dir, &directory, home.as_deref(), &self.secrets)?;
+        let view::View { mounts, dropped } =
+            view::create_view(trial_dir, &directory, home.as_deref(), &self.secrets)?;
         self.print_hidden_count();
         self.trial_dir()?.start_clock()?;
-        let dropped = made.dropped;
-        let view = self.host_view(made.mounts)?;
-        let stdout = if self.context.output.json() { OutputTarget::Stderr } else { OutputTarget::Stdout };
+        let view = self.host_view(mounts)?;
+        let stdout = if self.context.output.is_json() { OutputTarget::Stderr } else { OutputTarget::Stdout };
         let options = RunOptions { timeout: self.args.timeout, stdout };
-        let (end, stdin) = program::run(view, options, &mut signals).await?;
-        let ChangeSet { found, trees, changes } = match self.read_changes(&mut signals).await {
+        let (exit, stdin) = program::run(view, options, &mut signals).await?;
+        let ChangeSet { content, trees, changes } = match self.read_changes(&mut signals).await {
             Ok(read) => read,
             Err(error) => return Err(self.set_aside(error)),
         };
-        let mut ran = TryRunResult { end, found, trees, changes, stdin };
+        let mut ran = TryRunResult { exit, content, trees, changes, stdin };
         if let Err(error) = self.show(&ran, &dropped)
             && !self.args.keep
         {
@@ -140,9 +140,9 @@ impl TryRun<'_> {
         }
         let question = Question {
             args: self.args,
-            json: self.context.output.json(),
+            json: self.context.output.is_json(),
             directory: &self.directory,
-            changed: !ran.found.changes.is_empty(),
+            changed: !ran.content.changes.is_empty(),
         };
         let trees = ran.trees.as_ref();
         let show_patch = || match trees {
@@ -151,21 +151,22 @@ impl TryRun<'_> {
         };
         let kept = match question.decide(&mut ran.stdin, &mut signals, &show_patch).await {
             Ok(Decision::Keep) => {
-                self.keep(&ran.found)?;
+                self.keep(&ran.content)?;
                 true
             }
             Ok(Decision::Drop) => false,
             Err(error) => return Err(self.set_aside(error)),
         };
-        let outcome = super::super::exec::exit_outcome(ran.end.exit_code, ran.end.timed_out);
+        let outcome = super::super::exec::exit_outcome(ran.exit.exit_code, ran.exit.timed_out);
         self.report(ran, kept)?;
         Ok(outcome)
     }
 
     /// Sets the changes aside after an error, if the user wants or may want to keep them.
     fn set_aside(&mut self, error: CommandError) -> CommandError {
-        let asks = !self.context.output.json() && io::stdin().is_terminal() && io::stderr().is_terminal();
-        let wanted = !self.args.drop && (self.args.keep || asks);
+        let can_ask =
+            !self.context.output.is_json() && io::stdin().is_terminal() && io::stderr().is_terminal();
+        let wanted = !self.args.drop && (self.args.keep || can_ask);
         if matches!(error.kind, ErrorKind::Interrupted(_)) || !wanted {
             return error;
         }
@@ -176,7 +177,7 @@ impl TryRun<'_> {
     }
 
     fn print_hidden_count(&self) {
-        if !self.context.output.json() && io::stderr().is_terminal() {
+        if !self.context.output.is_json() && io::stderr().is_terminal() {
             let count = pluralize(self.secrets.hidden.len() as u64, "secret path is", "secret paths are");
             print_stderr(&format!(
                 "note: {count} hidden from the program; `workspace try --list-hidden` lists them"
@@ -189,7 +190,7 @@ impl TryRun<'_> {
         let cwd =
             cwd.filter(|cwd| cwd.starts_with(&self.directory)).unwrap_or_else(|| self.directory.clone());
         let on_terminal =
-            io::stdin().is_terminal() && io::stdout().is_terminal() && !self.context.output.json();
+            io::stdin().is_terminal() && io::stdout().is_terminal() && !self.context.output.is_json();
         let egress = match &self.network {
             NetworkAccess::None => None,
             NetworkAccess::Egress { allow } => Some(Egress {
@@ -249,23 +250,23 @@ impl TryRun<'_> {
 
     /// Lists the changes on stderr.
     fn show(&self, ran: &TryRunResult, dropped: &[(PathBuf, String)]) -> Result<()> {
-        if self.context.output.json() {
+        if self.context.output.is_json() {
             return Ok(());
         }
-        super::super::exec::print_failure(ran.end.failed.as_deref(), ran.end.timed_out);
-        warn(&skipped(&ran.found));
-        print_losses(&ran.found);
+        super::super::exec::print_failure(ran.exit.failed.as_deref(), ran.exit.timed_out);
+        warn(&skipped(&ran.content));
+        print_losses(&ran.content);
         for (upper, what) in dropped {
             if fs::read_dir(upper).is_ok_and(|mut names| names.next().is_some()) {
                 print_stderr(&format!("note: changes in {what} are dropped"));
             }
         }
-        if ran.found.changes.is_empty() {
+        if ran.content.changes.is_empty() {
             print_stderr("nothing was changed");
             return Ok(());
         }
         let Some(changes) = &ran.changes else {
-            for change in &ran.found.changes {
+            for change in &ran.content.changes {
                 let what = if matches!(change.kind, ChangeKind::Remove) { "removed" } else { "changed" };
                 print_stderr(&format!("{what:<13}{}", quote_path(&change.path)));
             }
@@ -276,15 +277,15 @@ impl TryRun<'_> {
     }
 
     /// Writes the changes. If that fails, they are put aside.
-    fn keep(&mut self, found: &UpperContent) -> Result<()> {
+    fn keep(&mut self, content: &UpperContent) -> Result<()> {
         let directory = self.directory.clone();
         let Some(mut trial_dir) = self.trial_dir.take() else {
             return Err(CommandError::failed("the directory of the trial was removed"));
         };
-        let kept = write_changes(&mut trial_dir, &directory, found.changes.clone(), Checks::All);
-        match kept {
-            Ok(kept) => {
-                print_counts(&kept);
+        let counts = write_changes(&mut trial_dir, &directory, content.changes.clone(), Checks::All);
+        match counts {
+            Ok(counts) => {
+                print_counts(&counts);
                 self.trial_dir = Some(trial_dir);
                 Ok(())
             }
@@ -293,16 +294,16 @@ impl TryRun<'_> {
     }
 
     fn report(&mut self, ran: TryRunResult, kept: bool) -> Result<()> {
-        if !self.context.output.json() {
+        if !self.context.output.is_json() {
             return Ok(());
         }
         let report = Report {
             directory: self.directory.to_string_lossy().into_owned(),
-            exit_code: ran.end.exit_code,
-            timed_out: ran.end.timed_out,
+            exit_code: ran.exit.exit_code,
+            timed_out: ran.exit.timed_out,
             kept,
             ignored: Vec::new(),
-            skipped: skipped(&ran.found),
+            skipped: skipped(&ran.content),
             changes: ran.changes,
         };
         self.context.output.record(&report)?;
@@ -310,19 +311,19 @@ impl TryRun<'_> {
     }
 }
 
-fn skipped(found: &UpperContent) -> Vec<SkippedFields> {
-    found.skipped.iter().map(|(path, reason)| SkippedFields::new(path, reason.clone())).collect()
+fn skipped(content: &UpperContent) -> Vec<SkippedFields> {
+    content.skipped.iter().map(|(path, reason)| SkippedFields::new(path, reason.clone())).collect()
 }
 
-fn print_losses(found: &UpperContent) {
-    for (path, what) in &found.lost_properties {
+fn print_losses(content: &UpperContent) {
+    for (path, what) in &content.lost_properties {
         print_stderr(&format!("warning: {} loses {what}", quote_path(path)));
     }
 }
 
-fn print_counts(kept: &WriteCounts) {
+fn print_counts(counts: &WriteCounts) {
     let (written, removed) =
-        (pluralize(kept.written, "path", "paths"), pluralize(kept.removed, "path", "paths"));
+        (pluralize(counts.written, "path", "paths"), pluralize(counts.removed, "path", "paths"));
     print_stderr(&format!("kept: wrote {written}, removed {removed}"));
 }
 
@@ -337,7 +338,7 @@ fn write_changes(
     let failed = |error: &io::Error| {
         CommandError::failed(format!("cannot write to {}: {error}", directory.display())).hint(io_hint(error))
     };
-    let mut done = || -> Result<WriteCounts> {
+    let mut write = || -> Result<WriteCounts> {
         let identity = trial_dir.record.identity.filter(|_| checks != Checks::None);
         let target = open_target(directory, identity)?;
         if checks != Checks::Resumed {
@@ -363,11 +364,11 @@ fn write_changes(
             }
         })
     };
-    match done() {
-        Ok(kept) => {
+    match write() {
+        Ok(counts) => {
             // All changes are written, so an error of the cleanup is ignored: `--apply` would write the same again.
             let _ = trial_dir.set_phase(Phase::Running);
-            Ok(kept)
+            Ok(counts)
         }
         Err(error) => Err(save_for_apply(trial_dir, error)),
     }
@@ -375,15 +376,15 @@ fn write_changes(
 
 /// Saves the changes for `--apply`, and adds hints to the error.
 fn save_for_apply(trial_dir: &mut TrialDir, error: CommandError) -> CommandError {
-    let (upper, at) = (trial_dir.upper(), shell_word(&trial_dir.path.to_string_lossy()).into_owned());
+    let (upper, path) = (trial_dir.upper(), shell_word(&trial_dir.path.to_string_lossy()).into_owned());
     let error = if trial_dir.record.phase == Phase::Keeping {
         error
             .hint(format!("some changes were written; all of them are still in {}", upper.display()))
-            .hint(format!("`workspace try --apply {at}` writes the rest"))
+            .hint(format!("`workspace try --apply {path}` writes the rest"))
     } else {
         match trial_dir.set_phase(Phase::Aside) {
             Ok(()) => error.hint(format!(
-                "nothing is lost: the changes are in {}, and `workspace try --apply {at}` writes them",
+                "nothing is lost: the changes are in {}, and `workspace try --apply {path}` writes them",
                 upper.display()
             )),
             Err(other) => error
@@ -396,8 +397,8 @@ fn save_for_apply(trial_dir: &mut TrialDir, error: CommandError) -> CommandError
     };
     trial_dir.remove_unneeded();
     error
-        .hint(format!("`workspace try --apply {at} --force` overwrites the other changes"))
-        .hint(format!("`workspace try --apply {at} --drop` drops them"))
+        .hint(format!("`workspace try --apply {path} --force` overwrites the other changes"))
+        .hint(format!("`workspace try --apply {path} --drop` drops them"))
 }
 
 fn conflict_error(directory: &Path, paths: &[Vec<u8>], phase: Phase) -> CommandError {
@@ -411,14 +412,14 @@ fn conflict_error(directory: &Path, paths: &[Vec<u8>], phase: Phase) -> CommandE
     .hint(format!("changed by both:\n  {}", listed_paths(&paths)))
 }
 
-/// Opens the directory. Fails if it is not the one that the program ran on.
+/// Opens the directory of a trial. Fails if its device and inode are not `identity`, those at the start of the trial.
 fn open_target(directory: &Path, identity: Option<(u64, u64)>) -> Result<TargetDir> {
     let failed = |error: io::Error| {
         CommandError::failed(format!("cannot read {}: {error}", directory.display())).hint(io_hint(&error))
     };
     let target = TargetDir::open(directory).map_err(failed)?;
-    let found = target.identity().map_err(failed)?;
-    if identity.is_some_and(|it| it != found) {
+    let current = target.identity().map_err(failed)?;
+    if identity.is_some_and(|recorded| recorded != current) {
         return Err(CommandError::failed(format!(
             "{} was replaced: it is not the directory that the program ran on",
             directory.display()
@@ -453,10 +454,10 @@ fn apply(context: &mut Context, args: &Try, trial_dir: &Path) -> Result<Outcome>
         Err(error) if error.kind() == io::ErrorKind::NotFound && trial_dir.record.phase == Phase::Aside => {
             let target = open_target(&directory, trial_dir.record.identity.filter(|_| !args.force))?;
             let (upper, cancel) = (trial_dir.upper(), Cancel::new());
-            let found = Scan { upper: &upper, target: &target, cancel: &cancel }.run().map_err(failed)?;
-            warn(&skipped(&found));
-            print_losses(&found);
-            found.changes
+            let content = Scan { upper: &upper, target: &target, cancel: &cancel }.run().map_err(failed)?;
+            warn(&skipped(&content));
+            print_losses(&content);
+            content.changes
         }
         Err(error) => return Err(failed(error)),
     };
@@ -465,9 +466,9 @@ fn apply(context: &mut Context, args: &Try, trial_dir: &Path) -> Result<Outcome>
         (false, Phase::Keeping) => Checks::Resumed,
         (false, _) => Checks::All,
     };
-    let kept = write_changes(&mut trial_dir, &directory, changes, checks)?;
-    if !context.output.json() {
-        print_counts(&kept);
+    let counts = write_changes(&mut trial_dir, &directory, changes, checks)?;
+    if !context.output.is_json() {
+        print_counts(&counts);
     }
     trial_dir.remove();
     Ok(Outcome::Done)
@@ -475,7 +476,7 @@ fn apply(context: &mut Context, args: &Try, trial_dir: &Path) -> Result<Outcome>
 
 /// Changes of a trial, and their trees.
 struct ChangeSet {
-    found: UpperContent,
+    content: UpperContent,
     trees: Option<Trees>,
     changes: Option<InsightDiff>,
 }
@@ -492,18 +493,18 @@ fn read_changes(
         CommandError::failed(format!("cannot read the changes in {}: {error}", directory.display()))
             .hint(io_hint(&error))
     };
-    let mut found = Scan { upper, target, cancel }.run().map_err(failed)?;
-    match make_trees(upper, target, &mut found, store, cancel) {
+    let mut content = Scan { upper, target, cancel }.run().map_err(failed)?;
+    match make_trees(upper, target, &mut content, store, cancel) {
         Ok((trees, changes)) => {
-            let trees = (!found.changes.is_empty()).then_some(trees);
-            Ok(ChangeSet { found, trees, changes: Some(changes) })
+            let trees = (!content.changes.is_empty()).then_some(trees);
+            Ok(ChangeSet { content, trees, changes: Some(changes) })
         }
         Err(error) if cancel.is_cancelled() => Err(error),
         Err(error) => {
-            // Its disk space may be needed to write the changes.
+            // The disk space of the trees may be needed to write the changes.
             let _ = overlay::remove_tree(&NamespaceHolder::Host, store);
             print_stderr(&format!("warning: cannot compare the changes: {}", error.message));
-            Ok(ChangeSet { found, trees: None, changes: None })
+            Ok(ChangeSet { content, trees: None, changes: None })
         }
     }
 }
@@ -511,14 +512,14 @@ fn read_changes(
 fn make_trees(
     upper: &Path,
     target: &TargetDir,
-    found: &mut UpperContent,
+    content: &mut UpperContent,
     store: &Path,
     cancel: &Cancel,
 ) -> Result<(Trees, InsightDiff)> {
     let store = Store::open_or_create(store)?.with_cancel(cancel.clone());
     let (mut before, mut after) = (store.empty_tree()?, store.empty_tree()?);
-    for change in &found.changes {
-        put_old(&mut before, target, change, &mut found.skipped, cancel)?;
+    for change in &content.changes {
+        put_old(&mut before, target, change, &mut content.skipped, cancel)?;
         put_new(&mut after, upper, change, target)?;
     }
     let commit = |tree: &mut VirtualTree| -> Result<Tree> {
@@ -548,7 +549,7 @@ fn put_old(
         // Only the directory itself was changed; its entries have separate changes.
         Some(stat)
             if matches!(change.kind, ChangeKind::Directory(_))
-                && upper::kind(&stat) == FileType::Directory =>
+                && upper::file_type(&stat) == FileType::Directory =>
         {
             let mode = (stat.st_mode & 0o7777) as u16;
             Ok(tree.put_directory(&change.path, TreeAttributes { mode, ..TreeAttributes::default() })?)
@@ -566,17 +567,17 @@ fn put(
     skipped: &mut Vec<(Vec<u8>, String)>,
     cancel: &Cancel,
 ) -> Result<()> {
-    let mut open = vec![path.to_vec()];
-    while let Some(path) = open.pop() {
+    let mut pending = vec![path.to_vec()];
+    while let Some(path) = pending.pop() {
         if cancel.is_cancelled() {
             return Err(CommandError::failed("interrupted"));
         }
         let Ok(Some(stat)) = target.stat(&path) else { continue };
         let attributes = TreeAttributes { mode: (stat.st_mode & 0o7777) as u16, ..TreeAttributes::default() };
-        match upper::kind(&stat) {
+        match upper::file_type(&stat) {
             FileType::Directory => {
                 tree.put_directory(&path, attributes)?;
-                open.extend(target.names(&path).unwrap_or_default().iter().map(|name| join(&path, name)));
+                pending.extend(target.names(&path).unwrap_or_default().iter().map(|name| join(&path, name)));
             }
             FileType::RegularFile => match target.file(&path) {
                 Ok(mut file) => tree.put_file(&path, &mut file, attributes)?,

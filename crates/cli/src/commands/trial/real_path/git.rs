@@ -21,14 +21,14 @@ pub(super) struct Repository {
 }
 
 impl Repository {
-    /// Returns the repository that `directory`, which is free of symlinks, is in.
+    /// Returns the repository that contains `directory`, a path without symlinks.
     pub(super) fn around(directory: &Path) -> Option<Self> {
         let top = directory.ancestors().find(|path| fs::symlink_metadata(path.join(".git")).is_ok())?;
         let dot_git = top.join(".git");
-        let found = fs::symlink_metadata(&dot_git).ok()?;
-        let git = if found.is_dir() {
+        let metadata = fs::symlink_metadata(&dot_git).ok()?;
+        let git = if metadata.is_dir() {
             is_repository(&dot_git).then_some(dot_git)
-        } else if found.is_file() {
+        } else if metadata.is_file() {
             linked(top, &dot_git)
         } else {
             None
@@ -40,36 +40,37 @@ impl Repository {
 /// Returns the repository of a linked work tree, or of a submodule.
 fn linked(top: &Path, file: &Path) -> Option<PathBuf> {
     let named = path_in(file, "gitdir:")?;
-    let own = fs::canonicalize(top.join(named)).ok()?;
-    let worktrees = own.parent()?;
+    let git_dir = fs::canonicalize(top.join(named)).ok()?;
+    let worktrees = git_dir.parent()?;
     if worktrees.file_name()? == "worktrees" {
-        // It must name this work tree, too.
-        let back = path_in(&own.join("gitdir"), "")?;
-        let back = fs::canonicalize(own.join(back)).ok()?;
+        // The repository must name this work tree, too.
+        let back_link = path_in(&git_dir.join("gitdir"), "")?;
+        let back_link = fs::canonicalize(git_dir.join(back_link)).ok()?;
         let common = worktrees.parent()?;
-        return (back == fs::canonicalize(file).ok()? && is_repository(common)).then(|| common.to_owned());
+        return (back_link == fs::canonicalize(file).ok()? && is_repository(common))
+            .then(|| common.to_owned());
     }
     // The repository of a submodule is inside the repository around it.
     let around = Repository::around(top.parent()?)?;
-    (own.starts_with(around.git.join("modules")) && is_repository(&own)).then_some(around.git)
+    (git_dir.starts_with(around.git.join("modules")) && is_repository(&git_dir)).then_some(around.git)
 }
 
 /// Returns true if git accepts the directory as a repository.
 fn is_repository(path: &Path) -> bool {
-    let kind = |name: &str| fs::symlink_metadata(path.join(name)).ok();
-    kind("HEAD").is_some_and(|it| !it.is_dir())
-        && kind("objects").is_some_and(|it| it.is_dir())
-        && kind("refs").is_some_and(|it| it.is_dir())
+    let metadata = |name: &str| fs::symlink_metadata(path.join(name)).ok();
+    metadata("HEAD").is_some_and(|head| !head.is_dir())
+        && metadata("objects").is_some_and(|objects| objects.is_dir())
+        && metadata("refs").is_some_and(|refs| refs.is_dir())
 }
 
-/// Returns the path that is the only line of a file, after a word.
-fn path_in(file: &Path, word: &str) -> Option<PathBuf> {
+/// Returns the path in the only line of a file, after `prefix`.
+fn path_in(file: &Path, prefix: &str) -> Option<PathBuf> {
     if !fs::symlink_metadata(file).ok()?.is_file() {
         return None;
     }
     let mut text = Vec::new();
     fs::File::open(file).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut text).ok()?;
-    let line = text.strip_prefix(word.as_bytes())?.trim_ascii();
+    let line = text.strip_prefix(prefix.as_bytes())?.trim_ascii();
     (!line.is_empty() && !line.contains(&b'\n') && !line.contains(&0))
         .then(|| PathBuf::from(std::ffi::OsStr::from_bytes(line)))
 }

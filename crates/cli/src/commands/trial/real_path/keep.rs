@@ -1,4 +1,4 @@
-//! Writing the changes of a trial to its directory.
+//! Writes the changes of a trial to its directory.
 //!
 //! First all targets are checked; if another process changed one of them, nothing is written. Then the plan is recorded in
 //! the directory of the trial, and each change is made by one rename. After an interruption the plan and the upper still
@@ -21,7 +21,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::upper::{
-    Attributes, Change, ChangeKind, FileFingerprint, TargetDir, join, kind, mtime, split, xattrs_of_file,
+    Attributes, Change, ChangeKind, FileFingerprint, TargetDir, file_type, join, mtime, split, xattrs_of_file,
 };
 
 /// Reason why changes were not kept.
@@ -74,22 +74,22 @@ impl ChangeWriter<'_> {
     pub(super) fn conflicts(&self) -> io::Result<Vec<Vec<u8>>> {
         let mut conflicts = BTreeSet::new();
         let mut ancestors = HashMap::new();
-        let planned: HashSet<&[u8]> = self
+        let planned_directories: HashSet<&[u8]> = self
             .changes
             .iter()
             .filter(|change| matches!(change.kind, ChangeKind::Directory(_)))
             .map(|change| change.path.as_slice())
             .collect();
         for change in self.changes {
-            let found = match self.checks {
-                Checks::All => match self.ancestor_conflict(change, &planned, &mut ancestors)? {
+            let conflict = match self.checks {
+                Checks::All => match self.ancestor_conflict(change, &planned_directories, &mut ancestors)? {
                     Some(path) => Some(path),
                     None => self.conflict(change)?,
                 },
                 Checks::Resumed => self.changed_since_check(change)?,
                 Checks::None => None,
             };
-            conflicts.extend(found);
+            conflicts.extend(conflict);
         }
         Ok(conflicts.into_iter().collect())
     }
@@ -100,14 +100,14 @@ impl ChangeWriter<'_> {
             let path = path.to_vec();
             move |error| KeepError::Failed(path, error)
         };
-        let mut kept = WriteCounts::default();
+        let mut counts = WriteCounts::default();
         for (number, change) in self.changes.iter().enumerate() {
             if self.checks != Checks::None
                 && let Some(path) = self.changed_since_check(change).map_err(failed(&change.path))?
             {
                 return Err(KeepError::Changed(vec![path]));
             }
-            self.apply_change(number, change, &mut kept).map_err(failed(&change.path))?;
+            self.apply_change(number, change, &mut counts).map_err(failed(&change.path))?;
         }
         // Last, because nothing can be written to a directory that its owner cannot enter.
         for change in self.changes.iter().rev() {
@@ -119,28 +119,28 @@ impl ChangeWriter<'_> {
         if let Some(root) = root {
             rustix::fs::syncfs(&root).map_err(|errno| KeepError::Failed(Vec::new(), errno.into()))?;
         }
-        Ok(kept)
+        Ok(counts)
     }
 
     fn was_changed(&self, stat: &Stat) -> bool {
         ctime(stat) > self.started
     }
 
-    /// Returns the path at the target of a change that another process changed.
+    /// Returns the path that another process changed: that of the change, or one below it.
     fn conflict(&self, change: &Change) -> io::Result<Option<Vec<u8>>> {
         let path = &change.path;
         let Some(found) = self.target.stat(path)? else {
-            let gone = match &change.kind {
+            let was_removed = match &change.kind {
                 ChangeKind::Remove => false,
                 // Directories are never renamed in an upper, so another process removed this one.
                 ChangeKind::Directory(_) => change.copied_up,
-                // A file that was moved or linked here looks like one that was here. Nothing was taken from a
-                // directory that nobody changed.
+                // A file that the program moved or linked here is copied up, too, and did not exist here before. If the
+                // parent directory is unchanged, no other process removed a file.
                 _ => change.copied_up && self.parent_was_changed(path)?,
             };
-            return Ok(gone.then(|| path.clone()));
+            return Ok(was_removed.then(|| path.clone()));
         };
-        match (&change.kind, kind(&found)) {
+        match (&change.kind, file_type(&found)) {
             (ChangeKind::Directory(_), FileType::Directory) => Ok(None),
             (_, FileType::Directory) => self.newer_below(path, &found, |it| self.was_changed(it)),
             _ => Ok(self.was_changed(&found).then(|| path.clone())),
@@ -158,7 +158,7 @@ impl ChangeWriter<'_> {
     fn ancestor_conflict(
         &self,
         change: &Change,
-        planned: &HashSet<&[u8]>,
+        planned_directories: &HashSet<&[u8]>,
         known: &mut HashMap<Vec<u8>, Ancestor>,
     ) -> io::Result<Option<Vec<u8>>> {
         let mut ancestors = Vec::new();
@@ -168,19 +168,21 @@ impl ChangeWriter<'_> {
             parent = split(parent).0;
         }
         for path in ancestors.into_iter().rev() {
-            let found = match known.get(path) {
-                Some(found) => *found,
+            let ancestor = match known.get(path) {
+                Some(ancestor) => *ancestor,
                 None => {
-                    let found = self.ancestor(path)?;
-                    known.insert(path.to_vec(), found);
-                    found
+                    let ancestor = self.ancestor(path)?;
+                    known.insert(path.to_vec(), ancestor);
+                    ancestor
                 }
             };
-            let conflicts = match found {
+            let conflicts = match ancestor {
                 Ancestor::InPlace => false,
                 Ancestor::Replaced => true,
-                // If the parent directory is gone, the removal is done.
-                Ancestor::Missing => !planned.contains(path) && !matches!(change.kind, ChangeKind::Remove),
+                // If the parent directory is missing, the removal is done.
+                Ancestor::Missing => {
+                    !planned_directories.contains(path) && !matches!(change.kind, ChangeKind::Remove)
+                }
             };
             if conflicts {
                 return Ok(Some(path.to_vec()));
@@ -192,6 +194,7 @@ impl ChangeWriter<'_> {
         Ok(None)
     }
 
+    /// Compares a parent directory of a change with its state at the start of the trial.
     fn ancestor(&self, path: &[u8]) -> io::Result<Ancestor> {
         let Some(directory) = self.target.directory(path)? else { return Ok(Ancestor::Missing) };
         let found = fstat(&directory)?;
@@ -201,15 +204,19 @@ impl ChangeWriter<'_> {
         Ok(Ancestor::InPlace)
     }
 
-    /// Returns the path that another process changed after the check. Writing one name of a file changes the
-    /// ctime of its other names, so the ctime of files is not compared here.
+    /// Returns the path that another process changed after the check. Replacing one hard link of a file
+    /// changes the ctime of the others, so the ctime of files is not compared here.
     fn changed_since_check(&self, change: &Change) -> io::Result<Option<Vec<u8>>> {
         let path = &change.path;
         let Some(found) = self.target.stat(path)? else { return Ok(None) };
-        match (&change.kind, kind(&found)) {
+        match (&change.kind, file_type(&found)) {
             (ChangeKind::Directory(_), FileType::Directory) => Ok(None),
             (_, FileType::Directory) => self.newer_below(path, &found, |it| {
-                if kind(it) == FileType::Directory { self.was_changed(it) } else { mtime(it) > self.started }
+                if file_type(it) == FileType::Directory {
+                    self.was_changed(it)
+                } else {
+                    mtime(it) > self.started
+                }
             }),
             _ if self.checks == Checks::Resumed && self.is_done(change, &found)? => Ok(None),
             _ => Ok((change.before != Some(FileFingerprint::from_stat(&found))).then(|| path.clone())),
@@ -223,18 +230,18 @@ impl ChangeWriter<'_> {
         found: &Stat,
         is_newer: impl Fn(&Stat) -> bool,
     ) -> io::Result<Option<Vec<u8>>> {
-        let mut open = vec![(path.to_vec(), *found)];
-        while let Some((path, found)) = open.pop() {
+        let mut pending = vec![(path.to_vec(), *found)];
+        while let Some((path, found)) = pending.pop() {
             if is_newer(&found) {
                 return Ok(Some(path));
             }
-            if kind(&found) != FileType::Directory {
+            if file_type(&found) != FileType::Directory {
                 continue;
             }
             for name in self.target.names(&path)? {
                 let path = join(&path, &name);
                 if let Some(found) = self.target.stat(&path)? {
-                    open.push((path, found));
+                    pending.push((path, found));
                 }
             }
         }
@@ -243,18 +250,18 @@ impl ChangeWriter<'_> {
 
     /// Returns true if an interrupted run made the change before.
     fn is_done(&self, change: &Change, found: &Stat) -> io::Result<bool> {
-        let at = self.upper.join(OsStr::from_bytes(&change.path));
+        let upper_path = self.upper.join(OsStr::from_bytes(&change.path));
         Ok(match &change.kind {
             ChangeKind::File(attributes) => {
-                kind(found) == FileType::RegularFile
-                    && u64::try_from(found.st_size).ok() == Some(fs::symlink_metadata(at)?.len())
+                file_type(found) == FileType::RegularFile
+                    && u64::try_from(found.st_size).ok() == Some(fs::symlink_metadata(upper_path)?.len())
                     && mtime(found) == attributes.modified
                     && found.st_mode & 0o7777 == attributes.mode
             }
             ChangeKind::Symlink(to) => {
-                kind(found) == FileType::Symlink && self.target.read_link(&change.path)? == *to
+                file_type(found) == FileType::Symlink && self.target.read_link(&change.path)? == *to
             }
-            ChangeKind::Fifo(_) => kind(found) == FileType::Fifo,
+            ChangeKind::Fifo(_) => file_type(found) == FileType::Fifo,
             ChangeKind::Link(to) => self.target.stat(to)?.is_some_and(|other| other.st_ino == found.st_ino),
             ChangeKind::Remove | ChangeKind::Directory(_) => false,
         })
@@ -267,13 +274,14 @@ impl ChangeWriter<'_> {
         Ok((parent, CString::new(name)?))
     }
 
+    /// Returns the name under which a change is prepared before it is renamed to its path.
     fn temporary(&self, number: usize) -> io::Result<CString> {
         Ok(CString::new(format!(".workspace-{}-{number}", self.id))?)
     }
 
-    fn apply_change(&self, number: usize, change: &Change, kept: &mut WriteCounts) -> io::Result<()> {
+    fn apply_change(&self, number: usize, change: &Change, counts: &mut WriteCounts) -> io::Result<()> {
         let (parent, name) = match self.parent(&change.path) {
-            // The parent directory was removed before.
+            // An earlier change or another process removed the parent directory.
             Err(error)
                 if error.kind() == io::ErrorKind::NotFound && matches!(change.kind, ChangeKind::Remove) =>
             {
@@ -282,10 +290,10 @@ impl ChangeWriter<'_> {
             parent => parent?,
         };
         let temporary = self.temporary(number)?;
-        let old = CString::new([temporary.as_bytes(), b"-old"].concat())?;
-        // An interrupted run may have left it.
+        let old_name = CString::new([temporary.as_bytes(), b"-old"].concat())?;
+        // An interrupted run may have left these entries.
         self.remove_tree(&change.path, &temporary)?;
-        self.remove_tree(&change.path, &old)?;
+        self.remove_tree(&change.path, &old_name)?;
         let before = match statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => None,
             found => Some(found?),
@@ -296,12 +304,12 @@ impl ChangeWriter<'_> {
         {
             return Ok(());
         }
-        let was_directory = before.as_ref().is_some_and(|it| kind(it) == FileType::Directory);
+        let was_directory = before.as_ref().is_some_and(|it| file_type(it) == FileType::Directory);
         match &change.kind {
             ChangeKind::Remove => {
                 if before.is_some() {
                     self.remove_by_rename(&change.path, &parent, &name, &temporary)?;
-                    kept.removed += 1;
+                    counts.removed += 1;
                 }
                 return Ok(());
             }
@@ -312,9 +320,9 @@ impl ChangeWriter<'_> {
                     }
                     mkdirat(&parent, &name, Mode::RWXU)?;
                     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                    let made: File = openat(&parent, &name, flags, Mode::empty())?.into();
-                    set_attributes(&made, attributes)?;
-                    kept.written += 1;
+                    let created: File = openat(&parent, &name, flags, Mode::empty())?.into();
+                    set_attributes(&created, attributes)?;
+                    counts.written += 1;
                 }
                 return Ok(());
             }
@@ -329,7 +337,7 @@ impl ChangeWriter<'_> {
             }
         }
         if was_directory {
-            self.remove_by_rename(&change.path, &parent, &name, &old)?;
+            self.remove_by_rename(&change.path, &parent, &name, &old_name)?;
         }
         renameat(&parent, &temporary, &parent, &name)?;
         // rename() does nothing if both names are links to the same file.
@@ -337,7 +345,7 @@ impl ChangeWriter<'_> {
             Err(Errno::NOENT) => {}
             removed => removed?,
         }
-        kept.written += 1;
+        counts.written += 1;
         Ok(())
     }
 
@@ -347,11 +355,11 @@ impl ChangeWriter<'_> {
         path: &[u8],
         parent: &OwnedFd,
         name: &CString,
-        aside: &CString,
+        temporary: &CString,
     ) -> io::Result<()> {
-        self.remove_tree(path, aside)?;
-        renameat(parent, name, parent, aside)?;
-        self.remove_tree(path, aside)
+        self.remove_tree(path, temporary)?;
+        renameat(parent, name, parent, temporary)?;
+        self.remove_tree(path, temporary)
     }
 
     /// Removes a temporary entry of this trial beside a path.
@@ -359,7 +367,7 @@ impl ChangeWriter<'_> {
         let path = join(split(path).0, name.as_bytes());
         let Some(found) = self.target.stat(&path)? else { return Ok(()) };
         let (parent, name) = self.parent(&path)?;
-        if kind(&found) != FileType::Directory {
+        if file_type(&found) != FileType::Directory {
             return Ok(unlinkat(&parent, &name, AtFlags::empty())?);
         }
         let mut directories = vec![path.clone()];
@@ -391,8 +399,8 @@ impl ChangeWriter<'_> {
             // A symlink may appear there at any time: only the opened file is changed.
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let opened = openat(&parent, &name, flags, Mode::empty())?;
-            let itself = format!("/proc/self/fd/{}", opened.as_raw_fd());
-            fs::set_permissions(itself, fs::Permissions::from_mode(0o700))?;
+            let fd_path = format!("/proc/self/fd/{}", opened.as_raw_fd());
+            fs::set_permissions(fd_path, fs::Permissions::from_mode(0o700))?;
         }
         Ok(())
     }
@@ -420,6 +428,7 @@ impl ChangeWriter<'_> {
         written
     }
 
+    /// Sets owner, extended attributes and mode of a directory whose entries are complete.
     fn finish_directory(&self, path: &[u8], attributes: &Attributes) -> io::Result<()> {
         match self.target.directory(path)? {
             Some(directory) => {
@@ -452,14 +461,14 @@ pub(super) fn record_before(target: &TargetDir, changes: &mut [Change]) -> io::R
 /// Copies a file and keeps its holes.
 fn copy(from: &mut File, to: &mut File) -> io::Result<()> {
     let length = from.metadata()?.len();
-    let mut at = 0;
-    while at < length {
-        let start = match seek(&*from, SeekFrom::Data(at)) {
+    let mut offset = 0;
+    while offset < length {
+        let start = match seek(&*from, SeekFrom::Data(offset)) {
             Ok(start) => start,
             // The rest is a hole.
             Err(Errno::NXIO) => break,
             // The filesystem does not support holes.
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => at,
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => offset,
             Err(errno) => return Err(errno.into()),
         };
         let end = match seek(&*from, SeekFrom::Hole(start)) {
@@ -473,7 +482,7 @@ fn copy(from: &mut File, to: &mut File) -> io::Result<()> {
         if copied < end - start {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        at = end;
+        offset = end;
     }
     to.set_len(length)
 }
@@ -493,7 +502,7 @@ fn set_attributes(file: &File, attributes: &Attributes) -> io::Result<()> {
     for (name, value) in &attributes.xattrs {
         fsetxattr(file.as_fd(), &CString::new(name.clone())?, value, XattrFlags::empty())?;
     }
-    if kind(&found) != FileType::Directory {
+    if file_type(&found) != FileType::Directory {
         fchmod(file, Mode::from_raw_mode(attributes.mode))?;
     }
     Ok(())

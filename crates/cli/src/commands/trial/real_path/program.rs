@@ -58,11 +58,11 @@ pub(super) async fn run(
     let (errors_from_program, errors) = std::io::pipe().map_err(forward_error)?;
     let on_terminal = view.terminal.is_some();
     let starting = tokio::task::spawn_blocking(move || {
-        // Moved, so that only the program has these ends from here on.
+        // Moved here, so that this process closes its copies when the program has started.
         let (input, output, errors) = (input, output, errors);
         view.start([input.as_fd(), output.as_fd(), errors.as_fd()])
     });
-    // Awaited in any case: a program that is being started cannot be ended.
+    // Not cancelled by a signal: a program that is being started cannot be killed.
     let running = Arc::new(starting.await.map_err(forward_error)?.map_err(|error| host_error(&error))?);
     let _raw = if on_terminal { Some(RawMode::enter()?) } else { None };
     let mut readers = Vec::new();
@@ -92,20 +92,21 @@ pub(super) async fn run(
         on_signal: OnSignal::ForwardInterrupt,
         timeout: options.timeout,
     };
-    let end = match attach(&program, output, attachment).await {
+    let exit = match attach(&program, output, attachment).await {
         Err(error) if !matches!(error.kind, ErrorKind::Interrupted(_)) => return Err(error),
-        end => end,
+        exit => exit,
     };
-    if end.is_err() {
+    if exit.is_err() {
         kill(&running).await;
     }
     // No process can write now, so the threads end, unless stdout or stderr of this process is a pipe that nobody reads.
-    let reading = tokio::task::spawn_blocking(move || readers.into_iter().for_each(|it| drop(it.join())));
+    let reading =
+        tokio::task::spawn_blocking(move || readers.into_iter().for_each(|reader| drop(reader.join())));
     tokio::select! {
         _ = reading => {}
-        signal = signals.next(), if end.is_ok() => return Err(CommandError::interrupted(signal)),
+        signal = signals.next(), if exit.is_ok() => return Err(CommandError::interrupted(signal)),
     }
-    Ok((end?, stdin))
+    Ok((exit?, stdin))
 }
 
 /// Program that runs in a [`HostView`]. Threads forward its output.

@@ -227,7 +227,7 @@ pub(super) struct SecretSearch<'a> {
     /// `HOME` and the home directory of the account, with symlinks resolved.
     pub(super) homes: &'a [PathBuf],
     /// Data of a server on this machine, and the store.
-    pub(super) own: &'a [PathBuf],
+    pub(super) own_data: &'a [PathBuf],
     /// Directory of the trial. Its files are visible, even if a variable or symlink points to them.
     pub(super) directory: Option<&'a Path>,
     /// Directories that are private to the program or overlays, in which sockets of the machine do not work.
@@ -261,7 +261,7 @@ impl Secrets {
         for home in other_homes(search.homes) {
             secrets.hide(&home);
         }
-        for path in search.own {
+        for path in search.own_data {
             secrets.hide(path);
         }
         secrets.find_sockets(search.without_sockets);
@@ -289,12 +289,13 @@ impl Secrets {
         secrets
     }
 
-    /// Returns true if a path or one of its parents is hidden.
+    /// Returns true if a path is hidden: the nearest hidden or visible path at or above it decides.
     pub(super) fn hides(&self, path: &Path) -> bool {
-        let nearest = |paths: &BTreeSet<PathBuf>| {
+        let nearest_depth = |paths: &BTreeSet<PathBuf>| {
             paths.iter().filter(|it| path.starts_with(it)).map(|it| it.components().count()).max()
         };
-        nearest(&self.hidden).is_some_and(|hidden| nearest(&self.shown).is_none_or(|shown| shown < hidden))
+        nearest_depth(&self.hidden)
+            .is_some_and(|hidden| nearest_depth(&self.shown).is_none_or(|shown| shown < hidden))
     }
 
     fn hide(&mut self, path: &Path) {
@@ -304,6 +305,7 @@ impl Secrets {
         }
     }
 
+    /// Hides the paths that match a pattern, as in [`IN_HOME`].
     fn hide_matching(&mut self, pattern: &Path) {
         let mut found = vec![PathBuf::new()];
         for part in pattern.components() {
@@ -320,14 +322,14 @@ impl Secrets {
         }
     }
 
-    /// Hides the target of a variable or symlink, which can be any path: except parents of a home, directories of the system, and
-    /// devices.
+    /// Hides the target of a variable or symlink. It can be any path, so some are not hidden: parents of a home, directories at
+    /// the root, devices, and files of the trial.
     fn hide_target(&mut self, path: &Path, search: &SecretSearch<'_>) {
         let Ok(path) = fs::canonicalize(path) else { return };
-        let holds_homes = search.homes.iter().any(|home| home.starts_with(&path));
-        let is_directory = path.is_dir() && path.components().count() > 2 && !holds_homes;
-        let is_tried = search.directory.is_some_and(|directory| path.starts_with(directory));
-        if (is_directory || path.is_file()) && !is_tried {
+        let contains_home = search.homes.iter().any(|home| home.starts_with(&path));
+        let is_directory = path.is_dir() && path.components().count() > 2 && !contains_home;
+        let is_in_trial = search.directory.is_some_and(|directory| path.starts_with(directory));
+        if (is_directory || path.is_file()) && !is_in_trial {
             self.hidden.insert(path);
         }
     }
@@ -351,18 +353,18 @@ impl Secrets {
     }
 
     /// Finds sockets, because a read-only mount does not prevent connections to them.
-    fn find_sockets(&mut self, without: &[PathBuf]) {
-        let (sockets, left_out) = sockets::find(without, HIDDEN_PATHS_MAX);
-        if left_out {
+    fn find_sockets(&mut self, without_sockets: &[PathBuf]) {
+        let (sockets, omitted) = sockets::find(without_sockets, HIDDEN_PATHS_MAX);
+        if omitted {
             print_stderr(&format!(
                 "warning: this machine has more than {HIDDEN_PATHS_MAX} sockets in its directories: the program can connect to some of them; \
                  `--hide PATH` hides a directory"
             ));
         }
-        self.add_sockets(sockets, without);
+        self.add_sockets(sockets, without_sockets);
     }
 
-    /// Hides the same files where their filesystem is mounted once more.
+    /// Hides the other paths of hidden files whose filesystem is mounted more than once.
     fn hide_in_other_mounts(&mut self, mounts: &MountTable, search: &SecretSearch<'_>, show: &[PathBuf]) {
         let mut files = mounts.other_paths(&self.hidden, |path| self.hides(path), HIDDEN_PATHS_MAX);
         let mut sockets = mounts.other_paths(&self.sockets, |_| false, HIDDEN_PATHS_MAX);
@@ -380,14 +382,14 @@ impl Secrets {
         self.add_sockets(sockets, search.without_sockets);
     }
 
-    fn add_sockets(&mut self, sockets: BTreeSet<PathBuf>, without: &[PathBuf]) {
-        let hidden = sockets.iter().filter(|path| !without.iter().any(|it| path.starts_with(it)));
+    fn add_sockets(&mut self, sockets: BTreeSet<PathBuf>, without_sockets: &[PathBuf]) {
+        let hidden = sockets.iter().filter(|path| !without_sockets.iter().any(|it| path.starts_with(it)));
         self.hidden.extend(hidden.cloned());
         self.sockets.extend(sockets);
     }
 }
 
-/// Returns the names in a directory with a prefix, except public keys.
+/// Returns the entries of a directory whose names have a prefix, except public keys.
 fn with_prefix(directory: &Path, prefix: &str) -> Vec<PathBuf> {
     let names = fs::read_dir(directory).into_iter().flatten().flatten().take(ENTRIES_MAX);
     let matching = names.filter(|entry| {
@@ -403,8 +405,8 @@ fn is_system_file(path: &Path) -> bool {
     ["/usr", "/bin", "/lib", "/lib64", "/opt", "/etc", "/snap", "/nix"].iter().any(|it| path.starts_with(it))
 }
 
-/// Returns home directories of other users in `/etc/passwd` that are not below `/home`.
-fn other_homes(own: &[PathBuf]) -> Vec<PathBuf> {
+/// Returns the home directories of other regular users in `/etc/passwd`, except directories at the root.
+fn other_homes(own_homes: &[PathBuf]) -> Vec<PathBuf> {
     let mut text = Vec::new();
     let read =
         fs::File::open("/etc/passwd").and_then(|file| file.take(PASSWD_BYTES_MAX).read_to_end(&mut text));
@@ -413,12 +415,12 @@ fn other_homes(own: &[PathBuf]) -> Vec<PathBuf> {
     }
     regular_homes(&String::from_utf8_lossy(&text))
         .filter_map(|home| fs::canonicalize(home).ok())
-        .filter(|home| home.components().count() > 2 && !own.iter().any(|own| own.starts_with(home)))
+        .filter(|home| home.components().count() > 2 && !own_homes.iter().any(|own| own.starts_with(home)))
         .take(ENTRIES_MAX)
         .collect()
 }
 
-/// Parses home directories: field 6 of `name:password:uid:gid:comment:home:shell`.
+/// Parses home directories of regular users, without `nobody` (65534): field 6 of `name:password:uid:gid:comment:home:shell`.
 fn regular_homes(accounts: &str) -> impl Iterator<Item = PathBuf> {
     accounts.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split(':').collect();
@@ -429,13 +431,13 @@ fn regular_homes(accounts: &str) -> impl Iterator<Item = PathBuf> {
 }
 
 /// Returns the home directory of a user in `/etc/passwd`.
-pub(super) fn account_home(user: u32) -> Option<PathBuf> {
+pub(super) fn account_home(user_id: u32) -> Option<PathBuf> {
     let mut text = Vec::new();
     fs::File::open("/etc/passwd").ok()?.take(PASSWD_BYTES_MAX).read_to_end(&mut text).ok()?;
     String::from_utf8_lossy(&text).lines().find_map(|line| {
         let fields: Vec<&str> = line.split(':').collect();
         let [_, _, uid, _, _, home, ..] = fields[..] else { return None };
-        (uid.parse() == Ok(user) && home.starts_with('/')).then(|| PathBuf::from(home))
+        (uid.parse() == Ok(user_id) && home.starts_with('/')).then(|| PathBuf::from(home))
     })
 }
 

@@ -16,6 +16,7 @@ use crate::local::{DirLock, find_leftovers, new_directory};
 use crate::text::print_stderr;
 
 const RECORD_FILE: &str = "trial.json";
+/// File whose ctime is the start of the trial.
 const STARTED_FILE: &str = "started";
 /// Subdirectories that are not needed to keep the changes.
 const TEMPORARY_DIRS: [&str; 3] = ["home", "git", "store"];
@@ -38,7 +39,7 @@ pub(super) enum Phase {
 pub(super) struct TrialRecord {
     pub(super) directory: std::ffi::OsString,
     pub(super) phase: Phase,
-    /// Directory for changes in the home directory.
+    /// Layer for changes in the home directory, if it is outside of the trial's directory.
     home: Option<std::ffi::OsString>,
     /// Start of the trial in seconds and nanoseconds: a file with a later ctime was changed during it.
     pub(super) started: (i64, i64),
@@ -98,14 +99,14 @@ impl TrialDir {
 
     /// Opens a directory whose changes wait for a decision.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let none = || {
+        let no_changes = || {
             CommandError::failed(format!("{} has no changes of a trial", path.display()))
                 .hint("specify the directory that `workspace try` printed when it set the changes aside")
         };
-        let path = fs::canonicalize(path).map_err(|_| none())?;
-        let record = read_record(&path).ok_or_else(none)?;
+        let path = fs::canonicalize(path).map_err(|_| no_changes())?;
+        let record = read_record(&path).ok_or_else(no_changes)?;
         if record.phase == Phase::Running {
-            return Err(none());
+            return Err(no_changes());
         }
         let lock = DirLock::new(&path).map_err(|error| failed(&path, &error))?.ok_or_else(|| {
             CommandError::failed(format!("{} is in use", path.display()))
@@ -168,14 +169,15 @@ impl TrialDir {
         for name in TEMPORARY_DIRS {
             let _ = overlay::remove_tree(&NamespaceHolder::Host, &self.path.join(name));
         }
-        let _ = remove_home(&self.record);
+        let _ = remove_home_layer(&self.record);
     }
 
-    /// Creates a layer over a directory.
-    pub(super) fn layer(&self, name: &str, over: &Path) -> Result<Layer> {
-        make_layer(&self.path.join(name), over)
+    /// Creates the layer of an overlay over the directory `lower`.
+    pub(super) fn layer(&self, name: &str, lower: &Path) -> Result<Layer> {
+        make_layer(&self.path.join(name), lower)
     }
 
+    /// Returns the upper directory of the overlay over the directory of the trial.
     pub(super) fn upper(&self) -> PathBuf {
         self.path.join("directory/upper")
     }
@@ -242,26 +244,26 @@ fn id(dir: &Path) -> String {
 }
 
 /// Creates a layer. An overlay shows owner and mode of the upper for its root, so they are copied from the directory below.
-fn make_layer(path: &Path, over: &Path) -> Result<Layer> {
+fn make_layer(path: &Path, lower: &Path) -> Result<Layer> {
     let layer = Layer { upper: path.join("upper"), work: path.join("work") };
     for directory in [&layer.upper, &layer.work] {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
         made.map_err(|error| failed(directory, &error))?;
     }
     let copy_attributes = || -> io::Result<()> {
-        let (found, own) = (fs::metadata(over)?, fs::metadata(&layer.upper)?);
-        if (found.uid(), found.gid()) != (own.uid(), own.gid()) {
+        let (wanted, current) = (fs::metadata(lower)?, fs::metadata(&layer.upper)?);
+        if (wanted.uid(), wanted.gid()) != (current.uid(), current.gid()) {
             // A user who cannot change the owner is the owner.
-            let _ = std::os::unix::fs::chown(&layer.upper, Some(found.uid()), Some(found.gid()));
+            let _ = std::os::unix::fs::chown(&layer.upper, Some(wanted.uid()), Some(wanted.gid()));
         }
         for name in ACL_XATTRS {
             let mut value = vec![0; 64 << 10];
-            if let Ok(length) = rustix::fs::getxattr(over, name, &mut value[..]) {
-                // Without the lists the program sees the mode bits; the directory itself keeps its lists.
+            if let Ok(length) = rustix::fs::getxattr(lower, name, &mut value[..]) {
+                // Without the access control lists the program sees the mode bits; the lower directory keeps its lists.
                 let _ = rustix::fs::setxattr(&layer.upper, name, &value[..length], XattrFlags::empty());
             }
         }
-        fs::set_permissions(&layer.upper, found.permissions())
+        fs::set_permissions(&layer.upper, wanted.permissions())
     };
     copy_attributes().map_err(|error| failed(&layer.upper, &error))?;
     Ok(layer)
@@ -271,17 +273,20 @@ fn read_record(dir: &Path) -> Option<TrialRecord> {
     serde_json::from_slice(&fs::read(dir.join(RECORD_FILE)).ok()?).ok()
 }
 
+/// Removes the directory of a trial, its cgroup and its processes.
 fn clear(dir: &Path, record: &TrialRecord) -> std::result::Result<(), String> {
     let message = |error: workspace_host::HostError| error.to_string();
     cgroup::remove(&id(dir)).map_err(message)?;
+    // Only a trial with a network has a namespace holder.
     if dir.join("holder").exists() {
         NamespaceHolder::find_or_start(dir).map_err(message)?.kill();
     }
-    remove_home(record).map_err(message)?;
+    remove_home_layer(record).map_err(message)?;
     overlay::remove_tree(&NamespaceHolder::Host, dir).map_err(message)
 }
 
-fn remove_home(record: &TrialRecord) -> std::result::Result<(), workspace_host::HostError> {
+/// Removes the layer for changes in the home directory, if it is outside of the trial's directory.
+fn remove_home_layer(record: &TrialRecord) -> std::result::Result<(), workspace_host::HostError> {
     let Some(home) = &record.home else { return Ok(()) };
     let owned = fs::symlink_metadata(home)
         .is_ok_and(|found| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw());
@@ -289,13 +294,14 @@ fn remove_home(record: &TrialRecord) -> std::result::Result<(), workspace_host::
 }
 
 /// Removes leftovers of killed trials. Reports those that cannot be removed or that wait for a decision.
-pub(super) fn remove_leftovers(own: &TrialDir) {
-    let Some(parent) = own.path.parent() else { return };
+pub(super) fn remove_leftovers(current: &TrialDir) {
+    let Some(parent) = current.path.parent() else { return };
     for (path, lock) in find_leftovers(parent) {
         let Some(record) = read_record(&path) else {
-            // The trial was killed before it wrote a record; other kinds of directories have another record.
-            let is_empty = fs::read_dir(&path).is_ok_and(|names| names.count() == 1);
-            if is_empty {
+            // A trial that was killed before it wrote a record left only the lock file. Directories of local services have
+            // another record.
+            let has_only_lock = fs::read_dir(&path).is_ok_and(|names| names.count() == 1);
+            if has_only_lock {
                 let _ = overlay::remove_tree(&NamespaceHolder::Host, &path);
             }
             continue;

@@ -46,6 +46,12 @@ pub(super) struct Change {
     pub(super) before: Option<FileFingerprint>,
 }
 
+impl Change {
+    fn new(path: Vec<u8>, kind: ChangeKind) -> Self {
+        Self { path, kind, copied_up: false, below_opaque: false, before: None }
+    }
+}
+
 /// Properties of a file that do not change when another hard link of it is replaced or removed, unlike its ctime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FileFingerprint {
@@ -131,7 +137,7 @@ impl TargetDir {
         Ok((found.st_dev as u64, found.st_ino as u64))
     }
 
-    /// Opens a directory in it. `None` if there is none.
+    /// Opens a directory below the directory of the trial. `None` if the path is not a directory.
     pub(super) fn directory(&self, path: &[u8]) -> io::Result<Option<OwnedFd>> {
         let path = if path.is_empty() { b"." } else { path };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -174,7 +180,7 @@ impl TargetDir {
         Ok(rustix::fs::readlinkat(&parent, OsStr::from_bytes(name), Vec::new())?.into_bytes())
     }
 
-    /// Returns the names in a directory; none if it is not a directory.
+    /// Returns the names in a directory; none if the path is not a directory.
     pub(super) fn names(&self, path: &[u8]) -> io::Result<Vec<Vec<u8>>> {
         let Some(directory) = self.directory(path)? else { return Ok(Vec::new()) };
         let mut names = Vec::new();
@@ -201,7 +207,7 @@ pub(super) fn join(parent: &[u8], name: &[u8]) -> Vec<u8> {
     if parent.is_empty() { name.to_vec() } else { [parent, b"/", name].concat() }
 }
 
-pub(super) fn kind(stat: &Stat) -> FileType {
+pub(super) fn file_type(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
@@ -215,56 +221,57 @@ pub(super) struct Scan<'a> {
 /// Directory to read.
 struct PendingDir {
     path: Vec<u8>,
-    /// True if the entries of the lower directory are hidden.
+    /// True if the entries of the lower directory are hidden, because the program replaced it or a parent.
     opaque: bool,
 }
 
 impl Scan<'_> {
     pub(super) fn run(&self) -> io::Result<UpperContent> {
-        let mut found = UpperContent::default();
-        self.make_readable(self.upper, &fs::symlink_metadata(self.upper)?, &mut found)?;
-        let mut open = vec![PendingDir { path: Vec::new(), opaque: false }];
+        let mut content = UpperContent::default();
+        self.make_readable(self.upper, &fs::symlink_metadata(self.upper)?, &mut content)?;
+        let mut pending = vec![PendingDir { path: Vec::new(), opaque: false }];
         // By inode: the indexes of the changes that are hard links of a file, and the path of an unchanged hard link.
         let mut links: HashMap<u64, Vec<usize>> = HashMap::new();
         let mut unchanged: HashMap<u64, Vec<u8>> = HashMap::new();
-        while let Some(PendingDir { path, opaque }) = open.pop() {
+        while let Some(PendingDir { path, opaque }) = pending.pop() {
             self.cancel.check().map_err(io::Error::other)?;
-            let here = self.upper_path(&path);
+            let directory = self.upper_path(&path);
             let mut seen = BTreeSet::new();
-            for entry in fs::read_dir(&here)? {
+            for entry in fs::read_dir(&directory)? {
                 self.cancel.check().map_err(io::Error::other)?;
                 let entry = entry?;
                 let name = entry.file_name().as_bytes().to_vec();
                 let path = join(&path, &name);
                 seen.insert(name);
                 let stat = entry.path().symlink_metadata()?;
-                let kind = stat.file_type();
-                if kind.is_char_device() && stat.rdev() == 0 {
+                let file_type = stat.file_type();
+                // Overlayfs marks a removed entry with a whiteout: a character device 0:0.
+                if file_type.is_char_device() && stat.rdev() == 0 {
                     if self.target.stat(&path)?.is_some() {
-                        found.push(path, ChangeKind::Remove, true);
+                        content
+                            .changes
+                            .push(Change { copied_up: true, ..Change::new(path, ChangeKind::Remove) });
                     }
-                } else if kind.is_dir() {
-                    let mode = self.make_readable(&entry.path(), &stat, &mut found)?;
-                    let below = opaque || has_flag(&entry.path(), "user.overlay.opaque");
+                } else if file_type.is_dir() {
+                    let mode = self.make_readable(&entry.path(), &stat, &mut content)?;
+                    let is_opaque = opaque || has_flag(&entry.path(), "user.overlay.opaque");
                     let attributes = attributes(&entry.path(), &stat, mode)?;
                     let before = self.target.stat(&path)?;
                     let is_same = before.as_ref().is_some_and(|before| {
-                        self::kind(before) == FileType::Directory && attributes.match_owner_and_mode(before)
+                        self::file_type(before) == FileType::Directory
+                            && attributes.match_owner_and_mode(before)
                     }) && self.has_same_xattrs(&path, &attributes)?;
                     if !is_same {
-                        found.push(
-                            path.clone(),
-                            ChangeKind::Directory(attributes),
-                            is_copied_up(&entry.path()),
-                        );
+                        let change = Change::new(path.clone(), ChangeKind::Directory(attributes));
+                        content.changes.push(Change { copied_up: is_copied_up(&entry.path()), ..change });
                     }
-                    open.push(PendingDir { path, opaque: below });
-                } else if kind.is_file() {
-                    let mode = self.make_readable(&entry.path(), &stat, &mut found)?;
+                    pending.push(PendingDir { path, opaque: is_opaque });
+                } else if file_type.is_file() {
+                    let mode = self.make_readable(&entry.path(), &stat, &mut content)?;
                     let mut attributes = attributes(&entry.path(), &stat, mode)?;
                     if attributes.mode & SET_ID_BITS != 0 && !self.had_set_id(&path, &attributes)? {
                         attributes.mode &= !SET_ID_BITS;
-                        found
+                        content
                             .lost_properties
                             .push((path.clone(), "its set-user-id and set-group-id bits".to_owned()));
                     }
@@ -273,40 +280,40 @@ impl Scan<'_> {
                         continue;
                     }
                     if stat.nlink() > 1 {
-                        links.entry(stat.ino()).or_default().push(found.changes.len());
+                        links.entry(stat.ino()).or_default().push(content.changes.len());
                     }
-                    found.push(path, ChangeKind::File(attributes), is_copied_up(&entry.path()));
-                } else if kind.is_symlink() {
+                    let change = Change::new(path, ChangeKind::File(attributes));
+                    content.changes.push(Change { copied_up: is_copied_up(&entry.path()), ..change });
+                } else if file_type.is_symlink() {
                     let to = fs::read_link(entry.path())?.as_os_str().as_bytes().to_vec();
-                    let before = self.target.stat(&path)?.filter(|it| self::kind(it) == FileType::Symlink);
+                    let before =
+                        self.target.stat(&path)?.filter(|it| self::file_type(it) == FileType::Symlink);
                     if before.is_none() || self.target.read_link(&path)? != to {
-                        found.push(path, ChangeKind::Symlink(to), false);
+                        content.changes.push(Change::new(path, ChangeKind::Symlink(to)));
                     }
-                } else if kind.is_fifo() {
+                } else if file_type.is_fifo() {
                     let attributes = attributes(&entry.path(), &stat, stat.mode())?;
-                    let before = self.target.stat(&path)?.filter(|it| self::kind(it) == FileType::Fifo);
+                    let before = self.target.stat(&path)?.filter(|it| self::file_type(it) == FileType::Fifo);
                     if before.is_none() {
-                        found.push(path, ChangeKind::Fifo(attributes), false);
+                        content.changes.push(Change::new(path, ChangeKind::Fifo(attributes)));
                     }
                 } else {
-                    found.skipped.push((path, "a socket or device cannot be kept".to_owned()));
+                    content.skipped.push((path, "a socket or device cannot be kept".to_owned()));
                 }
             }
             if opaque {
                 for name in self.target.names(&path)? {
                     if !seen.contains(&name) {
-                        found.push(join(&path, &name), ChangeKind::Remove, true);
-                        if let Some(change) = found.changes.last_mut() {
-                            change.below_opaque = true;
-                        }
+                        let removal = Change::new(join(&path, &name), ChangeKind::Remove);
+                        content.changes.push(Change { copied_up: true, below_opaque: true, ..removal });
                     }
                 }
             }
         }
-        found.convert_hard_links(&links, &unchanged);
-        found.changes.sort_by(|one, other| one.path.cmp(&other.path));
-        found.order_links();
-        Ok(found)
+        content.convert_hard_links(&links, &unchanged);
+        content.changes.sort_by(|one, other| one.path.cmp(&other.path));
+        content.order_links();
+        Ok(content)
     }
 
     fn upper_path(&self, path: &[u8]) -> PathBuf {
@@ -315,23 +322,23 @@ impl Scan<'_> {
 
     /// Makes an entry readable that its owner cannot read, and returns its original mode. The mode is recorded by inode,
     /// because other hard links of the file then have the new mode, too.
-    fn make_readable(&self, path: &Path, stat: &fs::Metadata, found: &mut UpperContent) -> io::Result<u32> {
-        if let Some(mode) = found.modes.get(&stat.ino()) {
+    fn make_readable(&self, path: &Path, stat: &fs::Metadata, content: &mut UpperContent) -> io::Result<u32> {
+        if let Some(mode) = content.modes.get(&stat.ino()) {
             return Ok(*mode);
         }
         let mode = original_mode(path).unwrap_or(stat.mode());
         let needed = if stat.is_dir() { 0o700 } else { 0o400 };
         if stat.mode() & needed != needed {
-            let opened = stat.mode() & 0o7777 | needed;
+            let readable_mode = stat.mode() & 0o7777 | needed;
             // Setting the attribute needs write permission.
-            fs::set_permissions(path, fs::Permissions::from_mode(opened | 0o200))?;
-            let noted =
+            fs::set_permissions(path, fs::Permissions::from_mode(readable_mode | 0o200))?;
+            let recorded =
                 rustix::fs::lsetxattr(path, ORIGINAL_MODE_XATTR, &mode.to_le_bytes(), XattrFlags::empty());
-            fs::set_permissions(path, fs::Permissions::from_mode(opened))?;
-            noted?;
+            fs::set_permissions(path, fs::Permissions::from_mode(readable_mode))?;
+            recorded?;
         }
         if mode != stat.mode() || stat.mode() & needed != needed {
-            found.modes.insert(stat.ino(), mode);
+            content.modes.insert(stat.ino(), mode);
         }
         Ok(mode)
     }
@@ -339,7 +346,7 @@ impl Scan<'_> {
     /// Returns true if the former file has the same owner and the same set-user-id and set-group-id bits.
     fn had_set_id(&self, path: &[u8], attributes: &Attributes) -> io::Result<bool> {
         Ok(self.target.stat(path)?.is_some_and(|before| {
-            kind(&before) == FileType::RegularFile
+            file_type(&before) == FileType::RegularFile
                 && (before.st_uid, before.st_gid) == (attributes.user, attributes.group)
                 && before.st_mode & SET_ID_BITS == attributes.mode & SET_ID_BITS
         }))
@@ -363,7 +370,7 @@ impl Scan<'_> {
         attributes: &Attributes,
     ) -> io::Result<bool> {
         let Some(before) = self.target.stat(path)? else { return Ok(false) };
-        if kind(&before) != FileType::RegularFile
+        if file_type(&before) != FileType::RegularFile
             || u64::try_from(before.st_size).ok() != Some(stat.len())
             || !attributes.match_owner_and_mode(&before)
         {
@@ -405,10 +412,6 @@ fn read_full(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
 }
 
 impl UpperContent {
-    fn push(&mut self, path: Vec<u8>, kind: ChangeKind, copied_up: bool) {
-        self.changes.push(Change { path, kind, copied_up, below_opaque: false, before: None });
-    }
-
     /// Turns all hard links of a file except one into links to it. If possible, that one existed before.
     fn convert_hard_links(&mut self, links: &HashMap<u64, Vec<usize>>, unchanged: &HashMap<u64, Vec<u8>>) {
         for (inode, all) in links {
@@ -438,8 +441,8 @@ impl Attributes {
 }
 
 fn attributes(path: &Path, stat: &fs::Metadata, mode: u32) -> io::Result<Attributes> {
-    let has_some = stat.is_file() || stat.is_dir();
-    let xattrs = if has_some { xattrs_of_file(&fs::File::open(path)?)? } else { Vec::new() };
+    let can_have_xattrs = stat.is_file() || stat.is_dir();
+    let xattrs = if can_have_xattrs { xattrs_of_file(&fs::File::open(path)?)? } else { Vec::new() };
     Ok(Attributes {
         mode: mode & 0o7777,
         user: stat.uid(),
@@ -460,7 +463,7 @@ pub(super) fn xattrs_of_file(file: &fs::File) -> io::Result<Vec<(Vec<u8>, Vec<u8
     let mut all = Vec::new();
     let is_kept = |name: &&[u8]| name.starts_with(b"user.") || ACL_XATTRS.contains(name);
     for name in names.split(|byte| *byte == 0).filter(is_kept) {
-        let seen = match name.strip_prefix(ESCAPED_PREFIX) {
+        let visible_name = match name.strip_prefix(ESCAPED_PREFIX) {
             Some(rest) => [OVERLAY_PREFIX, rest].concat(),
             None if name.starts_with(OVERLAY_PREFIX) => continue,
             None => name.to_vec(),
@@ -469,12 +472,13 @@ pub(super) fn xattrs_of_file(file: &fs::File) -> io::Result<Vec<(Vec<u8>, Vec<u8
         let name = CString::new(name).map_err(io::Error::other)?;
         let length = rustix::fs::fgetxattr(file.as_fd(), &name, &mut value[..])?;
         value.truncate(length);
-        all.push((seen, value));
+        all.push((visible_name, value));
     }
     all.sort();
     Ok(all)
 }
 
+/// Returns true if an attribute of overlayfs has the value `y`.
 fn has_flag(path: &Path, name: &str) -> bool {
     let mut value = [0; 4];
     rustix::fs::lgetxattr(path, name, &mut value[..]).is_ok_and(|length| &value[..length] == b"y")

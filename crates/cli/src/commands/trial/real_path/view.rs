@@ -27,7 +27,7 @@ pub(super) struct View {
     pub(super) dropped: Vec<(PathBuf, String)>,
 }
 
-/// Returns the home directories of this user: `HOME` and that of the account, with symlinks resolved. The root
+/// Returns `HOME`, and all home directories of this user: `HOME` and that of the account. Symlinks are resolved. The root
 /// directory does not count.
 pub(super) fn homes() -> (Option<PathBuf>, Vec<PathBuf>) {
     let usable = |path: PathBuf| {
@@ -49,18 +49,22 @@ pub(super) fn secrets(args: &Try, homes: &[PathBuf], store: Option<PathBuf>) -> 
                 .hint("`--list-hidden` lists the hidden paths; specify one that exists"));
         }
     }
-    let own: Vec<PathBuf> = local_data().into_iter().chain(store).collect();
+    let own_data: Vec<PathBuf> = local_data().into_iter().chain(store).collect();
     // Directory and home are overlays, in which sockets do not work.
     let directory = fs::canonicalize(&args.dir).ok();
     let overlays = directory.iter().chain(homes.first()).cloned();
-    let without_sockets: Vec<PathBuf> = overlays.chain(private()).collect();
-    let search =
-        SecretSearch { homes, own: &own, directory: directory.as_deref(), without_sockets: &without_sockets };
+    let without_sockets: Vec<PathBuf> = overlays.chain(private_dirs()).collect();
+    let search = SecretSearch {
+        homes,
+        own_data: &own_data,
+        directory: directory.as_deref(),
+        without_sockets: &without_sockets,
+    };
     let secrets = Secrets::find(&search, &args.show, &args.hide);
     if args.list_hidden {
         let names: Vec<String> = hidden_variables()
             .into_iter()
-            .filter(|name| !args.envs.iter().any(|(own, _)| own == name))
+            .filter(|name| !args.envs.iter().any(|(option, _)| option == name))
             .collect();
         if !names.is_empty() {
             let names: Vec<_> = names.iter().map(|name| quote_path(name.as_bytes())).collect();
@@ -70,7 +74,7 @@ pub(super) fn secrets(args: &Try, homes: &[PathBuf], store: Option<PathBuf>) -> 
     Ok(secrets)
 }
 
-fn private() -> impl Iterator<Item = PathBuf> {
+fn private_dirs() -> impl Iterator<Item = PathBuf> {
     PRIVATE_DIRS.iter().filter_map(|it| fs::canonicalize(it).ok())
 }
 
@@ -81,8 +85,8 @@ pub(super) fn create_view(
     home: Option<&Path>,
     secrets: &Secrets,
 ) -> Result<View> {
-    let inside = overlay::mounted(&NamespaceHolder::Host, directory).unwrap_or_default();
-    if let Some(other) = inside.first() {
+    let mounts_inside = overlay::mounted(&NamespaceHolder::Host, directory).unwrap_or_default();
+    if let Some(other) = mounts_inside.first() {
         return Err(CommandError::failed(format!(
             "{} is a mount inside {}, so a trial on it is not possible",
             other.display(),
@@ -105,7 +109,7 @@ pub(super) fn create_view(
     for path in &secrets.shown {
         mounts.push(Mount::Show(path.clone().into_os_string()));
     }
-    // The program must not see the uppers.
+    // The program must not see the upper directories of its overlays.
     if let Some(parent) = trial_dir.path.parent() {
         mounts.push(Mount::Hide(parent.as_os_str().to_owned()));
     }
@@ -123,11 +127,11 @@ pub(super) fn create_view(
     let repository =
         Repository::around(directory).filter(|it| !secrets.hides(&it.git) && !secrets.hides(&it.top));
     if let Some(Repository { top, git }) = repository {
-        let private = |path: &Path| private().any(|it| path.starts_with(it));
+        let is_private = |path: &Path| private_dirs().any(|it| path.starts_with(it));
         let is_writable = |path: &Path| writable.iter().any(|it| path.starts_with(it));
         for path in [&top, &git] {
             // Other paths are visible anyway.
-            if private(path) && path != directory && !is_writable(path) {
+            if is_private(path) && path != directory && !is_writable(path) {
                 mounts.push(Mount::Show(path.clone().into_os_string()));
             }
         }
@@ -148,7 +152,7 @@ pub(super) fn create_view(
 
 /// Hides sockets in read-only mounts, where the program could connect to them; in overlays it cannot.
 fn hide_sockets(mounts: &mut Vec<Mount>, secrets: &Secrets) {
-    let private: Vec<PathBuf> = private().collect();
+    let private_dirs: Vec<PathBuf> = private_dirs().collect();
     let (mut overlays, mut shown) = (Vec::new(), Vec::new());
     for mount in &*mounts {
         match mount {
@@ -158,15 +162,15 @@ fn hide_sockets(mounts: &mut Vec<Mount>, secrets: &Secrets) {
         }
     }
     let is_in = |path: &Path, all: &[PathBuf]| all.iter().any(|it| path.starts_with(it));
-    let seen = secrets
+    let reachable = secrets
         .sockets
         .iter()
-        .filter(|path| !is_in(path, &overlays) && (!is_in(path, &private) || is_in(path, &shown)));
-    mounts.extend(seen.map(|path| Mount::Hide(path.clone().into_os_string())));
+        .filter(|path| !is_in(path, &overlays) && (!is_in(path, &private_dirs) || is_in(path, &shown)));
+    mounts.extend(reachable.map(|path| Mount::Hide(path.clone().into_os_string())));
 }
 
-fn overlay_at(at: &Path, layer: Layer) -> Mount {
-    Mount::Overlay { at: at.into(), upper: layer.upper.into_os_string(), work: layer.work.into_os_string() }
+fn overlay_at(path: &Path, layer: Layer) -> Mount {
+    Mount::Overlay { at: path.into(), upper: layer.upper.into_os_string(), work: layer.work.into_os_string() }
 }
 
 /// Creates the layer for changes in the home directory. Prints a note and returns `None` if it is read-only.
@@ -192,7 +196,7 @@ pub(super) fn environment(args: &Try, cwd: &Path) -> Vec<(OsString, OsString)> {
     let mut all: Vec<(OsString, OsString)> = std::env::vars_os()
         .filter(|(name, value)| !hides_variable(&name.to_string_lossy(), &value.to_string_lossy()))
         .filter(|(name, _)| {
-            name != "PWD" && name != "OLDPWD" && !args.envs.iter().any(|(own, _)| name == own.as_str())
+            name != "PWD" && name != "OLDPWD" && !args.envs.iter().any(|(option, _)| name == option.as_str())
         })
         .collect();
     // The directory is a separate filesystem, and git would not search for the repository beyond it.

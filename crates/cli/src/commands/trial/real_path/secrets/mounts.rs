@@ -21,7 +21,7 @@ struct MountEntry {
     device: Vec<u8>,
     /// Directory of the filesystem that is mounted.
     root: PathBuf,
-    point: PathBuf,
+    mount_point: PathBuf,
 }
 
 impl MountTable {
@@ -38,33 +38,39 @@ impl MountTable {
         let mount = |line: &[u8]| {
             let mut fields = line.split(|byte| *byte == b' ').skip(2);
             let device = fields.next()?.to_vec();
-            Some(MountEntry { device, root: unescaped(fields.next()?), point: unescaped(fields.next()?) })
+            Some(MountEntry {
+                device,
+                root: unescaped(fields.next()?),
+                mount_point: unescaped(fields.next()?),
+            })
         };
         Self(text.split(|byte| *byte == b'\n').filter_map(mount).collect())
     }
 
-    /// Finds about `most` other paths of hidden files, by mounts that contain them. `hides` returns true for
-    /// hidden paths.
+    /// Finds other paths of hidden files through other mounts of their filesystem, and stops after about `max` paths.
+    /// `hides` returns true for hidden paths.
     pub(super) fn other_paths(
         &self,
         hidden: &BTreeSet<PathBuf>,
         hides: impl Fn(&Path) -> bool,
-        most: usize,
+        max: usize,
     ) -> BTreeSet<PathBuf> {
         let mut found = BTreeSet::new();
         for path in hidden {
-            if found.len() > most {
+            if found.len() > max {
                 break;
             }
-            let Some(own) = self.around(path) else { continue };
-            let Some(inside) = join(&own.root, path, &own.point) else { continue };
-            let others = self.0.iter().filter(|it| it.device == own.device && it.point != own.point);
-            for other in others.filter(|it| !it.point.starts_with(path)) {
-                if let Some(also) = join(&other.point, &inside, &other.root) {
-                    found.extend(is_same(path, &also).then_some(also));
-                } else if let Some(original) = join(path, &other.root, &inside) {
-                    let is_hidden = hides(&original) && is_same(&original, &other.point);
-                    found.extend(is_hidden.then(|| other.point.clone()));
+            let Some(mount) = self.mount_of(path) else { continue };
+            // Path from the root of the filesystem.
+            let Some(inside) = replace_prefix(path, &mount.mount_point, &mount.root) else { continue };
+            let others =
+                self.0.iter().filter(|it| it.device == mount.device && it.mount_point != mount.mount_point);
+            for other in others.filter(|it| !it.mount_point.starts_with(path)) {
+                if let Some(alias) = replace_prefix(&inside, &other.root, &other.mount_point) {
+                    found.extend(is_same(path, &alias).then_some(alias));
+                } else if let Some(original) = replace_prefix(&other.root, &inside, path) {
+                    let is_hidden = hides(&original) && is_same(&original, &other.mount_point);
+                    found.extend(is_hidden.then(|| other.mount_point.clone()));
                 }
             }
         }
@@ -72,14 +78,14 @@ impl MountTable {
     }
 
     /// Returns the mount of a path: the deepest one, and the last one at the same mount point.
-    fn around(&self, path: &Path) -> Option<&MountEntry> {
-        let around = self.0.iter().filter(|it| path.starts_with(&it.point));
-        around.max_by_key(|it| it.point.components().count())
+    fn mount_of(&self, path: &Path) -> Option<&MountEntry> {
+        let candidates = self.0.iter().filter(|it| path.starts_with(&it.mount_point));
+        candidates.max_by_key(|it| it.mount_point.components().count())
     }
 }
 
-/// Replaces the prefix `from` of `path` by `to`.
-fn join(to: &Path, path: &Path, from: &Path) -> Option<PathBuf> {
+/// Replaces the prefix `from` of `path` by `to`. `None` if `path` has another prefix.
+fn replace_prefix(path: &Path, from: &Path, to: &Path) -> Option<PathBuf> {
     let rest = path.strip_prefix(from).ok()?;
     Some(if rest.as_os_str().is_empty() { to.to_owned() } else { to.join(rest) })
 }
@@ -118,18 +124,19 @@ mod tests {
         assert_eq!(table.0.len(), 2);
         let second = &table.0[1];
         assert_eq!(
-            (second.root.as_path(), second.point.as_path()),
+            (second.root.as_path(), second.mount_point.as_path()),
             (Path::new("/home/a b"), Path::new("/mnt/x\\y"))
         );
-        assert_eq!(table.around(Path::new("/mnt/x\\y/z")), Some(second));
-        assert_eq!(table.around(Path::new("/mnt/xy")), Some(&table.0[0]));
+        assert_eq!(table.mount_of(Path::new("/mnt/x\\y/z")), Some(second));
+        assert_eq!(table.mount_of(Path::new("/mnt/xy")), Some(&table.0[0]));
     }
 
     #[test]
     fn a_beginning_is_replaced() {
-        let joined = |to: &str, path: &str, from: &str| join(to.as_ref(), path.as_ref(), from.as_ref());
-        assert_eq!(joined("/mnt", "/home/a/.ssh", "/home/a"), Some("/mnt/.ssh".into()));
-        assert_eq!(joined("/mnt", "/home/a", "/home/a"), Some("/mnt".into()));
-        assert_eq!(joined("/mnt", "/home/ab", "/home/a"), None);
+        let replaced =
+            |path: &str, from: &str, to: &str| replace_prefix(path.as_ref(), from.as_ref(), to.as_ref());
+        assert_eq!(replaced("/home/a/.ssh", "/home/a", "/mnt"), Some("/mnt/.ssh".into()));
+        assert_eq!(replaced("/home/a", "/home/a", "/mnt"), Some("/mnt".into()));
+        assert_eq!(replaced("/home/ab", "/home/a", "/mnt"), None);
     }
 }

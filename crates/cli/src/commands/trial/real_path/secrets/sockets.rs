@@ -11,32 +11,33 @@ use std::path::{Path, PathBuf};
 /// Maximum number of bytes that are read from the list of sockets.
 const LIST_BYTES_MAX: u64 = 16 << 20;
 
-/// Returns sockets of this network namespace, with symlinks resolved: at most `most` outside the directories `last`,
-/// then at most `most` inside them; and true if some of the former were omitted.
-pub(super) fn find(last: &[PathBuf], most: usize) -> (BTreeSet<PathBuf>, bool) {
+/// Returns sockets of this network namespace, with symlinks resolved: at most `max` outside the directories
+/// `without_sockets`, then at most `max` inside them; and true if some of the former were omitted. The program cannot connect
+/// to those inside.
+pub(super) fn find(without_sockets: &[PathBuf], max: usize) -> (BTreeSet<PathBuf>, bool) {
     let Ok(list) = File::open("/proc/net/unix") else { return (BTreeSet::new(), false) };
-    let (mut found, mut in_last) = (BTreeSet::new(), BTreeSet::new());
+    let (mut found, mut inside) = (BTreeSet::new(), BTreeSet::new());
     for line in BufReader::new(list.take(LIST_BYTES_MAX)).split(b'\n').skip(1).map_while(Result::ok) {
         let Some(path) = path(&line).and_then(|path| fs::canonicalize(path).ok()) else { continue };
         let is_socket = fs::symlink_metadata(&path).is_ok_and(|it| it.file_type().is_socket());
         if !is_socket {
             continue;
         }
-        if last.iter().any(|it| path.starts_with(it)) {
-            if in_last.len() < most {
-                in_last.insert(path);
+        if without_sockets.iter().any(|it| path.starts_with(it)) {
+            if inside.len() < max {
+                inside.insert(path);
             }
-        } else if found.len() == most && !found.contains(&path) {
+        } else if found.len() == max && !found.contains(&path) {
             return (found, true);
         } else {
             found.insert(path);
         }
     }
-    found.extend(in_last);
+    found.extend(inside);
     (found, false)
 }
 
-/// Returns the path of `Num RefCount Protocol Flags Type St Inode Path`. An abstract name has none.
+/// Returns the path in a line `Num RefCount Protocol Flags Type St Inode Path`. An abstract name has none.
 fn path(line: &[u8]) -> Option<&Path> {
     let mut rest = line;
     for _ in 0..7 {

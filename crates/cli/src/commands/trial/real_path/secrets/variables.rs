@@ -38,8 +38,7 @@ const UNUSABLE_VARIABLES: &[&str] = &[
     "WAYLAND_DISPLAY",
     "XAUTHORITY",
 ];
-/// Variables with one or several colon-separated paths, and the secret paths below each; `*` has the same meaning as in the
-/// other lists.
+/// Variables with one or several colon-separated paths, and the secret paths below each; an empty one is the path itself.
 const PATH_VARIABLES: &[(&str, &[&str])] = &[
     ("AWS_CONFIG_FILE", &[""]),
     ("AWS_SHARED_CREDENTIALS_FILE", &[""]),
@@ -67,6 +66,7 @@ const PATH_VARIABLES: &[(&str, &[&str])] = &[
     ("XDG_CONFIG_HOME", IN_CONFIG),
     ("XDG_DATA_HOME", IN_DATA),
 ];
+/// Secret paths below the XDG configuration directory.
 const IN_CONFIG: &[&str] = &[
     "1Password",
     "BraveSoftware",
@@ -102,6 +102,7 @@ const IN_CONFIG: &[&str] = &[
     "stripe",
     "vivaldi",
 ];
+/// Secret paths below the XDG data directory.
 const IN_DATA: &[&str] = &[
     "TelegramDesktop",
     "atuin",
@@ -119,7 +120,7 @@ const PATHS_PER_VARIABLE_MAX: usize = 100;
 pub(in super::super) fn hides_variable(name: &str, value: &str) -> bool {
     let name = name.to_ascii_uppercase();
     SECRET_NAMES.iter().any(|part| name.contains(part))
-        || SECRET_SUFFIXES.iter().any(|end| name.ends_with(end))
+        || SECRET_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
         || UNUSABLE_VARIABLES.contains(&name.as_str())
         || has_password(value)
 }
@@ -137,9 +138,9 @@ pub(in super::super) fn hidden_variables() -> Vec<String> {
 
 /// Returns true if a text has a URL with a password: `scheme://user:password@host/`.
 fn has_password(text: &str) -> bool {
-    text.match_indices("://").any(|(at, sign)| {
-        let authority = text[at + sign.len()..].split('/').next().unwrap_or_default();
-        authority.rsplit_once('@').is_some_and(|(who, _)| who.contains(':'))
+    text.match_indices("://").any(|(offset, separator)| {
+        let authority = text[offset + separator.len()..].split('/').next().unwrap_or_default();
+        authority.rsplit_once('@').is_some_and(|(user_info, _)| user_info.contains(':'))
     })
 }
 
@@ -147,7 +148,7 @@ fn has_password(text: &str) -> bool {
 pub(super) fn paths(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for (name, below) in PATH_VARIABLES {
-        // npm reads it in both cases.
+        // npm reads its variable in upper and in lower case.
         let value = variable(name).or_else(|| variable(&name.to_ascii_lowercase()));
         let Some(value) = value else { continue };
         for path in
