@@ -108,7 +108,8 @@ impl<'a> Reader<'a> {
         self.remaining() == 0
     }
 
-    pub(crate) fn end(&self) -> Decoded<()> {
+    /// Fails if bytes remain.
+    pub(crate) fn expect_end(&self) -> Decoded<()> {
         if self.remaining() == 0 { Ok(()) } else { Err(DecodeError("trailing bytes")) }
     }
 }

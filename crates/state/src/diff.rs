@@ -247,15 +247,16 @@ fn directory_entry(store: &Store, name: &[u8], directory: Directory) -> Result<E
     Ok(Entry { name: name.to_vec(), node: Node::Directory(node), modified, link: None })
 }
 
+/// Moves the entry at `position` to `into`.
 fn take(
     store: &Store,
     parent: &[u8],
-    leaf: &mut PagePosition,
+    position: &mut PagePosition,
     into: &mut Vec<UnpairedEntry>,
     usage: &WalkUsage,
 ) -> Result<()> {
-    into.push(UnpairedEntry::new(parent, leaf.entry(store)?, usage)?);
-    leaf.skip();
+    into.push(UnpairedEntry::new(parent, position.entry(store)?, usage)?);
+    position.skip();
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use crate::store::Store;
 pub enum Resolution {
     /// Exactly one snapshot.
     One(SnapshotId),
-    /// Nothing.
+    /// No snapshot.
     None,
     /// The prefix of more than one id; holds some of them.
     Ambiguous(Vec<SnapshotId>),
@@ -77,7 +77,8 @@ impl Store {
         })
     }
 
-    /// Returns the snapshot and its ancestors, newest first. Removed ancestors are skipped.
+    /// Returns the snapshot and its ancestors, newest first. Removed ancestors are skipped, and
+    /// with them the ancestors that only they lead to.
     pub fn history(&self, from: &SnapshotId) -> Result<History> {
         let mut history = History { store: self.clone(), queue: BinaryHeap::new(), seen: HashSet::new() };
         history.add(*from)?;

@@ -41,9 +41,10 @@ pub enum PatchBody {
     Same,
     /// Hunks, with the two lines of file names before them.
     Text(Vec<u8>),
-    /// A note that something differs that is not text. `git apply` refuses it.
+    /// A line that says that the files differ; at least one of them is not text. `git apply` refuses it.
     Binary(String),
-    /// A note that something differs that is too large to compare. `git apply` refuses it.
+    /// A line that says that the files differ; at least one of them is too large to compare. `git apply`
+    /// refuses it.
     TooLarge(String),
 }
 
@@ -366,10 +367,10 @@ fn hunks(diff: &LineDiff<'_>, context: usize) -> Vec<u8> {
 
 fn write_hunk(out: &mut Vec<u8>, diff: &LineDiff<'_>, group: &[Hunk], context: u32) {
     let (Some(first), Some(last)) = (group.first(), group.last()) else { return };
-    let before = first.before.start.min(first.after.start).min(context);
-    let after = (diff.old_lines() as u32 - last.before.end).min(context);
-    let old = first.before.start - before..last.before.end + after;
-    let new = first.after.start - before..last.after.end + after;
+    let context_before = first.before.start.min(first.after.start).min(context);
+    let context_after = (diff.old_lines() as u32 - last.before.end).min(context);
+    let old = first.before.start - context_before..last.before.end + context_after;
+    let new = first.after.start - context_before..last.after.end + context_after;
     out.extend_from_slice(format!("@@ -{} +{} @@\n", range(&old), range(&new)).as_bytes());
     let mut next = old.start;
     for change in group {

@@ -91,7 +91,7 @@ fn merge_pages(
         };
         let (page_edits, later) = edits.split_at(here);
         edits = later;
-        if page_edits.is_empty() && writer.at_page_start() {
+        if page_edits.is_empty() && writer.is_at_page_start() {
             writer.push_page(page);
         } else {
             let (entries, times) = (store.read_page(&page.page)?, store.read_page(&page.times)?);

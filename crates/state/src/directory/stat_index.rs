@@ -97,7 +97,7 @@ impl StatRecord {
             }
             entries.push(StatEntry { name, fingerprint, trusted });
         }
-        reader.end()?;
+        reader.expect_end()?;
         Ok(Self { node, times, own, own_trusted, entries })
     }
 
