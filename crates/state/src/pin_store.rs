@@ -29,7 +29,7 @@ pub struct ProcessPin {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PinLifetime {
     UntilRemoved,
-    /// Until its process ends.
+    /// Lifetime of its process.
     Process,
 }
 
