@@ -169,14 +169,14 @@ impl Inner {
         }
         if !append.bytes.is_empty() {
             // The disk writes the log while the index is updated.
-            let done = self
+            let written = self
                 .write_log(&mut append, &mut state, synced)
                 .and_then(|()| self.update_index(txn, state, &append, group, &bases));
-            if done.is_err() {
+            if written.is_err() {
                 // The original error is more useful than a second one.
                 drop(self.discard_log_tail(pack, append.start));
             }
-            done?;
+            written?;
             failpoint::hit("after-index").context("commit to", &self.path)?;
         }
         Ok(results)

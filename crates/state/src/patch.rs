@@ -71,7 +71,7 @@ impl PatchSection {
         match &self.body {
             PatchBody::Same => Ok(()),
             PatchBody::Text(text) => out.write_all(text),
-            PatchBody::Binary(note) | PatchBody::TooLarge(note) => out.write_all(note.as_bytes()),
+            PatchBody::Binary(line) | PatchBody::TooLarge(line) => out.write_all(line.as_bytes()),
         }
     }
 }
@@ -193,7 +193,7 @@ impl PatchSections {
     ) -> Result<()> {
         let entries = self.to.list_range(&directory, index, LIST_BATCH)?;
         // The directories are equal, so old and new entry are the same.
-        let below: Vec<Change> = entries
+        let children: Vec<Change> = entries
             .into_iter()
             .rev()
             .map(|entry| Change::Renamed {
@@ -203,10 +203,10 @@ impl PatchSections {
                 new: entry,
             })
             .collect();
-        if below.len() as u64 == LIST_BATCH {
+        if children.len() as u64 == LIST_BATCH {
             self.pending.push(Change::Below { from, to, directory, index: index + LIST_BATCH });
         }
-        self.pending.extend(below);
+        self.pending.extend(children);
         Ok(())
     }
 
@@ -255,11 +255,11 @@ impl PatchSections {
             return Ok(PatchBody::Same);
         }
         let binary = matches!(old_text, Content::Binary) || matches!(new_text, Content::Binary);
-        let note = |what: &str| format!("{what} {} and {} differ\n", names.0, names.1);
+        let message = |what: &str| format!("{what} {} and {} differ\n", names.0, names.1);
         Ok(if binary {
-            PatchBody::Binary(note("Binary files"))
+            PatchBody::Binary(message("Binary files"))
         } else {
-            PatchBody::TooLarge(note("Large files"))
+            PatchBody::TooLarge(message("Large files"))
         })
     }
 }

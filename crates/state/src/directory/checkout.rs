@@ -35,14 +35,14 @@ pub fn checkout(
     std::fs::create_dir_all(directory).context("create", directory)?;
     let tracked = TrackedDirectory::of(store, directory)?;
     let (root, former_mode) = tracked.open_as_owner()?;
-    let done = check_out(store, snapshot, &tracked, &root, options, progress);
+    let result = check_out(store, snapshot, &tracked, &root, options, progress);
     // Only a checkout that wrote the tree has set the final mode of the root.
     if let Some(mode) = former_mode
-        && !done.as_ref().is_ok_and(|report| !report.up_to_date)
+        && !result.as_ref().is_ok_and(|report| !report.up_to_date)
     {
         fchmod(&root, mode).context("change", &tracked.path)?;
     }
-    done
+    result
 }
 
 fn check_out(
@@ -118,13 +118,13 @@ pub fn apply_changes(
     let before = tracked.recorded_state(&root)?;
     let checkout_ids = tracked.unfinished_checkouts(&root)?;
     tracked.set_checkout_state(&root, Some((from.tree, from.times)), None, checkout_ids)?;
-    let done = checkout(store, to, directory, options, progress);
+    let result = checkout(store, to, directory, options, progress);
     let is_between =
         tracked.recorded_state(&root)?.is_some_and(|checkout_state| checkout_state.towards.is_some());
-    if done.is_ok() || !is_between {
+    if result.is_ok() || !is_between {
         tracked.restore_state(&root, before)?;
     }
-    done
+    result
 }
 
 /// Writes a tree into an empty directory. No checkout state and no stat records are kept.
@@ -143,9 +143,9 @@ pub fn materialize(
     let checkout_id = new_checkout_id();
     let switch = Switch::new(store, &tracked, &root, options, &checkout_id, progress);
     progress.begin("writing entries", None);
-    let done = crate::pool::run(|| switch.apply(None, tree.ids()));
+    let result = crate::pool::run(|| switch.apply(None, tree.ids()));
     progress.end();
-    done?;
+    result?;
     if options.sync {
         platform::sync_filesystem(&root).context("sync", &tracked.path)?;
     }
@@ -169,9 +169,9 @@ fn run(
     tracked.set_checkout_state(switch.root, from.map(ids), Some(ids(to)), all_checkout_ids)?;
     failpoint::hit("checkout-started").context("check out into", &tracked.path)?;
     progress.begin("checking out entries", None);
-    let done = crate::pool::run(|| switch.apply(from, to));
+    let result = crate::pool::run(|| switch.apply(from, to));
     progress.end();
-    done?;
+    result?;
     switch.finish(report)?;
     failpoint::hit("checkout-applied").context("check out into", &tracked.path)?;
     tracked.set_checkout_state(switch.root, Some(ids(to)), None, checkout_ids.to_vec())

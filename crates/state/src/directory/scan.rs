@@ -323,7 +323,7 @@ impl Scan<'_> {
         path: &[u8],
         depth: usize,
         ignores: &Ignores,
-        known: Option<StatFingerprint>,
+        recorded: Option<StatFingerprint>,
     ) -> Result<Option<WrittenDirectory>> {
         if depth > DEPTH_MAX {
             return Err(DirectoryError::TooDeep { path: full_path(&self.tracked.path, path) });
@@ -345,7 +345,7 @@ impl Scan<'_> {
         let own_fingerprint = fingerprint(&stat);
         let head = Head::Directory { mode: (stat.st_mode as u16) & MODE_BITS, xattrs };
         let (scanned, ignores) = self.list(&fd, path, ignores)?;
-        let old = if self.use_stat_index { self.record(path, known)? } else { None };
+        let old = if self.use_stat_index { self.record(path, recorded)? } else { None };
         let mut updates = self.scan_files(&fd, path, &scanned, old.as_ref())?;
         drop(fd);
         self.scan_subdirectories(path, depth, &ignores, &scanned, old.as_ref(), &mut updates)?;
@@ -361,13 +361,13 @@ impl Scan<'_> {
 
     /// Returns the stat record of a directory. A record that does not belong to the same tree as those of its
     /// parents was left by another operation, and its objects may have been collected: it is ignored.
-    fn record(&self, path: &[u8], known: Option<StatFingerprint>) -> Result<Option<StatRecord>> {
+    fn record(&self, path: &[u8], recorded: Option<StatFingerprint>) -> Result<Option<StatRecord>> {
         let record = self.tracked.record(path)?;
         Ok(record.filter(|record| {
-            let fits = |known: StatFingerprint| {
-                known == StatFingerprint::of_directory(known.mode, record.node, record.times)
+            let fits = |recorded: StatFingerprint| {
+                recorded == StatFingerprint::of_directory(recorded.mode, record.node, record.times)
             };
-            path.is_empty() || known.is_some_and(fits)
+            path.is_empty() || recorded.is_some_and(fits)
         }))
     }
 
@@ -458,8 +458,10 @@ impl Scan<'_> {
             if scanned.kind == FileType::Directory {
                 return Ok(None);
             }
-            let known = old.and_then(|old| old.find(&scanned.name));
-            if known.is_some_and(|known| known.trusted && known.fingerprint == scanned.fingerprint) {
+            let recorded = old.and_then(|old| old.find(&scanned.name));
+            if recorded
+                .is_some_and(|recorded| recorded.trusted && recorded.fingerprint == scanned.fingerprint)
+            {
                 self.count(scanned);
                 return Ok(Some(EntryUpdate::Unchanged));
             }
@@ -478,7 +480,7 @@ impl Scan<'_> {
             scanned.kind != FileType::Directory
                 && old
                     .and_then(|old| old.find(&scanned.name))
-                    .is_none_or(|known| known.fingerprint != scanned.fingerprint)
+                    .is_none_or(|recorded| recorded.fingerprint != scanned.fingerprint)
         });
         if changed.take(2).count() > 1 {
             each_while_open(scanned, process)
@@ -501,8 +503,8 @@ impl Scan<'_> {
         let directories: Vec<usize> = (0..scanned.len()).filter(is_directory).collect();
         let written = each(&directories, |index| {
             let name = &scanned[*index].name;
-            let known = old.and_then(|old| old.find(name)).map(|known| known.fingerprint);
-            self.directory(&join(path, name), depth + 1, ignores, known)
+            let recorded = old.and_then(|old| old.find(name)).map(|recorded| recorded.fingerprint);
+            self.directory(&join(path, name), depth + 1, ignores, recorded)
         })?;
         for (index, written) in directories.into_iter().zip(written) {
             self.counts.directories.fetch_add(u64::from(written.is_some()), Ordering::Relaxed);
@@ -574,7 +576,7 @@ impl Scan<'_> {
         old: Option<&StatRecord>,
     ) -> Result<Option<u64>> {
         let Some(record) = old else { return Ok(None) };
-        if record.find(&scanned.name).is_none_or(|known| known.fingerprint != fingerprint) {
+        if record.find(&scanned.name).is_none_or(|recorded| recorded.fingerprint != fingerprint) {
             return Ok(None);
         }
         let found = self.store.find_entry(record.node, Some(record.times), &scanned.name)?;

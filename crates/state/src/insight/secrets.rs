@@ -40,19 +40,19 @@ pub enum SecretPattern {
 
 /// Returns the patterns that `line` matches, each once.
 pub(crate) fn find(line: &[u8]) -> Vec<SecretPattern> {
-    let mut found = Vec::new();
+    let mut patterns = Vec::new();
     if contains(line, b"-----BEGIN ") && contains(line, b"PRIVATE KEY") {
-        found.push(SecretPattern::PrivateKey);
+        patterns.push(SecretPattern::PrivateKey);
     }
-    found.extend(
+    patterns.extend(
         words(line).filter_map(|(offset, word)| known_token(word).or_else(|| web_token(line, offset, word))),
     );
-    if found.is_empty() && has_assigned_secret(line) {
-        found.push(SecretPattern::AssignedSecret);
+    if patterns.is_empty() && has_assigned_secret(line) {
+        patterns.push(SecretPattern::AssignedSecret);
     }
-    found.sort_unstable();
-    found.dedup();
-    found
+    patterns.sort_unstable();
+    patterns.dedup();
+    patterns
 }
 
 fn contains(text: &[u8], part: &[u8]) -> bool {

@@ -47,7 +47,7 @@ impl VirtualTree {
         let mut file = match self.find(path)? {
             None => return self.write(path, content),
             Some(Lookup::Virtual(Child::File(file))) => Arc::clone(file),
-            Some(found) => Arc::new(self.file_for_appending(path, found)?),
+            Some(lookup) => Arc::new(self.file_for_appending(path, lookup)?),
         };
         if file.tail.is_empty() && !file.stored_extents.is_empty() {
             // The whole content is in the store. Its last chunk ends at the old end of the file instead of at
@@ -63,8 +63,8 @@ impl VirtualTree {
         self.put(path, Child::File(file))
     }
 
-    fn file_for_appending(&self, path: &[u8], found: Lookup<'_>) -> Result<File> {
-        let entry = self.lookup_entry(found)?;
+    fn file_for_appending(&self, path: &[u8], lookup: Lookup<'_>) -> Result<File> {
+        let entry = self.lookup_entry(lookup)?;
         let Node::File(node) = entry.node else {
             return Err(match entry.node {
                 Node::Directory(_) => TreeError::IsADirectory { path: display_path(path) },
@@ -123,8 +123,8 @@ impl VirtualTree {
 
     /// Fails if an entry at `path` cannot be replaced by an entry of this kind.
     pub(super) fn check_replaceable(&self, path: &[u8], replacement: NodeKind) -> Result<()> {
-        let Some(found) = self.find(path)? else { return Ok(()) };
-        let is_directory = self.lookup_stat(found)?.kind == NodeKind::Directory;
+        let Some(lookup) = self.find(path)? else { return Ok(()) };
+        let is_directory = self.lookup_stat(lookup)?.kind == NodeKind::Directory;
         match (replacement == NodeKind::Directory, is_directory) {
             (false, false) => Ok(()),
             (false, true) => Err(TreeError::IsADirectory { path: display_path(path) }),
@@ -150,8 +150,8 @@ impl VirtualTree {
     pub fn chmod(&mut self, path: impl AsRef<[u8]>, mode: u16) -> Result<()> {
         let path = path.as_ref();
         let mode = mode & MODE_BITS;
-        let found = self.must_find(path)?;
-        let stat = self.lookup_stat(found)?;
+        let lookup = self.must_find(path)?;
+        let stat = self.lookup_stat(lookup)?;
         match stat.kind {
             NodeKind::Symlink => Err(TreeError::BadPath { path: display_path(path) }),
             NodeKind::Directory => {
@@ -162,7 +162,7 @@ impl VirtualTree {
             NodeKind::File => {
                 let mut file = match self.must_find(path)? {
                     Lookup::Virtual(Child::File(file)) => Arc::clone(file),
-                    found => Arc::new(self.file_as_is(path, found)?),
+                    lookup => Arc::new(self.file_as_is(path, lookup)?),
                 };
                 Arc::make_mut(&mut file).mode = mode;
                 self.put(path, Child::File(file))
@@ -170,8 +170,8 @@ impl VirtualTree {
         }
     }
 
-    fn file_as_is(&self, path: &[u8], found: Lookup<'_>) -> Result<File> {
-        let entry = self.lookup_entry(found)?;
+    fn file_as_is(&self, path: &[u8], lookup: Lookup<'_>) -> Result<File> {
+        let entry = self.lookup_entry(lookup)?;
         let Node::File(node) = entry.node else {
             return Err(TreeError::BadPath { path: display_path(path) });
         };

@@ -89,8 +89,8 @@ impl VirtualTree {
     /// Returns the file that was added at `path`; `None` if there is another kind of entry, or only the base
     /// has it.
     pub fn added_file(&self, path: impl AsRef<[u8]>) -> Result<Option<LinkedFile>> {
-        let found = self.find(path.as_ref())?;
-        let Some(super::Lookup::Virtual(child)) = found else { return Ok(None) };
+        let lookup = self.find(path.as_ref())?;
+        let Some(super::Lookup::Virtual(child)) = lookup else { return Ok(None) };
         Ok((self.kind_of(child)? == NodeKind::File).then(|| LinkedFile(child.clone())))
     }
 
@@ -102,14 +102,14 @@ impl VirtualTree {
     /// Adds another name of a file that was added to this tree, without reading it. Both get the link label
     /// `label`, unless the file has one.
     pub(crate) fn link_file(&mut self, file: &[u8], name: &[u8], label: u64) -> Result<()> {
-        let found = match self.find(file)? {
-            Some(super::Lookup::Virtual(Child::File(found))) => Arc::clone(found),
+        let target = match self.find(file)? {
+            Some(super::Lookup::Virtual(Child::File(target))) => Arc::clone(target),
             _ => return Err(TreeError::NotFound { path: display_path(file) }),
         };
-        let linked = match found.link {
-            Some(_) => found,
+        let linked = match target.link {
+            Some(_) => target,
             None => {
-                let linked = Arc::new(File { link: Some(label), ..File::clone(&found) });
+                let linked = Arc::new(File { link: Some(label), ..File::clone(&target) });
                 self.put(file, Child::File(Arc::clone(&linked)))?;
                 linked
             }

@@ -23,11 +23,11 @@ impl VirtualTree {
     /// Returns up to `len` bytes of a file from `offset`.
     pub fn read_range(&self, path: impl AsRef<[u8]>, offset: u64, len: u64) -> Result<Vec<u8>> {
         let path = path.as_ref();
-        let found = self.must_find(path)?;
-        if let Lookup::Virtual(Child::File(file)) = &found {
+        let lookup = self.must_find(path)?;
+        if let Lookup::Virtual(Child::File(file)) = &lookup {
             return self.read_file(file, offset, len);
         }
-        match self.lookup_entry(found)?.node {
+        match self.lookup_entry(lookup)?.node {
             Node::File(node) => Ok(self.store.read_extents(&node.extents, offset, len)?),
             Node::Directory(_) => Err(TreeError::IsADirectory { path: display_path(path) }),
             Node::Symlink(_) => Err(TreeError::BadPath { path: display_path(path) }),
@@ -57,11 +57,11 @@ impl VirtualTree {
     /// Returns the target of a symlink.
     pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         let path = path.as_ref();
-        let found = self.must_find(path)?;
-        if let Lookup::Virtual(Child::Symlink { target, .. }) = &found {
+        let lookup = self.must_find(path)?;
+        if let Lookup::Virtual(Child::Symlink { target, .. }) = &lookup {
             return Ok(target.to_vec());
         }
-        match self.lookup_entry(found)?.node {
+        match self.lookup_entry(lookup)?.node {
             Node::Symlink(link) => Ok(link.target),
             _ => Err(TreeError::BadPath { path: display_path(path) }),
         }
@@ -74,7 +74,7 @@ impl VirtualTree {
         let (base, edits) = match self.must_find(path)? {
             Lookup::Root(directory) => (directory.base, Some(&directory.edits)),
             Lookup::Virtual(Child::Directory(directory)) => (directory.base, Some(&directory.edits)),
-            found => match self.lookup_entry(found)?.node {
+            lookup => match self.lookup_entry(lookup)?.node {
                 Node::Directory(node) => (node.times.map(|times| (node.id, times)), None),
                 _ => return Err(not_a_directory()),
             },
@@ -103,8 +103,8 @@ impl VirtualTree {
 
     /// Returns the metadata of the entry at `path`.
     pub fn stat(&self, path: impl AsRef<[u8]>) -> Result<Stat> {
-        let found = self.must_find(path.as_ref())?;
-        self.lookup_stat(found)
+        let lookup = self.must_find(path.as_ref())?;
+        self.lookup_stat(lookup)
     }
 
     /// Returns true if there is an entry at `path`.
@@ -186,8 +186,8 @@ impl VirtualTree {
     }
 
     /// Converts the result of a lookup to an entry; only for entries of the store and symlinks.
-    pub(super) fn lookup_entry(&self, found: Lookup<'_>) -> Result<Entry> {
-        match found {
+    pub(super) fn lookup_entry(&self, lookup: Lookup<'_>) -> Result<Entry> {
+        match lookup {
             Lookup::Stored(entry) => Ok(entry),
             Lookup::Virtual(Child::Stored { reference, time }) => Ok(self.stored_entry(reference, time)?),
             Lookup::Virtual(Child::Symlink { target, modified }) => Ok(Entry {
@@ -212,7 +212,7 @@ impl VirtualTree {
         })
     }
 
-    pub(super) fn lookup_stat(&self, found: Lookup<'_>) -> Result<Stat> {
+    pub(super) fn lookup_stat(&self, lookup: Lookup<'_>) -> Result<Stat> {
         let stat_directory = |directory: &Directory| -> Result<Stat> {
             let stored = match directory.base {
                 Some((id, times)) => Some(self.store.directory(id, Some(times))?),
@@ -226,7 +226,7 @@ impl VirtualTree {
             };
             Ok(Stat { kind: NodeKind::Directory, mode, size: 0, modified, link: None, xattrs })
         };
-        match found {
+        match lookup {
             Lookup::Root(root) => stat_directory(root),
             Lookup::Virtual(Child::Directory(subdirectory)) => stat_directory(subdirectory),
             Lookup::Virtual(Child::File(file)) => Ok(Stat {
@@ -237,8 +237,8 @@ impl VirtualTree {
                 link: file.link,
                 xattrs: file.xattrs.clone(),
             }),
-            found => {
-                let entry = self.lookup_entry(found)?;
+            lookup => {
+                let entry = self.lookup_entry(lookup)?;
                 let size = if entry.node.kind() == NodeKind::Directory { 0 } else { entry.node.size() };
                 let xattrs = match &entry.node {
                     Node::File(node) => node.xattrs.clone(),

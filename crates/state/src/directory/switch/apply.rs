@@ -151,15 +151,15 @@ impl Switch<'_> {
         if !pair.is_same() {
             return None;
         }
-        let known = directory.record.and_then(|record| record.find(pair.name));
+        let stat_entry = directory.record.and_then(|record| record.find(pair.name));
         if self.options.force {
-            let known = known?;
-            if known.fingerprint.is_directory() || !self.is_unchanged_on_disk(directory.fd, known) {
+            let stat_entry = stat_entry?;
+            if stat_entry.fingerprint.is_directory() || !self.is_unchanged_on_disk(directory.fd, stat_entry) {
                 return None;
             }
         }
         self.unchanged.fetch_add(1, Ordering::Relaxed);
-        Some(known.cloned().unwrap_or_else(|| unknown_entry(pair.name, pair.after)))
+        Some(stat_entry.cloned().unwrap_or_else(|| unknown_entry(pair.name, pair.after)))
     }
 
     /// Returns the recorded stat entry of a file that already is as it should be. Hard links are handled
@@ -171,20 +171,20 @@ impl Switch<'_> {
         pair: &EntryPair<'_>,
     ) -> Result<Option<StatEntry>> {
         let (Some(recorded), Some(after)) = (recorded, pair.after) else { return Ok(None) };
-        let is_up_to_date = |known: &&StatEntry| {
-            !known.fingerprint.is_directory() && self.is_unchanged_on_disk(directory.fd, known)
+        let is_up_to_date = |stat_entry: &&StatEntry| {
+            !stat_entry.fingerprint.is_directory() && self.is_unchanged_on_disk(directory.fd, stat_entry)
         };
-        let Some(known) = recorded.find(pair.name).filter(is_up_to_date) else { return Ok(None) };
+        let Some(stat_entry) = recorded.find(pair.name).filter(is_up_to_date) else { return Ok(None) };
         if self.decode_entry(after)?.link.is_some() {
             return Ok(None);
         }
         self.unchanged.fetch_add(1, Ordering::Relaxed);
-        Ok(Some(known.clone()))
+        Ok(Some(stat_entry.clone()))
     }
 
-    fn is_unchanged_on_disk(&self, fd: &OwnedFd, known: &StatEntry) -> bool {
-        let stat = || statat(fd, known.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
-        known.trusted && stat().is_ok_and(|stat| fingerprint(&stat) == known.fingerprint)
+    fn is_unchanged_on_disk(&self, fd: &OwnedFd, stat_entry: &StatEntry) -> bool {
+        let stat = || statat(fd, stat_entry.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
+        stat_entry.trusted && stat().is_ok_and(|stat| fingerprint(&stat) == stat_entry.fingerprint)
     }
 
     /// Sets attributes and mtime of a directory, where they differ. Returns its fingerprint afterwards.

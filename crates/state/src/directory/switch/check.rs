@@ -130,9 +130,10 @@ impl Switch<'_> {
                 is_replaced,
             }));
         }
-        let known = directory.record.and_then(|record| record.find(pair.name));
+        let stat_entry = directory.record.and_then(|record| record.find(pair.name));
         let trusted = pair.before.is_some()
-            && known.is_some_and(|known| known.trusted && known.fingerprint == fingerprint(&stat));
+            && stat_entry
+                .is_some_and(|stat_entry| stat_entry.trusted && stat_entry.fingerprint == fingerprint(&stat));
         if trusted
             || self.is_on_disk(directory.fd, pair.name, old.as_ref())?
             || self.is_on_disk(directory.fd, pair.name, new.as_ref())?
