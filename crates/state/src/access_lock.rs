@@ -22,18 +22,18 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Locks the byte of this access mode; it stays locked until the file is closed.
 pub(crate) fn acquire(lock: &File, path: &Path, access: Access) -> Result<()> {
-    let (own, other) = match access {
+    let (own_byte, other_byte) = match access {
         Access::Shared => (WRITER_BYTE, READER_BYTE),
         Access::ReadOnly => (READER_BYTE, WRITER_BYTE),
     };
     let mut wait = PolledWait::new(path, "to open it");
     loop {
-        byte_lock::share(lock, own).context("lock", path)?;
-        if byte_lock::lowest(lock, other, other + 1).context("lock", path)?.is_none() {
+        byte_lock::share(lock, own_byte).context("lock", path)?;
+        if byte_lock::lowest_locked(lock, other_byte, other_byte + 1).context("lock", path)?.is_none() {
             return Ok(());
         }
         if access == Access::ReadOnly || wait.elapsed() > TIMEOUT {
-            byte_lock::release(lock, own).context("unlock", path)?;
+            byte_lock::release(lock, own_byte).context("unlock", path)?;
         }
         if wait.elapsed() > TIMEOUT {
             return Err(StoreError::InUse { path: path.to_owned() });

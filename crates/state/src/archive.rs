@@ -36,7 +36,7 @@ pub(crate) fn read_through(mut bytes: &[u8], limits: ArchiveLimits) -> error::Re
         usage.add_member(&member)?;
         usage.add_bytes(member.size)?;
         limits::path_components(&member.path)?;
-        if let Some(map) = reader.map(&mut member)? {
+        if let Some(map) = reader.sparse_map(&mut member)? {
             for run in map.runs() {
                 if let sparse::SparseRun::Data(len) = run {
                     reader.content(len, |_| Ok(()))?;

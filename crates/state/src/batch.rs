@@ -1,8 +1,8 @@
 //! Batches: new objects that are collected for a commit.
 //!
 //! Objects are hashed, looked up, compressed and collected; objects that are already in the store are not
-//! written again. A small batch stays in memory and goes into the log with its commit, in one write. A large
-//! one spills into its own bulk packs while it grows. Nothing of a batch is visible before its commit.
+//! written again. A small batch stays in memory and is written to the log with its commit, in one write. A
+//! large one spills into its own bulk packs while it grows. Nothing of a batch is visible before its commit.
 
 use std::collections::HashSet;
 use std::os::unix::fs::FileExt;
@@ -41,6 +41,8 @@ enum BatchMode {
     /// Only computes ids: nothing is looked up or collected.
     IdsOnly,
 }
+
+/// New objects that are collected for a commit.
 pub(crate) struct Batch {
     store: Store,
     /// Protects stored objects that the batch relies on from garbage collection until it commits.

@@ -26,28 +26,28 @@ pub(crate) fn release(file: &File, byte: u64) -> io::Result<()> {
 }
 
 /// Returns the lowest byte in `from..to` that is locked through another open file description.
-pub(crate) fn lowest(file: &File, from: u64, to: u64) -> io::Result<Option<u64>> {
+pub(crate) fn lowest_locked(file: &File, from: u64, to: u64) -> io::Result<Option<u64>> {
     let (mut lowest, mut end) = (None, to);
     while from < end {
-        // The kernel reports any of the locks in a range: search below it until none is left.
-        let Some(found) = call(file, F_OFD_GETLK, EXCLUSIVE, from, end - from)? else { break };
-        lowest = Some(found.max(from));
-        end = found;
+        // The kernel reports an arbitrary lock in the range: search below that lock until there is none.
+        let Some(lock_start) = call(file, F_OFD_GETLK, EXCLUSIVE, from, end - from)? else { break };
+        lowest = Some(lock_start.max(from));
+        end = lock_start;
     }
     Ok(lowest)
 }
 
 /// Calls `fcntl`. Returns the start of the conflicting lock if `F_OFD_GETLK` found one.
-fn call(file: &File, command: i32, kind: c_short, start: u64, len: u64) -> io::Result<Option<u64>> {
+fn call(file: &File, command: i32, lock_type: c_short, start: u64, len: u64) -> io::Result<Option<u64>> {
     let offset = |number: u64| i64::try_from(number).map_err(io::Error::other);
-    // SAFETY: a structure of numbers, for which zeros are a value.
+    // SAFETY: a structure of integers, for which zeros are valid.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = kind;
+    lock.l_type = lock_type;
     lock.l_whence = libc::SEEK_SET as c_short;
     (lock.l_start, lock.l_len) = (offset(start)?, offset(len)?);
     // SAFETY: the call takes an open file and writes only to the structure, which outlives it.
-    let done = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) };
-    if done == -1 {
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) };
+    if result == -1 {
         return Err(io::Error::last_os_error());
     }
     let free = command != F_OFD_GETLK || lock.l_type == UNLOCKED;

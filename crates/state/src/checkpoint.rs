@@ -54,11 +54,11 @@ fn write_within(
 ) -> Result<LogState> {
     let first_unused = state.next_pack;
     // Parts left by a killed process must not be mistaken for parts of this checkpoint.
-    remove_from(packs, first_unused)?;
+    remove_packs_from(packs, first_unused)?;
     let written = write_parts(limits, packs, index, txn, state, origin);
     if written.is_err() {
         // The parts may be large, and the disk full.
-        drop(remove_from(packs, first_unused));
+        drop(remove_packs_from(packs, first_unused));
     }
     let (state, logs) = written?;
     for log in logs {
@@ -68,8 +68,8 @@ fn write_within(
     Ok(state)
 }
 
-/// Removes packs from this number on. Under the write lock, unallocated numbers are not in use.
-fn remove_from(packs: &Packs, first: u32) -> Result<()> {
+/// Removes packs from number `first` on. Under the write lock, unallocated numbers are not in use.
+fn remove_packs_from(packs: &Packs, first: u32) -> Result<()> {
     for pack in packs.list()?.into_iter().filter(|pack| *pack >= first) {
         packs.remove(pack)?;
     }
@@ -87,12 +87,19 @@ fn write_parts(
 ) -> Result<(LogState, Vec<u32>)> {
     create_log_pack(packs, &mut state)?;
     let logs = vec![state.pack];
-    let mut parts =
+    let mut writer =
         CheckpointWriter { limits, packs, state, logs, origin, number: 0, changes: Vec::new(), bytes: 0 };
-    add_state(index, txn, &mut parts)?;
-    parts.write_part(true)?;
-    parts.sync()?;
-    Ok((parts.state, parts.logs))
+    add_state(index, txn, &mut writer)?;
+    writer.write_part(PartPosition::Last)?;
+    writer.sync()?;
+    Ok((writer.state, writer.logs))
+}
+
+/// Position of a part in its checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PartPosition {
+    NotLast,
+    Last,
 }
 
 /// A checkpoint that is being written.
@@ -114,27 +121,27 @@ impl CheckpointWriter<'_> {
         let len = change.encoded_len();
         // A large change may fill a record alone.
         if !self.changes.is_empty() && self.bytes + len > self.limits.record {
-            self.write_part(false)?;
+            self.write_part(PartPosition::NotLast)?;
         }
         self.bytes += len;
         self.changes.push(change);
-        if self.bytes < self.limits.record { Ok(()) } else { self.write_part(false) }
+        if self.bytes < self.limits.record { Ok(()) } else { self.write_part(PartPosition::NotLast) }
     }
 
-    fn write_part(&mut self, is_last: bool) -> Result<()> {
+    fn write_part(&mut self, position: PartPosition) -> Result<()> {
         if self.state.end >= self.limits.log {
             self.sync()?;
             create_log_pack(self.packs, &mut self.state)?;
             self.logs.push(self.state.pack);
         }
-        let is_first = self.number == 0;
+        let (is_first, is_last) = (self.number == 0, position == PartPosition::Last);
         let record = CheckpointRecord {
             sequence: self.state.sequence,
             previous: self.state.previous,
             is_first,
             is_last,
             origin: self.origin,
-            // Earlier versions can read a checkpoint of one part.
+            // Without a number, earlier versions can read a checkpoint of one part.
             number: (!is_first || !is_last).then_some(self.number),
             changes: std::mem::take(&mut self.changes),
         };
@@ -156,33 +163,35 @@ impl CheckpointWriter<'_> {
     }
 }
 
-fn add_state(index: &Index, txn: &RwTxn<'_>, parts: &mut CheckpointWriter<'_>) -> Result<()> {
+fn add_state(index: &Index, txn: &RwTxn<'_>, writer: &mut CheckpointWriter<'_>) -> Result<()> {
     let undecodable = |what: &str, source| StoreError::Undecodable { what: what.to_owned(), source };
-    let id = |bytes: &[u8]| <[u8; 16]>::try_from(bytes).map_err(|_| DecodeError("not an id"));
+    let parse_id = |bytes: &[u8]| <[u8; 16]>::try_from(bytes).map_err(|_| DecodeError("not an id"));
     let mut added = Ok(());
     index.for_each_snapshot(txn, |snapshot| {
         if added.is_ok() {
-            added = parts.add(Change::PutSnapshot(snapshot));
+            added = writer.add(Change::PutSnapshot(snapshot));
         }
     })?;
     added?;
     for row in index.references.iter(txn)? {
         let (name, target) = row?;
-        parts.add(Change::SetReference {
+        writer.add(Change::SetReference {
             name: String::from_utf8_lossy(name).into_owned(),
             expect: Expect::Anything,
-            to: SnapshotId::from_bytes(id(target).map_err(|source| undecodable("a reference", source))?),
+            to: SnapshotId::from_bytes(
+                parse_id(target).map_err(|source| undecodable("a reference", source))?,
+            ),
         })?;
     }
     for row in index.episodes.iter(txn)? {
         let (key, record) = row?;
         let change = episode::as_change(key, record.to_vec());
-        parts.add(change.map_err(|source| undecodable("an episode", source))?)?;
+        writer.add(change.map_err(|source| undecodable("an episode", source))?)?;
     }
     for row in index.pins.iter(txn)? {
         let (key, record) = row?;
-        let id = PinId::from_bytes(id(key).map_err(|source| undecodable("a pin", source))?);
-        parts.add(Change::PutPin { id, record: record.to_vec() })?;
+        let id = PinId::from_bytes(parse_id(key).map_err(|source| undecodable("a pin", source))?);
+        writer.add(Change::PutPin { id, record: record.to_vec() })?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@
 //!
 //! - Content of at most [`WHOLE_MAX`] bytes is one chunk.
 //! - Otherwise every maximal run of aligned all-zero blocks of [`BLOCK`] bytes is a hole (a shorter last
-//!   block counts too), and the data between holes is cut by FastCDC (v2020) with the sizes below.
+//!   block counts too), and the data between holes, a segment, is cut by FastCDC (v2020) with the sizes below.
 
 use fastcdc::v2020::{FastCDC, Normalization};
 
@@ -27,6 +27,14 @@ pub(crate) enum Piece {
     Hole(u64),
 }
 
+/// State of a segment when it is cut.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SegmentState {
+    /// More data may follow.
+    Growing,
+    Ended,
+}
+
 /// Cutter of content that arrives in parts of any size.
 #[derive(Default)]
 pub(crate) struct Chunker {
@@ -38,10 +46,11 @@ pub(crate) struct Chunker {
     block: Vec<u8>,
     /// Remaining bytes of a block known to hold data.
     rest_of_block: usize,
-    /// Data since the last cut.
+    /// Data of the current segment since the last cut.
     segment: Vec<u8>,
+    /// Length in bytes of the current hole so far.
     hole: u64,
-    /// Finished pieces. A push adds at most a few more chunks than it brings.
+    /// Finished pieces, for the caller to take. Besides those of its own data, a push adds at most a few.
     pub(crate) pieces: Vec<Piece>,
 }
 
@@ -53,8 +62,8 @@ impl Chunker {
     /// Resumes at `offset` of content whose earlier chunks are kept. If the offset is inside a block, that
     /// block holds data: otherwise no chunk could end in it.
     pub(crate) fn resume(offset: u64) -> Self {
-        let into_block = (offset % BLOCK as u64) as usize;
-        let rest_of_block = if into_block == 0 { 0 } else { BLOCK - into_block };
+        let offset_in_block = (offset % BLOCK as u64) as usize;
+        let rest_of_block = if offset_in_block == 0 { 0 } else { BLOCK - offset_in_block };
         Self { is_cut: true, rest_of_block, ..Self::default() }
     }
 
@@ -108,10 +117,10 @@ impl Chunker {
 
     fn push_blocks(&mut self, mut data: &[u8]) {
         if self.rest_of_block > 0 {
-            let known = self.rest_of_block.min(data.len());
-            self.segment.extend_from_slice(&data[..known]);
-            self.rest_of_block -= known;
-            data = &data[known..];
+            let rest = self.rest_of_block.min(data.len());
+            self.segment.extend_from_slice(&data[..rest]);
+            self.rest_of_block -= rest;
+            data = &data[rest..];
         }
         if !self.block.is_empty() {
             let fill = (BLOCK - self.block.len()).min(data.len());
@@ -140,13 +149,13 @@ impl Chunker {
         self.segment.extend_from_slice(block);
         // Cutting several chunks at once keeps the cost of moving the rest small.
         if self.segment.len() >= 4 * CHUNK_MAX {
-            self.cut(false);
+            self.cut(SegmentState::Growing);
         }
     }
 
     fn end_segment(&mut self) {
         if !self.segment.is_empty() {
-            self.cut(true);
+            self.cut(SegmentState::Ended);
         }
     }
 
@@ -157,11 +166,11 @@ impl Chunker {
     }
 
     /// Cuts the segment. A cut is final once a maximal chunk is available, or the segment has ended.
-    fn cut(&mut self, ended: bool) {
+    fn cut(&mut self, state: SegmentState) {
         let segment = std::mem::take(&mut self.segment);
         let cdc = FastCDC::with_level(&segment, CHUNK_MIN, CHUNK_AVERAGE, CHUNK_MAX, Normalization::Level1);
         let mut start = 0;
-        while start < segment.len() && (ended || segment.len() - start >= CHUNK_MAX) {
+        while start < segment.len() && (state == SegmentState::Ended || segment.len() - start >= CHUNK_MAX) {
             let (_, end) = cdc.cut(start, segment.len() - start);
             self.pieces.push(Piece::Data(segment[start..end].to_vec()));
             start = end;

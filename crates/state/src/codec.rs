@@ -108,7 +108,8 @@ impl<'a> Reader<'a> {
         self.remaining() == 0
     }
 
-    pub(crate) fn end(&self) -> Decoded<()> {
+    /// Fails if bytes remain.
+    pub(crate) fn expect_end(&self) -> Decoded<()> {
         if self.remaining() == 0 { Ok(()) } else { Err(DecodeError("trailing bytes")) }
     }
 }
@@ -150,7 +151,7 @@ mod tests {
             bytes.varint(value);
             let mut reader = Reader::new(&bytes);
             assert_eq!(reader.varint().unwrap(), value);
-            reader.end().unwrap();
+            reader.expect_end().unwrap();
         }
         for value in [0, -1, 1, i64::MIN, i64::MAX] {
             let mut bytes = Vec::new();

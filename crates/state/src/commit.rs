@@ -132,7 +132,7 @@ impl Inner {
         match self.commit_group(group) {
             Ok(results) => results,
             Err(error) if group.len() == 1 => vec![Err(error)],
-            // Retry each alone, so that one request does not fail another.
+            // Retry each request alone, so that one request does not fail another.
             Err(_) => group
                 .iter_mut()
                 .map(|request| {
@@ -169,20 +169,21 @@ impl Inner {
         }
         if !append.bytes.is_empty() {
             // The disk writes the log while the index is updated.
-            let done = self
+            let written = self
                 .write_log(&mut append, &mut state, synced)
                 .and_then(|()| self.update_index(txn, state, &append, group, &bases));
-            if done.is_err() {
+            if written.is_err() {
                 // The original error is more useful than a second one.
                 drop(self.discard_log_tail(pack, append.start));
             }
-            done?;
+            written?;
             failpoint::hit("after-index").context("commit to", &self.path)?;
         }
         Ok(results)
     }
 
-    /// Adds the whole group to the index in one transaction.
+    /// Adds the whole group to the index in one transaction. `bases` has the offset in the log of the objects
+    /// of each request and the number of its commit; `None` for a rejected request.
     fn update_index(
         &self,
         mut txn: RwTxn<'_>,
@@ -222,14 +223,14 @@ impl Inner {
         if index.unsynced.is_empty(txn)? {
             return Ok(());
         }
-        let own: HashSet<u32> =
+        let group_packs: HashSet<u32> =
             group.iter().flat_map(|request| &request.objects.bulk).map(|pack| pack.number).collect();
         let mut packs = Vec::new();
         for entry in index.unsynced.iter(txn)? {
             let (key, ()) = entry.map(|(key, _)| (key, ()))?;
             packs.extend(key.try_into().ok().map(u32::from_be_bytes));
         }
-        for pack in packs.iter().filter(|pack| !own.contains(pack)) {
+        for pack in packs.iter().filter(|pack| !group_packs.contains(pack)) {
             let file = self.packs.open_for_writing(*pack)?;
             let synced = failpoint::hit("unsynced-sync").and_then(|()| file.sync_data());
             self.log.poison_on_error(synced).context("sync", &self.packs.path(*pack))?;
@@ -266,7 +267,7 @@ impl Inner {
     }
 
     /// Adds a request's snapshots and objects to the index; objects in the log begin at `base`. Returns how
-    /// many of them are in an unsettled row.
+    /// many snapshots and objects are in an unsettled row.
     fn insert_objects(
         &self,
         txn: &mut RwTxn<'_>,

@@ -148,27 +148,27 @@ impl<'s> Comparison<'s> {
     }
 
     fn compare_directories(&mut self, path: &[u8], old: Directory, new: Directory) -> Result<()> {
-        let mut left = Cursor::open(self.old, old)?;
-        let mut right = Cursor::open(self.new, new)?;
-        if left.head() != right.head() {
+        let mut old_cursor = Cursor::open(self.old, old)?;
+        let mut new_cursor = Cursor::open(self.new, new)?;
+        if old_cursor.head() != new_cursor.head() {
             self.directory_changed(path, old, new)?;
         }
         loop {
-            match (left.peek()?, right.peek()?) {
+            match (old_cursor.peek()?, new_cursor.peek()?) {
                 (Item::Page(a), Item::Page(b)) if a.id == b.id => {
-                    left.skip();
-                    right.skip();
+                    old_cursor.skip();
+                    new_cursor.skip();
                 }
                 (Item::Page(a), Item::Page(b)) => {
                     if a.level >= b.level {
-                        left.enter(a)?;
+                        old_cursor.enter(a)?;
                     }
                     if b.level >= a.level {
-                        right.enter(b)?;
+                        new_cursor.enter(b)?;
                     }
                 }
-                (Item::Page(a), _) => left.enter(a)?,
-                (_, Item::Page(b)) => right.enter(b)?,
+                (Item::Page(a), _) => old_cursor.enter(a)?,
+                (_, Item::Page(b)) => new_cursor.enter(b)?,
                 (Item::Entries(a), Item::Entries(b)) => self.compare_entries(path, a, b)?,
                 (Item::Entries(a), Item::End) => {
                     while a.has_more() {
@@ -247,15 +247,16 @@ fn directory_entry(store: &Store, name: &[u8], directory: Directory) -> Result<E
     Ok(Entry { name: name.to_vec(), node: Node::Directory(node), modified, link: None })
 }
 
+/// Moves the entry at `position` to `into`.
 fn take(
     store: &Store,
     parent: &[u8],
-    leaf: &mut PagePosition,
+    position: &mut PagePosition,
     into: &mut Vec<UnpairedEntry>,
     usage: &WalkUsage,
 ) -> Result<()> {
-    into.push(UnpairedEntry::new(parent, leaf.entry(store)?, usage)?);
-    leaf.skip();
+    into.push(UnpairedEntry::new(parent, position.entry(store)?, usage)?);
+    position.skip();
     Ok(())
 }
 

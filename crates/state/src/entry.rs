@@ -20,7 +20,7 @@ pub enum Node {
 pub struct DirectoryNode {
     /// Id of the directory node.
     pub id: NodeId,
-    /// Id of its times, if they are known.
+    /// Id of the node with the times of the directory and its entries; `None` if they are not known.
     pub times: Option<NodeId>,
     /// Permission bits.
     pub mode: u16,

@@ -64,7 +64,7 @@ pub struct EpisodeSummary {
     pub snapshot: SnapshotId,
     /// Previous step; `None` for the start of a search.
     pub parent: Option<EpisodeId>,
-    /// Its reward.
+    /// Reward of the step.
     pub reward: f64,
     /// Number of visits.
     pub visits: u64,

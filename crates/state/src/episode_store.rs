@@ -40,7 +40,7 @@ impl Store {
         record.map(decode).transpose().map_err(undecodable)
     }
 
-    /// Returns the ids of episodes that do not exist.
+    /// Returns those of `ids` that are not the id of an episode.
     pub fn missing_episodes(&self, ids: &[EpisodeId]) -> Result<Vec<EpisodeId>> {
         let txn = self.inner.index.read()?;
         let mut missing = Vec::new();
@@ -210,7 +210,7 @@ impl Store {
         Ok(links.len())
     }
 
-    /// Removes only these episodes.
+    /// Removes these episodes, but not their descendants.
     pub fn remove_episode_links(&self, links: &[EpisodeLink]) -> Result<()> {
         let change = |&(id, parent): &EpisodeLink| Change::RemoveEpisode { id, parent };
         let changes: Vec<Change> = links.iter().map(change).collect();

@@ -39,8 +39,8 @@ pub(crate) fn check(path: &Path) -> Result<()> {
         other => other.context("read", &file)?,
     };
     // The copy has a checksum: if it is intact, it is right.
-    let found = read_copy(path).or_else(|| version_of(&text)).or_else(|| version_of_packs(path));
-    match found {
+    let version = read_copy(path).or_else(|| version_of(&text)).or_else(|| version_of_packs(path));
+    match version {
         Some(FORMAT) => Ok(()),
         Some(found) => Err(StoreError::UnsupportedFormat { path: path.to_owned(), found, supported: FORMAT }),
         None => Err(StoreError::NotAStore { path: path.to_owned() }),
@@ -94,8 +94,8 @@ fn read_copy(path: &Path) -> Option<u32> {
     (text == copy_line(version)).then_some(version)
 }
 
-/// Derives the version from the headers of packs, which have a version of their own. So far, each has had one
-/// version.
+/// Derives the version of the layout from the version of the packs, which is part of their magic bytes. So far,
+/// there has been only one version of each.
 fn version_of_packs(path: &Path) -> Option<u32> {
     let packs = Packs::new(path.join("packs"));
     let is_pack = |pack: &u32| packs.role(*pack).is_ok_and(|role| role.is_some());

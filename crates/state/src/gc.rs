@@ -115,9 +115,9 @@ impl Store {
         }
         let mut report = GcReport::default();
         progress.begin("marking nodes", None);
-        let dead = crate::pool::run(|| inner.find_dead(&mut report, cancel, progress));
+        let marked = crate::pool::run(|| inner.find_dead(&mut report, cancel, progress));
         progress.end();
-        let (dead, live, seen) = dead?;
+        let (dead, live, seen) = marked?;
         if options.dry_run {
             return Ok(report);
         }
@@ -252,7 +252,7 @@ impl Inner {
     }
 
     /// Returns the roots of snapshots and pins that are not in `seen`, and adds them to it. Snapshots are
-    /// also appended to `numbered`.
+    /// also appended to `numbered`: their index there is their number.
     fn roots(
         &self,
         txn: &RoTxn<'_>,
@@ -301,14 +301,15 @@ impl Inner {
             }
             let read = |(id, location, number): &([u8; 32], Location, u32)| -> Result<Vec<Root>> {
                 cancel.check()?;
-                let found = self.references_at(id, *location)?;
-                Ok(found.into_iter().map(|object| (object, *number)).collect())
+                let references = self.references_at(id, *location)?;
+                Ok(references.into_iter().map(|object| (object, *number)).collect())
             };
-            let found: Vec<Vec<Root>> = match marking {
+            let references: Vec<Vec<Root>> = match marking {
                 Marking::Parallel(_) => located.par_iter().map(read).collect::<Result<_>>()?,
                 Marking::SingleThreaded => located.iter().map(read).collect::<Result<_>>()?,
             };
-            frontier = found
+            // Chunks are marked too, but have no references to follow.
+            frontier = references
                 .into_iter()
                 .flatten()
                 .filter(|root| mark_object(live, root) && root.0.0 == Kind::Node)
@@ -320,12 +321,11 @@ impl Inner {
     /// Returns the objects that the node stored at `location` refers to.
     fn references_at(&self, id: &[u8; 32], location: Location) -> Result<Vec<ObjectId>> {
         let node = self.packs.read(location, Kind::Node, id)?.ok_or_else(|| missing(Kind::Node, *id))?;
-        let mut found = Vec::new();
-        references_of(node, &mut |object| found.push(object)).map_err(|source| StoreError::Undecodable {
-            what: format!("node {}", crate::id::NodeId::from_bytes(*id)),
-            source,
+        let mut references = Vec::new();
+        references_of(node, &mut |object| references.push(object)).map_err(|source| {
+            StoreError::Undecodable { what: format!("node {}", crate::id::NodeId::from_bytes(*id)), source }
         })?;
-        Ok(found)
+        Ok(references)
     }
 
     fn rewrite_packs(&self, report: &mut GcReport, cancel: &Cancel, progress: &dyn Progress) -> Result<()> {
@@ -375,7 +375,7 @@ impl Inner {
         });
         progress.end();
         if moved.is_err() && !in_use {
-            // Free their space. A later collection deletes packs that cannot be deleted here.
+            // Free the space of the new packs. A later collection deletes packs that cannot be deleted here.
             new.iter().for_each(|pack| drop(self.packs.remove(pack.number)));
         }
         let moved = moved?;
@@ -455,34 +455,34 @@ impl Inner {
         Ok(plan)
     }
 
-    /// Calls `found` once for each object that is not condemned. Second copies are skipped.
-    fn for_each_live(&self, txn: &RoTxn<'_>, mut found: impl FnMut(ObjectId, Location)) -> Result<()> {
+    /// Calls `visit` once for each object that is not condemned. Second copies are skipped.
+    fn for_each_live(&self, txn: &RoTxn<'_>, mut visit: impl FnMut(ObjectId, Location)) -> Result<()> {
         for kind in [Kind::Chunk, Kind::Node] {
             for row in self.index.objects(kind).iter(txn)? {
                 let (id, location) = row?;
                 if let (Ok(id), Some(location)) = (id.try_into(), Location::decode(location)) {
-                    found((kind, id), location);
+                    visit((kind, id), location);
                 }
             }
         }
         for ((kind, id), location) in self.unsettled(txn)? {
             if self.index.objects(kind).get(txn, &id)?.is_none() {
-                found((kind, id), location);
+                visit((kind, id), location);
             }
         }
         Ok(())
     }
 
-    /// Calls `found` for all readable objects in the packs, including condemned ones.
-    fn for_each_object(&self, txn: &RoTxn<'_>, mut found: impl FnMut(ObjectId, Location)) -> Result<()> {
-        self.for_each_live(txn, &mut found)?;
+    /// Calls `visit` for all readable objects in the packs, including condemned ones.
+    fn for_each_object(&self, txn: &RoTxn<'_>, mut visit: impl FnMut(ObjectId, Location)) -> Result<()> {
+        self.for_each_live(txn, &mut visit)?;
         for row in self.index.condemned.iter(txn)? {
             let (key, location) = row?;
             // The index may be damaged.
             let Some((kind, id)) = key.split_first() else { continue };
             let kind = if *kind == Kind::Chunk as u8 { Kind::Chunk } else { Kind::Node };
             if let (Ok(id), Some(location)) = (id.try_into(), Location::decode(location)) {
-                found((kind, id), location);
+                visit((kind, id), location);
             }
         }
         Ok(())
@@ -591,17 +591,17 @@ impl Inner {
 
     /// Deletes files that killed processes left in the directory of the packs.
     fn remove_orphans(&self, report: &mut GcReport) -> Result<()> {
-        let known: HashSet<u32> = {
+        let indexed: HashSet<u32> = {
             let txn = self.index.read()?;
             let rows = self.index.rows(&txn, &self.index.packs)?;
             rows.into_iter().filter_map(|(key, _)| Some(u32::from_be_bytes(key.try_into().ok()?))).collect()
         };
         for pack in self.packs.list()? {
             let path = self.packs.path(pack);
-            if known.contains(&pack) || !is_abandoned(&path) {
+            if indexed.contains(&pack) || !is_abandoned(&path) {
                 continue;
             }
-            // It may have been committed in the meantime.
+            // The pack may have been committed in the meantime.
             let txn = self.index.read()?;
             if self.index.packs.get(&txn, &pack.to_be_bytes())?.is_none() {
                 report.freed_bytes += fs::metadata(&path).map_or(0, |meta| meta.len());
@@ -609,7 +609,9 @@ impl Inner {
                 self.packs.remove(pack)?;
             }
         }
-        remove_abandoned(self.packs.directory(), |path| path.extension().is_some_and(|end| end == "new"))
+        remove_abandoned(self.packs.directory(), |path| {
+            path.extension().is_some_and(|extension| extension == "new")
+        })
     }
 }
 

@@ -14,7 +14,7 @@ use crate::store::Store;
 pub enum Resolution {
     /// Exactly one snapshot.
     One(SnapshotId),
-    /// Nothing.
+    /// No snapshot.
     None,
     /// The prefix of more than one id; holds some of them.
     Ambiguous(Vec<SnapshotId>),
@@ -35,10 +35,10 @@ impl Store {
     /// Returns all snapshots, oldest first.
     pub fn snapshots(&self) -> Result<Vec<Snapshot>> {
         let txn = self.inner.index.read()?;
-        let mut found = Vec::new();
-        self.inner.index.for_each_snapshot(&txn, |snapshot| found.push(snapshot))?;
-        found.sort_by_key(|snapshot| snapshot.id);
-        Ok(found)
+        let mut snapshots = Vec::new();
+        self.inner.index.for_each_snapshot(&txn, |snapshot| snapshots.push(snapshot))?;
+        snapshots.sort_by_key(|snapshot| snapshot.id);
+        Ok(snapshots)
     }
 
     /// Returns the ids of all snapshots that have this tree. More than one if a search reached the same state
@@ -65,19 +65,20 @@ impl Store {
         }
         let Some(prefix) = IdPrefix::parse(text) else { return Ok(Resolution::None) };
         let txn = self.inner.index.read()?;
-        let mut found = Vec::new();
+        let mut ids = Vec::new();
         self.inner.index.snapshots_from(&txn, &prefix.bytes, |id| {
-            found.extend(Some(id).filter(|id| prefix.matches(id)));
-            found.len() <= 8
+            ids.extend(Some(id).filter(|id| prefix.matches(id)));
+            ids.len() <= 8
         })?;
-        Ok(match found.as_slice() {
+        Ok(match ids.as_slice() {
             [] => Resolution::None,
             [one] => Resolution::One(*one),
-            _ => Resolution::Ambiguous(found),
+            _ => Resolution::Ambiguous(ids),
         })
     }
 
-    /// Returns the snapshot and its ancestors, newest first. Removed ancestors are skipped.
+    /// Returns the snapshot and its ancestors, newest first. Removed ancestors are skipped, and
+    /// with them the ancestors that only they lead to.
     pub fn history(&self, from: &SnapshotId) -> Result<History> {
         let mut history = History { store: self.clone(), queue: BinaryHeap::new(), seen: HashSet::new() };
         history.add(*from)?;
@@ -125,9 +126,9 @@ struct Walk {
 impl Walk {
     /// Adds flags to a snapshot and queues it if any of them is new.
     fn reach(&mut self, snapshot: Snapshot, flags: u8) {
-        let known = self.flags.entry(snapshot.id).or_insert(0);
-        if *known | flags != *known {
-            *known |= flags;
+        let reached_flags = self.flags.entry(snapshot.id).or_insert(0);
+        if *reached_flags | flags != *reached_flags {
+            *reached_flags |= flags;
             self.queue.push(ByTime(snapshot));
         }
     }

@@ -38,7 +38,7 @@ impl Hasher for IdHasher {
     }
 }
 
-/// Hash builder for maps and sets with such keys.
+/// Hash builder of [`IdHasher`], for maps and sets whose keys are or contain an id.
 pub(crate) type ById = BuildHasherDefault<IdHasher>;
 
 macro_rules! hash_id {

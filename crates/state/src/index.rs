@@ -74,7 +74,8 @@ pub(crate) struct Index {
     pub(crate) meta: Table,
 }
 
-/// Names of the tables, in the order in which [`Index::new`] takes them.
+/// Names of the tables on disk, in the order in which [`Index::new`] takes them. `recent` is the table
+/// [`Index::unsettled`].
 const TABLES: [&str; 13] = [
     "chunks",
     "nodes",
@@ -142,8 +143,8 @@ impl Index {
         let mut table = |name| env.create_database(&mut txn, name);
         let meta = table(None)?;
         let mut tables = [meta; TABLES.len()];
-        for (made, name) in tables.iter_mut().zip(TABLES) {
-            *made = table(Some(name))?;
+        for (slot, name) in tables.iter_mut().zip(TABLES) {
+            *slot = table(Some(name))?;
         }
         let index = Self::new(env, DataFile::open(env, Access::Shared)?, tables, meta);
         index.commit(txn)?;
@@ -349,7 +350,8 @@ fn reserve_lock_file(directory: &Path) -> Result<()> {
 
 /// The data file of the index. LMDB reads it through a memory map, so a missing page in use kills the
 /// process. LMDB does not write trailing pages that were freed before they were written, so a short file may
-/// be valid. To detect a truncated one, every commit extends the file to the pages it counts.
+/// be valid. To detect a truncated one, every commit extends the file to the last page that LMDB has
+/// allocated.
 struct DataFile {
     env: Env<WithoutTls>,
     file: File,
@@ -372,16 +374,16 @@ impl DataFile {
 
     fn lengthen(&self) -> Result<()> {
         let path = self.env.path();
-        let (is, should) = self.lengths().context("stat", path)?;
-        if is >= should {
+        let (actual, expected) = self.lengths().context("stat", path)?;
+        if actual >= expected {
             return Ok(());
         }
         // Never shrinks the file, even if other processes extend it at the same time.
-        match platform::preallocate(&self.file, is, should - is) {
+        match platform::preallocate(&self.file, actual, expected - actual) {
             Err(Errno::OPNOTSUPP) => {
-                let _alone = self.env.write_txn()?;
-                let (is, should) = self.lengths().context("stat", path)?;
-                if is < should { self.file.set_len(should).context("extend", path) } else { Ok(()) }
+                let _write_lock = self.env.write_txn()?;
+                let (actual, expected) = self.lengths().context("stat", path)?;
+                if actual < expected { self.file.set_len(expected).context("extend", path) } else { Ok(()) }
             }
             other => other.context("extend", path),
         }
@@ -391,8 +393,8 @@ impl DataFile {
     /// commit.
     fn check(&self) -> Result<()> {
         for _ in 0..20 {
-            let (is, should) = self.lengths().context("stat", self.env.path())?;
-            if is >= should {
+            let (actual, expected) = self.lengths().context("stat", self.env.path())?;
+            if actual >= expected {
                 return Ok(());
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
@@ -414,10 +416,10 @@ fn report_full_disk(error: heed::Error, directory: &Path) -> StoreError {
 }
 
 fn is_disk_full(error: &io::Error, path: &Path) -> bool {
-    let full =
+    let is_nearly_full =
         || rustix::fs::statvfs(path).is_ok_and(|stat| stat.f_bavail * stat.f_frsize < DISK_FULL_FREE_MAX);
     let is_short_write = error.raw_os_error() == Some(Errno::IO.raw_os_error());
-    error.kind() == io::ErrorKind::StorageFull || (is_short_write && full())
+    error.kind() == io::ErrorKind::StorageFull || (is_short_write && is_nearly_full())
 }
 
 pub(crate) fn condemned_key(kind: Kind, id: &[u8; 32]) -> [u8; 33] {

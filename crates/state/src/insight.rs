@@ -119,8 +119,8 @@ impl Inspection<'_> {
         let Node::Directory(directory) = &directory.node else { return Ok(()) };
         self.usage.add(queued_size(b"", directory))?;
         let mut queue = vec![(Vec::new(), directory.clone())];
-        while let Some((below, directory)) = queue.pop() {
-            self.usage.remove(queued_size(&below, &directory));
+        while let Some((relative, directory)) = queue.pop() {
+            self.usage.remove(queued_size(&relative, &directory));
             if notes.len() >= NOTES_PER_ENTRY_MAX {
                 continue;
             }
@@ -128,15 +128,15 @@ impl Inspection<'_> {
                 if notes.len() >= NOTES_PER_ENTRY_MAX {
                     return Ok(());
                 }
-                let below = join(&below, &entry.name);
-                let path = join(&self.difference.path, &below);
-                for code in risk::moved_risks(&join(from, &below), &path, &entry) {
+                let relative = join(&relative, &entry.name);
+                let path = join(&self.difference.path, &relative);
+                for code in risk::moved_risks(&join(from, &relative), &path, &entry) {
                     self.usage.add_metadata(path.len())?;
                     notes.push(RiskNote { path: Some(TreePath(path.clone())), ..RiskNote::from(code) });
                 }
                 if let Node::Directory(directory) = entry.node {
-                    self.usage.add(queued_size(&below, &directory))?;
-                    queue.push((below, directory));
+                    self.usage.add(queued_size(&relative, &directory))?;
+                    queue.push((relative, directory));
                 }
                 Ok(())
             })?;
@@ -152,16 +152,17 @@ impl Inspection<'_> {
             return Ok(());
         }
         if matches!(kind, DifferenceKind::Renamed { .. } | DifferenceKind::ModeChanged) {
-            let text = lines::is_text(self.to, new.as_ref())?;
-            insight.content = Some(if text { ContentCode::Text } else { ContentCode::Binary });
-            (insight.lines_added, insight.lines_removed) = (text.then_some(0), text.then_some(0));
+            let is_text = lines::is_text(self.to, new.as_ref())?;
+            insight.content = Some(if is_text { ContentCode::Text } else { ContentCode::Binary });
+            (insight.lines_added, insight.lines_removed) = (is_text.then_some(0), is_text.then_some(0));
             return Ok(());
         }
         let old = Content::of_file(self.from, old.as_ref())?;
         let new = Content::of_file(self.to, new.as_ref())?;
-        let binary = matches!(old, Content::Binary) || matches!(new, Content::Binary);
-        insight.content = Some(if binary { ContentCode::Binary } else { ContentCode::Text });
-        insight.too_large = !binary && (matches!(old, Content::TooLarge) || matches!(new, Content::TooLarge));
+        let is_binary = matches!(old, Content::Binary) || matches!(new, Content::Binary);
+        insight.content = Some(if is_binary { ContentCode::Binary } else { ContentCode::Text });
+        insight.too_large =
+            !is_binary && (matches!(old, Content::TooLarge) || matches!(new, Content::TooLarge));
         if matches!(new, Content::Binary) && old.is_nonempty_text() {
             insight.notes.push(RiskCode::BinaryReplacedText.into());
         }

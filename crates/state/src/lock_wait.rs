@@ -21,6 +21,7 @@ pub(crate) struct PolledWait<'a> {
     store: &'a Path,
     purpose: &'static str,
     started: Instant,
+    /// Time of the last notice.
     notified: Option<Instant>,
 }
 
@@ -35,7 +36,7 @@ impl<'a> PolledWait<'a> {
 
     /// Sleeps for one polling step. `holder` is called only if a notice is due.
     pub(crate) fn sleep(&mut self, holder: impl FnOnce() -> Option<u32>) {
-        if is_due(self.started, self.notified) {
+        if is_notice_due(self.started, self.notified) {
             let (store, purpose, holder) = (self.store, self.purpose, holder());
             notice::send(&Notice::Waiting { store, purpose, holder });
             self.notified = Some(Instant::now());
@@ -44,7 +45,7 @@ impl<'a> PolledWait<'a> {
     }
 }
 
-fn is_due(since: Instant, notified: Option<Instant>) -> bool {
+fn is_notice_due(since: Instant, notified: Option<Instant>) -> bool {
     since.elapsed() >= NOTICE_AFTER && notified.is_none_or(|notified| notified.elapsed() >= NOTICE_INTERVAL)
 }
 
@@ -62,6 +63,7 @@ struct State {
     waiting: usize,
     /// Start of the oldest wait, or the last time that the lock was granted.
     since: Instant,
+    /// Time of the last notice after `since`.
     notified: Option<Instant>,
     is_watched: bool,
     is_stopped: bool,
@@ -121,7 +123,7 @@ impl Shared {
                 state.is_watched = false;
                 return;
             }
-            if state.waiting > 0 && is_due(state.since, state.notified) {
+            if state.waiting > 0 && is_notice_due(state.since, state.notified) {
                 state.notified = Some(Instant::now());
                 drop(state);
                 self.send_notice();

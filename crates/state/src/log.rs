@@ -112,6 +112,7 @@ impl LogAppend {
         }
     }
 
+    /// Appends a record that is not compressed. Returns its id.
     pub(crate) fn append_record(&mut self, kind: Kind, payload: &[u8]) -> Result<[u8; 32]> {
         let id = *blake3::hash(payload).as_bytes();
         record::append(&mut self.bytes, kind, &id, payload, Compression::None)?;

@@ -123,7 +123,7 @@ impl CommitRecord {
         let packs = reader.count(4)?;
         let packs = (0..packs).map(|_| reader.u32()).collect::<Decoded<_>>()?;
         let changes = decode_changes(&mut reader)?;
-        reader.end()?;
+        reader.expect_end()?;
         Ok(Self { sequence, previous, synced, durable, packs, changes })
     }
 }
@@ -190,7 +190,7 @@ impl CheckpointRecord {
             return Err(DecodeError("the number of a part of a checkpoint contradicts its flags"));
         }
         let changes = decode_changes(&mut reader)?;
-        reader.end()?;
+        reader.expect_end()?;
         Ok(Self { sequence, previous, is_first, is_last, origin, number, changes })
     }
 }
@@ -224,12 +224,12 @@ fn encode_change(out: &mut Vec<u8>, change: &Change) {
         }
         Change::PutEpisode { id, parent, record } => {
             out.push(5);
-            encode_episode(out, *id, *parent);
+            encode_episode_ids(out, *id, *parent);
             out.blob(record);
         }
         Change::RemoveEpisode { id, parent } => {
             out.push(6);
-            encode_episode(out, *id, *parent);
+            encode_episode_ids(out, *id, *parent);
         }
         Change::PutPin { id, record } => {
             out.push(7);
@@ -243,7 +243,7 @@ fn encode_change(out: &mut Vec<u8>, change: &Change) {
     }
 }
 
-fn encode_episode(out: &mut Vec<u8>, id: EpisodeId, parent: Option<EpisodeId>) {
+fn encode_episode_ids(out: &mut Vec<u8>, id: EpisodeId, parent: Option<EpisodeId>) {
     out.extend_from_slice(id.as_bytes());
     out.blob(parent.as_ref().map_or(&[], |parent| parent.as_bytes()));
 }
@@ -263,11 +263,11 @@ fn decode_change(reader: &mut Reader<'_>) -> Decoded<Change> {
         }
         4 => Change::RemoveReference { name: reader.text()?, expect },
         5 => {
-            let (id, parent) = decode_episode(reader)?;
+            let (id, parent) = decode_episode_ids(reader)?;
             Change::PutEpisode { id, parent, record: reader.blob()?.to_vec() }
         }
         6 => {
-            let (id, parent) = decode_episode(reader)?;
+            let (id, parent) = decode_episode_ids(reader)?;
             Change::RemoveEpisode { id, parent }
         }
         7 => Change::PutPin { id: PinId::from_bytes(reader.array()?), record: reader.blob()?.to_vec() },
@@ -276,7 +276,7 @@ fn decode_change(reader: &mut Reader<'_>) -> Decoded<Change> {
     })
 }
 
-fn decode_episode(reader: &mut Reader<'_>) -> Decoded<(EpisodeId, Option<EpisodeId>)> {
+fn decode_episode_ids(reader: &mut Reader<'_>) -> Decoded<(EpisodeId, Option<EpisodeId>)> {
     let id = EpisodeId::from_bytes(reader.array()?);
     let parent = match reader.blob()? {
         [] => None,

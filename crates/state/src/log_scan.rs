@@ -99,7 +99,7 @@ impl CheckpointPart {
             || (to.pack == from.pack + 1 && u64::from(to.offset) == PACK_HEADER);
         let is_next_number = match (earlier.number, self.number) {
             (Some(earlier), Some(number)) => earlier + 1 == number,
-            // Earlier versions did not number them.
+            // Earlier versions did not number parts.
             (None, None) => true,
             _ => false,
         };
@@ -141,7 +141,7 @@ impl LogRecords {
 
     /// Reads the log backwards from `end`, pack by pack, to the last complete checkpoint before it.
     pub(crate) fn read_back(packs: &Packs, end: LogEnd) -> Result<Self> {
-        let mut read = Self::default();
+        let mut newer = Self::default();
         for pack in packs.list()?.into_iter().rev().filter(|pack| *pack <= end.pack) {
             if packs.role(pack)? == Some(Role::Bulk) {
                 continue;
@@ -156,13 +156,13 @@ impl LogRecords {
             })?;
             // The checkpoint may continue in later packs, which are read already.
             let has_checkpoint_start = records.has_checkpoint_start();
-            records.append(read);
-            read = records;
-            if has_checkpoint_start && read.tail().starts_with_complete_checkpoint() {
+            records.append(newer);
+            newer = records;
+            if has_checkpoint_start && newer.tail().starts_with_complete_checkpoint() {
                 break;
             }
         }
-        Ok(read)
+        Ok(newer)
     }
 
     fn has_checkpoint_start(&self) -> bool {
@@ -188,7 +188,7 @@ impl LogRecords {
                     }
                     pending.push(part);
                     if part.is_last && !has_gap {
-                        tail.start_at(std::mem::take(&mut pending));
+                        tail.restart_from(std::mem::take(&mut pending));
                     }
                 }
                 LogRecord::Commit(commit) => tail.add(commit, pending.first().copied()),
@@ -219,7 +219,7 @@ impl<'a> LogTail<'a> {
     }
 
     /// Replaces everything so far by a complete checkpoint, except commits that it does not cover.
-    fn start_at(&mut self, checkpoint: Vec<&'a CheckpointPart>) {
+    fn restart_from(&mut self, checkpoint: Vec<&'a CheckpointPart>) {
         // A checkpoint that was written but never used precedes later commits of the older log. If a rebuild
         // wrote it, the commits that it does not cover were dropped.
         let (covered, origin) = (checkpoint[0].sequence, checkpoint[0].origin);
@@ -233,7 +233,8 @@ impl<'a> LogTail<'a> {
         if let Some(part) = pending.filter(|part| part.origin == CheckpointOrigin::Rebuild)
             && (part.sequence + 1, part.previous) == (commit.sequence, commit.previous)
         {
-            // The rebuild that wrote it was completed: commits that it dropped stay dropped.
+            // The rebuild that wrote the checkpoint was completed: commits that the rebuild dropped stay
+            // dropped.
             self.commits.retain(|commit| commit.sequence <= part.sequence);
         }
         let last = self.commits.last().map(|last| last.sequence);
@@ -259,7 +260,7 @@ impl<'a> LogTail<'a> {
         self.is_lossy = true;
     }
 
-    /// Returns true if it starts with a complete state: a checkpoint, or the first commit of the store.
+    /// Returns true if the tail starts with a complete state: a checkpoint, or the first commit of the store.
     fn has_start(&self) -> bool {
         !self.checkpoint.is_empty() || self.commits.first().is_some_and(|first| first.previous == [0; 32])
     }

@@ -10,10 +10,13 @@ pub(crate) struct LogState {
     /// Id of the last commit record. Each record names the one before, so leftovers of failed writes never
     /// pass for commits.
     pub(crate) previous: [u8; 32],
+    /// Number of the log pack that commits are appended to.
     pub(crate) pack: u32,
+    /// Offset in the log pack at which the next commit is appended.
     pub(crate) end: u64,
+    /// Number of the next pack that is created.
     pub(crate) next_pack: u32,
-    /// Grows with every garbage collection.
+    /// Epoch of garbage collection: grows with every batch of objects that is condemned.
     pub(crate) epoch: u64,
     /// Objects of commits up to this number are in their tables; those of later ones may be in unsettled
     /// rows.
@@ -48,7 +51,7 @@ impl LogState {
             settled: reader.u64()?,
             unsettled_count: reader.u32()?,
         };
-        reader.end()?;
+        reader.expect_end()?;
         Ok(state)
     }
 }

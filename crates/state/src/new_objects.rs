@@ -21,8 +21,8 @@ pub(crate) struct PackedObject {
     pub(crate) len: u32,
 }
 
-/// A pack that belongs to this batch until it commits. The open file is locked: garbage collection skips
-/// packs that are being written.
+/// A pack that belongs to one batch until that batch is committed. The open file is locked: garbage collection
+/// skips packs that are being written.
 #[derive(Clone)]
 pub(crate) struct BulkPack {
     pub(crate) number: u32,

@@ -144,11 +144,12 @@ impl FileNode {
         } else {
             decode_extents(&mut reader, size)?
         };
-        reader.end()?;
+        reader.expect_end()?;
         Ok(Self { mode, xattrs, extents })
     }
 }
 
+/// Decodes content without a list of extents: empty, or one chunk.
 fn decode_simple(reader: &mut Reader<'_>, size: u64) -> Decoded<Vec<Extent>> {
     if size == 0 {
         return Ok(Vec::new());
@@ -203,7 +204,7 @@ impl SymlinkNode {
         let mut reader = Reader::new(bytes);
         expect_tag(&mut reader, TAG_SYMLINK)?;
         let target = reader.blob()?;
-        reader.end()?;
+        reader.expect_end()?;
         if !is_valid_target(target) {
             return Err(DecodeError("not a symlink target"));
         }
@@ -293,7 +294,7 @@ impl<'a> NodeRef<'a> {
     pub(crate) fn decode(bytes: &'a [u8]) -> Decoded<Self> {
         let mut reader = Reader::new(bytes);
         let node = Self::read(&mut reader)?;
-        reader.end()?;
+        reader.expect_end()?;
         Ok(node)
     }
 }

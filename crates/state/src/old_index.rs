@@ -54,7 +54,7 @@ pub(crate) fn compare(
     }
     let kept = match IndexRecords::read(&old) {
         Ok(before) => before.compare(&IndexRecords::read(&store.join("index"))?, &mut report),
-        // Its damage caused the rebuild. It is kept for a manual inspection.
+        // The old index is damaged, which caused the rebuild. It is kept for a manual inspection.
         Err(_) => {
             report.old_unreadable = true;
             true
@@ -85,7 +85,7 @@ impl IndexRecords {
         Ok(Self { index, records, state })
     }
 
-    /// Adds the differences to the rebuilt index to the report. Returns true if there are any.
+    /// Adds the differences from the `new` index to the report. Returns true if there are any.
     fn compare(&self, new: &Self, report: &mut RebuildReport) -> bool {
         let differences = self.records.differences_from(&new.records);
         let differs = !differences.is_empty();

@@ -233,7 +233,7 @@ impl Packs {
                     }
                 }
                 WindowItem::End if role == Some(Role::Log) && !in_damage => break,
-                // Zeros may be part of the damage; a record never begins with one.
+                // Zeros may be part of the damage; a record never begins with a zero byte.
                 WindowItem::End => {
                     offset = window.next_nonzero(offset).context("read", &path)?;
                     in_damage = true;

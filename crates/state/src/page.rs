@@ -8,10 +8,10 @@
 //! ```text
 //! list    level u8, count, items
 //! entry   name, reference (see `node.rs`)           level 0 of a directory
-//! child   last name below, entries below, page id   level > 0 of a directory
+//! child   last name and number of entries below, page id   level > 0 of a directory
 //! time    0 | 1, times id | 2, seconds, nanoseconds | 3, seconds, nanoseconds, link label u64
 //!         (unknown, directory, file or symlink, hard-linked file or symlink)    level 0 of times
-//! child   entries below, page id                    level > 0 of times
+//! child   number of entries below, page id          level > 0 of times
 //! ```
 //!
 //! Times have the same shape as the directory they belong to, item by item, without the names. Files
@@ -85,7 +85,7 @@ impl EntryTime {
     pub(crate) fn decode(bytes: &[u8]) -> Decoded<Self> {
         let mut reader = Reader::new(bytes);
         let time = Self::read(&mut reader)?;
-        reader.end()?;
+        reader.expect_end()?;
         Ok(time)
     }
 
@@ -222,7 +222,7 @@ impl Page {
             last = name;
             items.push(item);
         }
-        reader.end()?;
+        reader.expect_end()?;
         if level > 0 && items.is_empty() {
             return Err(DecodeError("a list of pages without pages"));
         }
@@ -257,10 +257,10 @@ impl Page {
 
     /// Returns the number of items from `index` on that equal, byte for byte, those of another list from
     /// `other_index` on.
-    pub(crate) fn same_items(&self, index: usize, other: &Self, other_index: usize) -> usize {
+    pub(crate) fn count_same_items(&self, index: usize, other: &Self, other_index: usize) -> usize {
         let start = self.start(index);
-        let same = start + common_prefix(&self.bytes[start..], &other.bytes[other.start(other_index)..]);
-        self.items[index..].partition_point(|item| item.end as usize <= same)
+        let same_end = start + common_prefix(&self.bytes[start..], &other.bytes[other.start(other_index)..]);
+        self.items[index..].partition_point(|item| item.end as usize <= same_end)
     }
 
     /// Returns the offset of an encoded item; for one past the last, the end of the list.
@@ -423,13 +423,13 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
     }
 
     /// Returns true if a whole page may be added next: no entries of an unfinished page are pending.
-    pub(crate) fn at_page_start(&self) -> bool {
+    pub(crate) fn is_at_page_start(&self) -> bool {
         self.paged && self.list.items.is_empty()
     }
 
     /// Adds a whole page whose last name is a split point.
     pub(crate) fn push_page(&mut self, page: PageRef) {
-        debug_assert!(self.at_page_start());
+        debug_assert!(self.is_at_page_start());
         self.pages.push(page);
     }
 
@@ -463,6 +463,7 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
         Ok((directory, times))
     }
 
+    /// Groups pages into parent pages at `level`.
     fn join(&self, pages: &[PageRef], level: u8) -> Result<Vec<PageRef>> {
         let mut joined = Vec::new();
         for group in pages.chunk_by(|page, _| !ends_page(&page.last_name, level)) {
@@ -478,6 +479,7 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
     }
 }
 
+/// Builds the lists of child pages of a directory and of its times.
 fn children(pages: &[PageRef]) -> (List, List) {
     let (mut list, mut times) = (List::default(), List::default());
     for page in pages {
@@ -520,13 +522,13 @@ impl List {
         self.reserve_head();
         let (from, to) = (page.start(items.start), page.start(items.end));
         let base = self.bytes.len() as u32;
-        let moved = |offset: u32| base + (offset - from as u32);
+        let rebased = |offset: u32| base + (offset - from as u32);
         self.bytes.extend_from_slice(&page.bytes[from..to]);
         self.entries += items.len() as u64;
         self.items.extend(page.items[items].iter().map(|item| Item {
-            name: moved(item.name),
-            body: moved(item.body),
-            end: moved(item.end),
+            name: rebased(item.name),
+            body: rebased(item.body),
+            end: rebased(item.end),
             name_len: item.name_len,
         }));
     }
@@ -542,7 +544,7 @@ impl List {
         self.items.reserve(page.items.len() + 1);
     }
 
-    /// Takes the list as a node and leaves an empty one.
+    /// Takes the list as a node and leaves an empty list.
     fn take(&mut self, head: Head, level: u8) -> Page {
         self.reserve_head();
         let mut head_bytes = Vec::with_capacity(HEAD_RESERVE);

@@ -41,9 +41,10 @@ pub enum PatchBody {
     Same,
     /// Hunks, with the two lines of file names before them.
     Text(Vec<u8>),
-    /// A note that something differs that is not text. `git apply` refuses it.
+    /// A line that says that the files differ; at least one of them is not text. `git apply` refuses it.
     Binary(String),
-    /// A note that something differs that is too large to compare. `git apply` refuses it.
+    /// A line that says that the files differ; at least one of them is too large to compare. `git apply`
+    /// refuses it.
     TooLarge(String),
 }
 
@@ -70,7 +71,7 @@ impl PatchSection {
         match &self.body {
             PatchBody::Same => Ok(()),
             PatchBody::Text(text) => out.write_all(text),
-            PatchBody::Binary(note) | PatchBody::TooLarge(note) => out.write_all(note.as_bytes()),
+            PatchBody::Binary(line) | PatchBody::TooLarge(line) => out.write_all(line.as_bytes()),
         }
     }
 }
@@ -192,7 +193,7 @@ impl PatchSections {
     ) -> Result<()> {
         let entries = self.to.list_range(&directory, index, LIST_BATCH)?;
         // The directories are equal, so old and new entry are the same.
-        let below: Vec<Change> = entries
+        let children: Vec<Change> = entries
             .into_iter()
             .rev()
             .map(|entry| Change::Renamed {
@@ -202,10 +203,10 @@ impl PatchSections {
                 new: entry,
             })
             .collect();
-        if below.len() as u64 == LIST_BATCH {
+        if children.len() as u64 == LIST_BATCH {
             self.pending.push(Change::Below { from, to, directory, index: index + LIST_BATCH });
         }
-        self.pending.extend(below);
+        self.pending.extend(children);
         Ok(())
     }
 
@@ -254,11 +255,11 @@ impl PatchSections {
             return Ok(PatchBody::Same);
         }
         let binary = matches!(old_text, Content::Binary) || matches!(new_text, Content::Binary);
-        let note = |what: &str| format!("{what} {} and {} differ\n", names.0, names.1);
+        let message = |what: &str| format!("{what} {} and {} differ\n", names.0, names.1);
         Ok(if binary {
-            PatchBody::Binary(note("Binary files"))
+            PatchBody::Binary(message("Binary files"))
         } else {
-            PatchBody::TooLarge(note("Large files"))
+            PatchBody::TooLarge(message("Large files"))
         })
     }
 }
@@ -366,10 +367,10 @@ fn hunks(diff: &LineDiff<'_>, context: usize) -> Vec<u8> {
 
 fn write_hunk(out: &mut Vec<u8>, diff: &LineDiff<'_>, group: &[Hunk], context: u32) {
     let (Some(first), Some(last)) = (group.first(), group.last()) else { return };
-    let before = first.before.start.min(first.after.start).min(context);
-    let after = (diff.old_lines() as u32 - last.before.end).min(context);
-    let old = first.before.start - before..last.before.end + after;
-    let new = first.after.start - before..last.after.end + after;
+    let context_before = first.before.start.min(first.after.start).min(context);
+    let context_after = (diff.old_lines() as u32 - last.before.end).min(context);
+    let old = first.before.start - context_before..last.before.end + context_after;
+    let new = first.after.start - context_before..last.after.end + context_after;
     out.extend_from_slice(format!("@@ -{} +{} @@\n", range(&old), range(&new)).as_bytes());
     let mut next = old.start;
     for change in group {

@@ -47,7 +47,7 @@ impl Pin {
             },
             owner: reader.text()?,
         };
-        reader.end()?;
+        reader.expect_end()?;
         Ok(pin)
     }
 }

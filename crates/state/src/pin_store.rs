@@ -25,6 +25,14 @@ pub struct ProcessPin {
     _lock: File,
 }
 
+/// Lifetime of a pin, unless it is removed earlier.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PinLifetime {
+    UntilRemoved,
+    /// Lifetime of its process.
+    Process,
+}
+
 impl Store {
     /// Pins a snapshot: keeps its content alive until the pin is removed.
     pub fn pin(&self, snapshot: &Snapshot, owner: &str) -> Result<PinId> {
@@ -42,18 +50,18 @@ impl Store {
     /// Pins like [`Store::pin_with`], with an id that the caller has already recorded, so that the pin cannot
     /// leak.
     pub fn pin_as(&self, id: PinId, snapshot: &Snapshot, owner: &str, durability: Durability) -> Result<()> {
-        self.put_pin(id, snapshot, owner, false, durability)
+        self.put_pin(id, snapshot, owner, PinLifetime::UntilRemoved, durability)
     }
 
     /// Pins a snapshot until the returned value is dropped.
     pub fn pin_for_process(&self, snapshot: &Snapshot, owner: &str) -> Result<ProcessPin> {
         let id = PinId::generate();
-        let path = self.pin_lock(id);
+        let path = self.pin_lock_path(id);
         let parent = self.path().join("pins");
         fs::create_dir_all(&parent).context("create", &parent)?;
         let lock = File::create_new(&path).context("create", &path)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).context("lock", &path)?;
-        self.put_pin(id, snapshot, owner, true, Durability::Buffered)?;
+        self.put_pin(id, snapshot, owner, PinLifetime::Process, Durability::Buffered)?;
         Ok(ProcessPin { store: self.clone(), id, path, _lock: lock })
     }
 
@@ -62,7 +70,7 @@ impl Store {
         id: PinId,
         snapshot: &Snapshot,
         owner: &str,
-        of_process: bool,
+        lifetime: PinLifetime,
         durability: Durability,
     ) -> Result<()> {
         let pin = Pin {
@@ -71,7 +79,7 @@ impl Store {
             tree: snapshot.tree,
             times: snapshot.times,
             owner: owner.to_owned(),
-            of_process,
+            of_process: lifetime == PinLifetime::Process,
         };
         let change = Change::PutPin { id, record: pin.encode() };
         self.commit_changes(vec![change], durability)
@@ -96,7 +104,7 @@ impl Store {
     pub fn remove_dead_pins(&self) -> Result<()> {
         let mut changes = Vec::new();
         for pin in self.pins()?.into_iter().filter(|pin| pin.of_process) {
-            let path = self.pin_lock(pin.id);
+            let path = self.pin_lock_path(pin.id);
             let is_alive = match File::open(&path) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
                 lock => {
@@ -104,14 +112,14 @@ impl Store {
                 }
             };
             if !is_alive {
-                remove_if_exists(&self.pin_lock(pin.id))?;
+                remove_if_exists(&self.pin_lock_path(pin.id))?;
                 changes.push(Change::RemovePin(pin.id));
             }
         }
         if changes.is_empty() { Ok(()) } else { self.commit_changes(changes, Durability::Buffered) }
     }
 
-    fn pin_lock(&self, id: PinId) -> PathBuf {
+    fn pin_lock_path(&self, id: PinId) -> PathBuf {
         self.path().join("pins").join(id.to_string())
     }
 }

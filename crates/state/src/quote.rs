@@ -61,6 +61,7 @@ fn quoted(path: &[u8]) -> String {
     out
 }
 
+/// Bytes that are escaped as a letter or symbol, each with that character.
 const LETTERS: [(u8, char); 9] = [
     (0x07, 'a'),
     (0x08, 'b'),
@@ -82,7 +83,7 @@ fn escape(out: &mut String, byte: u8) {
 }
 
 fn unquoted(text: &str) -> Option<Vec<u8>> {
-    // Control characters are never unescaped in quoted text.
+    // Quoted text has no unescaped control characters.
     if text.contains(char::is_control) {
         return None;
     }
@@ -91,7 +92,7 @@ fn unquoted(text: &str) -> Option<Vec<u8>> {
     while let [first, rest @ ..] = text {
         text = rest;
         if *first != b'\\' {
-            // Neither are quotes.
+            // Quoted text has no unescaped quotes.
             if *first == b'"' {
                 return None;
             }

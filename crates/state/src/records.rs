@@ -136,8 +136,8 @@ impl Records {
 
     /// Returns all differences between these records, of an index, and those of the log.
     pub(crate) fn differences_from(&self, log: &Self) -> Vec<Damage> {
-        let mut found = Vec::new();
-        let mut report = |snapshot, problem| found.push(Damage { snapshot, path: None, problem });
+        let mut differences = Vec::new();
+        let mut report = |snapshot, problem| differences.push(Damage { snapshot, path: None, problem });
         for (id, difference) in row_differences(&self.snapshots, &log.snapshots) {
             report(Some(*id), difference.description().to_owned());
         }
@@ -166,7 +166,7 @@ impl Records {
                 report(None, format!("the index's table of {what} differs from the log in {wrong} rows"));
             }
         }
-        found
+        differences
     }
 
     /// Returns the snapshots that `later` lacks.
@@ -224,11 +224,11 @@ fn id(key: &[u8]) -> std::result::Result<[u8; 16], DecodeError> {
 fn for_each_row(
     txn: &RoTxn<'_>,
     table: &Table,
-    mut row: impl FnMut(&[u8], &[u8]) -> std::result::Result<(), DecodeError>,
+    mut visit: impl FnMut(&[u8], &[u8]) -> std::result::Result<(), DecodeError>,
 ) -> Result<()> {
     for entry in table.iter(txn)? {
         let (key, value) = entry?;
-        row(key, value)
+        visit(key, value)
             .map_err(|source| StoreError::Undecodable { what: "a row of the index".to_owned(), source })?;
     }
     Ok(())

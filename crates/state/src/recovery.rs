@@ -1,7 +1,7 @@
 //! Rebuilding the index from the packs, after a machine crash or on request.
 //!
-//! The log is replayed from its last complete checkpoint. If parts of a later one are missing and the log
-//! before it cannot replace them, its remaining parts are kept and the rest is reported as lost.
+//! The log is replayed from its last complete checkpoint. If parts of a later checkpoint are missing and
+//! the log before it cannot replace them, its remaining parts are kept and the rest is reported as lost.
 //!
 //! Everything up to the last synced commit that is known to have reached the disk is kept, damaged or not,
 //! for `verify` to report. After that, the log may have gaps and leftovers of killed writers: a commit is
@@ -41,8 +41,9 @@ const NEW_INDEX: &str = "index.new";
 /// with it afterwards, and kept if it has records that the packs no longer hold.
 pub(crate) fn rebuild(path: &Path) -> Result<RebuildReport> {
     let crashed = may_have_crashed(path);
-    // Until this is done, opening the store must rebuild it too, under the same assumptions.
-    index_trust::set(path, &if crashed { "rebuilding".to_owned() } else { rebuilding() })?;
+    // Until the rebuild is done, every open of the store must rebuild the index, with the same assumption
+    // about a crash.
+    index_trust::set(path, &if crashed { "rebuilding".to_owned() } else { rebuilding_marker() })?;
     let new = path.join(NEW_INDEX);
     remove_directory(&new)?;
     fs::create_dir_all(&new).context("create", &new)?;
@@ -63,10 +64,11 @@ pub(crate) fn rebuild(path: &Path) -> Result<RebuildReport> {
 /// Builds an index in `new`.
 fn build(path: &Path, new: &Path, crashed: bool) -> Result<RebuildReport> {
     let packs = Packs::new(path.join("packs"));
-    let found = PackContents::scan(&packs)?;
+    let contents = PackContents::scan(&packs)?;
     let index = Index::open(new)?;
     let mut txn = index.write()?;
-    let ReplayResult { commits_given_up, log_damaged } = replay(&packs, &found, &index, &mut txn, crashed)?;
+    let ReplayResult { commits_given_up, log_damaged } =
+        replay(&packs, &contents, &index, &mut txn, crashed)?;
     index.commit(txn)?;
     index.sync()?;
     let txn = index.read()?;
@@ -98,11 +100,11 @@ fn install_index(path: &Path, new: &Path) -> Result<Option<PathBuf>> {
 /// Returns true if the machine may have crashed since the packs were last written.
 fn may_have_crashed(path: &Path) -> bool {
     let marker = index_trust::read(path).unwrap_or_default();
-    !index_trust::is_clean(&marker) && marker != index_trust::boot_id() && marker != rebuilding()
+    !index_trust::is_clean(&marker) && marker != index_trust::boot_id() && marker != rebuilding_marker()
 }
 
 /// Returns the trust marker of a rebuild without a preceding machine crash.
-fn rebuilding() -> String {
+fn rebuilding_marker() -> String {
     format!("rebuilding in {}", index_trust::boot_id())
 }
 
@@ -117,23 +119,23 @@ struct PackContents {
 
 impl PackContents {
     fn scan(packs: &Packs) -> Result<Self> {
-        let mut found = Self::default();
+        let mut contents = Self::default();
         for pack in packs.list()? {
-            found.last_pack = found.last_pack.max(pack);
+            contents.last_pack = contents.last_pack.max(pack);
             let mut log = LogRecords::default();
             let role = packs.scan(pack, |location, header, stored| {
                 if matches!(header.kind, Kind::Chunk | Kind::Node) {
-                    found.objects.insert((header.kind, header.id), location);
+                    contents.objects.insert((header.kind, header.id), location);
                 }
                 log.add(location, header, stored);
                 Ok(())
             })?;
-            found.packs.push(pack);
+            contents.packs.push(pack);
             if role == Role::Log {
-                found.log.append(log);
+                contents.log.append(log);
             }
         }
-        Ok(found)
+        Ok(contents)
     }
 }
 
@@ -149,13 +151,13 @@ struct ReplayResult {
 /// Fills the index from the log.
 fn replay(
     packs: &Packs,
-    found: &PackContents,
+    contents: &PackContents,
     index: &Index,
     txn: &mut RwTxn<'_>,
     crashed: bool,
 ) -> Result<ReplayResult> {
-    let LogTail { checkpoint, commits, incomplete_checkpoint, is_lossy } = found.log.tail();
-    let mut state = LogState { next_pack: found.last_pack + 1, epoch: 1, ..LogState::default() };
+    let LogTail { checkpoint, commits, incomplete_checkpoint, is_lossy } = contents.log.tail();
+    let mut state = LogState { next_pack: contents.last_pack + 1, epoch: 1, ..LogState::default() };
     for part in &checkpoint {
         state.sequence = part.sequence;
         state.previous = part.previous;
@@ -163,10 +165,10 @@ fn replay(
             index.apply(txn, &change)?;
         }
     }
-    let durable_end = found.log.durable_end();
+    let durable_end = contents.log.durable_end();
     let last_durable = commits.iter().rposition(|commit| commit.synced && commit.end() <= durable_end);
     let durable_count = last_durable.map_or(0, |last| last + 1);
-    let mut reachability = Reachability::new(packs, found);
+    let mut reachability = Reachability::new(packs, contents);
     let mut result = ReplayResult { commits_given_up: commits.len() as u64, log_damaged: is_lossy };
     for (position, commit) in commits.into_iter().enumerate() {
         let changes = commit.changes(packs)?;
@@ -187,8 +189,8 @@ fn replay(
     }
     // Everything up to a checkpoint is on disk before it is written.
     result.log_damaged |= incomplete_checkpoint.is_some_and(|sequence| sequence > state.sequence);
-    index_reachable(packs, found, index, txn)?;
-    for pack in &found.packs {
+    index_reachable(packs, contents, index, txn)?;
+    for pack in &contents.packs {
         index.packs.put(txn, &pack.to_be_bytes(), &[])?;
         // The checkpoint promises that everything is on disk.
         packs.open_for_writing(*pack)?.sync_data().context("sync", &packs.path(*pack))?;
@@ -201,8 +203,8 @@ fn replay(
 
 /// Indexes the objects that records reach. Other objects in the packs may refer to objects that were deleted
 /// long ago.
-fn index_reachable(packs: &Packs, found: &PackContents, index: &Index, txn: &mut RwTxn<'_>) -> Result<()> {
-    let mut reachability = Reachability::new(packs, found);
+fn index_reachable(packs: &Packs, contents: &PackContents, index: &Index, txn: &mut RwTxn<'_>) -> Result<()> {
+    let mut reachability = Reachability::new(packs, contents);
     let mut snapshots = Vec::new();
     index.for_each_snapshot(txn, |snapshot| snapshots.push(Change::PutSnapshot(snapshot)))?;
     reachability.visit(&roots(&snapshots))?;
@@ -212,7 +214,7 @@ fn index_reachable(packs: &Packs, found: &PackContents, index: &Index, txn: &mut
     let mut live: Vec<ObjectId> = reachability.seen.into_iter().collect();
     live.sort_unstable();
     for (kind, id) in live {
-        if let Some(location) = found.objects.get(&(kind, id)) {
+        if let Some(location) = contents.objects.get(&(kind, id)) {
             index.objects(kind).put(txn, &id, &location.encode())?;
         }
     }
@@ -233,17 +235,17 @@ fn roots(changes: &[Change]) -> Vec<ObjectId> {
 /// Walk over reachable objects that visits each once.
 struct Reachability<'a> {
     packs: &'a Packs,
-    found: &'a PackContents,
+    contents: &'a PackContents,
     seen: HashSet<ObjectId>,
 }
 
 impl<'a> Reachability<'a> {
-    fn new(packs: &'a Packs, found: &'a PackContents) -> Self {
-        Self { packs, found, seen: HashSet::new() }
+    fn new(packs: &'a Packs, contents: &'a PackContents) -> Self {
+        Self { packs, contents, seen: HashSet::new() }
     }
 
-    /// Visits all objects reachable from `roots`. Returns true if they exist; those visited before are not
-    /// checked again.
+    /// Visits all objects reachable from `roots`. Returns true if all of them exist; those visited before
+    /// are not checked again.
     fn visit(&mut self, roots: &[ObjectId]) -> Result<bool> {
         let mut complete = true;
         let mut queue = roots.to_vec();
@@ -251,7 +253,7 @@ impl<'a> Reachability<'a> {
             if self.seen.contains(&object) {
                 continue;
             }
-            let Some(location) = self.found.objects.get(&object) else {
+            let Some(location) = self.contents.objects.get(&object) else {
                 complete = false;
                 continue;
             };

@@ -49,13 +49,13 @@ impl Reserve {
     /// Allocates the reserve if there is enough free space. Errors are ignored.
     pub(crate) fn fill(&self) {
         let index = length(&self.index);
-        let wanted = SIZE_MIN + index;
-        if length(&self.path) >= SIZE_MIN + index / 2 || free_bytes(&self.path) < wanted * FREE_SPACE_FACTOR {
+        let size = SIZE_MIN + index;
+        if length(&self.path) >= SIZE_MIN + index / 2 || free_bytes(&self.path) < size * FREE_SPACE_FACTOR {
             return;
         }
         let new = self.path.with_extension("new");
-        let made = allocate(&new, wanted).and_then(|()| fs::rename(&new, &self.path));
-        if made.is_err() {
+        let allocated = allocate(&new, size).and_then(|()| fs::rename(&new, &self.path));
+        if allocated.is_err() {
             drop(fs::remove_file(&new));
         }
     }

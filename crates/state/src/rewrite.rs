@@ -9,7 +9,7 @@ use crate::node::Xattrs;
 use crate::page::{DirectoryWriter, Head, Page};
 use crate::snapshot::Timestamp;
 use crate::store::Store;
-use crate::tree::same_shape;
+use crate::tree::check_same_shape;
 
 /// An encoded reference and time.
 pub(crate) type EncodedEntry<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
@@ -20,8 +20,9 @@ pub(crate) struct Edit<'a> {
     pub(crate) entry: Option<EncodedEntry<'a>>,
 }
 
-/// Writes the directory `base` (`None` for a new one) with `edits` applied, which must be sorted by name.
-/// `head` and `modified` replace the base's if given.
+/// Writes the directory `base` with `edits` applied, which must be sorted by name. `base` and the result are the
+/// ids of a directory and of its times; `None` for a new directory. `head` and `modified` replace those of the
+/// base if they are `Some`.
 pub(crate) fn rewrite_directory(
     store: &Store,
     batch: &Batch,
@@ -39,7 +40,7 @@ pub(crate) fn rewrite_directory(
     };
     let page = store.read_page(&id)?;
     let time_page = store.read_page(&times)?;
-    same_shape(&id, &page, &time_page)?;
+    check_same_shape(&id, &page, &time_page)?;
     let head = head.unwrap_or_else(|| page.head.clone());
     let modified = modified.or(match time_page.head {
         Head::Times(modified) => modified,
@@ -56,6 +57,7 @@ pub(crate) fn rewrite_directory(
     writer.finish(&head, modified)
 }
 
+/// Returns the number of entries of the directory after the edits.
 fn total_after(store: &Store, id: NodeId, page: &Page, edits: &[Edit<'_>]) -> Result<u64> {
     let mut total = page.entries;
     for edit in edits {
@@ -84,18 +86,18 @@ fn merge_pages(
     let pages = store.leaf_pages(id, times)?;
     let last = pages.len().saturating_sub(1);
     for (position, page) in pages.into_iter().enumerate() {
-        let here = if position == last {
+        let edit_count = if position == last {
             edits.len()
         } else {
             edits.partition_point(|edit| edit.name <= page.last_name.as_slice())
         };
-        let (page_edits, later) = edits.split_at(here);
+        let (page_edits, later) = edits.split_at(edit_count);
         edits = later;
-        if page_edits.is_empty() && writer.at_page_start() {
+        if page_edits.is_empty() && writer.is_at_page_start() {
             writer.push_page(page);
         } else {
             let (entries, times) = (store.read_page(&page.page)?, store.read_page(&page.times)?);
-            same_shape(&page.page, &entries, &times)?;
+            check_same_shape(&page.page, &entries, &times)?;
             merge(writer, &entries, &times, page_edits)?;
         }
     }

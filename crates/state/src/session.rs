@@ -73,7 +73,7 @@ impl Sessions {
     pub(crate) fn oldest_epoch(path: &Path) -> Result<Option<u64>> {
         // A separate file description: a query does not report locks of its own file description.
         let file = File::open(path).context("open", path)?;
-        byte_lock::lowest(&file, 0, EPOCHS_MAX).context("query the locks of", path)
+        byte_lock::lowest_locked(&file, 0, EPOCHS_MAX).context("query the locks of", path)
     }
 }
 

@@ -101,7 +101,7 @@ impl Snapshot {
             }
             labels.insert(key, reader.text()?);
         }
-        reader.end()?;
+        reader.expect_end()?;
         Ok(Self { id, tree, times, parents, author, message, time, labels })
     }
 }

@@ -118,18 +118,18 @@ impl Tree {
         let mut queue = vec![(Vec::new(), self.root.clone())];
         while let Some((path, directory)) = queue.pop() {
             usage.remove(queued_size(&path, &directory));
-            let mut below = Vec::new();
+            let mut subdirectories = Vec::new();
             self.store.for_each_entry(&directory, &mut |entry| {
                 let path = join(&path, &entry.name);
                 visit(&path, &entry)?;
                 if let Node::Directory(directory) = entry.node {
                     usage.add(queued_size(&path, &directory))?;
-                    below.push((path, directory));
+                    subdirectories.push((path, directory));
                 }
                 Ok(())
             })?;
-            below.reverse();
-            queue.append(&mut below);
+            subdirectories.reverse();
+            queue.append(&mut subdirectories);
         }
         Ok(())
     }
@@ -192,7 +192,7 @@ impl Store {
             times = match times {
                 Some(times) => Some(
                     self.read_page(
-                        &same_shape(&id, &page, &times)?
+                        &check_same_shape(&id, &page, &times)?
                             .child(index)
                             .map_err(|source| undecodable(&id, source))?
                             .page,
@@ -238,24 +238,27 @@ impl Store {
         let page = self.read_page(&id)?;
         let times = times.map(|times| self.read_page(&times)).transpose()?;
         if let Some(times) = &times {
-            same_shape(&id, &page, times)?;
+            check_same_shape(&id, &page, times)?;
         }
-        let wrong = |source| undecodable(&id, source);
+        let decode_error = |source| undecodable(&id, source);
         let mut start = 0;
         for index in 0..page.len() {
             if start >= range.end {
                 break;
             }
-            let child = if page.level == 0 { None } else { Some(page.child(index).map_err(wrong)?) };
+            let child = if page.level == 0 { None } else { Some(page.child(index).map_err(decode_error)?) };
             let end = child.map_or(1, |child| child.entries).saturating_add(start);
             if end > range.start {
                 match child {
                     None => entries.push(self.decode_entry(&page, times.as_deref(), index)?),
                     Some(child) => {
-                        let times =
-                            times.as_ref().map(|times| times.child(index)).transpose().map_err(wrong)?;
-                        let below = range.start.saturating_sub(start)..range.end - start;
-                        self.entries_in(child.page, times.map(|times| times.page), below, entries)?;
+                        let times = times
+                            .as_ref()
+                            .map(|times| times.child(index))
+                            .transpose()
+                            .map_err(decode_error)?;
+                        let child_range = range.start.saturating_sub(start)..range.end - start;
+                        self.entries_in(child.page, times.map(|times| times.page), child_range, entries)?;
                     }
                 }
             }
@@ -264,30 +267,30 @@ impl Store {
         Ok(())
     }
 
-    /// Calls `leaf` for the pages of a directory that hold entries.
+    /// Calls `visit` for the pages of a directory that hold entries.
     pub(crate) fn for_each_leaf(
         &self,
         id: NodeId,
         times: Option<NodeId>,
-        leaf: &mut VisitLeaf<'_>,
+        visit: &mut VisitLeaf<'_>,
     ) -> Result<()> {
         let page = self.read_page(&id)?;
         let times = times.map(|times| self.read_page(&times)).transpose()?;
         if let Some(times) = &times {
-            same_shape(&id, &page, times)?;
+            check_same_shape(&id, &page, times)?;
         }
         if page.level == 0 {
-            return leaf(&page, times.as_ref());
+            return visit(&page, times.as_ref());
         }
         for index in 0..page.len() {
-            let wrong = |source| undecodable(&id, source);
-            let child = page.child(index).map_err(wrong)?.page;
+            let decode_error = |source| undecodable(&id, source);
+            let child = page.child(index).map_err(decode_error)?.page;
             let times = times
                 .as_ref()
                 .map(|times| times.child(index).map(|child| child.page))
                 .transpose()
-                .map_err(wrong)?;
-            self.for_each_leaf(child, times, leaf)?;
+                .map_err(decode_error)?;
+            self.for_each_leaf(child, times, visit)?;
         }
         Ok(())
     }
@@ -296,12 +299,12 @@ impl Store {
     pub(crate) fn leaf_pages(&self, id: NodeId, times: NodeId) -> Result<Vec<PageRef>> {
         let page = self.read_page(&id)?;
         let time_page = self.read_page(&times)?;
-        same_shape(&id, &page, &time_page)?;
+        check_same_shape(&id, &page, &time_page)?;
         let mut leaves = Vec::new();
         for index in 0..page.len() {
-            let wrong = |source| undecodable(&id, source);
-            let child = page.child(index).map_err(wrong)?;
-            let times = time_page.child(index).map_err(wrong)?.page;
+            let decode_error = |source| undecodable(&id, source);
+            let child = page.child(index).map_err(decode_error)?;
+            let times = time_page.child(index).map_err(decode_error)?.page;
             if page.level == 1 {
                 let last_name = page.name(index).to_vec();
                 leaves.push(PageRef { last_name, entries: child.entries, page: child.page, times });
@@ -313,13 +316,14 @@ impl Store {
     }
 
     pub(crate) fn decode_entry(&self, page: &Page, times: Option<&Page>, index: usize) -> Result<Entry> {
-        let wrong = |source| StoreError::Undecodable { what: "an entry of a directory".to_owned(), source };
+        let decode_error =
+            |source| StoreError::Undecodable { what: "an entry of a directory".to_owned(), source };
         let time = match times {
-            Some(times) if times.len() > index => times.time(index).map_err(wrong)?,
-            Some(_) => return Err(wrong(DecodeError("times do not fit the directory"))),
+            Some(times) if times.len() > index => times.time(index).map_err(decode_error)?,
+            Some(_) => return Err(decode_error(DecodeError("times do not fit the directory"))),
             None => EntryTime::Unknown,
         };
-        let reference = page.node_ref(index).map_err(wrong)?;
+        let reference = page.node_ref(index).map_err(decode_error)?;
         self.entry_of(page.name(index), reference, time)
     }
 
@@ -343,24 +347,24 @@ impl Store {
     }
 
     pub(crate) fn file(&self, reference: NodeRef<'_>) -> Result<FileNode> {
-        let inline = |source| StoreError::Undecodable { what: "a file".to_owned(), source };
+        let decode_error = |source| StoreError::Undecodable { what: "a file".to_owned(), source };
         match reference {
-            NodeRef::InlineFile(node) => FileNode::decode(node).map_err(inline),
+            NodeRef::InlineFile(node) => FileNode::decode(node).map_err(decode_error),
             NodeRef::File(id) => {
                 FileNode::decode(&self.read_node(&id)?).map_err(|source| undecodable(&id, source))
             }
-            _ => Err(inline(DecodeError("not a file"))),
+            _ => Err(decode_error(DecodeError("not a file"))),
         }
     }
 
     pub(crate) fn symlink(&self, reference: NodeRef<'_>) -> Result<SymlinkNode> {
-        let inline = |source| StoreError::Undecodable { what: "a symlink".to_owned(), source };
+        let decode_error = |source| StoreError::Undecodable { what: "a symlink".to_owned(), source };
         match reference {
-            NodeRef::InlineSymlink(node) => SymlinkNode::decode(node).map_err(inline),
+            NodeRef::InlineSymlink(node) => SymlinkNode::decode(node).map_err(decode_error),
             NodeRef::Symlink(id) => {
                 SymlinkNode::decode(&self.read_node(&id)?).map_err(|source| undecodable(&id, source))
             }
-            _ => Err(inline(DecodeError("not a symlink"))),
+            _ => Err(decode_error(DecodeError("not a symlink"))),
         }
     }
 
@@ -381,7 +385,7 @@ pub(crate) fn read_extents(
     let size: u64 = extents.iter().map(Extent::len).sum();
     let wanted = end.min(size).saturating_sub(offset);
     if let ([Extent::Data { chunk, .. }], true) = (extents, wanted == size) {
-        return checked(chunk, read_chunk(chunk)?, size);
+        return check_length(chunk, read_chunk(chunk)?, size);
     }
     let mut out = Vec::new();
     // A sparse file may be larger than memory.
@@ -397,7 +401,7 @@ pub(crate) fn read_extents(
             match extent {
                 Extent::Hole { .. } => out.resize(out.len() + (to - from) as usize, 0),
                 Extent::Data { chunk, len } => {
-                    let content = checked(chunk, read_chunk(chunk)?, *len)?;
+                    let content = check_length(chunk, read_chunk(chunk)?, *len)?;
                     out.extend_from_slice(&content[from as usize..to as usize]);
                 }
             }
@@ -411,7 +415,7 @@ pub(crate) fn read_extents(
 }
 
 /// Returns the content of a chunk if it has the expected length.
-fn checked(chunk: &ChunkId, content: Vec<u8>, len: u64) -> Result<Vec<u8>> {
+fn check_length(chunk: &ChunkId, content: Vec<u8>, len: u64) -> Result<Vec<u8>> {
     if content.len() as u64 == len {
         return Ok(content);
     }
@@ -419,7 +423,8 @@ fn checked(chunk: &ChunkId, content: Vec<u8>, len: u64) -> Result<Vec<u8>> {
     Err(StoreError::Undecodable { what: format!("chunk {chunk}"), source })
 }
 
-pub(crate) fn same_shape<'a>(id: &NodeId, page: &Page, times: &'a Page) -> Result<&'a Page> {
+/// Fails if the lists of entries and of times do not have the same shape. Returns `times`.
+pub(crate) fn check_same_shape<'a>(id: &NodeId, page: &Page, times: &'a Page) -> Result<&'a Page> {
     if page.level == times.level && page.len() == times.len() {
         Ok(times)
     } else {

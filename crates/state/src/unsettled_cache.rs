@@ -72,25 +72,25 @@ impl Row {
 
     pub(crate) fn decode(row: &[u8]) -> Decoded<Self> {
         let mut reader = Reader::new(row);
-        let mut found = Self::default();
+        let mut content = Self::default();
         while !reader.is_empty() {
             let kind = match reader.u8()? {
                 kind if kind == Kind::Chunk as u8 => Kind::Chunk,
                 kind if kind == Kind::Node as u8 => Kind::Node,
                 SNAPSHOT_TAG => {
-                    found.snapshots.push(Snapshot::decode(reader.blob()?)?);
+                    content.snapshots.push(Snapshot::decode(reader.blob()?)?);
                     continue;
                 }
                 _ => return Err(DecodeError("neither a chunk, a node nor a snapshot")),
             };
-            if !found.snapshots.is_empty() {
+            if !content.snapshots.is_empty() {
                 return Err(DecodeError("an object behind a snapshot"));
             }
             let id = reader.array()?;
             let location = Location { pack: reader.u32()?, offset: reader.u32()?, len: reader.u32()? };
-            found.objects.push(((kind, id), location));
+            content.objects.push(((kind, id), location));
         }
-        Ok(found)
+        Ok(content)
     }
 }
 

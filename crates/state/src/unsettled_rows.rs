@@ -30,6 +30,7 @@ use crate::unsettled_cache::{CachedRows, Row};
 /// Number of objects and snapshots in unsettled rows above which they are settled: enough to fill the pages of
 /// their tables, few enough to be read by every process that opens the store.
 const UNSETTLED_MAX: u32 = 4096;
+
 impl Index {
     /// Returns the location of an object that is in an unsettled row.
     pub(crate) fn unsettled_location(&self, txn: &RoTxn<'_>, object: &ObjectId) -> Result<Option<Location>> {
@@ -66,27 +67,27 @@ impl Index {
 
     /// Returns the ids of all snapshots that have this tree.
     pub(crate) fn snapshots_with_tree(&self, txn: &RoTxn<'_>, tree: &TreeId) -> Result<Vec<SnapshotId>> {
-        let mut found = Vec::new();
+        let mut ids = Vec::new();
         for row in self.trees.prefix_iter(txn, tree.as_bytes())? {
-            found.extend(row?.0[32..].try_into().ok().map(SnapshotId::from_bytes));
+            ids.extend(row?.0[32..].try_into().ok().map(SnapshotId::from_bytes));
         }
-        found.extend(self.query_cache(txn, |rows| -> Vec<SnapshotId> {
+        ids.extend(self.query_cache(txn, |rows| -> Vec<SnapshotId> {
             let with_tree = rows.snapshots.values().filter(|snapshot| snapshot.tree == *tree);
             with_tree.map(|snapshot| snapshot.id).collect()
         })?);
-        Ok(found)
+        Ok(ids)
     }
 
-    /// Calls `found` for every snapshot that `txn` sees, settled ones first.
-    pub(crate) fn for_each_snapshot(&self, txn: &RoTxn<'_>, mut found: impl FnMut(Snapshot)) -> Result<()> {
+    /// Calls `visit` for every snapshot that `txn` sees, settled ones first.
+    pub(crate) fn for_each_snapshot(&self, txn: &RoTxn<'_>, mut visit: impl FnMut(Snapshot)) -> Result<()> {
         for row in self.snapshots.iter(txn)? {
-            found(decode_snapshot(row?.1)?);
+            visit(decode_snapshot(row?.1)?);
         }
-        self.for_each_row(txn, |row| row.snapshots.into_iter().for_each(&mut found))
+        self.for_each_row(txn, |row| row.snapshots.into_iter().for_each(&mut visit))
     }
 
     /// Queries the cached content of the unsettled rows that `txn` sees, after reading new rows if needed.
-    /// None of it is in the tables.
+    /// Snapshots of the cache are not in the tables; objects may be, as another copy.
     fn query_cache<T: Default>(&self, txn: &RoTxn<'_>, query: impl FnOnce(&CachedRows) -> T) -> Result<T> {
         let Some(state) = self.log_state(txn)? else { return Ok(T::default()) };
         if state.unsettled_count == 0 {
@@ -131,14 +132,14 @@ impl Index {
         Ok(self.unsettled.put_with_flags(txn, PutFlags::APPEND, &sequence.to_be_bytes(), row)?)
     }
 
-    /// Calls `found` for every object in an unsettled row.
+    /// Calls `visit` for every object in an unsettled row.
     pub(crate) fn for_each_unsettled(
         &self,
         txn: &RoTxn<'_>,
-        mut found: impl FnMut(ObjectId, Location),
+        mut visit: impl FnMut(ObjectId, Location),
     ) -> Result<()> {
         self.for_each_row(txn, |row| {
-            row.objects.into_iter().for_each(|(object, location)| found(object, location));
+            row.objects.into_iter().for_each(|(object, location)| visit(object, location));
         })
     }
 
@@ -163,9 +164,9 @@ impl Index {
         })
     }
 
-    fn for_each_row(&self, txn: &RoTxn<'_>, mut found: impl FnMut(Row)) -> Result<()> {
+    fn for_each_row(&self, txn: &RoTxn<'_>, mut visit: impl FnMut(Row)) -> Result<()> {
         for row in self.unsettled.iter(txn)? {
-            found(Row::decode(row?.1).map_err(unreadable)?);
+            visit(Row::decode(row?.1).map_err(unreadable)?);
         }
         Ok(())
     }

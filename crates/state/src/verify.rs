@@ -128,6 +128,7 @@ impl Verify<'_> {
         self.damage.lock().unwrap_or_else(PoisonError::into_inner).push(damage);
     }
 
+    /// Reports an error. Always returns false, the result for damage.
     fn fail(&self, snapshot: &Snapshot, path: &[u8], error: &StoreError) -> bool {
         self.report(Some(snapshot.id), Some(path), error.to_string());
         false
@@ -149,6 +150,7 @@ impl Verify<'_> {
         good
     }
 
+    /// Verifies a page of a directory and everything below. Returns false if something is damaged.
     fn list(&self, snapshot: &Snapshot, path: &[u8], depth: usize, id: NodeId) -> bool {
         // Bypasses the cache: the bytes on disk are verified.
         let page = match self.page(&id) {
@@ -180,20 +182,20 @@ impl Verify<'_> {
         page: &Page,
         index: usize,
     ) -> bool {
-        let here = join(path, page.name(index));
+        let entry_path = join(path, page.name(index));
         let reference = match page.node_ref(index) {
             Ok(reference) => reference,
-            Err(error) => return self.fail(snapshot, &here, &undecodable(id, error)),
+            Err(error) => return self.fail(snapshot, &entry_path, &undecodable(id, error)),
         };
         match reference {
-            NodeRef::Directory(id) => self.directory(snapshot, &here, depth + 1, id),
+            NodeRef::Directory(id) => self.directory(snapshot, &entry_path, depth + 1, id),
             NodeRef::Symlink(_) | NodeRef::InlineSymlink(_) => match self.store.symlink(reference) {
                 Ok(_) => true,
-                Err(error) => self.fail(snapshot, &here, &error),
+                Err(error) => self.fail(snapshot, &entry_path, &error),
             },
             NodeRef::File(_) | NodeRef::InlineFile(_) => match self.store.file(reference) {
-                Ok(file) => self.file(snapshot, &here, &file),
-                Err(error) => self.fail(snapshot, &here, &error),
+                Ok(file) => self.file(snapshot, &entry_path, &file),
+                Err(error) => self.fail(snapshot, &entry_path, &error),
             },
         }
     }
@@ -249,13 +251,13 @@ impl Verify<'_> {
             // Already reported for the directory.
             return false;
         }
-        let wrong = |error: &StoreError| {
+        let report_error = |error: &StoreError| {
             self.report(Some(snapshot.id), Some(path), format!("times: {error}"));
             false
         };
         let page = match self.page(&id) {
             Ok(page) => page,
-            Err(error) => return wrong(&error),
+            Err(error) => return report_error(&error),
         };
         // A damaged directory is already reported by `directory`.
         let names = directory.and_then(|directory| self.store.read_page(&directory).ok());
@@ -263,24 +265,25 @@ impl Verify<'_> {
         let mut good = true;
         for index in 0..page.len() {
             if page.level > 0 {
-                let below = names.as_ref().and_then(|names| names.child(index).ok()).map(|child| child.page);
+                let child_names =
+                    names.as_ref().and_then(|names| names.child(index).ok()).map(|child| child.page);
                 good &= match page.child(index) {
-                    Ok(child) => self.times(snapshot, path, depth, below, child.page),
-                    Err(error) => wrong(&undecodable(&id, error)),
+                    Ok(child) => self.times(snapshot, path, depth, child_names, child.page),
+                    Err(error) => report_error(&undecodable(&id, error)),
                 };
                 continue;
             }
-            let below = names.as_ref().and_then(|names| match names.node_ref(index) {
-                Ok(NodeRef::Directory(below)) => Some((join(path, names.name(index)), below)),
+            let subdirectory = names.as_ref().and_then(|names| match names.node_ref(index) {
+                Ok(NodeRef::Directory(id)) => Some((join(path, names.name(index)), id)),
                 _ => None,
             });
-            good &= match (page.time(index), below) {
-                (Ok(EntryTime::Directory(times)), Some((path, below))) => {
-                    self.times(snapshot, &path, depth + 1, Some(below), times)
+            good &= match (page.time(index), subdirectory) {
+                (Ok(EntryTime::Directory(times)), Some((path, directory))) => {
+                    self.times(snapshot, &path, depth + 1, Some(directory), times)
                 }
                 (Ok(EntryTime::Directory(times)), None) => self.times(snapshot, path, depth + 1, None, times),
                 (Ok(_), _) => true,
-                (Err(error), _) => wrong(&undecodable(&id, error)),
+                (Err(error), _) => report_error(&undecodable(&id, error)),
             };
         }
         if good {

@@ -159,8 +159,8 @@ pub struct VirtualTree {
     staging: Option<Arc<Staging>>,
     /// Upper bound on the depth of changes.
     depth: usize,
-    /// Number of directories created implicitly as parents.
-    made_directories: u64,
+    /// Number of directories created in this tree and in the trees that it was cloned from.
+    created_directories: u64,
 }
 
 /// Chunks of streamed content that are not committed yet.
@@ -172,6 +172,7 @@ struct Staging {
 /// A directory that was accessed for writing: its base in the store, and the changes.
 #[derive(Clone, Default)]
 struct Directory {
+    /// Ids of the directory in the store and of its times; `None` for a new directory.
     base: Option<(NodeId, NodeId)>,
     /// Mode and attributes, if they differ from the base's.
     mode_and_xattrs: Option<(u16, Xattrs)>,
@@ -267,7 +268,7 @@ impl Directory {
     }
 
     /// Removes a name. A name that the base does not have needs no tombstone.
-    fn take(&mut self, store: &Store, name: &[u8]) -> StoreResult<()> {
+    fn remove(&mut self, store: &Store, name: &[u8]) -> StoreResult<()> {
         if self.base_entry(store, name)?.is_some() {
             self.edits.insert(name.into(), None);
         } else {
@@ -292,7 +293,7 @@ impl Store {
             base: Some(snapshot.id),
             staging: None,
             depth: 0,
-            made_directories: 0,
+            created_directories: 0,
         })
     }
 
@@ -307,7 +308,7 @@ impl Store {
             base: None,
             staging: None,
             depth: 0,
-            made_directories: 0,
+            created_directories: 0,
         })
     }
 }
@@ -325,7 +326,7 @@ impl VirtualTree {
             base: None,
             staging: None,
             depth: 0,
-            made_directories: 0,
+            created_directories: 0,
         })
     }
 
@@ -334,10 +335,10 @@ impl VirtualTree {
         self.base
     }
 
-    /// Returns the number of directories created in this tree and its ancestors, whether or not they still
-    /// exist.
-    pub(crate) fn made_directories(&self) -> u64 {
-        self.made_directories
+    /// Returns the number of directories created in this tree and in the trees that it was cloned from, whether
+    /// or not they still exist.
+    pub(crate) fn created_directories(&self) -> u64 {
+        self.created_directories
     }
 
     fn put(&mut self, path: &[u8], child: Child) -> Result<()> {
@@ -350,7 +351,7 @@ impl VirtualTree {
         }
     }
 
-    /// Returns the directory at `names`, unshared, creating missing directories.
+    /// Returns the directory at `names`, no longer shared with clones. Creates missing directories.
     fn directory_mut(&mut self, names: &[&[u8]]) -> Result<&mut Directory> {
         self.depth = self.depth.max(names.len());
         let store = self.store.clone();
@@ -359,11 +360,11 @@ impl VirtualTree {
             let not_a_directory =
                 || TreeError::NotADirectory { path: display_path(&names[..=depth].join(&b'/')) };
             if !matches!(directory.edits.get(*name), Some(Some(Child::Directory(_)))) {
-                let below = match directory.child(&store, name)? {
+                let subdirectory = match directory.child(&store, name)? {
                     None => {
                         let now = Timestamp::now();
                         directory.modified = Some(now);
-                        self.made_directories += 1;
+                        self.created_directories += 1;
                         Directory::new(NEW_DIRECTORY_MODE, Xattrs::new(), Some(now))
                     }
                     Some(Child::Stored { reference, time }) => {
@@ -371,10 +372,10 @@ impl VirtualTree {
                     }
                     Some(_) => return Err(not_a_directory()),
                 };
-                directory.edits.insert((*name).into(), Some(Child::Directory(Arc::new(below))));
+                directory.edits.insert((*name).into(), Some(Child::Directory(Arc::new(subdirectory))));
             }
             directory = match directory.edits.get_mut(*name) {
-                Some(Some(Child::Directory(below))) => Arc::make_mut(below),
+                Some(Some(Child::Directory(subdirectory))) => Arc::make_mut(subdirectory),
                 _ => return Err(not_a_directory()),
             };
         }
@@ -384,21 +385,22 @@ impl VirtualTree {
 
 type ParentAndName<'p> = (Vec<&'p [u8]>, &'p [u8]);
 
-/// Splits a path into its parent's names and its own; `None` for the root.
+/// Splits a path into the names of its parent and its last name; `None` for the root.
 fn split(path: &[u8]) -> Result<Option<ParentAndName<'_>>> {
     let mut names = path_names(path)?;
     Ok(names.pop().map(|name| (names, name)))
 }
 
 /// Decodes the reference of an entry to its node.
-fn stored_kind(reference: &[u8]) -> StoreResult<NodeRef<'_>> {
+fn decode_reference(reference: &[u8]) -> StoreResult<NodeRef<'_>> {
     NodeRef::decode(reference)
         .map_err(|source| StoreError::Undecodable { what: "an entry".to_owned(), source })
 }
 
 fn stored_directory(reference: &[u8], time: &[u8]) -> StoreResult<Option<Directory>> {
-    let wrong = |source| StoreError::Undecodable { what: "an entry".to_owned(), source };
-    match (NodeRef::decode(reference).map_err(wrong)?, EntryTime::decode(time).map_err(wrong)?) {
+    let decode_error = |source| StoreError::Undecodable { what: "an entry".to_owned(), source };
+    match (NodeRef::decode(reference).map_err(decode_error)?, EntryTime::decode(time).map_err(decode_error)?)
+    {
         (NodeRef::Directory(id), EntryTime::Directory(times)) => Ok(Some(Directory::stored(id, times))),
         (NodeRef::Directory(_), _) => {
             Err(StoreError::Refused("a directory of the tree has no times".to_owned()))

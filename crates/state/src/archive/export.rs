@@ -29,17 +29,17 @@ pub fn export_tar(tree: &Tree, out: &mut dyn Write, progress: &dyn Progress) -> 
     progress.begin("exporting entries", None);
     writer.entry(b"./", &tree.root())?;
     // Iterative, because trees may be too deep for the stack.
-    let mut open = vec![(Vec::new(), entries(tree, &tree.root())?)];
-    while let Some((path, entries)) = open.last_mut() {
+    let mut stack = vec![(Vec::new(), entries(tree, &tree.root())?)];
+    while let Some((path, entries)) = stack.last_mut() {
         let Some(entry) = entries.next() else {
-            open.pop();
+            stack.pop();
             continue;
         };
         let path = join(path, &entry.name);
         writer.entry(&path, &entry)?;
         progress.advance(1);
         if matches!(entry.node, Node::Directory(_)) {
-            open.push((path, self::entries(tree, &entry)?));
+            stack.push((path, self::entries(tree, &entry)?));
         }
     }
     progress.end();
@@ -55,10 +55,18 @@ fn entries(tree: &Tree, entry: &Entry) -> Result<std::vec::IntoIter<Entry>> {
     }
 }
 
+/// Handling of the holes of a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holes {
+    /// Writes zeros.
+    Write,
+    Omit,
+}
+
 struct Writer<'a> {
     tree: &'a Tree,
     out: &'a mut dyn Write,
-    /// First name of each file with several names.
+    /// Path and node of the first name of each hard-linked file, by link label.
     links: HashMap<u64, (Vec<u8>, FileNode)>,
 }
 
@@ -95,7 +103,7 @@ impl Writer<'_> {
     fn first_name(&mut self, path: &[u8], link: Option<u64>, file: &FileNode) -> Option<Vec<u8>> {
         let link = link?;
         match self.links.get(&link) {
-            Some((first, same)) => (same == file).then(|| first.clone()),
+            Some((first, first_file)) => (first_file == file).then(|| first.clone()),
             None => {
                 self.links.insert(link, (path.to_vec(), file.clone()));
                 None
@@ -110,7 +118,7 @@ impl Writer<'_> {
             None => {
                 member.size = file.size();
                 self.header(member)?;
-                self.content(file, false)?;
+                self.content(file, Holes::Write)?;
                 self.pad(file.size())
             }
         }
@@ -127,24 +135,25 @@ impl Writer<'_> {
         member.path.splice(..0, *b"GNUSparseFile.0/");
         self.header(member)?;
         self.write(&encoded)?;
-        self.content(file, true)?;
+        self.content(file, Holes::Omit)?;
         self.pad(map.stored())
     }
 
-    fn content(&mut self, file: &FileNode, without_holes: bool) -> Result<()> {
+    fn content(&mut self, file: &FileNode, holes: Holes) -> Result<()> {
         for extent in &file.extents {
             match extent {
                 Extent::Data { len, .. } => {
                     let data = self.tree.store().read_extents(std::slice::from_ref(extent), 0, *len)?;
                     self.write(&data)?;
                 }
-                Extent::Hole { .. } if without_holes => {}
+                Extent::Hole { .. } if holes == Holes::Omit => {}
                 Extent::Hole { len } => self.zeros(*len)?,
             }
         }
         Ok(())
     }
 
+    /// Writes the header of a member, after the pax records that it needs.
     fn header(&mut self, mut member: NewMember) -> Result<()> {
         member.overflow_into_pax();
         if !member.pax.is_empty() {
@@ -173,9 +182,9 @@ impl Writer<'_> {
 
     fn zeros(&mut self, mut len: u64) -> Result<()> {
         while len > 0 {
-            let now = len.min(ZEROS.len() as u64);
-            self.write(&ZEROS[..now as usize])?;
-            len -= now;
+            let step = len.min(ZEROS.len() as u64);
+            self.write(&ZEROS[..step as usize])?;
+            len -= step;
         }
         Ok(())
     }

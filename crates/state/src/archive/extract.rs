@@ -30,12 +30,12 @@ use crate::node::{is_valid_name, is_valid_target};
 use crate::platform::{DIRECTORY_HANDLE_FLAGS, EntryHandle, mode_from_u32, open_beneath};
 use crate::quote::shorten_path;
 use crate::snapshot::Timestamp;
-use directory::{ExtractDir, kind};
+use directory::{ExtractDir, file_type};
 
 /// Permission bits that are kept: no set-id and sticky bits.
 const PERMISSIONS: u16 = 0o777;
 /// Mode of a directory that no member names.
-const IMPLIED_DIRECTORY: u16 = 0o755;
+const IMPLIED_DIRECTORY_MODE: u16 = 0o755;
 /// Permission bits needed to fill a directory.
 const OWNER_ALL: u16 = 0o700;
 /// Prefix of a member that removes an entry of a lower layer.
@@ -61,7 +61,7 @@ pub enum ExtractProfile {
 /// Options of an extraction.
 #[derive(Debug, Clone)]
 pub struct ExtractOptions {
-    /// Kind of the archives.
+    /// Purpose of the extraction.
     pub profile: ExtractProfile,
     /// Limits for all archives of one extractor together.
     pub limits: ArchiveLimits,
@@ -175,11 +175,11 @@ impl Extractor {
     fn make_directory(&mut self, parent: &ExtractDir, name: &[u8], member: &Member) -> Result<()> {
         let path = parent.path_of(name);
         let mode = mode(member.mode & PERMISSIONS | OWNER_ALL);
-        match kind(parent, name)? {
+        match file_type(parent, name)? {
             Some(FileType::Directory) if !self.is_layer() => {}
             Some(FileType::Directory) => {
                 let opened =
-                    openat(&parent.fd, name, directory::LIST, Mode::empty()).map_err(failed(&path))?;
+                    openat(&parent.fd, name, directory::LIST_FLAGS, Mode::empty()).map_err(failed(&path))?;
                 return fchmod(&opened, mode).map_err(failed(&path));
             }
             // A symlink to a directory is kept: the layer's entries are created in its target.
@@ -210,25 +210,25 @@ impl Extractor {
     ) -> Result<()> {
         let path = parent.path_of(name);
         self.usage.add_bytes(member.size)?;
-        let map = reader.map(&mut member)?;
+        let map = reader.sparse_map(&mut member)?;
         self.remove_target(parent, name)?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = openat(&parent.fd, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed(&path))?;
         let mut file = File::from(opened);
-        let wrong = |source: io::Error| failed(&path)(source);
+        let write_error = |source: io::Error| failed(&path)(source);
         match &map {
-            None => reader.content(member.stored, |data| file.write_all(data).map_err(wrong))?,
+            None => reader.content(member.stored, |data| file.write_all(data).map_err(write_error))?,
             Some(map) => {
                 for run in map.runs() {
                     match run {
-                        SparseRun::Hole(len) => skip_over(&mut file, len).map_err(wrong)?,
+                        SparseRun::Hole(len) => skip_over(&mut file, len).map_err(write_error)?,
                         SparseRun::Data(len) => {
-                            reader.content(len, |data| file.write_all(data).map_err(wrong))?;
+                            reader.content(len, |data| file.write_all(data).map_err(write_error))?;
                         }
                     }
                 }
                 // For a hole at the end.
-                file.set_len(member.size).map_err(wrong)?;
+                file.set_len(member.size).map_err(write_error)?;
             }
         }
         // Independent of the umask.
@@ -257,32 +257,32 @@ impl Extractor {
     fn hard_link(&mut self, parent: &ExtractDir, name: &[u8], member: &Member) -> Result<()> {
         let path = parent.path_of(name);
         let target = self.path_of(&member.target)?;
-        let nowhere = || {
+        let bad_target = || {
             let target = shorten_path(&member.target).into_owned();
             refused(
                 &path,
                 format!("it is a link to `{target}`, which is not a file that was extracted before it"),
             )
         };
-        let (of, above) = target.split_last().ok_or_else(nowhere)?;
-        let from = self.existing_directory(above)?.ok_or_else(nowhere)?;
-        match kind(&from, of)? {
-            None | Some(FileType::Directory) => return Err(nowhere()),
-            Some(_) if from.path_of(of) == path => return Ok(()),
+        let (target_name, target_parents) = target.split_last().ok_or_else(bad_target)?;
+        let target_directory = self.existing_directory(target_parents)?.ok_or_else(bad_target)?;
+        match file_type(&target_directory, target_name)? {
+            None | Some(FileType::Directory) => return Err(bad_target()),
+            Some(_) if target_directory.path_of(target_name) == path => return Ok(()),
             Some(_) => {}
         }
         self.remove_target(parent, name)?;
-        match linkat(&from.fd, &of[..], &parent.fd, name, AtFlags::empty()) {
+        match linkat(&target_directory.fd, &target_name[..], &parent.fd, name, AtFlags::empty()) {
             // The target was removed to make room for the link.
-            Err(Errno::NOENT) => Err(nowhere()),
+            Err(Errno::NOENT) => Err(bad_target()),
             Err(Errno::MLINK) => Err(refused(&path, "it has more names than a file can have")),
             done => done.map_err(failed(&path)),
         }
     }
 
-    /// Removes an existing entry that a member replaces, which must not be a directory for a copy.
+    /// Removes an existing entry that a member replaces. For a copy, the entry must not be a directory.
     fn remove_target(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
-        match kind(parent, name)? {
+        match file_type(parent, name)? {
             None => Ok(()),
             Some(FileType::Directory) if !self.is_layer() => {
                 Err(refused(&parent.path_of(name), "it would take the place of a directory"))
@@ -315,12 +315,12 @@ impl Extractor {
     fn finish_directories(&mut self) -> Result<()> {
         for (path, (mode, modified)) in std::mem::take(&mut self.directories).into_iter().rev() {
             self.options.cancel.check()?;
-            let (above, name) = match path.iter().rposition(|byte| *byte == b'/') {
+            let (parent_path, name) = match path.iter().rposition(|byte| *byte == b'/') {
                 Some(cut) => (&path[..cut], &path[cut + 1..]),
                 None => (&b""[..], &path[..]),
             };
             let set = || -> Result<(), Errno> {
-                let parent = open_beneath(&self.root, above, DIRECTORY_HANDLE_FLAGS)?;
+                let parent = open_beneath(&self.root, parent_path, DIRECTORY_HANDLE_FLAGS)?;
                 let handle = EntryHandle::open_entry(&parent, name)?;
                 if FileType::from_raw_mode(handle.stat()?.st_mode) != FileType::Directory {
                     return Err(Errno::NOTDIR);
@@ -347,7 +347,7 @@ fn create_directory(parent: &ExtractDir, name: &[u8], wanted: Mode) -> Result<()
     let path = parent.path_of(name);
     mkdirat(&parent.fd, name, wanted).map_err(failed(&path))?;
     // Independent of the umask.
-    let opened = openat(&parent.fd, name, directory::LIST, Mode::empty()).map_err(failed(&path))?;
+    let opened = openat(&parent.fd, name, directory::LIST_FLAGS, Mode::empty()).map_err(failed(&path))?;
     fchmod(&opened, wanted).map_err(failed(&path))
 }
 

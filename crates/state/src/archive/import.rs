@@ -78,7 +78,7 @@ pub fn import_tar(
     let mut reader = Reader::new(input, store.cancel().clone());
     progress.begin("importing entries", None);
     while let Some(member) = reader.next()? {
-        importer.take(member, &mut reader)?;
+        importer.add_member(member, &mut reader)?;
         progress.advance(1);
     }
     progress.end();
@@ -125,7 +125,7 @@ impl<'a> Importer<'a> {
         })
     }
 
-    fn take(&mut self, mut member: Member, reader: &mut Reader<'_>) -> Result<()> {
+    fn add_member(&mut self, mut member: Member, reader: &mut Reader<'_>) -> Result<()> {
         self.usage.add_member(&member)?;
         self.memory.add_member(&member)?;
         self.memory.add_entries(1)?;
@@ -165,10 +165,10 @@ impl<'a> Importer<'a> {
 
     /// Counts directories that the last member created: one path may imply a thousand.
     fn count_directories(&mut self) -> Result<()> {
-        let made = self.tree.made_directories();
-        self.usage.add_entries(made - self.counts.directories)?;
-        self.memory.add_entries(made - self.counts.directories)?;
-        self.counts.directories = made;
+        let created = self.tree.created_directories();
+        self.usage.add_entries(created - self.counts.directories)?;
+        self.memory.add_entries(created - self.counts.directories)?;
+        self.counts.directories = created;
         Ok(())
     }
 
@@ -213,16 +213,16 @@ impl<'a> Importer<'a> {
     fn file(&mut self, path: &[u8], mut member: Member, reader: &mut Reader<'_>) -> Result<()> {
         self.usage.add_bytes(member.size)?;
         let attributes = self.attributes(&mut member);
-        let map = reader.map(&mut member)?;
+        let map = reader.sparse_map(&mut member)?;
         let (memory, mut counted) = (&self.memory, 0);
-        let mut count = |content: &ContentWriter<'_>| {
+        let mut count_extents = |content: &ContentWriter<'_>| {
             let before = std::mem::replace(&mut counted, content.extents());
             memory.add_extents(content.extents() - before)
         };
         self.tree.put_file_with(path, attributes, |content| -> Result<()> {
             let mut push = |content: &mut ContentWriter<'_>, data: &[u8]| {
                 content.push(data)?;
-                count(content)
+                count_extents(content)
             };
             let Some(map) = &map else {
                 return reader.content(member.stored, |data| push(content, data));

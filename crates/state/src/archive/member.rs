@@ -22,7 +22,7 @@ pub(super) enum Kind {
 /// Location of the map of a sparse file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SparseForm {
-    /// In the headers.
+    /// In the headers: offset and length of each piece of data.
     Known(Vec<(u64, u64)>),
     /// As text before the data (format 1.0).
     BeforeData,
@@ -53,14 +53,15 @@ pub(super) struct Extensions {
 }
 
 impl Member {
-    /// Combines the headers; later formats take precedence over earlier ones.
+    /// Combines the headers; later formats take precedence over earlier ones. `more_pieces` is the part of
+    /// a sparse map that follows the header.
     pub(super) fn new(
         header: &Header,
         extensions: Extensions,
         archive: &Records,
         more_pieces: Vec<(u64, u64)>,
     ) -> Result<Self, &'static str> {
-        let pax = EffectiveRecords { own: extensions.pax.unwrap_or_default(), archive };
+        let pax = EffectiveRecords { member: extensions.pax.unwrap_or_default(), archive };
         let owned = |bytes: &[u8]| bytes.to_vec();
         let path = match (pax.get(b"GNU.sparse.name"), pax.get(b"path")) {
             (Some(name), _) | (None, Some(name)) => owned(name),
@@ -79,7 +80,7 @@ impl Member {
             target: target.unwrap_or_default(),
             mode: (header.mode().map_err(|_| "an invalid mode")? & 0o7777) as u16,
             modified: modified(header, &pax)?,
-            xattrs: pax.own.xattrs(),
+            xattrs: pax.member.xattrs(),
             stored,
             size,
             kind,
@@ -131,9 +132,12 @@ pub(super) fn extended_pieces(block: &GnuExtSparseHeader) -> Result<Vec<(u64, u6
 }
 
 fn pieces(headers: &[GnuSparseHeader]) -> Result<Vec<(u64, u64)>, &'static str> {
-    const WRONG: &str = "an invalid sparse piece";
+    const INVALID_PIECE: &str = "an invalid sparse piece";
     let used = headers.iter().filter(|piece| !piece.is_empty());
-    used.map(|piece| Ok((piece.offset().map_err(|_| WRONG)?, piece.length().map_err(|_| WRONG)?))).collect()
+    used.map(|piece| {
+        Ok((piece.offset().map_err(|_| INVALID_PIECE)?, piece.length().map_err(|_| INVALID_PIECE)?))
+    })
+    .collect()
 }
 
 fn sparse_form(pax: &EffectiveRecords<'_>) -> Result<Option<SparseForm>, &'static str> {
@@ -144,8 +148,9 @@ fn sparse_form(pax: &EffectiveRecords<'_>) -> Result<Option<SparseForm>, &'stati
     }
     let Some(map) = pax.get(b"GNU.sparse.map") else {
         // Format 0.0 has a record for each piece, all with the same key.
-        let old = pax.get(b"GNU.sparse.numblocks").is_some() || pax.get(b"GNU.sparse.offset").is_some();
-        return if old { Err("a sparse file of format 0.0") } else { Ok(None) };
+        let is_format_0_0 =
+            pax.get(b"GNU.sparse.numblocks").is_some() || pax.get(b"GNU.sparse.offset").is_some();
+        return if is_format_0_0 { Err("a sparse file of format 0.0") } else { Ok(None) };
     };
     let numbers: Vec<u64> =
         map.split(|byte| *byte == b',').map(super::pax::parse_number).collect::<Result<_, _>>()?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::node::Xattrs;
 use crate::snapshot::Timestamp;
 
-const XATTR: &[u8] = b"SCHILY.xattr.";
+const XATTR_PREFIX: &[u8] = b"SCHILY.xattr.";
 const NANOS: i64 = 1_000_000_000;
 
 /// Records of one member, or of the whole archive.
@@ -29,7 +29,7 @@ impl Records {
     /// extended attribute, which may be empty.
     pub(super) fn overlay(&mut self, later: Self) {
         for (key, value) in later.0 {
-            if value.is_empty() && !key.starts_with(XATTR) {
+            if value.is_empty() && !key.starts_with(XATTR_PREFIX) {
                 self.0.remove(&key);
             } else {
                 self.0.insert(key, value);
@@ -43,19 +43,19 @@ impl Records {
 
     /// Returns the user extended attributes; those of other namespaces are specific to a machine.
     pub(super) fn xattrs(&self) -> Xattrs {
-        let named = self.0.iter().filter_map(|(key, value)| Some((key.strip_prefix(XATTR)?, value)));
+        let named = self.0.iter().filter_map(|(key, value)| Some((key.strip_prefix(XATTR_PREFIX)?, value)));
         let decoded = named.map(|(name, value)| (decode_name(name), value.clone()));
         decoded.filter(|(name, _)| name.starts_with(b"user.")).collect()
     }
 
     pub(super) fn set_xattrs(&mut self, xattrs: &Xattrs) {
         for (name, value) in xattrs {
-            self.0.insert([XATTR, &encode_name(name)].concat(), value.clone());
+            self.0.insert([XATTR_PREFIX, &encode_name(name)].concat(), value.clone());
         }
     }
 
     pub(super) fn has_xattrs(&self) -> bool {
-        self.0.keys().any(|key| key.starts_with(XATTR))
+        self.0.keys().any(|key| key.starts_with(XATTR_PREFIX))
     }
 
     /// Returns the total length of all keys and values in bytes.
@@ -82,18 +82,18 @@ impl Records {
     }
 
     pub(super) fn decode(mut bytes: &[u8]) -> Result<Self, &'static str> {
-        const WRONG: &str = "a malformed pax record";
+        const MALFORMED: &str = "a malformed pax record";
         let mut records = Self::default();
         while !bytes.is_empty() {
-            let space = bytes.iter().position(|byte| *byte == b' ').ok_or(WRONG)?;
-            let len = usize::try_from(parse_number(&bytes[..space])?).map_err(|_| WRONG)?;
-            let record = bytes.get(space + 1..len).ok_or(WRONG)?;
-            let record = record.strip_suffix(b"\n").ok_or(WRONG)?;
-            let equals = record.iter().position(|byte| *byte == b'=').ok_or(WRONG)?;
+            let space = bytes.iter().position(|byte| *byte == b' ').ok_or(MALFORMED)?;
+            let len = usize::try_from(parse_number(&bytes[..space])?).map_err(|_| MALFORMED)?;
+            let record = bytes.get(space + 1..len).ok_or(MALFORMED)?;
+            let record = record.strip_suffix(b"\n").ok_or(MALFORMED)?;
+            let equals = record.iter().position(|byte| *byte == b'=').ok_or(MALFORMED)?;
             // An old sparse format repeats a key; a reader that used only one of them would produce wrong
             // content.
-            let old = records.0.insert(record[..equals].to_vec(), record[equals + 1..].to_vec());
-            if old.is_some() {
+            let repeated = records.0.insert(record[..equals].to_vec(), record[equals + 1..].to_vec());
+            if repeated.is_some() {
                 return Err("a repeated pax record");
             }
             bytes = &bytes[len..];
@@ -105,14 +105,14 @@ impl Records {
 /// Records that apply to a member: its own, then those of the archive. The archive's are borrowed, because
 /// they apply to every member.
 pub(super) struct EffectiveRecords<'a> {
-    pub(super) own: Records,
+    pub(super) member: Records,
     pub(super) archive: &'a Records,
 }
 
 impl EffectiveRecords<'_> {
     /// Returns a record; an empty value of a member hides the archive's record.
     pub(super) fn get(&self, key: &[u8]) -> Option<&[u8]> {
-        let value = self.own.get(key).or_else(|| self.archive.get(key));
+        let value = self.member.get(key).or_else(|| self.archive.get(key));
         value.filter(|value| !value.is_empty())
     }
 
@@ -127,8 +127,8 @@ impl EffectiveRecords<'_> {
 }
 
 pub(super) fn parse_number(text: &[u8]) -> Result<u64, &'static str> {
-    let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-    let text = std::str::from_utf8(text).ok().filter(|_| digits);
+    let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(text).ok().filter(|_| is_number);
     text.and_then(|text| text.parse().ok()).ok_or("an invalid number")
 }
 
@@ -201,20 +201,20 @@ mod tests {
         let read = Records::decode(&records.encode()).unwrap();
         assert_eq!(read, records);
         let archive = Records::default();
-        let effective = EffectiveRecords { own: read.clone(), archive: &archive };
+        let effective = EffectiveRecords { member: read.clone(), archive: &archive };
         assert_eq!(effective.modified().unwrap(), Some(Timestamp(-1_500_000_000)));
         assert_eq!(read.xattrs(), Xattrs::from([(b"user.a=b%c".to_vec(), b"\0\n\xff".to_vec())]));
     }
 
     #[test]
     fn records_of_a_member_win_over_those_of_the_archive() {
-        let (mut archive, mut own) = (Records::default(), Records::default());
+        let (mut archive, mut member) = (Records::default(), Records::default());
         for (key, value) in [(b"a", "of the archive"), (b"b", "of the archive"), (b"c", "of the archive")] {
             archive.set(key, value.as_bytes());
         }
-        own.set(b"b", b"own");
-        own.set(b"c", b"");
-        let effective = EffectiveRecords { own, archive: &archive };
+        member.set(b"b", b"own");
+        member.set(b"c", b"");
+        let effective = EffectiveRecords { member, archive: &archive };
         assert_eq!(effective.get(b"a"), Some(&b"of the archive"[..]));
         assert_eq!(effective.get(b"b"), Some(&b"own"[..]));
         assert_eq!((effective.get(b"c"), effective.get(b"d")), (None, None));

@@ -37,8 +37,9 @@ pub(super) struct Reader<'r> {
     cancel: Cancel,
     buffer: Vec<u8>,
     offset: u64,
-    /// Unread bytes of the current member, and of the padding after it.
+    /// Number of unread bytes of the current member.
     content: u64,
+    /// Number of unread bytes of the padding after it.
     padding: u64,
     /// Records that apply to all members.
     archive: Records,
@@ -121,7 +122,7 @@ impl<'r> Reader<'r> {
 
     /// Returns the map of a sparse member; its content follows. Call it once per member, before reading
     /// content.
-    pub(super) fn map(&mut self, member: &mut Member) -> Result<Option<SparseMap>> {
+    pub(super) fn sparse_map(&mut self, member: &mut Member) -> Result<Option<SparseMap>> {
         let offset = self.offset;
         let malformed = |reason| ArchiveError::Malformed { reason, offset };
         match &mut member.kind {
@@ -168,22 +169,25 @@ impl<'r> Reader<'r> {
 
     fn header(&mut self) -> Result<Option<Header>> {
         let mut header = Header::new_old();
-        let at_start = self.offset == 0;
+        let is_first_header = self.offset == 0;
         self.fill(header.as_mut_bytes()).map_err(|error| match error {
-            ArchiveError::Truncated { offset: 0 } if at_start => not_an_archive("it is empty"),
-            ArchiveError::Truncated { .. } if at_start => not_an_archive("it is shorter than a header"),
+            ArchiveError::Truncated { offset: 0 } if is_first_header => not_an_archive("it is empty"),
+            ArchiveError::Truncated { .. } if is_first_header => {
+                not_an_archive("it is shorter than a header")
+            }
             other => other,
         })?;
         let bytes = header.as_bytes();
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
+        // The bytes of the checksum itself count as spaces.
         let counted = |index: usize| {
             if (148..156).contains(&index) { u32::from(b' ') } else { u32::from(bytes[index]) }
         };
         let sum: u32 = (0..bytes.len()).map(counted).sum();
         if header.cksum().ok() != Some(sum) {
-            return Err(match at_start {
+            return Err(match is_first_header {
                 true => not_an_archive("it does not begin with a header"),
                 false => self.malformed("a header whose checksum is wrong"),
             });
@@ -225,8 +229,8 @@ impl<'r> Reader<'r> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.resize(READ_BUFFER, 0);
         while len > 0 {
-            let now = usize::try_from(len).unwrap_or(READ_BUFFER).min(READ_BUFFER);
-            let read = self.read_content(&mut buffer[..now])?;
+            let step = usize::try_from(len).unwrap_or(READ_BUFFER).min(READ_BUFFER);
+            let read = self.read_content(&mut buffer[..step])?;
             take(&buffer[..read])?;
             len -= read as u64;
         }
@@ -235,8 +239,8 @@ impl<'r> Reader<'r> {
     }
 
     fn read_content(&mut self, buffer: &mut [u8]) -> Result<usize> {
-        let now = usize::try_from(self.content).unwrap_or(usize::MAX).min(buffer.len());
-        let read = if now == 0 { 0 } else { self.read_some(&mut buffer[..now])? };
+        let step = usize::try_from(self.content).unwrap_or(usize::MAX).min(buffer.len());
+        let read = if step == 0 { 0 } else { self.read_some(&mut buffer[..step])? };
         if read == 0 {
             return Err(ArchiveError::Truncated { offset: self.offset });
         }
@@ -271,16 +275,16 @@ impl<'r> Reader<'r> {
 
     fn skip_content(&mut self) -> Result<()> {
         let malformed = self.malformed("an impossible size");
-        let mut left = self.content.checked_add(self.padding).ok_or(malformed)?;
+        let mut remaining = self.content.checked_add(self.padding).ok_or(malformed)?;
         (self.content, self.padding) = (0, 0);
-        if left == 0 || self.seek_over(left)? {
+        if remaining == 0 || self.seek_over(remaining)? {
             return Ok(());
         }
         let mut buffer = vec![0; 32 << 10];
-        while left > 0 {
-            let now = left.min(buffer.len() as u64);
-            self.fill(&mut buffer[..now as usize])?;
-            left -= now;
+        while remaining > 0 {
+            let step = remaining.min(buffer.len() as u64);
+            self.fill(&mut buffer[..step as usize])?;
+            remaining -= step;
         }
         Ok(())
     }
@@ -290,9 +294,10 @@ impl<'r> Reader<'r> {
         let Input::File(mut file) = self.input else { return Ok(false) };
         let failed = |source| ArchiveError::Read { source };
         let position = file.stream_position().map_err(failed)?;
-        let to = position.checked_add(len).filter(|to| file.metadata().is_ok_and(|about| *to <= about.len()));
-        let Some(to) = to else { return Err(ArchiveError::Truncated { offset: self.offset }) };
-        file.seek(SeekFrom::Start(to)).map_err(failed)?;
+        let is_inside = |target: &u64| file.metadata().is_ok_and(|metadata| *target <= metadata.len());
+        let target = position.checked_add(len).filter(is_inside);
+        let Some(target) = target else { return Err(ArchiveError::Truncated { offset: self.offset }) };
+        file.seek(SeekFrom::Start(target)).map_err(failed)?;
         self.offset += len;
         Ok(true)
     }

@@ -34,7 +34,8 @@ impl SparseMap {
         Ok(Self { pieces, size })
     }
 
-    /// Returns the map of a file with holes; `None` if it has none, or none that are aligned to blocks.
+    /// Returns the map of a file with holes; `None` if it has no holes, or if its data is not
+    /// aligned to blocks.
     pub(super) fn of(extents: &[Extent]) -> Option<Self> {
         let has_holes = extents.iter().any(|extent| matches!(extent, Extent::Hole { .. }));
         let mut pieces: Vec<(u64, u64)> = Vec::new();
@@ -42,7 +43,7 @@ impl SparseMap {
         for extent in extents {
             if let Extent::Data { len, .. } = extent {
                 match pieces.last_mut() {
-                    Some((offset, before)) if *offset + *before == end => *before += len,
+                    Some((offset, piece_len)) if *offset + *piece_len == end => *piece_len += len,
                     _ => pieces.push((end, *len)),
                 }
             }
@@ -62,6 +63,7 @@ impl SparseMap {
         Some(Self { pieces, size: end })
     }
 
+    /// Returns the length of the data in the archive, in bytes.
     pub(super) fn stored(&self) -> u64 {
         self.pieces.iter().map(|(_, len)| len).sum()
     }
@@ -89,8 +91,8 @@ impl SparseMap {
     /// Iterates over the parts of the file in order; their lengths add up to that of the file.
     pub(super) fn runs(&self) -> impl Iterator<Item = SparseRun> {
         let mut data_end = 0;
-        let end = [(self.size, 0)];
-        self.pieces.iter().copied().chain(end).flat_map(move |(offset, len)| {
+        let end_of_file = [(self.size, 0)];
+        self.pieces.iter().copied().chain(end_of_file).flat_map(move |(offset, len)| {
             let hole = offset - data_end;
             data_end = offset + len;
             [SparseRun::Hole(hole), SparseRun::Data(len)]

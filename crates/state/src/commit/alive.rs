@@ -44,10 +44,10 @@ impl Inner {
             let buffer = &append.bytes[(base - append.start) as usize..];
             self.references_of_objects(buffer, &request.objects, &mut |object| roots.push(object))?;
         }
-        // Objects of the commit itself are not in the index yet.
-        let own: HashSet<ObjectId, ById> =
+        // Objects of this commit that are in an unsettled row cannot be looked up yet.
+        let new: HashSet<ObjectId, ById> =
             request.objects.objects.iter().map(|object| (object.kind, object.id)).collect();
-        for root in roots.into_iter().filter(|root| !own.contains(root)) {
+        for root in roots.into_iter().filter(|root| !new.contains(root)) {
             self.revive(txn, root)?;
         }
         Ok(())
@@ -57,18 +57,18 @@ impl Inner {
         &self,
         buffer: &[u8],
         objects: &NewObjects,
-        found: &mut impl FnMut(ObjectId),
+        visit: &mut impl FnMut(ObjectId),
     ) -> Result<()> {
         let undecodable = |source| StoreError::Undecodable { what: "a new node".to_owned(), source };
         for object in objects.objects.iter().filter(|object| object.kind == Kind::Node) {
             let offset = object.offset as usize;
             let node = record::open(&buffer[offset..offset + object.len as usize]).map_err(undecodable)?;
-            references_of(node, found).map_err(undecodable)?;
+            references_of(node, visit).map_err(undecodable)?;
         }
         for pack in &objects.bulk {
             for object in pack.objects.iter().filter(|object| object.kind == Kind::Node) {
                 let node = self.packs.read(pack.location(object), Kind::Node, &object.id)?;
-                references_of(node.unwrap_or_default(), found).map_err(undecodable)?;
+                references_of(node.unwrap_or_default(), visit).map_err(undecodable)?;
             }
         }
         Ok(())

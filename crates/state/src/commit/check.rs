@@ -11,11 +11,11 @@ use crate::store::Inner;
 impl Inner {
     /// Checks that all changes are allowed. Nothing is written before all changes of a commit are checked.
     pub(super) fn check(&self, txn: &RwTxn<'_>, changes: &[Change]) -> Result<()> {
-        let new = |id: &SnapshotId| {
+        let is_new = |id: &SnapshotId| {
             changes.iter().any(|change| matches!(change, Change::PutSnapshot(new) if new.id == *id))
         };
         let exists =
-            |id: &SnapshotId| -> Result<bool> { Ok(new(id) || self.index.snapshot(txn, id)?.is_some()) };
+            |id: &SnapshotId| -> Result<bool> { Ok(is_new(id) || self.index.snapshot(txn, id)?.is_some()) };
         for change in changes {
             match change {
                 Change::SetReference { name, expect, to } => {

@@ -108,7 +108,7 @@ impl PagePosition {
 
     /// Skips entries that are equal in both lists.
     pub(super) fn skip_same(&mut self, other: &mut Self) {
-        let same = self.page.same_items(self.index, &other.page, other.index);
+        let same = self.page.count_same_items(self.index, &other.page, other.index);
         self.index += same;
         other.index += same;
     }

@@ -2,7 +2,7 @@
 //!
 //! Directories come first: a pair of equal ones is one rename, and neither is expanded. A directory that was
 //! removed at the top level is looked up among all added entries, and the other way round, so that one that
-//! moved up or down is found as well. Files are paired last, among the remaining entries.
+//! moved up or down is detected as well. Files are paired last, among the remaining entries.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -77,9 +77,9 @@ fn content_key(entry: &Entry) -> Option<(u64, NodeId)> {
 struct UnpairedEntries(Vec<Option<UnpairedEntry>>);
 
 impl UnpairedEntries {
-    fn new(mut found: Vec<UnpairedEntry>) -> Self {
-        found.sort_unstable_by(|a, b| a.path.cmp(&b.path));
-        Self(found.into_iter().map(Some).collect())
+    fn new(mut unpaired: Vec<UnpairedEntry>) -> Self {
+        unpaired.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        Self(unpaired.into_iter().map(Some).collect())
     }
 
     fn is_empty(&self) -> bool {
@@ -91,7 +91,7 @@ impl UnpairedEntries {
     }
 
     fn iter(&self) -> impl Iterator<Item = (usize, &UnpairedEntry)> {
-        self.0.iter().enumerate().filter_map(|(index, found)| Some((index, found.as_ref()?)))
+        self.0.iter().enumerate().filter_map(|(index, unpaired)| Some((index, unpaired.as_ref()?)))
     }
 
     fn into_remaining(self) -> impl DoubleEndedIterator<Item = UnpairedEntry> {
@@ -99,45 +99,47 @@ impl UnpairedEntries {
     }
 }
 
-/// Candidates for a rename by key, in insertion order.
+/// Candidates for a rename, in insertion order.
 struct Candidates<K> {
+    /// Indexes by key and base name.
     named: HashMap<(K, Vec<u8>), VecDeque<usize>>,
+    /// Indexes by key alone.
     any: HashMap<K, VecDeque<usize>>,
 }
 
 impl<K: Hash + Eq + Copy> Candidates<K> {
     fn new<'f>(
-        found: impl Iterator<Item = (usize, &'f UnpairedEntry)>,
+        unpaired: impl Iterator<Item = (usize, &'f UnpairedEntry)>,
         key: impl Fn(&Entry) -> Option<K>,
     ) -> Self {
         let mut candidates = Self { named: HashMap::new(), any: HashMap::new() };
-        for (index, found) in found {
-            if let Some(key) = key(&found.entry) {
-                candidates.named.entry((key, found.entry.name.clone())).or_default().push_back(index);
+        for (index, unpaired) in unpaired {
+            if let Some(key) = key(&unpaired.entry) {
+                candidates.named.entry((key, unpaired.entry.name.clone())).or_default().push_back(index);
                 candidates.any.entry(key).or_default().push_back(index);
             }
         }
         candidates
     }
 
-    /// Takes the first candidate with the same key and name. A candidate that is not `free` is dropped for
-    /// good.
-    fn take_named(&mut self, key: K, name: &[u8], free: impl Fn(usize) -> bool) -> Option<usize> {
-        first(self.named.get_mut(&(key, name.to_vec()))?, free)
+    /// Takes the first candidate with the same key and name. Candidates that are no longer available are
+    /// dropped for good.
+    fn take_named(&mut self, key: K, name: &[u8], is_available: impl Fn(usize) -> bool) -> Option<usize> {
+        pop_available(self.named.get_mut(&(key, name.to_vec()))?, is_available)
     }
 
-    fn take_any(&mut self, key: K, free: impl Fn(usize) -> bool) -> Option<usize> {
-        first(self.any.get_mut(&key)?, free)
+    fn take_any(&mut self, key: K, is_available: impl Fn(usize) -> bool) -> Option<usize> {
+        pop_available(self.any.get_mut(&key)?, is_available)
     }
 
-    fn take(&mut self, key: K, name: &[u8], free: impl Fn(usize) -> bool) -> Option<usize> {
-        self.take_named(key, name, &free).or_else(|| self.take_any(key, &free))
+    fn take(&mut self, key: K, name: &[u8], is_available: impl Fn(usize) -> bool) -> Option<usize> {
+        self.take_named(key, name, &is_available).or_else(|| self.take_any(key, &is_available))
     }
 }
 
-fn first(queue: &mut VecDeque<usize>, free: impl Fn(usize) -> bool) -> Option<usize> {
+fn pop_available(queue: &mut VecDeque<usize>, is_available: impl Fn(usize) -> bool) -> Option<usize> {
     while let Some(index) = queue.pop_front() {
-        if free(index) {
+        if is_available(index) {
             return Some(index);
         }
     }
@@ -155,14 +157,14 @@ fn pair_by_key<K: Hash + Eq + Copy>(
         return;
     }
     let mut candidates = Candidates::new(removed.iter(), &key);
-    for named in [true, false] {
+    for with_same_name in [true, false] {
         for slot in &mut added.0 {
             let Some(new) = slot.as_ref() else { continue };
             let Some(key) = key(&new.entry) else { continue };
-            let free = |index| removed.is_available(index);
-            let old = match named {
-                true => candidates.take_named(key, &new.entry.name, free),
-                false => candidates.take_any(key, free),
+            let is_available = |index| removed.is_available(index);
+            let old = match with_same_name {
+                true => candidates.take_named(key, &new.entry.name, is_available),
+                false => candidates.take_any(key, is_available),
             };
             let Some(old) = old.and_then(|index| removed.0[index].take()) else { continue };
             differences.extend(slot.take().map(|new| renamed(old, new)));
@@ -175,7 +177,7 @@ fn pair_by_key<K: Hash + Eq + Copy>(
 struct Forest(Vec<ForestEntry>);
 
 struct ForestEntry {
-    found: Option<UnpairedEntry>,
+    unpaired: Option<UnpairedEntry>,
     parent: Option<usize>,
     depth: usize,
     /// Set if an entry below was taken as a rename, so that the directory no longer equals another one.
@@ -183,9 +185,9 @@ struct ForestEntry {
 }
 
 impl Forest {
-    fn add(&mut self, found: UnpairedEntry, parent: Option<usize>) -> usize {
+    fn add(&mut self, unpaired: UnpairedEntry, parent: Option<usize>) -> usize {
         let depth = parent.map_or(0, |parent| self.0[parent].depth + 1);
-        self.0.push(ForestEntry { found: Some(found), parent, depth, is_changed: false });
+        self.0.push(ForestEntry { unpaired: Some(unpaired), parent, depth, is_changed: false });
         self.0.len() - 1
     }
 
@@ -197,21 +199,21 @@ impl Forest {
     }
 
     fn is_unchanged(&self, index: usize) -> bool {
-        self.0[index].found.is_some() && !self.0[index].is_changed
+        self.0[index].unpaired.is_some() && !self.0[index].is_changed
     }
 
     /// Takes an entry out, together with everything below it.
     fn take(&mut self, index: usize) -> Option<UnpairedEntry> {
         let depth = self.0[index].depth;
-        for below in self.0[index + 1..].iter_mut().take_while(|below| below.depth > depth) {
-            below.found = None;
+        for descendant in self.0[index + 1..].iter_mut().take_while(|entry| entry.depth > depth) {
+            descendant.unpaired = None;
         }
         self.mark_ancestors_changed(self.0[index].parent);
-        self.0[index].found.take()
+        self.0[index].unpaired.take()
     }
 
     fn into_remaining(self) -> Vec<UnpairedEntry> {
-        self.0.into_iter().filter_map(|member| member.found).collect()
+        self.0.into_iter().filter_map(|member| member.unpaired).collect()
     }
 }
 
@@ -225,8 +227,8 @@ fn expand_added(
 ) -> Result<Forest> {
     let mut candidates = Candidates::new(removed.iter(), |entry| directory_id(entry).copied());
     let mut forest = Forest::default();
-    let mut queue: Vec<_> = added.into_remaining().rev().map(|found| (found, None)).collect();
-    let mut below = Vec::new();
+    let mut queue: Vec<_> = added.into_remaining().rev().map(|unpaired| (unpaired, None)).collect();
+    let mut children = Vec::new();
     while let Some((new, parent)) = queue.pop() {
         let old = directory_id(&new.entry)
             .and_then(|id| candidates.take(*id, &new.entry.name, |index| removed.is_available(index)))
@@ -236,9 +238,9 @@ fn expand_added(
             forest.mark_ancestors_changed(parent);
             continue;
         }
-        list_below(store, &new.path, &new.entry, &mut below, usage)?;
+        list_below(store, &new.path, &new.entry, &mut children, usage)?;
         let index = forest.add(new, parent);
-        queue.extend(below.drain(..).rev().map(|found| (found, Some(index))));
+        queue.extend(children.drain(..).rev().map(|unpaired| (unpaired, Some(index))));
     }
     Ok(forest)
 }
@@ -252,11 +254,11 @@ fn expand_removed(
     usage: &WalkUsage,
 ) -> Result<Vec<UnpairedEntry>> {
     let members =
-        added.0.iter().enumerate().filter_map(|(index, member)| Some((index, member.found.as_ref()?)));
+        added.0.iter().enumerate().filter_map(|(index, member)| Some((index, member.unpaired.as_ref()?)));
     let mut candidates = Candidates::new(members, |entry| directory_id(entry).copied());
     let mut listed = Vec::new();
     let mut queue: Vec<_> = removed.into_remaining().rev().collect();
-    let mut below = Vec::new();
+    let mut children = Vec::new();
     while let Some(old) = queue.pop() {
         let new = directory_id(&old.entry)
             .and_then(|id| candidates.take(*id, &old.entry.name, |index| added.is_unchanged(index)))
@@ -265,9 +267,9 @@ fn expand_removed(
             differences.push(renamed(old, new));
             continue;
         }
-        list_below(store, &old.path, &old.entry, &mut below, usage)?;
+        list_below(store, &old.path, &old.entry, &mut children, usage)?;
         listed.push(old);
-        queue.extend(below.drain(..).rev());
+        queue.extend(children.drain(..).rev());
     }
     Ok(listed)
 }

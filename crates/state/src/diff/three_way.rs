@@ -89,18 +89,18 @@ impl<'s> Side<'s> {
 /// Matches the changed directories that the two sides queued, which are sorted by name. Those that both sides
 /// changed are pushed to `queue`, the others are left unread.
 fn match_directories(sides: &mut [Side<'_>; 2], queue: &mut Vec<(Vec<u8>, Directory, [Directory; 2])>) {
-    let [one, other] = sides;
-    let mut others = std::mem::take(&mut other.comparison.queue).into_iter().peekable();
-    for (path, old, new) in std::mem::take(&mut one.comparison.queue) {
-        while let Some((path, _, new)) = others.next_if(|(other, ..)| *other < path) {
-            other.leave_unread(path, new);
+    let [ours, theirs] = sides;
+    let mut their_queue = std::mem::take(&mut theirs.comparison.queue).into_iter().peekable();
+    for (path, old, new) in std::mem::take(&mut ours.comparison.queue) {
+        while let Some((path, _, new)) = their_queue.next_if(|(their_path, ..)| *their_path < path) {
+            theirs.leave_unread(path, new);
         }
-        match others.next_if(|(other, ..)| *other == path) {
+        match their_queue.next_if(|(their_path, ..)| *their_path == path) {
             Some((path, _, changed)) => queue.push((path, old, [new, changed])),
-            None => one.leave_unread(path, new),
+            None => ours.leave_unread(path, new),
         }
     }
-    for (path, _, new) in others {
-        other.leave_unread(path, new);
+    for (path, _, new) in their_queue {
+        theirs.leave_unread(path, new);
     }
 }

@@ -33,21 +33,22 @@ pub fn checkout(
     progress: &dyn Progress,
 ) -> Result<CheckoutReport> {
     std::fs::create_dir_all(directory).context("create", directory)?;
-    let known = TrackedDirectory::of(store, directory)?;
-    let (root, former_mode) = known.open_as_owner()?;
-    let done = check_out(store, snapshot, &known, &root, options, progress);
+    let tracked = TrackedDirectory::of(store, directory)?;
+    let (root, former_mode) = tracked.open_as_owner()?;
+    let result = check_out(store, snapshot, &tracked, &root, options, progress);
+    // Only a checkout that wrote the tree has set the final mode of the root.
     if let Some(mode) = former_mode
-        && !done.as_ref().is_ok_and(|report| !report.up_to_date)
+        && !result.as_ref().is_ok_and(|report| !report.up_to_date)
     {
-        fchmod(&root, mode).context("change", &known.path)?;
+        fchmod(&root, mode).context("change", &tracked.path)?;
     }
-    done
+    result
 }
 
 fn check_out(
     store: &Store,
     snapshot: &Snapshot,
-    known: &TrackedDirectory<'_>,
+    tracked: &TrackedDirectory<'_>,
     root: &OwnedFd,
     options: &CheckoutOptions,
     progress: &dyn Progress,
@@ -55,28 +56,29 @@ fn check_out(
     // Protects the objects of both trees from garbage collection.
     let _guard = store.guard()?;
     let target: TreeIds = (snapshot.tree.root(), snapshot.times);
-    let checkout_ids = remove_leftovers(known, root, known.unfinished_checkouts(root)?)?;
+    let checkout_ids = remove_leftovers(tracked, root, tracked.unfinished_checkouts(root)?)?;
     // An empty directory has nothing left of its former tree: everything is written anew.
-    let is_empty = is_empty(root).context("list", &known.path)?;
-    let checkout_state = if is_empty { None } else { known.checkout_state(root)? };
+    let is_empty = is_empty(root).context("list", &tracked.path)?;
+    let checkout_state = if is_empty { None } else { tracked.checkout_state(root)? };
     let mut from: Option<TreeIds> = checkout_state
         .as_ref()
         .and_then(|checkout_state| checkout_state.tree)
         .map(|(tree, times)| (tree.root(), times));
-    known.has_usable_index()?;
-    let foreign = checkout_state.is_none() && !is_empty;
-    if foreign && !options.force {
-        return Err(DirectoryError::NotEmpty { directory: known.path.clone() });
+    // Called for its side effect: deletes the stat records of a tree that is no longer in the store.
+    tracked.has_usable_index()?;
+    let is_foreign = checkout_state.is_none() && !is_empty;
+    if is_foreign && !options.force {
+        return Err(DirectoryError::NotEmpty { directory: tracked.path.clone() });
     }
     if let Some((tree, _)) = checkout_state.as_ref().and_then(|checkout_state| checkout_state.tree)
         && !options.force
         && store.snapshots_with_tree(&tree)?.is_empty()
     {
-        return Err(DirectoryError::Unsaved { directory: known.path.clone() });
+        return Err(DirectoryError::Unsaved { directory: tracked.path.clone() });
     }
     let mut report = CheckoutReport::default();
     let checkout_id = new_checkout_id();
-    let switch = || Switch::new(store, known, root, options, &checkout_id, progress);
+    let switch = || Switch::new(store, tracked, root, options, &checkout_id, progress);
     if let Some((tree, times)) = checkout_state.as_ref().and_then(|checkout_state| checkout_state.towards) {
         // The directory is between two trees: finish that checkout first, so that it holds one of them. Not
         // if the target is the former tree and every entry is checked anyway (`force`): then the checkout
@@ -94,7 +96,7 @@ fn check_out(
         report.up_to_date = !report.resumed;
     }
     if options.sync {
-        platform::sync_filesystem(root).context("sync", &known.path)?;
+        platform::sync_filesystem(root).context("sync", &tracked.path)?;
     }
     Ok(report)
 }
@@ -111,17 +113,18 @@ pub fn apply_changes(
     options: &CheckoutOptions,
     progress: &dyn Progress,
 ) -> Result<CheckoutReport> {
-    let known = TrackedDirectory::of(store, directory)?;
-    let root = known.open()?;
-    let before = known.recorded(&root)?;
-    let checkout_ids = known.unfinished_checkouts(&root)?;
-    known.set_checkout_state(&root, Some((from.tree, from.times)), None, checkout_ids)?;
-    let done = checkout(store, to, directory, options, progress);
-    let is_between = known.recorded(&root)?.is_some_and(|checkout_state| checkout_state.towards.is_some());
-    if done.is_ok() || !is_between {
-        known.restore_state(&root, before)?;
+    let tracked = TrackedDirectory::of(store, directory)?;
+    let root = tracked.open()?;
+    let before = tracked.recorded_state(&root)?;
+    let checkout_ids = tracked.unfinished_checkouts(&root)?;
+    tracked.set_checkout_state(&root, Some((from.tree, from.times)), None, checkout_ids)?;
+    let result = checkout(store, to, directory, options, progress);
+    let is_between =
+        tracked.recorded_state(&root)?.is_some_and(|checkout_state| checkout_state.towards.is_some());
+    if result.is_ok() || !is_between {
+        tracked.restore_state(&root, before)?;
     }
-    done
+    result
 }
 
 /// Writes a tree into an empty directory. No checkout state and no stat records are kept.
@@ -132,19 +135,19 @@ pub fn materialize(
     progress: &dyn Progress,
 ) -> Result<CheckoutReport> {
     let store = tree.store();
-    let known = TrackedDirectory::of(store, directory)?;
-    let root = known.open()?;
-    if !is_empty(&root).context("list", &known.path)? {
-        return Err(DirectoryError::NotEmpty { directory: known.path });
+    let tracked = TrackedDirectory::of(store, directory)?;
+    let root = tracked.open()?;
+    if !is_empty(&root).context("list", &tracked.path)? {
+        return Err(DirectoryError::NotEmpty { directory: tracked.path });
     }
     let checkout_id = new_checkout_id();
-    let switch = Switch::new(store, &known, &root, options, &checkout_id, progress);
+    let switch = Switch::new(store, &tracked, &root, options, &checkout_id, progress);
     progress.begin("writing entries", None);
-    let done = crate::pool::run(|| switch.apply(None, tree.ids()));
+    let result = crate::pool::run(|| switch.apply(None, tree.ids()));
     progress.end();
-    done?;
+    result?;
     if options.sync {
-        platform::sync_filesystem(&root).context("sync", &known.path)?;
+        platform::sync_filesystem(&root).context("sync", &tracked.path)?;
     }
     Ok(switch.report())
 }
@@ -157,21 +160,21 @@ fn run(
     checkout_ids: &[String],
     report: &mut CheckoutReport,
 ) -> Result<()> {
-    let (known, progress) = (switch.known, switch.progress);
+    let (tracked, progress) = (switch.tracked, switch.progress);
     if !switch.options.force {
         crate::pool::run(|| switch.check(from, to))?;
     }
     let ids = |(tree, times): TreeIds| (TreeId::from(tree), times);
-    let with_mine = [checkout_ids, &[switch.checkout_id.to_owned()]].concat();
-    known.set_checkout_state(switch.root, from.map(ids), Some(ids(to)), with_mine)?;
-    failpoint::hit("checkout-started").context("check out into", &known.path)?;
+    let all_checkout_ids = [checkout_ids, &[switch.checkout_id.to_owned()]].concat();
+    tracked.set_checkout_state(switch.root, from.map(ids), Some(ids(to)), all_checkout_ids)?;
+    failpoint::hit("checkout-started").context("check out into", &tracked.path)?;
     progress.begin("checking out entries", None);
-    let done = crate::pool::run(|| switch.apply(from, to));
+    let result = crate::pool::run(|| switch.apply(from, to));
     progress.end();
-    done?;
+    result?;
     switch.finish(report)?;
-    failpoint::hit("checkout-applied").context("check out into", &known.path)?;
-    known.set_checkout_state(switch.root, Some(ids(to)), None, checkout_ids.to_vec())
+    failpoint::hit("checkout-applied").context("check out into", &tracked.path)?;
+    tracked.set_checkout_state(switch.root, Some(ids(to)), None, checkout_ids.to_vec())
 }
 
 fn is_empty(directory: &OwnedFd) -> Result<bool, rustix::io::Errno> {

@@ -14,20 +14,20 @@ use super::ignores::{IGNORE_FILE, Ignores};
 /// files of the tree `before`. For a directory that is ignored as a whole, only its own path is returned.
 /// Sorted.
 pub fn ignored_paths(before: &Tree, differences: &[Difference]) -> Result<Vec<Vec<u8>>> {
-    let mut rules = Rules { tree: before, of: BTreeMap::new() };
-    let mut found = BTreeSet::new();
+    let mut rules = Rules { tree: before, by_directory: BTreeMap::new() };
+    let mut ignored = BTreeSet::new();
     for difference in differences {
         if let Some(new) = &difference.new {
-            found.extend(rules.ignored_part(&difference.path, matches!(new.node, Node::Directory(_)))?);
+            ignored.extend(rules.ignored_part(&difference.path, matches!(new.node, Node::Directory(_)))?);
         }
     }
-    Ok(found.into_iter().collect())
+    Ok(ignored.into_iter().collect())
 }
 
 /// Rules of each directory, read once.
 struct Rules<'a> {
     tree: &'a Tree,
-    of: BTreeMap<Vec<u8>, Ignores>,
+    by_directory: BTreeMap<Vec<u8>, Ignores>,
 }
 
 impl Rules<'_> {
@@ -35,10 +35,10 @@ impl Rules<'_> {
     fn ignored_part(&mut self, path: &[u8], is_directory: bool) -> Result<Option<Vec<u8>>> {
         let names = path_names(path).unwrap_or_default();
         let (mut prefix, mut ignores) = (Vec::new(), Ignores::default());
-        for (number, name) in names.iter().enumerate() {
-            ignores = self.inside(&prefix, &ignores)?;
+        for (index, name) in names.iter().enumerate() {
+            ignores = self.rules_in(&prefix, &ignores)?;
             prefix = join(&prefix, name);
-            let is_directory = is_directory || number + 1 < names.len();
+            let is_directory = is_directory || index + 1 < names.len();
             if !ignores.is_empty() && ignores.is_ignored(&prefix, is_directory) {
                 return Ok(Some(prefix));
             }
@@ -46,17 +46,17 @@ impl Rules<'_> {
         Ok(None)
     }
 
-    /// Returns the rules in a directory whose parent has the rules `around`.
-    fn inside(&mut self, directory: &[u8], around: &Ignores) -> Result<Ignores> {
-        if let Some(known) = self.of.get(directory) {
-            return Ok(known.clone());
+    /// Returns the rules in a directory whose parent has the rules `parent_rules`.
+    fn rules_in(&mut self, directory: &[u8], parent_rules: &Ignores) -> Result<Ignores> {
+        if let Some(rules) = self.by_directory.get(directory) {
+            return Ok(rules.clone());
         }
         let file = self.tree.entry(join(directory, IGNORE_FILE))?;
         let rules = match file.map(|entry| entry.node) {
-            Some(Node::File(file)) => around.with(directory, &self.tree.read(&file)?),
-            _ => around.clone(),
+            Some(Node::File(file)) => parent_rules.with(directory, &self.tree.read(&file)?),
+            _ => parent_rules.clone(),
         };
-        self.of.insert(directory.to_vec(), rules.clone());
+        self.by_directory.insert(directory.to_vec(), rules.clone());
         Ok(rules)
     }
 }

@@ -12,11 +12,11 @@ use super::state::TrackedDirectory;
 impl TrackedDirectory<'_> {
     /// Returns the label of a file with several names.
     pub(super) fn label_of(&self, inode: u64) -> Result<u64> {
-        if let Some(label) = self.number(&inode_key(inode))? {
+        if let Some(label) = self.read_number(&inode_key(inode))? {
             return Ok(label);
         }
         let mut label = hashed(inode);
-        while self.number(&label_key(label))?.is_some() {
+        while self.read_number(&label_key(label))?.is_some() {
             label = hashed(label);
         }
         Ok(label)
@@ -31,22 +31,23 @@ impl TrackedDirectory<'_> {
         self.store.inner.mark_index_dirty()?;
         let index = &self.store.inner.index;
         let mut txn = index.write()?;
-        let row = |path: &[u8]| key(&self.id, path);
+        let row_key = |path: &[u8]| key(&self.id, path);
         for (inode, label) in labels {
-            let from_label = row(&label_key(*label));
-            if let Some(before) = index.stats.get(&txn, &from_label)?.and_then(number) {
-                let from_before = row(&inode_key(before));
-                if index.stats.get(&txn, &from_before)?.and_then(number) == Some(*label) {
-                    index.stats.delete(&mut txn, &from_before)?;
+            let label_row = row_key(&label_key(*label));
+            if let Some(former_inode) = index.stats.get(&txn, &label_row)?.and_then(number) {
+                let former_inode_row = row_key(&inode_key(former_inode));
+                if index.stats.get(&txn, &former_inode_row)?.and_then(number) == Some(*label) {
+                    index.stats.delete(&mut txn, &former_inode_row)?;
                 }
             }
-            index.stats.put(&mut txn, &row(&inode_key(*inode)), &label.to_le_bytes())?;
-            index.stats.put(&mut txn, &from_label, &inode.to_le_bytes())?;
+            index.stats.put(&mut txn, &row_key(&inode_key(*inode)), &label.to_le_bytes())?;
+            index.stats.put(&mut txn, &label_row, &inode.to_le_bytes())?;
         }
         index.commit(txn)
     }
 
-    fn number(&self, path: &[u8]) -> Result<Option<u64>> {
+    /// Reads a row that holds a number: a label or an inode.
+    fn read_number(&self, path: &[u8]) -> Result<Option<u64>> {
         let index = &self.store.inner.index;
         let txn = index.read()?;
         Ok(index.stats.get(&txn, &key(&self.id, path))?.and_then(number))

@@ -45,7 +45,7 @@ pub(super) fn is_leftover(name: &[u8], checkout_ids: &[String]) -> bool {
 /// changed its recorded tree since. Returns the ids to keep: all of them if a directory of another user
 /// could not be read, or else none.
 pub(super) fn remove_leftovers(
-    known: &TrackedDirectory<'_>,
+    tracked: &TrackedDirectory<'_>,
     root: &OwnedFd,
     checkout_ids: Vec<String>,
 ) -> Result<Vec<String>> {
@@ -56,13 +56,13 @@ pub(super) fn remove_leftovers(
     let mut path = Vec::new();
     let mut queue = vec![QueuedDirectory { parent_len: 0, name: Vec::new() }];
     while let Some(QueuedDirectory { parent_len, name }) = queue.pop() {
-        known.store.cancel().check().map_err(StoreError::from)?;
+        tracked.store.cancel().check().map_err(StoreError::from)?;
         // Entries pushed since the parent was read are all below it, so `path` still begins with the parent's
         // path.
         path.truncate(parent_len);
         path = join(&path, &name);
-        let access = TemporaryAccess::new(root, &known.path);
-        let cleaned = clean(known, &access, &path, &checkout_ids, &mut queue);
+        let access = TemporaryAccess::new(root, &tracked.path);
+        let cleaned = clean(tracked, &access, &path, &checkout_ids, &mut queue);
         access.restore()?;
         all_read &= cleaned?;
     }
@@ -79,33 +79,33 @@ struct QueuedDirectory {
 /// Removes leftovers from one directory without changing its mtime, and queues its subdirectories. Returns
 /// false if it could not be read.
 fn clean(
-    known: &TrackedDirectory<'_>,
+    tracked: &TrackedDirectory<'_>,
     access: &TemporaryAccess<'_>,
     path: &[u8],
     checkout_ids: &[String],
     queue: &mut Vec<QueuedDirectory>,
 ) -> Result<bool> {
-    let here = || full_path(&known.path, path);
+    let directory_path = || full_path(&tracked.path, path);
     let fd = match access.open(path, READ) {
         Ok(fd) => fd,
         // Removed by another process.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(true),
         Err(Errno::ACCESS | Errno::PERM) => return Ok(false),
-        Err(error) => return Err(error).context("open", &here()),
+        Err(error) => return Err(error).context("open", &directory_path()),
     };
-    let leftovers = list(&fd, path.len(), checkout_ids, queue).context("list", &here())?;
+    let leftovers = list(&fd, path.len(), checkout_ids, queue).context("list", &directory_path())?;
     if leftovers.is_empty() {
         return Ok(true);
     }
-    let fd = access.open(path, WRITE).context("open", &here())?;
-    let before = Timestamp(fingerprint(&fstat(&fd).context("stat", &here())?).mtime);
+    let fd = access.open(path, WRITE).context("open", &directory_path())?;
+    let before = Timestamp(fingerprint(&fstat(&fd).context("stat", &directory_path())?).mtime);
     for name in leftovers {
         match unlinkat(&fd, name.as_slice(), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(error).context("remove", &full_path(&known.path, &join(path, &name))),
+            Err(error) => return Err(error).context("remove", &full_path(&tracked.path, &join(path, &name))),
         }
     }
-    futimens(&fd, &before.file_times()).context("set the times of", &here())?;
+    futimens(&fd, &before.file_times()).context("set the times of", &directory_path())?;
     Ok(true)
 }
 
@@ -126,7 +126,7 @@ fn list(
         if name == b"." || name == b".." {
             continue;
         }
-        if kind(fd, name, entry.file_type()) == FileType::Directory {
+        if file_type(fd, name, entry.file_type()) == FileType::Directory {
             queue.push(QueuedDirectory { parent_len, name: name.to_vec() });
         } else if is_leftover(name, checkout_ids) {
             leftovers.push(name.to_vec());
@@ -136,7 +136,7 @@ fn list(
 }
 
 /// Returns the type of an entry. Not every file system reports it in a listing.
-fn kind(fd: &OwnedFd, name: &[u8], listed: FileType) -> FileType {
+fn file_type(fd: &OwnedFd, name: &[u8], listed: FileType) -> FileType {
     match listed {
         FileType::Unknown => statat(fd, name, AtFlags::SYMLINK_NOFOLLOW)
             .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),

@@ -59,7 +59,8 @@ pub(crate) mod stat_record {
 
     pub(crate) fn samples() -> Vec<Vec<u8>> {
         let (node, times) = (NodeId::of(b"node"), NodeId::of(b"times"));
-        let own = StatFingerprint { mode: 0o040_755, size: 4096, mtime: 5, ctime: i64::MAX, inode: u64::MAX };
+        let own_fingerprint =
+            StatFingerprint { mode: 0o040_755, size: 4096, mtime: 5, ctime: i64::MAX, inode: u64::MAX };
         let file = StatFingerprint { mode: 0o100_644, size: 3, mtime: -1, ctime: 9, inode: 12 };
         let entries = vec![
             StatEntry { name: b"a".to_vec(), fingerprint: file, trusted: true },
@@ -69,7 +70,7 @@ pub(crate) mod stat_record {
                 trusted: false,
             },
         ];
-        let small = StatRecord { node, times, own, own_trusted: false, entries: Vec::new() };
+        let small = StatRecord { node, times, own_fingerprint, own_trusted: false, entries: Vec::new() };
         let large = StatRecord { entries, own_trusted: true, ..small.clone() };
         vec![small.encode(), large.encode()]
     }

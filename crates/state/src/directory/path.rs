@@ -81,10 +81,10 @@ pub(super) fn open_file_as_owner(directory: impl AsFd, name: &[u8]) -> Result<Ow
 
 /// Joins `root` and a path, for messages.
 pub(super) fn full_path(root: &Path, path: &[u8]) -> PathBuf {
-    root.join(relative(path))
+    root.join(system_path(path))
 }
 
 /// Converts a path inside a tree to a path of the system.
-pub(super) fn relative(path: &[u8]) -> &Path {
+pub(super) fn system_path(path: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(path))
 }

@@ -158,7 +158,7 @@ pub(crate) fn read_file(
     directory: impl AsFd,
     name: &[u8],
 ) -> Result<ReadOutcome, ReadError> {
-    let mut first: Option<(StatFingerprint, FileNode)> = None;
+    let mut previous: Option<(StatFingerprint, FileNode)> = None;
     for _ in 0..ATTEMPTS {
         let file = match reader.open(directory.as_fd(), name).map_err(|error| errno(&error)) {
             Ok(file) => file,
@@ -174,23 +174,23 @@ pub(crate) fn read_file(
         let extents = read_content(batch, &file, &before)?;
         let xattrs = reader.xattrs(file.as_fd()).map_err(|error| errno(&error))?;
         if fingerprint(&fstat(&file)?) != seen {
-            first = None;
+            previous = None;
             continue;
         }
         let node = FileNode { mode: (before.st_mode as u16) & MODE_BITS, xattrs, extents };
         let trusted = is_trustworthy(&seen, started);
-        let done =
+        let outcome =
             ReadOutcome::File { node: node.clone(), fingerprint: seen, links: link_count(&before), trusted };
         let age = started.saturating_sub(seen.ctime);
         // A ctime in the future does not become trustworthy soon: the file is stored, but read again next
         // time.
         if reader.is_quiescent()
             || !(-CLOCK_TICK..=RECENT_WRITE).contains(&age)
-            || first == Some((seen, node.clone()))
+            || previous == Some((seen, node.clone()))
         {
-            return Ok(done);
+            return Ok(outcome);
         }
-        first = Some((seen, node));
+        previous = Some((seen, node));
         if age < CLOCK_TICK {
             std::thread::sleep(Duration::from_nanos((CLOCK_TICK - age) as u64 + 1));
         }

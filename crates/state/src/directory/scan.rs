@@ -30,7 +30,7 @@ use super::error::{Context, DirectoryError, Result};
 use super::ignores::{IGNORE_FILE, Ignores};
 use super::leftovers::is_leftover;
 use super::parallel::{each, each_while_open};
-use super::path::{full_path, relative};
+use super::path::{full_path, system_path};
 use super::read::{
     DirectoryReader, PlainReader, QuiescentReader, ReadError, ReadOutcome, errno, fingerprint,
     is_trustworthy, now, read_file,
@@ -126,22 +126,22 @@ pub fn snapshot_directory_with(
     reader: &dyn DirectoryReader,
     progress: &dyn Progress,
 ) -> Result<SnapshotReport> {
-    let known = TrackedDirectory::of(store, directory)?;
-    let root = known.open_for(reader)?;
+    let tracked = TrackedDirectory::of(store, directory)?;
+    let root = tracked.open_for(reader)?;
     // The batch protects objects that the stat index refers to from garbage collection.
     let batch = store.batch()?;
-    let scan = Scan::new(&known, &root, &batch, &options, reader, progress)?;
-    let done = scan.run()?;
+    let scan = Scan::new(&tracked, &root, &batch, &options, reader, progress)?;
+    let written = scan.run()?;
     let (skipped, skipped_count) = scan.skipped(&options)?;
     let parents = options.new.parents.clone();
     let snapshot =
-        commit_snapshot(store, batch.finish()?, done.node.into(), done.times, parents, options.new)?;
+        commit_snapshot(store, batch.finish()?, written.node.into(), written.times, parents, options.new)?;
     let changed = std::mem::take(&mut *scan.changed.lock().unwrap_or_else(PoisonError::into_inner));
-    known.update(&changed)?;
+    tracked.update_stat_records(&changed)?;
     if options.track {
         // The next checkout must still remove leftovers.
-        let checkout_ids = known.unfinished_checkouts(&root)?;
-        known.set_checkout_state(&root, Some((snapshot.tree, snapshot.times)), None, checkout_ids)?;
+        let checkout_ids = tracked.unfinished_checkouts(&root)?;
+        tracked.set_checkout_state(&root, Some((snapshot.tree, snapshot.times)), None, checkout_ids)?;
     }
     let counts = &scan.counts;
     Ok(SnapshotReport {
@@ -156,13 +156,13 @@ pub fn snapshot_directory_with(
     })
 }
 
-/// Records a directory as a checkout of a snapshot that was taken of it without doing so, so that a checkout
-/// may replace its content. Changes since the snapshot count as local changes.
+/// Records a directory as a checkout of a snapshot that was taken of it without [`SnapshotOptions::track`], so
+/// that a checkout may replace its content. Changes since the snapshot count as local changes.
 pub fn track_snapshot(store: &Store, directory: &Path, snapshot: &Snapshot) -> Result<()> {
-    let known = TrackedDirectory::of(store, directory)?;
-    let root = known.open()?;
-    let checkout_ids = known.unfinished_checkouts(&root)?;
-    known.set_checkout_state(&root, Some((snapshot.tree, snapshot.times)), None, checkout_ids)
+    let tracked = TrackedDirectory::of(store, directory)?;
+    let root = tracked.open()?;
+    let checkout_ids = tracked.unfinished_checkouts(&root)?;
+    tracked.set_checkout_state(&root, Some((snapshot.tree, snapshot.times)), None, checkout_ids)
 }
 
 /// Returns the tree that a snapshot of the directory would have. Costs as much as a snapshot, but writes
@@ -176,7 +176,7 @@ pub fn preview_directory(
     preview_directory_with(store, directory, options, reader_for(options), progress)
 }
 
-/// Returns the tree that a snapshot of a directory would have whose files are accessed through `reader`.
+/// Returns the same as [`preview_directory`] for a directory whose files are accessed through `reader`.
 pub fn preview_directory_with(
     store: &Store,
     directory: &Path,
@@ -184,15 +184,15 @@ pub fn preview_directory_with(
     reader: &dyn DirectoryReader,
     progress: &dyn Progress,
 ) -> Result<DirectoryPreview> {
-    let known = TrackedDirectory::of(store, directory)?;
-    let root = known.open_for(reader)?;
+    let tracked = TrackedDirectory::of(store, directory)?;
+    let root = tracked.open_for(reader)?;
     let guard = Arc::new(store.guard()?);
     let batch = Batch::low_latency(store.clone(), Arc::clone(&guard));
-    let scan = Scan::new(&known, &root, &batch, options, reader, progress)?;
-    let done = scan.run()?;
+    let scan = Scan::new(&tracked, &root, &batch, options, reader, progress)?;
+    let written = scan.run()?;
     let (skipped, skipped_count) = scan.skipped(options)?;
     let store = store.with_uncommitted(UncommittedObjects::new(store, batch.finish()?, None, guard));
-    let tree = Tree::open(&store, done.node.into(), Some(done.times))?;
+    let tree = Tree::open(&store, written.node.into(), Some(written.times))?;
     Ok(DirectoryPreview { tree, skipped, skipped_count })
 }
 
@@ -201,7 +201,7 @@ fn reader_for(options: &SnapshotOptions) -> &'static dyn DirectoryReader {
     if options.quiescent { &QuiescentReader } else { &PlainReader }
 }
 
-/// Returns the path of the store if it is inside the directory: it is never part of its own snapshots.
+/// Returns the path of the store if it is inside the directory: the store is never part of a snapshot.
 fn store_path_inside(store: &Store, directory: &Path) -> Option<Vec<u8>> {
     let inside = store.path().strip_prefix(directory).ok()?;
     Some(inside.as_os_str().as_bytes().to_vec())
@@ -220,9 +220,9 @@ struct Scan<'a> {
     store: &'a Store,
     batch: &'a Batch,
     reader: &'a dyn DirectoryReader,
-    known: &'a TrackedDirectory<'a>,
+    tracked: &'a TrackedDirectory<'a>,
     root: &'a OwnedFd,
-    use_index: bool,
+    use_stat_index: bool,
     ignore: bool,
     /// Path of the store, if it is inside the directory.
     store_path: Option<Vec<u8>>,
@@ -266,14 +266,14 @@ enum EntryUpdate {
 
 impl<'a> Scan<'a> {
     fn new(
-        known: &'a TrackedDirectory<'a>,
+        tracked: &'a TrackedDirectory<'a>,
         root: &'a OwnedFd,
         batch: &'a Batch,
         options: &SnapshotOptions,
         reader: &'a dyn DirectoryReader,
         progress: &'a dyn Progress,
     ) -> Result<Self> {
-        let store = known.store;
+        let store = tracked.store;
         let skipped = if options.all_special {
             SkippedEntries::naming_all_special()
         } else {
@@ -283,12 +283,12 @@ impl<'a> Scan<'a> {
             store,
             batch,
             reader,
-            known,
+            tracked,
             root,
-            use_index: known.has_usable_index()?,
+            use_stat_index: tracked.has_usable_index()?,
             ignore: options.ignore,
-            store_path: store_path_inside(store, &known.path),
-            checkout_ids: known.unfinished_checkouts(root)?,
+            store_path: store_path_inside(store, &tracked.path),
+            checkout_ids: tracked.unfinished_checkouts(root)?,
             progress,
             counts: Counts::default(),
             usage: WalkUsage::new(store.walk_limits()),
@@ -299,11 +299,11 @@ impl<'a> Scan<'a> {
 
     fn run(&self) -> Result<WrittenDirectory> {
         self.progress.begin("reading entries", None);
-        let done = crate::pool::run(|| self.directory(b"", 0, &Ignores::default(), None));
+        let written = crate::pool::run(|| self.directory(b"", 0, &Ignores::default(), None));
         self.progress.end();
-        done?.ok_or_else(|| DirectoryError::Io {
+        written?.ok_or_else(|| DirectoryError::Io {
             action: "open",
-            path: self.known.path.clone(),
+            path: self.tracked.path.clone(),
             source: Errno::NOENT.into(),
         })
     }
@@ -323,10 +323,10 @@ impl Scan<'_> {
         path: &[u8],
         depth: usize,
         ignores: &Ignores,
-        known: Option<StatFingerprint>,
+        recorded: Option<StatFingerprint>,
     ) -> Result<Option<WrittenDirectory>> {
         if depth > DEPTH_MAX {
-            return Err(DirectoryError::TooDeep { path: full_path(&self.known.path, path) });
+            return Err(DirectoryError::TooDeep { path: full_path(&self.tracked.path, path) });
         }
         self.check_cancelled()?;
         let opened = self.reader.open_directory(self.root.as_fd(), path);
@@ -337,20 +337,20 @@ impl Scan<'_> {
                 self.skip(path, SkipReason::NoPermission)?;
                 return Ok(None);
             }
-            Err(error) => return Err(error).context("open", &full_path(&self.known.path, path)),
+            Err(error) => return Err(error).context("open", &full_path(&self.tracked.path, path)),
         };
-        let stat = fstat(&fd).context("stat", &full_path(&self.known.path, path))?;
+        let stat = fstat(&fd).context("stat", &full_path(&self.tracked.path, path))?;
         let xattrs = self.reader.xattrs(fd.as_fd());
-        let xattrs = xattrs.context("read the attributes of", &full_path(&self.known.path, path))?;
-        let own = fingerprint(&stat);
+        let xattrs = xattrs.context("read the attributes of", &full_path(&self.tracked.path, path))?;
+        let own_fingerprint = fingerprint(&stat);
         let head = Head::Directory { mode: (stat.st_mode as u16) & MODE_BITS, xattrs };
-        let (seen, ignores) = self.list(&fd, path, ignores)?;
-        let old = if self.use_index { self.record(path, known)? } else { None };
-        let mut ready = self.scan_files(&fd, path, &seen, old.as_ref())?;
+        let (scanned, ignores) = self.list(&fd, path, ignores)?;
+        let old = if self.use_stat_index { self.record(path, recorded)? } else { None };
+        let mut updates = self.scan_files(&fd, path, &scanned, old.as_ref())?;
         drop(fd);
-        self.scan_subdirectories(path, depth, &ignores, &seen, old.as_ref(), &mut ready)?;
-        self.forget_vanished(path, old.as_ref(), &seen)?;
-        self.write(path, old.as_ref(), seen, ready, &head, own).map(Some)
+        self.scan_subdirectories(path, depth, &ignores, &scanned, old.as_ref(), &mut updates)?;
+        self.forget_vanished(path, old.as_ref(), &scanned)?;
+        self.write(path, old.as_ref(), scanned, updates, &head, own_fingerprint).map(Some)
     }
 
     /// Fails if the store's handle is cancelled. Needed here because unchanged entries do not access the
@@ -361,27 +361,27 @@ impl Scan<'_> {
 
     /// Returns the stat record of a directory. A record that does not belong to the same tree as those of its
     /// parents was left by another operation, and its objects may have been collected: it is ignored.
-    fn record(&self, path: &[u8], known: Option<StatFingerprint>) -> Result<Option<StatRecord>> {
-        let record = self.known.record(path)?;
+    fn record(&self, path: &[u8], recorded: Option<StatFingerprint>) -> Result<Option<StatRecord>> {
+        let record = self.tracked.record(path)?;
         Ok(record.filter(|record| {
-            let fits = |known: StatFingerprint| {
-                known == StatFingerprint::of_directory(known.mode, record.node, record.times)
+            let fits = |recorded: StatFingerprint| {
+                recorded == StatFingerprint::of_directory(recorded.mode, record.node, record.times)
             };
-            path.is_empty() || known.is_some_and(fits)
+            path.is_empty() || recorded.is_some_and(fits)
         }))
     }
 
     /// Returns the entries of a directory that belong in the snapshot, sorted, and the ignore rules inside
     /// it.
     fn list(&self, fd: &OwnedFd, path: &[u8], ignores: &Ignores) -> Result<(Vec<ScannedEntry>, Ignores)> {
-        let here = || full_path(&self.known.path, path);
+        let directory_path = || full_path(&self.tracked.path, path);
         // Only directories are held with their path here, but readers of the snapshot may hold all paths.
         let size = |name: &[u8]| path.len() + 1 + name.len();
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut buffer = Vec::with_capacity(32 << 10);
         let mut entries = RawDir::new(fd, buffer.spare_capacity_mut());
         while let Some(entry) = entries.next() {
-            let entry = entry.context("list", &here())?;
+            let entry = entry.context("list", &directory_path())?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." && !is_leftover(name, &self.checkout_ids) {
                 self.check_cancelled()?;
@@ -393,7 +393,7 @@ impl Scan<'_> {
         let ignores =
             if self.ignore && names.binary_search_by(|name| name.as_slice().cmp(IGNORE_FILE)).is_ok() {
                 match super::read::read_plain(fd, IGNORE_FILE)
-                    .context("read", &full_path(&self.known.path, &join(path, IGNORE_FILE)))?
+                    .context("read", &full_path(&self.tracked.path, &join(path, IGNORE_FILE)))?
                 {
                     Some(rules) => ignores.with(path, &rules),
                     None => ignores.clone(),
@@ -401,17 +401,17 @@ impl Scan<'_> {
             } else {
                 ignores.clone()
             };
-        let mut seen = Vec::with_capacity(names.len());
+        let mut scanned = Vec::with_capacity(names.len());
         for name in names {
             self.check_cancelled()?;
             let size = size(&name);
             match self.inspect(fd, path, name, &ignores)? {
-                Some(found) => seen.push(found),
+                Some(found) => scanned.push(found),
                 None => self.usage.remove(size),
             }
         }
-        self.progress.advance(seen.len() as u64);
-        Ok((seen, ignores))
+        self.progress.advance(scanned.len() as u64);
+        Ok((scanned, ignores))
     }
 
     /// Inspects an entry; `None` if it does not belong in the snapshot.
@@ -422,25 +422,25 @@ impl Scan<'_> {
         name: Vec<u8>,
         ignores: &Ignores,
     ) -> Result<Option<ScannedEntry>> {
-        let here = || join(path, &name);
+        let entry_path = || join(path, &name);
         let stat = match self.reader.stat(fd.as_fd(), &name).map_err(|error| errno(&error)) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::ACCESS | Errno::PERM) => {
-                self.skip(&here(), SkipReason::NoPermission)?;
+                self.skip(&entry_path(), SkipReason::NoPermission)?;
                 return Ok(None);
             }
-            Err(error) => return Err(error).context("stat", &full_path(&self.known.path, &here())),
+            Err(error) => return Err(error).context("stat", &full_path(&self.tracked.path, &entry_path())),
         };
         let kind = FileType::from_raw_mode(stat.st_mode);
-        if !ignores.is_empty() && ignores.is_ignored(&here(), kind == FileType::Directory) {
+        if !ignores.is_empty() && ignores.is_ignored(&entry_path(), kind == FileType::Directory) {
             return Ok(None);
         }
-        if self.store_path.as_ref().is_some_and(|store| *store == here()) {
+        if self.store_path.as_ref().is_some_and(|store| *store == entry_path()) {
             return Ok(None);
         }
         if let Some(reason) = skip_reason(kind) {
-            self.skip(&here(), reason)?;
+            self.skip(&entry_path(), reason)?;
             return Ok(None);
         }
         Ok(Some(ScannedEntry { name, fingerprint: fingerprint(&stat), kind, links: link_count(&stat) }))
@@ -451,39 +451,41 @@ impl Scan<'_> {
         &self,
         fd: &OwnedFd,
         path: &[u8],
-        seen: &[ScannedEntry],
+        scanned: &[ScannedEntry],
         old: Option<&StatRecord>,
     ) -> Result<Vec<Option<EntryUpdate>>> {
-        let inspect = |seen: &ScannedEntry| -> Result<Option<EntryUpdate>> {
-            if seen.kind == FileType::Directory {
+        let process = |scanned: &ScannedEntry| -> Result<Option<EntryUpdate>> {
+            if scanned.kind == FileType::Directory {
                 return Ok(None);
             }
-            let known = old.and_then(|old| old.find(&seen.name));
-            if known.is_some_and(|known| known.trusted && known.fingerprint == seen.fingerprint) {
-                self.count(seen);
+            let recorded = old.and_then(|old| old.find(&scanned.name));
+            if recorded
+                .is_some_and(|recorded| recorded.trusted && recorded.fingerprint == scanned.fingerprint)
+            {
+                self.count(scanned);
                 return Ok(Some(EntryUpdate::Unchanged));
             }
-            let ready = if seen.kind == FileType::Symlink {
-                self.symlink(fd, path, seen, old)?
+            let update = if scanned.kind == FileType::Symlink {
+                self.symlink(fd, path, scanned, old)?
             } else {
-                self.file(fd, path, seen, old)?
+                self.file(fd, path, scanned, old)?
             };
-            if ready.is_some() {
-                self.count(seen);
+            if update.is_some() {
+                self.count(scanned);
             }
-            Ok(ready)
+            Ok(update)
         };
         // For unchanged files, parallel processing costs more than it saves.
-        let work = seen.iter().filter(|seen| {
-            seen.kind != FileType::Directory
+        let changed = scanned.iter().filter(|scanned| {
+            scanned.kind != FileType::Directory
                 && old
-                    .and_then(|old| old.find(&seen.name))
-                    .is_none_or(|known| known.fingerprint != seen.fingerprint)
+                    .and_then(|old| old.find(&scanned.name))
+                    .is_none_or(|recorded| recorded.fingerprint != scanned.fingerprint)
         });
-        if work.take(2).count() > 1 {
-            each_while_open(seen, inspect)
+        if changed.take(2).count() > 1 {
+            each_while_open(scanned, process)
         } else {
-            seen.iter().map(inspect).collect()
+            scanned.iter().map(process).collect()
         }
     }
 
@@ -493,30 +495,30 @@ impl Scan<'_> {
         path: &[u8],
         depth: usize,
         ignores: &Ignores,
-        seen: &[ScannedEntry],
+        scanned: &[ScannedEntry],
         old: Option<&StatRecord>,
-        ready: &mut [Option<EntryUpdate>],
+        updates: &mut [Option<EntryUpdate>],
     ) -> Result<()> {
-        let is_directory = |index: &usize| seen[*index].kind == FileType::Directory;
-        let directories: Vec<usize> = (0..seen.len()).filter(is_directory).collect();
-        let done = each(&directories, |index| {
-            let name = &seen[*index].name;
-            let known = old.and_then(|old| old.find(name)).map(|known| known.fingerprint);
-            self.directory(&join(path, name), depth + 1, ignores, known)
+        let is_directory = |index: &usize| scanned[*index].kind == FileType::Directory;
+        let directories: Vec<usize> = (0..scanned.len()).filter(is_directory).collect();
+        let written = each(&directories, |index| {
+            let name = &scanned[*index].name;
+            let recorded = old.and_then(|old| old.find(name)).map(|recorded| recorded.fingerprint);
+            self.directory(&join(path, name), depth + 1, ignores, recorded)
         })?;
-        for (index, done) in directories.into_iter().zip(done) {
-            self.counts.directories.fetch_add(u64::from(done.is_some()), Ordering::Relaxed);
-            ready[index] = done.map(EntryUpdate::Directory);
+        for (index, written) in directories.into_iter().zip(written) {
+            self.counts.directories.fetch_add(u64::from(written.is_some()), Ordering::Relaxed);
+            updates[index] = written.map(EntryUpdate::Directory);
         }
         Ok(())
     }
 
-    fn count(&self, seen: &ScannedEntry) {
-        if seen.kind == FileType::Symlink {
+    fn count(&self, scanned: &ScannedEntry) {
+        if scanned.kind == FileType::Symlink {
             self.counts.symlinks.fetch_add(1, Ordering::Relaxed);
         } else {
             self.counts.files.fetch_add(1, Ordering::Relaxed);
-            self.counts.bytes.fetch_add(seen.fingerprint.size, Ordering::Relaxed);
+            self.counts.bytes.fetch_add(scanned.fingerprint.size, Ordering::Relaxed);
         }
     }
 
@@ -524,43 +526,44 @@ impl Scan<'_> {
         &self,
         fd: &OwnedFd,
         path: &[u8],
-        seen: &ScannedEntry,
+        scanned: &ScannedEntry,
         old: Option<&StatRecord>,
     ) -> Result<Option<EntryUpdate>> {
-        let file_path = || full_path(&self.known.path, &join(path, &seen.name));
+        let file_path = || full_path(&self.tracked.path, &join(path, &scanned.name));
         self.counts.read.fetch_add(1, Ordering::Relaxed);
-        let (node, fingerprint, links, trusted) = match read_file(self.batch, self.reader, fd, &seen.name) {
+        let (node, fingerprint, links, trusted) = match read_file(self.batch, self.reader, fd, &scanned.name)
+        {
             Ok(ReadOutcome::File { node, fingerprint, links, trusted }) => {
                 (node, fingerprint, links, trusted)
             }
             Ok(ReadOutcome::Vanished) => return Ok(None),
             Ok(ReadOutcome::Changing) => {
-                self.skip(&join(path, &seen.name), SkipReason::Changing)?;
+                self.skip(&join(path, &scanned.name), SkipReason::Changing)?;
                 return Ok(None);
             }
             Err(ReadError::System(Errno::ACCESS | Errno::PERM)) => {
-                self.skip(&join(path, &seen.name), SkipReason::NoPermission)?;
+                self.skip(&join(path, &scanned.name), SkipReason::NoPermission)?;
                 return Ok(None);
             }
             Err(ReadError::System(error)) => return Err(error).context("read", &file_path()),
             Err(ReadError::Store(error)) => return Err(error.into()),
         };
-        let link = self.label(seen, fingerprint, links, old)?;
-        self.ready_file(&node, fingerprint, link, trusted).map(Some)
+        let link = self.label(scanned, fingerprint, links, old)?;
+        self.file_update(&node, fingerprint, link, trusted).map(Some)
     }
 
     /// Returns the link label of a file or symlink with several names.
     fn label(
         &self,
-        seen: &ScannedEntry,
+        scanned: &ScannedEntry,
         fingerprint: StatFingerprint,
         links: u64,
         old: Option<&StatRecord>,
     ) -> Result<Option<u64>> {
         if links > 1 {
-            Ok(Some(self.known.label_of(fingerprint.inode)?))
+            Ok(Some(self.tracked.label_of(fingerprint.inode)?))
         } else {
-            self.lone_label(seen, fingerprint, old)
+            self.lone_label(scanned, fingerprint, old)
         }
     }
 
@@ -568,15 +571,15 @@ impl Scan<'_> {
     /// the label as long as it is the file that was checked out.
     fn lone_label(
         &self,
-        seen: &ScannedEntry,
+        scanned: &ScannedEntry,
         fingerprint: StatFingerprint,
         old: Option<&StatRecord>,
     ) -> Result<Option<u64>> {
         let Some(record) = old else { return Ok(None) };
-        if record.find(&seen.name).is_none_or(|known| known.fingerprint != fingerprint) {
+        if record.find(&scanned.name).is_none_or(|recorded| recorded.fingerprint != fingerprint) {
             return Ok(None);
         }
-        let found = self.store.find_entry(record.node, Some(record.times), &seen.name)?;
+        let found = self.store.find_entry(record.node, Some(record.times), &scanned.name)?;
         let time = found.and_then(|(_, times, index)| EntryTime::decode(times?.body(index)).ok());
         Ok(match time {
             Some(EntryTime::Modified { link, .. }) => link,
@@ -584,7 +587,7 @@ impl Scan<'_> {
         })
     }
 
-    fn ready_file(
+    fn file_update(
         &self,
         node: &FileNode,
         fingerprint: StatFingerprint,
@@ -600,23 +603,24 @@ impl Scan<'_> {
         &self,
         fd: &OwnedFd,
         path: &[u8],
-        seen: &ScannedEntry,
+        scanned: &ScannedEntry,
         old: Option<&StatRecord>,
     ) -> Result<Option<EntryUpdate>> {
-        let target = self.reader.read_link(fd.as_fd(), &seen.name);
+        let target = self.reader.read_link(fd.as_fd(), &scanned.name);
         let target = match target.map_err(|error| errno(&error)) {
             Ok(target) => target,
             Err(Errno::NOENT | Errno::INVAL) => return Ok(None),
             Err(error) => {
-                return Err(error).context("read", &full_path(&self.known.path, &join(path, &seen.name)));
+                return Err(error)
+                    .context("read", &full_path(&self.tracked.path, &join(path, &scanned.name)));
             }
         };
         let node = SymlinkNode { target }.encode();
         let reference = symlink_reference(&node, |node| self.batch.put_node(node))?;
-        let link = self.label(seen, seen.fingerprint, seen.links, old)?;
-        let time = EntryTime::Modified { time: Timestamp(seen.fingerprint.mtime), link }.encode();
-        let trusted = is_trustworthy(&seen.fingerprint, now());
-        Ok(Some(EntryUpdate::New { reference, time, fingerprint: seen.fingerprint, trusted }))
+        let link = self.label(scanned, scanned.fingerprint, scanned.links, old)?;
+        let time = EntryTime::Modified { time: Timestamp(scanned.fingerprint.mtime), link }.encode();
+        let trusted = is_trustworthy(&scanned.fingerprint, now());
+        Ok(Some(EntryUpdate::New { reference, time, fingerprint: scanned.fingerprint, trusted }))
     }
 
     /// Writes the directory's node, unless it equals that of the stat record.
@@ -624,61 +628,68 @@ impl Scan<'_> {
         &self,
         path: &[u8],
         old: Option<&StatRecord>,
-        seen: Vec<ScannedEntry>,
-        ready: Vec<Option<EntryUpdate>>,
+        scanned: Vec<ScannedEntry>,
+        updates: Vec<Option<EntryUpdate>>,
         head: &Head,
-        own: StatFingerprint,
+        own_fingerprint: StatFingerprint,
     ) -> Result<WrittenDirectory> {
-        let entries: Vec<(ScannedEntry, EntryUpdate)> =
-            seen.into_iter().zip(ready).filter_map(|(seen, ready)| Some((seen, ready?))).collect();
+        let entries: Vec<(ScannedEntry, EntryUpdate)> = scanned
+            .into_iter()
+            .zip(updates)
+            .filter_map(|(scanned, update)| Some((scanned, update?)))
+            .collect();
         let base = old.map(|record| Base { store: self.store, record });
         if let Some(base) = &base
-            && base.is_same(own, &entries)
+            && base.is_same(own_fingerprint, &entries)
         {
             return Ok(WrittenDirectory { node: base.record.node, times: base.record.times });
         }
         let mut writer = DirectoryWriter::new(self.batch, entries.len() as u64);
         let mut record = Vec::with_capacity(entries.len());
-        for (seen, ready) in entries {
-            let (fingerprint, trusted) = match &ready {
+        for (scanned, update) in entries {
+            let (fingerprint, trusted) = match &update {
                 EntryUpdate::Unchanged => {
                     let base = base.as_ref().unwrap_or_else(|| unreachable!("unchanged entries have a base"));
-                    base.copy(&seen.name, &mut writer)?;
-                    (seen.fingerprint, true)
+                    base.copy(&scanned.name, &mut writer)?;
+                    (scanned.fingerprint, true)
                 }
                 EntryUpdate::New { reference, time, fingerprint, trusted } => {
-                    writer.push(&seen.name, reference, time)?;
+                    writer.push(&scanned.name, reference, time)?;
                     (*fingerprint, *trusted)
                 }
-                EntryUpdate::Directory(done) => {
-                    let reference = NodeRef::Directory(done.node).encode();
-                    writer.push(&seen.name, &reference, &EntryTime::Directory(done.times).encode())?;
-                    (StatFingerprint::of_directory(seen.fingerprint.mode, done.node, done.times), true)
+                EntryUpdate::Directory(written) => {
+                    let reference = NodeRef::Directory(written.node).encode();
+                    writer.push(&scanned.name, &reference, &EntryTime::Directory(written.times).encode())?;
+                    (
+                        StatFingerprint::of_directory(scanned.fingerprint.mode, written.node, written.times),
+                        true,
+                    )
                 }
             };
-            record.push(StatEntry { name: seen.name, fingerprint, trusted });
+            record.push(StatEntry { name: scanned.name, fingerprint, trusted });
         }
-        let (node, times) = writer.finish(head, Some(Timestamp(own.mtime)))?;
-        let own_trusted = is_trustworthy(&own, now());
-        let record = StatRecord { node, times, own, own_trusted, entries: record };
+        let (node, times) = writer.finish(head, Some(Timestamp(own_fingerprint.mtime)))?;
+        let own_trusted = is_trustworthy(&own_fingerprint, now());
+        let record = StatRecord { node, times, own_fingerprint, own_trusted, entries: record };
         self.changed.lock().unwrap_or_else(PoisonError::into_inner).push((path.to_vec(), Some(record)));
         Ok(WrittenDirectory { node, times })
     }
 
     /// Removes the stat records of vanished directories and of everything below them.
-    fn forget_vanished(&self, path: &[u8], old: Option<&StatRecord>, seen: &[ScannedEntry]) -> Result<()> {
+    fn forget_vanished(&self, path: &[u8], old: Option<&StatRecord>, scanned: &[ScannedEntry]) -> Result<()> {
         let Some(old) = old else { return Ok(()) };
-        let is_gone = |entry: &&StatEntry| match seen.binary_search_by(|seen| seen.name.cmp(&entry.name)) {
-            Ok(index) => seen[index].kind != FileType::Directory,
-            Err(_) => true,
-        };
+        let is_gone =
+            |entry: &&StatEntry| match scanned.binary_search_by(|scanned| scanned.name.cmp(&entry.name)) {
+                Ok(index) => scanned[index].kind != FileType::Directory,
+                Err(_) => true,
+            };
         let mut queue = Vec::new();
         for entry in directories(old).filter(is_gone) {
             queue.push(self.count_held(join(path, &entry.name))?);
         }
         while let Some(gone) = queue.pop() {
             self.check_cancelled()?;
-            if let Some(record) = self.known.record(&gone)? {
+            if let Some(record) = self.tracked.record(&gone)? {
                 for entry in directories(&record) {
                     queue.push(self.count_held(join(&gone, &entry.name))?);
                 }
@@ -689,7 +700,7 @@ impl Scan<'_> {
     }
 
     fn skip(&self, path: &[u8], reason: SkipReason) -> Result<()> {
-        let skipped = Skipped { path: relative(path).to_owned(), reason };
+        let skipped = Skipped { path: system_path(path).to_owned(), reason };
         let is_named = self.skipped.lock().unwrap_or_else(PoisonError::into_inner).push(skipped);
         if is_named { self.count_bytes(path.len()) } else { Ok(()) }
     }
@@ -705,7 +716,7 @@ impl Scan<'_> {
     }
 
     fn too_large(&self, exceeded: LimitExceeded) -> DirectoryError {
-        DirectoryError::TooLarge { directory: self.known.path.clone(), exceeded }
+        DirectoryError::TooLarge { directory: self.tracked.path.clone(), exceeded }
     }
 }
 
@@ -730,21 +741,29 @@ struct Base<'a> {
 
 impl Base<'_> {
     /// Returns true if writing the directory would result in the same node.
-    fn is_same(&self, own: StatFingerprint, entries: &[(ScannedEntry, EntryUpdate)]) -> bool {
+    fn is_same(&self, own_fingerprint: StatFingerprint, entries: &[(ScannedEntry, EntryUpdate)]) -> bool {
         // Inode and size of a directory are not part of its node.
         let same_own = self.record.own_trusted
-            && (own.mode, own.mtime, own.ctime)
-                == (self.record.own.mode, self.record.own.mtime, self.record.own.ctime);
+            && (own_fingerprint.mode, own_fingerprint.mtime, own_fingerprint.ctime)
+                == (
+                    self.record.own_fingerprint.mode,
+                    self.record.own_fingerprint.mtime,
+                    self.record.own_fingerprint.ctime,
+                );
         same_own
             && entries.len() == self.record.entries.len()
-            && entries.iter().zip(&self.record.entries).all(|((seen, ready), old)| {
-                seen.name == old.name
-                    && match ready {
+            && entries.iter().zip(&self.record.entries).all(|((scanned, update), old)| {
+                scanned.name == old.name
+                    && match update {
                         EntryUpdate::Unchanged => true,
                         EntryUpdate::New { .. } => false,
-                        EntryUpdate::Directory(done) => {
+                        EntryUpdate::Directory(written) => {
                             old.fingerprint
-                                == StatFingerprint::of_directory(seen.fingerprint.mode, done.node, done.times)
+                                == StatFingerprint::of_directory(
+                                    scanned.fingerprint.mode,
+                                    written.node,
+                                    written.times,
+                                )
                         }
                     }
             })

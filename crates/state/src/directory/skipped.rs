@@ -76,12 +76,20 @@ struct SkippedList {
     count: u64,
 }
 
+/// Number of entries that are kept by name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Naming {
+    All,
+    /// At most as many as [`NAMED_MAX`] and [`NAMED_BYTES_MAX`] allow.
+    Limited,
+}
+
 impl SkippedList {
     /// Adds an entry. Returns true if it is named.
-    fn push(&mut self, skipped: Skipped, all: bool) -> bool {
+    fn push(&mut self, skipped: Skipped, naming: Naming) -> bool {
         self.count += 1;
         let bytes = self.bytes + skipped.path.as_os_str().len();
-        let fits = all || (self.first.len() < NAMED_MAX && bytes <= NAMED_BYTES_MAX);
+        let fits = naming == Naming::All || (self.first.len() < NAMED_MAX && bytes <= NAMED_BYTES_MAX);
         if fits {
             self.bytes = bytes;
             self.first.push(skipped);
@@ -99,9 +107,10 @@ impl SkippedEntries {
     /// Adds an entry. Returns true if it is named, and its path held in memory.
     pub fn push(&mut self, skipped: Skipped) -> bool {
         if skipped.reason.is_loss() {
-            self.lost.push(skipped, false)
+            self.lost.push(skipped, Naming::Limited)
         } else {
-            self.special.push(skipped, self.names_all_special)
+            let naming = if self.names_all_special { Naming::All } else { Naming::Limited };
+            self.special.push(skipped, naming)
         }
     }
 
@@ -111,8 +120,8 @@ impl SkippedEntries {
         let Self { lost, special, names_all_special } = self;
         let count = lost.count + special.count;
         let mut named = lost.first;
-        let rest = if names_all_special { usize::MAX } else { NAMED_MAX - named.len() };
-        named.extend(special.first.into_iter().take(rest));
+        let special_max = if names_all_special { usize::MAX } else { NAMED_MAX - named.len() };
+        named.extend(special.first.into_iter().take(special_max));
         (sorted(named), count)
     }
 

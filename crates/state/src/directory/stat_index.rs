@@ -58,7 +58,7 @@ pub(super) struct StatRecord {
     pub(super) node: NodeId,
     pub(super) times: NodeId,
     /// Fingerprint of the directory itself.
-    pub(super) own: StatFingerprint,
+    pub(super) own_fingerprint: StatFingerprint,
     pub(super) own_trusted: bool,
     pub(super) entries: Vec<StatEntry>,
 }
@@ -68,9 +68,9 @@ impl StatRecord {
         let mut out = Vec::with_capacity(72 + self.entries.len() * 40);
         out.extend_from_slice(self.node.as_bytes());
         out.extend_from_slice(self.times.as_bytes());
-        encode_fingerprint(&mut out, &self.own, self.own_trusted, &StatFingerprint::default());
+        encode_fingerprint(&mut out, &self.own_fingerprint, self.own_trusted, &StatFingerprint::default());
         out.varint(self.entries.len() as u64);
-        let mut last = self.own;
+        let mut last = self.own_fingerprint;
         for entry in &self.entries {
             out.blob(&entry.name);
             encode_fingerprint(&mut out, &entry.fingerprint, entry.trusted, &last);
@@ -85,10 +85,10 @@ impl StatRecord {
         let mut reader = Reader::new(bytes);
         let node = NodeId::from_bytes(reader.array()?);
         let times = NodeId::from_bytes(reader.array()?);
-        let (own, own_trusted) = decode_fingerprint(&mut reader, &StatFingerprint::default())?;
+        let (own_fingerprint, own_trusted) = decode_fingerprint(&mut reader, &StatFingerprint::default())?;
         let count = reader.count(6)?;
         let mut entries = Vec::with_capacity(count);
-        let mut last = own;
+        let mut last = own_fingerprint;
         for _ in 0..count {
             let name = reader.blob()?.to_vec();
             let (fingerprint, trusted) = decode_fingerprint(&mut reader, &last)?;
@@ -97,8 +97,8 @@ impl StatRecord {
             }
             entries.push(StatEntry { name, fingerprint, trusted });
         }
-        reader.end()?;
-        Ok(Self { node, times, own, own_trusted, entries })
+        reader.expect_end()?;
+        Ok(Self { node, times, own_fingerprint, own_trusted, entries })
     }
 
     pub(super) fn find(&self, name: &[u8]) -> Option<&StatEntry> {
@@ -157,7 +157,7 @@ mod tests {
         let record = StatRecord {
             node: NodeId::of(b"node"),
             times: NodeId::of(b"times"),
-            own: fingerprint(5),
+            own_fingerprint: fingerprint(5),
             own_trusted: true,
             entries: (0..5)
                 .map(|number| StatEntry {

@@ -20,7 +20,7 @@ use super::path::open_as_owner;
 use super::read::DirectoryReader;
 use super::stat_index::{StatRecord, key};
 
-const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const OPEN_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// A directory that the store has state for, by its canonical path.
 pub(super) struct TrackedDirectory<'s> {
@@ -57,12 +57,12 @@ impl<'s> TrackedDirectory<'s> {
 
     /// Opens the directory itself.
     pub(super) fn open(&self) -> Result<OwnedFd> {
-        rustix::fs::open(&self.path, DIRECTORY, Mode::empty()).context("open", &self.path)
+        rustix::fs::open(&self.path, OPEN_FLAGS, Mode::empty()).context("open", &self.path)
     }
 
-    /// Opens the directory itself through `reader` if its mode denies access.
+    /// Opens the directory itself; through `reader` if its mode denies access.
     pub(super) fn open_for(&self, reader: &dyn DirectoryReader) -> Result<OwnedFd> {
-        let opened = rustix::fs::open(&self.path, DIRECTORY, Mode::empty());
+        let opened = rustix::fs::open(&self.path, OPEN_FLAGS, Mode::empty());
         let (Err(Errno::ACCESS), Some(parent), Some(name)) =
             (&opened, self.path.parent(), self.path.file_name())
         else {
@@ -76,7 +76,7 @@ impl<'s> TrackedDirectory<'s> {
     /// Opens the directory for changes. If its mode denies access to its owner, the missing bits are added
     /// and the former mode is returned.
     pub(super) fn open_as_owner(&self) -> Result<(OwnedFd, Option<Mode>)> {
-        let opened = rustix::fs::open(&self.path, DIRECTORY, Mode::empty());
+        let opened = rustix::fs::open(&self.path, OPEN_FLAGS, Mode::empty());
         let (Err(Errno::ACCESS), Some(parent), Some(name)) =
             (&opened, self.path.parent(), self.path.file_name())
         else {
@@ -89,20 +89,20 @@ impl<'s> TrackedDirectory<'s> {
         Ok((root, mode))
     }
 
-    fn file(&self) -> PathBuf {
+    fn state_file(&self) -> PathBuf {
         let name: String = self.id.iter().map(|byte| format!("{byte:02x}")).collect();
         self.store.path().join("directories").join(name)
     }
 
     /// Returns the state of the directory, open as `root`, if its content is still in the store.
     pub(super) fn checkout_state(&self, root: &OwnedFd) -> Result<Option<CheckoutState>> {
-        let Some(checkout_state) = self.recorded(root)? else { return Ok(None) };
+        let Some(checkout_state) = self.recorded_state(root)? else { return Ok(None) };
         let index = &self.store.inner.index;
         let txn = index.read()?;
         for (tree, times) in checkout_state.tree.iter().chain(&checkout_state.towards) {
-            let live =
+            let is_live =
                 |id: &[u8; 32]| -> StoreResult<bool> { Ok(index.find_live(&txn, Kind::Node, id)?.is_some()) };
-            if !live(tree.as_bytes())? || !live(times.as_bytes())? {
+            if !is_live(tree.as_bytes())? || !is_live(times.as_bytes())? {
                 return Ok(None);
             }
         }
@@ -112,12 +112,12 @@ impl<'s> TrackedDirectory<'s> {
     /// Returns the ids of checkouts that may have left files in the directory, even if their trees are no
     /// longer in the store.
     pub(super) fn unfinished_checkouts(&self, root: &OwnedFd) -> Result<Vec<String>> {
-        Ok(self.recorded(root)?.map(|checkout_state| checkout_state.checkout_ids).unwrap_or_default())
+        Ok(self.recorded_state(root)?.map(|checkout_state| checkout_state.checkout_ids).unwrap_or_default())
     }
 
     /// Returns the recorded state, unless it is of another directory at the same path.
-    pub(super) fn recorded(&self, root: &OwnedFd) -> Result<Option<CheckoutState>> {
-        let file = self.file();
+    pub(super) fn recorded_state(&self, root: &OwnedFd) -> Result<Option<CheckoutState>> {
+        let file = self.state_file();
         let text = match std::fs::read(&file) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -150,7 +150,7 @@ impl<'s> TrackedDirectory<'s> {
             towards,
             checkout_ids,
         };
-        let path = self.file();
+        let path = self.state_file();
         let new = path.with_extension(format!("{}", std::process::id()));
         let text = serde_json::to_vec(&checkout_state).unwrap_or_default();
         std::fs::write(&new, text).context("write", &new)?;
@@ -166,9 +166,9 @@ impl<'s> TrackedDirectory<'s> {
             }
             // Temporary files of such checkouts may exist; the next one removes them.
             None if !checkout_ids.is_empty() => self.set_checkout_state(root, None, None, checkout_ids),
-            None => match std::fs::remove_file(self.file()) {
+            None => match std::fs::remove_file(self.state_file()) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                removed => removed.context("remove", &self.file()),
+                removed => removed.context("remove", &self.state_file()),
             },
         }
     }
@@ -186,7 +186,7 @@ impl<'s> TrackedDirectory<'s> {
             None => false,
         };
         if !usable {
-            self.forget()?;
+            self.remove_stat_records()?;
         }
         Ok(usable)
     }
@@ -201,7 +201,7 @@ impl<'s> TrackedDirectory<'s> {
     }
 
     /// Replaces and removes stat records.
-    pub(super) fn update(&self, changed: &[(Vec<u8>, Option<StatRecord>)]) -> StoreResult<()> {
+    pub(super) fn update_stat_records(&self, changed: &[(Vec<u8>, Option<StatRecord>)]) -> StoreResult<()> {
         if changed.is_empty() {
             return Ok(());
         }
@@ -223,13 +223,13 @@ impl<'s> TrackedDirectory<'s> {
     }
 
     /// Removes all stat records: they belong to a tree that is no longer in the store.
-    fn forget(&self) -> StoreResult<()> {
+    fn remove_stat_records(&self) -> StoreResult<()> {
         let index = &self.store.inner.index;
-        let nothing = {
+        let is_empty = {
             let txn = index.read()?;
             index.stats.prefix_iter(&txn, &self.id)?.next().is_none()
         };
-        if nothing {
+        if is_empty {
             return Ok(());
         }
         self.store.inner.mark_index_dirty()?;

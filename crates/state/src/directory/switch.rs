@@ -30,23 +30,28 @@ use crate::tree_path::DEPTH_MAX;
 use super::checkout_options::{CheckoutOptions, CheckoutReport};
 use super::error::{Context, DirectoryError, Result};
 use super::listing::{ListedEntry, TreeIds};
-use super::path::{full_path, open_directory, relative};
+use super::path::{full_path, open_directory, system_path};
 use super::read::{is_trustworthy, now};
 use super::stat_index::StatRecord;
 use super::state::TrackedDirectory;
 use super::temporary_access::TemporaryAccess;
 use super::xattrs;
 
+/// Set-user-id and set-group-id bits.
 const SET_ID: u16 = 0o6000;
+
+/// Change of a directory from one tree to another.
 pub(super) struct Switch<'a> {
     store: &'a Store,
-    pub(super) known: &'a TrackedDirectory<'a>,
+    pub(super) tracked: &'a TrackedDirectory<'a>,
     pub(super) root: &'a OwnedFd,
     pub(super) options: &'a CheckoutOptions,
     /// Unique id of this checkout, which the names of its temporary files contain.
     pub(super) checkout_id: &'a str,
     pub(super) progress: &'a dyn Progress,
+    /// Paths with local changes that the switch would undo.
     edits: Mutex<Vec<PathBuf>>,
+    /// New stat records of directories by path; `None` for removed ones.
     records: Mutex<Vec<(Vec<u8>, Option<StatRecord>)>>,
     /// Hard-linked files that were written, by label.
     links: Mutex<HashMap<u64, LinkGroup>>,
@@ -54,6 +59,7 @@ pub(super) struct Switch<'a> {
     access: TemporaryAccess<'a>,
     /// Inodes and the labels they got.
     labels: Mutex<Vec<(u64, u64)>>,
+    /// Number of the next temporary file.
     temporary: AtomicU64,
     written: AtomicU64,
     removed: AtomicU64,
@@ -78,7 +84,7 @@ struct OpenDirectory<'p> {
 impl<'a> Switch<'a> {
     pub(super) fn new(
         store: &'a Store,
-        known: &'a TrackedDirectory<'a>,
+        tracked: &'a TrackedDirectory<'a>,
         root: &'a OwnedFd,
         options: &'a CheckoutOptions,
         checkout_id: &'a str,
@@ -86,7 +92,7 @@ impl<'a> Switch<'a> {
     ) -> Self {
         Self {
             store,
-            known,
+            tracked,
             root,
             options,
             checkout_id,
@@ -94,7 +100,7 @@ impl<'a> Switch<'a> {
             edits: Mutex::default(),
             records: Mutex::default(),
             links: Mutex::default(),
-            access: TemporaryAccess::new(root, &known.path),
+            access: TemporaryAccess::new(root, &tracked.path),
             labels: Mutex::default(),
             temporary: AtomicU64::new(0),
             written: AtomicU64::new(0),
@@ -111,7 +117,7 @@ impl<'a> Switch<'a> {
         let now = now();
         for (_, record) in &mut records {
             if let Some(record) = record {
-                record.own_trusted = record.own_trusted && is_trustworthy(&record.own, now);
+                record.own_trusted = record.own_trusted && is_trustworthy(&record.own_fingerprint, now);
                 for entry in &mut record.entries {
                     entry.trusted = entry.trusted
                         && (entry.fingerprint.is_directory() || is_trustworthy(&entry.fingerprint, now));
@@ -123,13 +129,13 @@ impl<'a> Switch<'a> {
         for (path, record) in records {
             last.insert(path, record);
         }
-        self.known.set_labels(&std::mem::take(&mut *lock(&self.labels)))?;
-        self.known.update(&last.into_iter().collect::<Vec<_>>())?;
-        let done = self.report();
-        report.written += done.written;
-        report.removed += done.removed;
-        report.unchanged += done.unchanged;
-        report.bytes += done.bytes;
+        self.tracked.set_labels(&std::mem::take(&mut *lock(&self.labels)))?;
+        self.tracked.update_stat_records(&last.into_iter().collect::<Vec<_>>())?;
+        let counts = self.report();
+        report.written += counts.written;
+        report.removed += counts.removed;
+        report.unchanged += counts.unchanged;
+        report.bytes += counts.bytes;
         Ok(())
     }
 
@@ -145,16 +151,16 @@ impl<'a> Switch<'a> {
     }
 
     /// Sets the owner of a written file.
-    fn set_owner(&self, file: impl AsFd, here: &[u8]) -> Result<()> {
+    fn set_owner(&self, file: impl AsFd, entry_path: &[u8]) -> Result<()> {
         let Some((user, group)) = self.options.owner else { return Ok(()) };
         let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
-        fchown(file, Some(user), Some(group)).context("give away", &self.full_path(here))
+        fchown(file, Some(user), Some(group)).context("give away", &self.full_path(entry_path))
     }
 
     /// Fails if the write limit does not allow `bytes` more.
-    fn count_write(&self, bytes: u64, here: &[u8]) -> Result<()> {
+    fn count_write(&self, bytes: u64, entry_path: &[u8]) -> Result<()> {
         let Some(limit) = &self.options.limit else { return Ok(()) };
-        limit.take(bytes).context("write", &self.full_path(here))
+        limit.take(bytes).context("write", &self.full_path(entry_path))
     }
 
     /// Returns extended attributes as they are written to disk: escaped if the options say so.
@@ -165,14 +171,14 @@ impl<'a> Switch<'a> {
     /// Returns the stat record of a directory if it belongs to the old tree. An interrupted snapshot leaves
     /// records of another tree.
     fn record_of(&self, path: &[u8], from: Option<TreeIds>) -> Result<Option<StatRecord>> {
-        Ok(self.known.record(path)?.filter(|record| from == Some((record.node, record.times))))
+        Ok(self.tracked.record(path)?.filter(|record| from == Some((record.node, record.times))))
     }
 
     /// Returns the status of an entry, if it exists.
-    fn stat(&self, fd: &OwnedFd, here: &[u8], name: &[u8]) -> Result<Option<Stat>> {
+    fn stat(&self, fd: &OwnedFd, entry_path: &[u8], name: &[u8]) -> Result<Option<Stat>> {
         match statat(fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Ok(None),
-            other => other.map(Some).context("stat", &self.full_path(here)),
+            other => other.map(Some).context("stat", &self.full_path(entry_path)),
         }
     }
 
@@ -190,7 +196,7 @@ impl<'a> Switch<'a> {
         self.restore_mode(&fd, path, former_mode)
     }
 
-    fn names(&self, fd: &OwnedFd, path: &[u8]) -> Result<Vec<Vec<u8>>> {
+    fn list_names(&self, fd: &OwnedFd, path: &[u8]) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
         let listing = open_directory(fd, b"").context("open", &self.full_path(path))?;
         let mut buffer = Vec::with_capacity(32 << 10);
@@ -205,10 +211,11 @@ impl<'a> Switch<'a> {
         Ok(names)
     }
 
-    fn entry(&self, raw: ListedEntry<'_>) -> Result<Entry> {
-        let wrong = |source| StoreError::Undecodable { what: "an entry of a directory".to_owned(), source };
-        let reference = NodeRef::decode(raw.reference).map_err(wrong)?;
-        let time = EntryTime::decode(raw.time).map_err(wrong)?;
+    fn decode_entry(&self, raw: ListedEntry<'_>) -> Result<Entry> {
+        let decode_error =
+            |source| StoreError::Undecodable { what: "an entry of a directory".to_owned(), source };
+        let reference = NodeRef::decode(raw.reference).map_err(decode_error)?;
+        let time = EntryTime::decode(raw.time).map_err(decode_error)?;
         let mut entry = self.store.entry_of(raw.name, reference, time)?;
         if let Node::Directory(node) = &mut entry.node {
             // A tree without times can be checked out as well; the node replaces them.
@@ -221,7 +228,7 @@ impl<'a> Switch<'a> {
         Ok(entry)
     }
 
-    fn limit(&self, path: &[u8], depth: usize) -> Result<()> {
+    fn check_depth(&self, path: &[u8], depth: usize) -> Result<()> {
         if depth > DEPTH_MAX {
             return Err(DirectoryError::TooDeep { path: self.full_path(path) });
         }
@@ -229,11 +236,11 @@ impl<'a> Switch<'a> {
     }
 
     fn collision(&self, path: &[u8]) -> DirectoryError {
-        DirectoryError::Collision { directory: self.known.path.clone(), path: relative(path).to_owned() }
+        DirectoryError::Collision { directory: self.tracked.path.clone(), path: system_path(path).to_owned() }
     }
 
     fn full_path(&self, path: &[u8]) -> PathBuf {
-        full_path(&self.known.path, path)
+        full_path(&self.tracked.path, path)
     }
 }
 

@@ -34,8 +34,8 @@ impl<'r> TemporaryAccess<'r> {
             Err(Errno::ACCESS) => {}
             other => return other,
         }
-        for above in above(path) {
-            match self.grant(above, Access::EXEC_OK) {
+        for parent in parents(path) {
+            match self.grant(parent, Access::EXEC_OK) {
                 // A directory of another user may still be searchable: opening the entry below shows that.
                 Ok(_) | Err(Errno::ACCESS) => {}
                 Err(error) => return Err(error),
@@ -45,9 +45,9 @@ impl<'r> TemporaryAccess<'r> {
     }
 
     fn grant(&self, path: &[u8], need: Access) -> Result<OwnedFd, Errno> {
-        let (fd, before) = open_as_owner(self.root, path, need)?;
+        let (fd, former_mode) = open_as_owner(self.root, path, need)?;
         let mut modes = self.modes.lock().unwrap_or_else(PoisonError::into_inner);
-        modes.extend(before.map(|mode| (path.to_vec(), mode)));
+        modes.extend(former_mode.map(|mode| (path.to_vec(), mode)));
         Ok(fd)
     }
 
@@ -55,22 +55,22 @@ impl<'r> TemporaryAccess<'r> {
     pub(super) fn restore(&self) -> Result<Vec<(Vec<u8>, StatFingerprint)>> {
         let modes = std::mem::take(&mut *self.modes.lock().unwrap_or_else(PoisonError::into_inner));
         // Children first: a restored parent may deny access to them.
-        let done: Vec<Result<_>> =
+        let restored: Vec<Result<_>> =
             modes.into_iter().rev().map(|(path, mode)| self.restore_mode(path, mode)).collect();
-        done.into_iter().collect()
+        restored.into_iter().collect()
     }
 
     fn restore_mode(&self, path: Vec<u8>, mode: Mode) -> Result<(Vec<u8>, StatFingerprint)> {
-        let here = || full_path(self.root_path, &path);
-        let fd = open_directory(self.root, &path).context("open", &here())?;
-        fchmod(&fd, mode).context("change", &here())?;
-        let fingerprint = fingerprint(&fstat(&fd).context("stat", &here())?);
+        let directory_path = || full_path(self.root_path, &path);
+        let fd = open_directory(self.root, &path).context("open", &directory_path())?;
+        fchmod(&fd, mode).context("change", &directory_path())?;
+        let fingerprint = fingerprint(&fstat(&fd).context("stat", &directory_path())?);
         Ok((path, fingerprint))
     }
 }
 
 /// Iterates over the parents of a path, from the root down.
-fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn parents(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
     std::iter::once(0).chain(ends).map(|end| &path[..end])
 }

@@ -57,16 +57,16 @@ pub(super) fn write(file: impl AsFd, xattrs: &Xattrs, existing: ExistingXattrs) 
 }
 
 /// Prefix of the kernel's overlay attributes on a mount with `userxattr`.
-const OVERLAY: &[u8] = b"user.overlay.";
+const OVERLAY_PREFIX: &[u8] = b"user.overlay.";
 
 /// Escapes attributes for a layer of an overlay: a name that the kernel would take for its own gets another
 /// `overlay.`, which the kernel strips again.
 pub(super) fn escape(xattrs: &Xattrs) -> Cow<'_, Xattrs> {
-    if !xattrs.keys().any(|name| name.starts_with(OVERLAY)) {
+    if !xattrs.keys().any(|name| name.starts_with(OVERLAY_PREFIX)) {
         return Cow::Borrowed(xattrs);
     }
-    let escaped = |name: &[u8]| match name.strip_prefix(OVERLAY) {
-        Some(rest) => [OVERLAY, b"overlay.", rest].concat(),
+    let escaped = |name: &[u8]| match name.strip_prefix(OVERLAY_PREFIX) {
+        Some(rest) => [OVERLAY_PREFIX, b"overlay.", rest].concat(),
         None => name.to_vec(),
     };
     Cow::Owned(xattrs.iter().map(|(name, value)| (escaped(name), value.clone())).collect())
@@ -74,11 +74,11 @@ pub(super) fn escape(xattrs: &Xattrs) -> Cow<'_, Xattrs> {
 
 /// Reverses [`escape`] for a file in a layer of an overlay. The kernel's own attributes are dropped.
 pub(super) fn unescape(xattrs: Xattrs) -> Xattrs {
-    let own = |name: Vec<u8>| match name.strip_prefix(OVERLAY) {
-        Some(rest) => rest.strip_prefix(b"overlay.").map(|rest| [OVERLAY, rest].concat()),
+    let unescaped = |name: Vec<u8>| match name.strip_prefix(OVERLAY_PREFIX) {
+        Some(rest) => rest.strip_prefix(b"overlay.").map(|rest| [OVERLAY_PREFIX, rest].concat()),
         None => Some(name),
     };
-    xattrs.into_iter().filter_map(|(name, value)| Some((own(name)?, value))).collect()
+    xattrs.into_iter().filter_map(|(name, value)| Some((unescaped(name)?, value))).collect()
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ impl Content {
         Ok(if is_text(tree, entry)? { Self::TooLarge } else { Self::Binary })
     }
 
-    /// Returns true if it is a text that is not empty.
+    /// Returns true for a text that is not empty, even if it is too large to compare.
     pub(crate) fn is_nonempty_text(&self) -> bool {
         match self {
             Self::None | Self::Binary => false,
@@ -40,6 +40,7 @@ impl Content {
         }
     }
 
+    /// Returns the text to compare: empty if there is no file; `None` if the content is binary or too large.
     pub(crate) fn text(&self) -> Option<&[u8]> {
         match self {
             Self::None => Some(b""),
@@ -61,7 +62,7 @@ fn is_binary(start: &[u8]) -> bool {
     start.iter().take(SNIFF_LEN).any(|byte| *byte == 0)
 }
 
-/// Line diff of two texts. A line includes its newline, so that a missing last one counts.
+/// Line diff of two texts. A line includes its newline, so that a missing newline at the end is a difference.
 pub(crate) struct LineDiff<'t> {
     input: InternedInput<&'t [u8]>,
     diff: Diff,

@@ -153,7 +153,7 @@ const BUILD_ENDINGS: [&str; 6] = [".bazel", ".bzl", ".cmake", ".dockerfile", ".m
 /// Returns the risks of a path because of tools that act on it. Case is ignored, because some tools ignore
 /// it.
 pub(crate) fn path_risks(path: &[u8]) -> Vec<RiskCode> {
-    let exact = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let exact_name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     let path = String::from_utf8_lossy(path).to_ascii_lowercase();
     let name = path.rsplit('/').next().unwrap_or_default();
     let mut risks = Vec::new();
@@ -167,7 +167,7 @@ pub(crate) fn path_risks(path: &[u8]) -> Vec<RiskCode> {
         risks.push(RiskCode::CiConfig);
     }
     if BUILD_SCRIPTS.contains(&name)
-        || BUILD_SCRIPTS_EXACT.contains(&exact)
+        || BUILD_SCRIPTS_EXACT.contains(&exact_name)
         || has_ending(name, &BUILD_ENDINGS)
         || name.starts_with("dockerfile.")
         || name.starts_with("webpack.config.")
@@ -209,8 +209,8 @@ fn is_git_code(path: &str) -> bool {
 fn is_below(path: &str, directory: &str) -> bool {
     let mut rest = path;
     while let Some(offset) = rest.find(directory) {
-        let starts = offset == 0 || rest.as_bytes()[offset - 1] == b'/';
-        if starts && rest.as_bytes().get(offset + directory.len()) == Some(&b'/') {
+        let is_component_start = offset == 0 || rest.as_bytes()[offset - 1] == b'/';
+        if is_component_start && rest.as_bytes().get(offset + directory.len()) == Some(&b'/') {
             return true;
         }
         rest = &rest[offset + directory.len()..];
@@ -258,8 +258,8 @@ pub(crate) fn moved_risks(old: &[u8], new: &[u8], entry: &Entry) -> Vec<RiskCode
         }
         Node::Symlink(_) | Node::File(_) => {
             let (before, after) = (path_risks(old), path_risks(new));
-            let gone = before.iter().filter(|code| !after.contains(code));
-            after.iter().filter(|code| !before.contains(code)).chain(gone).copied().collect()
+            let lost = before.iter().filter(|code| !after.contains(code));
+            after.iter().filter(|code| !before.contains(code)).chain(lost).copied().collect()
         }
     }
 }

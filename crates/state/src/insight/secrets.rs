@@ -40,19 +40,19 @@ pub enum SecretPattern {
 
 /// Returns the patterns that `line` matches, each once.
 pub(crate) fn find(line: &[u8]) -> Vec<SecretPattern> {
-    let mut found = Vec::new();
+    let mut patterns = Vec::new();
     if contains(line, b"-----BEGIN ") && contains(line, b"PRIVATE KEY") {
-        found.push(SecretPattern::PrivateKey);
+        patterns.push(SecretPattern::PrivateKey);
     }
-    found.extend(
+    patterns.extend(
         words(line).filter_map(|(offset, word)| known_token(word).or_else(|| web_token(line, offset, word))),
     );
-    if found.is_empty() && has_assigned_secret(line) {
-        found.push(SecretPattern::AssignedSecret);
+    if patterns.is_empty() && has_assigned_secret(line) {
+        patterns.push(SecretPattern::AssignedSecret);
     }
-    found.sort_unstable();
-    found.dedup();
-    found
+    patterns.sort_unstable();
+    patterns.dedup();
+    patterns
 }
 
 fn contains(text: &[u8], part: &[u8]) -> bool {
@@ -78,12 +78,17 @@ fn words(line: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
 struct Form {
     pattern: SecretPattern,
     prefix: &'static [u8],
-    rest: usize,
+    rest_min: usize,
     alphabet: fn(u8) -> bool,
 }
 
-const fn form(pattern: SecretPattern, prefix: &'static [u8], rest: usize, alphabet: fn(u8) -> bool) -> Form {
-    Form { pattern, prefix, rest, alphabet }
+const fn form(
+    pattern: SecretPattern,
+    prefix: &'static [u8],
+    rest_min: usize,
+    alphabet: fn(u8) -> bool,
+) -> Form {
+    Form { pattern, prefix, rest_min, alphabet }
 }
 
 fn is_alphanumeric(byte: u8) -> bool {
@@ -123,9 +128,9 @@ const FORMS: [Form; 23] = [
 fn known_token(word: &[u8]) -> Option<SecretPattern> {
     FORMS.iter().find_map(|form| {
         let rest = word.strip_prefix(form.prefix)?;
-        let fits = rest.len() >= form.rest && rest.iter().all(|byte| (form.alphabet)(*byte));
+        let fits = rest.len() >= form.rest_min && rest.iter().all(|byte| (form.alphabet)(*byte));
         // An access key id has a fixed length; and a random key without a digit is rarer than a class name.
-        let fits = fits && (form.pattern != SecretPattern::AwsAccessKey || rest.len() == form.rest);
+        let fits = fits && (form.pattern != SecretPattern::AwsAccessKey || rest.len() == form.rest_min);
         (fits && rest.iter().any(u8::is_ascii_digit)).then_some(form.pattern)
     })
 }
@@ -139,6 +144,7 @@ fn web_token(line: &[u8], offset: usize, word: &[u8]) -> Option<SecretPattern> {
     (signed && word.len() >= 16).then_some(SecretPattern::JsonWebToken)
 }
 
+/// Names of values that are secret, in lower case.
 const NAMES: [&[u8]; 12] = [
     b"password",
     b"passwd",
@@ -200,12 +206,14 @@ fn assigns_secret(text: &[u8]) -> bool {
         }
         _ => {
             let len = text.iter().take_while(|byte| is_word(**byte) || b"+/=".contains(byte)).count();
-            let ends = text.get(len).is_none_or(|next| b" \t\r\n,;\"'".contains(next));
-            ends && is_irregular(&text[..len], 20, 3, 3.5)
+            let is_delimited = text.get(len).is_none_or(|next| b" \t\r\n,;\"'".contains(next));
+            is_delimited && is_irregular(&text[..len], 20, 3, 3.5)
         }
     }
 }
 
+/// Returns true for a value of at least `len` bytes with at least `digits` digits, a letter, and an entropy of
+/// at least `bits` bits per byte.
 fn is_irregular(value: &[u8], len: usize, digits: usize, bits: f64) -> bool {
     value.len() >= len
         && value.iter().all(|byte| is_word(*byte) || b"+/=.~!@#$%^&*".contains(byte))

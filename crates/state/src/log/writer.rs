@@ -140,8 +140,8 @@ impl Inner {
                 state.map_or(target, |state| LogEnd { pack: state.pack, end: state.end })
             };
             match self.log_file(reached.pack) {
-                // A garbage collection has closed and removed it since. It was synced before the next one was
-                // started.
+                // A garbage collection has closed and removed this log since. It was synced before the next log
+                // was started.
                 Err(StoreError::Io { source, .. })
                     if source.kind() == std::io::ErrorKind::NotFound && self.has_newer_log(reached)? => {}
                 other => return Ok((reached, other?)),

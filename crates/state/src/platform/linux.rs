@@ -125,8 +125,8 @@ pub(crate) fn create_named(
 ) -> Result<(OwnedFd, bool), Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let file = openat(directory, name, flags, mode)?;
-    let shared = source.is_some_and(|source| reflink(&file, source));
-    Ok((file, shared))
+    let is_reflink = source.is_some_and(|source| reflink(&file, source));
+    Ok((file, is_reflink))
 }
 
 /// Makes an empty file share the blocks of `source`. Returns false if the file system does not support it.
@@ -143,7 +143,7 @@ pub(crate) fn rename_into_place(
 ) -> Result<(), Errno> {
     match if_exists {
         IfExists::Replace => renameat(&directory, from, &directory, to),
-        // A file system that cannot fail (EINVAL), such as NFS, is less careful.
+        // File systems without this flag, such as NFS, return EINVAL; there, an existing entry is replaced.
         IfExists::Fail => match renameat_with(&directory, from, &directory, to, RenameFlags::NOREPLACE) {
             Err(Errno::INVAL) => renameat(&directory, from, &directory, to),
             result => result,

@@ -37,7 +37,7 @@ pub fn boot_id() -> Option<String> {
     let mut len = text.len();
     // SAFETY: the name ends in a zero, and the call writes at most `len` bytes to `text`, which has that
     // many.
-    let done = unsafe {
+    let result = unsafe {
         libc::sysctlbyname(
             c"kern.bootsessionuuid".as_ptr(),
             text.as_mut_ptr().cast(),
@@ -47,14 +47,14 @@ pub fn boot_id() -> Option<String> {
         )
     };
     let id = CStr::from_bytes_until_nul(&text).ok()?.to_str().ok()?;
-    (done == 0 && !id.is_empty()).then(|| id.to_owned())
+    (result == 0 && !id.is_empty()).then(|| id.to_owned())
 }
 
 /// Opens `path` beneath `root`, component by component. No component may be a symlink.
 pub fn open_beneath(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-    let (above, name) = split(path);
+    let (parent_path, name) = split(path);
     let mut parent: Option<OwnedFd> = None;
-    for part in above.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+    for part in parent_path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
         let directory = parent.as_ref().map_or(root.as_fd(), AsFd::as_fd);
         parent = Some(open_one(directory, part, DIRECTORY_HANDLE_FLAGS)?);
     }
@@ -120,11 +120,11 @@ pub(crate) struct EntryHandle {
 
 impl EntryHandle {
     pub(crate) fn open_directory(root: impl AsFd, path: &[u8]) -> Result<Self, Errno> {
-        let (above, name) = split(path);
+        let (parent_path, name) = split(path);
         // Not by its name: `stat` by name fails in a directory without search permission.
         let directory = match name {
             b"." => root.as_fd().try_clone_to_owned().map_err(|_| Errno::MFILE)?,
-            _ => open_beneath(root, above, DIRECTORY_HANDLE_FLAGS)?,
+            _ => open_beneath(root, parent_path, DIRECTORY_HANDLE_FLAGS)?,
         };
         Ok(Self { directory, name: name.to_vec() })
     }
@@ -203,9 +203,9 @@ pub(crate) fn preallocate(_file: &File, _offset: u64, _len: u64) -> Result<(), E
 pub(crate) fn sync_filesystem(directory: impl AsFd) -> Result<(), Errno> {
     let fd = directory.as_fd().as_raw_fd();
     // SAFETY: the call takes an open directory and a number, and accesses no memory of this process.
-    let done = unsafe { fsync_volume_np(fd, SYNC_VOLUME_FULLSYNC | SYNC_VOLUME_WAIT) };
+    let result = unsafe { fsync_volume_np(fd, SYNC_VOLUME_FULLSYNC | SYNC_VOLUME_WAIT) };
     let error = || Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO);
-    if done == 0 { Ok(()) } else { Err(error()) }
+    if result == 0 { Ok(()) } else { Err(error()) }
 }
 
 /// Does nothing: this platform has no such hint.

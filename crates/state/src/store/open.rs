@@ -64,7 +64,7 @@ impl Store {
                     if let Some(inner) = weak.upgrade() {
                         return Ok(Self::from_inner(inner));
                     }
-                    // Another thread is closing it.
+                    // Another thread is closing the store.
                     drop(open);
                     std::thread::sleep(Duration::from_millis(1));
                 }
@@ -98,14 +98,14 @@ impl Inner {
         let (lock, access) = open_lock(&path)?;
         access_lock::acquire(&lock, &path, access)?;
         let packs = Packs::new(path.join("packs"));
-        let (index, on_open) = match access {
+        let (index, open_report) = match access {
             Access::Shared => {
                 format::add_missing_copy(&path);
                 open_or_rebuild_index(&path, &lock, &packs)?
             }
             Access::ReadOnly => (open_read_only_index(&path, &lock, &packs)?, None),
         };
-        if let Some(report) = &on_open {
+        if let Some(report) = &open_report {
             notice::send(&Notice::Rebuilt { store: &path, report });
         }
         Ok(Self {
@@ -118,7 +118,7 @@ impl Inner {
             is_index_dirty: AtomicBool::new(false),
             index,
             lock,
-            rebuild: on_open.or(rebuild),
+            rebuild: open_report.or(rebuild),
             path,
         })
     }
@@ -135,7 +135,7 @@ fn open_or_rebuild_index(path: &Path, lock: &File, packs: &Packs) -> Result<(Ind
         }
         flock(lock, FlockOperation::Unlock).context("unlock", path)?;
         lock_exclusively(lock, path)?;
-        // Another process may have rebuilt it in the meantime.
+        // Another process may have rebuilt the index in the meantime.
         if usable_index(path, packs)?.is_none() {
             report = Some(recovery::rebuild(path)?);
         }
@@ -154,7 +154,7 @@ fn open_index(path: &Path) -> Result<Index> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         match Index::open(&path.join("index")) {
-            // The last owner in this process has dropped it but not closed it yet.
+            // The last owner of the index in this process has dropped it but not closed it yet.
             Err(StoreError::Index { source: heed::Error::EnvAlreadyOpened }) if Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(1));
             }

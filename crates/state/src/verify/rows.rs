@@ -27,17 +27,17 @@ impl Verify<'_> {
     pub(super) fn rows(&self, progress: &dyn Progress) -> Result<()> {
         let inner = &self.store.inner;
         progress.begin("comparing the index with the log", None);
-        let mut found = inner.compare_with_log();
+        let mut damages = inner.compare_with_log();
         for _ in 1..ATTEMPTS {
-            match &found {
+            match &damages {
                 Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                    found = inner.compare_with_log();
+                    damages = inner.compare_with_log();
                 }
                 _ => break,
             }
         }
         progress.end();
-        for Damage { snapshot, path, problem } in found? {
+        for Damage { snapshot, path, problem } in damages? {
             self.report(snapshot, path.as_deref(), problem);
         }
         Ok(())
@@ -49,8 +49,8 @@ impl Inner {
     pub(crate) fn check_against_log(&self) -> Result<()> {
         match self.compare_with_log()?.into_iter().next() {
             Some(Damage { snapshot, problem, .. }) => {
-                let of = snapshot.map_or_else(String::new, |id| format!("snapshot {id}: "));
-                Err(StoreError::IndexDiffers { problem: format!("{of}{problem}") })
+                let prefix = snapshot.map_or_else(String::new, |id| format!("snapshot {id}: "));
+                Err(StoreError::IndexDiffers { problem: format!("{prefix}{problem}") })
             }
             None => Ok(()),
         }
@@ -59,53 +59,53 @@ impl Inner {
     fn compare_with_log(&self) -> Result<Vec<Damage>> {
         let txn = self.index.read()?;
         let Some(state) = self.index.log_state(&txn)? else { return Ok(Vec::new()) };
-        let mut found = self.unlisted_packs(&txn, &state)?;
+        let mut damages = self.unlisted_packs(&txn, &state)?;
         let rows = Records::of_index(&self.index, &txn);
         drop(txn);
         let log = LogRecords::read_back(&self.packs, LogEnd { pack: state.pack, end: state.end })?;
         let (logged, gaps) = replay(&self.packs, &log, &state)?;
-        found.extend(gaps.into_iter().map(damage));
+        damages.extend(gaps.into_iter().map(damage));
         match rows {
-            Ok(rows) => found.extend(rows.differences_from(&logged)),
-            Err(error @ StoreError::Undecodable { .. }) => found.push(damage(error.to_string())),
+            Ok(rows) => damages.extend(rows.differences_from(&logged)),
+            Err(error @ StoreError::Undecodable { .. }) => damages.push(damage(error.to_string())),
             Err(error) => return Err(error),
         }
-        Ok(found)
+        Ok(damages)
     }
 
     /// Reports packs in use that are not in the table of packs: garbage collection would remove them.
     fn unlisted_packs(&self, txn: &RoTxn<'_>, state: &LogState) -> Result<Vec<Damage>> {
-        let mut used = BTreeSet::from([state.pack]);
+        let mut used_packs = BTreeSet::from([state.pack]);
         for kind in [Kind::Chunk, Kind::Node] {
             for row in self.index.objects(kind).iter(txn)? {
-                used.extend(Location::decode(row?.1).map(|location| location.pack));
+                used_packs.extend(Location::decode(row?.1).map(|location| location.pack));
             }
         }
-        let mut found = Vec::new();
-        for pack in used {
+        let mut damages = Vec::new();
+        for pack in used_packs {
             if self.index.packs.get(txn, &pack.to_be_bytes())?.is_none() {
-                found.push(damage(format!(
+                damages.push(damage(format!(
                     "pack {pack} is in use, but not in the table of packs of the index"
                 )));
             }
         }
-        Ok(found)
+        Ok(damages)
     }
 
     /// Returns the snapshots whose records can be decoded, oldest first.
     pub(super) fn decodable_snapshots(&self) -> Result<Vec<Snapshot>> {
         let txn = self.index.read()?;
-        let mut found = Vec::new();
+        let mut snapshots = Vec::new();
         for row in self.index.snapshots.iter(&txn)? {
-            found.extend(Snapshot::decode(row?.1));
+            snapshots.extend(Snapshot::decode(row?.1));
         }
         for row in self.index.unsettled.iter(&txn)? {
-            found.extend(
+            snapshots.extend(
                 crate::unsettled_cache::Row::decode(row?.1).map(|row| row.snapshots).unwrap_or_default(),
             );
         }
-        found.sort_by_key(|snapshot| snapshot.id);
-        Ok(found)
+        snapshots.sort_by_key(|snapshot| snapshot.id);
+        Ok(snapshots)
     }
 }
 
@@ -134,8 +134,8 @@ fn replay(packs: &Packs, log: &LogRecords, state: &LogState) -> Result<(Records,
     Ok((records, gaps))
 }
 
-fn missing(known: u64, last: u64) -> String {
-    format!("the log is damaged: records of commits {} to {last} are missing", known + 1)
+fn missing(last_present: u64, last: u64) -> String {
+    format!("the log is damaged: records of commits {} to {last} are missing", last_present + 1)
 }
 
 fn damage(problem: String) -> Damage {

@@ -72,13 +72,13 @@ impl VirtualTree {
             BatchUse::Shared => batch.start_commit()?,
             BatchUse::Once => batch.finish()?,
         };
-        let done = commit_snapshot(&self.store, objects, tree.into(), times, parents, new);
-        match (batch_use, &done) {
+        let committed = commit_snapshot(&self.store, objects, tree.into(), times, parents, new);
+        match (batch_use, &committed) {
             (BatchUse::Shared, Ok(_)) => batch.finish_commit(),
             (BatchUse::Shared, Err(_)) => batch.abort_commit(),
             (BatchUse::Once, _) => {}
         }
-        Ok((done?, tree, times))
+        Ok((committed?, tree, times))
     }
 
     /// Returns the id that the tree would have if it were committed now. Writes nothing.

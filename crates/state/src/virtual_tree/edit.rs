@@ -9,7 +9,7 @@ use crate::snapshot::Timestamp;
 use crate::tree_path::path_names;
 
 use super::{
-    Child, File, Lookup, NEW_FILE_MODE, Result, TreeError, VirtualTree, display_path, split, stored_kind,
+    Child, File, Lookup, NEW_FILE_MODE, Result, TreeError, VirtualTree, decode_reference, display_path, split,
 };
 
 impl VirtualTree {
@@ -24,7 +24,7 @@ impl VirtualTree {
         let (mode, xattrs) = match directory.child(&store, name)? {
             Some(Child::Directory(_)) => return Err(is_a_directory()),
             Some(Child::File(file)) => (file.mode, file.xattrs.clone()),
-            Some(Child::Stored { reference, .. }) => match stored_kind(&reference)? {
+            Some(Child::Stored { reference, .. }) => match decode_reference(&reference)? {
                 NodeRef::Directory(_) => return Err(is_a_directory()),
                 NodeRef::Symlink(_) | NodeRef::InlineSymlink(_) => (NEW_FILE_MODE, Xattrs::new()),
                 file => {
@@ -47,13 +47,13 @@ impl VirtualTree {
         let mut file = match self.find(path)? {
             None => return self.write(path, content),
             Some(Lookup::Virtual(Child::File(file))) => Arc::clone(file),
-            Some(found) => Arc::new(self.file_for_appending(path, found)?),
+            Some(lookup) => Arc::new(self.file_for_appending(path, lookup)?),
         };
         if file.tail.is_empty() && !file.stored_extents.is_empty() {
             // The whole content is in the store. Its last chunk ends at the old end of the file instead of at
             // a boundary that the chunker chose, so it is read back and chunked again with the new bytes.
-            let (stored_extents, from) = content::stable_part(&file.stored_extents);
-            let tail = self.content_of(&file.stored_extents, from, u64::MAX)?;
+            let (stored_extents, stable_len) = content::stable_part(&file.stored_extents);
+            let tail = self.content_of(&file.stored_extents, stable_len, u64::MAX)?;
             file = Arc::new(File { stored_extents, tail, ..File::clone(&file) });
         }
         let edited = Arc::make_mut(&mut file);
@@ -63,16 +63,16 @@ impl VirtualTree {
         self.put(path, Child::File(file))
     }
 
-    fn file_for_appending(&self, path: &[u8], found: Lookup<'_>) -> Result<File> {
-        let entry = self.entry_found(found)?;
+    fn file_for_appending(&self, path: &[u8], lookup: Lookup<'_>) -> Result<File> {
+        let entry = self.lookup_entry(lookup)?;
         let Node::File(node) = entry.node else {
             return Err(match entry.node {
                 Node::Directory(_) => TreeError::IsADirectory { path: display_path(path) },
                 _ => TreeError::BadPath { path: display_path(path) },
             });
         };
-        let (stored_extents, from) = content::stable_part(&node.extents);
-        let tail = self.store.read_extents(&node.extents, from, u64::MAX)?;
+        let (stored_extents, stable_len) = content::stable_part(&node.extents);
+        let tail = self.store.read_extents(&node.extents, stable_len, u64::MAX)?;
         Ok(File { mode: node.mode, xattrs: node.xattrs, modified: None, link: None, stored_extents, tail })
     }
 
@@ -84,7 +84,7 @@ impl VirtualTree {
             return Err(TreeError::BadPath { path: display_path(path) });
         };
         let store = self.store.clone();
-        Ok(self.directory_mut(&parent)?.take(&store, name)?)
+        Ok(self.directory_mut(&parent)?.remove(&store, name)?)
     }
 
     /// Renames an entry, replacing a file or an empty directory at `to` as `rename(2)` does. A directory is
@@ -93,22 +93,22 @@ impl VirtualTree {
         let (from, to) = (from.as_ref(), to.as_ref());
         let source = path_names(from)?;
         let target = path_names(to)?;
-        let is_directory = self.stat(from)?.kind == NodeKind::Directory;
+        let kind = self.stat(from)?.kind;
         if source == target {
             return Ok(());
         }
         if source.is_empty() || target.is_empty() || target.starts_with(&source) {
             return Err(TreeError::IntoItself { path: display_path(from) });
         }
-        self.check_replaceable(to, is_directory)?;
-        // The target's parent comes first: nothing can fail after that, so the source is not lost.
+        self.check_replaceable(to, kind)?;
+        // The target's parent is created first: nothing can fail after that, so the source is not lost.
         self.directory_mut(&target[..target.len() - 1])?;
         let store = self.store.clone();
         let (name, parent) = source.split_last().unwrap_or_else(|| unreachable!("a path with names"));
         let child = {
             let parent = self.directory_mut(parent)?;
             let child = parent.child(&store, name)?;
-            parent.take(&store, name)?;
+            parent.remove(&store, name)?;
             child
         };
         if matches!(child, Some(Child::Directory(_))) {
@@ -121,10 +121,11 @@ impl VirtualTree {
         }
     }
 
-    pub(super) fn check_replaceable(&self, path: &[u8], by_directory: bool) -> Result<()> {
-        let Some(found) = self.find(path)? else { return Ok(()) };
-        let is_directory = self.stat_found(found)?.kind == NodeKind::Directory;
-        match (by_directory, is_directory) {
+    /// Fails if an entry at `path` cannot be replaced by an entry of this kind.
+    pub(super) fn check_replaceable(&self, path: &[u8], replacement: NodeKind) -> Result<()> {
+        let Some(lookup) = self.find(path)? else { return Ok(()) };
+        let is_directory = self.lookup_stat(lookup)?.kind == NodeKind::Directory;
+        match (replacement == NodeKind::Directory, is_directory) {
             (false, false) => Ok(()),
             (false, true) => Err(TreeError::IsADirectory { path: display_path(path) }),
             (true, false) => Err(TreeError::NotADirectory { path: display_path(path) }),
@@ -149,8 +150,8 @@ impl VirtualTree {
     pub fn chmod(&mut self, path: impl AsRef<[u8]>, mode: u16) -> Result<()> {
         let path = path.as_ref();
         let mode = mode & MODE_BITS;
-        let found = self.must_find(path)?;
-        let stat = self.stat_found(found)?;
+        let lookup = self.must_find(path)?;
+        let stat = self.lookup_stat(lookup)?;
         match stat.kind {
             NodeKind::Symlink => Err(TreeError::BadPath { path: display_path(path) }),
             NodeKind::Directory => {
@@ -161,7 +162,7 @@ impl VirtualTree {
             NodeKind::File => {
                 let mut file = match self.must_find(path)? {
                     Lookup::Virtual(Child::File(file)) => Arc::clone(file),
-                    found => Arc::new(self.file_as_is(path, found)?),
+                    lookup => Arc::new(self.file_as_is(path, lookup)?),
                 };
                 Arc::make_mut(&mut file).mode = mode;
                 self.put(path, Child::File(file))
@@ -169,8 +170,8 @@ impl VirtualTree {
         }
     }
 
-    fn file_as_is(&self, path: &[u8], found: Lookup<'_>) -> Result<File> {
-        let entry = self.entry_found(found)?;
+    fn file_as_is(&self, path: &[u8], lookup: Lookup<'_>) -> Result<File> {
+        let entry = self.lookup_entry(lookup)?;
         let Node::File(node) = entry.node else {
             return Err(TreeError::BadPath { path: display_path(path) });
         };

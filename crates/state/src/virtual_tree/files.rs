@@ -53,7 +53,7 @@ pub struct LinkedFile(Child);
 
 /// Result of reading a file to add.
 enum FileResult {
-    File(FileNode, StatFingerprint, bool),
+    File { node: FileNode, fingerprint: StatFingerprint, trusted: bool },
     NotAdded(AddOutcome),
 }
 
@@ -67,18 +67,18 @@ impl VirtualTree {
     ) -> Result<Vec<AddOutcome>> {
         let staging = self.low_latency_staging()?;
         let read = |file: &FileToAdd| read_one(&staging.batch, reader, directory, file);
-        let found: Vec<FileResult> = if files.len() < PARALLEL_MIN {
+        let results: Vec<FileResult> = if files.len() < PARALLEL_MIN {
             files.iter().map(read).collect::<Result<_>>()?
         } else {
             crate::pool::run(|| files.par_iter().map(read).collect::<Result<_>>())?
         };
-        let mut outcomes = Vec::with_capacity(found.len());
-        for (file, found) in files.iter().zip(found) {
-            outcomes.push(match found {
+        let mut outcomes = Vec::with_capacity(results.len());
+        for (file, result) in files.iter().zip(results) {
+            outcomes.push(match result {
                 FileResult::NotAdded(outcome) => outcome,
-                FileResult::File(node, fingerprint, trusted) => {
+                FileResult::File { node, fingerprint, trusted } => {
                     let metadata = file_metadata(&node);
-                    self.put(&file.path, Child::File(Arc::new(stored(node, fingerprint, file.link))))?;
+                    self.put(&file.path, Child::File(Arc::new(stored_file(node, fingerprint, file.link))))?;
                     AddOutcome::File { fingerprint, trusted, metadata }
                 }
             });
@@ -89,8 +89,8 @@ impl VirtualTree {
     /// Returns the file that was added at `path`; `None` if there is another kind of entry, or only the base
     /// has it.
     pub fn added_file(&self, path: impl AsRef<[u8]>) -> Result<Option<LinkedFile>> {
-        let found = self.find(path.as_ref())?;
-        let Some(super::Lookup::Virtual(child)) = found else { return Ok(None) };
+        let lookup = self.find(path.as_ref())?;
+        let Some(super::Lookup::Virtual(child)) = lookup else { return Ok(None) };
         Ok((self.kind_of(child)? == NodeKind::File).then(|| LinkedFile(child.clone())))
     }
 
@@ -102,14 +102,14 @@ impl VirtualTree {
     /// Adds another name of a file that was added to this tree, without reading it. Both get the link label
     /// `label`, unless the file has one.
     pub(crate) fn link_file(&mut self, file: &[u8], name: &[u8], label: u64) -> Result<()> {
-        let found = match self.find(file)? {
-            Some(super::Lookup::Virtual(Child::File(found))) => Arc::clone(found),
+        let target = match self.find(file)? {
+            Some(super::Lookup::Virtual(Child::File(target))) => Arc::clone(target),
             _ => return Err(TreeError::NotFound { path: display_path(file) }),
         };
-        let linked = match found.link {
-            Some(_) => found,
+        let linked = match target.link {
+            Some(_) => target,
             None => {
-                let linked = Arc::new(File { link: Some(label), ..File::clone(&found) });
+                let linked = Arc::new(File { link: Some(label), ..File::clone(&target) });
                 self.put(file, Child::File(Arc::clone(&linked)))?;
                 linked
             }
@@ -129,7 +129,7 @@ impl VirtualTree {
     }
 }
 
-fn stored(node: FileNode, fingerprint: StatFingerprint, link: Option<u64>) -> File {
+fn stored_file(node: FileNode, fingerprint: StatFingerprint, link: Option<u64>) -> File {
     let FileNode { mode, xattrs, extents } = node;
     let modified = Some(Timestamp(fingerprint.mtime));
     File { mode, xattrs, modified, link, stored_extents: extents, tail: Vec::new() }
@@ -143,7 +143,7 @@ fn read_one(
 ) -> Result<FileResult> {
     match read_file(batch, reader, directory, &file.name) {
         Ok(ReadOutcome::File { node, fingerprint, trusted, .. }) => {
-            Ok(FileResult::File(node, fingerprint, trusted))
+            Ok(FileResult::File { node, fingerprint, trusted })
         }
         Ok(ReadOutcome::Vanished) => Ok(FileResult::NotAdded(AddOutcome::Vanished)),
         Ok(ReadOutcome::Changing) => Ok(FileResult::NotAdded(AddOutcome::Skipped(SkipReason::Changing))),

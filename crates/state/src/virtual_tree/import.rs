@@ -9,7 +9,7 @@ use crate::diff::Subtree;
 use crate::entry::{Entry, Node};
 use crate::error::{Result as StoreResult, StoreError};
 use crate::id::NodeId;
-use crate::node::{Extent, FileNode, MODE_BITS, NodeRef, is_valid_target};
+use crate::node::{Extent, FileNode, MODE_BITS, NodeKind, NodeRef, is_valid_target};
 use crate::page::EntryTime;
 use crate::record::Kind;
 use crate::references_of::{ObjectId, references_of};
@@ -127,7 +127,7 @@ impl VirtualTree {
         if !is_valid_target(&target) {
             return Err(TreeError::BadPath { path: display_path(&target) });
         }
-        self.check_replaceable(path, false)?;
+        self.check_replaceable(path, NodeKind::Symlink)?;
         let modified = modified.unwrap_or_else(Timestamp::now);
         self.put(path, Child::Symlink { target: target.into(), modified })
     }
@@ -180,7 +180,7 @@ impl VirtualTree {
     }
 
     /// Fails if an object is not live. Live objects are protected by the guard of this tree, but condemned
-    /// ones may be deleted before it is committed.
+    /// ones may be deleted before the tree is committed.
     fn check_live(&self, path: &[u8], node: &Node) -> StoreResult<()> {
         let objects: Vec<ObjectId> = match node {
             Node::Directory(node) => {

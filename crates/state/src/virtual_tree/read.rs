@@ -11,7 +11,7 @@ use crate::tree_path::path_names;
 
 use super::{
     Child, Directory, File, Lookup, NEW_DIRECTORY_MODE, Result, Stat, TreeError, VirtualEntry, VirtualTree,
-    display_path, stored_directory, stored_kind,
+    decode_reference, display_path, stored_directory,
 };
 
 impl VirtualTree {
@@ -23,11 +23,11 @@ impl VirtualTree {
     /// Returns up to `len` bytes of a file from `offset`.
     pub fn read_range(&self, path: impl AsRef<[u8]>, offset: u64, len: u64) -> Result<Vec<u8>> {
         let path = path.as_ref();
-        let found = self.must_find(path)?;
-        if let Lookup::Virtual(Child::File(file)) = &found {
+        let lookup = self.must_find(path)?;
+        if let Lookup::Virtual(Child::File(file)) = &lookup {
             return self.read_file(file, offset, len);
         }
-        match self.entry_found(found)?.node {
+        match self.lookup_entry(lookup)?.node {
             Node::File(node) => Ok(self.store.read_extents(&node.extents, offset, len)?),
             Node::Directory(_) => Err(TreeError::IsADirectory { path: display_path(path) }),
             Node::Symlink(_) => Err(TreeError::BadPath { path: display_path(path) }),
@@ -38,8 +38,8 @@ impl VirtualTree {
         let mut out = self.content_of(&file.stored_extents, offset, len)?;
         let stored_len: u64 = file.stored_extents.iter().map(Extent::len).sum();
         let from = offset.saturating_sub(stored_len).min(file.tail.len() as u64) as usize;
-        let left = len.saturating_sub(out.len() as u64);
-        let to = from + usize::try_from(left).unwrap_or(usize::MAX).min(file.tail.len() - from);
+        let remaining = len.saturating_sub(out.len() as u64);
+        let to = from + usize::try_from(remaining).unwrap_or(usize::MAX).min(file.tail.len() - from);
         if offset.saturating_add(len) > stored_len {
             out.extend_from_slice(&file.tail[from..to]);
         }
@@ -57,11 +57,11 @@ impl VirtualTree {
     /// Returns the target of a symlink.
     pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         let path = path.as_ref();
-        let found = self.must_find(path)?;
-        if let Lookup::Virtual(Child::Symlink { target, .. }) = &found {
+        let lookup = self.must_find(path)?;
+        if let Lookup::Virtual(Child::Symlink { target, .. }) = &lookup {
             return Ok(target.to_vec());
         }
-        match self.entry_found(found)?.node {
+        match self.lookup_entry(lookup)?.node {
             Node::Symlink(link) => Ok(link.target),
             _ => Err(TreeError::BadPath { path: display_path(path) }),
         }
@@ -74,7 +74,7 @@ impl VirtualTree {
         let (base, edits) = match self.must_find(path)? {
             Lookup::Root(directory) => (directory.base, Some(&directory.edits)),
             Lookup::Virtual(Child::Directory(directory)) => (directory.base, Some(&directory.edits)),
-            found => match self.entry_found(found)?.node {
+            lookup => match self.lookup_entry(lookup)?.node {
                 Node::Directory(node) => (node.times.map(|times| (node.id, times)), None),
                 _ => return Err(not_a_directory()),
             },
@@ -103,8 +103,8 @@ impl VirtualTree {
 
     /// Returns the metadata of the entry at `path`.
     pub fn stat(&self, path: impl AsRef<[u8]>) -> Result<Stat> {
-        let found = self.must_find(path.as_ref())?;
-        self.stat_found(found)
+        let lookup = self.must_find(path.as_ref())?;
+        self.lookup_stat(lookup)
     }
 
     /// Returns true if there is an entry at `path`.
@@ -126,14 +126,16 @@ impl VirtualTree {
                 Some(None) => return Ok(None),
                 Some(Some(child)) => match (child, names.next()) {
                     (Child::Stored { reference, time }, Some(next)) => {
-                        return match stored_directory(reference, time)?.and_then(|below| below.base) {
+                        return match stored_directory(reference, time)?
+                            .and_then(|subdirectory| subdirectory.base)
+                        {
                             Some((id, times)) => self.find_stored(id, Some(times), next, names),
                             None => Ok(None),
                         };
                     }
                     (child, None) => return Ok(Some(Lookup::Virtual(child))),
-                    (Child::Directory(below), Some(next)) => {
-                        directory = below;
+                    (Child::Directory(subdirectory), Some(next)) => {
+                        directory = subdirectory;
                         name = next;
                     }
                     (_, Some(_)) => return Ok(None),
@@ -154,7 +156,7 @@ impl VirtualTree {
         mut name: &'a [u8],
         mut names: impl Iterator<Item = &'a [u8]>,
     ) -> Result<Option<Lookup<'_>>> {
-        let wrong = |source| StoreError::Undecodable { what: "an entry".to_owned(), source };
+        let decode_error = |source| StoreError::Undecodable { what: "an entry".to_owned(), source };
         loop {
             let Some((page, time_page, index)) = self.store.find_entry(id, times, name)? else {
                 return Ok(None);
@@ -163,10 +165,12 @@ impl VirtualTree {
                 let entry = self.store.decode_entry(&page, time_page.as_deref(), index)?;
                 return Ok(Some(Lookup::Stored(entry)));
             };
-            let NodeRef::Directory(below) = page.node_ref(index).map_err(wrong)? else { return Ok(None) };
-            (id, name) = (below, next);
+            let NodeRef::Directory(subdirectory) = page.node_ref(index).map_err(decode_error)? else {
+                return Ok(None);
+            };
+            (id, name) = (subdirectory, next);
             times = match time_page {
-                Some(page) if index < page.len() => match page.time(index).map_err(wrong)? {
+                Some(page) if index < page.len() => match page.time(index).map_err(decode_error)? {
                     EntryTime::Directory(times) => Some(times),
                     _ => None,
                 },
@@ -176,14 +180,14 @@ impl VirtualTree {
     }
 
     pub(super) fn stored_entry(&self, reference: &[u8], time: &[u8]) -> StoreResult<Entry> {
-        let wrong = |source| StoreError::Undecodable { what: "an entry".to_owned(), source };
-        let reference = NodeRef::decode(reference).map_err(wrong)?;
-        self.store.entry_of(b"", reference, EntryTime::decode(time).map_err(wrong)?)
+        let decode_error = |source| StoreError::Undecodable { what: "an entry".to_owned(), source };
+        let reference = NodeRef::decode(reference).map_err(decode_error)?;
+        self.store.entry_of(b"", reference, EntryTime::decode(time).map_err(decode_error)?)
     }
 
     /// Converts the result of a lookup to an entry; only for entries of the store and symlinks.
-    pub(super) fn entry_found(&self, found: Lookup<'_>) -> Result<Entry> {
-        match found {
+    pub(super) fn lookup_entry(&self, lookup: Lookup<'_>) -> Result<Entry> {
+        match lookup {
             Lookup::Stored(entry) => Ok(entry),
             Lookup::Virtual(Child::Stored { reference, time }) => Ok(self.stored_entry(reference, time)?),
             Lookup::Virtual(Child::Symlink { target, modified }) => Ok(Entry {
@@ -204,12 +208,12 @@ impl VirtualTree {
             Child::Directory(_) => NodeKind::Directory,
             Child::File(_) => NodeKind::File,
             Child::Symlink { .. } => NodeKind::Symlink,
-            Child::Stored { reference, .. } => stored_kind(reference)?.kind(),
+            Child::Stored { reference, .. } => decode_reference(reference)?.kind(),
         })
     }
 
-    pub(super) fn stat_found(&self, found: Lookup<'_>) -> Result<Stat> {
-        let directory = |directory: &Directory| -> Result<Stat> {
+    pub(super) fn lookup_stat(&self, lookup: Lookup<'_>) -> Result<Stat> {
+        let stat_directory = |directory: &Directory| -> Result<Stat> {
             let stored = match directory.base {
                 Some((id, times)) => Some(self.store.directory(id, Some(times))?),
                 None => None,
@@ -222,9 +226,9 @@ impl VirtualTree {
             };
             Ok(Stat { kind: NodeKind::Directory, mode, size: 0, modified, link: None, xattrs })
         };
-        match found {
-            Lookup::Root(root) => directory(root),
-            Lookup::Virtual(Child::Directory(below)) => directory(below),
+        match lookup {
+            Lookup::Root(root) => stat_directory(root),
+            Lookup::Virtual(Child::Directory(subdirectory)) => stat_directory(subdirectory),
             Lookup::Virtual(Child::File(file)) => Ok(Stat {
                 kind: NodeKind::File,
                 mode: file.mode,
@@ -233,8 +237,8 @@ impl VirtualTree {
                 link: file.link,
                 xattrs: file.xattrs.clone(),
             }),
-            found => {
-                let entry = self.entry_found(found)?;
+            lookup => {
+                let entry = self.lookup_entry(lookup)?;
                 let size = if entry.node.kind() == NodeKind::Directory { 0 } else { entry.node.size() };
                 let xattrs = match &entry.node {
                     Node::File(node) => node.xattrs.clone(),

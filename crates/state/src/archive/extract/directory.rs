@@ -5,15 +5,15 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, readlinkat, statat, unlinkat};
 use rustix::io::Errno;
 
-use super::{Extractor, IMPLIED_DIRECTORY, behind_symlink, create_directory, failed, mode};
+use super::{Extractor, IMPLIED_DIRECTORY_MODE, behind_symlink, create_directory, failed, mode};
 use crate::archive::error::{Result, refused};
 use crate::platform::{DIRECTORY_HANDLE_FLAGS, RawDir, open_beneath};
 use crate::tree_path::{DEPTH_MAX, join};
 
 /// Flags that open a directory for listing.
-pub(super) const LIST: OFlags =
+pub(super) const LIST_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-const TRAVERSE: OFlags =
+const TRAVERSE_FLAGS: OFlags =
     DIRECTORY_HANDLE_FLAGS.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// Maximum number of symlinks that are followed for one path, as in the kernel.
 const LINKS_MAX: usize = 40;
@@ -31,7 +31,7 @@ impl ExtractDir {
 }
 
 /// Returns the type of an entry, if it exists.
-pub(super) fn kind(parent: &ExtractDir, name: &[u8]) -> Result<Option<FileType>> {
+pub(super) fn file_type(parent: &ExtractDir, name: &[u8]) -> Result<Option<FileType>> {
     match statat(&parent.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(found) => Ok(Some(FileType::from_raw_mode(found.st_mode))),
         Err(Errno::NOENT) => Ok(None),
@@ -41,13 +41,22 @@ pub(super) fn kind(parent: &ExtractDir, name: &[u8]) -> Result<Option<FileType>>
 
 fn open_in(parent: &ExtractDir, name: &[u8]) -> Result<ExtractDir> {
     let path = parent.path_of(name);
-    let fd = openat(&parent.fd, name, TRAVERSE, Mode::empty()).map_err(failed(&path))?;
+    let fd = openat(&parent.fd, name, TRAVERSE_FLAGS, Mode::empty()).map_err(failed(&path))?;
     Ok(ExtractDir { fd, path })
+}
+
+/// Entries to keep when a directory is emptied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    Nothing,
+    /// Entries that the current layer created.
+    Created,
 }
 
 /// A directory that is being removed.
 struct Removal {
     path: Vec<u8>,
+    /// Names of the subdirectories that are still to be removed.
     directories: Vec<Vec<u8>>,
 }
 
@@ -60,7 +69,7 @@ impl Extractor {
         let mut directory = self.open(Vec::new())?;
         for name in names {
             let path = directory.path_of(name);
-            directory = match kind(&directory, name)? {
+            directory = match file_type(&directory, name)? {
                 Some(FileType::Directory) => open_in(&directory, name)?,
                 None => self.create_implied(&directory, name)?,
                 Some(FileType::Symlink) if !self.is_layer() => return Err(behind_symlink(&path)),
@@ -91,7 +100,7 @@ impl Extractor {
     /// Opens a directory if it exists and no component is a symlink.
     fn plain_directory(&self, names: &[Vec<u8>]) -> Result<Option<ExtractDir>> {
         let path = names.join(&b'/');
-        match open_beneath(&self.root, &path, TRAVERSE) {
+        match open_beneath(&self.root, &path, TRAVERSE_FLAGS) {
             Ok(fd) => Ok(Some(ExtractDir { fd, path })),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
             Err(error) => Err(failed(&path)(error)),
@@ -99,13 +108,13 @@ impl Extractor {
     }
 
     fn open(&self, path: Vec<u8>) -> Result<ExtractDir> {
-        let fd = open_beneath(&self.root, &path, TRAVERSE).map_err(failed(&path))?;
+        let fd = open_beneath(&self.root, &path, TRAVERSE_FLAGS).map_err(failed(&path))?;
         Ok(ExtractDir { fd, path })
     }
 
     fn create_implied(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<ExtractDir> {
         self.usage.add_entries(1)?;
-        create_directory(parent, name, mode(IMPLIED_DIRECTORY))?;
+        create_directory(parent, name, mode(IMPLIED_DIRECTORY_MODE))?;
         self.record_created(parent, name)?;
         open_in(parent, name)
     }
@@ -130,7 +139,7 @@ impl Extractor {
                 _ => {}
             }
             let Some(directory) = self.plain_directory(&resolved)? else { return Ok(None) };
-            match kind(&directory, &name)? {
+            match file_type(&directory, &name)? {
                 Some(FileType::Directory) if resolved.len() < DEPTH_MAX => resolved.push(name),
                 Some(FileType::Symlink) if links < LINKS_MAX => {
                     links += 1;
@@ -150,9 +159,9 @@ impl Extractor {
     /// Removes an entry with everything below it, if it exists.
     pub(super) fn remove(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
         let path = parent.path_of(name);
-        match kind(parent, name)? {
+        match file_type(parent, name)? {
             None => return Ok(()),
-            Some(FileType::Directory) => self.empty(path.clone(), false)?,
+            Some(FileType::Directory) => self.empty(path.clone(), Keep::Nothing)?,
             Some(_) => {}
         }
         self.unlink(&path)
@@ -160,47 +169,47 @@ impl Extractor {
 
     /// Removes entries from a directory that the current layer did not create.
     pub(super) fn remove_lower_entries(&mut self, parent: &ExtractDir) -> Result<()> {
-        self.empty(parent.path.clone(), true)
+        self.empty(parent.path.clone(), Keep::Created)
     }
 
-    /// Removes the entries of a directory; with `keep_created`, not those created by the current layer. One
+    /// Removes the entries of a directory; with [`Keep::Created`], not those created by the current layer. One
     /// directory is open at a time, at any depth.
-    fn empty(&mut self, top: Vec<u8>, keep_created: bool) -> Result<()> {
-        let mut open = vec![self.unlink_files(top, keep_created)?];
-        while let Some(removal) = open.last_mut() {
+    fn empty(&mut self, top: Vec<u8>, keep: Keep) -> Result<()> {
+        let mut stack = vec![self.unlink_files(top, keep)?];
+        while let Some(removal) = stack.last_mut() {
             if let Some(name) = removal.directories.pop() {
                 let path = join(&removal.path, &name);
-                open.push(self.unlink_files(path, keep_created)?);
+                stack.push(self.unlink_files(path, keep)?);
                 continue;
             }
-            let Some(done) = open.pop() else { break };
-            if !open.is_empty() {
-                self.remove_emptied(&done.path, keep_created)?;
+            let Some(done) = stack.pop() else { break };
+            if !stack.is_empty() {
+                self.remove_emptied(&done.path, keep)?;
             }
         }
         Ok(())
     }
 
-    /// Removes entries of a directory that are not directories; returns the directories that are left.
-    fn unlink_files(&self, path: Vec<u8>, keep_created: bool) -> Result<Removal> {
+    /// Removes entries of a directory that are not directories; returns the remaining directories.
+    fn unlink_files(&self, path: Vec<u8>, keep: Keep) -> Result<Removal> {
         self.options.cancel.check()?;
-        let fd = open_beneath(&self.root, &path, LIST).map_err(failed(&path))?;
+        let fd = open_beneath(&self.root, &path, LIST_FLAGS).map_err(failed(&path))?;
         let inode = fstat(&fd).map_err(failed(&path))?.st_ino;
-        let (mut directories, mut others) = (Vec::new(), Vec::new());
+        let (mut directories, mut names) = (Vec::new(), Vec::new());
         let mut buffer = Vec::with_capacity(32 << 10);
         let mut entries = RawDir::new(&fd, buffer.spare_capacity_mut());
         while let Some(entry) = entries.next() {
             let entry = entry.map_err(failed(&path))?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
-                others.push(name.to_vec());
+                names.push(name.to_vec());
             }
         }
         let directory = ExtractDir { fd, path };
-        for name in others {
-            match kind(&directory, &name)? {
+        for name in names {
+            match file_type(&directory, &name)? {
                 Some(FileType::Directory) => directories.push(name),
-                Some(_) if keep_created && self.created.contains(&(inode, name.clone().into())) => {}
+                Some(_) if keep == Keep::Created && self.created.contains(&(inode, name.clone().into())) => {}
                 _ => {
                     let unlinked = unlinkat(&directory.fd, &name[..], AtFlags::empty());
                     unlinked.map_err(failed(&directory.path_of(&name)))?;
@@ -210,26 +219,26 @@ impl Extractor {
         Ok(Removal { path: directory.path, directories })
     }
 
-    /// Removes an emptied directory; with `keep_created`, not one that the current layer created or that holds
-    /// something it created.
-    fn remove_emptied(&self, path: &[u8], keep_created: bool) -> Result<()> {
-        let (above, name) = split(path);
-        let parent = self.open(above.to_vec())?;
+    /// Removes an emptied directory; with [`Keep::Created`], not one that the current layer created or that
+    /// holds something it created.
+    fn remove_emptied(&self, path: &[u8], keep: Keep) -> Result<()> {
+        let (parent_path, name) = split(path);
+        let parent = self.open(parent_path.to_vec())?;
         let inode = fstat(&parent.fd).map_err(failed(path))?.st_ino;
-        if keep_created && self.created.contains(&(inode, name.into())) {
+        if keep == Keep::Created && self.created.contains(&(inode, name.into())) {
             return Ok(());
         }
         match unlinkat(&parent.fd, name, AtFlags::REMOVEDIR) {
-            Err(Errno::NOTEMPTY | Errno::EXIST) if keep_created => Ok(()),
+            Err(Errno::NOTEMPTY | Errno::EXIST) if keep == Keep::Created => Ok(()),
             done => done.map_err(failed(path)),
         }
     }
 
     /// Removes a file, a symlink or an empty directory.
     fn unlink(&self, path: &[u8]) -> Result<()> {
-        let (above, name) = split(path);
-        let parent = self.open(above.to_vec())?;
-        let flags = match kind(&parent, name)? {
+        let (parent_path, name) = split(path);
+        let parent = self.open(parent_path.to_vec())?;
+        let flags = match file_type(&parent, name)? {
             Some(FileType::Directory) => AtFlags::REMOVEDIR,
             Some(_) => AtFlags::empty(),
             None => return Ok(()),

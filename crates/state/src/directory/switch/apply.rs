@@ -61,7 +61,7 @@ impl Switch<'_> {
         to: &DirectoryNode,
         modified: Option<Timestamp>,
     ) -> Result<()> {
-        self.limit(path, depth)?;
+        self.check_depth(path, depth)?;
         let (mut fd, _) = open_as_owner(self.root, path, WRITE).context("open", &self.full_path(path))?;
         let (old, new) = (Listing::of(self.store, from)?, Listing::of(self.store, ids(Some(to)))?);
         let record = self.record_of(path, from)?;
@@ -73,16 +73,22 @@ impl Switch<'_> {
         let directory = OpenDirectory { fd: &fd, path, record: record.as_ref() };
         // A forced checkout back to the recorded tree finds most files as recorded.
         let recorded = if self.options.force { self.record_of(path, ids(Some(to)))? } else { None };
-        let (mut entries, below) = self.apply_entries(&directory, recorded.as_ref(), &pairs(&old, &new))?;
-        if !below.is_empty() {
+        let (mut entries, subdirectories) =
+            self.apply_entries(&directory, recorded.as_ref(), &pairs(&old, &new))?;
+        if !subdirectories.is_empty() {
             drop(fd);
-            self.apply_subdirectories(path, depth, &below, &mut entries)?;
+            self.apply_subdirectories(path, depth, &subdirectories, &mut entries)?;
             fd = open_directory(self.root, path).context("open", &self.full_path(path))?;
         }
         let entries = entries.into_iter().flatten().collect();
-        let own = self.finish_directory(&fd, path, to, modified)?;
-        let record =
-            StatRecord { node: to.id, times: to.times.unwrap_or(to.id), own, own_trusted: true, entries };
+        let own_fingerprint = self.finish_directory(&fd, path, to, modified)?;
+        let record = StatRecord {
+            node: to.id,
+            times: to.times.unwrap_or(to.id),
+            own_fingerprint,
+            own_trusted: true,
+            entries,
+        };
         lock(&self.records).push((path.to_vec(), Some(record)));
         Ok(())
     }
@@ -110,28 +116,28 @@ impl Switch<'_> {
         let applied = each_while_open(&changed, |(index, pair)| {
             Ok((*index, self.apply_entry(directory, *index, pair)?))
         })?;
-        let mut below = Vec::new();
+        let mut subdirectories = Vec::new();
         for (index, applied) in applied {
             match applied {
                 ApplyResult::Removed => {}
                 ApplyResult::Leaf(entry) => entries[index] = Some(entry),
-                ApplyResult::Directory(directory) => below.push(directory),
+                ApplyResult::Directory(directory) => subdirectories.push(directory),
             }
         }
-        Ok((entries, below))
+        Ok((entries, subdirectories))
     }
 
     fn apply_subdirectories(
         &self,
         path: &[u8],
         depth: usize,
-        below: &[Subdirectory],
+        subdirectories: &[Subdirectory],
         entries: &mut [Option<StatEntry>],
     ) -> Result<()> {
-        each(below, |Subdirectory { name, from, to, modified, .. }| {
+        each(subdirectories, |Subdirectory { name, from, to, modified, .. }| {
             self.apply_directory(&join(path, name), depth + 1, *from, to, *modified)
         })?;
-        for Subdirectory { index, name, to, .. } in below {
+        for Subdirectory { index, name, to, .. } in subdirectories {
             let mode = FileType::Directory.as_raw_mode() | self.mode(to.mode).as_raw_mode();
             let fingerprint =
                 StatFingerprint::of_directory(mode_to_u32(mode), to.id, to.times.unwrap_or(to.id));
@@ -145,15 +151,15 @@ impl Switch<'_> {
         if !pair.is_same() {
             return None;
         }
-        let known = directory.record.and_then(|record| record.find(pair.name));
+        let stat_entry = directory.record.and_then(|record| record.find(pair.name));
         if self.options.force {
-            let known = known?;
-            if known.fingerprint.is_directory() || !self.is_unchanged_on_disk(directory.fd, known) {
+            let stat_entry = stat_entry?;
+            if stat_entry.fingerprint.is_directory() || !self.is_unchanged_on_disk(directory.fd, stat_entry) {
                 return None;
             }
         }
         self.unchanged.fetch_add(1, Ordering::Relaxed);
-        Some(known.cloned().unwrap_or_else(|| unknown_entry(pair.name, pair.after)))
+        Some(stat_entry.cloned().unwrap_or_else(|| unknown_entry(pair.name, pair.after)))
     }
 
     /// Returns the recorded stat entry of a file that already is as it should be. Hard links are handled
@@ -165,20 +171,20 @@ impl Switch<'_> {
         pair: &EntryPair<'_>,
     ) -> Result<Option<StatEntry>> {
         let (Some(recorded), Some(after)) = (recorded, pair.after) else { return Ok(None) };
-        let is_there = |known: &&StatEntry| {
-            !known.fingerprint.is_directory() && self.is_unchanged_on_disk(directory.fd, known)
+        let is_up_to_date = |stat_entry: &&StatEntry| {
+            !stat_entry.fingerprint.is_directory() && self.is_unchanged_on_disk(directory.fd, stat_entry)
         };
-        let Some(known) = recorded.find(pair.name).filter(is_there) else { return Ok(None) };
-        if self.entry(after)?.link.is_some() {
+        let Some(stat_entry) = recorded.find(pair.name).filter(is_up_to_date) else { return Ok(None) };
+        if self.decode_entry(after)?.link.is_some() {
             return Ok(None);
         }
         self.unchanged.fetch_add(1, Ordering::Relaxed);
-        Ok(Some(known.clone()))
+        Ok(Some(stat_entry.clone()))
     }
 
-    fn is_unchanged_on_disk(&self, fd: &OwnedFd, known: &StatEntry) -> bool {
-        let stat = || statat(fd, known.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
-        known.trusted && stat().is_ok_and(|stat| fingerprint(&stat) == known.fingerprint)
+    fn is_unchanged_on_disk(&self, fd: &OwnedFd, stat_entry: &StatEntry) -> bool {
+        let stat = || statat(fd, stat_entry.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
+        stat_entry.trusted && stat().is_ok_and(|stat| fingerprint(&stat) == stat_entry.fingerprint)
     }
 
     /// Sets attributes and mtime of a directory, where they differ. Returns its fingerprint afterwards.
@@ -194,19 +200,19 @@ impl Switch<'_> {
             .context("set the attributes of", &full_path())?;
         self.set_owner(fd, path)?;
         let mode = self.mode(to.mode);
-        let mut own = fingerprint(&fstat(fd).context("stat", &full_path())?);
-        let other_mode = own.mode & 0o7777 != mode_to_u32(mode.as_raw_mode());
-        let other_time = modified.filter(|modified| modified.0 != own.mtime);
-        if other_mode {
+        let mut own_fingerprint = fingerprint(&fstat(fd).context("stat", &full_path())?);
+        let mode_differs = own_fingerprint.mode & 0o7777 != mode_to_u32(mode.as_raw_mode());
+        let new_time = modified.filter(|modified| modified.0 != own_fingerprint.mtime);
+        if mode_differs {
             fchmod(fd, mode).context("change", &full_path())?;
         }
-        if let Some(modified) = other_time {
+        if let Some(modified) = new_time {
             futimens(fd, &modified.file_times()).context("set the times of", &full_path())?;
         }
-        if other_mode || other_time.is_some() {
-            own = fingerprint(&fstat(fd).context("stat", &full_path())?);
+        if mode_differs || new_time.is_some() {
+            own_fingerprint = fingerprint(&fstat(fd).context("stat", &full_path())?);
         }
-        Ok(own)
+        Ok(own_fingerprint)
     }
 
     pub(super) fn mode(&self, mode: u16) -> Mode {
@@ -224,21 +230,21 @@ impl Switch<'_> {
         // Checked here because removed and reflinked files are not read from the store.
         self.store.cancel().check().map_err(StoreError::from)?;
         self.progress.advance(1);
-        let here = join(directory.path, pair.name);
-        let old = pair.before.map(|raw| self.entry(raw)).transpose()?;
+        let entry_path = join(directory.path, pair.name);
+        let old = pair.before.map(|raw| self.decode_entry(raw)).transpose()?;
         let Some(after) = pair.after else {
-            self.remove(directory.fd, &here, pair.name, old.as_ref())?;
+            self.remove(directory.fd, &entry_path, pair.name, old.as_ref())?;
             return Ok(ApplyResult::Removed);
         };
-        let new = self.entry(after)?;
-        self.count_write(ENTRY_BYTES, &here)?;
-        let stat = self.stat(directory.fd, &here, pair.name)?;
+        let new = self.decode_entry(after)?;
+        self.count_write(ENTRY_BYTES, &entry_path)?;
+        let stat = self.stat(directory.fd, &entry_path, pair.name)?;
         if let Node::Directory(to) = new.node {
-            let from = self.make_directory(directory, &here, pair.name, old.as_ref(), stat.as_ref())?;
+            let from = self.make_directory(directory, &entry_path, pair.name, old.as_ref(), stat.as_ref())?;
             let (name, modified) = (pair.name.to_vec(), new.modified);
             return Ok(ApplyResult::Directory(Subdirectory { index, name, from, to, modified }));
         }
-        self.apply_leaf(directory.fd, &here, pair.name, old.as_ref(), &new, stat.as_ref())
+        self.apply_leaf(directory.fd, &entry_path, pair.name, old.as_ref(), &new, stat.as_ref())
             .map(ApplyResult::Leaf)
     }
 
@@ -246,7 +252,7 @@ impl Switch<'_> {
     fn make_directory(
         &self,
         directory: &OpenDirectory<'_>,
-        here: &[u8],
+        entry_path: &[u8],
         name: &[u8],
         old: Option<&Entry>,
         stat: Option<&Stat>,
@@ -258,11 +264,11 @@ impl Switch<'_> {
             });
         }
         if stat.is_some() {
-            unlinkat(directory.fd, name, AtFlags::empty()).context("remove", &self.full_path(here))?;
+            unlinkat(directory.fd, name, AtFlags::empty()).context("remove", &self.full_path(entry_path))?;
         }
         match mkdirat(directory.fd, name, Mode::RWXU) {
-            Err(Errno::EXIST) => return Err(self.collision(here)),
-            other => other.context("create", &self.full_path(here))?,
+            Err(Errno::EXIST) => return Err(self.collision(entry_path)),
+            other => other.context("create", &self.full_path(entry_path))?,
         }
         self.written.fetch_add(1, Ordering::Relaxed);
         Ok(None)
@@ -272,7 +278,7 @@ impl Switch<'_> {
     fn apply_leaf(
         &self,
         fd: &OwnedFd,
-        here: &[u8],
+        entry_path: &[u8],
         name: &[u8],
         old: Option<&Entry>,
         new: &Entry,
@@ -280,21 +286,21 @@ impl Switch<'_> {
     ) -> Result<StatEntry> {
         let mut if_exists = if stat.is_some() { IfExists::Replace } else { IfExists::Fail };
         if stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory) {
-            self.remove_replaced_directory(fd, here, name, old)?;
+            self.remove_replaced_directory(fd, entry_path, name, old)?;
             if_exists = IfExists::Fail;
         } else if stat.is_some_and(|stat| stat.st_nlink == 1)
-            && self.only_attributes(old, new)
+            && self.differs_only_in_attributes(old, new)
             && self.is_on_disk_content(fd, name, new)?
         {
-            self.set_attributes(fd, here, name, new)?;
+            self.set_attributes(fd, entry_path, name, new)?;
             self.unchanged.fetch_add(1, Ordering::Relaxed);
-            return self.stat_entry(fd, here, name);
+            return self.stat_entry(fd, entry_path, name);
         }
         self.written.fetch_add(1, Ordering::Relaxed);
         if let Some(link) = new.link {
             // The first name writes the file; the others are linked to it at the end, if they really are the
             // same file.
-            if self.add_link_name(link, here, &new.node, new.modified) {
+            if self.add_link_name(link, entry_path, &new.node, new.modified) {
                 return Ok(StatEntry {
                     name: name.to_vec(),
                     fingerprint: StatFingerprint::default(),
@@ -302,11 +308,11 @@ impl Switch<'_> {
                 });
             }
         }
-        self.write_leaf(fd, here, name, &new.node, new.modified, if_exists)?;
-        self.stat_entry(fd, here, name)
+        self.write_leaf(fd, entry_path, name, &new.node, new.modified, if_exists)?;
+        self.stat_entry(fd, entry_path, name)
     }
 
-    fn only_attributes(&self, old: Option<&Entry>, new: &Entry) -> bool {
+    fn differs_only_in_attributes(&self, old: Option<&Entry>, new: &Entry) -> bool {
         match (old.map(|old| (&old.node, old.link)), &new.node) {
             (Some((Node::File(old), link)), Node::File(file)) => {
                 old.same_content(file) && link == new.link && link.is_none()
@@ -327,30 +333,31 @@ impl Switch<'_> {
         self.is_on_disk(fd, name, Some(new))
     }
 
-    fn set_attributes(&self, fd: &OwnedFd, here: &[u8], name: &[u8], new: &Entry) -> Result<()> {
+    fn set_attributes(&self, fd: &OwnedFd, entry_path: &[u8], name: &[u8], new: &Entry) -> Result<()> {
         if let Node::File(node) = &new.node {
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let file = match openat(fd, name, flags, Mode::empty()) {
                 Ok(file) => file,
                 // Not readable to us: the owner can still replace it.
                 Err(Errno::ACCESS) => {
-                    return self.write_file(fd, here, name, node, new.modified, IfExists::Replace);
+                    return self.write_file(fd, entry_path, name, node, new.modified, IfExists::Replace);
                 }
-                Err(error) => return Err(error).context("open", &self.full_path(here)),
+                Err(error) => return Err(error).context("open", &self.full_path(entry_path)),
             };
             xattrs::write(&file, &self.written_xattrs(&node.xattrs), ExistingXattrs::Possible)
-                .context("set the attributes of", &self.full_path(here))?;
-            fchmod(&file, self.mode(node.mode)).context("change", &self.full_path(here))?;
+                .context("set the attributes of", &self.full_path(entry_path))?;
+            fchmod(&file, self.mode(node.mode)).context("change", &self.full_path(entry_path))?;
         }
         if let Some(modified) = new.modified {
             utimensat(fd, name, &modified.file_times(), AtFlags::SYMLINK_NOFOLLOW)
-                .context("set the times of", &self.full_path(here))?;
+                .context("set the times of", &self.full_path(entry_path))?;
         }
         Ok(())
     }
 
-    fn stat_entry(&self, fd: &OwnedFd, here: &[u8], name: &[u8]) -> Result<StatEntry> {
-        let stat = statat(fd, name, AtFlags::SYMLINK_NOFOLLOW).context("stat", &self.full_path(here))?;
+    fn stat_entry(&self, fd: &OwnedFd, entry_path: &[u8], name: &[u8]) -> Result<StatEntry> {
+        let stat =
+            statat(fd, name, AtFlags::SYMLINK_NOFOLLOW).context("stat", &self.full_path(entry_path))?;
         Ok(StatEntry { name: name.to_vec(), fingerprint: fingerprint(&stat), trusted: true })
     }
 }

@@ -11,7 +11,7 @@ use crate::chunker::is_zero;
 use crate::directory::error::{Context, DirectoryError, Result};
 use crate::directory::listing::{EntryPair, Listing, TreeIds, pairs};
 use crate::directory::parallel::{each, each_while_open};
-use crate::directory::path::{READ, open_as_owner, open_file_as_owner, relative};
+use crate::directory::path::{READ, open_as_owner, open_file_as_owner, system_path};
 use crate::directory::read::fingerprint;
 use crate::directory::xattrs;
 use crate::entry::{DirectoryNode, Entry, Node};
@@ -43,7 +43,7 @@ impl Switch<'_> {
             return Ok(());
         }
         paths.sort();
-        Err(DirectoryError::LocalEdits { directory: self.known.path.clone(), paths })
+        Err(DirectoryError::LocalEdits { directory: self.tracked.path.clone(), paths })
     }
 
     fn check_directory(
@@ -53,7 +53,7 @@ impl Switch<'_> {
         from: Option<TreeIds>,
         to: Option<TreeIds>,
     ) -> Result<()> {
-        self.limit(path, depth)?;
+        self.check_depth(path, depth)?;
         if from == to {
             return Ok(());
         }
@@ -61,24 +61,30 @@ impl Switch<'_> {
             Ok(opened) => opened,
             Err(Errno::NOENT) => return Ok(()),
             Err(Errno::NOTDIR | Errno::LOOP) => {
-                lock(&self.edits).push(relative(path).to_owned());
+                lock(&self.edits).push(system_path(path).to_owned());
                 return Ok(());
             }
             Err(error) => return Err(error).context("open", &self.full_path(path)),
         };
-        let below = self.check_entries(&fd, path, from, to);
+        let subdirectories = self.check_entries(&fd, path, from, to);
         drop(fd);
-        let checked =
-            below.and_then(|below| each(&below, |below| self.check_subdirectory(below, depth + 1)).map(drop));
+        let checked = subdirectories.and_then(|subdirectories| {
+            each(&subdirectories, |subdirectory| self.check_subdirectory(subdirectory, depth + 1)).map(drop)
+        });
         self.restore_mode_at(path, former_mode)?;
         checked
     }
 
-    fn check_subdirectory(&self, below: &Subdirectory, depth: usize) -> Result<()> {
-        if below.is_replaced && self.has_untracked(&below.path, below.old.as_ref())? {
-            lock(&self.edits).push(relative(&below.path).to_owned());
+    fn check_subdirectory(&self, subdirectory: &Subdirectory, depth: usize) -> Result<()> {
+        if subdirectory.is_replaced && self.has_untracked(&subdirectory.path, subdirectory.old.as_ref())? {
+            lock(&self.edits).push(system_path(&subdirectory.path).to_owned());
         }
-        self.check_directory(&below.path, depth, ids(below.old.as_ref()), ids(below.new.as_ref()))
+        self.check_directory(
+            &subdirectory.path,
+            depth,
+            ids(subdirectory.old.as_ref()),
+            ids(subdirectory.new.as_ref()),
+        )
     }
 
     /// Checks the differing entries of a directory; returns the directories among them.
@@ -95,8 +101,8 @@ impl Switch<'_> {
         let mut changed = pairs(&old, &new);
         changed.retain(|pair| !pair.is_same());
         // Untracked files of a removed directory are kept: see `remove`.
-        let below = each_while_open(&changed, |pair| self.check_entry(&directory, pair))?;
-        Ok(below.into_iter().flatten().collect())
+        let subdirectories = each_while_open(&changed, |pair| self.check_entry(&directory, pair))?;
+        Ok(subdirectories.into_iter().flatten().collect())
     }
 
     fn check_entry(
@@ -104,36 +110,37 @@ impl Switch<'_> {
         directory: &OpenDirectory<'_>,
         pair: &EntryPair<'_>,
     ) -> Result<Option<Subdirectory>> {
-        let here = join(directory.path, pair.name);
-        let old = pair.before.map(|raw| self.entry(raw)).transpose()?;
-        let new = pair.after.map(|raw| self.entry(raw)).transpose()?;
+        let entry_path = join(directory.path, pair.name);
+        let old = pair.before.map(|raw| self.decode_entry(raw)).transpose()?;
+        let new = pair.after.map(|raw| self.decode_entry(raw)).transpose()?;
         let node_of = |entry: &Option<Entry>| match entry.as_ref().map(|entry| &entry.node) {
             Some(Node::Directory(node)) => Some(node.clone()),
             _ => None,
         };
         let (old_directory, new_directory) = (node_of(&old), node_of(&new));
         // Missing on disk: nothing to lose.
-        let Some(stat) = self.stat(directory.fd, &here, pair.name)? else { return Ok(None) };
+        let Some(stat) = self.stat(directory.fd, &entry_path, pair.name)? else { return Ok(None) };
         let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         if is_directory && (old_directory.is_some() || new_directory.is_some()) {
             let is_replaced = new.is_some() && new_directory.is_none();
             return Ok(Some(Subdirectory {
-                path: here,
+                path: entry_path,
                 old: old_directory,
                 new: new_directory,
                 is_replaced,
             }));
         }
-        let known = directory.record.and_then(|record| record.find(pair.name));
+        let stat_entry = directory.record.and_then(|record| record.find(pair.name));
         let trusted = pair.before.is_some()
-            && known.is_some_and(|known| known.trusted && known.fingerprint == fingerprint(&stat));
+            && stat_entry
+                .is_some_and(|stat_entry| stat_entry.trusted && stat_entry.fingerprint == fingerprint(&stat));
         if trusted
             || self.is_on_disk(directory.fd, pair.name, old.as_ref())?
             || self.is_on_disk(directory.fd, pair.name, new.as_ref())?
         {
             return Ok(None);
         }
-        lock(&self.edits).push(relative(&here).to_owned());
+        lock(&self.edits).push(system_path(&entry_path).to_owned());
         Ok(None)
     }
 
@@ -141,16 +148,16 @@ impl Switch<'_> {
     fn has_untracked(&self, path: &[u8], tree: Option<&DirectoryNode>) -> Result<bool> {
         let (fd, former_mode) =
             open_as_owner(self.root, path, READ).context("open", &self.full_path(path))?;
-        let below = self.known_directories(&fd, path, tree);
+        let subdirectories = self.tracked_subdirectories(&fd, path, tree);
         drop(fd);
-        let found = below.and_then(|below| self.below_has_untracked(below));
+        let has_untracked = subdirectories.and_then(|subdirectories| self.any_has_untracked(subdirectories));
         self.restore_mode_at(path, former_mode)?;
-        found
+        has_untracked
     }
 
-    fn below_has_untracked(&self, below: Option<Vec<SubdirectoryInTree>>) -> Result<bool> {
-        let Some(below) = below else { return Ok(true) };
-        for (path, tree) in below {
+    fn any_has_untracked(&self, subdirectories: Option<Vec<SubdirectoryInTree>>) -> Result<bool> {
+        let Some(subdirectories) = subdirectories else { return Ok(true) };
+        for (path, tree) in subdirectories {
             if self.has_untracked(&path, tree.as_ref())? {
                 return Ok(true);
             }
@@ -160,29 +167,30 @@ impl Switch<'_> {
 
     /// Returns the subdirectories of a directory that holds only names of its tree; `None` if it holds
     /// others.
-    fn known_directories(
+    fn tracked_subdirectories(
         &self,
         fd: &OwnedFd,
         path: &[u8],
         tree: Option<&DirectoryNode>,
     ) -> Result<Option<Vec<SubdirectoryInTree>>> {
-        let known = Listing::of(self.store, ids(tree))?;
-        let mut below = Vec::new();
-        for name in self.names(fd, path)? {
-            let Some(raw) = known.get(&name) else { return Ok(None) };
-            let here = join(path, &name);
-            let Some(stat) = self.stat(fd, &here, &name)? else { continue };
+        let tree_entries = Listing::of(self.store, ids(tree))?;
+        let mut subdirectories = Vec::new();
+        for name in self.list_names(fd, path)? {
+            let Some(raw) = tree_entries.get(&name) else { return Ok(None) };
+            let entry_path = join(path, &name);
+            let Some(stat) = self.stat(fd, &entry_path, &name)? else { continue };
             if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-                let node = self.entry(raw)?.node;
-                below.push((here, if let Node::Directory(node) = node { Some(node) } else { None }));
+                let node = self.decode_entry(raw)?.node;
+                subdirectories
+                    .push((entry_path, if let Node::Directory(node) = node { Some(node) } else { None }));
             }
         }
-        Ok(Some(below))
+        Ok(Some(subdirectories))
     }
 
     /// Returns true if the file on disk equals the entry, except for times.
     pub(super) fn is_on_disk(&self, fd: &OwnedFd, name: &[u8], entry: Option<&Entry>) -> Result<bool> {
-        let entry_path = || self.known.path.join(relative(name));
+        let entry_path = || self.tracked.path.join(system_path(name));
         match entry.map(|entry| &entry.node) {
             None | Some(Node::Directory(_)) => Ok(false),
             Some(Node::Symlink(link)) => match readlinkat(fd, name, Vec::new()) {
@@ -197,10 +205,10 @@ impl Switch<'_> {
                     Err(error) => return Err(error).context("open", &entry_path()),
                 };
                 let stat = fstat(&file).context("stat", &entry_path())?;
-                let keep = if self.options.keep_set_id { 0o7777 } else { 0o7777 & !SET_ID };
+                let mode_mask = if self.options.keep_set_id { 0o7777 } else { 0o7777 & !SET_ID };
                 let fits = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
                     && stat.st_size as u64 == node.size()
-                    && (stat.st_mode as u16) & keep == node.mode & keep;
+                    && (stat.st_mode as u16) & mode_mask == node.mode & mode_mask;
                 if !fits
                     || xattrs::read(&file).context("read", &entry_path())?
                         != *self.written_xattrs(&node.xattrs)

@@ -41,12 +41,12 @@ impl Switch<'_> {
     pub(super) fn add_link_name(
         &self,
         label: u64,
-        here: &[u8],
+        entry_path: &[u8],
         node: &Node,
         modified: Option<Timestamp>,
     ) -> bool {
         let mut links = lock(&self.links);
-        let name = (here.to_vec(), modified);
+        let name = (entry_path.to_vec(), modified);
         match links.get_mut(&label) {
             Some(group) if group.node == *node => {
                 group.names.push(name);
@@ -73,10 +73,10 @@ impl Switch<'_> {
 
     fn link_groups(&self, to: TreeIds) -> Result<()> {
         let groups = std::mem::take(&mut *lock(&self.links));
-        let mut kept = self.unchanged_names(to, &groups)?;
+        let mut unchanged = self.unchanged_names(to, &groups)?;
         let mut linked = HashMap::new();
         for (label, group) in &groups {
-            let intact_name = self.intact_name(kept.remove(label).unwrap_or_default())?;
+            let intact_name = self.intact_name(unchanged.remove(label).unwrap_or_default())?;
             self.join_group(intact_name.as_deref(), group)?;
             let first = intact_name.as_ref().unwrap_or(&group.names[0].0);
             if let Some(fingerprint) = self.fingerprint_of(first)? {
@@ -89,6 +89,7 @@ impl Switch<'_> {
         self.refresh_records(&linked)
     }
 
+    /// Links all names of a group to its first name, or to the unchanged `intact_name`.
     fn join_group(&self, intact_name: Option<&[u8]>, group: &LinkGroup) -> Result<()> {
         let Some(((written, _), waiting)) = group.names.split_first() else { return Ok(()) };
         let mut first = written.as_slice();
@@ -125,9 +126,9 @@ impl Switch<'_> {
         }
         let written = groups.values().flat_map(|group| &group.names).map(|(path, _)| path.as_slice());
         let search = LinkSearch { groups, written: written.collect() };
-        let found = Mutex::default();
-        self.find_unchanged(b"", to, &search, &found)?;
-        Ok(std::mem::take(&mut *lock(&found)))
+        let unchanged = Mutex::default();
+        self.find_unchanged(b"", to, &search, &unchanged)?;
+        Ok(std::mem::take(&mut *lock(&unchanged)))
     }
 
     fn find_unchanged(
@@ -135,22 +136,23 @@ impl Switch<'_> {
         path: &[u8],
         directory: TreeIds,
         search: &LinkSearch<'_>,
-        found: &Mutex<UnchangedNames>,
+        unchanged: &Mutex<UnchangedNames>,
     ) -> Result<()> {
         let listing = Listing::of(self.store, Some(directory))?;
-        let mut below = Vec::new();
+        let mut subdirectories = Vec::new();
         for raw in listing.iter() {
             match (EntryTime::decode(raw.time), NodeRef::decode(raw.reference)) {
                 (Ok(EntryTime::Directory(times)), Ok(NodeRef::Directory(node))) => {
-                    below.push((join(path, raw.name), (node, times)));
+                    subdirectories.push((join(path, raw.name), (node, times)));
                 }
                 (Ok(EntryTime::Modified { link: Some(label), .. }), Ok(_)) => {
-                    self.add_unchanged(path, raw, label, search, found)?;
+                    self.add_unchanged(path, raw, label, search, unchanged)?;
                 }
                 _ => {}
             }
         }
-        each(&below, |(path, directory)| self.find_unchanged(path, *directory, search, found)).map(drop)
+        each(&subdirectories, |(path, directory)| self.find_unchanged(path, *directory, search, unchanged))
+            .map(drop)
     }
 
     fn add_unchanged(
@@ -159,24 +161,24 @@ impl Switch<'_> {
         raw: ListedEntry<'_>,
         label: u64,
         search: &LinkSearch<'_>,
-        found: &Mutex<UnchangedNames>,
+        unchanged: &Mutex<UnchangedNames>,
     ) -> Result<()> {
         let Some(group) = search.groups.get(&label) else { return Ok(()) };
-        let here = join(path, raw.name);
-        if search.written.contains(here.as_slice()) {
+        let entry_path = join(path, raw.name);
+        if search.written.contains(entry_path.as_slice()) {
             return Ok(());
         }
-        let entry = self.entry(raw)?;
+        let entry = self.decode_entry(raw)?;
         if entry.node == group.node {
-            lock(found).entry(label).or_default().push((here, entry));
+            lock(unchanged).entry(label).or_default().push((entry_path, entry));
         }
         Ok(())
     }
 
     /// Returns the first unchanged name that still equals the entry on disk: edited files are not linked.
-    fn intact_name(&self, mut kept: Vec<(Vec<u8>, Entry)>) -> Result<Option<Vec<u8>>> {
-        kept.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        for (path, entry) in kept {
+    fn intact_name(&self, mut unchanged: Vec<(Vec<u8>, Entry)>) -> Result<Option<Vec<u8>>> {
+        unchanged.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        for (path, entry) in unchanged {
             let (parent, name) = split(&path);
             let Ok(fd) = self.access.open(parent, READ) else { continue };
             let Some(stat) = self.stat(&fd, &path, name)? else { continue };
@@ -190,9 +192,9 @@ impl Switch<'_> {
 
     fn link(&self, first: &[u8], fd: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
         let (parent, first_name) = split(first);
-        let from = self.access.open(parent, READ)?;
+        let first_directory = self.access.open(parent, READ)?;
         let temporary = self.temporary_name();
-        linkat(&from, first_name, fd, temporary.as_slice(), AtFlags::empty())?;
+        linkat(&first_directory, first_name, fd, temporary.as_slice(), AtFlags::empty())?;
         let renamed = renameat(fd, temporary.as_slice(), fd, name);
         // Renaming a file onto another of its hard links does nothing and leaves both names.
         match unlinkat(fd, temporary.as_slice(), AtFlags::empty()) {
@@ -215,7 +217,7 @@ impl Switch<'_> {
                 continue;
             };
             let Ok(fd) = self.access.open(path, READ) else { continue };
-            record.own = fingerprint(&fstat(&fd).context("stat", &self.full_path(path))?);
+            record.own_fingerprint = fingerprint(&fstat(&fd).context("stat", &self.full_path(path))?);
             for entry in &mut record.entries {
                 let Some(modified) = linked.get(join(path, &entry.name).as_slice()) else { continue };
                 let Some(stat) = self.stat(&fd, path, &entry.name)? else { continue };
@@ -230,8 +232,8 @@ impl Switch<'_> {
     /// Updates the stat records of directories whose mode was restored.
     fn update_restored(&self, restored: &HashMap<Vec<u8>, StatFingerprint>) {
         for (path, record) in lock(&self.records).iter_mut() {
-            if let (Some(record), Some(own)) = (record, restored.get(path)) {
-                record.own = *own;
+            if let (Some(record), Some(own_fingerprint)) = (record, restored.get(path)) {
+                record.own_fingerprint = *own_fingerprint;
             }
         }
     }

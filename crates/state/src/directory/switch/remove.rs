@@ -28,57 +28,64 @@ enum Untracked {
 impl Switch<'_> {
     /// Removes the old tree's entry. Untracked entries below it are kept, and so are the directories around
     /// them.
-    pub(super) fn remove(&self, fd: &OwnedFd, here: &[u8], name: &[u8], old: Option<&Entry>) -> Result<()> {
-        self.remove_entry(fd, here, name, old, Untracked::Keep)
+    pub(super) fn remove(
+        &self,
+        fd: &OwnedFd,
+        entry_path: &[u8],
+        name: &[u8],
+        old: Option<&Entry>,
+    ) -> Result<()> {
+        self.remove_entry(fd, entry_path, name, old, Untracked::Keep)
     }
 
     /// Removes a directory that a file replaces. If forced, untracked entries below it are removed as well.
     pub(super) fn remove_replaced_directory(
         &self,
         fd: &OwnedFd,
-        here: &[u8],
+        entry_path: &[u8],
         name: &[u8],
         old: Option<&Entry>,
     ) -> Result<()> {
         let untracked = if self.options.force { Untracked::Remove } else { Untracked::Keep };
-        self.remove_entry(fd, here, name, old, untracked)
+        self.remove_entry(fd, entry_path, name, old, untracked)
     }
 
     fn remove_entry(
         &self,
         fd: &OwnedFd,
-        here: &[u8],
+        entry_path: &[u8],
         name: &[u8],
         old: Option<&Entry>,
         untracked: Untracked,
     ) -> Result<()> {
-        let Some(stat) = self.stat(fd, here, name)? else { return Ok(()) };
+        let Some(stat) = self.stat(fd, entry_path, name)? else { return Ok(()) };
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-            unlinkat(fd, name, AtFlags::empty()).context("remove", &self.full_path(here))?;
+            unlinkat(fd, name, AtFlags::empty()).context("remove", &self.full_path(entry_path))?;
             self.removed.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
-        self.empty(here, old, untracked)?;
-        self.remove_emptied(fd, here, name, &stat)
+        self.empty(entry_path, old, untracked)?;
+        self.remove_emptied(fd, entry_path, name, &stat)
     }
 
     /// Removes the old tree's entries from a directory. It is closed while its subdirectories are emptied.
-    fn empty(&self, here: &[u8], old: Option<&Entry>, untracked: Untracked) -> Result<()> {
-        let (fd, _) = open_as_owner(self.root, here, WRITE).context("open", &self.full_path(here))?;
-        if fstat(&fd).context("stat", &self.full_path(here))?.st_mode & 0o700 != 0o700 {
-            fchmod(&fd, Mode::RWXU).context("change", &self.full_path(here))?;
+    fn empty(&self, entry_path: &[u8], old: Option<&Entry>, untracked: Untracked) -> Result<()> {
+        let (fd, _) =
+            open_as_owner(self.root, entry_path, WRITE).context("open", &self.full_path(entry_path))?;
+        if fstat(&fd).context("stat", &self.full_path(entry_path))?.st_mode & 0o700 != 0o700 {
+            fchmod(&fd, Mode::RWXU).context("change", &self.full_path(entry_path))?;
         }
-        let below = self.remove_leaves(&fd, here, old, untracked)?;
-        if below.is_empty() {
+        let subdirectories = self.remove_leaves(&fd, entry_path, old, untracked)?;
+        if subdirectories.is_empty() {
             return Ok(());
         }
         drop(fd);
-        for (name, _, old) in &below {
-            self.empty(&join(here, name), old.as_ref(), untracked)?;
+        for (name, _, old) in &subdirectories {
+            self.empty(&join(entry_path, name), old.as_ref(), untracked)?;
         }
-        let fd = open_directory(self.root, here).context("open", &self.full_path(here))?;
-        for (name, stat, _) in &below {
-            self.remove_emptied(&fd, &join(here, name), name, stat)?;
+        let fd = open_directory(self.root, entry_path).context("open", &self.full_path(entry_path))?;
+        for (name, stat, _) in &subdirectories {
+            self.remove_emptied(&fd, &join(entry_path, name), name, stat)?;
         }
         Ok(())
     }
@@ -87,7 +94,7 @@ impl Switch<'_> {
     fn remove_leaves(
         &self,
         fd: &OwnedFd,
-        here: &[u8],
+        entry_path: &[u8],
         old: Option<&Entry>,
         untracked: Untracked,
     ) -> Result<Vec<Subdirectory>> {
@@ -95,38 +102,38 @@ impl Switch<'_> {
             Some(Node::Directory(node)) => Listing::of(self.store, ids(Some(node)))?,
             _ => Listing::default(),
         };
-        let mut below = Vec::new();
-        for name in self.names(fd, here)? {
-            let old = tree.get(&name).map(|raw| self.entry(raw)).transpose()?;
+        let mut subdirectories = Vec::new();
+        for name in self.list_names(fd, entry_path)? {
+            let old = tree.get(&name).map(|raw| self.decode_entry(raw)).transpose()?;
             if old.is_none() && untracked == Untracked::Keep {
                 continue;
             }
-            let path = join(here, &name);
+            let path = join(entry_path, &name);
             let Some(stat) = self.stat(fd, &path, &name)? else { continue };
             if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-                below.push((name, stat, old));
+                subdirectories.push((name, stat, old));
             } else {
                 unlinkat(fd, name.as_slice(), AtFlags::empty()).context("remove", &self.full_path(&path))?;
                 self.removed.fetch_add(1, Ordering::Relaxed);
             }
         }
-        Ok(below)
+        Ok(subdirectories)
     }
 
     /// Removes a directory, or restores its mode if it is not empty.
-    fn remove_emptied(&self, fd: &OwnedFd, here: &[u8], name: &[u8], before: &Stat) -> Result<()> {
-        lock(&self.records).push((here.to_vec(), None));
+    fn remove_emptied(&self, fd: &OwnedFd, entry_path: &[u8], name: &[u8], former_stat: &Stat) -> Result<()> {
+        lock(&self.records).push((entry_path.to_vec(), None));
         match unlinkat(fd, name, AtFlags::REMOVEDIR) {
             Ok(()) => {
                 self.removed.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
             Err(Errno::NOTEMPTY | Errno::EXIST) => {
-                let stays = open_directory(fd, name).context("open", &self.full_path(here))?;
-                let mode = Mode::from_raw_mode(before.st_mode & 0o7777);
-                fchmod(&stays, mode).context("change", &self.full_path(here))
+                let remaining = open_directory(fd, name).context("open", &self.full_path(entry_path))?;
+                let mode = Mode::from_raw_mode(former_stat.st_mode & 0o7777);
+                fchmod(&remaining, mode).context("change", &self.full_path(entry_path))
             }
-            Err(error) => Err(error).context("remove", &self.full_path(here)),
+            Err(error) => Err(error).context("remove", &self.full_path(entry_path)),
         }
     }
 }

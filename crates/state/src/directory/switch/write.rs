@@ -32,15 +32,17 @@ impl Switch<'_> {
     pub(super) fn write_leaf(
         &self,
         fd: &OwnedFd,
-        here: &[u8],
+        entry_path: &[u8],
         name: &[u8],
         node: &Node,
         modified: Option<Timestamp>,
         if_exists: IfExists,
     ) -> Result<()> {
         match node {
-            Node::Symlink(link) => self.write_symlink(fd, here, name, &link.target, modified, if_exists),
-            Node::File(node) => self.write_file(fd, here, name, node, modified, if_exists),
+            Node::Symlink(link) => {
+                self.write_symlink(fd, entry_path, name, &link.target, modified, if_exists)
+            }
+            Node::File(node) => self.write_file(fd, entry_path, name, node, modified, if_exists),
             Node::Directory(_) => unreachable!("directories are made elsewhere"),
         }
     }
@@ -48,7 +50,7 @@ impl Switch<'_> {
     fn write_symlink(
         &self,
         fd: &OwnedFd,
-        here: &[u8],
+        entry_path: &[u8],
         name: &[u8],
         target: &[u8],
         modified: Option<Timestamp>,
@@ -56,22 +58,22 @@ impl Switch<'_> {
     ) -> Result<()> {
         let replaces = if_exists == IfExists::Replace;
         let temporary = self.temporary_name();
-        let first: &[u8] = if replaces { &temporary } else { name };
-        match symlinkat(target, fd, first) {
-            Err(Errno::EXIST) => return Err(self.collision(here)),
-            other => other.context("create", &self.full_path(here))?,
+        let created_name: &[u8] = if replaces { &temporary } else { name };
+        match symlinkat(target, fd, created_name) {
+            Err(Errno::EXIST) => return Err(self.collision(entry_path)),
+            other => other.context("create", &self.full_path(entry_path))?,
         }
         if let Some((user, group)) = self.options.owner {
             let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
-            chownat(fd, first, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)
-                .context("give away", &self.full_path(here))?;
+            chownat(fd, created_name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)
+                .context("give away", &self.full_path(entry_path))?;
         }
         if let Some(modified) = modified {
-            utimensat(fd, first, &modified.file_times(), AtFlags::SYMLINK_NOFOLLOW)
-                .context("set the times of", &self.full_path(here))?;
+            utimensat(fd, created_name, &modified.file_times(), AtFlags::SYMLINK_NOFOLLOW)
+                .context("set the times of", &self.full_path(entry_path))?;
         }
         if replaces {
-            renameat(fd, first, fd, name).context("replace", &self.full_path(here))?;
+            renameat(fd, created_name, fd, name).context("replace", &self.full_path(entry_path))?;
         }
         Ok(())
     }
@@ -80,7 +82,7 @@ impl Switch<'_> {
     pub(super) fn write_file(
         &self,
         fd: &OwnedFd,
-        here: &[u8],
+        entry_path: &[u8],
         name: &[u8],
         node: &FileNode,
         modified: Option<Timestamp>,
@@ -89,79 +91,80 @@ impl Switch<'_> {
         let replaces = if_exists == IfExists::Replace;
         let temporary = self.temporary_name();
         let mode = Mode::RUSR | Mode::WUSR;
-        let source = self.same_file(here, node.size());
-        let unnamed = create_unnamed(fd, mode).context("create a file beside", &self.full_path(here))?;
-        let mut named = unnamed.is_none();
-        let (file, shared) = match unnamed {
+        let source = self.share_source(entry_path, node.size());
+        let unnamed =
+            create_unnamed(fd, mode).context("create a file beside", &self.full_path(entry_path))?;
+        let mut has_temporary_name = unnamed.is_none();
+        let (file, is_reflink) = match unnamed {
             Some(file) => {
-                let shared = source.is_some_and(|source| reflink(&file, &source));
-                (file, shared)
+                let is_reflink = source.is_some_and(|source| reflink(&file, &source));
+                (file, is_reflink)
             }
             None => create_named(fd, &temporary, mode, source.as_ref())
-                .context("create", &self.full_path(here))?,
+                .context("create", &self.full_path(entry_path))?,
         };
         let file = File::from(file);
-        let placed = self.fill(&file, shared, here, node, modified).and_then(|()| {
-            failpoint::hit("checkout-file").context("write", &self.full_path(here))?;
-            if !named {
-                let to: &[u8] = if replaces { &temporary } else { name };
-                match link_unnamed(&file, fd, to) {
-                    Err(Errno::EXIST) if !replaces => return Err(self.collision(here)),
-                    other => other.context("name", &self.full_path(here))?,
+        let placed = self.fill(&file, is_reflink, entry_path, node, modified).and_then(|()| {
+            failpoint::hit("checkout-file").context("write", &self.full_path(entry_path))?;
+            if !has_temporary_name {
+                let link_name: &[u8] = if replaces { &temporary } else { name };
+                match link_unnamed(&file, fd, link_name) {
+                    Err(Errno::EXIST) if !replaces => return Err(self.collision(entry_path)),
+                    other => other.context("name", &self.full_path(entry_path))?,
                 }
-                named = replaces;
+                has_temporary_name = replaces;
             }
-            if named {
-                failpoint::hit("checkout-named").context("write", &self.full_path(here))?;
+            if has_temporary_name {
+                failpoint::hit("checkout-named").context("write", &self.full_path(entry_path))?;
                 match rename_into_place(fd, &temporary, name, if_exists) {
-                    Err(Errno::EXIST) if !replaces => return Err(self.collision(here)),
-                    other => other.context("replace", &self.full_path(here))?,
+                    Err(Errno::EXIST) if !replaces => return Err(self.collision(entry_path)),
+                    other => other.context("replace", &self.full_path(entry_path))?,
                 }
-                named = false;
+                has_temporary_name = false;
             }
             Ok(())
         });
-        if placed.is_err() && named {
+        if placed.is_err() && has_temporary_name {
             // The original error is more useful than a failure to clean up.
             unlinkat(fd, temporary.as_slice(), AtFlags::empty()).unwrap_or(());
         }
         placed
     }
 
-    /// Sets content and attributes of a file; `shared` means that it already has its content.
+    /// Sets content and attributes of a file; `is_reflink` means that it already has its content.
     fn fill(
         &self,
         file: &File,
-        shared: bool,
-        here: &[u8],
+        is_reflink: bool,
+        entry_path: &[u8],
         node: &FileNode,
         modified: Option<Timestamp>,
     ) -> Result<()> {
-        let at_path = || self.full_path(here);
-        if !shared {
-            self.write_content(file, here, node)?;
+        let full_path = || self.full_path(entry_path);
+        if !is_reflink {
+            self.write_content(file, entry_path, node)?;
         }
         self.bytes.fetch_add(node.size(), Ordering::Relaxed);
-        let existing = match shared && REFLINK_COPIES_XATTRS {
+        let existing = match is_reflink && REFLINK_COPIES_XATTRS {
             true => ExistingXattrs::Possible,
             false => ExistingXattrs::None,
         };
         xattrs::write(file, &self.written_xattrs(&node.xattrs), existing)
-            .context("set the attributes of", &at_path())?;
+            .context("set the attributes of", &full_path())?;
         // Before the mode: changing the owner clears set-id bits.
-        self.set_owner(file, here)?;
-        fchmod(file, self.mode(node.mode)).context("change", &at_path())?;
+        self.set_owner(file, entry_path)?;
+        fchmod(file, self.mode(node.mode)).context("change", &full_path())?;
         if let Some(modified) = modified {
-            futimens(file, &modified.file_times()).context("set the times of", &at_path())?;
+            futimens(file, &modified.file_times()).context("set the times of", &full_path())?;
         }
         Ok(())
     }
 
     /// Opens the same file in one of the `share` directories, for a reflink copy.
-    fn same_file(&self, here: &[u8], size: u64) -> Option<OwnedFd> {
+    fn share_source(&self, entry_path: &[u8], size: u64) -> Option<OwnedFd> {
         let source = self.options.share.iter().find_map(|directory| {
             let root = rustix::fs::open(directory, DIRECTORY_HANDLE_FLAGS, Mode::empty()).ok()?;
-            open_beneath(&root, here, OFlags::RDONLY | OFlags::NONBLOCK).ok()
+            open_beneath(&root, entry_path, OFlags::RDONLY | OFlags::NONBLOCK).ok()
         })?;
         let same_size = fstat(&source).is_ok_and(|stat| {
             FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_size as u64 == size
@@ -169,8 +172,8 @@ impl Switch<'_> {
         same_size.then_some(source)
     }
 
-    fn write_content(&self, file: &File, here: &[u8], node: &FileNode) -> Result<()> {
-        let at_path = || self.full_path(here);
+    fn write_content(&self, file: &File, entry_path: &[u8], node: &FileNode) -> Result<()> {
+        let full_path = || self.full_path(entry_path);
         let mut offset = 0;
         for extent in &node.extents {
             if let Extent::Data { chunk, len } = extent {
@@ -178,14 +181,14 @@ impl Switch<'_> {
                 if content.len() as u64 != *len {
                     return Err(StoreError::MissingChunk(*chunk).into());
                 }
-                self.count_write(*len, here)?;
-                write_sparsely(file, &content, offset).context("write", &at_path())?;
+                self.count_write(*len, entry_path)?;
+                write_sparsely(file, &content, offset).context("write", &full_path())?;
             }
             offset += extent.len();
         }
         let ends_in_hole = matches!(node.extents.last(), Some(Extent::Hole { .. }));
         if ends_in_hole || node.extents.len() == 1 {
-            ftruncate(file, offset).context("write", &at_path())?;
+            ftruncate(file, offset).context("write", &full_path())?;
         }
         Ok(())
     }
