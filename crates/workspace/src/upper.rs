@@ -306,9 +306,7 @@ impl Walk<'_> {
         let fd = match scan.access.open(next.parent.as_fd(), &next.name, flags) {
             Ok(fd) => fd,
             // Removed or replaced during the scan.
-            Err(error)
-                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
-            {
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 return Ok(());
             }
             Err(error) => return Err(error).context("open", &scan.full_path(path)),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval_at, sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval_at, timeout};
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, OutputStored, RegisterRequest};
 use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
