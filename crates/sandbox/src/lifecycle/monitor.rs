@@ -243,7 +243,7 @@ impl Service {
             match exited {
                 // In its own task: this one ends with the handle.
                 Ok(()) => {
-                    drop(tokio::spawn(async move { Service(inner).on_processes_exited(&handle).await }))
+                    drop(tokio::spawn(async move { Service(inner).on_processes_exited(&handle).await }));
                 }
                 Err(error) => log_failure(&handle, Err::<(), _>(error.into())),
             }
