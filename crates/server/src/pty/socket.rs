@@ -158,7 +158,7 @@ impl Session {
                 }
                 // A client of binary messages would count offsets wrong.
                 Piece::Gap { from, to } => {
-                    socket.send(text_message(&TerminalEvent::Gap { from, to })).await?
+                    socket.send(text_message(&TerminalEvent::Gap { from, to })).await?;
                 }
                 Piece::Exit(end) => {
                     if let Some(message) = &end.failed {
