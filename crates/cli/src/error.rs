@@ -93,7 +93,7 @@ impl CommandError {
     }
 
     /// Sets the status of a command whose status is otherwise that of the program it runs.
-    pub(crate) fn not_run(self) -> Self {
+    pub(crate) fn with_not_run_status(self) -> Self {
         match self.kind {
             ErrorKind::Failed => Self { kind: ErrorKind::NotRun, ..self },
             _ => self,

@@ -22,7 +22,7 @@ mod tls;
 pub(crate) use client::{Client, PROBE_TIMEOUT};
 pub(crate) use command::{CommandOptions, RemoteCommand};
 pub(crate) use output::Follower;
-pub(crate) use quote::{exec_line, quote};
+pub(crate) use quote::{quote, shell_exec_line};
 pub(crate) use request_error::{ApiError, RequestError};
 pub(crate) use sandbox::{check_id, find, list};
 pub(crate) use server_url::{ServerUrl, local_data};

@@ -53,7 +53,7 @@ pub fn handle_messages(bytes: &[u8], directory: &Path) -> io::Result<()> {
 
 fn record_progress(handle: &SandboxHandle, progress: CommandProgress) {
     let written = progress.written;
-    let (running, exit) = handle.commands.report(progress);
+    let (running, exit) = handle.commands.record_report(progress);
     handle.output.add(written.saturating_sub(running.written()));
     running.advance(written, exit.as_ref());
     assert!(running.written() >= written, "the number of written bytes decreased");

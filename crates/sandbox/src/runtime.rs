@@ -294,7 +294,7 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
 
     /// Returns the disk usage, in bytes, of deleted files of the workspace that are still open; 0 if the
     /// processes of the sandbox cannot be inspected.
-    async fn deleted_bytes(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
+    async fn deleted_open_bytes(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
         let _ = (id, dir);
         Ok(0)
     }

@@ -13,10 +13,10 @@ use crate::byte_lock;
 use crate::error::{IoContext, Result, StoreError};
 use crate::index::Access;
 use crate::lock_wait::PolledWait;
-use crate::session::EPOCHS_MAX;
+use crate::session::EPOCH_OFFSETS_END;
 
-const WRITER_BYTE: u64 = EPOCHS_MAX;
-const READER_BYTE: u64 = EPOCHS_MAX + 1;
+const WRITER_BYTE: u64 = EPOCH_OFFSETS_END;
+const READER_BYTE: u64 = EPOCH_OFFSETS_END + 1;
 /// Longest wait for processes of the other kind.
 const TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -19,7 +19,7 @@ pub struct Pin {
     /// Description of the holder, for users.
     pub owner: String,
     /// True if the pin ends with its process.
-    pub of_process: bool,
+    pub ends_with_process: bool,
 }
 
 impl Pin {
@@ -28,7 +28,7 @@ impl Pin {
         out.extend_from_slice(self.snapshot.as_bytes());
         out.extend_from_slice(self.tree.as_bytes());
         out.extend_from_slice(self.times.as_bytes());
-        out.push(u8::from(self.of_process));
+        out.push(u8::from(self.ends_with_process));
         out.blob(self.owner.as_bytes());
         out
     }
@@ -40,7 +40,7 @@ impl Pin {
             snapshot: SnapshotId::from_bytes(reader.array()?),
             tree: TreeId::from_bytes(reader.array()?),
             times: NodeId::from_bytes(reader.array()?),
-            of_process: match reader.u8()? {
+            ends_with_process: match reader.u8()? {
                 0 => false,
                 1 => true,
                 _ => return Err(DecodeError("neither of a process nor without one")),

@@ -79,7 +79,7 @@ impl Store {
             tree: snapshot.tree,
             times: snapshot.times,
             owner: owner.to_owned(),
-            of_process: lifetime == PinLifetime::Process,
+            ends_with_process: lifetime == PinLifetime::Process,
         };
         let change = Change::PutPin { id, record: pin.encode() };
         self.commit_changes(vec![change], durability)
@@ -103,7 +103,7 @@ impl Store {
     /// Removes the pins of processes that died.
     pub fn remove_dead_pins(&self) -> Result<()> {
         let mut changes = Vec::new();
-        for pin in self.pins()?.into_iter().filter(|pin| pin.of_process) {
+        for pin in self.pins()?.into_iter().filter(|pin| pin.ends_with_process) {
             let path = self.pin_lock_path(pin.id);
             let is_alive = match File::open(&path) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,

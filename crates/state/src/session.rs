@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::byte_lock;
 use crate::error::{IoContext, Result};
 
-/// End of the byte offsets of the lock file that are epochs.
-pub(crate) const EPOCHS_MAX: u64 = 1 << 62;
+/// Exclusive end of the byte offsets in the lock file that are used for epoch locks.
+pub(crate) const EPOCH_OFFSETS_END: u64 = 1 << 62;
 
 pub(crate) struct Sessions {
     path: PathBuf,
@@ -73,7 +73,7 @@ impl Sessions {
     pub(crate) fn oldest_epoch(path: &Path) -> Result<Option<u64>> {
         // A separate file description: a query does not report locks of its own file description.
         let file = File::open(path).context("open", path)?;
-        byte_lock::lowest_locked(&file, 0, EPOCHS_MAX).context("query the locks of", path)
+        byte_lock::lowest_locked(&file, 0, EPOCH_OFFSETS_END).context("query the locks of", path)
     }
 }
 

@@ -204,7 +204,7 @@ fn reencode_page(bytes: &[u8]) -> Option<Vec<u8>> {
             out.extend_from_slice(&page.time(index).expect(checked).encode());
         }
     }
-    // Inline nodes are only decoded here; damaged ones must give an error and never a panic.
+    // `Page::decode` does not decode inline nodes, but `references_of` does. It may fail, but must not panic.
     drop(references_of(bytes.to_vec(), &mut |_| {}));
     Some(out)
 }
@@ -232,7 +232,7 @@ pub fn samples(format: &str) -> Vec<Vec<u8>> {
         "checkpoint_record" => checkpoints().iter().map(CheckpointRecord::encode).collect(),
         "snapshot_record" => snapshots().iter().map(Snapshot::encode).collect(),
         "stat_record" => stat_record::samples(),
-        "pin" => [true, false].map(|of_process| pin(of_process).encode()).into(),
+        "pin" => [true, false].map(|ends_with_process| pin(ends_with_process).encode()).into(),
         "log_state" => {
             vec![LogState::default().encode(), LogState { sequence: 7, pack: 2, ..log_state() }.encode()]
         }
@@ -350,14 +350,14 @@ fn snapshots() -> Vec<Snapshot> {
     vec![small, large]
 }
 
-fn pin(of_process: bool) -> Pin {
+fn pin(ends_with_process: bool) -> Pin {
     Pin {
         id: PinId::from_bytes([0; 16]),
         snapshot: SnapshotId::from_bytes([7; 16]),
         tree: TreeId::of(b"tree"),
         times: NodeId::of(b"times"),
         owner: "a mount".to_owned(),
-        of_process,
+        ends_with_process,
     }
 }
 

@@ -39,9 +39,9 @@ pub(crate) enum Provider {
 /// Time at which files are written.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Materialize {
-    /// Small trees before the sandbox starts; large ones on first read and in the background
+    /// Small trees before the sandbox starts; large ones are loaded on first read and written in the background
     Auto,
-    /// On first read
+    /// Never; files are loaded on first read
     Lazy,
     /// All files before the sandbox starts
     Full,

@@ -8,7 +8,9 @@ use workspace_api::processes::BackgroundCommand;
 use crate::args::Exec;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::{Client, CommandOptions, RemoteCommand, ServerUrl, block_on, exec_line, find, terminal};
+use crate::remote::{
+    Client, CommandOptions, RemoteCommand, ServerUrl, block_on, find, shell_exec_line, terminal,
+};
 use crate::session::{Attachment, CommandExit, Destination, OnClosedStdout, OnSignal, attach};
 use crate::signals::Signals;
 use crate::stdin::stdin;
@@ -23,13 +25,13 @@ pub(crate) fn run(context: &mut Context, args: &Exec) -> Result<Outcome> {
     if !args.detach {
         reject_json(context, "the output of a program")?;
     }
-    let client = Client::new(ServerUrl::new(&args.server).map_err(CommandError::not_run)?);
-    block_on(exec(context, &client, args)).map_err(CommandError::not_run)
+    let client = Client::new(ServerUrl::new(&args.server).map_err(CommandError::with_not_run_status)?);
+    block_on(exec(context, &client, args)).map_err(CommandError::with_not_run_status)
 }
 
 async fn exec(context: &mut Context, client: &Client, args: &Exec) -> Result<Outcome> {
     let sandbox = find(client, &args.sandbox).await?;
-    let (line, cwd, envs) = (exec_line(&args.words), args.cwd.clone(), pairs(&args.envs));
+    let (line, cwd, envs) = (shell_exec_line(&args.words), args.cwd.clone(), pairs(&args.envs));
     if args.terminal {
         let options = terminal::TerminalOptions { line: Some(line), cwd, envs, shell: None };
         return Ok(outcome(&terminal::run(client, &sandbox, options).await?));

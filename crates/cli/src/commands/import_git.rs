@@ -11,7 +11,7 @@ use super::report::{SkippedFields, warn};
 use crate::args::ImportGit;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use git::{CommitLine, Repository};
+use git::{CommitParents, Repository};
 use history::Importer;
 
 #[derive(Serialize)]
@@ -66,8 +66,8 @@ pub(crate) fn run(context: &mut Context, args: &ImportGit) -> Result<Outcome> {
 }
 
 /// Imports new commits, oldest first, and returns their number.
-fn import(importer: &mut Importer<'_>, commits: &[CommitLine], progress: &dyn Progress) -> Result<u64> {
-    let new: Vec<&CommitLine> = commits.iter().filter(|commit| !importer.has(&commit.id)).collect();
+fn import(importer: &mut Importer<'_>, commits: &[CommitParents], progress: &dyn Progress) -> Result<u64> {
+    let new: Vec<&CommitParents> = commits.iter().filter(|commit| !importer.has(&commit.id)).collect();
     progress.begin("importing commits", Some(new.len() as u64));
     for commit in &new {
         // After an interruption the next run continues from here.

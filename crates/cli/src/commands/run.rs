@@ -9,7 +9,7 @@ use workspace_api::sandboxes::{CreateSandbox, Resources, Sandbox};
 use crate::args::{Run, SandboxOptions};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::{Client, CommandOptions, PROBE_TIMEOUT, ServerUrl, block_on, exec_line, terminal};
+use crate::remote::{Client, CommandOptions, PROBE_TIMEOUT, ServerUrl, block_on, shell_exec_line, terminal};
 use crate::session::OnSignal;
 use crate::signals::Signals;
 use crate::text;
@@ -21,7 +21,7 @@ const DEFAULT_LIFETIME: Duration = Duration::from_secs(3_600);
 
 pub(crate) fn run(context: &mut Context, args: &Run) -> Result<Outcome> {
     super::exec::reject_json(context, "the output of a program")?;
-    run_anywhere(context, args).map_err(CommandError::not_run)
+    run_anywhere(context, args).map_err(CommandError::with_not_run_status)
 }
 
 /// Runs on the server, or without one if none was configured and none is at the default address.
@@ -41,8 +41,10 @@ fn run_anywhere(context: &mut Context, args: &Run) -> Result<Outcome> {
 
 async fn run_in_sandbox(context: &mut Context, client: &Client, args: &Run) -> Result<Outcome> {
     let mut signals = Signals::new()?;
-    let lifetime =
-        args.timeout.map(|timeout| timeout + LIFETIME_MARGIN).filter(|lifetime| *lifetime > DEFAULT_LIFETIME);
+    // The default of the server may be shorter than the timeout. A sandbox that is kept lives at least as long as
+    // others.
+    let lifetime = args.timeout.map(|timeout| timeout + LIFETIME_MARGIN);
+    let lifetime = lifetime.filter(|lifetime| !args.keep || *lifetime > DEFAULT_LIFETIME);
     let request = create_request(&args.options, lifetime);
     let creation = create(client, &request);
     tokio::pin!(creation);
@@ -63,11 +65,11 @@ async fn run_in_sandbox(context: &mut Context, client: &Client, args: &Run) -> R
         return outcome;
     }
     let removed = client.delete::<()>(&format!("/api/v1/sandboxes/{id}")).await;
-    let outcome = outcome?;
-    removed.map_err(|error| {
-        error.hint(format!("the sandbox still exists; `workspace sandbox rm {id}` removes it"))
-    })?;
-    Ok(outcome)
+    let hint = || format!("the sandbox still exists; `workspace sandbox rm {id}` removes it");
+    match removed {
+        Ok(()) => outcome,
+        Err(error) => Err(outcome.err().unwrap_or(error).hint(hint())),
+    }
 }
 
 async fn run_command(
@@ -77,7 +79,7 @@ async fn run_command(
     args: &Run,
     signals: &mut Signals,
 ) -> Result<Outcome> {
-    let line = exec_line(&args.words);
+    let line = shell_exec_line(&args.words);
     let exit = if args.terminal {
         let options = terminal::TerminalOptions { line: Some(line), ..terminal::TerminalOptions::default() };
         terminal::run(client, sandbox, options).await?

@@ -7,7 +7,7 @@ use crate::remote::{Client, ServerUrl, block_on, find, terminal};
 
 pub(crate) fn run(context: &Context, args: &ShellArgs) -> Result<Outcome> {
     super::exec::reject_json(context, "a terminal")?;
-    let client = Client::new(ServerUrl::new(&args.server).map_err(CommandError::not_run)?);
+    let client = Client::new(ServerUrl::new(&args.server).map_err(CommandError::with_not_run_status)?);
     let envs = super::exec::pairs(&args.envs);
     let options =
         terminal::TerminalOptions { shell: args.shell.clone(), line: None, cwd: args.cwd.clone(), envs };
@@ -15,5 +15,5 @@ pub(crate) fn run(context: &Context, args: &ShellArgs) -> Result<Outcome> {
         let sandbox = find(&client, &args.sandbox).await?;
         Ok(super::exec::outcome(&terminal::run(&client, &sandbox, options).await?))
     };
-    block_on(connected).map_err(CommandError::not_run)
+    block_on(connected).map_err(CommandError::with_not_run_status)
 }

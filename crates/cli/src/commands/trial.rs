@@ -32,7 +32,7 @@ use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result, io_hint};
 use crate::local::{self, CommandOptions, LocalService};
 use crate::output::Output;
-use crate::remote::exec_line;
+use crate::remote::shell_exec_line;
 use crate::session::{Attachment, CommandExit, Destination, OnClosedStdout, OnSignal};
 use crate::signals::Signals;
 use crate::stdin::stdin;
@@ -50,7 +50,7 @@ const BASE_TEMPLATE: &str = "base";
 const SERVER_HINT: &str = "use a server, for instance one on this machine with RUNTIME=docker: `workspace sandbox create --dir DIR`";
 
 pub(crate) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
-    run_trial(context, args).map_err(CommandError::not_run)
+    run_trial(context, args).map_err(CommandError::with_not_run_status)
 }
 
 fn run_trial(context: &mut Context, args: &Try) -> Result<Outcome> {
@@ -193,7 +193,7 @@ impl TryRun<'_> {
         let new = NewSandbox { materialize, ..self.new_sandbox(&before)? };
         let sandbox = local_service.create(new, signals).await?;
         let options = CommandOptions {
-            line: exec_line(&self.args.words),
+            line: shell_exec_line(&self.args.words),
             envs: self.envs(),
             timeout: self.args.timeout,
         };

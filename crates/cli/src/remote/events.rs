@@ -62,7 +62,7 @@ impl Parser {
             } else if let Some(value) = value(b"id:") {
                 self.id = Some(String::from_utf8_lossy(value).into_owned());
             }
-            // Other lines are ignored: the data has the kind of the event, too, and the rest are comments.
+            // `event:` lines are ignored, because the data repeats the type of the event. All other lines are comments.
         }
         self.scanned = self.bytes.len();
         if self.scanned - self.consumed > EVENT_MAX { Err(TooLong) } else { Ok(None) }
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_does_not_end_is_not_kept() {
+    fn lines_and_events_over_the_size_limit_are_rejected() {
         for line in ["data: half a line", "data: a line\n", ": a comment without an end"] {
             let mut parser = Parser::default();
             let mut pushed = 0;

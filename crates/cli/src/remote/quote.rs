@@ -2,7 +2,7 @@
 
 /// Returns a command line with which the shell replaces itself by the program `words`, so that signals to the shell reach
 /// the program.
-pub(crate) fn exec_line(words: &[String]) -> String {
+pub(crate) fn shell_exec_line(words: &[String]) -> String {
     format!("exec {}", quote(words.iter().map(String::as_str)))
 }
 

@@ -54,9 +54,9 @@ impl KeptOutput {
         };
         let mtime = Some((directory.mtime(), directory.mtime_nsec()));
         let mut measured_mtime = self.measured_mtime.lock();
-        if *measured_mtime != mtime && self.begin_measurement() {
+        if *measured_mtime != mtime && self.try_begin_update() {
             let kept = kept_bytes(dir);
-            self.finish_measurement(kept.as_ref().ok().copied());
+            self.finish_update(kept.as_ref().ok().copied());
             kept?;
             *measured_mtime = mtime;
         }
@@ -64,7 +64,7 @@ impl KeptOutput {
     }
 
     /// Starts to measure or to trim it. Returns false if that is already in progress.
-    pub(crate) fn begin_measurement(&self) -> bool {
+    pub(crate) fn try_begin_update(&self) -> bool {
         let begins = !self.is_in_progress.swap(true, Ordering::Relaxed);
         if begins {
             self.printed_before.store(self.printed.swap(0, Ordering::Relaxed), Ordering::Relaxed);
@@ -73,7 +73,7 @@ impl KeptOutput {
     }
 
     /// Finishes a measurement or trim. `kept` is the number of bytes that are kept; `None` if that failed.
-    pub(crate) fn finish_measurement(&self, kept: Option<u64>) {
+    pub(crate) fn finish_update(&self, kept: Option<u64>) {
         match kept {
             Some(kept) => self.measured_bytes.store(kept, Ordering::Relaxed),
             None => self.add(self.printed_before.load(Ordering::Relaxed)),
@@ -121,12 +121,12 @@ mod tests {
             output.measured_bytes()
         );
         // Output that is being trimmed is not measured.
-        assert!(output.begin_measurement());
+        assert!(output.try_begin_update());
         write(&dir.output(), "cmd-2");
         let before = output.measured_bytes();
         output.measure(&dir).unwrap();
         assert_eq!(output.measured_bytes(), before);
-        output.finish_measurement(None);
+        output.finish_update(None);
         output.measure(&dir).unwrap();
         assert!(output.measured_bytes() > before);
     }

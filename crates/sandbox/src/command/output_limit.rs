@@ -50,7 +50,8 @@ impl Service {
     /// Returns how many bytes of output a sandbox may keep, given the size of its workspace at the last scan.
     fn output_limit(&self, handle: &SandboxHandle) -> u64 {
         let settings = &self.0.settings;
-        // The output of one command always fits, even if the limit for all commands is lower.
+        // The output of one command always fits, even if the limit for all commands is lower: a quarter more,
+        // because output is trimmed to 7/8 of the limit.
         let max = settings.sandbox_output_kept.max(settings.output_kept + settings.output_kept / 4);
         let beside_workspace =
             handle.disk().map_or(u64::MAX, |limit| limit.saturating_sub(handle.usage.bytes()));
@@ -62,7 +63,7 @@ impl Service {
         // The running commands are known while the agent is connected.
         if !handle.guest.is_connected()
             || !handle.output.may_exceed(self.output_limit(handle))
-            || !handle.output.begin_measurement()
+            || !handle.output.try_begin_update()
         {
             return;
         }
@@ -72,9 +73,9 @@ impl Service {
                 (handle.dir.clone(), service.output_limit(&handle), handle.commands.droppable_offsets());
             let trimmed = blocking(move || trim(&dir.output(), limit - limit / 8, &running)).await;
             match trimmed.and_then(|trimmed| trimmed.map_err(crate::command::output::read_error)) {
-                Ok(kept) => handle.output.finish_measurement(Some(kept)),
+                Ok(kept) => handle.output.finish_update(Some(kept)),
                 Err(error) => {
-                    handle.output.finish_measurement(None);
+                    handle.output.finish_update(None);
                     tracing::warn!(sandbox = handle.id, %error, "failed to limit retained output");
                 }
             }
@@ -92,9 +93,10 @@ fn trim(directory: &Path, goal: u64, running: &HashMap<String, u64>) -> io::Resu
         kept += segment.bytes;
         commands.entry(segment.command.clone()).or_default().push(segment);
     }
-    let (mut of_running, of_ended): (Vec<_>, Vec<_>) =
+    let (mut of_running, mut of_ended): (Vec<_>, Vec<_>) =
         commands.into_values().partition(|segments| running.contains_key(&segments[0].command));
-    // Oldest first, because ids sort by time.
+    // Oldest first: after their prefix, ids of commands and terminals sort by time.
+    of_ended.sort_by(|one, other| time_part(one).cmp(time_part(other)));
     for segment in of_ended.iter().flatten() {
         if kept <= goal {
             return Ok(kept);
@@ -120,6 +122,12 @@ fn trim(directory: &Path, goal: u64, running: &HashMap<String, u64>) -> io::Resu
         kept -= segment.bytes;
     }
     Ok(kept)
+}
+
+/// Returns the id of a command without its prefix.
+fn time_part(segments: &[Segment]) -> &str {
+    let id = segments[0].command.as_str();
+    id.split_once('-').map_or(id, |(_, time)| time)
 }
 
 #[cfg(test)]

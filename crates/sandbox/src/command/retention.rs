@@ -16,7 +16,7 @@ impl Service {
     /// Removes the oldest commands that have exited, from time to time.
     pub(crate) async fn remove_old_commands(&self, handle: &SandboxHandle) {
         let keep = self.0.settings.commands_kept;
-        if !handle.commands.is_retention_due(keep / RETENTION_SHARE) {
+        if !handle.commands.is_cleanup_due(keep / RETENTION_SHARE) {
             return;
         }
         if let Err(error) = self.keep_newest(handle, keep).await {

@@ -110,8 +110,8 @@ impl RunningCommand {
         self.waits_for_readers.store(true, Ordering::Relaxed);
     }
 
-    /// Records that a reader has read the output up to this offset. Returns true if the agent should be told:
-    /// the command waits for readers, and they have advanced by an eighth of its window.
+    /// Returns true if the agent should be told that readers have read up to this offset, and records it as
+    /// told: the command waits for readers, and they have advanced by an eighth of its window.
     pub(crate) fn advance_read_offset(&self, offset: u64) -> bool {
         let (window, sent) = (self.window.load(Ordering::Relaxed), self.read_offset());
         let is_due = window > 0 && offset > sent && offset - sent >= window / 8;
@@ -171,7 +171,7 @@ pub(crate) struct RunningCommands {
     /// Permits for recording exits.
     exit_permits: Arc<Semaphore>,
     /// Commands that may exit before old ones are removed again.
-    until_retention: AtomicU32,
+    exits_until_cleanup: AtomicU32,
 }
 
 impl Default for RunningCommands {
@@ -180,7 +180,7 @@ impl Default for RunningCommands {
             commands: LeafMutex::default(),
             reserved: AtomicUsize::default(),
             exit_permits: Arc::new(Semaphore::new(EXITS_AT_ONCE)),
-            until_retention: AtomicU32::default(),
+            exits_until_cleanup: AtomicU32::default(),
         }
     }
 }
@@ -218,7 +218,7 @@ impl RunningCommands {
         reservation: Option<CommandReservation<'_>>,
     ) -> Arc<RunningCommand> {
         let mut commands = self.lock();
-        // A client that repeats the request may follow it already.
+        // The entry may exist: a repeated request with the same idempotency key looks the command up.
         let command = commands.entry(id.to_owned()).or_insert_with(|| Arc::new(RunningCommand::new(id)));
         command.started_on.store(stream, Ordering::Relaxed);
         // Released under the lock, so that it is counted once.
@@ -240,8 +240,12 @@ impl RunningCommands {
         command
     }
 
-    /// Records a report of the agent on a command, except its progress, which the caller records.
-    pub(crate) fn report(&self, progress: CommandProgress) -> (Arc<RunningCommand>, Option<CommandExit>) {
+    /// Records the input counters and the output window that the agent reported. The caller records the bytes
+    /// that were written, and the exit, which is returned.
+    pub(crate) fn record_report(
+        &self,
+        progress: CommandProgress,
+    ) -> (Arc<RunningCommand>, Option<CommandExit>) {
         let exit = progress.end.map(|end| CommandExit {
             exit_code: end.exit_code,
             timed_out: end.timed_out,
@@ -262,9 +266,9 @@ impl RunningCommands {
 
     /// Counts a command that exited. Returns true if it is time to remove old ones: the first time, and every
     /// `period` exits.
-    pub(crate) fn is_retention_due(&self, period: u32) -> bool {
-        let next = |left: u32| Some(left.checked_sub(1).unwrap_or(period));
-        self.until_retention.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) == Ok(0)
+    pub(crate) fn is_cleanup_due(&self, period: u32) -> bool {
+        let next = |left: u32| Some(left.checked_sub(1).unwrap_or(period.saturating_sub(1)));
+        self.exits_until_cleanup.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) == Ok(0)
     }
 
     /// Returns the running commands whose id begins with `prefix`.

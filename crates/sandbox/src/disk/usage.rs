@@ -114,7 +114,7 @@ impl Service {
 
     /// Measures deleted files that a sandbox has open, and returns their growth in bytes since the last call.
     pub(crate) async fn measure_deleted(&self, handle: &SandboxHandle) -> u64 {
-        match self.0.runtime.deleted_bytes(&handle.id, &handle.dir).await {
+        match self.0.runtime.deleted_open_bytes(&handle.id, &handle.dir).await {
             Ok(bytes) => bytes.saturating_sub(handle.usage.set_deleted(bytes)),
             Err(error) => {
                 tracing::debug!(sandbox = handle.id, %error, "failed to search for deleted files");

@@ -79,7 +79,7 @@ impl SandboxHandle {
         handle.assign(&sandbox.owner, sandbox.expires_at, config);
         handle.is_being_created.store(sandbox.state == State::Starting, Ordering::SeqCst);
         // The output that its commands printed before is not measured yet.
-        handle.output.finish_measurement(Some(u64::MAX));
+        handle.output.finish_update(Some(u64::MAX));
         handle
     }
 

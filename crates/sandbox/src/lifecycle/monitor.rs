@@ -144,7 +144,7 @@ impl Service {
             return;
         }
         let written = progress.written;
-        let (running, exit) = handle.commands.report(progress);
+        let (running, exit) = handle.commands.record_report(progress);
         self.advance_command(handle, &running.id, written, exit).await;
     }
 

@@ -34,7 +34,7 @@ pub(super) fn workspace_processes(
 }
 
 /// Returns the disk usage, in bytes, of deleted files of the workspace that are still open.
-pub(super) fn deleted_bytes(holder: &NamespaceHolder, process: &Process) -> Result<u64, HostError> {
+pub(super) fn deleted_open_bytes(holder: &NamespaceHolder, process: &Process) -> Result<u64, HostError> {
     workspace_processes::deleted_bytes(holder, process)
 }
 
@@ -45,7 +45,7 @@ pub(super) fn can_enter() -> bool {
 
 /// Finds the first process of a container by its PID; `None` if it is not on this host. The daemon may be on
 /// another host, where the PID belongs to another process, so the process must have this sandbox's sockets.
-pub(super) fn first_process(pid: i32, dir: &SandboxDir) -> Result<Option<Process>, HostError> {
+pub(super) fn local_process(pid: i32, dir: &SandboxDir) -> Result<Option<Process>, HostError> {
     let Some(pid) = Pid::from_raw(pid) else { return Ok(None) };
     let Ok(process) = Process::of(pid) else { return Ok(None) };
     let inside = PathBuf::from(format!("/proc/{pid}/root")).join(SOCKETS.trim_start_matches('/'));
@@ -70,7 +70,7 @@ pub(super) struct Container {
 }
 
 impl Container {
-    /// Creates the handle of a container from its first process, as [`first_process`] returns it.
+    /// Creates the handle of a container from its first process, as [`local_process`] returns it.
     pub(super) fn new(process: Process, dir: &SandboxDir, failed: Box<WrapError>) -> Self {
         Self { process, dir: dir.clone(), failed }
     }
@@ -85,8 +85,8 @@ impl Container {
         .await
     }
 
-    pub(super) async fn deleted_bytes(self) -> Result<u64, RuntimeError> {
-        self.act(FIND_PROCESSES, |process, _| deleted_bytes(&NamespaceHolder::Host, process)).await
+    pub(super) async fn deleted_open_bytes(self) -> Result<u64, RuntimeError> {
+        self.act(FIND_PROCESSES, |process, _| deleted_open_bytes(&NamespaceHolder::Host, process)).await
     }
 
     /// Replaces the workspace.

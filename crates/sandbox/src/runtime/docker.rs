@@ -32,7 +32,7 @@ use workspace_host::freeze;
 use workspace_host::network::RESOLV_CONF;
 
 use super::actions::{FIND_PROCESSES, SWAP};
-use super::container_access::{self, Container, first_process};
+use super::container_access::{self, Container, local_process};
 use super::egress::{HandoverError, hand_over};
 use super::guest::{AgentTransport, User, is_safe_name};
 use super::{
@@ -224,7 +224,7 @@ impl Docker {
         let image = self.image(start.template, start.progress).await?;
         let network = self.network(start).await?;
         let (agent, server, seccomp) = (self.agent.as_path(), self.server.as_str(), features.seccomp);
-        let tcp_start = self.agent_address(start, &network).await?;
+        let tcp_start = self.tcp_start_parameters(start, &network).await?;
         let transport = if tcp_start.is_some() { AgentTransport::Tcp } else { AgentTransport::Socket };
         let parts =
             container::Parts { agent, image, network: network.clone(), server, user, seccomp, transport };
@@ -293,7 +293,7 @@ impl Docker {
         let found = self.find(id).await.map_err(|error| failed(action, &error))?;
         let pid = found.filter(is_running).and_then(|found| found.state?.pid);
         let pid = pid.ok_or_else(|| failed(action, &"the sandbox is not running"))?;
-        let process = i32::try_from(pid).map_or(Ok(None), |pid| first_process(pid, dir));
+        let process = i32::try_from(pid).map_or(Ok(None), |pid| local_process(pid, dir));
         let process = process.map_err(|error| failed(action, &error))?;
         let process = process.ok_or_else(|| failed(action, &"the Docker daemon is not on this machine"))?;
         Ok(Container::new(process, dir, Box::new(failed)))
@@ -414,8 +414,8 @@ impl Runtime for Docker {
         self.container(id, dir, FIND_PROCESSES).await?.workspace_processes(terminate).await
     }
 
-    async fn deleted_bytes(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
-        self.container(id, dir, FIND_PROCESSES).await?.deleted_bytes().await
+    async fn deleted_open_bytes(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
+        self.container(id, dir, FIND_PROCESSES).await?.deleted_open_bytes().await
     }
 
     async fn swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {

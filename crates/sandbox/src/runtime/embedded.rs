@@ -324,10 +324,10 @@ impl Runtime for Embedded {
         blocking(list, |error| failed(FIND_PROCESSES, error)).await
     }
 
-    async fn deleted_bytes(&self, _id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
+    async fn deleted_open_bytes(&self, _id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
         let (holder, process) = (self.holder(), running_process(dir, FIND_PROCESSES)?);
         blocking(
-            move || container_access::deleted_bytes(&holder, &process),
+            move || container_access::deleted_open_bytes(&holder, &process),
             |error| failed(FIND_PROCESSES, error),
         )
         .await

@@ -24,7 +24,7 @@ use workspace_host::{Process, cgroup, freeze};
 
 use super::actions::{FIND_PROCESSES, NO_MOUNT_ACCESS, SWAP};
 use super::built_in_templates::{BASE, list_templates, template_not_found};
-use super::container_access::{self, Container, first_process};
+use super::container_access::{self, Container, local_process};
 use super::egress::{HandoverError, check_egress, hand_over, missing_egress};
 use super::guest::{User, is_safe_name};
 use super::process_end::wait_for_exit;
@@ -161,7 +161,7 @@ impl Oci {
     ) -> Result<Process, RuntimeError> {
         let not_running = || self.failed(action, &"the sandbox is not running");
         let pid = self.running_pid(id).await?.ok_or_else(not_running)?;
-        let process = first_process(pid.as_raw_nonzero().get(), dir);
+        let process = local_process(pid.as_raw_nonzero().get(), dir);
         let process = process.map_err(|error| self.failed(action, &error))?;
         process.ok_or_else(|| self.failed(action, &NO_MOUNT_ACCESS))
     }
@@ -338,8 +338,8 @@ impl Runtime for Oci {
         self.container(id, dir, FIND_PROCESSES).await?.workspace_processes(terminate).await
     }
 
-    async fn deleted_bytes(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
-        self.container(id, dir, FIND_PROCESSES).await?.deleted_bytes().await
+    async fn deleted_open_bytes(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
+        self.container(id, dir, FIND_PROCESSES).await?.deleted_open_bytes().await
     }
 
     async fn swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {

@@ -243,7 +243,7 @@ impl Extractor {
     fn symlink(&mut self, parent: &ExtractDir, name: &[u8], member: &Member) -> Result<()> {
         let path = parent.path_of(name);
         if !is_valid_target(&member.target) {
-            return Err(refused(&path, "no symlink can point there"));
+            return Err(refused(&path, "its symlink target is empty, too long or contains a NUL byte"));
         }
         self.remove_target(parent, name)?;
         symlinkat(&member.target[..], &parent.fd, name).map_err(failed(&path))?;

@@ -242,7 +242,7 @@ impl<'a> Importer<'a> {
 
     fn symlink(&mut self, path: &[u8], member: Member) -> Result<()> {
         if !is_valid_target(&member.target) {
-            return Err(refused(path, "no symlink can point there"));
+            return Err(refused(path, "its symlink target is empty, too long or contains a NUL byte"));
         }
         self.tree.put_symlink(path, member.target, member.modified)?;
         self.counts.symlinks += 1;

@@ -16,7 +16,7 @@ pub(super) struct Repository {
 
 /// A commit and its parents, as ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct CommitLine {
+pub(super) struct CommitParents {
     pub(super) id: String,
     pub(super) parents: Vec<String>,
 }
@@ -67,7 +67,7 @@ impl Repository {
     }
 
     /// Returns the commits and their ancestors, parents first.
-    pub(super) fn history(&self, tips: &[String]) -> Result<Vec<CommitLine>> {
+    pub(super) fn history(&self, tips: &[String]) -> Result<Vec<CommitParents>> {
         let mut words = vec!["rev-list", "--topo-order", "--reverse", "--parents"];
         words.extend(tips.iter().map(String::as_str));
         words.push("--");
@@ -110,10 +110,10 @@ fn is_id(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn parse_line(line: &str) -> Result<CommitLine> {
+fn parse_line(line: &str) -> Result<CommitParents> {
     let mut ids = line.split(' ').map(str::to_owned);
     match ids.next() {
-        Some(id) if is_id(&id) => Ok(CommitLine { id, parents: ids.collect() }),
+        Some(id) if is_id(&id) => Ok(CommitParents { id, parents: ids.collect() }),
         _ => Err(CommandError::failed(format!("git listed something that is not a commit: `{line}`"))
             .hint(FSCK_HINT)),
     }

@@ -10,7 +10,7 @@ use workspace_state::{
     Attributes, Durability, NewSnapshot, SnapshotId, Store, Timestamp, Tree, TreeError, VirtualTree,
 };
 
-use super::git::{CatFile, CommitLine, git_failed};
+use super::git::{CatFile, CommitParents, git_failed};
 use super::objects::{EntryKind, GitEntry, Objects};
 use crate::error::{CommandError, Result};
 use crate::names;
@@ -72,7 +72,7 @@ impl<'s> Importer<'s> {
     }
 
     /// Creates the snapshot of a commit whose parents are imported. The caller syncs once, at the end.
-    pub(super) fn import(&mut self, line: &CommitLine) -> Result<()> {
+    pub(super) fn import(&mut self, line: &CommitParents) -> Result<()> {
         let commit = self.objects.commit(&line.id)?;
         let (mut tree, before) = self.base(line)?;
         let mut step = CommitImport { importer: self, tree: &mut tree, time: commit.time };
@@ -94,7 +94,7 @@ impl<'s> Importer<'s> {
     }
 
     /// Returns the tree to start from: that of the first parent with a snapshot, with the id of its git tree.
-    fn base(&mut self, line: &CommitLine) -> Result<(VirtualTree, Option<String>)> {
+    fn base(&mut self, line: &CommitParents) -> Result<(VirtualTree, Option<String>)> {
         let known = line.parents.iter().find_map(|parent| Some((parent, self.snapshots.get(parent)?)));
         match known {
             Some((parent, snapshot)) => {

@@ -59,7 +59,12 @@ fn keep_attributes(path: &Path, new: &fs::File) -> io::Result<()> {
     let group = (old.gid() != now.gid()).then_some(old.gid());
     for (owner, group) in [(owner, None), (None, group)] {
         match fchown(new, owner, group) {
-            Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
+            // EINVAL: the owner has no id in this user namespace.
+            Err(error)
+                if !matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) =>
+            {
+                return Err(error);
+            }
             _ => {}
         }
     }

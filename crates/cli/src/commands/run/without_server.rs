@@ -8,7 +8,7 @@ use crate::commands::trial::network;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::local::{self, CommandOptions, LocalService};
-use crate::remote::exec_line;
+use crate::remote::shell_exec_line;
 use crate::session::{Attachment, CommandExit, Destination, OnClosedStdout, OnSignal};
 use crate::signals::Signals;
 use crate::stdin::stdin;
@@ -75,8 +75,11 @@ async fn run_in_sandbox(
     signals: &mut Signals,
 ) -> Result<CommandExit> {
     let sandbox = local_service.create(new, signals).await?;
-    let options =
-        CommandOptions { line: exec_line(&args.words), timeout: args.timeout, ..CommandOptions::default() };
+    let options = CommandOptions {
+        line: shell_exec_line(&args.words),
+        timeout: args.timeout,
+        ..CommandOptions::default()
+    };
     let mut stdin = (args.interactive || args.terminal).then(stdin);
     if args.terminal
         && let Some(stdin) = &mut stdin

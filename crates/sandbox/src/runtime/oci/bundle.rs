@@ -102,7 +102,7 @@ impl Bundle<'_> {
         match self.template {
             None => self.make_base_root(root, start),
             Some(template) => {
-                let mut mounts = mount_entries(template, root, &mounted_entries(template)?)?;
+                let mut mounts = mount_entries(template, root, root, &mounted_entries(template)?)?;
                 mounts.extend(resolv_conf_mount(template, start)?);
                 Ok(mounts)
             }
@@ -124,8 +124,8 @@ impl Bundle<'_> {
         write_file(&etc.join("hostname"), &format!("{}\n", start.id))?;
         write_file(&etc.join("hosts"), &format!("127.0.0.1 localhost {}\n::1 localhost\n", start.id))?;
         write_file(&etc.join("resolv.conf"), start.egress.map_or("", |_| RESOLV_CONF))?;
-        let mut mounts = mount_entries(Path::new("/"), root, &PROGRAMS.map(str::to_owned))?;
-        mounts.extend(mount_entries(Path::new("/etc"), &etc, &ETC.map(str::to_owned))?);
+        let mut mounts = mount_entries(Path::new("/"), root, root, &PROGRAMS.map(str::to_owned))?;
+        mounts.extend(mount_entries(Path::new("/etc"), root, &etc, &ETC.map(str::to_owned))?);
         Ok(mounts)
     }
 
@@ -235,10 +235,10 @@ fn mounted_entries(template: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Makes the mount points for entries of `from` at `to`, and returns the mounts. Symlinks are copied.
-fn mount_entries(from: &Path, to: &Path, names: &[String]) -> io::Result<Vec<Value>> {
-    let inside = to.components().skip_while(|part| part.as_os_str() != ROOT).skip(1);
-    let inside = Path::new("/").join(inside.collect::<PathBuf>());
+/// Makes the mount points for entries of `from` at `to`, which is below `root`, and returns the mounts. Symlinks
+/// are copied.
+fn mount_entries(from: &Path, root: &Path, to: &Path, names: &[String]) -> io::Result<Vec<Value>> {
+    let inside = Path::new("/").join(to.strip_prefix(root).unwrap_or(to));
     let mut mounts = Vec::new();
     for name in names {
         let (source, target) = (from.join(name), to.join(name));
