@@ -380,8 +380,8 @@ complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l provider -d 'Provider of the workspace [default: chosen by the server]' -r -f -a "overlay\t'An overlay over files that sandboxes share'
 clone\t'Reflink copies, which share blocks until they are written'
 copy\t'Full copies'"
-complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l materialize -d 'Time at which the files of --snapshot or --dir are written to disk [default: auto]' -r -f -a "auto\t'Small trees before the sandbox starts; large ones on first read and in the background'
-lazy\t'On first read'
+complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l materialize -d 'Time at which the files of --snapshot or --dir are written to disk [default: auto]' -r -f -a "auto\t'Small trees before the sandbox starts; large ones are loaded on first read and written in the background'
+lazy\t'Never; files are loaded on first read'
 full\t'All files before the sandbox starts'"
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l timeout -d 'Lifetime [default: set by the server, an hour]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l server -d 'URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r

@@ -51,7 +51,7 @@ impl MountRequest<'_> {
     }
 
     fn mount_directly(&self, device: &OwnedFd) -> Result<(), Errno> {
-        let owner = Owner::ends_with_process();
+        let owner = Owner::of_process();
         let mut options = format!(
             "fd={},rootmode=40755,user_id={},group_id={},default_permissions",
             device.as_raw_fd(),

@@ -58,7 +58,7 @@ impl Owner {
         Self { user, group, mode_bits: MODE_BITS }
     }
 
-    pub(crate) fn ends_with_process() -> Self {
+    pub(crate) fn of_process() -> Self {
         Self::new((rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()))
     }
 

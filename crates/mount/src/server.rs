@@ -69,7 +69,7 @@ impl FuseServer {
             requests,
             owner: options
                 .owner
-                .map_or_else(Owner::ends_with_process, Owner::new)
+                .map_or_else(Owner::of_process, Owner::new)
                 .with_set_id_bits(options.keep_set_id),
             xattrs: XattrNames { escaped: options.escape },
             notifier,
