@@ -125,7 +125,7 @@ fn serve(config: Option<&Path>) -> RunResult {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served: Result<_, Box<dyn std::error::Error>> = runtime.block_on(async {
         let started = start(settings, |_| route_groups()).await?;
-        stop_on_signals(&started.app.shutdown)?;
+        stop_on_signals(&started.app.shutdown, started.app.settings.shutdown_timeout)?;
         announce(&started).await;
         let StartedServer { server, lock, .. } = started;
         server.run().await;
@@ -138,12 +138,19 @@ fn serve(config: Option<&Path>) -> RunResult {
 
 /// Begins a graceful shutdown at SIGTERM or SIGINT. `SHUTDOWN_TIMEOUT` bounds it, so a second signal has no
 /// effect.
-fn stop_on_signals(shutdown: &Shutdown) -> std::io::Result<()> {
+fn stop_on_signals(shutdown: &Shutdown, limit: Duration) -> std::io::Result<()> {
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         let (mut signals, shutdown) = (signal(kind)?, shutdown.clone());
         tokio::spawn(async move {
             signals.recv().await;
             shutdown.begin();
+            // A closed stdout is not an error.
+            let _ = writeln!(
+                std::io::stdout(),
+                "Stopping, after requests in progress have ended, or after {} s (SHUTDOWN_TIMEOUT). \
+                 Sandboxes go on running.",
+                limit.as_secs()
+            );
         });
     }
     Ok(())

@@ -86,7 +86,7 @@ mod tests {
         // No filesystem has this much free space.
         let short = Shortage::at_multiple(home.path(), u64::MAX, 11).unwrap();
         assert_eq!((short.unit, short.reserve), (Unit::Bytes, all / 10 * 11));
-        assert!(short.free <= all && short.to_string().contains("bytes left, of which"));
+        assert!(short.free <= all && short.to_string().contains("bytes left; "));
         assert_eq!(Shortage::at(&home.path().join("none"), u64::MAX), None);
     }
 

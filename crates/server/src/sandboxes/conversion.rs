@@ -62,7 +62,9 @@ fn network(choice: NetworkChoice, allow: Option<Vec<String>>) -> Result<Network,
     };
     match (choice, allow) {
         (NetworkChoice::None, None) => Ok(Network::None),
-        (NetworkChoice::None, Some(_)) => Err(wrong("only the network `egress` has a list".to_owned())),
+        (NetworkChoice::None, Some(_)) => Err(wrong(
+            "only the network `egress` has a list; set `network` to `egress` (`--network egress`)".to_owned(),
+        )),
         (NetworkChoice::Egress, allow) => {
             let parse = |list: Vec<String>| list.iter().map(|entry| entry.parse()).collect();
             let parsed: Result<_, AllowError> = allow.map(parse).transpose();
