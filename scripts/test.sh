@@ -32,14 +32,20 @@ run_tests() {
     fi
 }
 
+ORDINARY_USER_TESTS='binary(guest) | binary(sandboxes) | binary(service) | binary(providers) | binary(api) & test(/^real::/)'
+
 # What depends on the rights of the user, once more without any. An ordinary user has run it already.
 run_tests_as_ordinary_user() {
     [ "$(id -u)" = 0 ] || return 0
     target=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
     export "CARGO_TARGET_${target}_RUNNER=$PWD/crates/test-support/as-ordinary-user.sh"
-    # Of the whole workspace: dependencies of a part would be built again with other features.
-    run_tests --workspace --test guest --test sandboxes --test service --test providers
-    run_tests --workspace --test api real::
+    if have_cargo nextest; then
+        # All programs are built: a part of them would need dependencies with other features, built again.
+        run_tests --workspace --tests -E "$ORDINARY_USER_TESTS"
+    else
+        run_tests --workspace --test guest --test sandboxes --test service --test providers
+        run_tests --workspace --test api real::
+    fi
     unset "CARGO_TARGET_${target}_RUNNER"
 }
 
