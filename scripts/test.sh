@@ -37,25 +37,31 @@ ORDINARY_USER_TESTS='binary(guest) | binary(sandboxes) | binary(service) | binar
 # What depends on the rights of the user, once more without any. An ordinary user has run it already.
 run_tests_as_ordinary_user() {
     [ "$(id -u)" = 0 ] || return 0
-    target=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
-    export "CARGO_TARGET_${target}_RUNNER=$PWD/crates/test-support/as-ordinary-user.sh"
+    runner=$PWD/crates/test-support/as-ordinary-user.sh
     if have_cargo nextest; then
-        # All programs are built: a part of them would need dependencies with other features, built again.
+        target=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
+        export "CARGO_TARGET_${target}_RUNNER=$runner"
         run_tests --workspace --tests -E "$ORDINARY_USER_TESTS"
+        unset "CARGO_TARGET_${target}_RUNNER"
     else
-        run_tests --workspace --test guest --test sandboxes --test service --test providers
-        run_tests --workspace --test api real::
+        for name in guest sandboxes service providers; do "$runner" "$(test_program $name)"; done
+        "$runner" "$(test_program api)" real::
     fi
-    unset "CARGO_TARGET_${target}_RUNNER"
+}
+
+# `test_program NAME` prints the path of a test program. All of them are built: a part of them would need dependencies
+# with other features, built again.
+test_program() {
+    program=$(cargo test $locked --workspace --tests --no-run 2>&1 |
+        sed -n "s/.*Executable .*(\(.*\/deps\/$1-[0-9a-f]*\))\$/\1/p")
+    [ -f "$program" ] || die "the test program $1 was not built"
+    realpath "$program"
 }
 
 # Limits and quotas, as a kernel has them that is not this machine's.
 run_on_other_kernel() {
-    programs=$(cargo test $locked --workspace --test sandboxes --test service --no-run 2>&1 |
-        sed -n 's/.*Executable .*(\(.*\))$/\1/p')
-    [ -n "$programs" ] || die "the tests for another kernel could not be built"
-    # shellcheck disable=SC2086
-    VM_SECONDS=${VM_SECONDS:-900} scripts/vm.sh sh scripts/vm/tests $programs
+    VM_SECONDS=${VM_SECONDS:-900} scripts/vm.sh sh scripts/vm/tests \
+        "$(test_program sandboxes)" "$(test_program service)"
 }
 
 step "building the tests" cargo build $locked --workspace --all-targets
