@@ -23,7 +23,9 @@ use crate::base::Base;
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result, WorkspaceError};
 use crate::layers::{LayerSync, Layers};
-use crate::provider::{CommitResult, LowerLayers, Provider, WorkspaceContent, WorkspaceDir};
+use crate::provider::{
+    CommitResult, LowerLayers, Provider, ResetInPlaceError, WorkspaceContent, WorkspaceDir,
+};
 use crate::provider_kind::ProviderKind;
 use crate::special::SpecialFiles;
 use crate::writers::Writers;
@@ -38,19 +40,6 @@ pub(crate) struct CopyProvider {
     pub(crate) layers: Layers,
     /// Set if files are reflinked from layers (provider `clone`) instead of written.
     pub(crate) reflink: bool,
-}
-
-/// Failure to change the content of a workspace.
-struct ReplaceError {
-    error: WorkspaceError,
-    /// True if the workspace has its former content.
-    is_undone: bool,
-}
-
-impl From<WorkspaceError> for ReplaceError {
-    fn from(error: WorkspaceError) -> Self {
-        Self { error, is_undone: true }
-    }
 }
 
 impl CopyProvider {
@@ -100,18 +89,24 @@ impl CopyProvider {
         options: &CheckoutOptions,
         current: &Snapshot,
         special: Vec<PathBuf>,
-    ) -> std::result::Result<(), ReplaceError> {
+    ) -> Result<(), ResetInPlaceError> {
         base.store.cancel().check().map_err(StoreError::from).map_err(WorkspaceError::from)?;
         let (tree, holder) = (Self::tree(dir), self.holder.get());
         let special = SpecialFiles::move_aside(&holder, &tree, dir.join("special"), special)?;
-        let Err(error) = self.check_out(base, &tree, options) else { return Ok(special.remove()?) };
+        let Err(error) = self.check_out(base, &tree, options) else {
+            // Not fatal: the next reset removes them.
+            if let Err(error) = special.remove() {
+                tracing::warn!(%error, "failed to remove the special files of a reset workspace");
+            }
+            return Ok(());
+        };
         // Restore as much of the former content as possible, even if disk space is low.
         let options = CheckoutOptions { force: true, share: Vec::new(), limit: None, ..options.clone() };
         let restored = checkout(&self.store, current, &tree, &options, &Quiet);
         let moved_back = special.move_back();
         Err(match restored.map_err(WorkspaceError::from).and(moved_back) {
-            Ok(_) => ReplaceError { error, is_undone: true },
-            Err(error) => ReplaceError { error, is_undone: false },
+            Ok(_) => ResetInPlaceError { error, is_undone: true },
+            Err(error) => ResetInPlaceError { error, is_undone: false },
         })
     }
 
@@ -189,7 +184,7 @@ impl Provider for CopyProvider {
 
     /// Takes a snapshot of the current content, and writes only the differences to the base. A cancelled
     /// reset is undone; the undo cannot be cancelled.
-    fn reset_in_place(&self, dir: &WorkspaceDir, base: &Base) -> Result<bool> {
+    fn reset_in_place(&self, dir: &WorkspaceDir, base: &Base) -> Result<bool, ResetInPlaceError> {
         let options = self.options(base)?;
         let writers = Writers::Stopped;
         let everything =
@@ -197,17 +192,14 @@ impl Provider for CopyProvider {
         let report = self.snapshot(&base.store, &Self::tree(dir), everything, writers)?;
         let special = report.skipped.into_iter().map(|skipped| skipped.path).collect();
         let former = report.snapshot;
-        match self.replace(dir, base, &options, &former, special) {
-            Err(ReplaceError { error, is_undone: false }) => {
-                // The snapshot may be the only complete copy.
-                tracing::error!(snapshot = %former.id, %error, "failed to undo a reset; kept the former content");
-                Err(error)
-            }
-            result => {
-                self.store.remove_snapshots(&[former.id])?;
-                result.map(|()| true).map_err(|failure| failure.error)
-            }
+        let replaced = self.replace(dir, base, &options, &former, special);
+        if let Err(ResetInPlaceError { error, is_undone: false }) = &replaced {
+            // The snapshot may be the only complete copy.
+            tracing::error!(snapshot = %former.id, %error, "failed to undo a reset; kept the former content");
+        } else if let Err(error) = self.store.remove_snapshots(&[former.id]) {
+            tracing::warn!(snapshot = %former.id, %error, "failed to remove the snapshot of a reset workspace");
         }
+        replaced.map(|()| true)
     }
 
     fn private_dir(&self, dir: &WorkspaceDir) -> PathBuf {

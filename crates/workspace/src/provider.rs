@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use workspace_state::{NewSnapshot, Skipped, Snapshot, Tree};
 
 use crate::base::Base;
-use crate::error::Result;
+use crate::error::{Result, WorkspaceError};
 use crate::layers::StackGuard;
 use crate::provider_kind::ProviderKind;
 use crate::writers::Writers;
@@ -70,6 +70,21 @@ pub struct CommitResult {
     pub skipped_count: u64,
 }
 
+/// Failure of a reset in place.
+#[derive(Debug)]
+pub struct ResetInPlaceError {
+    /// Cause.
+    pub error: WorkspaceError,
+    /// Set if the workspace has its former content; otherwise it may be a mix of both contents.
+    pub is_undone: bool,
+}
+
+impl From<WorkspaceError> for ResetInPlaceError {
+    fn from(error: WorkspaceError) -> Self {
+        Self { error, is_undone: true }
+    }
+}
+
 /// Implementation of workspaces. The tests in `tests/providers` run against every provider.
 pub trait Provider: Send + Sync + fmt::Debug {
     /// Returns the kind by which the provider is selected and recorded.
@@ -100,7 +115,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
 
     /// Resets the agent's directory to another base in place. Returns false if the provider does not support
     /// it; the caller then creates a new generation.
-    fn reset_in_place(&self, dir: &WorkspaceDir, base: &Base) -> Result<bool> {
+    fn reset_in_place(&self, dir: &WorkspaceDir, base: &Base) -> Result<bool, ResetInPlaceError> {
         let _ = (dir, base);
         Ok(false)
     }

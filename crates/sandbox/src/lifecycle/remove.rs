@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use workspace_catalog::{Change, EventKind, Sandbox, State};
 use workspace_state::{Cancel, NewSnapshot, SnapshotId};
-use workspace_workspace::WorkspaceError;
+use workspace_workspace::{KeptContent, WorkspaceError};
 
 use crate::clock::now;
 use crate::command::running::CommandExit;
@@ -266,10 +266,13 @@ impl Service {
     /// Keeps the content of a workspace: as a directory, or as a snapshot if that is requested or it is
     /// spread over layers.
     async fn keep_workspace(&self, id: &str, owner: &str, removal: Removal) -> Result<KeptWorkspace> {
-        if removal != Removal::KeepSnapshot
-            && let Some(path) = self.keep_directory(id).await?
-        {
-            return Ok(KeptWorkspace::Directory(path));
+        if removal != Removal::KeepSnapshot {
+            match self.keep_directory(id).await? {
+                KeptContent::Directory(path) => return Ok(KeptWorkspace::Directory(path)),
+                // An earlier removal, which was interrupted, has kept it already.
+                KeptContent::Missing => return Ok(KeptWorkspace::None),
+                KeptContent::InLayers => {}
+            }
         }
         let message = format!("workspace of deleted sandbox {id}");
         let stored = Arc::default();
@@ -288,8 +291,8 @@ impl Service {
         Ok(KeptWorkspace::Snapshot(committed.snapshot.id))
     }
 
-    /// Moves a workspace to the directory of kept workspaces. `None` if it is spread over layers.
-    async fn keep_directory(&self, id: &str) -> Result<Option<PathBuf>> {
+    /// Moves a workspace to the directory of kept workspaces, unless it is spread over layers.
+    async fn keep_directory(&self, id: &str) -> Result<KeptContent> {
         let id = id.to_owned();
         self.on_workspaces(move |workspaces| {
             remove_quota(&workspaces.directory_of(&id));
