@@ -15,7 +15,7 @@ use crate::log_record::{Change, CheckpointOrigin, CheckpointRecord, CommitRecord
 use crate::log_state::LogState;
 use crate::node::{Extent, FileNode, NodeRef, SymlinkNode, TAG_DIRECTORY, TAG_TIMES, Xattrs};
 use crate::pack::Location;
-use crate::page::{EntryTime, Head, NodeSink, Page};
+use crate::page::{DirectoryWriter, EntryTime, Head, NodeSink, Page};
 use crate::pin::Pin;
 use crate::record::{self, Compression, Kind};
 use crate::references_of::references_of;
@@ -101,6 +101,20 @@ impl RawTree {
         let new = NewSnapshot::with_message("raw");
         commit_snapshot(store, batch.finish()?, tree.into(), times, Vec::new(), new)
     }
+}
+
+/// Commits a snapshot with the tree of another one below `levels` directories named `d`, deeper than a tree may
+/// be.
+pub fn commit_nested(store: &Store, inner: &Snapshot, levels: usize) -> Result<Snapshot> {
+    let batch = store.batch()?;
+    let (mut tree, mut times) = (inner.tree.root(), inner.times);
+    for _ in 0..levels {
+        let mut writer = DirectoryWriter::new(&batch, 1);
+        writer.push(b"d", &NodeRef::Directory(tree).encode(), &EntryTime::Directory(times).encode())?;
+        (tree, times) = writer.finish(&Head::Directory { mode: 0o755, xattrs: Xattrs::new() }, None)?;
+    }
+    let new = NewSnapshot::with_message("nested");
+    commit_snapshot(store, batch.finish()?, tree.into(), times, Vec::new(), new)
 }
 
 /// Decodes bytes and encodes the result again; returns `None` if they do not decode.

@@ -5,6 +5,7 @@
 //! commit writes the changed files and the directories above them.
 
 mod commit;
+mod depth;
 mod edit;
 mod files;
 mod import;

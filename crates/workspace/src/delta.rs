@@ -108,7 +108,7 @@ impl Comparison<'_> {
         if !self.count_added(new, delta)? {
             return Ok(false);
         }
-        delta.tree.graft(path, new)?;
+        delta.tree.graft(path, new, path)?;
         Ok(true)
     }
 
@@ -149,7 +149,7 @@ impl Comparison<'_> {
             if delta.tree.exists(&path)? {
                 continue;
             }
-            delta.tree.graft(&path, &entry)?;
+            delta.tree.graft(&path, &entry, &path)?;
             delta.entries += 1;
             let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(slash, _)| slash);
             parents.extend([0].into_iter().chain(slashes).map(|slash| path[..slash].to_vec()));

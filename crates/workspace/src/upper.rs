@@ -320,7 +320,12 @@ impl Walk<'_> {
         if !is_in_place {
             self.remove(path)?;
             if let Some(entry) = base.as_ref().filter(|entry| is_directory(entry)) {
-                self.tree.graft(path, entry)?;
+                // Another name in the same directory is as deep.
+                let from = match overlay_flags.redirect.as_deref() {
+                    Some([b'/', from @ ..]) => from,
+                    _ => path,
+                };
+                self.tree.graft(path, entry, from)?;
             }
         }
         let base = base.and_then(|entry| match entry.node {
@@ -375,7 +380,7 @@ impl Walk<'_> {
         let Some(entry) = last_commit.entry(path)?.filter(|entry| matches!(entry.node, Node::File(_))) else {
             return Ok(false);
         };
-        match self.tree.graft(path, &entry) {
+        match self.tree.graft(path, &entry, path) {
             Ok(()) => {}
             // Its objects were deleted since the last commit, so it is read again.
             Err(TreeError::Store(_)) => return Ok(false),

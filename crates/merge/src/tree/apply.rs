@@ -182,12 +182,16 @@ impl TreeBuilder<'_> {
     /// Adds an entry of their tree, and the missing parent directories of the path.
     fn graft(&mut self, path: &[u8], entry: &Entry) -> Result<()> {
         self.create_parents(path)?;
-        Ok(self.tree.graft(path, entry)?)
+        // A directory that was moved into a renamed one has another path in their tree.
+        let theirs = self.theirs.tree.entry(path)?;
+        let is_at_path = theirs.is_some_and(|theirs| theirs.node == entry.node);
+        let from = if is_at_path { path } else { &[] };
+        Ok(self.tree.graft(path, entry, from)?)
     }
 
     fn put_leaf(&mut self, path: &[u8], leaf: ResultLeaf) -> Result<()> {
         match leaf {
-            ResultLeaf::Unchanged(entry) => self.tree.graft(path, &entry)?,
+            ResultLeaf::Unchanged(entry) => self.tree.graft(path, &entry, path)?,
             ResultLeaf::NewAttributes(extents, attributes) => {
                 self.tree.put_extents(path, &extents, attributes)?;
             }

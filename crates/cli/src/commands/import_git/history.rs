@@ -185,7 +185,7 @@ impl CommitImport<'_, '_> {
         let Some(entry) = Tree::of_snapshot(self.importer.store, &snapshot)?.entry(source)? else {
             return Ok(false);
         };
-        self.tree.graft(path, &entry)?;
+        self.tree.graft(path, &entry, source)?;
         Ok(true)
     }
 

@@ -52,7 +52,7 @@ impl Sides<'_> {
         }
         let mut completed = VirtualTree::over(&tree)?;
         for (path, entry) in &ignored {
-            completed.graft(path, entry)?;
+            completed.graft(path, entry, path)?;
         }
         commit_temporarily(self.store, &mut completed)
     }
