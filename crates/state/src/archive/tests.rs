@@ -359,6 +359,19 @@ fn directories_that_paths_imply_count_as_entries() {
 }
 
 #[test]
+fn directories_that_are_members_count_once() {
+    let fixture = Fixture::new();
+    let directory = |name: &[u8]| member(EntryType::Directory, name, b"", b"");
+    // `a/b` is implied, and `a/b/c` is a member twice.
+    let names: [&[u8]; 5] = [b"./", b"a", b"a/b/c", b"d", b"a/b/c"];
+    let members = [names.map(directory).to_vec(), vec![file(b"d/x", b"")]].concat();
+    let limits = |entries| ArchiveLimits { entries, ..ArchiveLimits::default() };
+    assert_eq!(limited(&fixture, limits(7), &members).unwrap().directories, 4);
+    let refused = limited(&fixture, limits(6), &members).unwrap_err();
+    assert!(matches!(refused, ArchiveError::TooLarge { kind: LimitKind::Entries, limit: 6 }), "{refused}");
+}
+
+#[test]
 fn sparse_members_count_with_their_holes() {
     let fixture = Fixture::new();
     let limits = ArchiveLimits { bytes: 1 << 40, ..ArchiveLimits::default() };

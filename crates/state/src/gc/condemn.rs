@@ -114,6 +114,8 @@ impl Inner {
             let deletable = self.deletable(oldest_epoch, &last_key, &mut waiting_bytes)?;
             let Some(last) = deletable.last() else { return Ok(waiting_bytes) };
             last_key.clone_from(last);
+            // A smaller batch has reached the last row. Rows after it must not be counted again.
+            let is_last = deletable.len() < BATCH_SIZE;
             self.mark_index_dirty()?;
             let mut txn = self.index.write()?;
             for key in deletable {
@@ -121,6 +123,9 @@ impl Inner {
             }
             self.index.commit(txn)?;
             failpoint::hit("gc-deleted-batch").context("collect", &self.path)?;
+            if is_last {
+                return Ok(waiting_bytes);
+            }
         }
     }
 
@@ -167,4 +172,30 @@ fn topological_order(children: &[Vec<u32>]) -> Vec<u32> {
         }
     }
     order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Store;
+
+    #[test]
+    fn remaining_condemned_objects_are_counted_once() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open_or_create(home.path().join("store")).unwrap();
+        let inner = &store.inner;
+        let epoch = inner.epoch().unwrap();
+        let guard = store.guard().unwrap();
+        let mut txn = inner.index.write().unwrap();
+        // The first can be deleted; the guard protects the second, which comes after it.
+        for (id, condemned) in [([1; 32], epoch), ([2; 32], epoch + 1)] {
+            let mut row = Location { pack: 1, offset: 0, len: 100 }.encode().to_vec();
+            row.extend_from_slice(&condemned.to_le_bytes());
+            inner.index.condemned.put(&mut txn, &condemned_key(Kind::Chunk, &id), &row).unwrap();
+        }
+        inner.index.commit(txn).unwrap();
+        assert_eq!(inner.delete_condemned(&Cancel::new()).unwrap(), 100);
+        drop(guard);
+        assert_eq!(inner.delete_condemned(&Cancel::new()).unwrap(), 0);
+    }
 }
