@@ -49,6 +49,8 @@ pub enum RawEntry {
     File(Vec<u8>),
     /// A symlink with this target.
     Symlink(Vec<u8>),
+    /// A directory with the content of this tree, whose times are not known.
+    Directory(TreeId),
 }
 
 /// A tree of one directory whose names are not validated.
@@ -92,6 +94,7 @@ impl RawTree {
                     let node = SymlinkNode { target: target.clone() };
                     symlink_reference(&node.encode(), |node| batch.put_node(node))?
                 }
+                RawEntry::Directory(tree) => NodeRef::Directory(tree.root()).encode(),
             };
             directory.blob(name);
             directory.extend_from_slice(&reference);

@@ -42,13 +42,8 @@ impl Tree {
         self.root.id.into()
     }
 
-    /// Returns the ids of the tree and of its times; the id of the tree for both if it has no times.
-    pub(crate) fn ids(&self) -> (NodeId, NodeId) {
-        (self.root.id, self.root.times.unwrap_or(self.root.id))
-    }
-
     /// Returns the ids of the tree and of its times; `None` if it has no times.
-    pub(crate) fn ids_with_times(&self) -> Option<(NodeId, NodeId)> {
+    pub(crate) fn ids(&self) -> Option<(NodeId, NodeId)> {
         self.root.times.map(|times| (self.root.id, times))
     }
 

@@ -317,7 +317,7 @@ impl Store {
 impl VirtualTree {
     /// Opens a tree for changes, in constant time.
     pub fn over(tree: &Tree) -> StoreResult<Self> {
-        let Some((id, times)) = tree.ids_with_times() else {
+        let Some((id, times)) = tree.ids() else {
             return Err(StoreError::Refused("a tree without times cannot be changed".to_owned()));
         };
         Ok(Self {

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use rustix::fs::fchmod;
 
+use crate::error::StoreError;
 use crate::failpoint;
 use crate::id::TreeId;
 use crate::platform::{self, RawDir};
@@ -127,7 +128,8 @@ pub fn apply_changes(
     result
 }
 
-/// Writes a tree into an empty directory. No checkout state and no stat records are kept.
+/// Writes a tree into an empty directory. No checkout state and no stat records are kept. Fails for a tree that
+/// was opened without times.
 pub fn materialize(
     tree: &Tree,
     directory: &Path,
@@ -135,6 +137,8 @@ pub fn materialize(
     progress: &dyn Progress,
 ) -> Result<CheckoutReport> {
     let store = tree.store();
+    let refused = || StoreError::Refused("a tree without times cannot be written to a directory".to_owned());
+    let ids = tree.ids().ok_or_else(refused)?;
     let tracked = TrackedDirectory::of(store, directory)?;
     let root = tracked.open()?;
     if !is_empty(&root).context("list", &tracked.path)? {
@@ -143,7 +147,7 @@ pub fn materialize(
     let checkout_id = new_checkout_id();
     let switch = Switch::new(store, &tracked, &root, options, &checkout_id, progress);
     progress.begin("writing entries", None);
-    let result = crate::pool::run(|| switch.apply(None, tree.ids()));
+    let result = crate::pool::run(|| switch.apply(None, ids));
     progress.end();
     result?;
     if options.sync {

@@ -216,13 +216,10 @@ impl<'a> Switch<'a> {
             |source| StoreError::Undecodable { what: "an entry of a directory".to_owned(), source };
         let reference = NodeRef::decode(raw.reference).map_err(decode_error)?;
         let time = EntryTime::decode(raw.time).map_err(decode_error)?;
-        let mut entry = self.store.entry_of(raw.name, reference, time)?;
-        if let Node::Directory(node) = &mut entry.node {
-            // A tree without times can be checked out as well; the node replaces them.
-            node.times = node.times.or(match time {
-                EntryTime::Directory(times) => Some(times),
-                _ => None,
-            });
+        let entry = self.store.entry_of(raw.name, reference, time)?;
+        // Listings need the times: without them, the directory would be treated as empty.
+        if matches!(&entry.node, Node::Directory(node) if node.times.is_none()) {
+            return Err(StoreError::Refused("a directory of the tree has no times".to_owned()).into());
         }
         debug_assert!(entry.node.kind() != NodeKind::Directory || entry.link.is_none());
         Ok(entry)

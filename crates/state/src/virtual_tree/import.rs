@@ -172,7 +172,7 @@ impl VirtualTree {
         // Adjacent siblings are added together.
         for siblings in subtrees.chunk_by(|a, b| a.parent() == b.parent()) {
             let Some(parent) = siblings[0].parent() else {
-                let (id, times) = tree.ids_with_times().ok_or_else(without_times)?;
+                let (id, times) = tree.ids().ok_or_else(without_times)?;
                 self.root = Arc::new(Directory::stored(id, times));
                 continue;
             };

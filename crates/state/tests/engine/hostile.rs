@@ -8,7 +8,7 @@ use std::process::Command;
 use workspace_state::testing::{RawEntry, RawTree, commit_nested};
 use workspace_state::{
     Attributes, CheckoutOptions, DifferenceKind, DirectoryError, Quiet, SkipReason, Snapshot,
-    SnapshotOptions, Store, StoreError, Timestamp, Tree, TreeError, checkout, diff, insight,
+    SnapshotOptions, Store, StoreError, Timestamp, Tree, TreeError, checkout, diff, insight, materialize,
     snapshot_directory,
 };
 
@@ -445,6 +445,27 @@ fn a_tree_deeper_than_the_limit_is_refused_everywhere() {
     store.remove_snapshots(&all).unwrap();
     collect(&store);
     assert_sound(&store);
+}
+
+#[test]
+fn a_directory_without_times_is_not_taken_for_empty() {
+    let (home, store) = new_store();
+    let mut tree = store.empty_tree().unwrap();
+    tree.write("file", "x").unwrap();
+    let inner = tree.commit(message("inner")).unwrap();
+    let raw = RawTree::new().with(b"d", RawEntry::Directory(inner.tree)).commit(&store).unwrap();
+    let restored = store.restore(&raw.id).unwrap();
+    let listed: Vec<_> = restored.list("d").unwrap().into_iter().map(|entry| entry.name).collect();
+    assert_eq!((listed, restored.read("d/file").unwrap()), (vec![b"file".to_vec()], b"x".to_vec()));
+    let out = home.path().join("out");
+    for options in [CheckoutOptions::default(), forced()] {
+        let error = checkout(&store, &raw, &out, &options, &Quiet).unwrap_err();
+        assert!(matches!(error, DirectoryError::Store(StoreError::Refused(_))), "{error}");
+        assert_eq!(fs::read_dir(&out).unwrap().count(), 0);
+    }
+    let without_times = Tree::open(&store, inner.tree, None).unwrap();
+    let error = materialize(&without_times, &out, &CheckoutOptions::default(), &Quiet).unwrap_err();
+    assert!(matches!(error, DirectoryError::Store(StoreError::Refused(_))), "{error}");
 }
 
 #[test]
