@@ -102,7 +102,7 @@ pub(super) fn replace(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
 }
 
 /// Replaces the mount on kernels that cannot mount beneath another. The new one is mounted on top first: if
-/// that fails, the old one is still there, and the rest is quick and does not fail.
+/// that fails, the old one is still there, and the rest is quick.
 fn replace_by_options(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
     context::mount_by_options(xattrs, overlay)?;
     let tree = mounts::clone_tree(overlay.mount_point, Access::Write)?;
