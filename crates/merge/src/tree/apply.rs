@@ -276,10 +276,13 @@ impl TreeBuilder<'_> {
             NodeAttributes::of(new),
         );
         let (mode, xattrs) = (merged.mode, merged.xattrs);
-        if merged.modes_clash || merged.xattrs_clash {
-            let class = if merged.modes_clash { ConflictClass::Mode } else { ConflictClass::Attributes };
-            let (base, ours, theirs) = (Some(base), Some(ours), Some(theirs));
-            merger.report(TreeConflict { base, ours, theirs, ..TreeConflict::new(class, path) });
+        for (class, clash) in
+            [(ConflictClass::Mode, merged.modes_clash), (ConflictClass::Attributes, merged.xattrs_clash)]
+        {
+            if clash {
+                let [base, ours, theirs] = [&base, &ours, &theirs].map(|version| Some(version.clone()));
+                merger.report(TreeConflict { base, ours, theirs, ..TreeConflict::new(class, path) });
+            }
         }
         match self.tree.put_directory(path, Attributes { mode, xattrs, ..Attributes::default() }) {
             // A leaf has this path: that conflict is already reported.
