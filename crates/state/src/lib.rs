@@ -134,7 +134,7 @@ pub use diff::{Difference, DifferenceKind, SideDiff, Subtree, ThreeWayDiff, diff
 pub use directory::{
     CheckoutOptions, CheckoutReport, DirectoryError, DirectoryPreview, DirectoryReader, SkipReason, Skipped,
     SkippedEntries, SnapshotOptions, SnapshotReport, StatFingerprint, WriteLimit, apply_changes, checkout,
-    escape_xattrs, ignored_paths, materialize, open_plain, preview_directory, preview_directory_with,
+    escape_xattrs, ignored_paths, materialize, open_for_reading, preview_directory, preview_directory_with,
     snapshot_directory, snapshot_directory_with, track_snapshot, unescape_xattrs, user_xattrs,
 };
 pub use entry::{DirectoryNode, Entry, Node};

@@ -36,7 +36,7 @@ pub(crate) struct CheckpointPart {
     is_first: bool,
     is_last: bool,
     origin: CheckpointOrigin,
-    number: Option<u64>,
+    part_number: Option<u64>,
     location: Location,
 }
 
@@ -73,8 +73,8 @@ impl CommitHeader {
 
 impl CheckpointPart {
     fn new(id: [u8; 32], location: Location, record: &CheckpointRecord) -> Self {
-        let CheckpointRecord { sequence, previous, is_first, is_last, origin, number, .. } = *record;
-        Self { id, sequence, previous, is_first, is_last, origin, number, location }
+        let CheckpointRecord { sequence, previous, is_first, is_last, origin, part_number, .. } = *record;
+        Self { id, sequence, previous, is_first, is_last, origin, part_number, location }
     }
 
     /// Reads the changes from the log.
@@ -87,7 +87,7 @@ impl CheckpointPart {
     /// Parts between the two may be missing.
     fn is_later_part_of(&self, earlier: &Self) -> bool {
         let key = |part: &Self| (part.sequence, part.previous, part.origin);
-        !self.is_first && key(self) == key(earlier) && self.number >= earlier.number
+        !self.is_first && key(self) == key(earlier) && self.part_number >= earlier.part_number
     }
 
     /// Returns true if this part belongs to the same checkpoint as `earlier` and no part is missing between
@@ -97,7 +97,7 @@ impl CheckpointPart {
         // Parts are written back to back.
         let is_adjacent = (to.pack == from.pack && u64::from(to.offset) == from.end())
             || (to.pack == from.pack + 1 && u64::from(to.offset) == PACK_HEADER);
-        let is_next_number = match (earlier.number, self.number) {
+        let is_next_number = match (earlier.part_number, self.part_number) {
             (Some(earlier), Some(number)) => earlier + 1 == number,
             // Earlier versions did not number parts.
             (None, None) => true,

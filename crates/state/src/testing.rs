@@ -177,7 +177,7 @@ pub const FORMATS: &[(&str, Reencode)] = &[
     ("stat_record", stat_record::reencode),
     ("pin", |bytes| Some(Pin::decode(PinId::from_bytes([0; 16]), bytes).ok()?.encode())),
     ("log_state", |bytes| Some(LogState::decode(bytes).ok()?.encode())),
-    ("recent", |bytes| Some(Row::decode(bytes).ok()?.encode())),
+    ("unsettled_row", |bytes| Some(Row::decode(bytes).ok()?.encode())),
     ("episode", reencode_episode),
 ];
 
@@ -253,7 +253,7 @@ pub fn samples(format: &str) -> Vec<Vec<u8>> {
         "log_state" => {
             vec![LogState::default().encode(), LogState { sequence: 7, pack: 2, ..log_state() }.encode()]
         }
-        "recent" => unsettled_rows().iter().map(Row::encode).collect(),
+        "unsettled_row" => unsettled_rows().iter().map(Row::encode).collect(),
         "episode" => episodes(),
         other => panic!("there is no format `{other}`"),
     }
@@ -406,7 +406,7 @@ fn checkpoints() -> Vec<CheckpointRecord> {
         is_first: true,
         is_last: true,
         origin: CheckpointOrigin::Rebuild,
-        number: None,
+        part_number: None,
         changes: changes(),
     };
     let part = CheckpointRecord {
@@ -416,7 +416,7 @@ fn checkpoints() -> Vec<CheckpointRecord> {
         changes: Vec::new(),
         ..whole.clone()
     };
-    let numbered = CheckpointRecord { is_last: true, number: Some(300), ..part.clone() };
+    let numbered = CheckpointRecord { is_last: true, part_number: Some(300), ..part.clone() };
     vec![part, whole, numbered]
 }
 

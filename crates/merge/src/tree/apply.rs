@@ -36,7 +36,7 @@ pub(super) fn apply(
     for (path, _) in result.iter().filter(|(_, result_entry)| result_entry.leaf.is_none()) {
         builder.tree.remove(path)?;
     }
-    for from in theirs.moved.keys() {
+    for from in theirs.directory_moves.keys() {
         builder.tree.remove(from)?;
     }
     builder.remove_empty(&result)?;
@@ -47,7 +47,7 @@ pub(super) fn apply(
     }
     let added_set: HashSet<&[u8]> = added.iter().map(Vec::as_slice).collect();
     let is_in_added = |path: &[u8]| ancestors(path).any(|ancestor| added_set.contains(ancestor));
-    for moved in theirs.moved.values().filter(|moved| !is_in_added(&moved.to)) {
+    for moved in theirs.directory_moves.values().filter(|moved| !is_in_added(&moved.to)) {
         builder.graft(&moved.to, &moved.new)?;
     }
     for (path, result_entry) in result {
@@ -91,7 +91,7 @@ fn removed_whole(result: &ResultEntries, ours: &SideChanges<'_>, theirs: &SideCh
         !ours.has_changes_at(path)
             && below(result, path).all(|(_, result_entry)| result_entry.leaf.is_none())
             && !theirs.moves_into(path)
-            && below(&theirs.moved, path).next().is_none()
+            && below(&theirs.directory_moves, path).next().is_none()
     };
     let removed = theirs.directories.iter().filter(|(_, change)| change.new.is_none());
     outermost(removed.map(|(path, _)| path).filter(|path| is_gone(path)))

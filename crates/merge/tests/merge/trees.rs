@@ -222,7 +222,7 @@ fn rules_decide_and_critical_files_need_review() {
     assert_eq!(read_merge(&merge), model(&[("content", "3\n"), ("critical", "1\n")]));
     let waiting: Vec<_> = merge.conflicts.iter().filter(|conflict| conflict.decided.is_none()).collect();
     assert_eq!(waiting.len(), 1);
-    assert_eq!(waiting[0].class, ConflictClass::Critical);
+    assert_eq!(waiting[0].class, ConflictClass::ReviewRequired);
     assert!(!merge.is_resolved());
 }
 
@@ -272,7 +272,7 @@ fn critical_file_rename_needs_review() {
         assert_eq!(merge.tree.tree_id().unwrap(), head.id(), "both names stay as they are");
         let reported = classes(&merge);
         assert!(
-            reported.len() == 2 && reported.iter().all(|(class, _)| *class == ConflictClass::Critical),
+            reported.len() == 2 && reported.iter().all(|(class, _)| *class == ConflictClass::ReviewRequired),
             "{reported:?}"
         );
         // The decision of a rule applies to both names.
@@ -325,7 +325,7 @@ fn critical_file_rename_needs_review() {
     );
     let merge = merge.unwrap();
     assert_eq!(read_merge(&merge), renamed[1]);
-    assert_eq!(classes(&merge), [(ConflictClass::Critical, "e/f")]);
+    assert_eq!(classes(&merge), [(ConflictClass::ReviewRequired, "e/f")]);
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub use checkout::{apply_changes, checkout, materialize};
 pub use checkout_options::{CheckoutOptions, CheckoutReport, WriteLimit};
 pub use error::DirectoryError;
 pub use ignored::ignored_paths;
-pub use read::{DirectoryReader, open_plain, user_xattrs};
+pub use read::{DirectoryReader, open_for_reading, user_xattrs};
 pub(crate) use read::{ReadError, ReadOutcome, read_file};
 pub use scan::{
     DirectoryPreview, SnapshotOptions, SnapshotReport, preview_directory, preview_directory_with,
