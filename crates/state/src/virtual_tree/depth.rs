@@ -46,7 +46,7 @@ fn check_height(height: usize, path: &[u8], depth: usize) -> Result<()> {
     Ok(())
 }
 
-/// Computes heights of directories: the number of names in the longest path below a directory.
+/// Heights of directories: the number of names in the longest path below each.
 struct Heights<'s> {
     store: &'s Store,
     /// Heights of directories of the store. Each is computed once: a tree may have a directory many times.
