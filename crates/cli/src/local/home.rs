@@ -219,7 +219,10 @@ fn agent(program: &Path) -> Result<PathBuf> {
         return Ok(agent);
     }
     Err(CommandError::failed(format!("the guest agent {} does not exist", agent.display()))
-        .hint("`make up` builds it beside `workspace`; for a `workspace` that `cargo install` installed, run `cargo install --locked --path crates/agent`")
+        .hint(
+            "`make up` builds it beside `workspace`; beside a `workspace` that `cargo install` installed, \
+             `cargo install --locked --path crates/agent` installs it",
+        )
         .hint("AGENT_PROGRAM selects another one"))
 }
 
