@@ -132,6 +132,10 @@ fn secrets_at_paths_that_variables_or_links_name_are_hidden() {
             "kube/one",
             "kube/two",
             "xdg/gh/hosts.yml",
+            "xdg/google-chrome-beta/Cookies",
+            "xdg/Bitwarden/data.json",
+            "data/keyrings/login.keyring",
+            "state/bash/history",
             "history",
             "dotfiles/id",
             ".config/github-copilot/hosts.json",
@@ -162,6 +166,8 @@ fn secrets_at_paths_that_variables_or_links_name_are_hidden() {
             .env("CARGO_HOME", home.join("cargo"))
             .env("KUBECONFIG", std::env::join_paths(kube).unwrap())
             .env("XDG_CONFIG_HOME", home.join("xdg"))
+            .env("XDG_DATA_HOME", home.join("data"))
+            .env("XDG_STATE_HOME", home.join("state"))
             .env("HISTFILE", home.join("history"));
         let ran = Ran::of(&command.output().unwrap());
         ok(&ran);
