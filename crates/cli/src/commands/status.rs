@@ -27,7 +27,7 @@ pub(crate) fn run(context: &mut Context, args: &Status) -> Result<Outcome> {
             "the program at {} is not a workspace server",
             client.server.url
         ))
-        .hint("check --server or WORKSPACE_SERVER"));
+        .hint(client.server.path_hint().unwrap_or_else(|| "check --server or WORKSPACE_SERVER".to_owned())));
     };
     let is_ready = ready.ready;
     let authorized = match &key_check {

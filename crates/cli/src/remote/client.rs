@@ -151,8 +151,8 @@ impl Client {
         }
     }
 
-    /// Sends a small request that needs a key, once. The error is `UNAUTHORIZED` if the server does not accept the key of
-    /// this client.
+    /// Sends a small request that needs a key, once. The error is `UNAUTHORIZED` if the server does not accept the key
+    /// of this client.
     pub(crate) async fn check_key(&self) -> Result<(), RequestError> {
         self.request_once(&Method::GET, KEY_CHECK_PATH, None).await.map(drop)
     }

@@ -41,8 +41,8 @@ impl<'a> Follower<'a> {
         Self::new(client, format!("/api/v1/sandboxes/{sandbox}/process/{command}/output"))
     }
 
-    /// Passes the retained output of a command to `add` as it is read, with its times. Reading stops when the command has
-    /// exited, or when no output arrives for `idle`.
+    /// Passes the retained output of a command to `add` as it is read, with its times. Reading stops when the command
+    /// has exited, or when no output arrives for `idle`.
     pub(crate) async fn read_retained(
         mut self,
         idle: Duration,

@@ -93,10 +93,20 @@ fn errors_of_servers_are_explained() {
         &["sandbox", "label", "work", "nonsense"],
         &["sandbox", "extend", "work", "soon"],
         &["run", "--template", "none", "--", "true"],
+        &["run", "--memory", "lots", "--", "true"],
         &["key", "rm", "key-1"],
         &["key", "rm", "../x"],
     ]);
     insta::assert_snapshot!(shown);
+    let with_path = format!("{}/api", server.url());
+    for command in ["ps", "status"] {
+        let ran = server.run(&[command, "--server", &with_path]);
+        let hint = format!(
+            "hint: unless a proxy serves the API below /api, specify the server without a path: {}\n",
+            server.url()
+        );
+        assert!(ran.status == 1 && ran.stderr.ends_with(&hint), "{command}: {}", ran.stderr);
+    }
     let mut keyless = server.workspace(&["ps"]);
     let ran = Ran::of(&keyless.env_remove("DATA_DIR").output().unwrap());
     assert_eq!(ran.status, 1);

@@ -177,8 +177,8 @@ fn ids(content: CheckedOutTree) -> TreeIds {
     (content.tree.root(), content.times)
 }
 
-/// Returns the error for a directory whose content is not in the store. It may have been: then the snapshot was removed,
-/// and its objects were collected.
+/// Returns the error for a directory whose content is not in the store. It may have been: then the snapshot was
+/// removed, and its objects were collected.
 fn foreign_directory(tracked: &TrackedDirectory<'_>, root: &OwnedFd) -> Result<DirectoryError> {
     let directory = tracked.path.clone();
     let Some(recorded) = tracked.recorded_state(root)?.filter(|state| state.tree.or(state.towards).is_some())

@@ -150,7 +150,8 @@ pub(super) fn is_responding(path: &Path) -> Result<bool> {
     }
 }
 
-/// Returns the mount points in a `mountinfo` file. One with several mounts on top of each other is listed several times.
+/// Returns the mount points in a `mountinfo` file. One with several mounts on top of each other is listed
+/// several times.
 pub(crate) fn mount_points(mountinfo: &Path) -> Result<Vec<PathBuf>> {
     let text = std::fs::read(mountinfo).context(format!("read {}", mountinfo.display()))?;
     Ok(text.split(|byte| *byte == b'\n').filter_map(mount_point_of).collect())

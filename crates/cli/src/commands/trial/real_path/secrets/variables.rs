@@ -66,8 +66,8 @@ const PATH_VARIABLES: &[(&str, &[&str])] = &[
     ("PSQL_HISTORY", &[""]),
     ("REGISTRY_AUTH_FILE", &[""]),
 ];
-/// Variables with a directory of the user, and its default below the home directory. The secret paths below it are those
-/// that [`IN_HOME`] has below the default.
+/// Variables with a directory of the user, and its default below the home directory. The secret paths below it are
+/// those that [`IN_HOME`] has below the default.
 const XDG_VARIABLES: &[(&str, &str)] = &[
     ("XDG_CACHE_HOME", ".cache"),
     ("XDG_CONFIG_HOME", ".config"),
