@@ -21,7 +21,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use workspace_agent_protocol::scheduling::restore_slice;
 
-use crate::agent_filter::AgentFilter;
+use crate::command_seccomp::CommandSeccompFilter;
 use crate::script::{self, SCRIPT_FD};
 
 /// Program to start, with everything allocated before the fork.
@@ -31,7 +31,7 @@ pub(crate) struct Program {
     directory: CString,
     terminal: Option<TerminalSize>,
     script: Option<OwnedFd>,
-    agent_filter: Option<AgentFilter>,
+    seccomp_filter: Option<CommandSeccompFilter>,
 }
 
 /// Size of a terminal, in characters.
@@ -80,7 +80,7 @@ impl Program {
             directory: text(directory.as_bytes())?,
             terminal,
             script: script.map(script::create_memfd).transpose()?,
-            agent_filter: AgentFilter::of(std::process::id())?,
+            seccomp_filter: CommandSeccompFilter::protecting(std::process::id())?,
         })
     }
 }
@@ -258,7 +258,7 @@ unsafe fn become_program(program: &Program, pointers: &ExecPointers) -> ! {
             report(Report::ChdirFailed(errno()));
             libc::_exit(126);
         }
-        if let Some(Err(error)) = program.agent_filter.as_ref().map(AgentFilter::apply) {
+        if let Some(Err(error)) = program.seccomp_filter.as_ref().map(CommandSeccompFilter::apply) {
             report(Report::ExecFailed(error.raw_os_error().unwrap_or(libc::EINVAL)));
             libc::_exit(127);
         }

@@ -355,6 +355,9 @@ pub(crate) fn print_usage(error: &clap::Error) -> ExitCode {
     if let Some(line) = with_separator(error, &args) {
         text::print_stderr(&format!("hint: put `--` before the program: `workspace {line}`"));
     }
+    if let Some((command, line)) = without_group(error, &args) {
+        text::print_stderr(&format!("hint: `{command}` is a command of its own: `workspace {line}`"));
+    }
     match printed {
         // A reader of the help may close the pipe early, as `| head` does.
         Err(write_error) if write_error.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(EXIT_FAILURE),
@@ -369,6 +372,28 @@ pub(crate) fn print_usage(error: &clap::Error) -> ExitCode {
 
 /// Commands that take a program after `--`.
 const PROGRAM_COMMANDS: [&str; 3] = ["run", "exec", "try"];
+
+/// Commands on sandboxes that are not in the group `sandbox`.
+const UNGROUPED_COMMANDS: [&str; 6] = ["run", "exec", "shell", "ps", "logs", "cp"];
+
+/// Returns a command on sandboxes, and the command line without the word `sandbox` before it; `None` if that is not the
+/// error.
+fn without_group<'a>(error: &clap::Error, args: &'a [String]) -> Option<(&'a str, String)> {
+    if error.kind() != clap::error::ErrorKind::InvalidSubcommand {
+        return None;
+    }
+    let Some(clap::error::ContextValue::String(unknown)) =
+        error.get(clap::error::ContextKind::InvalidSubcommand)
+    else {
+        return None;
+    };
+    let group = args.iter().position(|arg| arg == "sandbox")?;
+    let command = args.iter().skip(group + 1).find(|arg| *arg == unknown)?;
+    UNGROUPED_COMMANDS.contains(&command.as_str()).then(|| {
+        let words = args[..group].iter().chain(&args[group + 1..]).map(String::as_str);
+        (command.as_str(), quote(words))
+    })
+}
 
 /// Returns the command line with the missing `--` before a program; `None` if that is not the error.
 fn with_separator(error: &clap::Error, args: &[String]) -> Option<String> {

@@ -20,7 +20,7 @@ pub(crate) struct Server {
 
 /// Show whether a server is ready, and the results of its checks
 ///
-/// The exit status is 1 if the server is not ready.
+/// The exit status is 1 if the server is not ready, or does not accept the key.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -1,5 +1,7 @@
 //! `workspace logs`
 
+mod newest_output;
+
 use std::collections::VecDeque;
 use std::io::Write as _;
 use std::time::Duration;
@@ -15,6 +17,7 @@ use crate::error::{CommandError, Outcome, Result};
 use crate::remote::{Client, Follower, ServerUrl, block_on, check_id, find, script};
 use crate::session::{OutputEvent, OutputStream as _, Stream, warn_of_gap};
 use crate::time;
+use newest_output::NewestOutput;
 
 /// Idle time after which all stored output has arrived. Stored output arrives without pauses.
 const IDLE_TIMEOUT: Duration = Duration::from_millis(500);
@@ -47,15 +50,18 @@ async fn all(context: &mut Context, client: &Client, sandbox: &str, args: &Logs)
     if commands.len() == count {
         return all_by_server(context, client, sandbox, args).await;
     }
-    let mut pieces = Vec::new();
+    let mut newest = NewestOutput::new();
     for command in &commands {
         let output = Follower::of_command(client, sandbox, &command.command_id);
-        pieces.extend(output.read_retained(IDLE_TIMEOUT).await?);
+        let add = |time, data| {
+            if is_wanted(time, args.since) {
+                newest.add(time, data);
+            }
+        };
+        output.read_retained(IDLE_TIMEOUT, add).await?;
     }
-    pieces.retain(|(time, _)| is_wanted(*time, args.since));
-    pieces.sort_by_key(|(time, _)| *time);
     let mut tail = Tail::new(args.tail.unwrap_or(DEFAULT_TAIL).into());
-    pieces.iter().for_each(|(_, data)| tail.push(Stream::Stdout, data));
+    newest.into_pieces().for_each(|data| tail.push(Stream::Stdout, &data));
     let mut ends_line = true;
     for (_, line) in &tail.lines {
         context.output.bytes(line)?;

@@ -219,7 +219,11 @@ fn agent(program: &Path) -> Result<PathBuf> {
         return Ok(agent);
     }
     Err(CommandError::failed(format!("the guest agent {} does not exist", agent.display()))
-        .hint("`cargo install --locked --path crates/agent` installs it beside `workspace`; AGENT_PROGRAM selects another"))
+        .hint(
+            "`make up` builds it beside `workspace`; beside a `workspace` that `cargo install` installed, \
+             `cargo install --locked --path crates/agent` installs it",
+        )
+        .hint("AGENT_PROGRAM selects another one"))
 }
 
 fn settings(directory: &Path, store: &Path, program: PathBuf) -> Settings {

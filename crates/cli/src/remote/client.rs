@@ -33,6 +33,9 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Minimum wait that is announced on stderr.
 const ANNOUNCED_WAIT_MIN: Duration = Duration::from_secs(2);
 
+/// Path that needs a key of any role.
+const KEY_CHECK_PATH: &str = "/api/v1/sandboxes?limit=1";
+
 /// Size of a chunk of an upload in bytes.
 const CHUNK_SIZE: usize = 256 << 10;
 /// Number of chunks that wait to be sent.
@@ -146,6 +149,12 @@ impl Client {
             Err(error) if error.is_data() => Ok(None),
             Err(_) => Err(RequestError::Api(Box::new(ApiError::new(status, None, &bytes)))),
         }
+    }
+
+    /// Sends a small request that needs a key, once. The error is `UNAUTHORIZED` if the server does not accept the key
+    /// of this client.
+    pub(crate) async fn check_key(&self) -> Result<(), RequestError> {
+        self.request_once(&Method::GET, KEY_CHECK_PATH, None).await.map(drop)
     }
 
     /// Returns false if nothing listens at the address, or another program than a workspace server. Such a program may

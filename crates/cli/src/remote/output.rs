@@ -41,24 +41,27 @@ impl<'a> Follower<'a> {
         Self::new(client, format!("/api/v1/sandboxes/{sandbox}/process/{command}/output"))
     }
 
-    /// Reads the retained output of a command, with its times; empty if there is none. Reading stops when the command has
-    /// exited, or when no output arrives for `idle`.
-    pub(crate) async fn read_retained(mut self, idle: Duration) -> Result<Vec<(i64, Vec<u8>)>> {
+    /// Passes the retained output of a command to `add` as it is read, with its times. Reading stops when the command
+    /// has exited, or when no output arrives for `idle`.
+    pub(crate) async fn read_retained(
+        mut self,
+        idle: Duration,
+        mut add: impl FnMut(i64, Vec<u8>),
+    ) -> Result<()> {
         match self.client.open(&self.path, None).await {
             Ok(body) => self.stream = Some((body, Parser::default())),
-            Err(failure) if failure.is(error_codes::OUTPUT_UNAVAILABLE) => return Ok(Vec::new()),
-            Err(failure) if failure.is(error_codes::COMMAND_NOT_FOUND) => return Ok(Vec::new()),
+            Err(failure) if failure.is(error_codes::OUTPUT_UNAVAILABLE) => return Ok(()),
+            Err(failure) if failure.is(error_codes::COMMAND_NOT_FOUND) => return Ok(()),
             Err(failure) => return Err(self.client.explain(failure)),
         }
-        let mut retained = Vec::new();
         while let Ok(event) = timeout(idle, self.next()).await {
             match event? {
-                OutputEvent::Data { data, time, .. } => retained.push((time, data)),
+                OutputEvent::Data { data, time, .. } => add(time, data),
                 OutputEvent::Gap { .. } => {}
                 OutputEvent::Exited(_) => break,
             }
         }
-        Ok(retained)
+        Ok(())
     }
 
     async fn connect(&mut self) -> Result<()> {

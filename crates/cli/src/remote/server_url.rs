@@ -89,6 +89,19 @@ impl ServerUrl {
         }
     }
 
+    /// Returns a hint about the path in the URL, if it has one: only a proxy may serve the API below a path.
+    pub(crate) fn path_hint(&self) -> Option<String> {
+        let scheme = if self.tls { "https" } else { "http" };
+        let hint = || {
+            format!(
+                "unless a proxy serves the API below {}, specify the server without a path: {scheme}://{}",
+                self.prefix,
+                self.authority()
+            )
+        };
+        (!self.prefix.is_empty()).then(hint)
+    }
+
     fn read_local_key(&mut self) -> Result<()> {
         let Some(path) = local_data().map(|data| data.join("api-key")) else { return Ok(()) };
         match std::fs::read_to_string(&path) {

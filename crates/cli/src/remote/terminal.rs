@@ -98,6 +98,7 @@ impl<'a> RemoteTerminal<'a> {
             unsent: None,
             resized: resized.clone(),
             connection: None,
+            is_first_dial: true,
             backoff: Backoff::default(),
         };
         Ok((Self { client, path, input, resized }, output))
@@ -152,6 +153,8 @@ struct TerminalOutput<'a> {
     unsent: Option<Vec<u8>>,
     resized: Arc<Notify>,
     connection: Option<Connection>,
+    /// True if the terminal was just opened, so the guest agent is connected.
+    is_first_dial: bool,
     backoff: Backoff,
 }
 
@@ -190,11 +193,11 @@ impl TerminalOutput<'_> {
         }
     }
 
-    async fn dial(&self) -> Result<Connection, RequestError> {
-        let server = &self.client.server;
-        if self.offset > 0 {
+    async fn dial(&mut self) -> Result<Connection, RequestError> {
+        if !std::mem::replace(&mut self.is_first_dial, false) {
             self.check_agent().await?;
         }
+        let server = &self.client.server;
         let stream = Stream::connect(server).await?;
         let scheme = if server.tls { "wss" } else { "ws" };
         let (authority, prefix) = (server.authority(), &server.prefix);
@@ -322,4 +325,65 @@ fn message(request: &TerminalRequest) -> Message {
 
 fn api_error(status: StatusCode, body: Option<&[u8]>) -> RequestError {
     RequestError::Api(Box::new(ApiError::new(status, None, body.unwrap_or_default())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Read as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+    use crate::remote::ServerUrl;
+
+    /// Responds to the first request with 503, and to all others with 404. Returns the URL, and the method and path of
+    /// each request.
+    fn serve_errors() -> (String, Receiver<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (sender, requests) = channel();
+        std::thread::spawn(move || {
+            for (number, stream) in listener.incoming().enumerate() {
+                let mut stream = stream.unwrap();
+                sender.send(read_request(&stream)).unwrap();
+                let status = if number == 0 { "503 Service Unavailable" } else { "404 Not Found" };
+                write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                    .unwrap();
+            }
+        });
+        (url, requests)
+    }
+
+    fn read_request(stream: &TcpStream) -> String {
+        let mut reader = BufReader::new(stream);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert_ne!(reader.read_line(&mut head).unwrap(), 0, "{head}");
+        }
+        let length =
+            head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+        reader.read_exact(&mut vec![0_u8; length.unwrap_or(0)]).unwrap();
+        head.split(['?', ' ']).take(2).collect::<Vec<_>>().join(" ")
+    }
+
+    #[tokio::test]
+    async fn the_agent_is_checked_before_every_connection_but_the_first_also_without_output() {
+        let (url, requests) = serve_errors();
+        let client = Client::new(ServerUrl::parse(&url).unwrap());
+        let (_input, received_input) = mpsc::channel(1);
+        let mut output = TerminalOutput {
+            client: &client,
+            path: "/pty".to_owned(),
+            offset: 0,
+            input: received_input,
+            unsent: None,
+            resized: Arc::default(),
+            connection: None,
+            is_first_dial: true,
+            backoff: Backoff::default(),
+        };
+        assert!(output.connect().await.is_err());
+        let requests: Vec<String> = requests.try_iter().collect();
+        assert_eq!(requests, ["GET /pty/ws", "POST /pty/resize", "GET /pty/ws"]);
+    }
 }

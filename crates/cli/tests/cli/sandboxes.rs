@@ -93,10 +93,20 @@ fn errors_of_servers_are_explained() {
         &["sandbox", "label", "work", "nonsense"],
         &["sandbox", "extend", "work", "soon"],
         &["run", "--template", "none", "--", "true"],
+        &["run", "--memory", "lots", "--", "true"],
         &["key", "rm", "key-1"],
         &["key", "rm", "../x"],
     ]);
     insta::assert_snapshot!(shown);
+    let with_path = format!("{}/api", server.url());
+    for command in ["ps", "status"] {
+        let ran = server.run(&[command, "--server", &with_path]);
+        let hint = format!(
+            "hint: unless a proxy serves the API below /api, specify the server without a path: {}\n",
+            server.url()
+        );
+        assert!(ran.status == 1 && ran.stderr.ends_with(&hint), "{command}: {}", ran.stderr);
+    }
     let mut keyless = server.workspace(&["ps"]);
     let ran = Ran::of(&keyless.env_remove("DATA_DIR").output().unwrap());
     assert_eq!(ran.status, 1);
@@ -110,6 +120,21 @@ fn a_server_says_whether_it_works() {
     assert_eq!((&status["ready"], &status["url"]), (&Value::from(true), &Value::from(server.url())));
     let text = server.ok(&["status"]);
     assert!(text.contains("ready       yes\n") && text.contains("catalog"), "{text}");
+    assert!(text.contains("key         accepted\n"), "{text}");
+}
+
+#[test]
+fn status_says_that_the_key_is_rejected_and_how_to_set_it() {
+    let server = Server::without_sandboxes(&[]);
+    let ran = server.run(&["status", "--api-key", "wrong-key"]);
+    assert_eq!(ran.status, 1, "{}", ran.stderr);
+    assert!(ran.stdout.contains("ready       yes\nkey         REJECTED\n"), "{}", ran.stdout);
+    assert!(ran.stderr.contains("the key is not known"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("hint: pass a key with --api-key or WORKSPACE_API_KEY"), "{}", ran.stderr);
+    let ran = server.run(&["--json", "status", "--api-key", "wrong-key"]);
+    let record: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let expected = (1, &Value::from(true), &Value::from(false));
+    assert_eq!((ran.status, &record["ready"], &record["authorized"]), expected);
 }
 
 /// A root filesystem of busybox alone, as a directory.

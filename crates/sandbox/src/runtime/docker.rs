@@ -224,8 +224,8 @@ impl Docker {
         let image = self.image(start.template, start.progress).await?;
         let network = self.network(start).await?;
         let (agent, server, seccomp) = (self.agent.as_path(), self.server.as_str(), features.seccomp);
-        let tcp_start = self.tcp_start_parameters(start, &network).await?;
-        let transport = if tcp_start.is_some() { AgentTransport::Tcp } else { AgentTransport::Socket };
+        let tcp_parameters = self.tcp_agent_parameters(start, &network).await?;
+        let transport = if tcp_parameters.is_some() { AgentTransport::Tcp } else { AgentTransport::Socket };
         let parts =
             container::Parts { agent, image, network: network.clone(), server, user, seccomp, transport };
         let options = CreateContainerOptionsBuilder::new().name(start.id).build();
@@ -239,11 +239,12 @@ impl Docker {
         started.map_err(|error| failed("start a container", &error))?;
         let egress = match start.egress {
             Some(egress) => {
-                Some(self.egress_over_link(start.id, &network, egress, tcp_start.as_ref()).await?)
+                Some(self.egress_over_link(start.id, &network, egress, tcp_parameters.as_ref()).await?)
             }
             None => None,
         };
-        let parameters = tcp_start.map_or_else(|| start.token.to_vec(), |tcp_start| tcp_start.to_bytes());
+        let parameters =
+            tcp_parameters.map_or_else(|| start.token.to_vec(), |parameters| parameters.to_bytes());
         let reason = tokio::select! {
             sent = timeout(AGENT_TIMEOUT, hand_over(handover, &parameters, egress)) => match sent {
                 Ok(Ok(())) => return Ok(()),
@@ -268,14 +269,14 @@ impl Docker {
         id: &str,
         network: &str,
         egress: &Egress,
-        tcp_start: Option<&StartParameters>,
+        tcp_parameters: Option<&StartParameters>,
     ) -> Result<Egress, RuntimeError> {
         let found = self.find(id).await.map_err(|error| failed("find a container", &error))?;
         let uplink = found.as_ref().and_then(|found| container::uplink(found, network)).ok_or_else(|| {
             let reason = format!("the network `{network}` (DOCKER_NETWORK) has no IPv4 gateway");
             RuntimeError::Network(reason)
         })?;
-        let addresses = tcp_start.into_iter().flat_map(|tcp_start| &tcp_start.addresses);
+        let addresses = tcp_parameters.into_iter().flat_map(|parameters| &parameters.addresses);
         let except = addresses.filter_map(|address| address.parse().ok()).collect();
         Ok(Egress { uplink, except, ..egress.clone() })
     }

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::error::StoreError;
+use crate::id::SnapshotId;
 use crate::limit::LimitExceeded;
 use crate::quote::shorten_path;
 use crate::tree_path::DEPTH_MAX;
@@ -34,10 +35,12 @@ pub enum DirectoryError {
         paths: Vec<PathBuf>,
     },
     /// The directory holds the content of a snapshot that was removed.
-    #[error("{directory} holds the content of a snapshot that was removed from this store")]
+    #[error("{directory} holds the content of {} from this store", removed(*.snapshot))]
     Unsaved {
         /// The directory.
         directory: PathBuf,
+        /// The removed snapshot; `None` if an older version recorded the checkout, or it was interrupted.
+        snapshot: Option<SnapshotId>,
     },
     /// The directory is not empty and not a checkout of this store.
     #[error("{directory} is not empty and is not a checkout of this store")]
@@ -84,6 +87,13 @@ fn count(paths: &[PathBuf]) -> String {
     match paths {
         [one] => one.display().to_string(),
         many => format!("{} places", many.len()),
+    }
+}
+
+fn removed(snapshot: Option<SnapshotId>) -> String {
+    match snapshot {
+        Some(id) => format!("snapshot {id}, which was removed"),
+        None => "a snapshot that was removed".to_owned(),
     }
 }
 

@@ -37,7 +37,7 @@ use super::read::{
 };
 use super::skipped::{SkipReason, Skipped, SkippedEntries};
 use super::stat_index::{StatEntry, StatFingerprint, StatRecord};
-use super::state::TrackedDirectory;
+use super::state::{CheckedOutTree, TrackedDirectory};
 
 /// Options of a snapshot of a directory.
 #[derive(Debug, Clone)]
@@ -141,7 +141,7 @@ pub fn snapshot_directory_with(
     if options.track {
         // The next checkout must still remove leftovers.
         let checkout_ids = tracked.unfinished_checkouts(&root)?;
-        tracked.set_checkout_state(&root, Some((snapshot.tree, snapshot.times)), None, checkout_ids)?;
+        tracked.set_checkout_state(&root, Some(CheckedOutTree::of(&snapshot)), None, checkout_ids)?;
     }
     let counts = &scan.counts;
     Ok(SnapshotReport {
@@ -162,7 +162,7 @@ pub fn track_snapshot(store: &Store, directory: &Path, snapshot: &Snapshot) -> R
     let tracked = TrackedDirectory::of(store, directory)?;
     let root = tracked.open()?;
     let checkout_ids = tracked.unfinished_checkouts(&root)?;
-    tracked.set_checkout_state(&root, Some((snapshot.tree, snapshot.times)), None, checkout_ids)
+    tracked.set_checkout_state(&root, Some(CheckedOutTree::of(snapshot)), None, checkout_ids)
 }
 
 /// Returns the tree that a snapshot of the directory would have. Costs as much as a snapshot, but writes

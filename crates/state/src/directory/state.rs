@@ -10,9 +10,10 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result as StoreResult;
-use crate::id::{NodeId, TreeId};
+use crate::id::{NodeId, SnapshotId, TreeId};
 use crate::platform::DIRECTORY_HANDLE_FLAGS;
 use crate::record::Kind;
+use crate::snapshot::Snapshot;
 use crate::store::Store;
 
 use super::error::{Context, Result};
@@ -40,11 +41,36 @@ pub(super) struct CheckoutState {
     pub(super) inode: Option<u64>,
     /// Tree and times; `None` for a directory that was empty.
     pub(super) tree: Option<(TreeId, NodeId)>,
+    /// Snapshot of `tree`; `None` if an older version recorded the state, or the snapshot is not known.
+    #[serde(default)]
+    pub(super) snapshot: Option<SnapshotId>,
     /// Target of an unfinished checkout. Files of both trees may exist.
     pub(super) towards: Option<(TreeId, NodeId)>,
     /// Ids of unfinished checkouts, which the names of their temporary files contain: see `leftovers.rs`.
     #[serde(default, rename = "marks")]
     pub(super) checkout_ids: Vec<String>,
+}
+
+/// Tree that a directory holds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CheckedOutTree {
+    pub(super) tree: TreeId,
+    pub(super) times: NodeId,
+    /// Snapshot of the tree; `None` if it is not known.
+    pub(super) snapshot: Option<SnapshotId>,
+}
+
+impl CheckedOutTree {
+    pub(super) fn of(snapshot: &Snapshot) -> Self {
+        Self { tree: snapshot.tree, times: snapshot.times, snapshot: Some(snapshot.id) }
+    }
+}
+
+impl CheckoutState {
+    pub(super) fn checked_out_tree(&self) -> Option<CheckedOutTree> {
+        let (tree, times) = self.tree?;
+        Some(CheckedOutTree { tree, times, snapshot: self.snapshot })
+    }
 }
 
 impl<'s> TrackedDirectory<'s> {
@@ -138,7 +164,7 @@ impl<'s> TrackedDirectory<'s> {
     pub(super) fn set_checkout_state(
         &self,
         root: &OwnedFd,
-        tree: Option<(TreeId, NodeId)>,
+        tree: Option<CheckedOutTree>,
         towards: Option<(TreeId, NodeId)>,
         checkout_ids: Vec<String>,
     ) -> Result<()> {
@@ -146,7 +172,8 @@ impl<'s> TrackedDirectory<'s> {
         let checkout_state = CheckoutState {
             path: self.path.to_string_lossy().into_owned(),
             inode,
-            tree,
+            tree: tree.map(|content| (content.tree, content.times)),
+            snapshot: tree.and_then(|content| content.snapshot),
             towards,
             checkout_ids,
         };
@@ -161,8 +188,8 @@ impl<'s> TrackedDirectory<'s> {
     pub(super) fn restore_state(&self, root: &OwnedFd, before: Option<CheckoutState>) -> Result<()> {
         let checkout_ids = self.unfinished_checkouts(root)?;
         match before {
-            Some(checkout_state) => {
-                self.set_checkout_state(root, checkout_state.tree, checkout_state.towards, checkout_ids)
+            Some(before) => {
+                self.set_checkout_state(root, before.checked_out_tree(), before.towards, checkout_ids)
             }
             // Temporary files of such checkouts may exist; the next one removes them.
             None if !checkout_ids.is_empty() => self.set_checkout_state(root, None, None, checkout_ids),

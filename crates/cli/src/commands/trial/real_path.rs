@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FileType;
 use tokio::sync::mpsc;
 use workspace_host::NamespaceHolder;
-use workspace_host::host_view::HostView;
+use workspace_host::host_view::{HostView, Mount};
 use workspace_host::limits::Limits;
 use workspace_host::network::{Egress, Uplink};
 use workspace_host::overlay;
@@ -120,11 +120,11 @@ impl TryRun<'_> {
             .trial_dir
             .as_mut()
             .ok_or_else(|| CommandError::failed("the directory of the trial was removed"))?;
-        let view::View { mounts, dropped } =
+        let view::View { mounts, omitted_mounts, dropped } =
             view::create_view(trial_dir, &directory, home.as_deref(), &self.secrets)?;
         self.print_hidden_count();
         self.trial_dir()?.start_clock()?;
-        let view = self.host_view(mounts)?;
+        let view = self.host_view(mounts, omitted_mounts)?;
         let stdout = if self.context.output.is_json() { OutputTarget::Stderr } else { OutputTarget::Stdout };
         let options = RunOptions { timeout: self.args.timeout, stdout };
         let (exit, stdin) = program::run(view, options, &mut signals).await?;
@@ -185,7 +185,7 @@ impl TryRun<'_> {
         }
     }
 
-    fn host_view(&mut self, mounts: Vec<workspace_host::host_view::Mount>) -> Result<HostView> {
+    fn host_view(&mut self, mounts: Vec<Mount>, omitted_mounts: Vec<PathBuf>) -> Result<HostView> {
         let cwd = std::env::current_dir().ok().and_then(|cwd| fs::canonicalize(cwd).ok());
         let cwd =
             cwd.filter(|cwd| cwd.starts_with(&self.directory)).unwrap_or_else(|| self.directory.clone());
@@ -218,6 +218,7 @@ impl TryRun<'_> {
             id: trial_dir.id(),
             holder,
             mounts,
+            omitted_mounts: omitted_mounts.into_iter().map(PathBuf::into_os_string).collect(),
             cwd: cwd.into_os_string(),
             args: self.args.words.iter().map(Into::into).collect(),
             environment,

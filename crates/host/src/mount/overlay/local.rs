@@ -150,11 +150,17 @@ pub(super) fn is_responding(path: &Path) -> Result<bool> {
     }
 }
 
+/// Returns the mount points in a `mountinfo` file. One with several mounts on top of each other is listed
+/// several times.
+pub(crate) fn mount_points(mountinfo: &Path) -> Result<Vec<PathBuf>> {
+    let text = std::fs::read(mountinfo).context(format!("read {}", mountinfo.display()))?;
+    Ok(text.split(|byte| *byte == b'\n').filter_map(mount_point_of).collect())
+}
+
 /// Returns the mount points below a directory, each once, given a `mountinfo` file.
 pub(super) fn mounted(mountinfo: &Path, below: &Path) -> Result<Vec<PathBuf>> {
-    let text = std::fs::read(mountinfo).context(format!("read {}", mountinfo.display()))?;
-    let paths = text.split(|byte| *byte == b'\n').filter_map(mount_point_of);
-    let mut paths: Vec<PathBuf> = paths.filter(|path| path != below && path.starts_with(below)).collect();
+    let mut paths = mount_points(mountinfo)?;
+    paths.retain(|path| path != below && path.starts_with(below));
     paths.sort();
     paths.dedup();
     Ok(paths)

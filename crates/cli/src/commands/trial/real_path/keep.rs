@@ -14,9 +14,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid, XattrFlags, fchmod,
-    fchown, fsetxattr, fstat, futimens, linkat, mkdirat, mknodat, openat, renameat, seek, statat, symlinkat,
-    unlinkat,
+    AtFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid, XattrFlags, chownat,
+    fchmod, fchown, fsetxattr, fstat, futimens, linkat, mkdirat, mknodat, openat, renameat, seek, statat,
+    symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -261,7 +261,9 @@ impl ChangeWriter<'_> {
             ChangeKind::Symlink(to) => {
                 file_type(found) == FileType::Symlink && self.target.read_link(&change.path)? == *to
             }
-            ChangeKind::Fifo(_) => file_type(found) == FileType::Fifo,
+            ChangeKind::Fifo(attributes) => {
+                file_type(found) == FileType::Fifo && attributes.match_owner_and_mode(found)
+            }
             ChangeKind::Link(to) => self.target.stat(to)?.is_some_and(|other| other.st_ino == found.st_ino),
             ChangeKind::Remove | ChangeKind::Directory(_) => false,
         })
@@ -332,9 +334,7 @@ impl ChangeWriter<'_> {
                 linkat(&source, &source_name, &parent, &temporary, AtFlags::empty())?;
             }
             ChangeKind::Symlink(to) => symlinkat(OsStr::from_bytes(to), &parent, &temporary)?,
-            ChangeKind::Fifo(attributes) => {
-                mknodat(&parent, &temporary, FileType::Fifo, Mode::from_raw_mode(attributes.mode), 0)?;
-            }
+            ChangeKind::Fifo(attributes) => create_fifo(&parent, &temporary, attributes)?,
         }
         if was_directory {
             self.remove_by_rename(&change.path, &parent, &name, &old_name)?;
@@ -398,9 +398,7 @@ impl ChangeWriter<'_> {
             let (parent, name) = self.parent(path)?;
             // A symlink may appear there at any time: only the opened file is changed.
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let opened = openat(&parent, &name, flags, Mode::empty())?;
-            let fd_path = format!("/proc/self/fd/{}", opened.as_raw_fd());
-            fs::set_permissions(fd_path, fs::Permissions::from_mode(0o700))?;
+            set_mode(&openat(&parent, &name, flags, Mode::empty())?, 0o700)?;
         }
         Ok(())
     }
@@ -485,6 +483,25 @@ fn copy(from: &mut File, to: &mut File) -> io::Result<()> {
         offset = end;
     }
     to.set_len(length)
+}
+
+/// Creates a fifo with owner and mode. The umask would change a mode that is set at its creation.
+fn create_fifo(parent: &OwnedFd, name: &CString, attributes: &Attributes) -> io::Result<()> {
+    mknodat(parent, name, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let created = openat(parent, name, flags, Mode::empty())?;
+    let found = fstat(&created)?;
+    if (found.st_uid, found.st_gid) != (attributes.user, attributes.group) {
+        let (user, group) = (Uid::from_raw(attributes.user), Gid::from_raw(attributes.group));
+        chownat(&created, "", Some(user), Some(group), AtFlags::EMPTY_PATH)?;
+    }
+    set_mode(&created, attributes.mode)
+}
+
+/// Sets the mode of a file that is opened with `O_PATH`.
+fn set_mode(opened: &OwnedFd, mode: u32) -> io::Result<()> {
+    let fd_path = format!("/proc/self/fd/{}", opened.as_raw_fd());
+    fs::set_permissions(fd_path, fs::Permissions::from_mode(mode))
 }
 
 /// Sets owner, attributes and mode of a file, in that order, because a new owner clears bits of the mode. The mode of a

@@ -293,8 +293,10 @@ impl Scan<'_> {
                     }
                 } else if file_type.is_fifo() {
                     let attributes = attributes(&entry.path(), &stat, stat.mode())?;
-                    let before = self.target.stat(&path)?.filter(|it| self::file_type(it) == FileType::Fifo);
-                    if before.is_none() {
+                    let is_same = self.target.stat(&path)?.is_some_and(|before| {
+                        self::file_type(&before) == FileType::Fifo && attributes.match_owner_and_mode(&before)
+                    });
+                    if !is_same {
                         content.changes.push(Change::new(path, ChangeKind::Fifo(attributes)));
                     }
                 } else {
@@ -435,7 +437,7 @@ impl UpperContent {
 
 impl Attributes {
     /// Returns true if the former entry has the same owner and mode.
-    fn match_owner_and_mode(&self, stat: &Stat) -> bool {
+    pub(super) fn match_owner_and_mode(&self, stat: &Stat) -> bool {
         (self.mode, self.user, self.group) == (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid)
     }
 }

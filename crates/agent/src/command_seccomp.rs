@@ -17,18 +17,18 @@ use seccompiler::{
     SeccompRule, apply_filter,
 };
 
-/// Filter compiled for one agent.
-pub(crate) struct AgentFilter(BpfProgram);
+/// Compiled filter for the commands of one agent.
+pub(crate) struct CommandSeccompFilter(BpfProgram);
 
 /// Values of `which` for `setpriority`: a process, a process group, or all processes of a user.
 const PRIO: [u32; 3] = [libc::PRIO_PROCESS as _, libc::PRIO_PGRP as _, libc::PRIO_USER as _];
 /// Values of `which` for `ioprio_set` (`IOPRIO_WHO_*`), which no crate defines.
 const IOPRIO_WHO: [u32; 3] = [1, 2, 3];
 
-impl AgentFilter {
+impl CommandSeccompFilter {
     /// Creates a filter that protects the process with this PID, which must be the leader of its process
     /// group. `None` on kernels without seccomp.
-    pub(crate) fn of(agent: u32) -> io::Result<Option<Self>> {
+    pub(crate) fn protecting(agent: u32) -> io::Result<Option<Self>> {
         if !kernel_has_filters() {
             return Ok(None);
         }
