@@ -7,6 +7,7 @@ use workspace_catalog::{CatalogError, State};
 use workspace_state::Cancelled;
 use workspace_workspace::{WorkspaceError, is_disk_full_message};
 
+use crate::io::error::FileError;
 use crate::runtime::{RuntimeError, WorkspaceProcess};
 use crate::template::TemplateError;
 
@@ -43,6 +44,19 @@ pub enum SandboxError {
     /// The guest agent of the sandbox was lost, or did not respond in time.
     #[error("the guest agent of sandbox `{id}` does not respond: {reason}")]
     AgentLost { id: String, reason: String },
+    /// The guest agent of the sandbox is older than the server, and lacks a feature.
+    #[error("the guest agent of sandbox `{id}` is too old for this; fork the sandbox, and use the fork")]
+    GuestOutdated { id: String },
+    /// An operation on files or ports failed in the sandbox.
+    #[error(transparent)]
+    File(FileError),
+    /// The limit of simultaneous transfers, watches or connections is reached.
+    #[error("a sandbox may have {limit} {what} at once; wait for some to end")]
+    TooManyTransfers {
+        /// Plural noun.
+        what: &'static str,
+        limit: usize,
+    },
     /// Another server runs the sandbox.
     #[error("sandbox `{id}` runs on server `{server}`; send the request there")]
     Elsewhere {

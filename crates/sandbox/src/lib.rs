@@ -7,6 +7,7 @@
 //!   operations.
 //! - `guest`: connections of guest agents, over a Unix socket or TCP.
 //! - `command`: commands and terminals, their input and output.
+//! - `io`: files, watches and ports.
 //! - `snapshot`: commit, fork and restore of a sandbox's workspace.
 //! - `disk`: creating and measuring workspaces, and freeing space on a full disk.
 //! - [`runtime`]: the programs that run sandboxes; [`template`]: their root filesystems.
@@ -25,6 +26,7 @@ mod fair_semaphore;
 pub mod fuzzing;
 mod guest;
 mod id;
+mod io;
 mod leaf_mutex;
 mod lifecycle;
 mod retry;
@@ -49,6 +51,15 @@ pub use guest::endpoint::ServerEndpoint;
 pub use guest::identity::{Identity, IdentityError};
 pub use guest::processes::Process;
 pub use guest::tcp::GuestPort;
+pub use io::error::{FileError, FileErrorKind};
+pub use io::files::{
+    BatchResult, FileCondition, FileEntry, FileKind, FileListing, FileOperation, FileRead, FileWrite,
+    Fingerprint, NewFile,
+};
+pub use io::path::FilePath;
+pub use io::ports::{ListeningPort, PortConnection, PortReader, PortWriter};
+pub use io::tree::{TreeEntry, TreeReader, TreeWriter};
+pub use io::watch::{FileChange, FileChangeKind, Watch};
 pub use lifecycle::create::Creator;
 pub use lifecycle::recover::CollectionReport;
 pub use lifecycle::remove::{KeptWorkspace, ReclaimPolicy};
@@ -61,6 +72,7 @@ pub use snapshot::operations::{
     FORKS_MAX, Fork, ForkResult, IfInUse, NewCommit, Pause, RestoreResult, SandboxCommit,
 };
 pub use stats::Stats;
+pub use workspace_agent_protocol::Bytes;
 pub use workspace_workspace::{
     CommitResult, LazyCommand, Materialize, ProviderKind, ProviderPreference, ResetMode, WorkspaceError,
     Workspaces,

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use prost::bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
+use workspace_agent_protocol::Bytes;
 use workspace_agent_protocol::v1::io_from_guest::Payload;
 use workspace_agent_protocol::v1::{IoCredit, IoFrame, IoFromGuest, IoReply};
 

@@ -2,7 +2,9 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, copy_file_range, openat, readlinkat, symlinkat, unlinkat};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, Stat, copy_file_range, openat, readlinkat, symlinkat, unlinkat,
+};
 use rustix::io::Errno;
 use workspace_agent_protocol::v1::{CopyPath, IoFailureKind};
 
@@ -40,7 +42,9 @@ pub(crate) fn copy(channel: &Channel, request: &CopyPath) -> Result<()> {
 
 /// Returns true if a path is the same as another or below it.
 fn is_below(path: &[u8], directory: &[u8]) -> bool {
-    let names = |path| <[u8]>::split(path, |byte: &u8| *byte == b'/').filter(|name: &&[u8]| !matches!(*name, b"" | b"."));
+    let names = |path| {
+        <[u8]>::split(path, |byte: &u8| *byte == b'/').filter(|name: &&[u8]| !matches!(*name, b"" | b"."))
+    };
     let mut path = names(path);
     names(directory).all(|name| path.next() == Some(name))
 }

@@ -63,12 +63,14 @@ impl Walk<'_> {
                 continue;
             }
             if self.paths.len() == ENTRIES_MAX {
-                let message = format!("a listing has at most {ENTRIES_MAX} entries; list a smaller directory");
+                let message =
+                    format!("a listing has at most {ENTRIES_MAX} entries; list a smaller directory");
                 return Err(Failure::new(IoFailureKind::LimitExceeded, self.root, message));
             }
             let path = join(prefix, name);
             self.paths.push(path.clone());
-            let may_descend = depth > 1 && matches!(item.file_type(), FileType::Directory | FileType::Unknown);
+            let may_descend =
+                depth > 1 && matches!(item.file_type(), FileType::Directory | FileType::Unknown);
             if may_descend && let Some(child) = open_child(directory, name).at(self.root)? {
                 self.collect(&child, &path, depth - 1)?;
             }

@@ -7,7 +7,9 @@
 
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatFs, fstat, fstatfs, open, openat, readlinkat, statat};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, Stat, StatFs, fstat, fstatfs, open, openat, readlinkat, statat,
+};
 use rustix::io::Errno;
 use workspace_agent_protocol::v1::{FileEntry, FileKind, IoFailureKind};
 
@@ -265,7 +267,8 @@ pub(crate) fn describe(path: &[u8], stat: &Stat, target: Vec<u8>) -> FileEntry {
 
 /// Describes an entry of a directory, with the target of a symlink.
 pub(crate) fn describe_at(directory: impl AsFd, name: &[u8], path: &[u8], stat: &Stat) -> FileEntry {
-    let link = is_type(stat, FileType::Symlink).then(|| readlinkat(directory, name, Vec::new()).ok()).flatten();
+    let link =
+        is_type(stat, FileType::Symlink).then(|| readlinkat(directory, name, Vec::new()).ok()).flatten();
     describe(path, stat, link.map(std::ffi::CString::into_bytes).unwrap_or_default())
 }
 

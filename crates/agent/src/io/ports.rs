@@ -5,10 +5,10 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use prost::bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use workspace_agent_protocol::Bytes;
 use workspace_agent_protocol::v1::{IoFailureKind, IoReply, ListeningPort, ListeningPorts};
 
 use super::channel::{Channel, Frames};
@@ -85,7 +85,9 @@ fn socket_owners() -> HashMap<u64, u32> {
     let mut owners = HashMap::new();
     let Ok(processes) = fs::read_dir("/proc") else { return owners };
     for process in processes.flatten() {
-        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
         // Not readable for processes of other users.
         let Ok(descriptors) = fs::read_dir(process.path().join("fd")) else { continue };
         for descriptor in descriptors.flatten() {
@@ -163,7 +165,9 @@ mod tests {
     #[test]
     fn listening_sockets_are_parsed() {
         let line = |local: &str, state: &str| {
-            format!("   0: {local} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000  1000        0 4711 1")
+            format!(
+                "   0: {local} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000  1000        0 4711 1"
+            )
         };
         let v4 = u32::from_ne_bytes([127, 0, 0, 1]);
         let parsed = parse(&line(&format!("{v4:08X}:1F90"), LISTEN)).unwrap();

@@ -2,9 +2,9 @@
 
 use std::os::fd::OwnedFd;
 
-use prost::bytes::Bytes;
 use rustix::fs::fstat;
 use rustix::io::{Errno, pread};
+use workspace_agent_protocol::Bytes;
 use workspace_agent_protocol::v1::io_reply::Result as Reply;
 use workspace_agent_protocol::v1::{FileEntry, IoReply, ReadFile};
 

@@ -26,7 +26,9 @@ pub(crate) fn remove(channel: &Channel, request: &RemovePath) -> Result<()> {
     if !is_type(&stat, FileType::Directory) {
         return unlinkat(&found.parent, found.name.as_slice(), AtFlags::empty()).at(path);
     }
-    if request.recursive && let Some(directory) = open_child(&found.parent, &found.name).at(path)? {
+    if request.recursive
+        && let Some(directory) = open_child(&found.parent, &found.name).at(path)?
+    {
         remove_content(channel, directory, path)?;
     }
     unlinkat(&found.parent, found.name.as_slice(), AtFlags::REMOVEDIR).at(path)
@@ -85,7 +87,11 @@ fn remove_content(channel: &Channel, directory: OwnedFd, path: &[u8]) -> Result<
 }
 
 /// Removes an entry; another process may have removed it before.
-fn remove_entry(directory: &OwnedFd, name: &std::ffi::CStr, flags: AtFlags) -> std::result::Result<(), Errno> {
+fn remove_entry(
+    directory: &OwnedFd,
+    name: &std::ffi::CStr,
+    flags: AtFlags,
+) -> std::result::Result<(), Errno> {
     match unlinkat(directory, name, flags) {
         Err(Errno::NOENT) => Ok(()),
         removed => removed,

@@ -23,12 +23,15 @@ pub(crate) async fn serve(
 ) {
     match operation {
         Some(Operation::Stat(request)) => {
-            call(channel, timeout, move |_| Ok(Reply::Entry(read::stat(&request.path, request.no_follow)?))).await;
+            call(channel, timeout, move |_| Ok(Reply::Entry(read::stat(&request.path, request.no_follow)?)))
+                .await;
         }
         Some(Operation::List(request)) => {
             call(channel, timeout, move |channel| Ok(Reply::Listing(list::list(channel, &request)?))).await;
         }
-        Some(Operation::Read(request)) => transfer(channel, frames, move |channel, _| read::read(channel, &request)).await,
+        Some(Operation::Read(request)) => {
+            transfer(channel, frames, move |channel, _| read::read(channel, &request)).await
+        }
         Some(Operation::Write(request)) if request.content.is_some() => {
             call(channel, timeout, move |_| Ok(Reply::Entry(write::write_all(request)?))).await;
         }

@@ -2,15 +2,21 @@
 
 use std::os::fd::OwnedFd;
 
-use prost::bytes::Bytes;
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Timespec, Timestamps, openat, readlinkat, symlinkat, unlinkat, utimensat};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, Timespec, Timestamps, openat, readlinkat, symlinkat, unlinkat,
+    utimensat,
+};
 use rustix::io::Errno;
+use workspace_agent_protocol::Bytes;
 use workspace_agent_protocol::v1::{FileKind, IoFailureKind, IoFrame, IoReply, TreeEntry, WriteTree};
 
 use super::channel::{Channel, Frames};
 use super::failure::{AtPath as _, Failure, Result};
 use super::list::{join, open_child};
-use super::path::{Located, Target, describe, is_inside, locate, locate_at, make_directories, open_directory, open_file, proc_path};
+use super::path::{
+    Located, Target, describe, is_inside, locate, locate_at, make_directories, open_directory, open_file,
+    proc_path,
+};
 use super::read::read_at;
 use super::write::PendingFile;
 
@@ -174,7 +180,8 @@ fn existing_or_new(path: &[u8]) -> Result<OwnedFd> {
     match locate(path, true) {
         Ok(located) => open_directory(&located, path),
         Err(failure) if failure.is(IoFailureKind::NotFound) => {
-            let parent = path.iter().rposition(|byte| *byte == b'/').map_or(&b"/"[..], |slash| &path[..=slash]);
+            let parent =
+                path.iter().rposition(|byte| *byte == b'/').map_or(&b"/"[..], |slash| &path[..=slash]);
             locate(parent, true)?;
             make_directories(path)
         }
@@ -326,5 +333,8 @@ fn make_symlink(target: &Target, entry: &TreeEntry) -> Result<()> {
 pub(crate) fn times(mtime_ns: i64) -> Timestamps {
     let omit = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT as _ };
     let (seconds, nanoseconds) = (mtime_ns.div_euclid(1_000_000_000), mtime_ns.rem_euclid(1_000_000_000));
-    Timestamps { last_access: omit, last_modification: Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ } }
+    Timestamps {
+        last_access: omit,
+        last_modification: Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ },
+    }
 }

@@ -12,7 +12,9 @@ use rustix::fs::{Dir, FileType};
 use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use workspace_agent_protocol::v1::{FileChange, FileChangeKind as Kind, IoFailureKind, IoFrame, IoReply, WatchFiles};
+use workspace_agent_protocol::v1::{
+    FileChange, FileChangeKind as Kind, IoFailureKind, IoFrame, IoReply, WatchFiles,
+};
 
 use super::channel::Channel;
 use super::failure::{AtPath as _, Failure, Result};

@@ -15,6 +15,7 @@ use crate::command::running::RunningCommands;
 use crate::config::Config;
 use crate::disk::workspace_usage::WorkspaceUsage;
 use crate::guest::connection::GuestConnection;
+use crate::io::worker::IoWorker;
 use crate::leaf_mutex::LeafMutex;
 use crate::sandbox_dir::SandboxDir;
 
@@ -39,6 +40,8 @@ pub(crate) struct SandboxHandle {
     pub(crate) terminals: tokio::sync::Mutex<()>,
     pub(crate) guest: GuestConnection,
     pub(crate) commands: RunningCommands,
+    /// Files and ports.
+    pub(crate) io: IoWorker,
     /// Disk usage of its workspace.
     pub(crate) usage: WorkspaceUsage,
     /// Size of the retained output of its commands.
@@ -67,6 +70,7 @@ impl SandboxHandle {
             terminals: tokio::sync::Mutex::default(),
             guest: GuestConnection::new(id),
             commands: RunningCommands::default(),
+            io: IoWorker::default(),
             usage: WorkspaceUsage::default(),
             output: KeptOutput::default(),
             tasks: LeafMutex::default(),
@@ -123,6 +127,7 @@ impl SandboxHandle {
         for task in self.tasks.lock().drain(..) {
             task.abort();
         }
+        self.io.close();
         self.guest.close();
     }
 }
