@@ -316,7 +316,7 @@ impl Service {
         let mut removals = JoinSet::new();
         for sandbox in catalog.sandboxes().expired(server, time).await? {
             // The lifetime of a sandbox begins when it runs.
-            if sandbox.state == State::Starting {
+            if sandbox.state == State::Starting || self.is_removal_retried(&sandbox.id) {
                 continue;
             }
             if sandbox.state != State::Stopping {
