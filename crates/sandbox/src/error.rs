@@ -7,6 +7,7 @@ use workspace_catalog::{CatalogError, State};
 use workspace_state::Cancelled;
 use workspace_workspace::{WorkspaceError, is_disk_full_message};
 
+use crate::hooks::HookError;
 use crate::io::error::FileError;
 use crate::runtime::{RuntimeError, WorkspaceProcess};
 use crate::template::TemplateError;
@@ -32,6 +33,21 @@ pub enum SandboxError {
         /// Seconds that the request waited.
         seconds: u64,
     },
+    /// Writers outside the sandbox, or an operation on its workspace, did not finish in time.
+    #[error("the workspace of sandbox `{id}` has been in use for {seconds} s; try again")]
+    WorkspaceBusy {
+        id: String,
+        /// Seconds that the request waited.
+        seconds: u64,
+    },
+    /// A service that uses workspaces did not accept a new one.
+    #[error("the workspace of the sandbox was not accepted: {source}")]
+    CreationHook { source: HookError },
+    /// A service that uses workspaces did not tell whether it keeps one.
+    #[error(
+        "the files of sandbox `{id}` may be in use: {source}; none was deleted, and the server tries again"
+    )]
+    RemovalHook { id: String, source: HookError },
     /// The runtime failed with an existing sandbox.
     #[error("sandbox `{id}`: {source}")]
     Operation { id: String, source: RuntimeError },

@@ -10,6 +10,7 @@
 //! - `io`: files, watches and ports.
 //! - `snapshot`: commit, fork and restore of a sandbox's workspace.
 //! - `disk`: creating and measuring workspaces, and freeing space on a full disk.
+//! - `gate` and `hooks`: access to workspaces from outside their sandboxes.
 //! - [`runtime`]: the programs that run sandboxes; [`template`]: their root filesystems.
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only the runtimes of Linux need all of it"))]
@@ -24,11 +25,14 @@ mod error;
 mod fair_semaphore;
 #[doc(hidden)]
 pub mod fuzzing;
+mod gate;
 mod guest;
+mod hooks;
 mod id;
 mod io;
 mod leaf_mutex;
 mod lifecycle;
+mod lock_table;
 mod retry;
 pub mod runtime;
 mod sandbox_dir;
@@ -47,10 +51,12 @@ pub use command::terminal::{Size, TerminalRequest};
 pub use compression::zstd_reader;
 pub use config::{Config, NewSandbox, ResourceRequest};
 pub use error::{Result, SandboxError, without_host_paths};
+pub use gate::SharedAccess;
 pub use guest::endpoint::ServerEndpoint;
 pub use guest::identity::{Identity, IdentityError};
 pub use guest::processes::Process;
 pub use guest::tcp::GuestPort;
+pub use hooks::{HookError, RemovalCause, Retain, UserError, WorkspaceUser};
 pub use io::error::{FileError, FileErrorKind};
 pub use io::files::{
     BatchResult, FileCondition, FileEntry, FileKind, FileListing, FileOperation, FileRead, FileWrite,

@@ -62,6 +62,8 @@ pub(crate) struct Channel {
     shared: Arc<Shared>,
     has_replied: AtomicBool,
     runtime: Handle,
+    /// Counts the requests whose tasks have not ended.
+    _active: Arc<()>,
 }
 
 /// Frames from the server on a channel: as many as it was granted.
@@ -100,9 +102,10 @@ impl Channel {
         outbox: Outbox,
         shared: Arc<Shared>,
         frames: mpsc::UnboundedReceiver<IoFrame>,
+        active: Arc<()>,
     ) -> (Self, Frames) {
         let has_replied = AtomicBool::new(false);
-        let channel = Self { id, outbox, shared, has_replied, runtime: Handle::current() };
+        let channel = Self { id, outbox, shared, has_replied, runtime: Handle::current(), _active: active };
         (channel, Frames { receiver: frames, has_ended: false })
     }
 

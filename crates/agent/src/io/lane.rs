@@ -18,6 +18,8 @@ use super::request;
 use super::write::PendingFile;
 use crate::connection::{ConnectionError, Server, connect};
 
+/// Interval at which a request waits for the end of others.
+const ACTIVE_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum time until the reply to a request that does not say another.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -27,6 +29,8 @@ pub(crate) struct Requests {
     running: Mutex<HashMap<u64, Running>>,
     /// Written files that wait for their publication, by the id of the write.
     pending: Mutex<HashMap<u64, PendingFile>>,
+    /// Has one reference here, and one for each request whose task has not ended.
+    active: Arc<()>,
 }
 
 #[derive(Debug)]
@@ -41,7 +45,7 @@ impl Requests {
         let (frames, receiver) = mpsc::unbounded_channel();
         let running = Running { shared: shared.clone(), frames };
         self.running().insert(id, running);
-        Channel::new(id, outbox, shared, receiver)
+        Channel::new(id, outbox, shared, receiver, self.active.clone())
     }
 
     fn running(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Running>> {
@@ -79,6 +83,13 @@ impl Requests {
         };
         others.iter().for_each(|running| running.shared.cancel());
         self.pending().clear();
+    }
+
+    /// Waits until the tasks of all requests but one have ended, and so have closed their files.
+    pub(crate) async fn wait_for_others(&self) {
+        while Arc::strong_count(&self.active) > 2 {
+            tokio::time::sleep(ACTIVE_POLL_INTERVAL).await;
+        }
     }
 
     fn remove(&self, id: u64) {

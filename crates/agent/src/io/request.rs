@@ -68,7 +68,11 @@ pub(crate) async fn serve(
         Some(Operation::OpenPort(request)) => ports::connect(channel, frames, request.port).await,
         Some(Operation::Release(_)) => {
             requests.cancel_others(channel.id);
-            call(channel, timeout, |_| Ok(Reply::Ports(Default::default()))).await;
+            match tokio::time::timeout(timeout, requests.wait_for_others()).await {
+                // An error means that the lane is closed.
+                Ok(()) => drop(channel.reply(IoReply::default()).await),
+                Err(_) => channel.fail(Failure::timed_out()).await,
+            }
         }
         None => {
             let message = "this guest is too old for the request";

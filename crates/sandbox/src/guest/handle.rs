@@ -22,9 +22,10 @@ use crate::sandbox_dir::SandboxDir;
 /// A sandbox whose guest agent may connect.
 ///
 /// Locks: an operation on a sandbox holds its lock in
-/// [`OperationLocks`](crate::lifecycle::operation_lock::OperationLocks) first. Then `terminals`, which may be
-/// held across awaits. Everything else here is a [`LeafMutex`] or an atomic, and no other lock is taken while
-/// one is held.
+/// [`OperationLocks`](crate::lifecycle::operation_lock::OperationLocks) first. Then, before it freezes the
+/// sandbox, the gate of the workspace ([`Gates`](crate::gate::Gates)), exclusively; a shared holder of the gate
+/// takes no operation lock. Then `terminals`, which may be held across awaits. Everything else here is a
+/// [`LeafMutex`] or an atomic, and no other lock is taken while one is held.
 #[derive(Debug)]
 pub(crate) struct SandboxHandle {
     pub(crate) id: String,

@@ -217,6 +217,7 @@ impl FileRead {
 /// File whose content is being written. Dropping it leaves the present file as it is.
 #[derive(Debug)]
 pub struct FileWrite {
+    service: Service,
     handle: Arc<SandboxHandle>,
     channel: Channel,
 }
@@ -302,6 +303,7 @@ impl Service {
         }
         let handle = self.find_running(scope, sandbox).await?;
         let operation = Operation::Write(write_request(file, Some(content)));
+        let _access = self.shared_access(&handle.id).await?;
         let reply = handle.io.call(&handle.guest, operation, FILE_TIMEOUT).await?;
         entry_of(&handle, reply)
     }
@@ -311,10 +313,10 @@ impl Service {
         let handle = self.find_running(scope, sandbox).await?;
         let operation = Operation::Write(write_request(file, None));
         let channel = handle.io.open(&handle.guest, ChannelKind::Transfer, operation, FILE_TIMEOUT).await?;
-        Ok(FileWrite { handle, channel })
+        Ok(FileWrite { service: self.clone(), handle, channel })
     }
 
-    /// Performs operations in order, up to the first that fails.
+    /// Performs operations in order, up to the first that fails. No commit happens in between.
     pub async fn file_batch(
         &self,
         scope: &Scope,
@@ -324,6 +326,8 @@ impl Service {
         let handle = self.find_running(scope, sandbox).await?;
         let operations = operations.into_iter().map(operation_message).collect();
         let batch = Operation::Batch(v1::FileBatch { operations });
+        // A snapshot contains all of a batch or nothing.
+        let _access = self.shared_access(&handle.id).await?;
         let reply = handle.io.call(&handle.guest, batch, BATCH_TIMEOUT).await?;
         match reply.result {
             Some(Reply::Batch(result)) => Ok(BatchResult {
@@ -350,6 +354,7 @@ impl FileWrite {
     pub async fn finish(mut self) -> Result<FileEntry> {
         self.channel.writer.end().await?;
         while self.channel.reader.receive().await?.is_some() {}
+        let _access = self.service.shared_access(&self.handle.id).await?;
         let publish = Operation::Publish(v1::PublishFile { write: self.channel.writer.id() });
         let reply = self.handle.io.call_bulk(&self.handle.guest, publish, FILE_TIMEOUT).await?;
         entry_of(&self.handle, reply)

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 use tonic::Status;
 use workspace_agent_protocol::v1::io_request::Operation;
 use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
-use workspace_agent_protocol::v1::{IoLane, IoReply, IoToGuest, StartIo};
+use workspace_agent_protocol::v1::{IoLane, IoReply, IoToGuest, ReleaseFiles, StartIo};
 
 use crate::error::{Context as _, Result, SandboxError};
 use crate::guest::connection::GuestConnection;
@@ -21,6 +21,8 @@ use crate::leaf_mutex::LeafMutex;
 pub(crate) const IO_WORKER_ID: &str = "io";
 /// Maximum time for a worker to connect its lanes.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
+/// Maximum time for a worker to close its files.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time without requests after which a worker is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of requests, transfers, watches and TCP connections of a sandbox at a time.
@@ -151,6 +153,19 @@ impl IoWorker {
         let Some((interactive, bulk)) = self.lanes.borrow().open() else { return };
         let is_unused = self.last_use.lock().is_none_or(|last| last.elapsed() >= IDLE_TIMEOUT);
         if is_unused && interactive.is_idle() && bulk.is_idle() {
+            self.close();
+        }
+    }
+
+    /// Makes the worker close all files, before they are replaced. A worker that does not is closed.
+    pub(crate) async fn release_files(&self) {
+        let Some((interactive, bulk)) = self.lanes.borrow().open() else { return };
+        let release = || Operation::Release(ReleaseFiles { path: b"/".to_vec() });
+        let released = tokio::join!(
+            timeout(RELEASE_TIMEOUT, interactive.call(release(), RELEASE_TIMEOUT)),
+            timeout(RELEASE_TIMEOUT, bulk.call(release(), RELEASE_TIMEOUT)),
+        );
+        if !matches!(released, (Ok(Ok(_)), Ok(Ok(_)))) {
             self.close();
         }
     }

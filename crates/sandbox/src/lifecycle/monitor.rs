@@ -314,7 +314,7 @@ impl Service {
             for handle in service.handles() {
                 handle.io.close_idle();
             }
-            Ok(())
+            Ok(0)
         });
         // Not at once: a server that has just started is busy.
         spawn_periodic_after(settings.gc_interval, settings.gc_interval, service(), gc);
@@ -328,7 +328,7 @@ impl Service {
         let mut removals = JoinSet::new();
         for sandbox in catalog.sandboxes().expired(server, time).await? {
             // The lifetime of a sandbox begins when it runs.
-            if sandbox.state == State::Starting {
+            if sandbox.state == State::Starting || self.is_removal_retried(&sandbox.id) {
                 continue;
             }
             if sandbox.state != State::Stopping {
