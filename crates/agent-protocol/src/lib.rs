@@ -23,6 +23,9 @@ pub mod v1 {
     include!("generated/workspace.agent.v1.rs");
 }
 
+/// Content of files in messages, which is shared and not copied.
+pub use prost::bytes::Bytes;
+
 /// Protocol version of this build. A guest sends its version when it registers. A server supports all
 /// versions up to its own.
 pub const PROTOCOL_VERSION: u32 = 1;

@@ -5,7 +5,7 @@ use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hyper_util::rt::TokioIo;
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 use tokio::sync::mpsc;
 use tokio::time::{interval, sleep};
 use tokio_stream::wrappers::ReceiverStream;
@@ -53,7 +53,7 @@ pub(crate) struct Server {
 
 /// Reason for the end of a connection.
 #[derive(Debug, thiserror::Error)]
-enum ConnectionError {
+pub(crate) enum ConnectionError {
     #[error("cannot connect: {}", innermost(.0))]
     Connect(#[from] tonic::transport::Error),
     #[error("{0}")]
@@ -94,7 +94,7 @@ async fn run_connection(
 ) -> Result<(), ConnectionError> {
     let mut client = AgentServiceClient::new(connect(server).await?);
     let (sender, receiver) = mpsc::channel(QUEUE_CAPACITY);
-    let mut outbox = Outbox { queue: VecDeque::new(), sandbox: server.sandbox.clone() };
+    let mut outbox = Outbox { queue: VecDeque::new(), server };
     let register = outbox.message(AgentPayload::Register(registration(server, guest)));
     sender.send(register).await.map_err(|_| ConnectionError::Closed)?;
     let mut incoming = client.connect(ReceiverStream::new(receiver)).await?.into_inner();
@@ -126,7 +126,7 @@ async fn run_connection(
     }
 }
 
-async fn connect(server: &Server) -> Result<Channel, ConnectionError> {
+pub(crate) async fn connect(server: &Server) -> Result<Channel, ConnectionError> {
     let transport = server.transport.clone();
     let connector = tower::service_fn(move |_| {
         let transport = transport.clone();
@@ -144,6 +144,7 @@ fn registration(server: &Server, guest: &Guest) -> RegisterRequest {
             ("input", "counted"),
             ("receipts", "input"),
             ("processes", "listed"),
+            ("io", crate::io::CAPABILITY),
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into(),
@@ -182,15 +183,15 @@ fn describe_process(process: process_tree::CommandProcess, remaining: &mut usize
 }
 
 /// Queue of messages to the server.
-struct Outbox {
+struct Outbox<'a> {
     /// Messages to send: at most one response per request, and output since the queue was last empty.
     queue: VecDeque<AgentMessage>,
-    sandbox: String,
+    server: &'a Server,
 }
 
-impl Outbox {
+impl Outbox<'_> {
     fn message(&self, payload: AgentPayload) -> AgentMessage {
-        AgentMessage { sandbox_id: self.sandbox.clone(), payload: Some(payload) }
+        AgentMessage { sandbox_id: self.server.sandbox.clone(), payload: Some(payload) }
     }
 
     fn push(&mut self, payload: AgentPayload) {
@@ -267,6 +268,16 @@ impl Outbox {
                 }
             }
             Some(ServerPayload::ForgetCommand(request)) => guest.forget(&request.command_id),
+            Some(ServerPayload::StartIo(request)) => {
+                if let Err(error) = start_io_worker(guest, self.server, request.ticket) {
+                    let message = format!("cannot start the I/O worker: {error}");
+                    self.push(AgentPayload::RequestFailed(RequestFailed {
+                        id: "io".to_owned(),
+                        message,
+                        never_began: true,
+                    }));
+                }
+            }
             Some(ServerPayload::Processes(_)) => {
                 let mut remaining = ALL_ARGUMENTS_MAX;
                 let listed =
@@ -281,6 +292,15 @@ impl Outbox {
             _ => {}
         }
     }
+}
+
+/// Starts an I/O worker. The one before it lost its server, and is killed.
+fn start_io_worker(guest: &Guest, server: &Server, ticket: Vec<u8>) -> io::Result<()> {
+    if let Some(worker) = guest.replace_io_worker(None) {
+        process_tree::signal_process(worker, Signal::KILL);
+    }
+    guest.replace_io_worker(Some(crate::io::start(server, ticket)?));
+    Ok(())
 }
 
 /// Converts output of a command or terminal to a message.

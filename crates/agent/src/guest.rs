@@ -33,6 +33,8 @@ struct State {
     changed: BTreeSet<String>,
     /// Running supervisors, by PID.
     supervisors: HashMap<Pid, String>,
+    /// Running I/O worker.
+    io_worker: Option<Pid>,
 }
 
 /// Command with the channel to its task.
@@ -157,6 +159,7 @@ impl Guest {
     /// mailbox.
     pub(crate) fn child_exited(&self, pid: Pid) -> Option<mpsc::Sender<CommandMessage>> {
         let mut state = self.state();
+        state.io_worker.take_if(|worker| *worker == pid);
         let id = state.supervisors.remove(&pid)?;
         let entry = state.commands.get(&id)?;
         let (mailbox, is_acknowledged) = (entry.mailbox.clone(), entry.is_acknowledged);
@@ -164,6 +167,17 @@ impl Guest {
             state.commands.remove(&id);
         }
         Some(mailbox)
+    }
+
+    /// Records a new I/O worker, and returns the one before it if that still runs.
+    pub(crate) fn replace_io_worker(&self, worker: Option<Pid>) -> Option<Pid> {
+        std::mem::replace(&mut self.state().io_worker, worker)
+    }
+
+    /// Returns true for a child that the agent started: a supervisor or the I/O worker.
+    pub(crate) fn is_own_child(&self, pid: Pid) -> bool {
+        let state = self.state();
+        state.supervisors.contains_key(&pid) || state.io_worker == Some(pid)
     }
 
     /// Returns the running supervisors with their commands.

@@ -9,6 +9,7 @@ mod command;
 mod command_seccomp;
 mod connection;
 mod guest;
+mod io;
 mod output;
 mod parameters;
 mod process_tree;
@@ -42,11 +43,21 @@ struct Arguments {
     /// Path of the server's socket; if it is `None`, the start parameters contain the server's addresses.
     socket: Option<PathBuf>,
     parameters: ParameterSource,
+    role: Role,
+}
+
+/// Role of this process.
+enum Role {
+    /// First process of the sandbox.
+    Agent,
+    /// I/O worker, which the agent started.
+    IoWorker,
 }
 
 impl Arguments {
     fn parse(mut args: impl Iterator<Item = String>) -> Option<Self> {
         let (mut sandbox, mut socket, mut token, mut output, mut start) = (None, None, None, None, None);
+        let mut role = Role::Agent;
         while let Some(option) = args.next() {
             let value = args.next()?;
             match option.as_str() {
@@ -55,6 +66,7 @@ impl Arguments {
                 "--token-fd" => token = Some(inherited_fd(&value)?),
                 "--output-fd" => output = Some(inherited_fd(&value)?),
                 "--start" => start = Some(PathBuf::from(value)),
+                io::OPTION => (token, role) = (Some(open_fd(value.parse().ok()?)?), Role::IoWorker),
                 _ => return None,
             }
         }
@@ -63,13 +75,16 @@ impl Arguments {
             (None, None, Some(path)) => ParameterSource::Socket(path),
             _ => return None,
         };
-        Some(Self { sandbox: sandbox?, socket, parameters })
+        Some(Self { sandbox: sandbox?, socket, parameters, role })
     }
 }
 
 /// Takes ownership of a file descriptor that the parent process passed. `None` if it is invalid or not open.
 fn inherited_fd(value: &str) -> Option<OwnedFd> {
-    let fd: RawFd = value.parse().ok().filter(|fd| *fd > 2)?;
+    open_fd(value.parse().ok().filter(|fd| *fd > 2)?)
+}
+
+fn open_fd(fd: RawFd) -> Option<OwnedFd> {
     // Commands must not inherit the descriptor. This also fails if it is not open.
     // SAFETY: the descriptor is borrowed for this call only.
     rustix::io::fcntl_setfd(unsafe { BorrowedFd::borrow_raw(fd) }, rustix::io::FdFlags::CLOEXEC).ok()?;
@@ -110,10 +125,17 @@ fn run(arguments: Arguments) -> std::io::Result<()> {
         }
     };
     let server = Server { transport, sandbox: arguments.sandbox, token };
+    match arguments.role {
+        Role::Agent => run_agent(&server, parameters.output),
+        Role::IoWorker => io::run(&server),
+    }
+}
+
+fn run_agent(server: &Server, output: Option<OwnedFd>) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let guest = Guest::new(parameters.output);
+        let guest = Guest::new(output);
         reaper::start(&guest)?;
-        connection::run(&server, &guest).await
+        connection::run(server, &guest).await
     })
 }

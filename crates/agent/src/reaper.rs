@@ -29,12 +29,10 @@ pub(crate) fn start(guest: &Guest) -> io::Result<()> {
     Ok(())
 }
 
-/// Kills children of the agent that are not supervisors.
+/// Kills children of the agent that it did not start.
 fn kill_orphans(guest: &Guest) {
-    let supervisors = guest.supervisors();
     let agent = getpid();
-    let is_orphan =
-        |pid: &Pid| process_tree::parent_of(*pid) == Some(agent) && !supervisors.contains_key(pid);
+    let is_orphan = |pid: &Pid| process_tree::parent_of(*pid) == Some(agent) && !guest.is_own_child(*pid);
     for orphan in process_tree::descendants(agent).into_iter().filter(is_orphan) {
         // Stopped first, so that it cannot start processes while its descendants are collected.
         process_tree::signal_process(orphan, Signal::STOP);

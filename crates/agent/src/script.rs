@@ -32,10 +32,10 @@ pub(crate) fn shell_args(shell: String, command: String) -> (Vec<String>, Option
     (vec![shell, flag, format!(". /proc/self/fd/{SCRIPT_FD}")], Some(script))
 }
 
-/// Creates a memfd with the script.
-pub(crate) fn create_memfd(script: &str) -> io::Result<OwnedFd> {
-    let mut file = File::from(memfd_create("script", MemfdFlags::CLOEXEC)?);
-    file.write_all(script.as_bytes())?;
+/// Creates a memfd with a script or other content.
+pub(crate) fn create_memfd(content: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = File::from(memfd_create("content", MemfdFlags::CLOEXEC)?);
+    file.write_all(content)?;
     file.rewind()?;
     Ok(file.into())
 }

@@ -79,7 +79,7 @@ impl Program {
             environment: environment.map(variable).collect::<io::Result<_>>()?,
             directory: text(directory.as_bytes())?,
             terminal,
-            script: script.map(script::create_memfd).transpose()?,
+            script: script.map(|script| script::create_memfd(script.as_bytes())).transpose()?,
             seccomp_filter: CommandSeccompFilter::protecting(std::process::id())?,
         })
     }

@@ -31,6 +31,8 @@ pub(crate) enum Transport {
 /// Server at a network address, identified by its certificate.
 #[derive(Clone)]
 pub(crate) struct Network {
+    /// Parameters without the token, for the I/O worker.
+    parameters: StartParameters,
     addresses: Vec<SocketAddr>,
     name: ServerName<'static>,
     tls: TlsConnector,
@@ -78,7 +80,13 @@ impl Network {
         let addresses = addresses.map_err(|error| invalid(&error))?;
         let name = ServerName::try_from(parameters.name.clone()).map_err(|error| invalid(&error))?;
         let tls = tls::connector(&parameters.trusted).map_err(|error| invalid(&error))?;
-        Ok(Self { addresses, name, tls })
+        let parameters = StartParameters { token: Vec::new(), ..parameters.clone() };
+        Ok(Self { parameters, addresses, name, tls })
+    }
+
+    /// Returns the parameters with which another process can connect, if it has a token.
+    pub(crate) fn parameters(&self) -> &StartParameters {
+        &self.parameters
     }
 
     async fn connect(self) -> io::Result<Box<dyn Connection>> {

@@ -10,6 +10,8 @@ pub(crate) mod error;
 #[cfg(target_os = "linux")]
 pub(crate) mod client;
 #[cfg(target_os = "linux")]
+pub(crate) mod fd_message;
+#[cfg(target_os = "linux")]
 pub(crate) mod protocol;
 #[cfg(target_os = "linux")]
 pub(crate) mod server;

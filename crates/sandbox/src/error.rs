@@ -7,6 +7,8 @@ use workspace_catalog::{CatalogError, State};
 use workspace_state::Cancelled;
 use workspace_workspace::{WorkspaceError, is_disk_full_message};
 
+use crate::hooks::HookError;
+use crate::io::error::FileError;
 use crate::runtime::{RuntimeError, WorkspaceProcess};
 use crate::template::TemplateError;
 
@@ -31,6 +33,21 @@ pub enum SandboxError {
         /// Seconds that the request waited.
         seconds: u64,
     },
+    /// Writers outside the sandbox, or an operation on its workspace, did not finish in time.
+    #[error("the workspace of sandbox `{id}` has been in use for {seconds} s; try again")]
+    WorkspaceBusy {
+        id: String,
+        /// Seconds that the request waited.
+        seconds: u64,
+    },
+    /// A service that uses workspaces did not accept a new one.
+    #[error("the workspace of the sandbox was not accepted: {source}")]
+    CreationHook { source: HookError },
+    /// A service that uses workspaces did not tell whether it keeps one.
+    #[error(
+        "the files of sandbox `{id}` may be in use: {source}; none was deleted, and the server tries again"
+    )]
+    RemovalHook { id: String, source: HookError },
     /// The runtime failed with an existing sandbox.
     #[error("sandbox `{id}`: {source}")]
     Operation { id: String, source: RuntimeError },
@@ -43,6 +60,19 @@ pub enum SandboxError {
     /// The guest agent of the sandbox was lost, or did not respond in time.
     #[error("the guest agent of sandbox `{id}` does not respond: {reason}")]
     AgentLost { id: String, reason: String },
+    /// The guest agent of the sandbox is older than the server, and lacks a feature.
+    #[error("the guest agent of sandbox `{id}` is too old for this; fork the sandbox, and use the fork")]
+    GuestOutdated { id: String },
+    /// An operation on files or ports failed in the sandbox.
+    #[error(transparent)]
+    File(FileError),
+    /// The limit of simultaneous transfers, watches or connections is reached.
+    #[error("a sandbox may have {limit} {what} at once; wait for some to end")]
+    TooManyTransfers {
+        /// Plural noun.
+        what: &'static str,
+        limit: usize,
+    },
     /// Another server runs the sandbox.
     #[error("sandbox `{id}` runs on server `{server}`; send the request there")]
     Elsewhere {

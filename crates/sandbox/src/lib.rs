@@ -7,8 +7,10 @@
 //!   operations.
 //! - `guest`: connections of guest agents, over a Unix socket or TCP.
 //! - `command`: commands and terminals, their input and output.
+//! - `io`: files, watches and ports.
 //! - `snapshot`: commit, fork and restore of a sandbox's workspace.
 //! - `disk`: creating and measuring workspaces, and freeing space on a full disk.
+//! - `gate` and `hooks`: access to workspaces from outside their sandboxes.
 //! - [`runtime`]: the programs that run sandboxes; [`template`]: their root filesystems.
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only the runtimes of Linux need all of it"))]
@@ -23,10 +25,14 @@ mod error;
 mod fair_semaphore;
 #[doc(hidden)]
 pub mod fuzzing;
+mod gate;
 mod guest;
+mod hooks;
 mod id;
+mod io;
 mod leaf_mutex;
 mod lifecycle;
+mod lock_table;
 mod retry;
 pub mod runtime;
 mod sandbox_dir;
@@ -45,10 +51,21 @@ pub use command::terminal::{Size, TerminalRequest};
 pub use compression::zstd_reader;
 pub use config::{Config, NewSandbox, ResourceRequest};
 pub use error::{Result, SandboxError, without_host_paths};
+pub use gate::SharedAccess;
 pub use guest::endpoint::ServerEndpoint;
 pub use guest::identity::{Identity, IdentityError};
 pub use guest::processes::Process;
 pub use guest::tcp::GuestPort;
+pub use hooks::{HookError, RemovalCause, Retain, UserError, WorkspaceUser};
+pub use io::error::{FileError, FileErrorKind};
+pub use io::files::{
+    BatchResult, FileCondition, FileEntry, FileKind, FileListing, FileOperation, FileRead, FileWrite,
+    Fingerprint, NewFile,
+};
+pub use io::path::FilePath;
+pub use io::ports::{ListeningPort, PortConnection, PortReader, PortWriter};
+pub use io::tree::{TreeEntry, TreeReader, TreeWriter};
+pub use io::watch::{FileChange, FileChangeKind, Watch};
 pub use lifecycle::create::Creator;
 pub use lifecycle::recover::CollectionReport;
 pub use lifecycle::remove::{KeptWorkspace, ReclaimPolicy};
@@ -61,6 +78,7 @@ pub use snapshot::operations::{
     FORKS_MAX, Fork, ForkResult, IfInUse, NewCommit, Pause, RestoreResult, SandboxCommit,
 };
 pub use stats::Stats;
+pub use workspace_agent_protocol::Bytes;
 pub use workspace_workspace::{
     CommitResult, LazyCommand, Materialize, ProviderKind, ProviderPreference, ResetMode, WorkspaceError,
     Workspaces,

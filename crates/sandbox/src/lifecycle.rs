@@ -13,3 +13,4 @@ pub(crate) mod pool;
 pub(crate) mod recover;
 pub(crate) mod remove;
 pub(crate) mod reservation;
+pub(crate) mod workspace_users;

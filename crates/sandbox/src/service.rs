@@ -1,6 +1,6 @@
 //! All sandboxes of a server.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use crate::disk::open::open;
 use crate::disk::scan::{DiskScans, SCANS_AT_ONCE};
 use crate::error::{Context as _, Result, SandboxError};
 use crate::fair_semaphore::FairSemaphore;
+use crate::gate::Gates;
 use crate::guest::endpoint::ServerEndpoint;
 use crate::guest::handle::SandboxHandle;
 use crate::guest::tcp::GuestPort;
@@ -60,6 +61,10 @@ pub(crate) struct Inner {
     pub(crate) operation_count: OperationCount,
     /// At most one operation on a sandbox at a time.
     pub(crate) operation_locks: OperationLocks,
+    /// Access to workspaces from outside their sandboxes.
+    pub(crate) gates: Gates,
+    /// Sandboxes whose removal is tried again in the background, by id.
+    pub(crate) removal_retries: LeafMutex<HashSet<String>>,
     /// Limits sandboxes that start at the same time.
     pub(crate) start_permits: FairSemaphore,
     /// Limits workspaces that are created from a snapshot at the same time.
@@ -131,6 +136,7 @@ impl Service {
         let (start_permits, workspace_permits) = (permits(), permits());
         let queue_permits =
             FairSemaphore::new(settings.creations_waiting.saturating_add(settings.creations_at_once));
+        let gates = Gates::new(settings.shared_access_timeout, settings.exclusive_access_timeout);
         let service = Self(Arc::new(Inner {
             cancel: settings.cancel.child(),
             operation_count: OperationCount::default(),
@@ -140,6 +146,8 @@ impl Service {
             workspaces,
             handles: LeafMutex::default(),
             operation_locks: OperationLocks::default(),
+            gates,
+            removal_retries: LeafMutex::default(),
             start_permits,
             workspace_permits,
             queue_permits,

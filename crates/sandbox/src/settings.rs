@@ -2,11 +2,14 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
 use workspace_state::{Cancel, WalkLimits};
 use workspace_workspace::{LazyCommand, ProviderPreference};
+
+use crate::hooks::WorkspaceUser;
 
 /// Settings of the sandbox service. The defaults are those in the documents.
 #[derive(Debug, Clone)]
@@ -96,6 +99,14 @@ pub struct Settings {
     pub egress_deny: Vec<Ipv4Net>,
     /// Resolver for sandboxes with egress; `None` for the one of the machine.
     pub egress_dns: Option<SocketAddr>,
+    /// Services that use the files of workspaces from outside, called in this order.
+    pub workspace_users: Vec<Arc<dyn WorkspaceUser>>,
+    /// Maximum time of one call of such a service.
+    pub hook_timeout: Duration,
+    /// Maximum time that a writer outside a sandbox waits for commits and other operations on its workspace.
+    pub shared_access_timeout: Duration,
+    /// Maximum time that a commit, or another operation on a workspace, waits for writers outside its sandbox.
+    pub exclusive_access_timeout: Duration,
     /// Cancels long operations, shortly before the program ends.
     pub cancel: Cancel,
 }
@@ -163,6 +174,10 @@ impl Settings {
             strict: false,
             egress_deny: vec![METADATA],
             egress_dns: None,
+            workspace_users: Vec::new(),
+            hook_timeout: Duration::from_secs(10),
+            shared_access_timeout: Duration::from_secs(10),
+            exclusive_access_timeout: Duration::from_secs(5),
             cancel: Cancel::new(),
         }
     }

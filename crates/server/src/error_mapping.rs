@@ -1,5 +1,6 @@
 //! Conversion of errors of the sandbox service into errors of the API.
 
+use axum::http::{HeaderValue, header};
 use serde_json::json;
 use workspace_api::error::WRITTEN_DETAIL;
 use workspace_api::error_codes;
@@ -11,6 +12,8 @@ use workspace_state::DirectoryError;
 use crate::error::ApiError;
 use crate::store::cancelled;
 
+/// `Retry-After` in seconds while another operation on a sandbox, or on its workspace, is in progress.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 /// Maximum number of paths in the details of an error.
 const PATHS_MAX: usize = 100;
 
@@ -33,8 +36,23 @@ impl From<SandboxError> for ApiError {
             SandboxError::Expired { id } => {
                 Self::new(error_codes::SANDBOX_EXPIRED, message).detail("sandboxId", id)
             }
-            SandboxError::Busy { id, .. } => {
-                Self::new(error_codes::SANDBOX_CONFLICT, message).detail("sandboxId", id)
+            SandboxError::Busy { id, .. } | SandboxError::WorkspaceBusy { id, .. } => {
+                Self::new(error_codes::SANDBOX_CONFLICT, message)
+                    .detail("sandboxId", id)
+                    .header(header::RETRY_AFTER, RETRY_AFTER)
+            }
+            SandboxError::CreationHook { source } => {
+                let message =
+                    "a service that uses the files of sandboxes failed; the server log has the cause";
+                Self::new(error_codes::SANDBOX_CREATION_FAILED, message).because(source)
+            }
+            SandboxError::RemovalHook { id, source } => {
+                let message = format!(
+                    "the files of sandbox `{id}` may be in use; none was deleted, and the server tries again"
+                );
+                Self::new(error_codes::SANDBOX_OPERATION_FAILED, message)
+                    .because(source)
+                    .detail("sandboxId", id)
             }
             SandboxError::Operation { id, source } => {
                 let message =
@@ -213,7 +231,41 @@ fn template_not_found(message: String, name: String) -> ApiError {
 
 #[cfg(test)]
 mod tests {
+    use axum::response::IntoResponse as _;
+    use workspace_sandbox::HookError;
+
     use super::*;
+
+    #[test]
+    fn busy_sandboxes_and_workspaces_are_conflicts_that_can_be_retried() {
+        let id = || "sbx-1".to_owned();
+        for error in [
+            SandboxError::Busy { id: id(), seconds: 60 },
+            SandboxError::WorkspaceBusy { id: id(), seconds: 5 },
+        ] {
+            let response = ApiError::from(error).into_response();
+            assert_eq!(response.headers()[header::RETRY_AFTER], "1");
+            let error = response.extensions().get::<ApiError>().unwrap();
+            assert_eq!(error.code(), error_codes::SANDBOX_CONFLICT);
+        }
+    }
+
+    #[test]
+    fn failures_of_hooks_are_only_logged() {
+        let failed = || HookError::Failed("cannot read /srv/data/exports".into());
+        for (error, code) in [
+            (SandboxError::CreationHook { source: failed() }, error_codes::SANDBOX_CREATION_FAILED),
+            (
+                SandboxError::RemovalHook { id: "sbx-1".to_owned(), source: failed() },
+                error_codes::SANDBOX_OPERATION_FAILED,
+            ),
+        ] {
+            let mapped = ApiError::from(error);
+            assert_eq!(mapped.code(), code);
+            assert!(!mapped.message().contains("/srv"), "{mapped:?}");
+            assert!(mapped.cause().is_some_and(|cause| cause.contains("/srv/data")), "{mapped:?}");
+        }
+    }
 
     #[test]
     fn errors_of_the_runtime_name_no_paths_of_the_host() {

@@ -25,6 +25,11 @@ use crate::writers::Writers;
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
+/// Opens the directory at an absolute path for reading, whatever its mode is.
+pub(crate) fn open_root(holder: &NamespaceHolder, path: &Path) -> io::Result<OwnedFd> {
+    Access::new(holder).open_root(path)
+}
+
 /// Opens files with the permissions of this process, or through a helper process if access is denied.
 pub(crate) struct Access {
     files: PrivilegedFiles,

@@ -9,6 +9,7 @@
 //! written or committed are read.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +19,7 @@ use workspace_state::{
     checkout, preview_directory_with, snapshot_directory_with,
 };
 
-use crate::access::Reader;
+use crate::access::{self, Reader};
 use crate::base::Base;
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result, WorkspaceError};
@@ -148,6 +149,11 @@ impl Provider for CopyProvider {
 
     fn path(&self, dir: &WorkspaceDir) -> PathBuf {
         Self::tree(dir)
+    }
+
+    fn open_root(&self, dir: &WorkspaceDir) -> Result<OwnedFd> {
+        let tree = Self::tree(dir);
+        access::open_root(&self.holder.get(), &tree).context("open", &tree)
     }
 
     fn remount(&self, dir: &WorkspaceDir, _base: &Base, _layers: &[String]) -> Result<LowerLayers> {

@@ -8,6 +8,7 @@
 //! ```
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
@@ -210,6 +211,10 @@ impl Provider for OverlayProvider {
 
     fn path(&self, dir: &WorkspaceDir) -> PathBuf {
         dir.join("mount")
+    }
+
+    fn open_root(&self, dir: &WorkspaceDir) -> Result<OwnedFd> {
+        Ok(overlay::open_root(&self.holder.get(), &dir.join("mount"))?)
     }
 
     fn remount(&self, dir: &WorkspaceDir, base: &Base, layers: &[String]) -> Result<LowerLayers> {

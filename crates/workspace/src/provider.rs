@@ -1,6 +1,7 @@
 //! Providers: implementations of workspaces.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use workspace_state::{NewSnapshot, Skipped, Snapshot, Tree};
@@ -96,6 +97,9 @@ pub trait Provider: Send + Sync + fmt::Debug {
 
     /// Returns the path of the agent's directory.
     fn path(&self, dir: &WorkspaceDir) -> PathBuf;
+
+    /// Opens the agent's directory for reading. Fails if it should be a mount and is not mounted.
+    fn open_root(&self, dir: &WorkspaceDir) -> Result<OwnedFd>;
 
     /// Mounts an existing workspace again, after a reboot or the death of the process that mounted it.
     /// `layers` are its former layers.

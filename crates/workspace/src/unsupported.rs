@@ -3,7 +3,7 @@
 /// Access with the permissions of this process only: there is no namespace holder.
 pub(crate) mod access {
     use std::io;
-    use std::os::fd::{AsFd as _, BorrowedFd};
+    use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
     use std::os::unix::ffi::OsStrExt as _;
     use std::path::Path;
 
@@ -14,6 +14,11 @@ pub(crate) mod access {
     use workspace_state::platform::open_beneath;
 
     use crate::writers::Writers;
+
+    pub(crate) fn open_root(_holder: &NamespaceHolder, path: &Path) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(rustix::fs::open(path, flags, Mode::empty())?)
+    }
 
     pub(crate) struct Reader {
         writers: Writers,
@@ -76,6 +81,7 @@ pub(crate) mod delta {
 /// Overlay provider that always fails. It is never selected, but a directory that was copied from another
 /// machine may have workspaces of it.
 pub(crate) mod overlay {
+    use std::os::fd::OwnedFd;
     use std::path::{Path, PathBuf};
 
     use workspace_host::NamespaceHolder;
@@ -133,6 +139,10 @@ pub(crate) mod overlay {
 
         fn path(&self, dir: &WorkspaceDir) -> PathBuf {
             dir.join("mount")
+        }
+
+        fn open_root(&self, _dir: &WorkspaceDir) -> Result<OwnedFd> {
+            Err(needs_linux())
         }
 
         fn remount(&self, _dir: &WorkspaceDir, _base: &Base, _layers: &[String]) -> Result<LowerLayers> {

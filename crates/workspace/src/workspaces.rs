@@ -16,6 +16,7 @@ mod reset;
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -363,6 +364,17 @@ impl Workspaces {
     /// Returns the path of the agent's directory.
     pub fn path(&self, id: &str) -> Result<PathBuf> {
         self.get(id).map(|info| info.path)
+    }
+
+    /// Opens the agent's directory for reading, also if it is mounted in other namespaces. Files below it are
+    /// opened with the permissions of this process.
+    ///
+    /// After a reset that moves the workspace, the descriptor still has the former directory.
+    pub fn open_root(&self, id: &str) -> Result<OwnedFd> {
+        self.with_locked(id, |workspace| {
+            let dir = self.current_dir(id, &workspace.record);
+            self.provider(workspace.record.current.provider).open_root(&dir)
+        })
     }
 
     /// Returns the record of a workspace.

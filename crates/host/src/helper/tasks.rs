@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 
 use super::protocol::{Task, handle};
 use crate::mount::attach::AttachTask;
+use crate::mount::overlay::open_root::OpenRootTask;
 use crate::mount::overlay::task::OverlayTask;
 use crate::mount::privileged_files::ServeFilesTask;
 use crate::mount::swap::{SettleSwapTask, SwapTask};
@@ -18,13 +19,14 @@ use crate::sandbox::workspace_processes::{DeletedFilesTask, WorkspaceProcessesTa
 /// Function that runs a task given as JSON, and returns its reply as JSON.
 pub(super) type Handler = fn(&[u8], Vec<OwnedFd>) -> Vec<u8>;
 
-const TASKS: [(&str, Handler); 13] = [
+const TASKS: [(&str, Handler); 14] = [
     task::<AttachTask>(),
     task::<ConnectTask>(),
     task::<DeletedFilesTask>(),
     task::<HostView>(),
     task::<LaunchTask>(),
     task::<MeasureTask>(),
+    task::<OpenRootTask>(),
     task::<OverlayTask>(),
     task::<ProbeTask>(),
     task::<ServeFilesTask>(),

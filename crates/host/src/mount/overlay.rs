@@ -12,12 +12,14 @@ mod context;
 mod diagnosis;
 mod idmapped;
 pub(crate) mod local;
+pub(crate) mod open_root;
 mod probe;
 pub(crate) mod task;
 
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Context as _, HostError, Result};
@@ -89,6 +91,17 @@ pub fn mounted(holder: &NamespaceHolder, below: &Path) -> Result<Vec<PathBuf>> {
             let _pidfd = process.pidfd().ok_or_else(HostError::holder_gone)?;
             local::mounted(&PathBuf::from(format!("/proc/{}/mountinfo", process.pid())), &below)
         }
+    }
+}
+
+/// Opens the root of the overlay at a mount point, for reading. Fails if nothing is mounted there.
+///
+/// This process can open the files below it, with its own permissions, even if the overlay is mounted in
+/// other namespaces. The overlay exists until the descriptor is closed, also if it is unmounted before.
+pub fn open_root(holder: &NamespaceHolder, mount_point: &Path) -> Result<OwnedFd> {
+    match holder {
+        NamespaceHolder::Host => local::open_root(mount_point),
+        NamespaceHolder::Process(_) => open_root::call(holder, mount_point),
     }
 }
 

@@ -5,29 +5,20 @@
 //! longer than reading the files.
 
 use std::ffi::{CStr, CString};
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::OFlags;
-use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
-};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context as _, HostError, Result};
 use crate::helper::client::{self, PendingReply};
 use crate::helper::error::{HelperError, HostErrorKind};
+use crate::helper::fd_message::{pair, receive, send};
 use crate::helper::protocol::Task;
 use crate::mount::open_at::{attributes, open};
 use crate::namespace::holder::NamespaceHolder;
-
-/// Maximum size of a message in bytes: a name of 255 bytes as JSON, and numbers.
-const MESSAGE_MAX: usize = 8 << 10;
 
 /// Request, sent with a file descriptor.
 #[derive(Debug, Serialize, Deserialize)]
@@ -107,9 +98,7 @@ impl PrivilegedFiles {
 
 impl Connection {
     fn open(holder: &NamespaceHolder) -> Result<Self> {
-        let (socket, helper_socket) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .context("create a socket")?;
+        let (socket, helper_socket) = pair().context("create a socket")?;
         let helper = client::start(&ServeFilesTask { holder: holder.clone() }, &[helper_socket.as_fd()])?;
         Ok(Self { socket, helper })
     }
@@ -165,37 +154,4 @@ fn handle(request: &Request, descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
             Ok(memory.into())
         }
     }
-}
-
-fn send<T: Serialize>(socket: BorrowedFd<'_>, message: &T, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    let text = serde_json::to_vec(message)?;
-    let rights: Vec<_> = fd.into_iter().collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !rights.is_empty() {
-        control.push(SendAncillaryMessage::ScmRights(&rights));
-    }
-    sendmsg(socket, &[IoSlice::new(&text)], &mut control, SendFlags::NOSIGNAL)?;
-    Ok(())
-}
-
-/// Receives a message. Returns `None` when the other end is closed.
-fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> io::Result<Option<(T, Option<OwnedFd>)>> {
-    let mut text = [0; MESSAGE_MAX];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = loop {
-        match recvmsg(socket, &mut [IoSliceMut::new(&mut text)], &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Err(Errno::INTR) => {}
-            received => break received?,
-        }
-    };
-    if received.bytes == 0 {
-        return Ok(None);
-    }
-    let descriptor = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
-        _ => None,
-    });
-    Ok(Some((serde_json::from_slice(&text[..received.bytes])?, descriptor)))
 }

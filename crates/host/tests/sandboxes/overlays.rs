@@ -3,7 +3,7 @@
 
 use std::ffi::{CString, OsStr};
 use std::fs;
-use std::os::fd::AsFd as _;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -38,6 +38,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         after_a_kill_at_any_time_the_next_server_can_mount,
         the_probe_finds_overlays_and_leaves_nothing,
         the_probe_names_missing_features_of_a_filesystem,
+        the_root_of_an_overlay_is_opened_in_any_namespace,
         unreadable_files_are_opened,
         unreadable_directories_are_measured,
         opening_neither_follows_symlinks_nor_blocks,
@@ -457,6 +458,35 @@ fn the_probe_names_missing_features_of_a_filesystem() {
     assert_eq!(mounted.sh("mount -t ramfs none \"$1\""), "");
     let error = refused();
     assert!(error.contains("is on ramfs"), "{error}");
+}
+
+/// Reads a file below an open directory, in this process.
+fn read_below(directory: &impl AsFd, name: &str) -> Result<String, Errno> {
+    let file = openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(std::io::read_to_string(fs::File::from(file)).unwrap())
+}
+
+fn the_root_of_an_overlay_is_opened_in_any_namespace() {
+    let mounted = Mounted::new();
+    let (holder, at) = (&mounted.home.holder, &mounted.layers.at);
+    let error = overlay::open_root(holder, at).unwrap_err();
+    assert!(error.to_string().contains("nothing is mounted at"), "{error}");
+    fs::write(mounted.lower().join("lower"), "below").unwrap();
+    mounted.mount();
+    mounted.sh("echo above > upper; chmod 0 .");
+    let root = overlay::open_root(holder, at).unwrap();
+    assert!(rustix::io::fcntl_getfd(&root).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+    mounted.sh("chmod 755 .");
+    assert!(mounted.unmount());
+    // The descriptor keeps the overlay.
+    for (name, content) in [("lower", "below"), ("upper", "above\n")] {
+        assert_eq!(read_below(&root, name).unwrap(), content);
+    }
+    let error = overlay::open_root(holder, &mounted.home.path("none")).unwrap_err();
+    assert_eq!(error.os_error(), Some(Errno::NOENT.raw_os_error()), "{error}");
+    let link = mounted.home.path("link");
+    symlink(mounted.home.path(""), &link).unwrap();
+    overlay::open_root(holder, &link).unwrap_err();
 }
 
 fn unreadable_files_are_opened() {

@@ -101,10 +101,17 @@ impl Service {
     async fn execute(&self, step: &Step<'_>, short: &Shortage) -> Result<bool> {
         let (id, owner) = (step.usage().id.as_str(), step.usage().owner.as_str());
         let Step::Stop { usage, reason } = step else {
+            if self.is_removal_retried(id) {
+                return Ok(false);
+            }
             tracing::warn!(sandbox = id, owner, %short, "removing a sandbox that was stopped on a full disk");
-            return match self.remove_with_timeout(id, Removal::All).await {
+            return match self.remove_with_timeout(id, Removal::DiskFull).await {
                 Ok(_) => Ok(true),
                 Err(SandboxError::NotFound { .. }) => Ok(false),
+                Err(error @ SandboxError::RemovalHook { .. }) => {
+                    tracing::error!(sandbox = id, %error, "failed to remove a sandbox on a full disk");
+                    Ok(false)
+                }
                 Err(error) => Err(error),
             };
         };

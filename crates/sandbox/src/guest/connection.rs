@@ -2,6 +2,7 @@
 //!
 //! All of it can be lost: the agent reports it again when it connects.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -58,7 +59,27 @@ pub(crate) struct AgentStream {
     pub(crate) counts_input: bool,
     /// True if it confirms input as soon as it arrives.
     pub(crate) confirms_input: bool,
+    /// True if it has an I/O worker.
+    pub(crate) serves_io: bool,
     sender: mpsc::Sender<ServerMessage>,
+}
+
+/// Abilities that an agent reports when it connects.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Capabilities {
+    pub(crate) counts_input: bool,
+    pub(crate) confirms_input: bool,
+    pub(crate) serves_io: bool,
+}
+
+impl Capabilities {
+    pub(crate) fn of(capabilities: &HashMap<String, String>) -> Self {
+        Self {
+            counts_input: capabilities.get("input").is_some_and(|value| value == "counted"),
+            confirms_input: capabilities.contains_key("receipts"),
+            serves_io: capabilities.contains_key("io"),
+        }
+    }
 }
 
 impl GuestConnection {
@@ -85,15 +106,11 @@ impl GuestConnection {
     }
 
     /// Sets the stream of an agent that connected, and returns its id. The previous stream is no longer used.
-    pub(crate) fn connect(
-        &self,
-        sender: mpsc::Sender<ServerMessage>,
-        counts_input: bool,
-        confirms_input: bool,
-    ) -> u64 {
+    pub(crate) fn connect(&self, sender: mpsc::Sender<ServerMessage>, capabilities: Capabilities) -> u64 {
         let id = next_stream();
         self.lost.send_replace(None);
-        self.stream.send_replace(Some(AgentStream { id, counts_input, confirms_input, sender }));
+        let Capabilities { counts_input, confirms_input, serves_io } = capabilities;
+        self.stream.send_replace(Some(AgentStream { id, counts_input, confirms_input, serves_io, sender }));
         id
     }
 
@@ -120,6 +137,11 @@ impl GuestConnection {
 
     pub(crate) fn away_error(&self) -> SandboxError {
         SandboxError::AgentAway { id: self.sandbox_id.clone() }
+    }
+
+    /// Returns the error of a request that the agent is too old for.
+    pub(crate) fn outdated_error(&self) -> SandboxError {
+        SandboxError::GuestOutdated { id: self.sandbox_id.clone() }
     }
 
     /// Sends a request to the agent, on the current stream.

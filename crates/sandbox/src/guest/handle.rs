@@ -15,15 +15,17 @@ use crate::command::running::RunningCommands;
 use crate::config::Config;
 use crate::disk::workspace_usage::WorkspaceUsage;
 use crate::guest::connection::GuestConnection;
+use crate::io::worker::IoWorker;
 use crate::leaf_mutex::LeafMutex;
 use crate::sandbox_dir::SandboxDir;
 
 /// A sandbox whose guest agent may connect.
 ///
 /// Locks: an operation on a sandbox holds its lock in
-/// [`OperationLocks`](crate::lifecycle::operation_lock::OperationLocks) first. Then `terminals`, which may be
-/// held across awaits. Everything else here is a [`LeafMutex`] or an atomic, and no other lock is taken while
-/// one is held.
+/// [`OperationLocks`](crate::lifecycle::operation_lock::OperationLocks) first. Then, before it freezes the
+/// sandbox, the gate of the workspace ([`Gates`](crate::gate::Gates)), exclusively; a shared holder of the gate
+/// takes no operation lock. Then `terminals`, which may be held across awaits. Everything else here is a
+/// [`LeafMutex`] or an atomic, and no other lock is taken while one is held.
 #[derive(Debug)]
 pub(crate) struct SandboxHandle {
     pub(crate) id: String,
@@ -39,6 +41,8 @@ pub(crate) struct SandboxHandle {
     pub(crate) terminals: tokio::sync::Mutex<()>,
     pub(crate) guest: GuestConnection,
     pub(crate) commands: RunningCommands,
+    /// Files and ports.
+    pub(crate) io: IoWorker,
     /// Disk usage of its workspace.
     pub(crate) usage: WorkspaceUsage,
     /// Size of the retained output of its commands.
@@ -67,6 +71,7 @@ impl SandboxHandle {
             terminals: tokio::sync::Mutex::default(),
             guest: GuestConnection::new(id),
             commands: RunningCommands::default(),
+            io: IoWorker::default(),
             usage: WorkspaceUsage::default(),
             output: KeptOutput::default(),
             tasks: LeafMutex::default(),
@@ -123,6 +128,7 @@ impl SandboxHandle {
         for task in self.tasks.lock().drain(..) {
             task.abort();
         }
+        self.io.close();
         self.guest.close();
     }
 }

@@ -19,11 +19,14 @@ use tonic::{Request, Response, Status, Streaming};
 use workspace_agent_protocol::PROTOCOL_VERSION;
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::agent_service_server::{AgentService, AgentServiceServer};
+use workspace_agent_protocol::v1::io_from_guest::Payload as IoFromGuestPayload;
 use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
 use workspace_agent_protocol::v1::{
-    AgentMessage, OutputStored, RegisterRequest, RegisterResponse, ServerConfig, ServerMessage,
+    AgentMessage, IoFromGuest, IoHello, IoToGuest, OutputStored, RegisterRequest, RegisterResponse,
+    ServerConfig, ServerMessage,
 };
 
+use crate::guest::connection::Capabilities;
 use crate::guest::connection_limit::{ConnectionQuota, LimitedStream, Peer};
 use crate::guest::handle::SandboxHandle;
 use crate::id;
@@ -129,11 +132,36 @@ impl GuestService {
         if let Some(handle) = handle.filter(|_| is_valid) {
             return Ok(handle);
         }
+        Err(self.reject(&request.sandbox_id, peer))
+    }
+
+    /// Finds the sandbox of an I/O worker, if it has the ticket of the present one.
+    fn admit_worker(&self, hello: &IoHello, peer: Option<&Peer>) -> Result<Arc<SandboxHandle>, Status> {
+        let handle = self.sandbox(&hello.sandbox_id);
+        let is_valid = match &handle {
+            Some(handle) => handle.io.has_ticket(&hello.ticket),
+            None => id::is_token_of(&hello.ticket, id::NO_TOKEN_HASH),
+        };
+        handle.filter(|_| is_valid).ok_or_else(|| self.reject(&hello.sandbox_id, peer))
+    }
+
+    fn reject(&self, sandbox: &str, peer: Option<&Peer>) -> Status {
         if let Some(refused) = self.rejections.count() {
-            let (sandbox, peer) = (&request.sandbox_id, peer.and_then(Peer::address));
+            let peer = peer.and_then(Peer::address);
             tracing::warn!(sandbox, ?peer, refused, "rejected guest agents with an invalid token");
         }
-        Err(Status::unauthenticated("the token does not belong to this sandbox"))
+        Status::unauthenticated("the token does not belong to this sandbox")
+    }
+
+    /// Counts a connection for the limit of its sandbox.
+    fn identify(&self, peer: Option<Peer>, handle: &SandboxHandle) -> Result<(), Status> {
+        if let Some(peer) = peer {
+            let permit = self.connections.acquire(handle.id.clone());
+            peer.identify(
+                permit.ok_or_else(|| Status::resource_exhausted("this sandbox has too many connections"))?,
+            );
+        }
+        Ok(())
     }
 }
 
@@ -168,12 +196,7 @@ impl AgentService for GuestService {
         let mut registration = registration(&mut messages).await?;
         let handle = self.admit(&registration, peer.as_ref())?;
         check_protocol_version(registration.generation)?;
-        if let Some(peer) = peer {
-            let permit = self.connections.acquire(handle.id.clone());
-            peer.identify(
-                permit.ok_or_else(|| Status::resource_exhausted("this sandbox has too many connections"))?,
-            );
-        }
+        self.identify(peer, &handle)?;
         let (requests, mut queued) = mpsc::channel::<ServerMessage>(REQUEST_QUEUE);
         let (sender, receiver) = mpsc::channel(REQUEST_QUEUE);
         self.handler.drop_unknown_commands(&handle, &mut registration).await;
@@ -189,8 +212,7 @@ impl AgentService for GuestService {
                 }
             }
         });
-        let counts_input = registration.capabilities.get("input").is_some_and(|how| how == "counted");
-        let confirms_input = registration.capabilities.contains_key("receipts");
+        let capabilities = Capabilities::of(&registration.capabilities);
         // Running commands must count for the limit before another one is started.
         for progress in &registration.commands {
             handle.commands.get_or_add(&progress.command_id);
@@ -199,7 +221,7 @@ impl AgentService for GuestService {
         // Read first: the connection wakes the creation of the sandbox, and its first command may run before
         // the task below.
         let is_being_created = handle.is_being_created.load(Ordering::SeqCst);
-        let stream = handle.guest.connect(requests, counts_input, confirms_input);
+        let stream = handle.guest.connect(requests, capabilities);
         let handler = self.handler.clone();
         tokio::spawn(async move {
             if !is_being_created {
@@ -215,6 +237,31 @@ impl AgentService for GuestService {
             }
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    type IoStream = ReceiverStream<Result<IoToGuest, Status>>;
+
+    async fn io(&self, request: Request<Streaming<IoFromGuest>>) -> Result<Response<Self::IoStream>, Status> {
+        let peer = request.extensions().get::<Peer>().cloned();
+        let mut messages = request.into_inner();
+        let hello = hello(&mut messages).await?;
+        let handle = self.admit_worker(&hello, peer.as_ref())?;
+        check_protocol_version(hello.generation)?;
+        self.identify(peer, &handle)?;
+        let attached = handle.io.attach(&handle.id, hello.lane());
+        let (lane, receiver) = attached.ok_or_else(|| Status::already_exists("this lane is connected"))?;
+        tokio::spawn(async move { lane.receive(messages).await });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+}
+
+/// Waits for the first message of a lane.
+async fn hello(messages: &mut Streaming<IoFromGuest>) -> Result<IoHello, Status> {
+    let first = timeout(REGISTER_TIMEOUT, messages.message()).await;
+    let first = first.map_err(|_| Status::deadline_exceeded("register in time"))??;
+    match first.and_then(|message| message.payload) {
+        Some(IoFromGuestPayload::Hello(hello)) => Ok(hello),
+        _ => Err(Status::invalid_argument("register first")),
     }
 }
 

@@ -215,7 +215,7 @@ impl Service {
     /// Kills a sandbox that was taken from the pool and could not be assigned, and removes its workspace.
     async fn discard_pooled(&self, handle: &SandboxHandle) {
         self.kill_pooled(handle).await;
-        if let Err(error) = self.remove_workspace(&handle.id).await {
+        if let Err(error) = self.discard_workspace(&handle.id).await {
             tracing::error!(sandbox = handle.id, %error, "failed to remove the workspace of an unassigned sandbox");
         }
     }
@@ -329,10 +329,10 @@ impl Service {
         permit.map_err(|_| SandboxError::Cancelled)
     }
 
-    /// Creates and measures the workspace of a sandbox. Writing a large snapshot is slow, so it has its own
-    /// semaphore, and sandboxes without a snapshot do not wait for it.
+    /// Creates and measures the workspace of a sandbox, and tells its users. Writing a large snapshot is slow,
+    /// so it has its own semaphore, and sandboxes without a snapshot do not wait for it.
     async fn prepare_workspace(&self, creation: &Creation, handle: &SandboxHandle) -> Result<WorkspaceInfo> {
-        let _permit = match creation.new.snapshot {
+        let permit = match creation.new.snapshot {
             Some(_) => Some(self.acquire_permit(&self.0.workspace_permits, creation).await?),
             None => None,
         };
@@ -341,6 +341,8 @@ impl Service {
             self.create_workspace(&handle.id, owner, &creation.new, disk, &creation.cancel).await?;
         self.measure_new(handle, &creation.new).await;
         creation.cancel.check()?;
+        drop(permit);
+        or_cancelled(&creation.cancel, self.announce_workspace(&handle.id, owner)).await??;
         Ok(workspace)
     }
 
@@ -504,7 +506,7 @@ impl Service {
         if let Err(error) = self.kill_sandbox(&sandbox.id, &dir).await {
             tracing::error!(sandbox = sandbox.id, %error, "failed to kill a sandbox that could not be created");
         }
-        for removed in [self.remove_dir(&sandbox.id).await, self.remove_workspace(&sandbox.id).await] {
+        for removed in [self.remove_dir(&sandbox.id).await, self.discard_workspace(&sandbox.id).await] {
             if let Err(error) = removed {
                 tracing::error!(sandbox = sandbox.id, %error, "failed to remove files of a sandbox that could not be created");
             }

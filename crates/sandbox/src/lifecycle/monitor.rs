@@ -21,6 +21,7 @@ use crate::error::{Result, SandboxError};
 use crate::fair_semaphore::FairPermit;
 use crate::guest::handle::SandboxHandle;
 use crate::guest::listener::GuestHandler;
+use crate::io::worker::IO_WORKER_ID;
 use crate::lifecycle::remove::Removal;
 use crate::service::{Inner, Service, event, transition};
 
@@ -30,6 +31,8 @@ const EXPIRY_WARNING: Duration = Duration::from_secs(300);
 const CLAIM_RETENTION: Duration = Duration::from_secs(86_400);
 /// Interval at which the free space of the disk is checked.
 const FREE_SPACE_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval at which unused I/O workers are closed.
+const IO_IDLE_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval at which old events are removed.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(3_600);
 /// Pause after the scan of a workspace, as a multiple of the scan's duration.
@@ -93,6 +96,9 @@ impl GuestHandler for Service {
                 let exit = CommandExit { exit_code: -1, timed_out: false, failed: Some(failed.message) };
                 self.record_never_began(&handle.id, &failed.id, &exit).await;
                 self.advance_command(handle, &failed.id, 0, Some(exit)).await;
+            }
+            AgentPayload::RequestFailed(failed) if failed.id == IO_WORKER_ID => {
+                handle.io.set_start_failure(&failed.message);
             }
             AgentPayload::CommandOutput(output) => self.command_output(handle, output).await,
             AgentPayload::PtyOutput(output) => self.terminal_output(handle, output).await,
@@ -304,6 +310,12 @@ impl Service {
         spawn_periodic(self.idle_check_interval(), service(), |service| async move {
             service.release_when_idle().await
         });
+        spawn_periodic(IO_IDLE_INTERVAL, service(), |service| async move {
+            for handle in service.handles() {
+                handle.io.close_idle();
+            }
+            Ok(0)
+        });
         // Not at once: a server that has just started is busy.
         spawn_periodic_after(settings.gc_interval, settings.gc_interval, service(), gc);
     }
@@ -316,7 +328,7 @@ impl Service {
         let mut removals = JoinSet::new();
         for sandbox in catalog.sandboxes().expired(server, time).await? {
             // The lifetime of a sandbox begins when it runs.
-            if sandbox.state == State::Starting {
+            if sandbox.state == State::Starting || self.is_removal_retried(&sandbox.id) {
                 continue;
             }
             if sandbox.state != State::Stopping {

@@ -7,6 +7,7 @@ use workspace_catalog::{Sandbox, State};
 use workspace_state::Cancel;
 
 use crate::error::{Result, SandboxError};
+use crate::gate::{ExclusiveAccess, SharedAccess};
 use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::operation_lock::{OPERATION_WAIT, Operation};
 use crate::runtime::{Frozen, RuntimeError};
@@ -24,6 +25,24 @@ impl Service {
     pub(crate) async fn operation(&self, id: &str, cancel: &Cancel) -> Result<Operation> {
         let operation = or_cancelled(cancel, self.0.operation_locks.lock_within(id, OPERATION_WAIT)).await?;
         operation.ok_or_else(|| SandboxError::Busy { id: id.to_owned(), seconds: OPERATION_WAIT.as_secs() })
+    }
+
+    /// Lets a writer outside a sandbox change files of its workspace until the result is dropped. No commit
+    /// or other operation on the workspace starts meanwhile, so the writer must not hold it while it waits for
+    /// a client or for such an operation. Fails with [`SandboxError::WorkspaceBusy`] after
+    /// [`Settings::shared_access_timeout`](crate::Settings). The workspace need not have a sandbox.
+    pub async fn shared_access(&self, id: &str) -> Result<SharedAccess> {
+        self.0.gates.shared(id).await
+    }
+
+    /// Excludes writers outside a sandbox from its workspace, for the holder of its operation lock.
+    pub(crate) async fn exclusive_access(
+        &self,
+        id: &str,
+        operation: &Operation,
+        cancel: &Cancel,
+    ) -> Result<ExclusiveAccess> {
+        or_cancelled(cancel, self.0.gates.exclusive(id, operation)).await?
     }
 
     /// Reads the row of a sandbox again, for the holder of its operation lock.

@@ -1,13 +1,11 @@
 //! The operation lock of a sandbox: at most one operation changes, reads or kills a sandbox at a time.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use tokio::time::timeout;
 
-use crate::leaf_mutex::LeafMutex;
+use crate::lock_table::LockTable;
 
 /// The locks of all sandboxes, one for each id.
 ///
@@ -21,19 +19,18 @@ use crate::leaf_mutex::LeafMutex;
 ///   delete writes `stopping` before it waits, so that operations behind it are refused with that state, and
 ///   operations behind the finished delete find no sandbox. No operation fails because half of a sandbox is gone.
 /// - **One at a time, in the order of requests.** No operation waits for the lock of a second sandbox. The only
-///   lock that is taken while it is held is the quota lock; never the other way round.
+///   locks that are taken while it is held are the quota lock and, exclusively, the gate of the workspace
+///   ([`Gates`](crate::gate::Gates)), which is taken before a freeze; never the other way round.
 /// - **Bounded.** Every call to a runtime under the lock has a time limit, and requests wait for the lock for
 ///   [`OPERATION_WAIT`] at most.
 ///
 /// These need no lock: a change of the row alone (compare-and-set in the catalog), and requests to the guest
 /// agent, which end with their sandbox.
 #[derive(Debug, Default)]
-pub(crate) struct OperationLocks(LeafMutex<HashMap<String, Weak<AsyncMutex<()>>>>);
+pub(crate) struct OperationLocks(LockTable<AsyncMutex<()>>);
 
 /// Time that a request waits for another operation on the same sandbox.
 pub(crate) const OPERATION_WAIT: Duration = Duration::from_secs(60);
-/// Number of locks at which unused ones are removed.
-const SWEEP_THRESHOLD: usize = 256;
 
 /// Guard of the operation lock of a sandbox.
 #[derive(Debug)]
@@ -42,25 +39,12 @@ pub(crate) struct Operation(#[expect(dead_code, reason = "held for its drop")] O
 impl OperationLocks {
     /// Waits for the lock without a timeout.
     pub(crate) async fn lock(&self, id: &str) -> Operation {
-        Operation(self.lock_of(id).lock_owned().await)
+        Operation(self.0.get(id).lock_owned().await)
     }
 
     /// Waits for the lock. Returns `None` on timeout.
     pub(crate) async fn lock_within(&self, id: &str, limit: Duration) -> Option<Operation> {
-        timeout(limit, self.lock_of(id).lock_owned()).await.ok().map(Operation)
-    }
-
-    fn lock_of(&self, id: &str) -> Arc<AsyncMutex<()>> {
-        let mut locks = self.0.lock();
-        if let Some(lock) = locks.get(id).and_then(Weak::upgrade) {
-            return lock;
-        }
-        if locks.len() >= SWEEP_THRESHOLD && locks.len().is_power_of_two() {
-            locks.retain(|_, lock| lock.strong_count() > 0);
-        }
-        let lock = Arc::new(AsyncMutex::new(()));
-        locks.insert(id.to_owned(), Arc::downgrade(&lock));
-        lock
+        timeout(limit, self.0.get(id).lock_owned()).await.ok().map(Operation)
     }
 }
 
@@ -76,18 +60,5 @@ mod tests {
         assert!(locks.lock_within("a", OPERATION_WAIT).await.is_none());
         drop(first);
         assert!(locks.lock_within("a", OPERATION_WAIT).await.is_some());
-    }
-
-    #[tokio::test]
-    async fn locks_that_nobody_holds_are_swept_out() {
-        let locks = OperationLocks::default();
-        let held = locks.lock("held").await;
-        for number in 0..10 * SWEEP_THRESHOLD {
-            drop(locks.lock(&number.to_string()).await);
-        }
-        let left = locks.0.lock().len();
-        assert!(left <= SWEEP_THRESHOLD, "{left} locks are left");
-        assert!(locks.lock_within("held", Duration::ZERO).await.is_none());
-        drop(held);
     }
 }

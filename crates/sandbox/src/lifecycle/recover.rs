@@ -125,17 +125,17 @@ impl Service {
             return self.remove_inner(&sandbox.id, removal).await.map(|_| ());
         }
         let id = sandbox.id.as_str();
-        let _operation = self.0.operation_locks.lock(id).await;
+        let operation = self.0.operation_locks.lock(id).await;
         let sandbox = self.read_row(id).await?;
         if let Some(handle) = self.handle(id) {
-            return self.resolve_restore(&handle, &sandbox).await;
+            return self.resolve_restore(&handle, &sandbox, &operation).await;
         }
         if matches!(sandbox.state, State::Stopping | State::Stopped) {
             return Ok(());
         }
         let dir = self.dir(id);
         if self.0.runtime.is_running(id, &dir).await? {
-            self.finish_interrupted(id, &dir).await?;
+            self.finish_interrupted(id, &dir, &operation).await?;
             return self.reattach(&sandbox);
         }
         self.kill_sandbox(id, &dir).await?;
@@ -268,7 +268,8 @@ impl Service {
         Ok(collected)
     }
 
-    /// Removes processes, directories and workspaces that have no row in the catalog.
+    /// Removes processes, directories and workspaces that have no row in the catalog, except workspaces that a
+    /// user keeps. Keeps all workspaces if that is not known.
     async fn clear_orphans(&self, cancel: &Cancel) -> Result<CollectionReport> {
         let mut collected = CollectionReport::default();
         // Files are listed before rows, so that a sandbox that is being created is no orphan: its row is
@@ -300,7 +301,15 @@ impl Service {
                 }
             }
         }
-        for id in workspaces.iter().filter(|id| !known.contains(id.as_str())) {
+        let orphans: Vec<String> = workspaces.into_iter().filter(|id| !known.contains(id.as_str())).collect();
+        let retained = match or_cancelled(cancel, self.retained_workspaces(&orphans)).await? {
+            Ok(retained) => retained,
+            Err(error) => {
+                tracing::error!(%error, "failed to find out which orphaned workspaces are in use, keeping all");
+                return Ok(collected);
+            }
+        };
+        for id in orphans.iter().filter(|id| !retained.contains(id.as_str())) {
             cancel.check()?;
             let freed = self.disk_usage(id).await;
             match self.remove_workspace(id).await {

@@ -15,12 +15,17 @@ use crate::command::running::CommandExit;
 use crate::disk::usage::remove_quota;
 use crate::error::{Result, SandboxError, without_host_paths};
 use crate::guest::handle::SandboxHandle;
+use crate::hooks::{RemovalCause, Retain};
+use crate::lifecycle::operation_lock::Operation;
+use crate::retry::{Backoff, retry_until_closed};
 use crate::scope::Scope;
 use crate::service::{Service, event, not_running, transition};
 
 /// State reasons of a sandbox in `stopping` whose workspace is kept: as it is, and as a snapshot.
 const KEPT: &str = "kept";
 const KEPT_AS_SNAPSHOT: &str = "kept as a snapshot";
+/// State reason of a sandbox in `stopping` that has expired.
+const EXPIRED: &str = "expired";
 
 /// Treatment of the workspace of a sandbox that is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +40,7 @@ pub enum ReclaimPolicy {
 /// Form in which the workspace of a removed sandbox is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeptWorkspace {
-    /// The workspace is deleted.
+    /// The workspace is deleted, or only a service outside keeps it.
     None,
     /// The workspace itself, moved to this directory.
     Directory(PathBuf),
@@ -45,6 +50,8 @@ pub enum KeptWorkspace {
 
 /// Maximum time that a delete request waits. The removal continues after that.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(180);
+/// First and maximum delay before a removal that a user of the workspace delayed is tried again.
+const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Kind of a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +64,8 @@ pub(crate) enum Removal {
     KeepSnapshot,
     /// Deletes the workspace. Fails if the lifetime was extended meanwhile.
     Expired,
+    /// Deletes the workspace of a sandbox that was stopped on a full disk.
+    DiskFull,
 }
 
 impl Removal {
@@ -75,21 +84,32 @@ impl Removal {
         match reason {
             Some(KEPT) => Self::KeepWorkspace,
             Some(KEPT_AS_SNAPSHOT) => Self::KeepSnapshot,
+            Some(EXPIRED) => Self::Expired,
             _ => Self::All,
         }
     }
 
-    /// Returns the state reason that records how the workspace is kept; `None` if it is deleted.
+    /// Returns the state reason that records the kind in `stopping`; `None` if there is none.
     fn reason(self) -> Option<&'static str> {
         match self {
             Self::KeepWorkspace => Some(KEPT),
             Self::KeepSnapshot => Some(KEPT_AS_SNAPSHOT),
-            Self::All | Self::Expired => None,
+            Self::Expired => Some(EXPIRED),
+            // A sandbox that was stopped does not become `stopping`.
+            Self::All | Self::DiskFull => None,
+        }
+    }
+
+    fn cause(self) -> RemovalCause {
+        match self {
+            Self::All | Self::KeepWorkspace | Self::KeepSnapshot => RemovalCause::Deleted,
+            Self::Expired => RemovalCause::Expired,
+            Self::DiskFull => RemovalCause::DiskFull,
         }
     }
 
     fn keeps_workspace(self) -> bool {
-        self.reason().is_some()
+        matches!(self, Self::KeepWorkspace | Self::KeepSnapshot)
     }
 
     /// Returns true unless this is an expiry and the sandbox has not expired.
@@ -169,7 +189,13 @@ impl Service {
     /// Removes a sandbox. Fails with `Busy` after a timeout, and then continues in the background.
     pub(crate) async fn remove_with_timeout(&self, id: &str, removal: Removal) -> Result<KeptWorkspace> {
         let (service, name) = (self.clone(), id.to_owned());
-        let removing = tokio::spawn(async move { service.remove_inner(&name, removal).await });
+        let removing = tokio::spawn(async move {
+            let removed = service.remove_inner(&name, removal).await;
+            if let Err(SandboxError::RemovalHook { .. }) = removed {
+                service.retry_removal(&name, removal);
+            }
+            removed
+        });
         let removed = timeout(ANSWER_TIMEOUT, removing).await;
         let busy = |_| SandboxError::Busy { id: id.to_owned(), seconds: ANSWER_TIMEOUT.as_secs() };
         removed
@@ -177,11 +203,47 @@ impl Service {
             .unwrap_or_else(|error| Err(SandboxError::task_failed("remove a sandbox", error)))
     }
 
+    /// Tries a removal again in the background until the users of the workspace have answered. There is one
+    /// such task for each sandbox.
+    fn retry_removal(&self, id: &str, removal: Removal) {
+        if !self.0.removal_retries.lock().insert(id.to_owned()) {
+            return;
+        }
+        let (service, id) = (Arc::downgrade(&self.0), id.to_owned());
+        tokio::spawn(async move {
+            let (name, (first, max)) = (id.as_str(), RETRY_BACKOFF);
+            let remove = |service: Self| async move { service.remove_again(name, removal).await };
+            retry_until_closed(&service, Backoff::new(first, max), remove).await;
+            if let Some(inner) = service.upgrade() {
+                inner.removal_retries.lock().remove(&id);
+            }
+        });
+    }
+
+    /// Returns true if a removal is tried again in the background.
+    pub(crate) fn is_removal_retried(&self, id: &str) -> bool {
+        self.0.removal_retries.lock().contains(id)
+    }
+
+    /// Removes a sandbox once more. Fails only if a user of the workspace still does not answer.
+    async fn remove_again(&self, id: &str, removal: Removal) -> Result<()> {
+        match self.remove_inner(id, removal).await {
+            Err(error @ SandboxError::RemovalHook { .. }) => {
+                tracing::warn!(sandbox = id, %error, "failed to remove a sandbox, trying again");
+                return Err(error);
+            }
+            // Removed, or concurrently deleted.
+            Ok(_) | Err(SandboxError::NotFound { .. } | SandboxError::NotRunning { .. }) => {}
+            Err(error) => tracing::error!(sandbox = id, %error, "failed to remove a sandbox"),
+        }
+        Ok(())
+    }
+
     /// Removes a sandbox. Every step can be repeated: the next server continues an interrupted removal.
     pub(crate) async fn remove_inner(&self, id: &str, removal: Removal) -> Result<KeptWorkspace> {
         // Before the lock, because operations that wait for the lock are rejected in this state.
         self.set_stopping(id, removal).await?;
-        let _operation = self.0.operation_locks.lock(id).await;
+        let operation = self.0.operation_locks.lock(id).await;
         let sandbox = self.read_row(id).await?;
         if !removal.covers(&sandbox) {
             return Err(not_running(&sandbox));
@@ -193,15 +255,18 @@ impl Service {
         self.kill_sandbox(id, &dir).await?;
         let reason = "the sandbox was removed";
         fail_waiting_commands(handle.as_ref(), reason);
+        let retain = match self.ask_before_removal(id, removal.cause()).await {
+            Err(error) => {
+                self.fail_commands(id, handle.as_ref(), reason).await;
+                return Err(error);
+            }
+            Ok(retain) => retain,
+        };
         if !removal.keeps_workspace() {
-            self.delete_row(&sandbox).await?;
-            let bytes = handle
-                .as_ref()
-                .map_or_else(|| self.0.full_disk.known_usage(id), |handle| handle.usage.bytes());
-            self.queue_cleanup(id, &sandbox.owner, bytes).await;
+            self.delete(&sandbox, handle.as_ref(), retain).await?;
             return Ok(KeptWorkspace::None);
         }
-        let kept = match self.keep_workspace(id, &sandbox.owner, removal).await {
+        let kept = match self.keep_workspace(&sandbox, removal, retain, &operation).await {
             // The workspace still exists: it can be removed again, or committed when the cause is fixed.
             Err(error) => {
                 self.fail_commands(id, handle.as_ref(), reason).await;
@@ -211,8 +276,26 @@ impl Service {
             Ok(kept) => kept,
         };
         self.remove_dir(id).await?;
-        self.delete_row(&sandbox).await?;
+        self.delete_row(&sandbox, retain).await?;
         Ok(kept)
+    }
+
+    /// Deletes a sandbox in which nothing runs, and its files unless a user keeps the workspace.
+    async fn delete(
+        &self,
+        sandbox: &Sandbox,
+        handle: Option<&Arc<SandboxHandle>>,
+        retain: Retain,
+    ) -> Result<()> {
+        let id = sandbox.id.as_str();
+        if retain == Retain::Keep {
+            self.remove_dir(id).await?;
+            return self.delete_row(sandbox, retain).await;
+        }
+        self.delete_row(sandbox, retain).await?;
+        let bytes = handle.map_or_else(|| self.0.full_disk.known_usage(id), |handle| handle.usage.bytes());
+        self.queue_cleanup(id, &sandbox.owner, bytes).await;
+        Ok(())
     }
 
     /// Sets the state of a sandbox to `stopping`. One that has stopped stays `stopped`.
@@ -230,7 +313,9 @@ impl Service {
             Err(SandboxError::Catalog(error)) if error.is_full() && !removal.keeps_workspace() => {
                 let _operation = self.0.operation_locks.lock(id).await;
                 self.kill_sandbox(id, &self.dir(id)).await?;
-                self.remove_workspace(id).await?;
+                if self.ask_before_removal(id, removal.cause()).await? == Retain::Release {
+                    self.remove_workspace(id).await?;
+                }
                 self.change(id, stopping, &[]).await?
             }
             changed => changed?,
@@ -239,13 +324,16 @@ impl Service {
     }
 
     /// Deletes the row of a sandbox in which nothing runs.
-    async fn delete_row(&self, sandbox: &Sandbox) -> Result<()> {
+    async fn delete_row(&self, sandbox: &Sandbox, retain: Retain) -> Result<()> {
         let id = sandbox.id.as_str();
         let deleted = || [event(EventKind::SandboxDeleted, sandbox, &Change::default())];
         match self.0.catalog.sandboxes().delete(id, &deleted()).await {
             // Its files may fill the disk.
             Err(error) if error.is_full() => {
-                self.remove_files(id).await?;
+                match retain {
+                    Retain::Release => self.remove_files(id).await?,
+                    Retain::Keep => self.remove_dir(id).await?,
+                }
                 self.0.catalog.sandboxes().delete(id, &deleted()).await?;
             }
             done => drop(done?),
@@ -263,10 +351,18 @@ impl Service {
         }
     }
 
-    /// Keeps the content of a workspace: as a directory, or as a snapshot if that is requested or it is
-    /// spread over layers.
-    async fn keep_workspace(&self, id: &str, owner: &str, removal: Removal) -> Result<KeptWorkspace> {
-        if removal != Removal::KeepSnapshot {
+    /// Keeps the content of a workspace: as a directory, or as a snapshot if that is requested, it is spread
+    /// over layers, or a user keeps the workspace itself.
+    async fn keep_workspace(
+        &self,
+        sandbox: &Sandbox,
+        removal: Removal,
+        retain: Retain,
+        operation: &Operation,
+    ) -> Result<KeptWorkspace> {
+        let (id, owner) = (sandbox.id.as_str(), sandbox.owner.as_str());
+        let _access = self.0.gates.exclusive(id, operation).await?;
+        if removal != Removal::KeepSnapshot && retain == Retain::Release {
             match self.keep_directory(id).await? {
                 KeptContent::Directory(path) => return Ok(KeptWorkspace::Directory(path)),
                 // An earlier removal, which was interrupted, has kept it already.
@@ -287,7 +383,9 @@ impl Service {
             committed => committed?,
         };
         self.record_snapshot(owner, &committed.snapshot, id, &stored).await?;
-        self.remove_workspace(id).await?;
+        if retain == Retain::Release {
+            self.remove_workspace(id).await?;
+        }
         Ok(KeptWorkspace::Snapshot(committed.snapshot.id))
     }
 
@@ -320,7 +418,7 @@ mod tests {
         assert_eq!(Removal::new(&owner, ReclaimPolicy::Keep), Removal::KeepSnapshot);
         assert_eq!(Removal::new(&Scope::All, ReclaimPolicy::Keep), Removal::KeepWorkspace);
         assert_eq!(Removal::new(&Scope::All, ReclaimPolicy::Delete), Removal::All);
-        for removal in [Removal::All, Removal::KeepWorkspace, Removal::KeepSnapshot] {
+        for removal in [Removal::All, Removal::KeepWorkspace, Removal::KeepSnapshot, Removal::Expired] {
             assert_eq!(Removal::of_stopping(removal.reason()), removal);
         }
         assert_eq!(Removal::of_stopping(Some("its time is over")), Removal::All);

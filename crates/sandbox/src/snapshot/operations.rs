@@ -1,9 +1,9 @@
 //! Commit, fork and restore: the workspace of a sandbox becomes a snapshot, is replaced by one, and is copied
 //! to other sandboxes.
 //!
-//! The sandbox is frozen while its workspace is read, so that a snapshot is consistent. The freeze is
-//! recorded in the directory of the sandbox; if the server is killed meanwhile, the next one thaws the
-//! sandbox.
+//! The sandbox is frozen while its workspace is read, and writers outside are excluded ([`crate::gate`]), so
+//! that a snapshot is consistent. The freeze is recorded in the directory of the sandbox; if the server is
+//! killed meanwhile, the next one thaws the sandbox.
 //!
 //! Each operation is cancelled with its request (see [`crate::lifecycle::cancellable`]), and then it has no
 //! effect: a commit makes no snapshot, a fork no sandbox, and a restore leaves the workspace as it was. Once
@@ -24,6 +24,7 @@ use workspace_workspace::{
 
 use crate::config::{Config, NewSandbox, ResourceRequest, check_labels};
 use crate::error::{Result, SandboxError};
+use crate::gate::ExclusiveAccess;
 use crate::guest::handle::SandboxHandle;
 use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::create::Creator;
@@ -162,6 +163,7 @@ impl Service {
     async fn commit_inner(&self, id: &str, new: NewCommit, cancel: &Cancel) -> Result<SandboxCommit> {
         let operation = self.operation(id, cancel).await?;
         let sandbox = &self.read_row(id).await?;
+        let access = self.exclusive_access(id, &operation, cancel).await?;
         let (buffered, stored) = (new.buffered, Arc::default());
         let snapshot = NewSnapshot {
             author: sandbox.owner.clone(),
@@ -171,15 +173,16 @@ impl Service {
             stored_bytes: Some(Arc::clone(&stored)),
             ..NewSnapshot::default()
         };
-        let (committed, pause) =
-            match self.while_frozen(sandbox, self.commit_workspace(id, snapshot, cancel)).await? {
-                (committed, Ok(pause)) if !cancel.is_cancelled() => (committed, pause),
-                (committed, thawed) => {
-                    // The client gets an error, so it does not learn of the snapshot.
-                    self.remove_snapshot_from_store(id, &committed.snapshot).await;
-                    return Err(thawed.err().unwrap_or(SandboxError::Cancelled));
-                }
-            };
+        let commit = self.commit_workspace(id, snapshot, cancel);
+        let (committed, pause) = match self.while_frozen(sandbox, &access, commit).await? {
+            (committed, Ok(pause)) if !cancel.is_cancelled() => (committed, pause),
+            (committed, thawed) => {
+                // The client gets an error, so it does not learn of the snapshot.
+                self.remove_snapshot_from_store(id, &committed.snapshot).await;
+                return Err(thawed.err().unwrap_or(SandboxError::Cancelled));
+            }
+        };
+        drop(access);
         drop(operation);
         if !buffered {
             // The sandbox need not be frozen for this.
@@ -231,7 +234,8 @@ impl Service {
         }
     }
 
-    /// Makes a snapshot of a workspace. The caller has frozen or killed the processes that write to it.
+    /// Makes a snapshot of a workspace. The caller has frozen or killed the processes that write to it, and has
+    /// exclusive access.
     pub(crate) async fn commit_workspace(
         &self,
         id: &str,
@@ -248,12 +252,13 @@ impl Service {
     pub async fn changes(&self, scope: &Scope, id: &str) -> Result<(Changes, Pause)> {
         let sandbox = self.find_here(scope, id).await?;
         self.cancellable(|service, cancel| async move {
-            let _operation = service.operation(&sandbox.id, &cancel).await?;
+            let operation = service.operation(&sandbox.id, &cancel).await?;
             let sandbox = service.read_row(&sandbox.id).await?;
+            let access = service.exclusive_access(&sandbox.id, &operation, &cancel).await?;
             let id = sandbox.id.clone();
             let read = move |workspaces: &Cancellable<'_>| workspaces.changes(&id, Writers::Stopped);
             let changes = service.on_workspaces_until(&cancel, read);
-            let (changes, thawed) = service.while_frozen(&sandbox, changes).await?;
+            let (changes, thawed) = service.while_frozen(&sandbox, &access, changes).await?;
             Ok((changes, thawed?))
         })
         .await
@@ -283,7 +288,7 @@ impl Service {
         cancel: &Cancel,
     ) -> Result<RestoreResult> {
         let kills_processes = if_in_use == IfInUse::KillProcesses;
-        let _operation = self.operation(id, cancel).await?;
+        let operation = self.operation(id, cancel).await?;
         let sandbox = &self.read_row(id).await?;
         let handle = self.handle(id).filter(|_| sandbox.state == State::Running);
         let handle = handle.ok_or_else(|| not_running(sandbox))?;
@@ -301,6 +306,7 @@ impl Service {
                 false => Err(SandboxError::WorkspaceUsed { id: id.to_owned(), processes }),
             }
         };
+        handle.io.release_files().await;
         check_unused().await?;
         // Materialization is slow and may fail, so it needs a permit, as in a creation. The wait has a
         // timeout, because a sandbox is not stopped on a full disk while its operation lock is held.
@@ -313,16 +319,21 @@ impl Service {
         let prepare = move |workspaces: &Cancellable<'_>| workspaces.prepare_reset(&name, snapshot);
         let _prepared = self.on_workspaces_until(cancel, prepare).await?;
         drop(permit);
+        handle.io.release_files().await;
         check_unused().await?;
+        // Before any process is terminated, too.
+        let access = self.exclusive_access(id, &operation, cancel).await?;
+        // Transfers that began meanwhile.
+        handle.io.release_files().await;
         let (mut killed, mut attempts_left) = (Vec::new(), RESTORE_ATTEMPTS.0);
         let mut scope = ProcessScope::Blocking;
-        let pause = loop {
+        let thawed = loop {
             attempts_left -= 1;
             cancel.check()?;
             if kills_processes {
                 killed.extend(self.workspace_processes(&handle, Some((scope, Duration::ZERO))).await?);
             }
-            match self.while_frozen(sandbox, self.replace(&handle, snapshot, cancel)).await {
+            match self.while_frozen(sandbox, &access, self.replace(&handle, snapshot, cancel)).await {
                 // Remaining processes may enter a directory before each attempt. The last attempt terminates
                 // all of them.
                 Err(SandboxError::WorkspaceUsed { .. }) if kills_processes && attempts_left > 0 => {
@@ -332,10 +343,13 @@ impl Service {
                 }
                 // Files of terminated processes may still be open: a frozen process does not close them.
                 Err(SandboxError::Workspace(WorkspaceError::Unusable { .. })) if attempts_left > 0 => {}
-                done => break done?.1?,
+                done => break done?.1,
             }
             sleep(RESTORE_ATTEMPTS.1).await;
         };
+        self.announce_replacement(id, &access).await;
+        drop(access);
+        let pause = thawed?;
         self.remove_former_files(id);
         let config = Config { snapshot: Some(snapshot), ..config_of(sandbox)? };
         let config = serde_json::to_value(config).unwrap_or_default();
@@ -502,11 +516,12 @@ impl Service {
         }
     }
 
-    /// Runs `work` while a sandbox is frozen. The caller holds its operation lock. The result of `work`
-    /// stands even if the sandbox could not be thawed after it.
+    /// Runs `work` while a sandbox is frozen and writers outside are excluded. The caller holds its operation
+    /// lock. The result of `work` stands even if the sandbox could not be thawed after it.
     async fn while_frozen<T>(
         &self,
         sandbox: &Sandbox,
+        _access: &ExclusiveAccess,
         work: impl Future<Output = Result<T>>,
     ) -> Result<(T, Result<Pause>)> {
         let began = Instant::now();

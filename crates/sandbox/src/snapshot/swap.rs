@@ -14,8 +14,10 @@ use workspace_workspace::WorkspaceError;
 
 use crate::config::Config;
 use crate::error::{Result, SandboxError, without_host_paths};
+use crate::gate::ExclusiveAccess;
 use crate::guest::handle::SandboxHandle;
 use crate::lifecycle::operation::{operation_error, with_runtime_timeout};
+use crate::lifecycle::operation_lock::Operation;
 use crate::lifecycle::recover::recover_again;
 use crate::runtime::RuntimeError;
 use crate::sandbox_dir::SandboxDir;
@@ -114,11 +116,16 @@ impl Service {
     }
 
     /// Finishes an unresolved restore, and sets the sandbox to `running`.
-    pub(crate) async fn resolve_restore(&self, handle: &SandboxHandle, sandbox: &Sandbox) -> Result<()> {
+    pub(crate) async fn resolve_restore(
+        &self,
+        handle: &SandboxHandle,
+        sandbox: &Sandbox,
+        operation: &Operation,
+    ) -> Result<()> {
         if sandbox.state != State::Error || !self.has_unresolved_swap(&handle.id).await? {
             return Ok(());
         }
-        self.finish_interrupted(&handle.id, &handle.dir).await?;
+        self.finish_interrupted(&handle.id, &handle.dir, operation).await?;
         if !handle.guest.is_connected() {
             // It is set to `running` when its agent reconnects.
             return Ok(());
@@ -131,36 +138,68 @@ impl Service {
     }
 
     /// Thaws a sandbox that an earlier server froze, and finishes its interrupted restore.
-    pub(crate) async fn finish_interrupted(&self, id: &str, dir: &SandboxDir) -> Result<()> {
+    pub(crate) async fn finish_interrupted(
+        &self,
+        id: &str,
+        dir: &SandboxDir,
+        operation: &Operation,
+    ) -> Result<()> {
         let name = id.to_owned();
         let path = self.on_workspaces(move |workspaces| workspaces.pending_reset(&name)).await?;
-        if let Some(path) = path {
-            let swapped = match self.mount_error(id).await {
-                // Only a frozen sandbox is swapped: a thawed one may have written to its current directory.
-                None if dir.frozen().exists() => self.swap(id, dir, &path).await,
-                None => self.swap_outcome(id, dir, self.swap_failed("it was interrupted")).await,
-                Some(error) => self.swap_outcome(id, dir, error).await,
-            };
-            let name = id.to_owned();
-            match swapped {
-                Swap::Done => {
-                    tracing::info!(sandbox = id, "finished an interrupted restore");
-                    self.on_workspaces(move |workspaces| workspaces.finish_reset(&name)).await?;
-                    self.remove_former_files(id);
-                }
-                Swap::NotDone(error) => {
-                    tracing::warn!(sandbox = id, %error, "rolled back an interrupted restore");
-                    self.on_workspaces(move |workspaces| workspaces.undo_reset(&name)).await?;
-                }
-                Swap::Unknown(error) => {
-                    // It must not stay frozen.
-                    self.thaw(id, dir).await?;
-                    return Err(operation_error(id, self.swap_failed(&unresolved_reason(&error))));
-                }
+        let replaced = match path {
+            Some(path) => self.finish_restore(id, dir, &path, operation).await?,
+            None => None,
+        };
+        let thawed = self.thaw(id, dir).await;
+        if let Some(access) = replaced {
+            self.announce_replacement(id, &access).await;
+            self.remove_former_files(id);
+        }
+        thawed?;
+        self.record_restored(id).await
+    }
+
+    /// Finishes or rolls back the interrupted restore of a workspace to the directory `path`. Returns the access
+    /// to the workspace if it was replaced, and `None` if it was rolled back.
+    async fn finish_restore(
+        &self,
+        id: &str,
+        dir: &SandboxDir,
+        path: &Path,
+        operation: &Operation,
+    ) -> Result<Option<ExclusiveAccess>> {
+        let access = match self.0.gates.exclusive(id, operation).await {
+            Ok(access) => access,
+            Err(error) => {
+                // It must not stay frozen: a writer outside may wait for a process inside.
+                self.thaw(id, dir).await?;
+                return Err(error);
+            }
+        };
+        let swapped = match self.mount_error(id).await {
+            // Only a frozen sandbox is swapped: a thawed one may have written to its current directory.
+            None if dir.frozen().exists() => self.swap(id, dir, path).await,
+            None => self.swap_outcome(id, dir, self.swap_failed("it was interrupted")).await,
+            Some(error) => self.swap_outcome(id, dir, error).await,
+        };
+        let name = id.to_owned();
+        match swapped {
+            Swap::Done => {
+                tracing::info!(sandbox = id, "finished an interrupted restore");
+                self.on_workspaces(move |workspaces| workspaces.finish_reset(&name)).await?;
+                Ok(Some(access))
+            }
+            Swap::NotDone(error) => {
+                tracing::warn!(sandbox = id, %error, "rolled back an interrupted restore");
+                self.on_workspaces(move |workspaces| workspaces.undo_reset(&name)).await?;
+                Ok(None)
+            }
+            Swap::Unknown(error) => {
+                // It must not stay frozen.
+                self.thaw(id, dir).await?;
+                Err(operation_error(id, self.swap_failed(&unresolved_reason(&error))))
             }
         }
-        self.thaw(id, dir).await?;
-        self.record_restored(id).await
     }
 
     /// Records the snapshot to which a workspace was restored. A killed server may not have recorded it.

@@ -23,6 +23,7 @@ mod kind;
 mod life;
 mod limits;
 mod oci_only;
+mod outside_writers;
 mod pool;
 mod quota;
 mod races;
@@ -33,6 +34,7 @@ mod snapshots;
 mod terminals;
 mod unresolved_restore;
 mod workspace_swap;
+mod workspace_users;
 
 use std::process::ExitCode;
 
@@ -76,6 +78,8 @@ fn main() -> ExitCode {
     trials.extend(invented_commands::trials());
     trials.extend(fair_shares::trials());
     trials.extend(unresolved_restore::trials());
+    trials.extend(outside_writers::trials());
+    trials.extend(workspace_users::trials());
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     docker::end();
     conclusion.exit_code()

@@ -1,8 +1,11 @@
 //! Contract of providers: tests that every one of them must pass.
 
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 
 use libtest_mimic::Trial;
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
 use workspace_state::{NewSnapshot, Node, Snapshot, Tree, WalkLimits};
 use workspace_workspace::{
     KeptContent, Materialize, NewWorkspace, Options, Phase, ProviderKind, ResetMode, UnusedLayers,
@@ -21,6 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             trials.push(setting.trial(name, move || test(setting)));
         };
         add("a_workspace_holds_its_snapshot", a_workspace_holds_its_snapshot);
+        add("the_root_is_opened_whatever_its_mode", the_root_is_opened_whatever_its_mode);
         add("changes_are_reported", changes_are_reported);
         add("a_commit_has_the_visible_content", a_commit_has_the_visible_content);
         add("workspaces_are_independent", workspaces_are_independent);
@@ -69,6 +73,34 @@ fn a_workspace_holds_its_snapshot(setting: Setting) {
     assert_eq!(fixture.changes("a"), [""; 0]);
     fixture.all().create("empty", &NewWorkspace::default()).unwrap();
     assert_eq!(fixture.run("empty", "ls -A"), "");
+}
+
+/// Reads a file below an open directory, in this process.
+fn read_below(root: &OwnedFd, name: &str) -> Result<String, Errno> {
+    let file = openat(root, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(std::io::read_to_string(std::fs::File::from(file)).unwrap())
+}
+
+fn the_root_is_opened_whatever_its_mode(setting: Setting) {
+    let fixture = Fixture::new(setting);
+    fixture.all().create("a", &from(&fixture.snapshot(FILES))).unwrap();
+    fixture.run("a", "echo new > new; chmod 0 .");
+    let root = fixture.all().open_root("a").unwrap();
+    fixture.run("a", "chmod 755 .");
+    assert_eq!(read_below(&root, "one").unwrap(), "one\n");
+    assert_eq!(read_below(&root, "new").unwrap(), "new\n");
+    let other = fixture.snapshot("echo other > other");
+    fixture.all().reset("a", Some(other.id), Materialize::Auto, ResetMode::MayMove).unwrap();
+    fixture.all().finish_reset("a").unwrap();
+    let root = fixture.all().open_root("a").unwrap();
+    assert_eq!(read_below(&root, "other").unwrap(), "other\n");
+    assert_eq!(read_below(&root, "new").unwrap_err(), Errno::NOENT);
+    let missing = fixture.all().open_root("b").unwrap_err();
+    assert!(matches!(missing, WorkspaceError::NotFound { .. }), "{missing}");
+    if setting.kind == ProviderKind::Overlay {
+        workspace_host::overlay::unmount(&fixture.holder, &fixture.all().path("a").unwrap()).unwrap();
+        fixture.all().open_root("a").unwrap_err();
+    }
 }
 
 fn changes_are_reported(setting: Setting) {

@@ -141,6 +141,17 @@ pub(super) fn abandon(mount_point: &Path) -> Result<bool> {
     Ok(was_mounted)
 }
 
+pub(super) fn open_root(mount_point: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let action = || format!("open the overlay at {}", mount_point.display());
+    let root = openat(CWD, mount_point, flags, Mode::empty()).context(action())?;
+    let found = statx(&root, c"", AtFlags::EMPTY_PATH, StatxFlags::empty()).context(action())?;
+    if found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
+        return Ok(root);
+    }
+    Err(HostError::other(format!("nothing is mounted at {}", mount_point.display())))
+}
+
 pub(super) fn is_responding(path: &Path) -> Result<bool> {
     // The kernel never answers this call from its caches.
     match statfs(path) {

@@ -1,0 +1,89 @@
+//! The I/O worker: serves files, watches and ports of the sandbox to the server.
+//!
+//! File operations block, but the agent has one thread and may not start others, because it forks. So it starts
+//! this program again as a worker, which never forks. The worker gets a ticket that is valid for its two lanes
+//! only, and not the token of the agent: commands run as the same user and can attach to a new process before it
+//! has made itself undumpable. With the ticket they could only forge what they can change in the sandbox anyway.
+//!
+//! The server connects requests and content of several transfers on two lanes: on `INTERACTIVE`, no request waits
+//! for the content of files, which is on `BULK`. Each request is one blocking task, or for watches and ports an
+//! asynchronous one. The worker exits when the server closes a lane.
+
+mod batch;
+mod channel;
+mod copy;
+mod failure;
+mod lane;
+mod list;
+mod path;
+mod ports;
+mod read;
+mod remove;
+mod request;
+mod tree;
+mod watch;
+mod write;
+
+use std::io;
+use std::process::{Command, Stdio};
+
+use rustix::process::Pid;
+use workspace_agent_protocol::scheduling::restore_slice;
+use workspace_agent_protocol::start_parameters::StartParameters;
+use workspace_agent_protocol::v1::IoLane;
+
+use crate::connection::Server;
+use crate::script;
+use crate::transport::Transport;
+
+/// Operations of the worker, as the value of the capability `io`.
+pub(crate) const CAPABILITY: &str = "files,trees,watch,ports";
+/// Option of the command line that starts a worker. Its value is the descriptor of the parameters.
+pub(crate) const OPTION: &str = "--io-fd";
+/// Maximum number of blocking tasks: 16 transfers that may wait for their clients, and 8 other requests.
+const BLOCKING_TASKS_MAX: usize = 24;
+/// Stack size of a blocking thread, in bytes.
+const STACK_SIZE: usize = 256 << 10;
+
+/// Starts a worker, and returns its PID. The caller reaps it.
+pub(crate) fn start(server: &Server, ticket: Vec<u8>) -> io::Result<Pid> {
+    let mut command = Command::new("/proc/self/exe");
+    command.env_clear().current_dir("/").stdout(Stdio::null());
+    command.args(["--sandbox", &server.sandbox, OPTION, "0"]);
+    let parameters = match &server.transport {
+        Transport::Socket(path) => {
+            command.arg("--socket").arg(path);
+            ticket
+        }
+        Transport::Network(network) => {
+            let parameters = StartParameters { token: ticket, ..network.parameters().clone() };
+            parameters.to_bytes()
+        }
+    };
+    command.stdin(Stdio::from(script::create_memfd(&parameters)?));
+    let child = command.spawn()?;
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    pid.ok_or_else(|| io::Error::other("the worker has an invalid PID"))
+}
+
+/// Runs the worker until the server closes a lane. Never returns before that.
+pub(crate) fn run(server: &Server) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    // The slice is short for the latency of commands, which transfers must not delay.
+    drop(restore_slice());
+    std::env::set_current_dir("/")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_TASKS_MAX)
+        .thread_stack_size(STACK_SIZE)
+        .build()?;
+    let ended = runtime.block_on(async {
+        tokio::select! {
+            ended = lane::run(server, IoLane::Interactive) => ended,
+            ended = lane::run(server, IoLane::Bulk) => ended,
+        }
+    });
+    // Without waiting for blocking tasks, which may hang in system calls.
+    runtime.shutdown_background();
+    ended.map_err(io::Error::other)
+}

@@ -1,0 +1,84 @@
+//! Batches of operations.
+
+use rustix::fs::{FileType, Mode, RenameFlags, renameat, renameat_with};
+use rustix::io::Errno;
+use workspace_agent_protocol::v1::file_operation::Operation;
+use workspace_agent_protocol::v1::{
+    ChangeMode, FileBatch, FileBatchResult, FileOperation, MakeDirectory, MovePath,
+};
+
+use super::channel::Channel;
+use super::copy::copy;
+use super::failure::{AtPath as _, Failure, Result};
+use super::path::{self, DIRECTORY_MODE, Parents, locate, make_directories, target};
+use super::remove::remove;
+use super::write::{sync_directory, write_all};
+
+/// Performs operations in order, up to the first that fails.
+pub(crate) fn run(channel: &Channel, request: FileBatch) -> FileBatchResult {
+    let mut completed = 0;
+    for operation in request.operations {
+        if let Err(failure) = channel.check().and_then(|()| perform(channel, operation)) {
+            return FileBatchResult { completed, failure: Some(failure.into_message()) };
+        }
+        completed += 1;
+    }
+    FileBatchResult { completed, failure: None }
+}
+
+fn perform(channel: &Channel, operation: FileOperation) -> Result<()> {
+    match operation.operation {
+        Some(Operation::Mkdir(request)) => make_directory(&request),
+        Some(Operation::Move(request)) => move_entry(&request),
+        Some(Operation::Copy(request)) => copy(channel, &request),
+        Some(Operation::Chmod(request)) => change_mode(&request),
+        Some(Operation::Remove(request)) => remove(channel, &request),
+        Some(Operation::Write(request)) => write_all(request).map(drop),
+        None => Err(Failure::invalid(b"", "this guest is too old for the operation")),
+    }
+}
+
+fn make_directory(request: &MakeDirectory) -> Result<()> {
+    let path = &request.path;
+    let found = match request.parents {
+        // The root exists.
+        true if path.iter().all(|byte| *byte == b'/') => return path::check(path),
+        true => target(path, Parents::Create)?,
+        false => target(path, Parents::MustExist)?,
+    };
+    let mode = request.mode.map_or(DIRECTORY_MODE, Mode::from_raw_mode);
+    match rustix::fs::mkdirat(&found.parent, found.name.as_slice(), mode) {
+        Err(Errno::EXIST) if request.parents => {
+            // Fails for anything but a directory.
+            make_directories(path).map(drop)
+        }
+        Err(error) => Err(Failure::of_errno(error, path)),
+        // The mode of a new directory is reduced by the umask.
+        Ok(()) => match request.mode {
+            Some(mode) => change_mode(&ChangeMode { path: path.clone(), mode }),
+            None => Ok(()),
+        },
+    }
+}
+
+fn move_entry(request: &MovePath) -> Result<()> {
+    let (from, to) = (target(&request.from, Parents::MustExist)?, target(&request.to, Parents::MustExist)?);
+    let (old, new) = (from.name.as_slice(), to.name.as_slice());
+    match request.replace {
+        true => renameat(&from.parent, old, &to.parent, new),
+        false => renameat_with(&from.parent, old, &to.parent, new, RenameFlags::NOREPLACE),
+    }
+    .at(&request.from)?;
+    sync_directory(&to.parent).at(&request.to)
+}
+
+/// Changes the permissions of a file or directory. Symlinks are followed, since they have none of their own.
+fn change_mode(request: &ChangeMode) -> Result<()> {
+    let path = &request.path;
+    let located = locate(path, true)?;
+    let mode = Mode::from_raw_mode(request.mode & 0o7777);
+    if located.file_type() != FileType::Directory {
+        path::check_file(&located, path)?;
+    }
+    rustix::fs::chmod(located.proc_path(), mode).at(path)
+}

@@ -1,0 +1,161 @@
+//! Copying files and directories inside the sandbox.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, Stat, copy_file_range, openat, readlinkat, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+use workspace_agent_protocol::v1::{CopyPath, IoFailureKind};
+
+use super::channel::Channel;
+use super::failure::{AtPath as _, Failure, Result};
+use super::list::open_child;
+use super::path::{Located, Parents, Target, is_type, locate_at, open_file, target};
+use super::write::PendingFile;
+
+/// Bytes that are copied between two checks for cancellation.
+const STEP: usize = 16 << 20;
+
+/// Copies an entry: a symlink itself, and a directory with its content if `recursive` is set. Special files inside a
+/// directory are left out.
+pub(crate) fn copy(channel: &Channel, request: &CopyPath) -> Result<()> {
+    let (from, to) = (target(&request.from, Parents::MustExist)?, target(&request.to, Parents::MustExist)?);
+    let source = locate_at(&from.parent, &from.name, &request.from)?;
+    if to.stat().at(&request.to)?.is_some() && !request.replace {
+        return Err(Failure::of_errno(Errno::EXIST, &request.to));
+    }
+    if source.file_type() == FileType::Directory && !request.recursive {
+        let message = "this is a directory; copy it recursively";
+        return Err(Failure::new(IoFailureKind::IsADirectory, &request.from, message));
+    }
+    if is_below(&request.to, &request.from) {
+        return Err(Failure::invalid(&request.to, "a directory cannot be copied into itself"));
+    }
+    let copy = Copy { channel, from: &request.from, to: &request.to };
+    match source.file_type() {
+        FileType::Directory => copy.directory(&from, &source.stat, &to),
+        FileType::Symlink => copy.symlink(&from, &to),
+        _ => copy.file(&source, to),
+    }
+}
+
+/// Returns true if a path is the same as another or below it.
+fn is_below(path: &[u8], directory: &[u8]) -> bool {
+    let names = |path| {
+        <[u8]>::split(path, |byte: &u8| *byte == b'/').filter(|name: &&[u8]| !matches!(*name, b"" | b"."))
+    };
+    let mut path = names(path);
+    names(directory).all(|name| path.next() == Some(name))
+}
+
+struct Copy<'a> {
+    channel: &'a Channel,
+    /// Paths of the request, for failures.
+    from: &'a [u8],
+    to: &'a [u8],
+}
+
+/// Directories whose content is being copied.
+struct Level {
+    from: OwnedFd,
+    entries: Dir,
+    to: OwnedFd,
+    mode: Mode,
+}
+
+impl Copy<'_> {
+    fn file(&self, source: &Located, to: Target) -> Result<()> {
+        let file = open_file(source, self.from)?;
+        let mut pending = PendingFile::create_at(to, source.stat.st_mode & 0o777, self.to)?;
+        let mut remaining = u64::try_from(source.stat.st_size).unwrap_or_default();
+        while remaining > 0 {
+            self.channel.check()?;
+            let step = usize::try_from(remaining).unwrap_or(usize::MAX).min(STEP);
+            match copy_file_range(&file, None, pending.file(), None, step) {
+                Ok(0) => break,
+                Ok(copied) => remaining = remaining.saturating_sub(copied as u64),
+                // Between file systems that cannot do it.
+                Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                    pending.append_from(&file, self.from)?;
+                    break;
+                }
+                Err(error) => return Err(Failure::of_errno(error, self.to)),
+            }
+        }
+        pending.publish().map(drop)
+    }
+
+    fn symlink(&self, from: &Target, to: &Target) -> Result<()> {
+        let link = readlinkat(&from.parent, from.name.as_slice(), Vec::new()).at(self.from)?;
+        let create = || symlinkat(link.as_c_str(), &to.parent, to.name.as_slice());
+        match create() {
+            Err(Errno::EXIST) => {
+                unlinkat(&to.parent, to.name.as_slice(), AtFlags::empty()).at(self.to)?;
+                create().at(self.to)
+            }
+            created => created.at(self.to),
+        }
+    }
+
+    fn directory(&self, from: &Target, stat: &Stat, to: &Target) -> Result<()> {
+        // Not recursive: a tree may be deeper than the stack of a thread.
+        let mut levels = vec![self.enter(&from.parent, &from.name, stat, &to.parent, &to.name)?];
+        while let Some(level) = levels.last_mut() {
+            self.channel.check()?;
+            let Some(item) = level.entries.next() else {
+                // Last, since a directory may forbid writing.
+                rustix::fs::fchmod(&level.to, level.mode).at(self.to)?;
+                levels.pop();
+                continue;
+            };
+            let item = item.at(self.from)?;
+            let name = item.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            let source = locate_at(&level.from, name, self.from)?;
+            let entry = |parent: &OwnedFd| -> Result<Target> {
+                let parent = parent.try_clone().at(self.from)?;
+                Ok(Target { parent, name: name.to_vec() })
+            };
+            match source.file_type() {
+                FileType::Directory => {
+                    let next = self.enter(&level.from, name, &source.stat, &level.to, name)?;
+                    levels.push(next);
+                }
+                FileType::Symlink => self.symlink(&entry(&level.from)?, &entry(&level.to)?)?,
+                FileType::RegularFile => self.file(&source, entry(&level.to)?)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens a directory, and creates its copy unless there is a directory.
+    fn enter(&self, from: &OwnedFd, name: &[u8], stat: &Stat, to: &OwnedFd, to_name: &[u8]) -> Result<Level> {
+        debug_assert!(is_type(stat, FileType::Directory));
+        let directory = open_child(from, name).at(self.from)?;
+        let directory = directory.ok_or_else(|| Failure::of_errno(Errno::ACCESS, self.from))?;
+        match rustix::fs::mkdirat(to, to_name, Mode::from_raw_mode(0o700)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(Failure::of_errno(error, self.to)),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let copy = openat(to, to_name, flags, Mode::empty()).at(self.to)?;
+        let entries = Dir::read_from(&directory).at(self.from)?;
+        let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+        Ok(Level { from: directory, entries, to: copy, mode })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_below_itself_and_its_parents() {
+        assert!(is_below(b"/a/b", b"/a") && is_below(b"/a/./b/", b"//a//b") && is_below(b"/a", b"/"));
+        assert!(!is_below(b"/ab", b"/a") && !is_below(b"/a", b"/a/b"));
+    }
+}

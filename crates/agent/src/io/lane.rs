@@ -1,0 +1,172 @@
+//! One lane: dispatches the requests of the server, and routes frames and credits to them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+use workspace_agent_protocol::PROTOCOL_VERSION;
+use workspace_agent_protocol::v1::agent_service_client::AgentServiceClient;
+use workspace_agent_protocol::v1::io_from_guest::Payload as FromGuest;
+use workspace_agent_protocol::v1::io_to_guest::Payload as ToGuest;
+use workspace_agent_protocol::v1::{IoFrame, IoFromGuest, IoHello, IoLane, IoRequest, IoToGuest};
+
+use super::channel::{Channel, Frames, OUTBOX_CAPACITY, Outbox, Shared};
+use super::request;
+use super::write::PendingFile;
+use crate::connection::{ConnectionError, Server, connect};
+
+/// Interval at which a request waits for the end of others.
+const ACTIVE_POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// Maximum time until the reply to a request that does not say another.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Requests in progress on a lane.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    running: Mutex<HashMap<u64, Running>>,
+    /// Written files that wait for their publication, by the id of the write.
+    pending: Mutex<HashMap<u64, PendingFile>>,
+    /// Has one reference here, and one for each request whose task has not ended.
+    active: Arc<()>,
+}
+
+#[derive(Debug)]
+struct Running {
+    shared: Arc<Shared>,
+    frames: mpsc::UnboundedSender<IoFrame>,
+}
+
+impl Requests {
+    fn add(&self, id: u64, window: u64, outbox: Outbox) -> (Channel, Frames) {
+        let shared = Arc::new(Shared::new(window));
+        let (frames, receiver) = mpsc::unbounded_channel();
+        let running = Running { shared: shared.clone(), frames };
+        self.running().insert(id, running);
+        Channel::new(id, outbox, shared, receiver, self.active.clone())
+    }
+
+    fn running(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pending(&self) -> std::sync::MutexGuard<'_, HashMap<u64, PendingFile>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a written file until it is published or its write is cancelled.
+    pub(crate) fn keep_pending(&self, id: u64, file: PendingFile) {
+        self.pending().insert(id, file);
+    }
+
+    pub(crate) fn take_pending(&self, id: u64) -> Option<PendingFile> {
+        self.pending().remove(&id)
+    }
+
+    fn cancel(&self, id: u64) {
+        if let Some(running) = self.running().remove(&id) {
+            running.shared.cancel();
+        }
+        drop(self.take_pending(id));
+    }
+
+    /// Cancels everything except one request, and drops written files.
+    pub(crate) fn cancel_others(&self, id: u64) {
+        let others: Vec<Running> = {
+            let mut running = self.running();
+            let kept = running.remove(&id);
+            let others = running.drain().map(|(_, running)| running).collect();
+            running.extend(kept.map(|kept| (id, kept)));
+            others
+        };
+        others.iter().for_each(|running| running.shared.cancel());
+        self.pending().clear();
+    }
+
+    /// Waits until the tasks of all requests but one have ended, and so have closed their files.
+    pub(crate) async fn wait_for_others(&self) {
+        while Arc::strong_count(&self.active) > 2 {
+            tokio::time::sleep(ACTIVE_POLL_INTERVAL).await;
+        }
+    }
+
+    fn remove(&self, id: u64) {
+        self.running().remove(&id);
+    }
+
+    fn route(&self, frame: IoFrame) {
+        if let Some(running) = self.running().get(&frame.id) {
+            // The task may have ended.
+            drop(running.frames.send(frame));
+        }
+    }
+
+    fn add_credit(&self, id: u64, bytes: u64) {
+        if let Some(running) = self.running().get(&id) {
+            running.shared.add_credit(bytes);
+        }
+    }
+}
+
+impl Drop for Requests {
+    fn drop(&mut self) {
+        for running in self.running().values() {
+            running.shared.cancel();
+        }
+    }
+}
+
+/// Serves a lane until the server closes it.
+pub(crate) async fn run(server: &Server, lane: IoLane) -> Result<(), ConnectionError> {
+    let mut client = AgentServiceClient::new(connect(server).await?);
+    let (outbox, receiver) = mpsc::channel(OUTBOX_CAPACITY);
+    outbox.send(hello(server, lane)).await.map_err(|_| ConnectionError::Closed)?;
+    let mut incoming = client.io(ReceiverStream::new(receiver)).await?.into_inner();
+    let first = incoming.message().await?.and_then(|message| message.payload);
+    if !matches!(first, Some(ToGuest::Welcome(_))) {
+        return Err(ConnectionError::Status(Status::internal("the server did not accept the lane")));
+    }
+    let requests = Arc::new(Requests::default());
+    while let Some(message) = incoming.message().await? {
+        dispatch(&requests, &outbox, message);
+    }
+    Ok(())
+}
+
+fn hello(server: &Server, lane: IoLane) -> IoFromGuest {
+    let hello = IoHello {
+        sandbox_id: server.sandbox.clone(),
+        ticket: server.token.clone(),
+        generation: PROTOCOL_VERSION,
+        lane: lane.into(),
+    };
+    IoFromGuest { payload: Some(FromGuest::Hello(hello)) }
+}
+
+/// Handles a message of the server. Unknown messages of a newer server are ignored.
+fn dispatch(requests: &Arc<Requests>, outbox: &Outbox, message: IoToGuest) {
+    match message.payload {
+        Some(ToGuest::Request(request)) => start(requests, outbox, request),
+        Some(ToGuest::Frame(frame)) => requests.route(frame),
+        Some(ToGuest::Credit(credit)) => requests.add_credit(credit.id, credit.bytes),
+        Some(ToGuest::Cancel(cancel)) => requests.cancel(cancel.id),
+        Some(ToGuest::Welcome(_)) | None => {}
+    }
+}
+
+/// Starts the task of a request.
+fn start(requests: &Arc<Requests>, outbox: &Outbox, request: IoRequest) {
+    let id = request.id;
+    let (channel, frames) = requests.add(id, request.window, outbox.clone());
+    let timeout = match request.timeout_ms {
+        0 => REPLY_TIMEOUT,
+        milliseconds => Duration::from_millis(milliseconds.into()),
+    };
+    let requests = requests.clone();
+    tokio::spawn(async move {
+        request::serve(request.operation, channel, frames, &requests, timeout).await;
+        requests.remove(id);
+    });
+}

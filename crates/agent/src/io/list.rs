@@ -1,0 +1,101 @@
+//! Listing directories.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat};
+use rustix::io::Errno;
+use workspace_agent_protocol::v1::{FileEntry, FileListing, IoFailureKind, ListFiles};
+
+use super::channel::Channel;
+use super::failure::{AtPath as _, Failure, Result};
+use super::path::{describe, describe_at, locate, open_directory};
+
+/// Maximum number of entries that are examined for a listing.
+const ENTRIES_MAX: usize = 100_000;
+/// Maximum depth of a listing.
+const DEPTH_MAX: u32 = 32;
+/// Maximum size of the entries of a reply, in bytes. The server asks for the rest.
+const REPLY_MAX: usize = 256 << 10;
+
+/// Lists a directory: as many of the requested entries as fit into a reply.
+pub(crate) fn list(channel: &Channel, request: &ListFiles) -> Result<FileListing> {
+    let path = &request.path;
+    let located = locate(path, true)?;
+    let root = open_directory(&located, path)?;
+    let mut walk = Walk { channel, root: path, paths: Vec::new() };
+    walk.collect(&root, b"", request.depth.clamp(1, DEPTH_MAX))?;
+    let mut paths = walk.paths;
+    paths.sort_unstable();
+    let total = paths.len() as u64;
+    let skip = usize::try_from(request.skip).unwrap_or(usize::MAX);
+    let mut size = 0;
+    let mut entries = Vec::new();
+    for entry_path in paths.iter().skip(skip).take(request.limit as usize) {
+        channel.check()?;
+        // It may have been removed.
+        let Some(entry) = entry(&root, entry_path) else { continue };
+        size += entry.path.len() + entry.target.len() + 64;
+        if size > REPLY_MAX {
+            break;
+        }
+        entries.push(entry);
+    }
+    let directory = describe(path, &located.stat, Vec::new());
+    Ok(FileListing { directory: Some(directory), entries, total })
+}
+
+/// Collects the paths of a directory, relative to it.
+struct Walk<'a> {
+    channel: &'a Channel,
+    /// Path of the directory, for failures.
+    root: &'a [u8],
+    paths: Vec<Vec<u8>>,
+}
+
+impl Walk<'_> {
+    /// Adds the paths of all entries of a directory, down to `depth`.
+    fn collect(&mut self, directory: &OwnedFd, prefix: &[u8], depth: u32) -> Result<()> {
+        self.channel.check()?;
+        for item in Dir::read_from(directory).at(self.root)? {
+            let item = item.at(self.root)?;
+            let name = item.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            if self.paths.len() == ENTRIES_MAX {
+                let message =
+                    format!("a listing has at most {ENTRIES_MAX} entries; list a smaller directory");
+                return Err(Failure::new(IoFailureKind::LimitExceeded, self.root, message));
+            }
+            let path = join(prefix, name);
+            self.paths.push(path.clone());
+            let may_descend =
+                depth > 1 && matches!(item.file_type(), FileType::Directory | FileType::Unknown);
+            if may_descend && let Some(child) = open_child(directory, name).at(self.root)? {
+                self.collect(&child, &path, depth - 1)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Opens a subdirectory. `None` if it is not a directory, was removed, or may not be read.
+pub(crate) fn open_child(parent: impl AsFd, name: &[u8]) -> std::result::Result<Option<OwnedFd>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    match openat(parent, name, flags, Mode::empty()) {
+        Ok(child) => Ok(Some(child)),
+        Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT | Errno::ACCESS) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+pub(crate) fn join(prefix: &[u8], name: &[u8]) -> Vec<u8> {
+    if prefix.is_empty() { name.to_vec() } else { [prefix, b"/", name].concat() }
+}
+
+/// Describes an entry below the root. No component but the last may be a symlink; a component that became one is
+/// followed inside the sandbox.
+fn entry(root: &OwnedFd, path: &[u8]) -> Option<FileEntry> {
+    let stat = statat(root, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    Some(describe_at(root, path, path, &stat))
+}

@@ -1,0 +1,219 @@
+//! Writing files: a new file replaces the old one, atomically.
+//!
+//! The content goes to a file without a name (`O_TMPFILE`) in the directory of the target, so that nothing is left if
+//! the write is cancelled or the worker killed. It gets a random name for a moment, since only a name can replace
+//! another. File systems without `O_TMPFILE` get a file with such a name from the start.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fchmod, fstat, linkat, openat, renameat, unlinkat};
+use rustix::io::Errno;
+use workspace_agent_protocol::v1::file_condition::Condition;
+use workspace_agent_protocol::v1::{FileCondition, FileEntry, IoFailureKind, IoReply, WriteFile};
+
+use super::channel::{Channel, Frames};
+use super::failure::{AtPath as _, Failure, Result};
+use super::path::{Parents, Target, describe, followed_target, is_type, proc_path};
+use super::tree::times;
+
+/// Bytes of content that the server may send ahead.
+const WINDOW: u64 = 1 << 20;
+/// Permissions of a new file, if the request says none.
+const FILE_MODE: u32 = 0o644;
+/// Held from checking a condition until the file is replaced.
+static PUBLISHING: Mutex<()> = Mutex::new(());
+
+/// Written file that is not published yet. Dropping it removes it.
+#[derive(Debug)]
+pub(crate) struct PendingFile {
+    target: Target,
+    file: File,
+    /// Name in the directory of the target; `None` for a file without a name.
+    name: Option<Vec<u8>>,
+    condition: Option<FileCondition>,
+    path: Vec<u8>,
+}
+
+/// Writes a file whose content is in the request.
+pub(crate) fn write_all(mut request: WriteFile) -> Result<FileEntry> {
+    let content = request.content.take().unwrap_or_default();
+    let mut pending = PendingFile::create(request)?;
+    pending.append(&content)?;
+    pending.sync()?;
+    pending.publish()
+}
+
+/// Receives the content of a file on the channel, and returns the complete and synced file.
+pub(crate) fn receive(channel: &Channel, frames: &mut Frames, request: WriteFile) -> Result<PendingFile> {
+    let mut pending = PendingFile::create(request)?;
+    channel.block_on(channel.reply(IoReply { window: WINDOW, ..IoReply::default() }))?;
+    while let Some(frame) = frames.blocking_receive()? {
+        pending.append(&frame.data)?;
+        channel.block_on(channel.grant(frame.data.len()))?;
+    }
+    pending.sync()?;
+    Ok(pending)
+}
+
+impl PendingFile {
+    fn create(request: WriteFile) -> Result<Self> {
+        let WriteFile { path, mode, mkdirs, condition, .. } = request;
+        let parents = if mkdirs { Parents::Create } else { Parents::MustExist };
+        let target = followed_target(&path, parents)?;
+        let present = target.stat().at(&path)?;
+        check_replaceable(present.as_ref(), &path)?;
+        // Checked again when it is published; a client learns about it before it sends the content.
+        check_condition(condition.as_ref(), present.as_ref(), &path)?;
+        let (file, name) = create_file(&target.parent).at(&path)?;
+        let pending = Self { target, file: File::from(file), name, condition, path };
+        let mode = mode.unwrap_or_else(|| present.map_or(FILE_MODE, |stat| stat.st_mode & 0o777));
+        fchmod(&pending.file, Mode::from_raw_mode(mode)).at(&pending.path)?;
+        Ok(pending)
+    }
+
+    /// Creates a file for a target that is not followed if it is a symlink.
+    pub(crate) fn create_at(target: Target, mode: u32, path: &[u8]) -> Result<Self> {
+        let present = target.stat().at(path)?;
+        let replaced = present.filter(|stat| !is_type(stat, FileType::Symlink));
+        check_replaceable(replaced.as_ref(), path)?;
+        let (file, name) = create_file(&target.parent).at(path)?;
+        let pending = Self { target, file: File::from(file), name, condition: None, path: path.to_vec() };
+        fchmod(&pending.file, Mode::from_raw_mode(mode)).at(path)?;
+        Ok(pending)
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Appends the rest of another file.
+    pub(crate) fn append_from(&mut self, source: &OwnedFd, path: &[u8]) -> Result<()> {
+        let mut source = File::from(source.try_clone().at(path)?);
+        std::io::copy(&mut source, &mut self.file).map(drop).at(path)
+    }
+
+    pub(crate) fn append(&mut self, data: &[u8]) -> Result<()> {
+        self.file.write_all(data).at(&self.path)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync_all().at(&self.path)
+    }
+
+    /// Sets the modification time, in nanoseconds since 1970.
+    pub(crate) fn set_time(&self, mtime_ns: i64) -> Result<()> {
+        rustix::fs::futimens(&self.file, &times(mtime_ns)).at(&self.path)
+    }
+
+    /// Replaces the target, and returns the new entry. The replacement is durable.
+    pub(crate) fn publish(self) -> Result<FileEntry> {
+        let published = self.replace()?;
+        sync_directory(&published.target.parent).at(&published.path)?;
+        Ok(describe(&published.path, &fstat(&published.file).at(&published.path)?, Vec::new()))
+    }
+
+    /// Replaces the target. The caller makes the replacement durable.
+    pub(crate) fn publish_unsynced(self) -> Result<()> {
+        self.replace().map(drop)
+    }
+
+    fn replace(mut self) -> Result<Self> {
+        let name = match self.name.clone() {
+            Some(name) => name,
+            None => {
+                let name = random_name().at(&self.path)?;
+                link(&self.file, &self.target.parent, &name).at(&self.path)?;
+                // Dropping the file removes the name, if it cannot replace the target.
+                self.name.insert(name).clone()
+            }
+        };
+        {
+            let _publishing = PUBLISHING.lock().unwrap_or_else(PoisonError::into_inner);
+            let present = self.target.stat().at(&self.path)?;
+            check_replaceable(present.as_ref().filter(|stat| !is_type(stat, FileType::Symlink)), &self.path)?;
+            check_condition(self.condition.as_ref(), present.as_ref(), &self.path)?;
+            let parent = &self.target.parent;
+            renameat(parent, name.as_slice(), parent, self.target.name.as_slice()).at(&self.path)?;
+        }
+        self.name = None;
+        Ok(self)
+    }
+}
+
+impl Drop for PendingFile {
+    fn drop(&mut self) {
+        if let Some(name) = self.name.take() {
+            // It is only a leftover with a random name.
+            drop(unlinkat(&self.target.parent, name.as_slice(), AtFlags::empty()));
+        }
+    }
+}
+
+/// Fails for a directory, and for a special file, which is never replaced.
+fn check_replaceable(present: Option<&Stat>, path: &[u8]) -> Result<()> {
+    match present {
+        None => Ok(()),
+        Some(stat) if is_type(stat, FileType::RegularFile) => Ok(()),
+        Some(stat) if is_type(stat, FileType::Directory) => {
+            Err(Failure::new(IoFailureKind::IsADirectory, path, "this is a directory"))
+        }
+        Some(_) => Err(Failure::new(IoFailureKind::NotAFile, path, "this is not a regular file")),
+    }
+}
+
+fn check_condition(condition: Option<&FileCondition>, present: Option<&Stat>, path: &[u8]) -> Result<()> {
+    let present = present.map(|stat| describe(path, stat, Vec::new()));
+    let is_met = match condition.and_then(|condition| condition.condition) {
+        None => true,
+        Some(Condition::Exists(_)) => present.is_some(),
+        Some(Condition::Absent(_)) => present.is_none(),
+        Some(Condition::Fingerprint(wanted)) => present.is_some_and(|present| {
+            (present.inode, present.size, present.mtime_ns, present.ctime_ns)
+                == (wanted.inode, wanted.size, wanted.mtime_ns, wanted.ctime_ns)
+        }),
+    };
+    let message = "the file was changed, or does not exist, or exists";
+    if is_met { Ok(()) } else { Err(Failure::new(IoFailureKind::PreconditionFailed, path, message)) }
+}
+
+/// Creates a file for writing in a directory, without a name where the file system supports that.
+fn create_file(directory: &OwnedFd) -> std::result::Result<(OwnedFd, Option<Vec<u8>>), Errno> {
+    let (flags, mode) = (OFlags::RDWR | OFlags::CLOEXEC, Mode::from_raw_mode(0o600));
+    match openat(directory, ".", flags | OFlags::TMPFILE, mode) {
+        Ok(file) => Ok((file, None)),
+        // Older kernels do not know the flag and see an attempt to write a directory.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+            let name = random_name()?;
+            let file = openat(directory, name.as_slice(), flags | OFlags::CREATE | OFlags::EXCL, mode)?;
+            Ok((file, Some(name)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Gives a file without a name one.
+fn link(file: &File, directory: &OwnedFd, name: &[u8]) -> std::result::Result<(), Errno> {
+    // `AT_EMPTY_PATH` needs a capability; the link in `/proc` does not.
+    linkat(rustix::fs::CWD, proc_path(file), directory, name, AtFlags::SYMLINK_FOLLOW)
+}
+
+/// Returns a name that no file has: 64 random bits.
+fn random_name() -> std::result::Result<Vec<u8>, Errno> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(format!(".{:016x}.tmp", u64::from_le_bytes(bytes)).into_bytes())
+}
+
+/// Makes new names in a directory durable. A directory that may not be read cannot be opened for that; then the name is
+/// durable with the next sync of the file system.
+pub(crate) fn sync_directory(directory: &OwnedFd) -> std::result::Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match openat(directory, ".", flags, Mode::empty()) {
+        Ok(directory) => rustix::fs::fsync(directory),
+        Err(Errno::ACCESS) => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,127 @@
+//! Content of requests, with credits in both directions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::timeout;
+use workspace_agent_protocol::Bytes;
+use workspace_agent_protocol::v1::{IoFrame, IoReply};
+
+use crate::error::{Result, SandboxError};
+use crate::io::error::check;
+use crate::io::lane::{CancelOnDrop, Lane, Started, cost};
+
+/// Maximum number of bytes of content in a frame.
+const FRAME_MAX: usize = 256 << 10;
+/// Maximum time for which a worker may not send or accept content. It may be frozen meanwhile.
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Channel of a request. Dropping both parts cancels the request, unless it has ended.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub(crate) reply: IoReply,
+    pub(crate) reader: ChannelReader,
+    pub(crate) writer: ChannelWriter,
+}
+
+/// Reading part of a channel.
+#[derive(Debug)]
+pub(crate) struct ChannelReader {
+    shared: Arc<Shared>,
+    frames: mpsc::UnboundedReceiver<IoFrame>,
+    /// Cost of the last frame, which is granted again when the next is received.
+    consumed: u64,
+    has_ended: bool,
+}
+
+/// Writing part of a channel.
+#[derive(Debug)]
+pub(crate) struct ChannelWriter {
+    shared: Arc<Shared>,
+    credit: Arc<Semaphore>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    lane: Arc<Lane>,
+    id: u64,
+    /// Cancels the request when both parts are dropped.
+    _cancel: CancelOnDrop,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Channel {
+    /// Creates the channel of a request. The permit limits the channels of a sandbox.
+    pub(crate) fn new(lane: Arc<Lane>, started: Started, permit: OwnedSemaphorePermit) -> Self {
+        let Started { id, reply, frames, credit, cancel } = started;
+        let shared = Arc::new(Shared { lane, id, _cancel: cancel, _permit: permit });
+        let reader = ChannelReader { shared: shared.clone(), frames, consumed: 0, has_ended: false };
+        Self { reply, reader, writer: ChannelWriter { shared, credit } }
+    }
+}
+
+impl ChannelReader {
+    /// Receives the next frame; `None` after the last one. Waits for at most [`STALL_TIMEOUT`].
+    pub(crate) async fn receive(&mut self) -> Result<Option<IoFrame>> {
+        let received = timeout(STALL_TIMEOUT, self.receive_patiently()).await;
+        received.unwrap_or_else(|_| Err(self.shared.stalled()))
+    }
+
+    /// Receives the next frame without a limit on the time: a watch may report nothing for days.
+    pub(crate) async fn receive_patiently(&mut self) -> Result<Option<IoFrame>> {
+        if self.has_ended {
+            return Ok(None);
+        }
+        let consumed = std::mem::take(&mut self.consumed);
+        if consumed > 0 {
+            self.shared.lane.grant(self.shared.id, consumed).await?;
+        }
+        let frame = self.frames.recv().await.ok_or_else(|| self.shared.lane.lost())?;
+        check(frame.failure.as_ref())?;
+        self.consumed = cost(&frame) as u64;
+        self.has_ended = frame.end;
+        Ok((self.consumed > 0 || !frame.end).then_some(frame))
+    }
+}
+
+impl ChannelWriter {
+    /// Sends content, in frames, as fast as the worker accepts it.
+    pub(crate) async fn send(&self, mut data: Bytes) -> Result<()> {
+        while !data.is_empty() {
+            let piece = data.split_to(data.len().min(FRAME_MAX));
+            self.send_frame(IoFrame { data: piece, ..IoFrame::default() }).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a frame, as soon as the worker has granted its cost.
+    pub(crate) async fn send_frame(&self, frame: IoFrame) -> Result<()> {
+        let cost = u32::try_from(cost(&frame)).unwrap_or(u32::MAX);
+        let permit = timeout(STALL_TIMEOUT, self.credit.acquire_many(cost)).await;
+        permit.map_err(|_| self.shared.stalled())?.map_err(|_| self.shared.lane.lost())?.forget();
+        self.shared.lane.send_frame(IoFrame { id: self.shared.id, ..frame }).await
+    }
+
+    /// Ends the direction to the worker.
+    pub(crate) async fn end(&self) -> Result<()> {
+        let frame = IoFrame { id: self.shared.id, end: true, ..IoFrame::default() };
+        self.shared.lane.send_frame(frame).await
+    }
+
+    /// Returns the id of the request that opened the channel.
+    pub(crate) fn id(&self) -> u64 {
+        self.shared.id
+    }
+}
+
+impl Shared {
+    fn stalled(&self) -> SandboxError {
+        match self.lane.lost() {
+            SandboxError::AgentLost { id, .. } => {
+                SandboxError::AgentLost { id, reason: "a transfer made no progress".to_owned() }
+            }
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! Reading, writing and listing files of a running sandbox.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use workspace_agent_protocol::Bytes;
+use workspace_agent_protocol::v1::io_reply::Result as Reply;
+use workspace_agent_protocol::v1::io_request::Operation;
+use workspace_agent_protocol::v1::{self, IoReply};
+
+use crate::error::{Result, SandboxError};
+use crate::guest::handle::SandboxHandle;
+use crate::io::channel::{Channel, ChannelReader};
+use crate::io::error::FileError;
+use crate::io::path::FilePath;
+use crate::io::worker::ChannelKind;
+use crate::scope::Scope;
+use crate::service::Service;
+
+/// Maximum time of an operation on one file.
+const FILE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum time of a listing or a batch, which may remove or copy large directories.
+const BATCH_TIMEOUT: Duration = Duration::from_secs(120);
+/// Maximum size of content that is part of a request, in bytes.
+const INLINE_MAX: usize = 64 << 10;
+/// Maximum number of requests for one listing, of which each returns at least one entry.
+const LISTING_REQUESTS_MAX: usize = 64;
+
+/// Kind of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    /// Regular file.
+    File,
+    /// Directory.
+    Directory,
+    /// Symlink.
+    Symlink,
+    /// FIFO, socket or device.
+    Special,
+}
+
+/// File or directory in a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileEntry {
+    /// Absolute path; in a listing, the path relative to its directory. It need not be UTF-8.
+    pub path: Vec<u8>,
+    /// Kind of the entry.
+    pub kind: FileKind,
+    /// Permissions, without the type.
+    pub mode: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Modification time, in nanoseconds since 1970.
+    pub mtime_ns: i64,
+    /// Target of a symlink. It need not be UTF-8.
+    pub target: Vec<u8>,
+    /// User id inside the sandbox.
+    pub uid: u32,
+    /// Group id inside the sandbox.
+    pub gid: u32,
+    /// Value that differs whenever the file was replaced or changed.
+    pub fingerprint: Fingerprint,
+}
+
+/// Value of a file that differs whenever the file was replaced or changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fingerprint {
+    inode: u64,
+    size: u64,
+    mtime_ns: i64,
+    ctime_ns: i64,
+}
+
+impl Fingerprint {
+    /// Parses the text of a fingerprint.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split('-').map(|number| u64::from_str_radix(number, 16).ok());
+        let mut next = || numbers.next().flatten();
+        let (inode, size, mtime_ns, ctime_ns) =
+            (next()?, next()?, next()?.cast_signed(), next()?.cast_signed());
+        numbers.next().is_none().then_some(Self { inode, size, mtime_ns, ctime_ns })
+    }
+}
+
+impl std::fmt::Display for Fingerprint {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { inode, size, mtime_ns, ctime_ns } = self;
+        write!(formatter, "{inode:x}-{size:x}-{:x}-{:x}", mtime_ns.cast_unsigned(), ctime_ns.cast_unsigned())
+    }
+}
+
+/// Page of the entries of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileListing {
+    /// Directory itself.
+    pub directory: FileEntry,
+    /// Entries in the order of their paths.
+    pub entries: Vec<FileEntry>,
+    /// Number of all entries.
+    pub total: u64,
+}
+
+/// Condition on the present file for a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileCondition {
+    /// There is a file.
+    Exists,
+    /// There is no file.
+    Absent,
+    /// The file has this fingerprint.
+    Unchanged(Fingerprint),
+}
+
+/// File to write.
+#[derive(Debug, Clone)]
+pub struct NewFile {
+    /// Path of the file. A symlink is followed.
+    pub path: FilePath,
+    /// Permissions; `None` for those of the present file, or 0644.
+    pub mode: Option<u32>,
+    /// Creates missing parent directories.
+    pub mkdirs: bool,
+    /// Condition on the present file.
+    pub condition: Option<FileCondition>,
+}
+
+/// Operation of a batch.
+#[derive(Debug, Clone)]
+pub enum FileOperation {
+    /// Creates a directory.
+    Mkdir {
+        /// Path of the directory.
+        path: FilePath,
+        /// Permissions; `None` for 0755.
+        mode: Option<u32>,
+        /// Creates missing parents, and succeeds if the directory exists.
+        parents: bool,
+    },
+    /// Renames a file or directory.
+    Move {
+        /// Present path.
+        from: FilePath,
+        /// New path.
+        to: FilePath,
+        /// Replaces a file at the new path.
+        replace: bool,
+    },
+    /// Copies a file or directory.
+    Copy {
+        /// Path of the original.
+        from: FilePath,
+        /// Path of the copy.
+        to: FilePath,
+        /// Replaces a file at the path of the copy.
+        replace: bool,
+        /// Copies a directory with its content.
+        recursive: bool,
+    },
+    /// Changes the permissions of a file or directory.
+    Chmod {
+        /// Path of the file or directory.
+        path: FilePath,
+        /// New permissions.
+        mode: u32,
+    },
+    /// Removes a file or directory.
+    Remove {
+        /// Path to remove.
+        path: FilePath,
+        /// Removes a directory with its content.
+        recursive: bool,
+        /// Succeeds if there is nothing at the path.
+        force: bool,
+    },
+    /// Writes a file.
+    Write {
+        /// File to write.
+        file: NewFile,
+        /// Its content.
+        content: Bytes,
+    },
+}
+
+/// Result of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BatchResult {
+    /// Number of operations that succeeded.
+    pub completed: usize,
+    /// Failure of the operation after these; the rest was not attempted.
+    pub failure: Option<FileError>,
+}
+
+/// Content of a file that is being read. Dropping it ends the transfer.
+#[derive(Debug)]
+pub struct FileRead {
+    /// File, as it was when it was opened.
+    pub entry: FileEntry,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    Whole(Option<Bytes>),
+    Frames(ChannelReader),
+}
+
+impl FileRead {
+    /// Returns the next piece of content; `None` at the end of the file.
+    pub async fn next(&mut self) -> Result<Option<Bytes>> {
+        match &mut self.content {
+            Content::Whole(content) => Ok(content.take().filter(|content| !content.is_empty())),
+            Content::Frames(reader) => Ok(reader.receive().await?.map(|frame| frame.data)),
+        }
+    }
+}
+
+/// File whose content is being written. Dropping it leaves the present file as it is.
+#[derive(Debug)]
+pub struct FileWrite {
+    service: Service,
+    handle: Arc<SandboxHandle>,
+    channel: Channel,
+}
+
+impl Service {
+    /// Returns the entry at a path. Symlinks are followed; with `follow` false, a symlink in the last component is not.
+    pub async fn stat_file(
+        &self,
+        scope: &Scope,
+        sandbox: &str,
+        path: &FilePath,
+        follow: bool,
+    ) -> Result<FileEntry> {
+        let handle = self.find_running(scope, sandbox).await?;
+        let operation = Operation::Stat(v1::StatFile { path: path.to_vec(), no_follow: !follow });
+        let reply = handle.io.call(&handle.guest, operation, FILE_TIMEOUT).await?;
+        entry_of(&handle, reply)
+    }
+
+    /// Lists a directory down to `depth` levels: `limit` entries after the first `skip`, in the order of their paths.
+    pub async fn list_files(
+        &self,
+        scope: &Scope,
+        sandbox: &str,
+        path: &FilePath,
+        depth: u32,
+        (skip, limit): (u64, u32),
+    ) -> Result<FileListing> {
+        let handle = self.find_running(scope, sandbox).await?;
+        let mut listing = list(&handle, path, depth, (skip, limit)).await?;
+        // A reply has a limited size; the rest is requested separately.
+        for _ in 1..LISTING_REQUESTS_MAX {
+            let listed = listing.entries.len() as u64;
+            let missing = u64::from(limit).min(listing.total.saturating_sub(skip)).saturating_sub(listed);
+            if missing == 0 {
+                break;
+            }
+            let rest = (skip + listed, u32::try_from(missing).unwrap_or(u32::MAX));
+            let more = list(&handle, path, depth, rest).await?.entries;
+            // Entries were removed meanwhile.
+            if more.is_empty() {
+                break;
+            }
+            listing.entries.extend(more.into_iter().take(usize::try_from(missing).unwrap_or(usize::MAX)));
+        }
+        Ok(listing)
+    }
+
+    /// Reads a file from `offset`, `length` bytes or to its end.
+    pub async fn read_file(
+        &self,
+        scope: &Scope,
+        sandbox: &str,
+        path: &FilePath,
+        offset: u64,
+        length: Option<u64>,
+    ) -> Result<FileRead> {
+        let handle = self.find_running(scope, sandbox).await?;
+        let length = length.unwrap_or_default();
+        let operation = Operation::Read(v1::ReadFile { path: path.to_vec(), offset, length });
+        let channel = handle.io.open(&handle.guest, ChannelKind::Transfer, operation, FILE_TIMEOUT).await?;
+        let Channel { mut reply, reader, .. } = channel;
+        let content = match reply.content.take() {
+            Some(content) => Content::Whole(Some(content)),
+            None => Content::Frames(reader),
+        };
+        Ok(FileRead { entry: entry_of(&handle, reply)?, content })
+    }
+
+    /// Writes a small file in one request. The file has its old or its new content at any time, and the new one is on
+    /// disk when this returns.
+    pub async fn write_file(
+        &self,
+        scope: &Scope,
+        sandbox: &str,
+        file: &NewFile,
+        content: Bytes,
+    ) -> Result<FileEntry> {
+        if content.len() > INLINE_MAX {
+            let mut write = self.start_write(scope, sandbox, file).await?;
+            write.append(content).await?;
+            return write.finish().await;
+        }
+        let handle = self.find_running(scope, sandbox).await?;
+        let operation = Operation::Write(write_request(file, Some(content)));
+        let _access = self.shared_access(&handle.id).await?;
+        let reply = handle.io.call(&handle.guest, operation, FILE_TIMEOUT).await?;
+        entry_of(&handle, reply)
+    }
+
+    /// Starts writing a file of any size.
+    pub async fn start_write(&self, scope: &Scope, sandbox: &str, file: &NewFile) -> Result<FileWrite> {
+        let handle = self.find_running(scope, sandbox).await?;
+        let operation = Operation::Write(write_request(file, None));
+        let channel = handle.io.open(&handle.guest, ChannelKind::Transfer, operation, FILE_TIMEOUT).await?;
+        Ok(FileWrite { service: self.clone(), handle, channel })
+    }
+
+    /// Performs operations in order, up to the first that fails. No commit happens in between.
+    pub async fn file_batch(
+        &self,
+        scope: &Scope,
+        sandbox: &str,
+        operations: Vec<FileOperation>,
+    ) -> Result<BatchResult> {
+        let handle = self.find_running(scope, sandbox).await?;
+        let operations = operations.into_iter().map(operation_message).collect();
+        let batch = Operation::Batch(v1::FileBatch { operations });
+        // A snapshot contains all of a batch or nothing.
+        let _access = self.shared_access(&handle.id).await?;
+        let reply = handle.io.call(&handle.guest, batch, BATCH_TIMEOUT).await?;
+        match reply.result {
+            Some(Reply::Batch(result)) => Ok(BatchResult {
+                completed: result.completed as usize,
+                failure: result.failure.as_ref().map(FileError::of),
+            }),
+            _ => Err(unexpected(&handle)),
+        }
+    }
+}
+
+impl FileWrite {
+    /// Appends content, as fast as the sandbox accepts it.
+    pub async fn append(&mut self, content: Bytes) -> Result<()> {
+        let Channel { reader, writer, .. } = &mut self.channel;
+        tokio::select! {
+            sent = writer.send(content) => sent,
+            // Before the end, the worker only reports that it failed.
+            failed = reader.receive_patiently() => Err(failed.err().unwrap_or_else(|| unexpected(&self.handle))),
+        }
+    }
+
+    /// Replaces the present file, after everything is on disk. Returns the new entry.
+    pub async fn finish(mut self) -> Result<FileEntry> {
+        self.channel.writer.end().await?;
+        while self.channel.reader.receive().await?.is_some() {}
+        let _access = self.service.shared_access(&self.handle.id).await?;
+        let publish = Operation::Publish(v1::PublishFile { write: self.channel.writer.id() });
+        let reply = self.handle.io.call_bulk(&self.handle.guest, publish, FILE_TIMEOUT).await?;
+        entry_of(&self.handle, reply)
+    }
+}
+
+async fn list(
+    handle: &SandboxHandle,
+    path: &FilePath,
+    depth: u32,
+    (skip, limit): (u64, u32),
+) -> Result<FileListing> {
+    let operation = Operation::List(v1::ListFiles { path: path.to_vec(), depth, skip, limit });
+    let reply = handle.io.call(&handle.guest, operation, BATCH_TIMEOUT).await?;
+    let Some(Reply::Listing(v1::FileListing { directory: Some(directory), mut entries, total })) =
+        reply.result
+    else {
+        return Err(unexpected(handle));
+    };
+    entries.truncate(limit as usize);
+    let entries = entries.into_iter().map(|entry| entry_from(handle, entry)).collect::<Result<_>>()?;
+    Ok(FileListing { directory: entry_from(handle, directory)?, entries, total })
+}
+
+/// Returns the error of a reply that does not fit the request.
+pub(crate) fn unexpected(handle: &SandboxHandle) -> SandboxError {
+    handle.guest.lost_error("its I/O worker sent an unexpected reply")
+}
+
+fn entry_of(handle: &SandboxHandle, reply: IoReply) -> Result<FileEntry> {
+    match reply.result {
+        Some(Reply::Entry(entry)) => entry_from(handle, entry),
+        _ => Err(unexpected(handle)),
+    }
+}
+
+fn entry_from(handle: &SandboxHandle, entry: v1::FileEntry) -> Result<FileEntry> {
+    let kind = kind_from(entry.kind()).ok_or_else(|| unexpected(handle))?;
+    let v1::FileEntry { path, mode, size, mtime_ns, ctime_ns, inode, target, uid, gid, .. } = entry;
+    let fingerprint = Fingerprint { inode, size, mtime_ns, ctime_ns };
+    Ok(FileEntry { path, kind, mode: mode & 0o7777, size, mtime_ns, target, uid, gid, fingerprint })
+}
+
+pub(crate) fn kind_from(kind: v1::FileKind) -> Option<FileKind> {
+    match kind {
+        v1::FileKind::File => Some(FileKind::File),
+        v1::FileKind::Directory => Some(FileKind::Directory),
+        v1::FileKind::Symlink => Some(FileKind::Symlink),
+        v1::FileKind::Special => Some(FileKind::Special),
+        v1::FileKind::Unspecified => None,
+    }
+}
+
+fn write_request(file: &NewFile, content: Option<Bytes>) -> v1::WriteFile {
+    let condition = file.condition.map(|condition| match condition {
+        FileCondition::Exists => v1::file_condition::Condition::Exists(true),
+        FileCondition::Absent => v1::file_condition::Condition::Absent(true),
+        FileCondition::Unchanged(Fingerprint { inode, size, mtime_ns, ctime_ns }) => {
+            let fingerprint = v1::FileFingerprint { inode, size, mtime_ns, ctime_ns };
+            v1::file_condition::Condition::Fingerprint(fingerprint)
+        }
+    });
+    v1::WriteFile {
+        path: file.path.to_vec(),
+        mode: file.mode,
+        mkdirs: file.mkdirs,
+        condition: condition.map(|condition| v1::FileCondition { condition: Some(condition) }),
+        content,
+    }
+}
+
+fn operation_message(operation: FileOperation) -> v1::FileOperation {
+    use workspace_agent_protocol::v1::file_operation::Operation;
+    let operation = match operation {
+        FileOperation::Mkdir { path, mode, parents } => {
+            Operation::Mkdir(v1::MakeDirectory { path: path.to_vec(), mode, parents })
+        }
+        FileOperation::Move { from, to, replace } => {
+            Operation::Move(v1::MovePath { from: from.to_vec(), to: to.to_vec(), replace })
+        }
+        FileOperation::Copy { from, to, replace, recursive } => {
+            Operation::Copy(v1::CopyPath { from: from.to_vec(), to: to.to_vec(), replace, recursive })
+        }
+        FileOperation::Chmod { path, mode } => Operation::Chmod(v1::ChangeMode { path: path.to_vec(), mode }),
+        FileOperation::Remove { path, recursive, force } => {
+            Operation::Remove(v1::RemovePath { path: path.to_vec(), recursive, force })
+        }
+        FileOperation::Write { file, content } => Operation::Write(write_request(&file, Some(content))),
+    };
+    v1::FileOperation { operation: Some(operation) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fingerprints_round_trip() {
+        let fingerprint = Fingerprint { inode: 1, size: u64::MAX, mtime_ns: -1, ctime_ns: 17 };
+        assert_eq!(Fingerprint::parse(&fingerprint.to_string()), Some(fingerprint));
+        for text in ["", "1", "1-2-3", "1-2-3-4-5", "1-2-3-x", "1-2-3-11111111111111111"] {
+            assert_eq!(Fingerprint::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! One lane to an I/O worker: requests with their replies, and the channels that they open.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::timeout;
+use tonic::{Status, Streaming};
+use workspace_agent_protocol::v1::io_from_guest::Payload as FromGuest;
+use workspace_agent_protocol::v1::io_request::Operation;
+use workspace_agent_protocol::v1::io_to_guest::Payload as ToGuest;
+use workspace_agent_protocol::v1::{
+    IoCancel, IoCredit, IoFrame, IoFromGuest, IoReply, IoRequest, IoToGuest, IoWelcome,
+};
+
+use crate::error::{Result, SandboxError};
+use crate::io::error::check;
+use crate::leaf_mutex::LeafMutex;
+
+/// Maximum number of messages to a worker that wait.
+const OUTBOX_CAPACITY: usize = 64;
+/// Maximum time for which a worker may not accept a message.
+const SEND_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time that a worker has beyond the timeout of a request: it may have been frozen.
+const REPLY_GRACE: Duration = Duration::from_secs(15);
+/// Maximum bytes that a worker can grant a channel. A hostile one may grant more.
+const CREDIT_MAX: usize = 4 << 20;
+/// Bytes that a tree entry and a change of a file cost beside their names and content.
+const ENTRY_COST: usize = 256;
+const CHANGE_COST: usize = 64;
+
+/// Sender of messages to a worker.
+pub(crate) type Outbox = mpsc::Sender<Result<IoToGuest, Status>>;
+
+/// One lane. It is closed when the worker is no longer needed, or fails.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    sandbox: String,
+    /// `None` once the lane is closed.
+    outbox: LeafMutex<Option<Outbox>>,
+    calls: LeafMutex<HashMap<u64, Call>>,
+    last_id: AtomicU64,
+}
+
+/// Request in progress.
+#[derive(Debug)]
+struct Call {
+    reply: Option<oneshot::Sender<IoReply>>,
+    frames: mpsc::UnboundedSender<IoFrame>,
+    /// Bytes that the worker may still send.
+    granted: u64,
+    /// True if the worker has ended its direction of the channel.
+    has_ended: bool,
+    /// Bytes that may be sent to the worker.
+    credit: Arc<Semaphore>,
+}
+
+/// Request that was sent, with its reply and the ends of its channel.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) id: u64,
+    pub(crate) reply: IoReply,
+    pub(crate) frames: mpsc::UnboundedReceiver<IoFrame>,
+    pub(crate) credit: Arc<Semaphore>,
+    /// Cancels the request when it is dropped.
+    pub(crate) cancel: CancelOnDrop,
+}
+
+impl Lane {
+    /// Creates a lane, and the stream of messages to its worker.
+    pub(crate) fn new(sandbox: &str) -> (Arc<Self>, mpsc::Receiver<Result<IoToGuest, Status>>) {
+        let (outbox, messages) = mpsc::channel(OUTBOX_CAPACITY);
+        let welcome = IoToGuest { payload: Some(ToGuest::Welcome(IoWelcome {})) };
+        // The queue is empty.
+        drop(outbox.try_send(Ok(welcome)));
+        let lane = Self {
+            sandbox: sandbox.to_owned(),
+            outbox: LeafMutex::new(Some(outbox)),
+            calls: LeafMutex::default(),
+            last_id: AtomicU64::new(0),
+        };
+        (Arc::new(lane), messages)
+    }
+
+    /// Receives the messages of the worker until it disconnects or violates the protocol.
+    pub(crate) async fn receive(&self, mut messages: Streaming<IoFromGuest>) {
+        while let Ok(Some(message)) = messages.message().await {
+            if let Err(violation) = self.dispatch(message) {
+                tracing::warn!(sandbox = self.sandbox, violation, "closed a lane of the I/O worker");
+                break;
+            }
+        }
+        self.close();
+    }
+
+    /// Closes the lane: the worker exits, and requests in progress fail.
+    pub(crate) fn close(&self) {
+        drop(self.outbox.lock().take());
+        let calls = std::mem::take(&mut *self.calls.lock());
+        for call in calls.values() {
+            call.credit.close();
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.outbox.lock().as_ref().is_none_or(mpsc::Sender::is_closed)
+    }
+
+    /// Returns true if no request is in progress.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.calls.lock().is_empty()
+    }
+
+    fn dispatch(&self, message: IoFromGuest) -> std::result::Result<(), &'static str> {
+        match message.payload {
+            Some(FromGuest::Reply(reply)) => {
+                let mut calls = self.calls.lock();
+                // The request may have been cancelled.
+                let Some(call) = calls.get_mut(&reply.id) else { return Ok(()) };
+                add_credit(&call.credit, reply.window);
+                let sender = call.reply.take().ok_or("a request has two replies")?;
+                drop(sender.send(reply));
+                Ok(())
+            }
+            Some(FromGuest::Frame(frame)) => {
+                let mut calls = self.calls.lock();
+                let Some(call) = calls.get_mut(&frame.id).filter(|call| !call.has_ended) else {
+                    return Ok(());
+                };
+                let cost = cost(&frame) as u64;
+                call.granted = call.granted.checked_sub(cost).ok_or("a channel exceeded its credit")?;
+                call.has_ended = frame.end || frame.failure.is_some();
+                // Empty frames cost nothing, so they must not take memory.
+                if cost > 0 || call.has_ended {
+                    drop(call.frames.send(frame));
+                }
+                Ok(())
+            }
+            Some(FromGuest::Credit(credit)) => {
+                if let Some(call) = self.calls.lock().get(&credit.id) {
+                    add_credit(&call.credit, credit.bytes);
+                }
+                Ok(())
+            }
+            Some(FromGuest::Hello(_)) => Err("a lane has two greetings"),
+            None => Ok(()),
+        }
+    }
+
+    async fn send(&self, payload: ToGuest) -> Result<()> {
+        let outbox = self.outbox.lock().clone().ok_or_else(|| self.lost())?;
+        let sent = timeout(SEND_TIMEOUT, outbox.send(Ok(IoToGuest { payload: Some(payload) }))).await;
+        sent.map_err(|_| self.lost())?.map_err(|_| self.lost())
+    }
+
+    /// Returns the error of a request whose worker was lost.
+    pub(crate) fn lost(&self) -> SandboxError {
+        SandboxError::AgentLost { id: self.sandbox.clone(), reason: "its I/O worker exited".to_owned() }
+    }
+
+    fn timed_out(&self) -> SandboxError {
+        SandboxError::AgentLost {
+            id: self.sandbox.clone(),
+            reason: "a file operation took too long".to_owned(),
+        }
+    }
+
+    /// Sends a request and waits for its reply. Fails if the worker reports a failure. `window` is the number of bytes
+    /// that the worker may send on the channel.
+    pub(crate) async fn start(
+        self: &Arc<Self>,
+        operation: Operation,
+        limit: Duration,
+        window: u64,
+    ) -> Result<Started> {
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let (reply, replied) = oneshot::channel();
+        let (frames, received) = mpsc::unbounded_channel();
+        let credit = Arc::new(Semaphore::new(0));
+        let call =
+            Call { reply: Some(reply), frames, granted: window, has_ended: false, credit: credit.clone() };
+        self.calls.lock().insert(id, call);
+        let mut cancel = CancelOnDrop { lane: Some(self.clone()), id };
+        let timeout_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
+        self.send(ToGuest::Request(IoRequest { id, timeout_ms, window, operation: Some(operation) })).await?;
+        let reply = timeout(limit + REPLY_GRACE, replied).await.map_err(|_| self.timed_out())?;
+        let reply = reply.map_err(|_| self.lost())?;
+        if reply.failure.is_some() {
+            cancel.finish();
+        }
+        check(reply.failure.as_ref())?;
+        Ok(Started { id, reply, frames: received, credit, cancel })
+    }
+
+    /// Sends a request that opens no channel, and returns its reply.
+    pub(crate) async fn call(self: &Arc<Self>, operation: Operation, limit: Duration) -> Result<IoReply> {
+        let mut started = self.start(operation, limit, 0).await?;
+        started.cancel.finish();
+        Ok(started.reply)
+    }
+
+    /// Sends a frame. The caller has the credit for it.
+    pub(crate) async fn send_frame(&self, frame: IoFrame) -> Result<()> {
+        self.send(ToGuest::Frame(frame)).await
+    }
+
+    /// Grants the worker more bytes on a channel.
+    pub(crate) async fn grant(&self, id: u64, bytes: u64) -> Result<()> {
+        match self.calls.lock().get_mut(&id) {
+            Some(call) => call.granted += bytes,
+            None => return Err(self.lost()),
+        }
+        self.send(ToGuest::Credit(IoCredit { id, bytes })).await
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        for call in self.calls.get_mut().values() {
+            call.credit.close();
+        }
+    }
+}
+
+/// Adds credit, up to the maximum.
+fn add_credit(credit: &Semaphore, bytes: u64) {
+    let free = CREDIT_MAX.saturating_sub(credit.available_permits());
+    credit.add_permits(usize::try_from(bytes).unwrap_or(usize::MAX).min(free));
+}
+
+/// Returns the number of bytes that a frame costs.
+pub(crate) fn cost(frame: &IoFrame) -> usize {
+    let entries = frame.entries.iter();
+    let entries = entries.map(|entry| ENTRY_COST + entry.path.len() + entry.target.len() + entry.data.len());
+    let changes = frame.changes.iter();
+    let changes = changes.map(|change| CHANGE_COST + change.path.len() + change.from.len());
+    frame.data.len() + entries.sum::<usize>() + changes.sum::<usize>()
+}
+
+/// Cancels a request when it is dropped, so that the worker stops when nobody waits.
+#[derive(Debug)]
+pub(crate) struct CancelOnDrop {
+    lane: Option<Arc<Lane>>,
+    id: u64,
+}
+
+impl CancelOnDrop {
+    /// Forgets a request that the worker has finished.
+    pub(crate) fn finish(&mut self) {
+        if let Some(lane) = self.lane.take() {
+            lane.calls.lock().remove(&self.id);
+        }
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        let Some(lane) = self.lane.take() else { return };
+        let was_known = lane.calls.lock().remove(&self.id).is_some();
+        let outbox = lane.outbox.lock().clone();
+        let Some(outbox) = outbox.filter(|_| was_known) else { return };
+        let cancel = IoToGuest { payload: Some(ToGuest::Cancel(IoCancel { id: self.id })) };
+        if let Err(mpsc::error::TrySendError::Full(message)) = outbox.try_send(Ok(cancel)) {
+            tokio::spawn(async move { outbox.send_timeout(message, SEND_TIMEOUT).await.is_ok() });
+        }
+    }
+}

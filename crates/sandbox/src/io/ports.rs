@@ -1,0 +1,102 @@
+//! TCP ports of a running sandbox.
+
+use std::time::Duration;
+
+use workspace_agent_protocol::Bytes;
+use workspace_agent_protocol::v1;
+use workspace_agent_protocol::v1::io_reply::Result as Reply;
+use workspace_agent_protocol::v1::io_request::Operation;
+
+use crate::error::Result;
+use crate::io::channel::{Channel, ChannelReader, ChannelWriter};
+use crate::io::files::unexpected;
+use crate::io::worker::ChannelKind;
+use crate::scope::Scope;
+use crate::service::Service;
+
+/// Maximum time to list ports, or to connect to one.
+const PORT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number of ports in a list, and length of a text in one.
+const PORTS_MAX: usize = 1_024;
+const TEXT_MAX: usize = 256;
+
+/// TCP port on which a process of the sandbox listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListeningPort {
+    /// Number of the port.
+    pub port: u16,
+    /// IP address on which the process listens.
+    pub address: String,
+    /// PID inside the sandbox; `None` if it is not known.
+    pub pid: Option<u32>,
+    /// Name of the program; `None` if it is not known.
+    pub program: Option<String>,
+}
+
+/// TCP connection to a port of the sandbox's loopback. Dropping both parts closes it.
+#[derive(Debug)]
+pub struct PortConnection {
+    /// Bytes from the sandbox.
+    pub reader: PortReader,
+    /// Bytes to the sandbox.
+    pub writer: PortWriter,
+}
+
+/// Reading part of a [`PortConnection`].
+#[derive(Debug)]
+pub struct PortReader(ChannelReader);
+
+/// Writing part of a [`PortConnection`].
+#[derive(Debug)]
+pub struct PortWriter(ChannelWriter);
+
+impl Service {
+    /// Lists the TCP ports on which processes of a sandbox listen, by port.
+    pub async fn list_ports(&self, scope: &Scope, sandbox: &str) -> Result<Vec<ListeningPort>> {
+        let handle = self.find_running(scope, sandbox).await?;
+        let operation = Operation::ListPorts(v1::ListPorts {});
+        let reply = handle.io.call(&handle.guest, operation, PORT_TIMEOUT).await?;
+        let Some(Reply::Ports(listed)) = reply.result else { return Err(unexpected(&handle)) };
+        Ok(listed.ports.into_iter().take(PORTS_MAX).filter_map(listening_port).collect())
+    }
+
+    /// Connects to a TCP port of a sandbox's loopback. This needs no network in the sandbox.
+    pub async fn connect_port(&self, scope: &Scope, sandbox: &str, port: u16) -> Result<PortConnection> {
+        let handle = self.find_running(scope, sandbox).await?;
+        let operation = Operation::OpenPort(v1::OpenPort { port: port.into() });
+        let channel = handle.io.open(&handle.guest, ChannelKind::Connection, operation, PORT_TIMEOUT).await?;
+        let Channel { reader, writer, .. } = channel;
+        Ok(PortConnection { reader: PortReader(reader), writer: PortWriter(writer) })
+    }
+}
+
+/// Converts a port that the worker reported; `None` if it is not valid.
+fn listening_port(port: v1::ListeningPort) -> Option<ListeningPort> {
+    let is_valid = port.address.len() <= TEXT_MAX && port.address.parse::<std::net::IpAddr>().is_ok();
+    let program = Some(port.program).filter(|program| !program.is_empty());
+    is_valid.then_some(ListeningPort {
+        port: u16::try_from(port.port).ok()?,
+        address: port.address,
+        pid: Some(port.pid).filter(|pid| *pid > 0),
+        program: program.map(|program| program.chars().filter(|c| !c.is_control()).take(TEXT_MAX).collect()),
+    })
+}
+
+impl PortReader {
+    /// Returns the next bytes; `None` at the end of the stream.
+    pub async fn next(&mut self) -> Result<Option<Bytes>> {
+        Ok(self.0.receive_patiently().await?.map(|frame| frame.data))
+    }
+}
+
+impl PortWriter {
+    /// Sends bytes, as fast as the sandbox accepts them.
+    pub async fn send(&self, data: Bytes) -> Result<()> {
+        self.0.send(data).await
+    }
+
+    /// Ends the stream to the sandbox.
+    pub async fn end(&self) -> Result<()> {
+        self.0.end().await
+    }
+}

@@ -1,0 +1,265 @@
+//! The I/O worker of a sandbox: started by the first request, closed when it has been idle.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::time::{Instant, timeout};
+use tonic::Status;
+use workspace_agent_protocol::v1::io_request::Operation;
+use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
+use workspace_agent_protocol::v1::{IoLane, IoReply, IoToGuest, ReleaseFiles, StartIo};
+
+use crate::error::{Context as _, Result, SandboxError};
+use crate::guest::connection::GuestConnection;
+use crate::id::{self, Token};
+use crate::io::channel::Channel;
+use crate::io::lane::Lane;
+use crate::leaf_mutex::LeafMutex;
+
+/// Id of the worker in the failures that an agent reports.
+pub(crate) const IO_WORKER_ID: &str = "io";
+/// Maximum time for a worker to connect its lanes.
+const START_TIMEOUT: Duration = Duration::from_secs(15);
+/// Maximum time for a worker to close its files.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time without requests after which a worker is closed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum number of requests, transfers, watches and TCP connections of a sandbox at a time.
+const REQUESTS_MAX: usize = 64;
+const TRANSFERS_MAX: usize = 16;
+const WATCHES_MAX: usize = 16;
+const CONNECTIONS_MAX: usize = 1_024;
+/// Maximum time that a request waits for others to finish.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Kind of a channel, which decides its lane, its window and its limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChannelKind {
+    /// Content of a file or tree.
+    Transfer,
+    /// Changes of files.
+    Watch,
+    /// TCP connection.
+    Connection,
+}
+
+impl ChannelKind {
+    /// Returns the number of bytes that the worker may send ahead.
+    fn window(self) -> u64 {
+        match self {
+            Self::Transfer => 1 << 20,
+            Self::Watch | Self::Connection => 64 << 10,
+        }
+    }
+}
+
+/// The I/O worker of one sandbox.
+#[derive(Debug)]
+pub(crate) struct IoWorker {
+    lanes: watch::Sender<Lanes>,
+    /// Hash of the ticket of the worker that is being started or runs.
+    ticket_hash: LeafMutex<Option<String>>,
+    /// Reason why the guest could not start the worker.
+    start_failure: watch::Sender<Option<String>>,
+    /// Held while a worker is started.
+    starting: Mutex<()>,
+    last_use: LeafMutex<Option<Instant>>,
+    requests: Semaphore,
+    transfers: Arc<Semaphore>,
+    watches: Arc<Semaphore>,
+    connections: Arc<Semaphore>,
+}
+
+/// Lanes of the worker that is connected.
+#[derive(Debug, Default, Clone)]
+struct Lanes {
+    interactive: Option<Arc<Lane>>,
+    bulk: Option<Arc<Lane>>,
+}
+
+impl Lanes {
+    /// Returns both lanes, if both are open.
+    fn open(&self) -> Option<(Arc<Lane>, Arc<Lane>)> {
+        let open = |lane: &Option<Arc<Lane>>| lane.clone().filter(|lane| !lane.is_closed());
+        Some((open(&self.interactive)?, open(&self.bulk)?))
+    }
+
+    fn close(&self) {
+        for lane in self.interactive.iter().chain(&self.bulk) {
+            lane.close();
+        }
+    }
+}
+
+impl Default for IoWorker {
+    fn default() -> Self {
+        Self {
+            lanes: watch::Sender::default(),
+            ticket_hash: LeafMutex::default(),
+            start_failure: watch::Sender::default(),
+            starting: Mutex::default(),
+            last_use: LeafMutex::default(),
+            requests: Semaphore::new(REQUESTS_MAX),
+            transfers: Arc::new(Semaphore::new(TRANSFERS_MAX)),
+            watches: Arc::new(Semaphore::new(WATCHES_MAX)),
+            connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+        }
+    }
+}
+
+impl IoWorker {
+    /// Returns true if a worker has this ticket. Takes the same time if there is no worker.
+    pub(crate) fn has_ticket(&self, ticket: &[u8]) -> bool {
+        let hash = self.ticket_hash.lock().clone();
+        id::is_token_of(ticket, hash.as_deref().unwrap_or(id::NO_TOKEN_HASH))
+    }
+
+    /// Attaches a lane of the worker. `None` if the worker has this lane already, or does not say which it is.
+    pub(crate) fn attach(
+        &self,
+        sandbox: &str,
+        kind: IoLane,
+    ) -> Option<(Arc<Lane>, mpsc::Receiver<Result<IoToGuest, Status>>)> {
+        let (lane, messages) = Lane::new(sandbox);
+        let is_attached = self.lanes.send_if_modified(|lanes| {
+            let place = match kind {
+                IoLane::Interactive => &mut lanes.interactive,
+                IoLane::Bulk => &mut lanes.bulk,
+                IoLane::Unspecified => return false,
+            };
+            if place.as_ref().is_some_and(|lane| !lane.is_closed()) {
+                return false;
+            }
+            *place = Some(lane.clone());
+            true
+        });
+        is_attached.then_some((lane, messages))
+    }
+
+    /// Records that the guest could not start the worker.
+    pub(crate) fn set_start_failure(&self, message: &str) {
+        self.start_failure.send_replace(Some(message.to_owned()));
+    }
+
+    /// Closes the lanes: requests in progress fail, and the worker exits.
+    pub(crate) fn close(&self) {
+        *self.ticket_hash.lock() = None;
+        self.lanes.send_replace(Lanes::default()).close();
+    }
+
+    /// Closes the lanes if there was no request for a while.
+    pub(crate) fn close_idle(&self) {
+        let Some((interactive, bulk)) = self.lanes.borrow().open() else { return };
+        let is_unused = self.last_use.lock().is_none_or(|last| last.elapsed() >= IDLE_TIMEOUT);
+        if is_unused && interactive.is_idle() && bulk.is_idle() {
+            self.close();
+        }
+    }
+
+    /// Makes the worker close all files, before they are replaced. A worker that does not is closed.
+    pub(crate) async fn release_files(&self) {
+        let Some((interactive, bulk)) = self.lanes.borrow().open() else { return };
+        let release = || Operation::Release(ReleaseFiles { path: b"/".to_vec() });
+        let released = tokio::join!(
+            timeout(RELEASE_TIMEOUT, interactive.call(release(), RELEASE_TIMEOUT)),
+            timeout(RELEASE_TIMEOUT, bulk.call(release(), RELEASE_TIMEOUT)),
+        );
+        if !matches!(released, (Ok(Ok(_)), Ok(Ok(_)))) {
+            self.close();
+        }
+    }
+
+    /// Sends a request without a channel.
+    pub(crate) async fn call(
+        &self,
+        guest: &GuestConnection,
+        operation: Operation,
+        limit: Duration,
+    ) -> Result<IoReply> {
+        let queued = timeout(QUEUE_TIMEOUT, self.requests.acquire()).await;
+        let _permit = queued
+            .ok()
+            .and_then(std::result::Result::ok)
+            .ok_or(SandboxError::TooManyTransfers { what: "file requests", limit: REQUESTS_MAX })?;
+        let (interactive, _) = self.lanes(guest).await?;
+        interactive.call(operation, limit).await
+    }
+
+    /// Sends a request on the bulk lane that belongs to a channel there.
+    pub(crate) async fn call_bulk(
+        &self,
+        guest: &GuestConnection,
+        operation: Operation,
+        limit: Duration,
+    ) -> Result<IoReply> {
+        let (_, bulk) = self.lanes(guest).await?;
+        bulk.call(operation, limit).await
+    }
+
+    /// Sends a request that opens a channel.
+    pub(crate) async fn open(
+        &self,
+        guest: &GuestConnection,
+        kind: ChannelKind,
+        operation: Operation,
+        limit: Duration,
+    ) -> Result<Channel> {
+        let permit = self.channel_permit(kind).await?;
+        let (interactive, bulk) = self.lanes(guest).await?;
+        let lane = if kind == ChannelKind::Transfer { bulk } else { interactive };
+        let started = lane.start(operation, limit, kind.window()).await?;
+        Ok(Channel::new(lane, started, permit))
+    }
+
+    async fn channel_permit(&self, kind: ChannelKind) -> Result<OwnedSemaphorePermit> {
+        let (semaphore, what, limit) = match kind {
+            ChannelKind::Transfer => (&self.transfers, "transfers of files", TRANSFERS_MAX),
+            ChannelKind::Watch => (&self.watches, "watches", WATCHES_MAX),
+            ChannelKind::Connection => (&self.connections, "connections to ports", CONNECTIONS_MAX),
+        };
+        let wait = if kind == ChannelKind::Transfer { QUEUE_TIMEOUT } else { Duration::ZERO };
+        let permit = timeout(wait, semaphore.clone().acquire_owned()).await;
+        permit.ok().and_then(std::result::Result::ok).ok_or(SandboxError::TooManyTransfers { what, limit })
+    }
+
+    /// Returns the lanes of the worker, which is started if none runs.
+    async fn lanes(&self, guest: &GuestConnection) -> Result<(Arc<Lane>, Arc<Lane>)> {
+        *self.last_use.lock() = Some(Instant::now());
+        if let Some(lanes) = self.lanes.borrow().open() {
+            return Ok(lanes);
+        }
+        let _starting = self.starting.lock().await;
+        if let Some(lanes) = self.lanes.borrow().open() {
+            return Ok(lanes);
+        }
+        self.start(guest).await
+    }
+
+    async fn start(&self, guest: &GuestConnection) -> Result<(Arc<Lane>, Arc<Lane>)> {
+        if !guest.stream()?.serves_io {
+            return Err(guest.outdated_error());
+        }
+        self.close();
+        let ticket = Token::new().context(|| "make a ticket".to_owned())?;
+        *self.ticket_hash.lock() = Some(ticket.hash());
+        self.start_failure.send_replace(None);
+        let mut lanes = self.lanes.subscribe();
+        let mut failure = self.start_failure.subscribe();
+        guest.send(ServerPayload::StartIo(StartIo { ticket: ticket.as_bytes().to_vec() })).await?;
+        let connected = async {
+            tokio::select! {
+                changed = lanes.wait_for(|lanes| lanes.open().is_some()) => {
+                    changed.ok().and_then(|lanes| lanes.open()).ok_or_else(|| guest.away_error())
+                }
+                failed = failure.wait_for(Option::is_some) => {
+                    let message = failed.ok().and_then(|message| message.clone()).unwrap_or_default();
+                    Err(SandboxError::Refused { message })
+                }
+                lost = guest.wait_for_loss() => Err(lost),
+            }
+        };
+        let connected = timeout(START_TIMEOUT, connected).await;
+        connected.unwrap_or_else(|_| Err(guest.lost_error("its I/O worker did not connect")))
+    }
+}

@@ -1,0 +1,82 @@
+//! Calls of the services that use the files of workspaces ([`WorkspaceUser`](crate::WorkspaceUser)).
+
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+
+use tokio::time::timeout;
+
+use crate::error::{Result, SandboxError};
+use crate::gate::ExclusiveAccess;
+use crate::hooks::{HookError, RemovalCause, Retain, within};
+use crate::service::Service;
+
+impl Service {
+    /// Tells every user about a new workspace. Fails if one does not accept it.
+    pub(crate) async fn announce_workspace(&self, id: &str, owner: &str) -> Result<()> {
+        let settings = &self.0.settings;
+        for user in &settings.workspace_users {
+            let root = self.open_root(id).await?;
+            let accepted = within(settings.hook_timeout, user.created(id, owner, root)).await;
+            accepted.map_err(|source| SandboxError::CreationHook { source })?;
+        }
+        Ok(())
+    }
+
+    /// Asks every user whether the files of a workspace may be removed, and keeps them if one needs them.
+    /// Nothing runs in the sandbox any more.
+    pub(crate) async fn ask_before_removal(&self, id: &str, cause: RemovalCause) -> Result<Retain> {
+        let settings = &self.0.settings;
+        let mut retain = Retain::Release;
+        for user in &settings.workspace_users {
+            let answer = within(settings.hook_timeout, user.before_removal(id, cause)).await;
+            let answer = answer.map_err(|source| SandboxError::RemovalHook { id: id.to_owned(), source })?;
+            if answer == Retain::Keep {
+                retain = Retain::Keep;
+            }
+        }
+        Ok(retain)
+    }
+
+    /// Removes the workspace of a sandbox that could not be created, unless a user keeps it. If a user does
+    /// not answer, it stays until orphans are removed.
+    pub(crate) async fn discard_workspace(&self, id: &str) -> Result<()> {
+        match self.ask_before_removal(id, RemovalCause::CreationFailed).await? {
+            Retain::Release => self.remove_workspace(id).await,
+            Retain::Keep => Ok(()),
+        }
+    }
+
+    /// Tells every user that a workspace was replaced. A user that does not answer in time is left behind.
+    pub(crate) async fn announce_replacement(&self, id: &str, _access: &ExclusiveAccess) {
+        let settings = &self.0.settings;
+        for user in &settings.workspace_users {
+            let root = self.open_root(id).await.inspect_err(|error| {
+                tracing::error!(sandbox = id, %error, "failed to open a restored workspace for its users");
+            });
+            if timeout(settings.hook_timeout, user.replaced(id, root.ok())).await.is_err() {
+                tracing::error!(sandbox = id, "a user of a restored workspace did not answer in time");
+            }
+        }
+    }
+
+    /// Returns those of the `ids`, which are workspaces without a sandbox, that a user keeps.
+    pub(crate) async fn retained_workspaces(
+        &self,
+        ids: &[String],
+    ) -> std::result::Result<HashSet<String>, HookError> {
+        let settings = &self.0.settings;
+        let mut retained = HashSet::new();
+        if ids.is_empty() {
+            return Ok(retained);
+        }
+        for user in &settings.workspace_users {
+            retained.extend(within(settings.hook_timeout, user.retained(ids)).await?);
+        }
+        Ok(retained)
+    }
+
+    async fn open_root(&self, id: &str) -> Result<OwnedFd> {
+        let id = id.to_owned();
+        self.on_workspaces(move |workspaces| workspaces.open_root(&id)).await
+    }
+}
