@@ -34,8 +34,8 @@ use crate::scope::Scope;
 use crate::settings::Settings;
 use crate::template::{ImportOptions, ImportedTemplate, TemplateError, Templates};
 
-/// Maximum time that closing waits for operations that were cancelled, and for the files of deleted
-/// sandboxes.
+/// Maximum time that closing waits for operations that were cancelled, for a start of a sandbox for the warm
+/// pool, and for the files of deleted sandboxes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of sandboxes that are removed at the same time for requests that name several; half of them
 /// for one owner.
@@ -179,9 +179,10 @@ impl Service {
         if !self.0.operation_count.wait_until_idle(CLOSE_TIMEOUT).await {
             tracing::warn!("operations did not finish in time and may have left partial work behind");
         }
-        self.close_pool().await;
+        let remaining = || deadline.saturating_duration_since(Instant::now());
+        self.close_pool(remaining()).await;
         // The next start removes the rest.
-        self.wait_for_removed_files(deadline.saturating_duration_since(Instant::now())).await;
+        self.wait_for_removed_files(remaining()).await;
         let handles = std::mem::take(&mut *self.0.handles.lock());
         for handle in handles.values() {
             handle.close();
