@@ -435,6 +435,17 @@ impl Service {
     }
 }
 
+#[cfg(test)]
+impl Service {
+    /// Starts a service in the directory `home` that can run no sandboxes.
+    pub(crate) async fn start_without_runtime(home: &std::path::Path) -> Self {
+        let url = workspace_catalog::sqlite_url(&home.join("catalog.db"));
+        let catalog = Catalog::open(&url).await.unwrap();
+        let runtime = crate::runtime::Unavailable::new("none", "for a test".to_owned());
+        Self::start(Settings::new(home), catalog, Arc::new(runtime)).await.unwrap()
+    }
+}
+
 pub(crate) fn not_running(sandbox: &Sandbox) -> SandboxError {
     let (id, state, reason) = (sandbox.id.clone(), sandbox.state, sandbox.state_reason.clone());
     SandboxError::NotRunning { id, state, reason }

@@ -61,6 +61,14 @@ pub(crate) struct AgentStream {
     sender: mpsc::Sender<ServerMessage>,
 }
 
+#[cfg(test)]
+impl AgentStream {
+    /// Creates a stream that no agent reads.
+    pub(crate) fn closed(id: u64) -> Self {
+        Self { id, counts_input: false, confirms_input: false, sender: mpsc::channel(1).0 }
+    }
+}
+
 impl GuestConnection {
     pub(crate) fn new(sandbox_id: &str) -> Self {
         Self {

@@ -21,9 +21,8 @@ use crate::sandbox_dir::SandboxDir;
 /// A sandbox whose guest agent may connect.
 ///
 /// Locks: an operation on a sandbox holds its lock in
-/// [`OperationLocks`](crate::lifecycle::operation_lock::OperationLocks) first. Then `terminals`, which may be
-/// held across awaits. Everything else here is a [`LeafMutex`] or an atomic, and no other lock is taken while
-/// one is held.
+/// [`OperationLocks`](crate::lifecycle::operation_lock::OperationLocks) first. Everything here is a
+/// [`LeafMutex`] or an atomic, and no other lock is taken while one is held.
 #[derive(Debug)]
 pub(crate) struct SandboxHandle {
     pub(crate) id: String,
@@ -35,8 +34,6 @@ pub(crate) struct SandboxHandle {
     expires_at: AtomicI64,
     /// True until the creation has finished.
     pub(crate) is_being_created: AtomicBool,
-    /// Held while its terminals are counted and one more is created.
-    pub(crate) terminals: tokio::sync::Mutex<()>,
     pub(crate) guest: GuestConnection,
     pub(crate) commands: RunningCommands,
     /// Disk usage of its workspace.
@@ -64,7 +61,6 @@ impl SandboxHandle {
             assignment: OnceLock::new(),
             expires_at: AtomicI64::new(i64::MAX),
             is_being_created: AtomicBool::new(true),
-            terminals: tokio::sync::Mutex::default(),
             guest: GuestConnection::new(id),
             commands: RunningCommands::default(),
             usage: WorkspaceUsage::default(),

@@ -1,6 +1,9 @@
 //! Monitoring of sandboxes: guest agents that connect and disconnect, processes that exit, expiry, and disk
 //! limits.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -180,7 +183,8 @@ impl Service {
             Err(error) => return log_failure(handle, Err::<(), _>(error.into())),
         };
         for command in running {
-            if !reported.contains(command.id.as_str()) && handle.commands.get(&command.id).is_none() {
+            // The row of a command that this server is about to start may be in the catalog.
+            if !reported.contains(command.id.as_str()) && !handle.commands.contains(&command.id) {
                 let failed = Some("the server stopped before it could start".to_owned());
                 self.record_never_began(
                     &handle.id,
@@ -275,7 +279,7 @@ impl Service {
                 tracing::error!(sandbox = id, %error, "failed to list the commands of a sandbox that exited");
             }
         }
-        for running in handle.map(|handle| handle.commands.running("")).unwrap_or_default() {
+        for running in handle.map(|handle| handle.commands.running()).unwrap_or_default() {
             running.advance(0, Some(&exit));
         }
     }
