@@ -37,6 +37,9 @@ use crate::template::{ImportOptions, ImportedTemplate, TemplateError, Templates}
 /// Maximum time that closing waits for operations that were cancelled, for a start of a sandbox for the warm
 /// pool, and for the files of deleted sandboxes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum time that requests wait for a guest agent to reconnect, after the server has recovered its sandbox.
+/// Agents try once per second.
+pub(crate) const RECONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of sandboxes that are removed at the same time for requests that name several; half of them
 /// for one owner.
 const BATCH_REMOVALS_AT_ONCE: u32 = 16;
@@ -418,8 +421,18 @@ impl Service {
     }
 
     /// Finds a sandbox in which a command can be run now. Does not query the catalog while the guest agent is
-    /// connected.
+    /// connected. Waits for an agent that is expected to reconnect after a restart of the server.
     pub(crate) async fn find_running(&self, scope: &Scope, id: &str) -> Result<Arc<SandboxHandle>> {
+        self.find_running_within(scope, id, RECONNECT_TIMEOUT).await
+    }
+
+    /// Finds a sandbox like [`Self::find_running`], but waits at most `max_wait` for its agent.
+    pub(crate) async fn find_running_within(
+        &self,
+        scope: &Scope,
+        id: &str,
+        max_wait: Duration,
+    ) -> Result<Arc<SandboxHandle>> {
         let handle = self.handle(id).filter(|handle| scope.covers(handle.owner()));
         if handle.as_ref().is_some_and(|handle| handle.has_expired(now())) {
             return Err(SandboxError::Expired { id: id.to_owned() });
@@ -429,7 +442,10 @@ impl Service {
         }
         let sandbox = self.find_here(scope, id).await?;
         match (sandbox.state, handle) {
-            (State::Running, Some(_)) => Err(SandboxError::AgentAway { id: id.to_owned() }),
+            (State::Running, Some(handle)) => match handle.guest.wait_until_connected(max_wait).await {
+                true => Ok(handle),
+                false => Err(SandboxError::AgentAway { id: id.to_owned() }),
+            },
             _ => Err(not_running(&sandbox)),
         }
     }

@@ -25,7 +25,7 @@ use crate::id;
 use crate::retry::Backoff;
 use crate::sandbox_dir::SandboxDir;
 use crate::scope::Scope;
-use crate::service::Service;
+use crate::service::{RECONNECT_TIMEOUT, Service};
 
 const WORKSPACE: &str = "/workspace";
 /// Maximum length of a command line, in bytes.
@@ -170,12 +170,13 @@ impl Service {
                 return self.command(scope, sandbox, &id).await.map(CommandStart::Existing);
             }
         }
-        let handle = self.find_running(scope, sandbox).await?;
+        let timeout = request.timeout.unwrap_or(self.0.settings.command_timeout);
+        let max_wait = if timeout.is_zero() { RECONNECT_TIMEOUT } else { timeout };
+        let handle = self.find_running_within(scope, sandbox, max_wait).await?;
         let cwd = request.cwd.as_deref().unwrap_or(WORKSPACE);
         check_command(&request.command)?;
         check_cwd(cwd)?;
         check_envs(&request.envs)?;
-        let timeout = request.timeout.unwrap_or(self.0.settings.command_timeout);
         let start = RunCommandRequest {
             command_id: id::new(COMMAND_ID_PREFIX),
             command: request.command.clone(),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval_at, timeout};
+use tokio::time::{MissedTickBehavior, interval_at};
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, OutputStored, RegisterRequest};
 use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
@@ -22,6 +22,7 @@ use crate::command::running::CommandExit;
 use crate::disk::fullness::free;
 use crate::error::{Result, SandboxError};
 use crate::fair_semaphore::FairPermit;
+use crate::guest::connection::reconnects_within;
 use crate::guest::handle::SandboxHandle;
 use crate::guest::listener::GuestHandler;
 use crate::lifecycle::remove::Removal;
@@ -210,10 +211,9 @@ impl Service {
     /// [`Settings::agent_grace`](crate::Settings).
     pub(crate) fn expect_reconnect(&self, handle: &Arc<SandboxHandle>) {
         let (service, grace) = (Arc::downgrade(&self.0), self.0.settings.agent_grace);
-        let (mut stream, handle) = (handle.guest.subscribe(), Arc::downgrade(handle));
+        let (stream, handle) = (handle.guest.subscribe(), Arc::downgrade(handle));
         tokio::spawn(async move {
-            // A later disconnect has a grace period of its own.
-            if timeout(grace, stream.wait_for(Option::is_some)).await.is_ok() {
+            if reconnects_within(stream, grace).await {
                 return;
             }
             let (Some(inner), Some(handle)) = (service.upgrade(), handle.upgrade()) else { return };
