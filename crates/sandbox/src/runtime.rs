@@ -319,7 +319,7 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// Returns the end of the guest agent's log, for an error message.
     async fn agent_log(&self, id: &str, dir: &SandboxDir) -> String {
         let _ = id;
-        std::fs::read_to_string(dir.log()).unwrap_or_default()
+        dir.log_tail()
     }
 
     /// Measures the resource usage of a sandbox.

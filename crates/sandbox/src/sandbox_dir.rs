@@ -4,7 +4,7 @@
 //! read-only.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,9 @@ use workspace_host::{NamespaceHolder, overlay};
 const AGENT_SOCKET: &str = "agent.sock";
 /// Name of the socket on which a guest agent gets its start parameters (`guest/handover.rs`).
 pub(crate) const START_SOCKET: &str = "start.sock";
+
+/// Maximum size of the end of a log that is shown in an error, in bytes.
+const LOG_TAIL: usize = 2_000;
 
 /// The directory of one sandbox.
 #[derive(Debug, Clone)]
@@ -45,6 +48,19 @@ impl SandboxDir {
     /// Returns the log of the guest agent.
     pub fn log(&self) -> PathBuf {
         self.root.join("agent.log")
+    }
+
+    /// Reads the end of the log, for an error; empty if there is none.
+    pub(crate) fn log_tail(&self) -> String {
+        let read = || {
+            let mut log = fs::File::open(self.log())?;
+            let start = log.metadata()?.len().saturating_sub(LOG_TAIL as u64);
+            log.seek(SeekFrom::Start(start))?;
+            let mut end = Vec::new();
+            log.take(LOG_TAIL as u64).read_to_end(&mut end)?;
+            io::Result::Ok(end)
+        };
+        tail(&String::from_utf8_lossy(&read().unwrap_or_default())).to_owned()
     }
 
     /// Returns the file in which a runtime records the sandbox's first process.
@@ -127,6 +143,14 @@ impl ShortPath {
     }
 }
 
+/// Returns the end of a log, at most [`LOG_TAIL`] bytes of whole characters.
+pub(crate) fn tail(log: &str) -> &str {
+    let log = log.trim();
+    let start = log.len().saturating_sub(LOG_TAIL);
+    let start = (start..log.len()).find(|index| log.is_char_boundary(*index)).unwrap_or(log.len());
+    &log[start..]
+}
+
 /// Removes a directory and all in it, also directories without permissions. A missing directory is no error.
 pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
     Ok(overlay::remove_tree(&NamespaceHolder::Host, path)?)
@@ -149,6 +173,23 @@ mod tests {
         assert!(dialled.is_ok());
         drop(listener);
         dir.listen().unwrap();
+    }
+
+    #[test]
+    fn the_end_of_a_log_is_limited_in_bytes_and_begins_with_a_whole_character() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = SandboxDir::new(home.path().to_owned());
+        assert_eq!(dir.log_tail(), "");
+        fs::write(dir.log(), " short\n").unwrap();
+        assert_eq!(dir.log_tail(), "short");
+        let characters = "\u{e9}".repeat(LOG_TAIL);
+        let half = LOG_TAIL / 2;
+        for (end, expected) in [("", "\u{e9}".repeat(half)), ("x", "\u{e9}".repeat(half - 1) + "x")] {
+            let log = characters.clone() + end;
+            fs::write(dir.log(), &log).unwrap();
+            assert_eq!(dir.log_tail(), expected);
+            assert_eq!(tail(&log), expected);
+        }
     }
 
     #[test]

@@ -35,9 +35,12 @@ use crate::scope::Scope;
 use crate::settings::Settings;
 use crate::template::{ImportOptions, ImportedTemplate, TemplateError, Templates};
 
-/// Maximum time that closing waits for operations that were cancelled, and for the files of deleted
-/// sandboxes.
+/// Maximum time that closing waits for operations that were cancelled, for a start of a sandbox for the warm
+/// pool, and for the files of deleted sandboxes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum time that requests wait for a guest agent to reconnect, after the server has recovered its sandbox.
+/// Agents try once per second.
+pub(crate) const RECONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of sandboxes that are removed at the same time for requests that name several; half of them
 /// for one owner.
 const BATCH_REMOVALS_AT_ONCE: u32 = 16;
@@ -187,9 +190,10 @@ impl Service {
         if !self.0.operation_count.wait_until_idle(CLOSE_TIMEOUT).await {
             tracing::warn!("operations did not finish in time and may have left partial work behind");
         }
-        self.close_pool().await;
+        let remaining = || deadline.saturating_duration_since(Instant::now());
+        self.close_pool(remaining()).await;
         // The next start removes the rest.
-        self.wait_for_removed_files(deadline.saturating_duration_since(Instant::now())).await;
+        self.wait_for_removed_files(remaining()).await;
         let handles = std::mem::take(&mut *self.0.handles.lock());
         for handle in handles.values() {
             handle.close();
@@ -425,8 +429,18 @@ impl Service {
     }
 
     /// Finds a sandbox in which a command can be run now. Does not query the catalog while the guest agent is
-    /// connected.
+    /// connected. Waits for an agent that is expected to reconnect after a restart of the server.
     pub(crate) async fn find_running(&self, scope: &Scope, id: &str) -> Result<Arc<SandboxHandle>> {
+        self.find_running_within(scope, id, RECONNECT_TIMEOUT).await
+    }
+
+    /// Finds a sandbox like [`Self::find_running`], but waits at most `max_wait` for its agent.
+    pub(crate) async fn find_running_within(
+        &self,
+        scope: &Scope,
+        id: &str,
+        max_wait: Duration,
+    ) -> Result<Arc<SandboxHandle>> {
         let handle = self.handle(id).filter(|handle| scope.covers(handle.owner()));
         if handle.as_ref().is_some_and(|handle| handle.has_expired(now())) {
             return Err(SandboxError::Expired { id: id.to_owned() });
@@ -436,9 +450,23 @@ impl Service {
         }
         let sandbox = self.find_here(scope, id).await?;
         match (sandbox.state, handle) {
-            (State::Running, Some(_)) => Err(SandboxError::AgentAway { id: id.to_owned() }),
+            (State::Running, Some(handle)) => match handle.guest.wait_until_connected(max_wait).await {
+                true => Ok(handle),
+                false => Err(SandboxError::AgentAway { id: id.to_owned() }),
+            },
             _ => Err(not_running(&sandbox)),
         }
+    }
+}
+
+#[cfg(test)]
+impl Service {
+    /// Starts a service in the directory `home` that can run no sandboxes.
+    pub(crate) async fn start_without_runtime(home: &std::path::Path) -> Self {
+        let url = workspace_catalog::sqlite_url(&home.join("catalog.db"));
+        let catalog = Catalog::open(&url).await.unwrap();
+        let runtime = crate::runtime::Unavailable::new("none", "for a test".to_owned());
+        Self::start(Settings::new(home), catalog, Arc::new(runtime)).await.unwrap()
     }
 }
 

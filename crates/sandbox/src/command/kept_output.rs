@@ -130,4 +130,23 @@ mod tests {
         output.measure(&dir).unwrap();
         assert!(output.measured_bytes() > before);
     }
+
+    #[test]
+    fn a_failed_measurement_forgets_nothing_and_is_repeated() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = SandboxDir::new(home.path().to_owned());
+        // A file cannot be listed.
+        std::fs::write(dir.output(), "").unwrap();
+        let output = KeptOutput::default();
+        let limit = 1 << 20;
+        output.add(limit + 1);
+        assert!(output.may_exceed(limit));
+        output.measure(&dir).unwrap_err();
+        assert!(output.may_exceed(limit), "what was printed before it still counts");
+        output.measure(&dir).unwrap_err();
+        std::fs::remove_file(dir.output()).unwrap();
+        std::fs::create_dir(dir.output()).unwrap();
+        output.measure(&dir).unwrap();
+        assert!(!output.may_exceed(limit));
+    }
 }

@@ -1,13 +1,16 @@
 //! Monitoring of sandboxes: guest agents that connect and disconnect, processes that exit, expiry, and disk
 //! limits.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval_at, timeout};
+use tokio::time::{MissedTickBehavior, interval_at};
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, OutputStored, RegisterRequest};
 use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
@@ -19,6 +22,7 @@ use crate::command::running::CommandExit;
 use crate::disk::fullness::free;
 use crate::error::{Result, SandboxError};
 use crate::fair_semaphore::FairPermit;
+use crate::guest::connection::reconnects_within;
 use crate::guest::handle::SandboxHandle;
 use crate::guest::listener::GuestHandler;
 use crate::io::worker::IO_WORKER_ID;
@@ -186,7 +190,8 @@ impl Service {
             Err(error) => return log_failure(handle, Err::<(), _>(error.into())),
         };
         for command in running {
-            if !reported.contains(command.id.as_str()) && handle.commands.get(&command.id).is_none() {
+            // The row of a command that this server is about to start may be in the catalog.
+            if !reported.contains(command.id.as_str()) && !handle.commands.contains(&command.id) {
                 let failed = Some("the server stopped before it could start".to_owned());
                 self.record_never_began(
                     &handle.id,
@@ -212,10 +217,9 @@ impl Service {
     /// [`Settings::agent_grace`](crate::Settings).
     pub(crate) fn expect_reconnect(&self, handle: &Arc<SandboxHandle>) {
         let (service, grace) = (Arc::downgrade(&self.0), self.0.settings.agent_grace);
-        let (mut stream, handle) = (handle.guest.subscribe(), Arc::downgrade(handle));
+        let (stream, handle) = (handle.guest.subscribe(), Arc::downgrade(handle));
         tokio::spawn(async move {
-            // A later disconnect has a grace period of its own.
-            if timeout(grace, stream.wait_for(Option::is_some)).await.is_ok() {
+            if reconnects_within(stream, grace).await {
                 return;
             }
             let (Some(inner), Some(handle)) = (service.upgrade(), handle.upgrade()) else { return };
@@ -281,7 +285,7 @@ impl Service {
                 tracing::error!(sandbox = id, %error, "failed to list the commands of a sandbox that exited");
             }
         }
-        for running in handle.map(|handle| handle.commands.running("")).unwrap_or_default() {
+        for running in handle.map(|handle| handle.commands.running()).unwrap_or_default() {
             running.advance(0, Some(&exit));
         }
     }

@@ -18,7 +18,7 @@ use crate::guest::listener;
 use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::remove::Removal;
 use crate::retry::{Backoff, retry_until_closed};
-use crate::service::{Inner, Service, config_of};
+use crate::service::{Inner, RECONNECT_TIMEOUT, Service, config_of};
 
 /// Result of a garbage collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -182,6 +182,7 @@ impl Service {
             self.spawn_resume_creation(handle, config);
         } else {
             self.watch_exit(&handle);
+            handle.guest.expect_within(RECONNECT_TIMEOUT.min(self.0.settings.agent_grace));
             self.expect_reconnect(&handle);
         }
         Ok(())

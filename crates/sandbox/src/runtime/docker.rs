@@ -40,7 +40,7 @@ use super::{
     WorkspaceProcess, pause_note,
 };
 use crate::guest::handover::Handover;
-use crate::sandbox_dir::SandboxDir;
+use crate::sandbox_dir::{SandboxDir, tail};
 
 const NAME: &str = "docker";
 const FREEZE: &str = "freeze a sandbox";
@@ -450,7 +450,7 @@ impl Runtime for Docker {
         while let Some(Ok(line)) = lines.next().await {
             log.push_str(&line.to_string());
         }
-        log.trim().to_owned()
+        tail(&log).to_owned()
     }
 
     async fn usage(&self, id: &str) -> Result<ResourceUsage, RuntimeError> {

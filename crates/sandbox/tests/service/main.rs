@@ -30,6 +30,8 @@ mod races;
 mod registry;
 mod remote;
 mod restart;
+mod scripted_agent;
+mod slow_freeze;
 mod snapshots;
 mod terminals;
 mod unresolved_restore;
@@ -76,6 +78,7 @@ fn main() -> ExitCode {
     trials.extend(quota::trials());
     trials.extend(dedicated_uids::trials());
     trials.extend(invented_commands::trials());
+    trials.extend(slow_freeze::trials());
     trials.extend(fair_shares::trials());
     trials.extend(unresolved_restore::trials());
     trials.extend(outside_writers::trials());

@@ -6,8 +6,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use workspace_host::NamespaceHolder;
 use workspace_host::{Process, overlay};
+use workspace_test_support::requires;
 
-use super::test_server::{TestServer, full, soon};
+use super::test_server::{TestServer, full, processes_naming, soon};
 use crate::snapshots::archive::Archive;
 use crate::support::{Answer, KEY};
 
@@ -169,6 +170,22 @@ fn lazy_materialization_fails_with_a_reason_where_unavailable() {
     assert_eq!((made.status, &error["name"]), (422, &json!("PROVIDER_UNAVAILABLE")), "{error}");
     assert!(text(error, "message").contains("/dev/fuse"), "{error}");
     assert_eq!(error["details"]["materialize"], "lazy");
+}
+
+/// Its daemon keeps the mount namespace of an ordinary user even when the namespace holder is killed.
+#[test]
+fn lazy_mount_ends_with_its_test() {
+    let has_fuse = std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok();
+    if !requires(has_fuse, "/dev/fuse") {
+        return;
+    }
+    let mut server = TestServer::new();
+    let snapshot = upload(&server, KEY, &some_files());
+    let order = json!({ "template": "base", "snapshot": snapshot, "materialize": "lazy" });
+    done(&server.post("/api/v1/sandboxes", &order), 201);
+    assert!(!processes_naming(server.path()).is_empty());
+    server.end_all();
+    assert!(processes_naming(server.path()).is_empty());
 }
 
 #[test]
