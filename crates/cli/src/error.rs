@@ -126,7 +126,7 @@ impl CommandError {
     }
 
     /// Creates the error for a failed write of the command's output.
-    pub(crate) fn output(error: &io::Error) -> Self {
+    pub(crate) fn output_failed(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             Self { kind: ErrorKind::OutputClosed, ..Self::failed("the output was closed") }
         } else {

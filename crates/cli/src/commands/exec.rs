@@ -31,13 +31,13 @@ pub(crate) fn run(context: &mut Context, args: &Exec) -> Result<Outcome> {
 
 async fn exec(context: &mut Context, client: &Client, args: &Exec) -> Result<Outcome> {
     let sandbox = find(client, &args.sandbox).await?;
-    let (line, cwd, envs) = (shell_exec_line(&args.words), args.cwd.clone(), pairs(&args.envs));
+    let (command_line, cwd, envs) = (shell_exec_line(&args.words), args.cwd.clone(), pairs(&args.envs));
     if args.terminal {
-        let options = terminal::TerminalOptions { line: Some(line), cwd, envs, shell: None };
+        let options = terminal::TerminalOptions { command_line: Some(command_line), cwd, envs, shell: None };
         return Ok(outcome(&terminal::run(client, &sandbox, options).await?));
     }
     let options = CommandOptions {
-        line,
+        command_line,
         cwd,
         envs,
         timeout: milliseconds(args.timeout),
@@ -84,14 +84,14 @@ fn print_command_id(context: &mut Context, id: &str) -> Result<Outcome> {
 
 /// Maps the exit status of a command to the outcome of this program, and prints why it ended if it did not exit by itself.
 pub(super) fn outcome(exit: &CommandExit) -> Outcome {
-    print_failure(exit.failed.as_deref(), exit.timed_out);
+    print_failure(exit.start_error.as_deref(), exit.timed_out);
     exit_outcome(exit.exit_code, exit.timed_out)
 }
 
 /// Prints why a command ended, if it did not exit by itself.
-pub(super) fn print_failure(failed: Option<&str>, timed_out: bool) {
-    if let Some(why) = failed {
-        text::print_stderr(&format!("error: {why}"));
+pub(super) fn print_failure(start_error: Option<&str>, timed_out: bool) {
+    if let Some(reason) = start_error {
+        text::print_stderr(&format!("error: {reason}"));
     }
     if timed_out {
         text::print_stderr(

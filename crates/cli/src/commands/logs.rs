@@ -12,7 +12,7 @@ use workspace_state::Timestamp;
 use crate::args::Logs;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::{Client, Follower, ServerUrl, block_on, check_id, find, script};
+use crate::remote::{Client, OutputFollower, ServerUrl, block_on, check_id, find, script};
 use crate::session::{OutputEvent, OutputStream as _, Stream, warn_of_gap};
 use crate::time;
 
@@ -49,7 +49,7 @@ async fn all(context: &mut Context, client: &Client, sandbox: &str, args: &Logs)
     }
     let mut pieces = Vec::new();
     for command in &commands {
-        let output = Follower::of_command(client, sandbox, &command.command_id);
+        let output = OutputFollower::of_command(client, sandbox, &command.command_id);
         pieces.extend(output.read_retained(IDLE_TIMEOUT).await?);
     }
     pieces.retain(|(time, _)| is_wanted(*time, args.since));
@@ -92,7 +92,7 @@ async fn one(
     (sandbox, command): (&str, &str),
     args: &Logs,
 ) -> Result<Outcome> {
-    let mut follower = Follower::of_command(client, sandbox, command);
+    let mut follower = OutputFollower::of_command(client, sandbox, command);
     let mut unprinted = args.tail.map(|lines| Tail::new(lines.into()));
     loop {
         let stops_when_idle = unprinted.is_some() || !args.follow;
@@ -144,7 +144,7 @@ fn print(context: &mut Context, stream: Stream, data: &[u8]) -> Result<()> {
         return context.output.finish();
     }
     let written = std::io::stderr().write_all(data);
-    written.map_err(|error| CommandError::output(&error))
+    written.map_err(|error| CommandError::output_failed(&error))
 }
 
 /// Last lines of output.

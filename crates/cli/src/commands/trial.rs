@@ -193,7 +193,7 @@ impl TryRun<'_> {
         let new = NewSandbox { materialize, ..self.new_sandbox(&before)? };
         let sandbox = local_service.create(new, signals).await?;
         let options = CommandOptions {
-            line: shell_exec_line(&self.args.words),
+            command_line: shell_exec_line(&self.args.words),
             envs: self.envs(),
             timeout: self.args.timeout,
         };
@@ -261,7 +261,7 @@ impl TryRun<'_> {
         if self.context.output.is_json() {
             return Ok(());
         }
-        super::exec::print_failure(ran.exit.failed.as_deref(), ran.exit.timed_out);
+        super::exec::print_failure(ran.exit.start_error.as_deref(), ran.exit.timed_out);
         warn_skipped(&ran.skipped, ran.skipped_count);
         if !ran.ignored.is_empty() {
             let count = pluralize(ran.ignored.len() as u64, "path", "paths");

@@ -39,7 +39,7 @@ pub(crate) struct TerminalOptions {
     /// Path of the shell; `None` for the default one of the sandbox.
     pub(crate) shell: Option<String>,
     /// Command line for the shell; `None` for an interactive shell.
-    pub(crate) line: Option<String>,
+    pub(crate) command_line: Option<String>,
     pub(crate) cwd: Option<String>,
     pub(crate) envs: BTreeMap<String, String>,
 }
@@ -81,7 +81,7 @@ impl<'a> RemoteTerminal<'a> {
         sandbox: &str,
         options: TerminalOptions,
     ) -> Result<(Self, TerminalOutput<'a>)> {
-        let TerminalOptions { shell, line: command, cwd, mut envs } = options;
+        let TerminalOptions { shell, command_line: command, cwd, mut envs } = options;
         let (cols, rows) = screen::size();
         screen::set_term(&mut envs);
         let path = format!("/api/v1/sandboxes/{sandbox}/pty");
@@ -286,9 +286,11 @@ impl TerminalOutput<'_> {
                 Ok(Some(OutputEvent::Data { stream, data: data.into(), time: 0 }))
             }
             Message::Text(text) => match serde_json::from_str(&text) {
-                Ok(TerminalEvent::Exit { exit_code }) => {
-                    Ok(Some(OutputEvent::Exited(CommandExit { exit_code, timed_out: false, failed: None })))
-                }
+                Ok(TerminalEvent::Exit { exit_code }) => Ok(Some(OutputEvent::Exited(CommandExit {
+                    exit_code,
+                    timed_out: false,
+                    start_error: None,
+                }))),
                 // Output that was dropped is old; a warning would garble the screen.
                 Ok(TerminalEvent::Gap { to, .. }) => {
                     self.offset = to;

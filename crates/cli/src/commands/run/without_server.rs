@@ -76,7 +76,7 @@ async fn run_in_sandbox(
 ) -> Result<CommandExit> {
     let sandbox = local_service.create(new, signals).await?;
     let options = CommandOptions {
-        line: shell_exec_line(&args.words),
+        command_line: shell_exec_line(&args.words),
         timeout: args.timeout,
         ..CommandOptions::default()
     };

@@ -253,7 +253,7 @@ impl TryRun<'_> {
         if self.context.output.is_json() {
             return Ok(());
         }
-        super::super::exec::print_failure(ran.exit.failed.as_deref(), ran.exit.timed_out);
+        super::super::exec::print_failure(ran.exit.start_error.as_deref(), ran.exit.timed_out);
         warn(&skipped(&ran.content));
         print_losses(&ran.content);
         for (upper, what) in dropped {
