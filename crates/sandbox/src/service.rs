@@ -246,7 +246,7 @@ impl Service {
         options: ImportOptions,
     ) -> Result<ImportedTemplate> {
         let (templates, name) = (self.imported_templates()?.clone(), name.to_owned());
-        let stop = options.cancel.on_drop();
+        let stop = options.cancel.drop_guard();
         let import = move || templates.import(&name, archive, &options);
         let imported = tokio::task::spawn_blocking(import).await;
         stop.disarm();

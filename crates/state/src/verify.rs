@@ -67,7 +67,7 @@ impl Store {
         progress.end();
         verify.references(&snapshots)?;
         // Unread data of a cancelled handle is not damage.
-        self.cancel().check()?;
+        self.cancel_flag().check()?;
         let mut damage = verify.damage.into_inner().unwrap_or_else(PoisonError::into_inner);
         damage.sort();
         damage.dedup();

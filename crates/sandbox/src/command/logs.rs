@@ -51,7 +51,7 @@ impl Service {
         let dir = self.dir(id);
         let times = since.unwrap_or(i64::MIN)..=until.unwrap_or(i64::MAX);
         let cancel = self.0.cancel.child();
-        let stop = cancel.on_drop();
+        let stop = cancel.drop_guard();
         let read = move || {
             let files = File::open(dir.output())?;
             Ok(read(&files, &ids, NewestOutput::new(times, MEMORY_MAX, READ_MAX), &cancel)?.lines(tail))

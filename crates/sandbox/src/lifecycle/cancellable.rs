@@ -25,7 +25,7 @@ impl Service {
         W: Future<Output = Result<T>> + Send + 'static,
     {
         let cancel = self.0.cancel.child();
-        let stop = cancel.on_drop();
+        let stop = cancel.drop_guard();
         let operation_guard = self.0.operation_count.begin();
         let operation = operation(self.clone(), cancel);
         let done = tokio::spawn(async move {

@@ -75,7 +75,7 @@ pub fn import_tar(
     progress: &dyn Progress,
 ) -> Result<ImportReport> {
     let mut importer = Importer::new(store, options)?;
-    let mut reader = Reader::new(input, store.cancel().clone());
+    let mut reader = Reader::new(input, store.cancel_flag().clone());
     progress.begin("importing entries", None);
     while let Some(member) = reader.next()? {
         importer.add_member(member, &mut reader)?;
