@@ -171,7 +171,7 @@ pub(crate) struct RunningCommands {
     /// Permits for recording exits.
     exit_permits: Arc<Semaphore>,
     /// Commands that may exit before old ones are removed again.
-    exits_until_cleanup: AtomicU32,
+    ends_until_cleanup: AtomicU32,
 }
 
 impl Default for RunningCommands {
@@ -180,7 +180,7 @@ impl Default for RunningCommands {
             commands: LeafMutex::default(),
             reserved: AtomicUsize::default(),
             exit_permits: Arc::new(Semaphore::new(EXITS_AT_ONCE)),
-            exits_until_cleanup: AtomicU32::default(),
+            ends_until_cleanup: AtomicU32::default(),
         }
     }
 }
@@ -264,11 +264,11 @@ impl RunningCommands {
         Arc::clone(&self.exit_permits).acquire_owned().await.ok()
     }
 
-    /// Counts a command that exited. Returns true if it is time to remove old ones: the first time, and every
-    /// `period` exits.
-    pub(crate) fn is_cleanup_due(&self, period: u32) -> bool {
+    /// Counts a command that has ended. Returns true if it is time to remove old ones: the first time, and then
+    /// every `period` times.
+    pub(crate) fn count_end(&self, period: u32) -> bool {
         let next = |left: u32| Some(left.checked_sub(1).unwrap_or(period.saturating_sub(1)));
-        self.exits_until_cleanup.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) == Ok(0)
+        self.ends_until_cleanup.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) == Ok(0)
     }
 
     /// Returns the running commands whose id begins with `prefix`.

@@ -376,7 +376,7 @@ impl Service {
         self.measure_outputs(&handles).await?;
         for handle in handles {
             self.limit_output(&handle);
-            let is_deleted_search_due = is_notably_fuller || handle.usage.deleted() > 0;
+            let is_deleted_search_due = is_notably_fuller || handle.usage.deleted_open_bytes() > 0;
             let is_scan_due = handle.disk().is_some() && handle.usage.is_scan_due();
             if is_deleted_search_due || is_scan_due {
                 let (service, scanned) = (self.clone(), handle.clone());
@@ -398,7 +398,7 @@ impl Service {
         let began = Instant::now();
         let time = handle.usage.scan_timeout(SCAN_TIMEOUT);
         let measured = self.measure(&handle.id, Bounds { time, bytes: limit }).await;
-        handle.usage.set_finished(!measured.is_lower_bound);
+        handle.usage.record_scan_result(!measured.is_lower_bound);
         handle.usage.schedule_scan(began.elapsed() * SCAN_PAUSE_FACTOR);
         handle.usage.record(measured);
         drop(permit);
