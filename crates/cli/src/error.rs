@@ -319,7 +319,7 @@ pub(crate) fn io_hint(error: &io::Error) -> &'static str {
 }
 
 /// Prints the error of a command, if it failed, and returns its exit status.
-pub(crate) fn exit_code(result: Result<Outcome>) -> ExitCode {
+pub(crate) fn report_result(result: Result<Outcome>) -> ExitCode {
     ExitCode::from(match result {
         Ok(Outcome::Done) => EXIT_SUCCESS,
         Ok(Outcome::WithWarnings) => EXIT_WARNINGS,

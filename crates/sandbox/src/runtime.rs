@@ -10,7 +10,7 @@ mod container_access;
 mod docker;
 mod egress;
 mod guest;
-mod pause_note;
+mod pause_record;
 mod unavailable;
 
 #[cfg(target_os = "linux")]

@@ -593,7 +593,7 @@ impl Inner {
     fn remove_orphans(&self, report: &mut GcReport) -> Result<()> {
         let indexed: HashSet<u32> = {
             let txn = self.index.read()?;
-            let rows = self.index.rows(&txn, &self.index.packs)?;
+            let rows = self.index.read_all_rows(&txn, &self.index.packs)?;
             rows.into_iter().filter_map(|(key, _)| Some(u32::from_be_bytes(key.try_into().ok()?))).collect()
         };
         for pack in self.packs.list()? {

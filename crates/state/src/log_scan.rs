@@ -65,7 +65,7 @@ impl CommitHeader {
     }
 
     /// Reads the changes from the log.
-    pub(crate) fn changes(&self, packs: &Packs) -> Result<Vec<Change>> {
+    pub(crate) fn read_changes(&self, packs: &Packs) -> Result<Vec<Change>> {
         let payload = read(packs, self.location, Kind::Commit, &self.id)?;
         decoded(CommitRecord::decode(&payload)).map(|record| record.changes)
     }
@@ -78,7 +78,7 @@ impl CheckpointPart {
     }
 
     /// Reads the changes from the log.
-    pub(crate) fn changes(&self, packs: &Packs) -> Result<Vec<Change>> {
+    pub(crate) fn read_changes(&self, packs: &Packs) -> Result<Vec<Change>> {
         let payload = read(packs, self.location, Kind::Checkpoint, &self.id)?;
         decoded(CheckpointRecord::decode(&payload)).map(|record| record.changes)
     }

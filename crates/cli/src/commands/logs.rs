@@ -31,21 +31,23 @@ pub(crate) fn run(context: &mut Context, args: &Logs) -> Result<Outcome> {
     block_on(async {
         let sandbox = find(&client, &args.sandbox).await?;
         match &args.command {
-            Some(command) => one(context, &client, (&sandbox, check_id("command", command)?), args).await,
-            None => all(context, &client, &sandbox, args).await,
+            Some(command) => {
+                print_one(context, &client, (&sandbox, check_id("command", command)?), args).await
+            }
+            None => print_all(context, &client, &sandbox, args).await,
         }
     })
 }
 
 /// Prints the last lines of all commands. The server merges them, but it would include the archives that `workspace cp`
 /// sent through the output of its commands. If there are any, this program merges the output of the other commands.
-async fn all(context: &mut Context, client: &Client, sandbox: &str, args: &Logs) -> Result<Outcome> {
+async fn print_all(context: &mut Context, client: &Client, sandbox: &str, args: &Logs) -> Result<Outcome> {
     let path = format!("/api/v1/sandboxes/{sandbox}/process?limit={COMMANDS_MAX}");
     let mut commands = client.get::<CommandList>(&path).await?.items;
     let count = commands.len();
     commands.retain(|command| !script::is_copy(&command.command));
     if commands.len() == count {
-        return all_by_server(context, client, sandbox, args).await;
+        return print_all_by_server(context, client, sandbox, args).await;
     }
     let mut pieces = Vec::new();
     for command in &commands {
@@ -67,7 +69,8 @@ async fn all(context: &mut Context, client: &Client, sandbox: &str, args: &Logs)
     Ok(Outcome::Done)
 }
 
-async fn all_by_server(
+/// Prints the last lines of all commands, as the server merged them.
+async fn print_all_by_server(
     context: &mut Context,
     client: &Client,
     sandbox: &str,
@@ -86,7 +89,7 @@ async fn all_by_server(
 }
 
 /// Prints the output of one command.
-async fn one(
+async fn print_one(
     context: &mut Context,
     client: &Client,
     (sandbox, command): (&str, &str),

@@ -32,7 +32,7 @@ fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
         return Err(CommandError::usage("message, reference, author and labels need `--commit`")
             .hint("`--commit` stores the result as a snapshot"));
     }
-    let policy = merge_rules::policy(&args.rules)?;
+    let policy = merge_rules::read_policy(&args.rules)?;
     // Directories can be merged without a store; then a temporary one holds their content.
     let (store, _temporary) =
         if args.commit { (context.store_or_create()?, None) } else { context.store_or_temporary()? };

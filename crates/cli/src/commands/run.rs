@@ -93,7 +93,7 @@ async fn run_command(
         };
         super::exec::run_attached(context, client, sandbox, options, (signals, OnSignal::Return)).await?
     };
-    Ok(super::exec::outcome(&exit))
+    Ok(super::exec::report_exit(&exit))
 }
 
 /// Returns the request for a sandbox with these options.

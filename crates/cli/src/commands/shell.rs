@@ -17,7 +17,7 @@ pub(crate) fn run(context: &Context, args: &ShellArgs) -> Result<Outcome> {
     };
     let connected = async {
         let sandbox = find(&client, &args.sandbox).await?;
-        Ok(super::exec::outcome(&terminal::run(&client, &sandbox, options).await?))
+        Ok(super::exec::report_exit(&terminal::run(&client, &sandbox, options).await?))
     };
     block_on(connected).map_err(CommandError::with_not_run_status)
 }

@@ -26,7 +26,7 @@ use crate::session::{
     Session, attach,
 };
 use crate::signals::Signals;
-use crate::stdin::stdin;
+use crate::stdin::spawn_stdin_reader;
 
 /// Ping interval. The server disconnects clients that are idle for 90 seconds.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -49,7 +49,7 @@ pub(crate) async fn run(client: &Client, sandbox: &str, options: TerminalOptions
     // First, so that no terminal is opened in the sandbox if this program has none.
     let _raw = RawMode::enter()?;
     let mut signals = Signals::new()?;
-    let mut stdin = stdin();
+    let mut stdin = spawn_stdin_reader();
     let (terminal, output) = RemoteTerminal::open(client, sandbox, options).await?;
     let attachment = Attachment {
         stdin: Some(&mut stdin),

@@ -258,7 +258,7 @@ impl RunningCommands {
     }
 
     /// Waits for a permit to record the exit of one more command. Returns `None` for an unknown command.
-    pub(crate) async fn exit_permit(&self, id: &str) -> Option<OwnedSemaphorePermit> {
+    pub(crate) async fn acquire_exit_permit(&self, id: &str) -> Option<OwnedSemaphorePermit> {
         self.get(id)?;
         // Never closed.
         Arc::clone(&self.exit_permits).acquire_owned().await.ok()
@@ -321,7 +321,8 @@ mod tests {
     async fn few_exits_are_recorded_at_once() {
         let commands = RunningCommands::default();
         let known = commands.get_or_add("cmd-1").id.clone();
-        let permit = async |id: &str| tokio::time::timeout(Duration::ZERO, commands.exit_permit(id)).await;
+        let permit =
+            async |id: &str| tokio::time::timeout(Duration::ZERO, commands.acquire_exit_permit(id)).await;
         let mut permits = Vec::new();
         while let Ok(permit) = permit(&known).await {
             permits.push(permit.unwrap());

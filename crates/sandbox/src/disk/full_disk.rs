@@ -139,7 +139,7 @@ impl Service {
         };
         let mut scans = self.scan_all(scan).await;
         let is_growing = scans.iter().any(|scan| scan.grown >= GROWTH_MIN);
-        if !is_growing && unit == Unit::Bytes && self.0.fullness.is_deleted_search_due(short.free) {
+        if !is_growing && unit == Unit::Bytes && self.0.fullness.record_free_space(short.free) {
             scans.iter().for_each(|scan| scan.handle.usage.undo_growth(scan.growth));
             let scan = |service: Self, handle: Arc<SandboxHandle>| async move {
                 let grown = service.measure_deleted(&handle).await;

@@ -85,7 +85,7 @@ impl Service {
     pub(crate) async fn measure(&self, id: &str, bounds: Bounds) -> DiskUsage {
         let deleted = self.handle(id).map_or(0, |handle| handle.usage.deleted_open_bytes());
         let (workspaces, id) = (Arc::clone(&self.0.workspaces), id.to_owned());
-        let used = blocking(move || used(&workspaces, &id, bounds)).await.unwrap_or_default();
+        let used = blocking(move || read_usage(&workspaces, &id, bounds)).await.unwrap_or_default();
         DiskUsage { bytes: used.bytes + deleted, ..used }
     }
 
@@ -145,7 +145,7 @@ pub(crate) fn remove_quota(path: &Path) {
 }
 
 /// Reads the usage from the quota, or counts every file.
-fn used(workspaces: &Workspaces, id: &str, bounds: Bounds) -> DiskUsage {
+fn read_usage(workspaces: &Workspaces, id: &str, bounds: Bounds) -> DiskUsage {
     let path: PathBuf = workspaces.directory_of(id);
     match quota::used(&path) {
         Ok(Some(used)) => return used,

@@ -299,7 +299,7 @@ impl<'a> Scan<'a> {
 
     fn run(&self) -> Result<WrittenDirectory> {
         self.progress.begin("reading entries", None);
-        let written = crate::pool::run(|| self.directory(b"", 0, &IgnoreRules::default(), None));
+        let written = crate::pool::run(|| self.scan_directory(b"", 0, &IgnoreRules::default(), None));
         self.progress.end();
         written?.ok_or_else(|| DirectoryError::Io {
             action: "open",
@@ -318,7 +318,7 @@ impl<'a> Scan<'a> {
 
 impl Scan<'_> {
     /// Reads a directory and everything below; `None` if it vanished.
-    fn directory(
+    fn scan_directory(
         &self,
         path: &[u8],
         depth: usize,
@@ -509,7 +509,7 @@ impl Scan<'_> {
         let written = each(&directories, |index| {
             let name = &scanned[*index].name;
             let recorded = old.and_then(|old| old.find(name)).map(|recorded| recorded.fingerprint);
-            self.directory(&join(path, name), depth + 1, ignores, recorded)
+            self.scan_directory(&join(path, name), depth + 1, ignores, recorded)
         })?;
         for (index, written) in directories.into_iter().zip(written) {
             self.counts.directories.fetch_add(u64::from(written.is_some()), Ordering::Relaxed);

@@ -77,8 +77,8 @@ impl Repository {
         listed.lines().map(parse_line).collect()
     }
 
-    /// Starts a process that reads objects.
-    pub(super) fn objects(&self) -> Result<CatFile> {
+    /// Starts `git cat-file`, which reads objects.
+    pub(super) fn start_cat_file(&self) -> Result<CatFile> {
         let mut command = self.command(&["cat-file", "--batch"]);
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut process = spawned.map_err(|error| cannot_run(&error))?;

@@ -11,7 +11,7 @@ use crate::local::{self, CommandOptions, LocalService};
 use crate::remote::shell_exec_line;
 use crate::session::{Attachment, CommandExit, Destination, OnClosedStdout, OnSignal};
 use crate::signals::Signals;
-use crate::stdin::stdin;
+use crate::stdin::spawn_stdin_reader;
 use crate::text;
 
 /// Hint for starting a server.
@@ -80,7 +80,7 @@ async fn run_in_sandbox(
         timeout: args.timeout,
         ..CommandOptions::default()
     };
-    let mut stdin = (args.interactive || args.terminal).then(stdin);
+    let mut stdin = (args.interactive || args.terminal).then(spawn_stdin_reader);
     if args.terminal
         && let Some(stdin) = &mut stdin
     {
