@@ -158,11 +158,12 @@ impl From<StoreError> for CommandError {
 
 impl From<TreeError> for CommandError {
     fn from(error: TreeError) -> Self {
+        let failed = Self::failed(error.to_string());
         match error {
             TreeError::Store(error) => error.into(),
-            // Only imports create trees from foreign data.
-            other => Self::failed(other.to_string())
-                .hint("a directory cannot contain this entry; it was not imported"),
+            TreeError::Content { source, .. } => failed.hint(io_hint(&source)),
+            // The path comes from an archive, a git repository or a merge.
+            _ => failed.hint("no directory can contain such an entry"),
         }
     }
 }
@@ -227,7 +228,7 @@ impl From<ArchiveError> for CommandError {
         match error {
             ArchiveError::Store(error) => error.into(),
             ArchiveError::Tree(error) => error.into(),
-            ArchiveError::Write { source } => Self::output(&source),
+            ArchiveError::Write { source } => Self::output_failed(&source),
             ArchiveError::NotAnArchive { .. } => {
                 failed.hint("the archive must be an uncompressed tar (ustar, GNU or pax): `tar -cf x.tar DIR`")
             }

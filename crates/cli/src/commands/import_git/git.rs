@@ -169,7 +169,10 @@ impl CatFile {
         let skipped = io::copy(&mut (&mut self.responses).take(unread), &mut io::sink());
         match skipped {
             Ok(skipped) if skipped == unread => Ok(result),
-            Ok(_) => Err(CommandError::failed("git exited in the middle of an object").hint(FSCK_HINT)),
+            Ok(_) => {
+                let message = format!("git exited in the middle of {} {id}", kind.name());
+                Err(CommandError::failed(message).hint(FSCK_HINT))
+            }
             Err(error) => Err(git_failed(&error)),
         }
     }
