@@ -23,7 +23,9 @@ pub(crate) struct CommitHeader {
     pub(crate) id: [u8; 32],
     pub(crate) sequence: u64,
     pub(crate) previous: [u8; 32],
+    /// True if the commit was synced before it was acknowledged.
     pub(crate) synced: bool,
+    /// End of the log that was on disk when the commit was written.
     durable: LogEnd,
     location: Location,
 }

@@ -72,6 +72,7 @@ struct RemoteTerminal<'a> {
     /// Path of the terminal in the API.
     path: String,
     input: mpsc::Sender<Vec<u8>>,
+    /// Signalled when the terminal of this program has another size.
     resized: Arc<Notify>,
 }
 
@@ -150,6 +151,7 @@ struct TerminalOutput<'a> {
     input: mpsc::Receiver<Vec<u8>>,
     /// Input that was not sent when the last connection broke.
     unsent: Option<Vec<u8>>,
+    /// Signalled when the terminal of this program has another size.
     resized: Arc<Notify>,
     connection: Option<Connection>,
     backoff: Backoff,

@@ -221,6 +221,7 @@ impl<'o> Members<'o> {
 struct BudgetReader<'a> {
     input: Box<dyn Read + 'a>,
     budget: &'a mut u64,
+    /// True once the budget was exceeded, which tells this error from those of `input`.
     is_exceeded: bool,
 }
 

@@ -216,8 +216,8 @@ impl<'a> Importer<'a> {
         let map = reader.sparse_map(&mut member)?;
         let (memory, mut counted) = (&self.memory, 0);
         let mut count_extents = |content: &ContentWriter<'_>| {
-            let before = std::mem::replace(&mut counted, content.extents());
-            memory.add_extents(content.extents() - before)
+            let before = std::mem::replace(&mut counted, content.extent_count());
+            memory.add_extents(content.extent_count() - before)
         };
         self.tree.put_file_with(path, attributes, |content| -> Result<()> {
             let mut push = |content: &mut ContentWriter<'_>, data: &[u8]| {

@@ -213,16 +213,20 @@ struct Counts {
     directories: AtomicU64,
     symlinks: AtomicU64,
     bytes: AtomicU64,
+    /// Files whose content was read.
     read: AtomicU64,
 }
 
+/// Walk over a directory that writes its content into a batch.
 struct Scan<'a> {
     store: &'a Store,
     batch: &'a Batch,
     reader: &'a dyn DirectoryReader,
     tracked: &'a TrackedDirectory<'a>,
     root: &'a OwnedFd,
+    /// True if fingerprints of the stat index are compared, so that unchanged files are not read.
     use_stat_index: bool,
+    /// True if `.workspaceignore` files apply.
     ignore: bool,
     /// Path of the store, if it is inside the directory.
     store_path: Option<Vec<u8>>,
@@ -232,6 +236,7 @@ struct Scan<'a> {
     counts: Counts,
     usage: WalkUsage,
     skipped: Mutex<SkippedCollector>,
+    /// New stat records of directories by path; `None` for vanished ones.
     changed: Mutex<Vec<(Vec<u8>, Option<StatRecord>)>>,
 }
 

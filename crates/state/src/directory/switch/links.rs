@@ -29,9 +29,11 @@ use super::{LinkGroup, Switch};
 /// Unchanged names by label.
 type UnchangedNames = HashMap<u64, Vec<(Vec<u8>, Entry)>>;
 
-/// Groups for which unchanged names are searched, and the paths that were written.
+/// Search for unchanged names of files that were written under another name.
 struct LinkSearch<'g> {
+    /// The written files, by label.
     groups: &'g HashMap<u64, LinkGroup>,
+    /// Paths that were written.
     written: HashSet<&'g [u8]>,
 }
 
