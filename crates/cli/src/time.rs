@@ -17,8 +17,9 @@ const LOCALTIME_FILE: &str = "/etc/localtime";
 
 /// Time zone of the user (`TZ`), else of the machine, else UTC.
 ///
-/// `TZ` may be the name of a zone. [`TimeZone::system`] looks names up and lists the whole zoneinfo directory for that, also
-/// for the symlink `/etc/localtime`. Without `TZ` it is therefore not called; the rules in `/etc/localtime` need no name.
+/// `TZ` may be the name of a zone. [`TimeZone::system`] looks names up and lists the whole zoneinfo directory for
+/// that, also for the symlink `/etc/localtime`. Without `TZ` it is therefore not called; the rules in `/etc/localtime`
+/// need no name.
 static ZONE: LazyLock<TimeZone> = LazyLock::new(|| {
     if env::var_os("TZ").is_some() {
         return TimeZone::system();
@@ -43,8 +44,8 @@ fn instant(time: Timestamp) -> JiffTimestamp {
 }
 
 /// Parses a time that a user typed: a date, a date and time with or without a UTC offset, or an age in seconds (`s`),
-/// minutes (`m`, `min`), hours (`h`), days (`d`) or weeks (`w`). Ages count back from `now`; without an offset, the time zone
-/// is that of `now`.
+/// minutes (`m`, `min`), hours (`h`), days (`d`) or weeks (`w`). Ages count back from `now`; without an offset, the
+/// time zone is that of `now`.
 pub(crate) fn parse(text: &str, now: &Zoned) -> Option<Timestamp> {
     let instant = parse_age(text, now).or_else(|| parse_instant(text, now))?;
     i64::try_from(instant.as_nanosecond()).ok().map(Timestamp)

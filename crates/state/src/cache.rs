@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 use std::sync::{Mutex, PoisonError};
 
-/// Cache of values with weights. When the young generation exceeds the budget, it becomes the old one, and the former old
-/// one is dropped. A hit in the old generation moves the entry to the young one.
+/// Cache of values with weights. When the young generation exceeds the budget, it becomes the old one, and the former
+/// old one is dropped. A hit in the old generation moves the entry to the young one.
 pub(crate) struct Cache<K, V, H> {
     /// Weight above which a new generation begins.
     budget: usize,

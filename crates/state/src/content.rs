@@ -1,5 +1,5 @@
-//! Writes file content to a batch: cuts it into chunks (`chunker.rs`), hashes and compresses several of them in parallel,
-//! and returns the extents.
+//! Writes file content to a batch: cuts it into chunks (`chunker.rs`), hashes and compresses several of them in
+//! parallel, and returns the extents.
 
 use rayon::prelude::*;
 

@@ -45,8 +45,8 @@ pub(super) fn skipped(report: &SnapshotReport) -> Vec<SkippedFields> {
     report.skipped.iter().map(SkippedFields::of).collect()
 }
 
-/// Returns true if the snapshot lacks entries that could not be read: no permission, or they kept changing. Sockets, pipes
-/// and devices do not count, because no snapshot contains them.
+/// Returns true if the snapshot lacks entries that could not be read: no permission, or they kept changing. Sockets,
+/// pipes and devices do not count, because no snapshot contains them.
 pub(super) fn has_unreadable_entries(report: &SnapshotReport) -> bool {
     report.skipped.iter().any(|skipped| skipped.reason.is_loss())
 }

@@ -39,7 +39,8 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> CopyError {
     move |error| CopyError::Io { path, error }
 }
 
-/// Writes files and directories into an archive under new names. Returns the sockets, pipes and devices, which are skipped.
+/// Writes files and directories into an archive under new names. Returns the sockets, pipes and devices, which are
+/// skipped.
 pub(crate) fn pack(sources: &[(PathBuf, String)], to: impl Write) -> CopyResult<Vec<PathBuf>> {
     let mut builder = Builder::new(to);
     builder.follow_symlinks(false);

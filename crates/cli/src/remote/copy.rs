@@ -1,9 +1,10 @@
 //! Copies files into a sandbox and out of it.
 //!
-//! The API has no route for files. Therefore a shell script runs in the sandbox ([`script`]): `tar`, and a `dd` that passes
-//! the archive between `tar` and stdin or stdout. A local thread packs or unpacks the archive ([`archive`]), and the
-//! connection forwards it in pieces of bytes: as input of the script in one direction, as its output in the other. The reader
-//! of either direction acknowledges what it has read, and the writer waits when too much is unacknowledged.
+//! The API has no route for files. Therefore a shell script runs in the sandbox ([`script`]): `tar`, and a `dd` that
+//! passes the archive between `tar` and stdin or stdout. A local thread packs or unpacks the archive ([`archive`]),
+//! and the connection forwards it in pieces of bytes: as input of the script in one direction, as its output in the
+//! other. The reader of either direction acknowledges what it has read, and the writer waits when too much is
+//! unacknowledged.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -85,8 +86,8 @@ pub(crate) async fn is_directory(client: &Client, sandbox: &str, path: &str) -> 
     }
 }
 
-/// Copies local files into one directory of a sandbox. `copies` are local paths with their targets, all in that directory.
-/// Returns the sockets, pipes and devices, which are skipped.
+/// Copies local files into one directory of a sandbox. `copies` are local paths with their targets, all in that
+/// directory. Returns the sockets, pipes and devices, which are skipped.
 pub(crate) async fn put(
     client: &Client,
     sandbox: &str,
@@ -216,7 +217,8 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Waits for the local thread, and returns the special files that it skipped. Kills the script if it has not exited.
+    /// Waits for the local thread, and returns the special files that it skipped. Kills the script if it has not
+    /// exited.
     async fn finish(
         self,
         end: Result<TransferEnd>,

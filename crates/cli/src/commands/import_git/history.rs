@@ -1,8 +1,8 @@
 //! Creates snapshots from commits.
 //!
-//! Parents are imported before their children. The snapshot of a commit is derived from that of its first parent by the
-//! difference of their git trees, so the cost is proportional to the changes. A git tree that an earlier commit of this run
-//! has is taken from the snapshot of that commit.
+//! Parents are imported before their children. The snapshot of a commit is derived from that of its first parent by
+//! the difference of their git trees, so the cost is proportional to the changes. A git tree that an earlier commit of
+//! this run has is taken from the snapshot of that commit.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Read;
@@ -39,8 +39,8 @@ pub(super) struct Importer<'s> {
     snapshots: HashMap<String, SnapshotId>,
     /// Location of git trees in the store: snapshot and path.
     trees: HashMap<String, (SnapshotId, Vec<u8>)>,
-    /// Git trees that were new or changed in the commit being imported, with their paths; added to `trees` when it has a
-    /// snapshot.
+    /// Git trees that were new or changed in the commit being imported, with their paths; added to `trees` when it has
+    /// a snapshot.
     new_trees: Vec<(String, Vec<u8>)>,
     skipped: BTreeSet<SkippedEntry>,
 }
@@ -229,8 +229,8 @@ impl CommitImport<'_, '_> {
         }
     }
 
-    /// Sets the mode of a changed directory to 0755 and its time to that of the commit, so that every import of the commit
-    /// has the same result.
+    /// Sets the mode of a changed directory to 0755 and its time to that of the commit, so that every import of the
+    /// commit has the same result.
     fn set_directory_attributes(&mut self, path: &[u8]) -> Result<()> {
         let attributes = Attributes { mode: 0o755, modified: Some(self.time), ..Attributes::default() };
         Ok(self.tree.put_directory(path, attributes)?)

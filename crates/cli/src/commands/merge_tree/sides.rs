@@ -1,4 +1,5 @@
-//! The inputs of a merge, each a snapshot or a directory: the base, and the sides that changed it since, ours and theirs.
+//! The inputs of a merge, each a snapshot or a directory: the base, and the sides that changed it since, ours and
+//! theirs.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -43,8 +44,8 @@ impl InputOpener<'_> {
         Ok(side.tree)
     }
 
-    /// Opens ours or theirs. A directory is read without the entries that it ignores; those of them that the base has are
-    /// added as they are in the base, because otherwise they would count as removed.
+    /// Opens ours or theirs. A directory is read without the entries that it ignores; those of them that the base has
+    /// are added as they are in the base, because otherwise they would count as removed.
     pub(super) fn open_with_ignored(&self, source: &SideSource, base: &Tree) -> Result<Tree> {
         let tree = self.open(source)?;
         let SideSource::Directory(directory) = source else { return Ok(tree) };
@@ -60,8 +61,8 @@ impl InputOpener<'_> {
     }
 }
 
-/// Returns the entries that `tree`, which was read from `directory`, lacks because they are ignored: the base has them, and
-/// they still exist in the directory. They are returned as in the base.
+/// Returns the entries that `tree`, which was read from `directory`, lacks because they are ignored: the base has
+/// them, and they still exist in the directory. They are returned as in the base.
 fn ignored_entries(directory: &Path, tree: &Tree, base: &Tree) -> Result<Vec<(Vec<u8>, Entry)>> {
     let mut ignored = Vec::new();
     for difference in diff(base, tree)? {
@@ -85,8 +86,8 @@ fn ignored_entries(directory: &Path, tree: &Tree, base: &Tree) -> Result<Vec<(Ve
     Ok(ignored)
 }
 
-/// Commits a virtual tree, because only stored trees can be merged, and removes the snapshot at once. The objects stay until
-/// the returned tree is dropped: garbage collection spares objects of open trees.
+/// Commits a virtual tree, because only stored trees can be merged, and removes the snapshot at once. The objects stay
+/// until the returned tree is dropped: garbage collection spares objects of open trees.
 pub(super) fn commit_temporarily(store: &Store, tree: &mut VirtualTree) -> Result<Tree> {
     let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() };
     let snapshot = tree.commit(new)?;
