@@ -126,7 +126,7 @@ impl CommandError {
     }
 
     /// Creates the error for a failed write of the command's output.
-    pub(crate) fn output(error: &io::Error) -> Self {
+    pub(crate) fn output_failed(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             Self { kind: ErrorKind::OutputClosed, ..Self::failed("the output was closed") }
         } else {
@@ -158,11 +158,12 @@ impl From<StoreError> for CommandError {
 
 impl From<TreeError> for CommandError {
     fn from(error: TreeError) -> Self {
+        let failed = Self::failed(error.to_string());
         match error {
             TreeError::Store(error) => error.into(),
-            // Only imports create trees from foreign data.
-            other => Self::failed(other.to_string())
-                .hint("a directory cannot contain this entry; it was not imported"),
+            TreeError::Content { source, .. } => failed.hint(io_hint(&source)),
+            // The path comes from an archive, a git repository or a merge.
+            _ => failed.hint("no directory can contain such an entry"),
         }
     }
 }
@@ -227,7 +228,7 @@ impl From<ArchiveError> for CommandError {
         match error {
             ArchiveError::Store(error) => error.into(),
             ArchiveError::Tree(error) => error.into(),
-            ArchiveError::Write { source } => Self::output(&source),
+            ArchiveError::Write { source } => Self::output_failed(&source),
             ArchiveError::NotAnArchive { .. } => {
                 failed.hint("the archive must be an uncompressed tar (ustar, GNU or pax): `tar -cf x.tar DIR`")
             }
@@ -319,7 +320,7 @@ pub(crate) fn io_hint(error: &io::Error) -> &'static str {
 }
 
 /// Prints the error of a command, if it failed, and returns its exit status.
-pub(crate) fn exit_code(result: Result<Outcome>) -> ExitCode {
+pub(crate) fn report_result(result: Result<Outcome>) -> ExitCode {
     ExitCode::from(match result {
         Ok(Outcome::Done) => EXIT_SUCCESS,
         Ok(Outcome::WithWarnings) => EXIT_WARNINGS,

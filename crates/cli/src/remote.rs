@@ -21,7 +21,7 @@ mod tls;
 
 pub(crate) use client::{Client, PROBE_TIMEOUT};
 pub(crate) use command::{CommandOptions, RemoteCommand};
-pub(crate) use output::Follower;
+pub(crate) use output::OutputFollower;
 pub(crate) use quote::{quote, shell_exec_line};
 pub(crate) use request_error::{ApiError, RequestError};
 pub(crate) use sandbox::{check_id, find, list};

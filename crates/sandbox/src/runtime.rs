@@ -10,7 +10,7 @@ mod container_access;
 mod docker;
 mod egress;
 mod guest;
-mod pause_note;
+mod pause_record;
 mod unavailable;
 
 #[cfg(target_os = "linux")]
@@ -204,9 +204,10 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// Checks whether sandboxes with workspaces in `workspaces` can have dedicated UIDs, and finds those in
-    /// use. Called before anything is started; `sandboxes` contains the directories of running sandboxes.
-    async fn find_dedicated_uids(
+    /// Probes whether sandboxes with workspaces in `workspaces` can have dedicated UIDs, and records those that
+    /// running sandboxes have. Called before anything is started; `sandboxes` contains the directories of
+    /// running sandboxes.
+    async fn probe_dedicated_uids(
         &self,
         workspaces: &Path,
         sandboxes: &Path,

@@ -1,6 +1,6 @@
 //! The sandboxes that a caller may see and change.
 
-/// The sandboxes that a caller may see.
+/// The sandboxes that a caller may see and change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
     /// Sandboxes of one owner.
@@ -18,6 +18,7 @@ impl Scope {
         }
     }
 
+    /// Returns true if it covers the sandboxes of an owner; `None` for a sandbox without an owner.
     pub(crate) fn covers(&self, owner: Option<&str>) -> bool {
         match self {
             Self::Owner(name) => owner == Some(name),

@@ -15,7 +15,7 @@ use crate::clock::{milliseconds, now};
 use crate::config::{Config, check_labels};
 use crate::disk::full_disk::state::FullDisk;
 use crate::disk::fullness::Fullness;
-use crate::disk::open::open;
+use crate::disk::open_workspaces::open_workspaces;
 use crate::disk::scan::{DiskScans, SCANS_AT_ONCE};
 use crate::error::{Context as _, Result, SandboxError};
 use crate::fair_semaphore::FairSemaphore;
@@ -134,7 +134,7 @@ impl Service {
         for directory in [&settings.sandboxes, &settings.workspaces] {
             private_directory(directory).context(|| format!("create {}", directory.display()))?;
         }
-        let workspaces = Arc::new(open(&settings, &runtime).await?);
+        let workspaces = Arc::new(open_workspaces(&settings, &runtime).await?);
         let permits = || FairSemaphore::new(settings.creations_at_once);
         let (start_permits, workspace_permits) = (permits(), permits());
         let queue_permits =
@@ -258,10 +258,10 @@ impl Service {
         options: ImportOptions,
     ) -> Result<ImportedTemplate> {
         let (templates, name) = (self.imported_templates()?.clone(), name.to_owned());
-        let stop = options.cancel.on_drop();
+        let cancel_guard = options.cancel.drop_guard();
         let import = move || templates.import(&name, archive, &options);
         let imported = tokio::task::spawn_blocking(import).await;
-        stop.disarm();
+        cancel_guard.disarm();
         Ok(imported.map_err(TemplateError::task_failed)??)
     }
 

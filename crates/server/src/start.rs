@@ -118,6 +118,6 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = open_store(&directory.path().join("store")).await.unwrap();
         assert_eq!(store.walk_limits(), WALK_LIMITS);
-        assert_eq!(store.with_cancel(store.cancel().child()).walk_limits(), WALK_LIMITS);
+        assert_eq!(store.with_cancel(store.cancel_flag().child()).walk_limits(), WALK_LIMITS);
     }
 }

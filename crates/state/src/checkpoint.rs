@@ -264,7 +264,7 @@ mod tests {
     /// Returns the changes of each part of the last checkpoint.
     fn parts_of(packs: &Packs, state: &LogState) -> Vec<Vec<Change>> {
         let log = LogRecords::read_back(packs, LogEnd { pack: state.pack, end: state.end }).unwrap();
-        log.tail().checkpoint.into_iter().map(|part| part.changes(packs).unwrap()).collect()
+        log.tail().checkpoint.into_iter().map(|part| part.read_changes(packs).unwrap()).collect()
     }
 
     #[test]

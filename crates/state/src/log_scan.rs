@@ -23,7 +23,9 @@ pub(crate) struct CommitHeader {
     pub(crate) id: [u8; 32],
     pub(crate) sequence: u64,
     pub(crate) previous: [u8; 32],
+    /// True if the commit was synced before it was acknowledged.
     pub(crate) synced: bool,
+    /// End of the log that was on disk when the commit was written.
     durable: LogEnd,
     location: Location,
 }
@@ -65,7 +67,7 @@ impl CommitHeader {
     }
 
     /// Reads the changes from the log.
-    pub(crate) fn changes(&self, packs: &Packs) -> Result<Vec<Change>> {
+    pub(crate) fn read_changes(&self, packs: &Packs) -> Result<Vec<Change>> {
         let payload = read(packs, self.location, Kind::Commit, &self.id)?;
         decoded(CommitRecord::decode(&payload)).map(|record| record.changes)
     }
@@ -78,7 +80,7 @@ impl CheckpointPart {
     }
 
     /// Reads the changes from the log.
-    pub(crate) fn changes(&self, packs: &Packs) -> Result<Vec<Change>> {
+    pub(crate) fn read_changes(&self, packs: &Packs) -> Result<Vec<Change>> {
         let payload = read(packs, self.location, Kind::Checkpoint, &self.id)?;
         decoded(CheckpointRecord::decode(&payload)).map(|record| record.changes)
     }

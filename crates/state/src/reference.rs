@@ -38,7 +38,7 @@ impl Store {
     /// Returns all references, sorted by name.
     pub fn references(&self) -> Result<Vec<(String, SnapshotId)>> {
         let txn = self.inner.index.read()?;
-        let rows = self.inner.index.rows(&txn, &self.inner.index.references)?;
+        let rows = self.inner.index.read_all_rows(&txn, &self.inner.index.references)?;
         Ok(rows
             .into_iter()
             .filter_map(|(name, target)| {

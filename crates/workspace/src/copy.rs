@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use workspace_host::overlay;
 use workspace_state::{
     CheckoutOptions, NewSnapshot, Quiet, Snapshot, SnapshotOptions, SnapshotReport, Store, StoreError,
-    checkout, preview_directory_with, snapshot_directory_with,
+    checkout, preview_directory_with_reader, snapshot_directory_with_reader,
 };
 
 use crate::access::{self, Reader};
@@ -77,7 +77,7 @@ impl CopyProvider {
         writers: Writers,
     ) -> Result<SnapshotReport> {
         let reader = Reader::new(&self.holder.get(), writers);
-        let report = snapshot_directory_with(store, tree, options, &reader, &Quiet);
+        let report = snapshot_directory_with_reader(store, tree, options, &reader, &Quiet);
         report.map_err(|error| WorkspaceError::of_directory(error, tree))
     }
 
@@ -91,7 +91,7 @@ impl CopyProvider {
         current: &Snapshot,
         special: Vec<PathBuf>,
     ) -> Result<(), ResetInPlaceError> {
-        base.store.cancel().check().map_err(StoreError::from).map_err(WorkspaceError::from)?;
+        base.store.cancel_flag().check().map_err(StoreError::from).map_err(WorkspaceError::from)?;
         let (tree, holder) = (Self::tree(dir), self.holder.get());
         let special = SpecialFiles::move_aside(&holder, &tree, dir.join("special"), special)?;
         let Err(error) = self.check_out(base, &tree, options) else {
@@ -166,7 +166,7 @@ impl Provider for CopyProvider {
         let options = Self::snapshot_options(NewSnapshot::default(), writers);
         let reader = Reader::new(&self.holder.get(), writers);
         let tree = Self::tree(dir);
-        let preview = preview_directory_with(&base.store, &tree, &options, &reader, &Quiet)
+        let preview = preview_directory_with_reader(&base.store, &tree, &options, &reader, &Quiet)
             .map_err(|error| WorkspaceError::of_directory(error, &tree))?;
         Ok(WorkspaceContent {
             tree: preview.tree,

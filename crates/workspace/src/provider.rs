@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use workspace_state::{NewSnapshot, Skipped, Snapshot, Tree};
+use workspace_state::{NewSnapshot, SkippedEntry, Snapshot, Tree};
 
 use crate::base::Base;
 use crate::error::{Result, WorkspaceError};
@@ -55,7 +55,7 @@ pub struct WorkspaceContent {
     /// Content as an uncommitted tree.
     pub tree: Tree,
     /// First thousand entries that a snapshot cannot hold, such as sockets.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedEntry>,
     /// Number of all entries that a snapshot cannot hold.
     pub skipped_count: u64,
 }
@@ -66,7 +66,7 @@ pub struct CommitResult {
     /// Snapshot that was committed.
     pub snapshot: Snapshot,
     /// First thousand entries that a snapshot cannot hold, such as sockets.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedEntry>,
     /// Number of all entries that a snapshot cannot hold.
     pub skipped_count: u64,
 }

@@ -25,7 +25,7 @@ use std::time::Instant;
 use workspace_host::NamespaceHolder;
 use workspace_host::disk_usage::{measure, measure_within};
 use workspace_state::{
-    Cancel, CheckoutOptions, Difference, Durability, NewSnapshot, PinId, Skipped, Snapshot, SnapshotId,
+    Cancel, CheckoutOptions, Difference, Durability, NewSnapshot, PinId, SkippedEntry, Snapshot, SnapshotId,
     Store, Tree, diff,
 };
 
@@ -129,7 +129,7 @@ pub struct Changes {
     /// Content of the workspace, as an uncommitted tree.
     pub after: Tree,
     /// First thousand entries that a snapshot cannot hold, such as sockets.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedEntry>,
     /// Number of all entries that a snapshot cannot hold.
     pub skipped_count: u64,
 }
@@ -389,7 +389,7 @@ impl Workspaces {
     }
 
     fn changes_with(&self, store: &Store, id: &str, writers: Writers) -> Result<Changes> {
-        self.with_cancellable_lock(store.cancel(), id, |workspace| {
+        self.with_cancellable_lock(store.cancel_flag(), id, |workspace| {
             let (dir, generation) = (self.current_dir(id, &workspace.record), &workspace.record.current);
             let base = Base::new(store, generation.base, Materialize::default())?;
             let content = self.provider(generation.provider).content(&dir, &base, writers)?;
@@ -412,7 +412,7 @@ impl Workspaces {
         new: NewSnapshot,
         writers: Writers,
     ) -> Result<CommitResult> {
-        self.with_cancellable_lock(store.cancel(), id, |workspace| {
+        self.with_cancellable_lock(store.cancel_flag(), id, |workspace| {
             if workspace.record.is_partly_reset() {
                 let reason = "its last reset failed halfway; reset it again".to_owned();
                 return Err(WorkspaceError::Unusable { id: id.to_owned(), reason });
@@ -562,7 +562,7 @@ impl Workspaces {
 
     /// Removes unused layers.
     pub fn collect_layers(&self, which: UnusedLayers) -> Result<LayerGcResult> {
-        self.layers.collect(Instant::now(), which, self.store.cancel())
+        self.layers.collect(Instant::now(), which, self.store.cancel_flag())
     }
 
     /// Returns true while layers are being written in the background.

@@ -13,7 +13,7 @@ pub(crate) fn run(context: &mut Context, args: &Export) -> Result<Outcome> {
         return Err(CommandError::usage("an archive is not JSON")
             .hint("omit `--json`, or list the files with `workspace --json ls -R`"));
     }
-    if Output::is_terminal() {
+    if Output::stdout_is_terminal() {
         return Err(CommandError::usage("an archive cannot be printed on a terminal")
             .hint(format!("write it to a file: `workspace export {} > x.tar`", args.snapshot)));
     }

@@ -132,7 +132,7 @@ fn print_details(context: &mut Context, sandbox: &Sandbox) -> Result<Outcome> {
     fields.extend(lines_of_labels(sandbox).into_iter().map(|label| ("label", label)));
     fields.extend(sandbox.not_applied.iter().map(|missing| ("missing", missing.clone())));
     fields.retain(|(_, value)| !value.is_empty());
-    table::fields(&mut context.output, &fields)?;
+    table::print_fields(&mut context.output, &fields)?;
     Ok(Outcome::Done)
 }
 
@@ -208,6 +208,6 @@ fn print_stats(context: &mut Context, stats: &SandboxStats) -> Result<Outcome> {
         ("disk", usage_of_limit(stats.disk.usage, stats.disk.limit)),
         ("processes", stats.processes.to_string()),
     ];
-    table::fields(&mut context.output, &fields)?;
+    table::print_fields(&mut context.output, &fields)?;
     Ok(Outcome::Done)
 }

@@ -78,10 +78,10 @@ fn print(context: &mut Context, fields: &Fields<'_>) -> Result<()> {
         ("ready", if fields.ready { "yes" } else { "no" }.to_owned()),
         ("key", key.to_owned()),
     ];
-    table::fields(&mut context.output, &lines)?;
+    table::print_fields(&mut context.output, &lines)?;
     for check in fields.checks {
         let message = if check.ok { check.message.clone() } else { format!("FAILED: {}", check.message) };
-        table::fields(&mut context.output, &[(&check.name, message)])?;
+        table::print_fields(&mut context.output, &[(&check.name, message)])?;
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ use crate::session::{CommandExit, OutputEvent, OutputStream, Stream};
 const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Reader of a command's output that reconnects when the connection breaks.
-pub(crate) struct Follower<'a> {
+pub(crate) struct OutputFollower<'a> {
     client: &'a Client,
     path: String,
     /// Id of the last event that was returned; a new connection resumes after it.
@@ -30,7 +30,7 @@ pub(crate) struct Follower<'a> {
     backoff: Backoff,
 }
 
-impl<'a> Follower<'a> {
+impl<'a> OutputFollower<'a> {
     /// Creates a reader for the output at this path of the API.
     pub(super) fn new(client: &'a Client, path: String) -> Self {
         Self { client, path, last_event_id: None, stream: None, backoff: Backoff::default() }
@@ -95,7 +95,7 @@ impl<'a> Follower<'a> {
     }
 }
 
-impl OutputStream for Follower<'_> {
+impl OutputStream for OutputFollower<'_> {
     /// Cancel safe.
     async fn next(&mut self) -> Result<OutputEvent> {
         loop {
@@ -138,7 +138,7 @@ fn output_event(data: &[u8]) -> Option<OutputEvent> {
         CommandEventKind::Exit | CommandEventKind::Error => OutputEvent::Exited(CommandExit {
             exit_code: event.exit_code.unwrap_or(-1),
             timed_out: event.timed_out.unwrap_or(false),
-            failed: (event.kind == CommandEventKind::Error).then(|| event.message.unwrap_or_default()),
+            start_error: (event.kind == CommandEventKind::Error).then(|| event.message.unwrap_or_default()),
         }),
     })
 }

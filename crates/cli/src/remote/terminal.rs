@@ -26,7 +26,7 @@ use crate::session::{
     Session, attach,
 };
 use crate::signals::Signals;
-use crate::stdin::stdin;
+use crate::stdin::spawn_stdin_reader;
 
 /// Ping interval. The server disconnects clients that are idle for 90 seconds.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ pub(crate) struct TerminalOptions {
     /// Path of the shell; `None` for the default one of the sandbox.
     pub(crate) shell: Option<String>,
     /// Command line for the shell; `None` for an interactive shell.
-    pub(crate) line: Option<String>,
+    pub(crate) command_line: Option<String>,
     pub(crate) cwd: Option<String>,
     pub(crate) envs: BTreeMap<String, String>,
 }
@@ -49,7 +49,7 @@ pub(crate) async fn run(client: &Client, sandbox: &str, options: TerminalOptions
     // First, so that no terminal is opened in the sandbox if this program has none.
     let _raw = RawMode::enter()?;
     let mut signals = Signals::new()?;
-    let mut stdin = stdin();
+    let mut stdin = spawn_stdin_reader();
     let (terminal, output) = RemoteTerminal::open(client, sandbox, options).await?;
     let attachment = Attachment {
         stdin: Some(&mut stdin),
@@ -72,6 +72,7 @@ struct RemoteTerminal<'a> {
     /// Path of the terminal in the API.
     path: String,
     input: mpsc::Sender<Vec<u8>>,
+    /// Signalled when the terminal of this program has another size.
     resized: Arc<Notify>,
 }
 
@@ -81,7 +82,7 @@ impl<'a> RemoteTerminal<'a> {
         sandbox: &str,
         options: TerminalOptions,
     ) -> Result<(Self, TerminalOutput<'a>)> {
-        let TerminalOptions { shell, line: command, cwd, mut envs } = options;
+        let TerminalOptions { shell, command_line: command, cwd, mut envs } = options;
         let (cols, rows) = screen::size();
         screen::set_term(&mut envs);
         let path = format!("/api/v1/sandboxes/{sandbox}/pty");
@@ -151,6 +152,7 @@ struct TerminalOutput<'a> {
     input: mpsc::Receiver<Vec<u8>>,
     /// Input that was not sent when the last connection broke.
     unsent: Option<Vec<u8>>,
+    /// Signalled when the terminal of this program has another size.
     resized: Arc<Notify>,
     connection: Option<Connection>,
     /// True if the terminal was just opened, so the guest agent is connected.
@@ -289,9 +291,11 @@ impl TerminalOutput<'_> {
                 Ok(Some(OutputEvent::Data { stream, data: data.into(), time: 0 }))
             }
             Message::Text(text) => match serde_json::from_str(&text) {
-                Ok(TerminalEvent::Exit { exit_code }) => {
-                    Ok(Some(OutputEvent::Exited(CommandExit { exit_code, timed_out: false, failed: None })))
-                }
+                Ok(TerminalEvent::Exit { exit_code }) => Ok(Some(OutputEvent::Exited(CommandExit {
+                    exit_code,
+                    timed_out: false,
+                    start_error: None,
+                }))),
                 // Output that was dropped is old; a warning would garble the screen.
                 Ok(TerminalEvent::Gap { to, .. }) => {
                     self.offset = to;

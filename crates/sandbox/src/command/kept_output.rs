@@ -15,6 +15,7 @@ use crate::sandbox_dir::SandboxDir;
 #[derive(Debug, Default)]
 pub(crate) struct KeptOutput {
     measured_bytes: AtomicU64,
+    /// Bytes that were printed since the last measurement or trim began.
     printed: AtomicU64,
     /// Bytes that were printed before the measurement in progress, which counts them unless it fails.
     printed_before: AtomicU64,

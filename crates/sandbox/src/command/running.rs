@@ -169,7 +169,7 @@ pub(crate) struct RunningCommands {
     /// Permits for recording exits.
     exit_permits: Arc<Semaphore>,
     /// Commands that may exit before old ones are removed again.
-    exits_until_cleanup: AtomicU32,
+    ends_until_cleanup: AtomicU32,
 }
 
 /// Commands that run, and those that are about to.
@@ -186,7 +186,7 @@ impl Default for RunningCommands {
         Self {
             commands: LeafMutex::default(),
             exit_permits: Arc::new(Semaphore::new(EXITS_AT_ONCE)),
-            exits_until_cleanup: AtomicU32::default(),
+            ends_until_cleanup: AtomicU32::default(),
         }
     }
 }
@@ -279,17 +279,17 @@ impl RunningCommands {
     }
 
     /// Waits for a permit to record the exit of one more command. Returns `None` for an unknown command.
-    pub(crate) async fn exit_permit(&self, id: &str) -> Option<OwnedSemaphorePermit> {
+    pub(crate) async fn acquire_exit_permit(&self, id: &str) -> Option<OwnedSemaphorePermit> {
         self.get(id)?;
         // Never closed.
         Arc::clone(&self.exit_permits).acquire_owned().await.ok()
     }
 
-    /// Counts a command that exited. Returns true if it is time to remove old ones: the first time, and every
-    /// `period` exits.
-    pub(crate) fn is_cleanup_due(&self, period: u32) -> bool {
+    /// Counts a command that has ended. Returns true if it is time to remove old ones: the first time, and then
+    /// every `period` times.
+    pub(crate) fn count_end(&self, period: u32) -> bool {
         let next = |left: u32| Some(left.checked_sub(1).unwrap_or(period.saturating_sub(1)));
-        self.exits_until_cleanup.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) == Ok(0)
+        self.ends_until_cleanup.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) == Ok(0)
     }
 
     /// Returns the running commands.
@@ -378,7 +378,8 @@ mod tests {
     async fn few_exits_are_recorded_at_once() {
         let commands = RunningCommands::default();
         let known = commands.get_or_add("cmd-1").id.clone();
-        let permit = async |id: &str| tokio::time::timeout(Duration::ZERO, commands.exit_permit(id)).await;
+        let permit =
+            async |id: &str| tokio::time::timeout(Duration::ZERO, commands.acquire_exit_permit(id)).await;
         let mut permits = Vec::new();
         while let Ok(permit) = permit(&known).await {
             permits.push(permit.unwrap());

@@ -351,7 +351,7 @@ mod tests {
 
     /// Connects an agent, and returns the id of the stream.
     fn connect(guest: &GuestConnection) -> u64 {
-        guest.connect(mpsc::channel(1).0, false, false)
+        guest.connect(mpsc::channel(1).0, Capabilities::default())
     }
 
     #[tokio::test(start_paused = true)]

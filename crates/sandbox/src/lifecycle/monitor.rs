@@ -83,7 +83,7 @@ impl GuestHandler for Service {
         self.fail_unsent_commands(handle, &reported).await;
         for progress in request.commands {
             let running = handle.commands.get_or_add(&progress.command_id);
-            running.input.reconnected(progress.input_received, stream);
+            running.input.record_reconnect(progress.input_received, stream);
             handle.send_read_offset(&running).await;
             self.on_command_progress(handle, progress).await;
         }
@@ -104,8 +104,8 @@ impl GuestHandler for Service {
             AgentPayload::RequestFailed(failed) if failed.id == IO_WORKER_ID => {
                 handle.io.set_start_failure(&failed.message);
             }
-            AgentPayload::CommandOutput(output) => self.command_output(handle, output).await,
-            AgentPayload::PtyOutput(output) => self.terminal_output(handle, output).await,
+            AgentPayload::CommandOutput(output) => self.store_command_output(handle, output).await,
+            AgentPayload::PtyOutput(output) => self.store_terminal_output(handle, output).await,
             AgentPayload::Processes(listed) => handle.guest.set_processes(listed.processes),
             AgentPayload::Heartbeat(Heartbeat { resource_usage: Some(usage), .. }) => {
                 handle.guest.set_usage(usage);
@@ -171,7 +171,7 @@ impl Service {
         self.limit_output(handle);
         if running.advance(written, exit.as_ref())
             && let Some(exit) = exit
-            && let Some(permit) = handle.commands.exit_permit(id).await
+            && let Some(permit) = handle.commands.acquire_exit_permit(id).await
         {
             let (service, handle, id) = (self.clone(), handle.clone(), id.to_owned());
             // Clients that wait for the command need not wait for the catalog.
@@ -361,7 +361,7 @@ impl Service {
         let kept_since = time - milliseconds(CLAIM_RETENTION.as_secs());
         catalog.idempotency().delete_before(kept_since).await?;
         catalog.command_claims().delete_before(kept_since).await?;
-        if self.is_retention_due() {
+        if self.begin_retention_if_due() {
             catalog
                 .events()
                 .delete_before(time - milliseconds(self.0.settings.events_kept.as_secs()))
@@ -387,12 +387,12 @@ impl Service {
     async fn check_disks(&self) -> Result<u64> {
         let path = self.0.settings.workspaces.clone();
         let free = blocking(move || free(&path)).await?;
-        let is_notably_fuller = free.is_some_and(|free| self.0.fullness.is_deleted_search_due(free));
+        let is_notably_fuller = free.is_some_and(|free| self.0.fullness.record_free_space(free));
         let handles = self.handles();
         self.measure_outputs(&handles).await?;
         for handle in handles {
             self.limit_output(&handle);
-            let is_deleted_search_due = is_notably_fuller || handle.usage.deleted() > 0;
+            let is_deleted_search_due = is_notably_fuller || handle.usage.deleted_open_bytes() > 0;
             let is_scan_due = handle.disk().is_some() && handle.usage.is_scan_due();
             if is_deleted_search_due || is_scan_due {
                 let (service, scanned) = (self.clone(), handle.clone());
@@ -414,7 +414,7 @@ impl Service {
         let began = Instant::now();
         let time = handle.usage.scan_timeout(SCAN_TIMEOUT);
         let measured = self.measure(&handle.id, Bounds { time, bytes: limit }).await;
-        handle.usage.set_finished(!measured.is_lower_bound);
+        handle.usage.record_scan_result(!measured.is_lower_bound);
         handle.usage.schedule_scan(began.elapsed() * SCAN_PAUSE_FACTOR);
         handle.usage.record(measured);
         drop(permit);
@@ -433,8 +433,8 @@ impl Service {
         Ok(())
     }
 
-    /// Returns true if old events are due to be removed, once per interval.
-    fn is_retention_due(&self) -> bool {
+    /// Returns true if old events are to be removed now: once per interval, which begins with this call.
+    fn begin_retention_if_due(&self) -> bool {
         let mut last = self.0.last_retention.lock();
         let due = last.is_none_or(|time| time.elapsed() >= RETENTION_INTERVAL);
         if due {

@@ -37,7 +37,7 @@ use super::egress::{HandoverError, hand_over};
 use super::guest::{AgentTransport, User, is_safe_name};
 use super::{
     Egress, Frozen, ProcessScope, ResourceUsage, Runtime, RuntimeError, Start, StartResult, Template,
-    WorkspaceProcess, pause_note,
+    WorkspaceProcess, pause_record,
 };
 use crate::guest::handover::Handover;
 use crate::sandbox_dir::{SandboxDir, tail};
@@ -221,7 +221,7 @@ impl Docker {
             .map_err(|error| failed("change the owner of the directories of a sandbox", &error))?;
         let handover = Handover::open(start.dir);
         let handover = handover.map_err(|error| failed("listen for the guest agent", &error))?;
-        let image = self.image(start.template, start.progress).await?;
+        let image = self.find_or_pull_image(start.template, start.progress).await?;
         let network = self.network(start).await?;
         let (agent, server, seccomp) = (self.agent.as_path(), self.server.as_str(), features.seccomp);
         let tcp_parameters = self.tcp_agent_parameters(start, &network).await?;
@@ -378,7 +378,7 @@ impl Runtime for Docker {
         if !self.is_running(id, dir).await? {
             return Err(failed(FREEZE, &"the sandbox is not running"));
         }
-        pause_note::write(dir).map_err(|error| failed(FREEZE, &error))?;
+        pause_record::write(dir).map_err(|error| failed(FREEZE, &error))?;
         let mut attempts_left = PAUSE_ATTEMPTS;
         while let Err(error) = self.client.pause_container(id).await {
             attempts_left -= 1;
@@ -398,7 +398,7 @@ impl Runtime for Docker {
             return Ok(());
         }
         self.unpause(id).await?;
-        pause_note::remove(dir).map_err(|error| failed(THAW, &error))
+        pause_record::remove(dir).map_err(|error| failed(THAW, &error))
     }
 
     /// Returns true for root. Each swap checks that the daemon is on this host.

@@ -166,7 +166,7 @@ impl Runtime for Embedded {
         launch::owner(&self.holder())
     }
 
-    async fn find_dedicated_uids(
+    async fn probe_dedicated_uids(
         &self,
         workspaces: &Path,
         sandboxes: &Path,

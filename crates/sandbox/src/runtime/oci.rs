@@ -32,7 +32,7 @@ use super::guest::{User, is_safe_name};
 use super::process_end::wait_for_exit;
 use super::{
     Frozen, ProcessScope, ResourceUsage, Runtime, RuntimeError, Start, StartResult, Template,
-    WorkspaceProcess, blocking, pause_note,
+    WorkspaceProcess, blocking, pause_record,
 };
 use crate::guest::handover::Handover;
 use crate::sandbox_dir::SandboxDir;
@@ -189,7 +189,7 @@ impl Oci {
 
     /// Pauses a sandbox with the program.
     async fn pause(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
-        pause_note::write(dir).map_err(|error| self.failed(FREEZE, &error))?;
+        pause_record::write(dir).map_err(|error| self.failed(FREEZE, &error))?;
         let paused = self.run_program(&["pause", id]).await;
         let paused = paused.and_then(|output| output.map_err(|message| self.failed(FREEZE, &message)));
         if let Err(error) = paused {
@@ -206,7 +206,7 @@ impl Oci {
             let resumed = self.run_program(&["resume", id]).await?;
             resumed.map_err(|message| self.failed(THAW, &message))?;
         }
-        pause_note::remove(dir).map_err(|error| self.failed(THAW, &error))
+        pause_record::remove(dir).map_err(|error| self.failed(THAW, &error))
     }
 
     async fn run(&self, start: &Start<'_>) -> Result<(), RuntimeError> {
@@ -328,7 +328,7 @@ impl Runtime for Oci {
     }
 
     async fn thaw(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
-        if pause_note::exists(dir).map_err(|error| self.failed(THAW, &error))? {
+        if pause_record::exists(dir).map_err(|error| self.failed(THAW, &error))? {
             return self.resume(id, dir).await;
         }
         let record = dir.frozen();

@@ -35,8 +35,8 @@ fn freeze_to_api(pause: Pause) -> Freeze {
     }
 }
 
-fn skipped_to_api(skipped: &[workspace_state::Skipped]) -> Vec<SkippedEntry> {
-    let entry = |skipped: &workspace_state::Skipped| SkippedEntry {
+fn skipped_to_api(skipped: &[workspace_state::SkippedEntry]) -> Vec<SkippedEntry> {
+    let entry = |skipped: &workspace_state::SkippedEntry| SkippedEntry {
         path: quote_path(skipped.path.as_os_str().as_bytes()).into_owned(),
         reason: skipped.reason.to_string(),
     };
@@ -164,7 +164,7 @@ pub(super) async fn changes(
     let permit = app.work_limits.comparison(&caller.owner).await;
     let (changes, pause) = app.sandboxes.changes(&scope(&caller), &id).await?;
     // The flag cancels work on the trees when the client disconnects.
-    let cancel = changes.before.store().cancel().clone();
+    let cancel = changes.before.store().cancel_flag().clone();
     if query.patch {
         let patches = blocking_until(&cancel, move || {
             let _permit = permit;

@@ -88,7 +88,7 @@ async fn scan_store(store: &Store, query: ListOptions) -> Result<SnapshotList, A
 /// Reads the snapshots with these ids; `None` for each that is not in the store. Fails as soon as `store` is cancelled.
 fn read_snapshots(store: &Store, ids: &[String]) -> Result<Vec<Option<Record>>, ApiError> {
     let read = |id: &String| {
-        store.cancel().check().map_err(workspace_state::StoreError::from)?;
+        store.cancel_flag().check().map_err(workspace_state::StoreError::from)?;
         match id.parse::<SnapshotId>() {
             Ok(id) => Ok(store.find_snapshot(&id)?),
             Err(_) => Ok(None),
@@ -245,8 +245,8 @@ mod tests {
     async fn a_cancelled_list_reads_no_further() {
         let directory = tempfile::tempdir().unwrap();
         let (store, catalog, ids) = fixture(&directory, 1).await;
-        let store = store.with_cancel(store.cancel().child());
-        store.cancel().cancel();
+        let store = store.with_cancel(store.cancel_flag().child());
+        store.cancel_flag().cancel();
         let error = read_snapshots(&store, &[ids[0].to_string()]).unwrap_err();
         assert_eq!(error.code(), error_codes::SHUTTING_DOWN);
         let snapshots = Snapshots { store: &store, catalog: &catalog };

@@ -80,18 +80,18 @@ impl Writer<'_> {
                 }
                 member.pax.set_xattrs(&directory.xattrs);
                 member.kind = EntryType::Directory;
-                self.header(member)
+                self.write_header(member)
             }
             Node::Symlink(link) => {
                 member.kind = EntryType::Symlink;
                 member.target.clone_from(&link.target);
-                self.header(member)
+                self.write_header(member)
             }
             Node::File(file) => match self.first_name(path, entry.link, file) {
                 Some(first) => {
                     member.kind = EntryType::Link;
                     member.target = first;
-                    self.header(member)
+                    self.write_header(member)
                 }
                 None => self.file(member, file),
             },
@@ -117,7 +117,7 @@ impl Writer<'_> {
             Some(map) => self.sparse_file(member, file, &map),
             None => {
                 member.size = file.size();
-                self.header(member)?;
+                self.write_header(member)?;
                 self.content(file, Holes::Write)?;
                 self.pad(file.size())
             }
@@ -133,7 +133,7 @@ impl Writer<'_> {
         // Tools without support for the format extract the parts under a name that says so.
         member.pax.set(b"GNU.sparse.name", &member.path);
         member.path.splice(..0, *b"GNUSparseFile.0/");
-        self.header(member)?;
+        self.write_header(member)?;
         self.write(&encoded)?;
         self.content(file, Holes::Omit)?;
         self.pad(map.stored())
@@ -154,7 +154,7 @@ impl Writer<'_> {
     }
 
     /// Writes the header of a member, after the pax records that it needs.
-    fn header(&mut self, mut member: NewMember) -> Result<()> {
+    fn write_header(&mut self, mut member: NewMember) -> Result<()> {
         member.overflow_into_pax();
         if !member.pax.is_empty() {
             let records = member.pax.encode();

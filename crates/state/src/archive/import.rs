@@ -75,7 +75,7 @@ pub fn import_tar(
     progress: &dyn Progress,
 ) -> Result<ImportReport> {
     let mut importer = Importer::new(store, options)?;
-    let mut reader = Reader::new(input, store.cancel().clone());
+    let mut reader = Reader::new(input, store.cancel_flag().clone());
     progress.begin("importing entries", None);
     while let Some(member) = reader.next()? {
         importer.add_member(member, &mut reader)?;
@@ -218,8 +218,8 @@ impl<'a> Importer<'a> {
         let map = reader.sparse_map(&mut member)?;
         let (memory, mut counted) = (&self.memory, 0);
         let mut count_extents = |content: &ContentWriter<'_>| {
-            let before = std::mem::replace(&mut counted, content.extents());
-            memory.add_extents(content.extents() - before)
+            let before = std::mem::replace(&mut counted, content.extent_count());
+            memory.add_extents(content.extent_count() - before)
         };
         self.tree.put_file_with(path, attributes, |content| -> Result<()> {
             let mut push = |content: &mut ContentWriter<'_>, data: &[u8]| {

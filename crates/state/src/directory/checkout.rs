@@ -15,10 +15,10 @@ use crate::tree::Tree;
 
 use super::checkout_options::{CheckoutOptions, CheckoutReport};
 use super::error::{Context, DirectoryError, Result};
-use super::leftovers::{new_checkout_id, remove_leftovers};
-use super::listing::TreeIds;
-use super::state::{CheckedOutTree, CheckoutState, TrackedDirectory};
 use super::switch::Switch;
+use super::temporary_files::{new_checkout_id, remove_leftovers};
+use super::tracked_directory::{CheckedOutTree, CheckoutState, TrackedDirectory};
+use super::tree_listing::TreeIds;
 
 /// Writes the content of `snapshot` into `directory`.
 ///
@@ -34,13 +34,13 @@ pub fn checkout(
 ) -> Result<CheckoutReport> {
     std::fs::create_dir_all(directory).context("create", directory)?;
     let tracked = TrackedDirectory::of(store, directory)?;
-    let (root, former_mode) = tracked.open_as_owner()?;
+    let (root, former_mode) = tracked.open_with_owner_access()?;
     let result = check_out(store, snapshot, &tracked, &root, options, progress);
     // Only a checkout that wrote the tree has set the final mode of the root.
     if let Some(mode) = former_mode
         && !result.as_ref().is_ok_and(|report| !report.up_to_date)
     {
-        fchmod(&root, mode).context("change", &tracked.path)?;
+        fchmod(&root, mode).context("change the mode of", &tracked.path)?;
     }
     result
 }

@@ -10,7 +10,7 @@ use crate::limit::LimitExceeded;
 use crate::quote::shorten_path;
 use crate::tree_path::DEPTH_MAX;
 
-use super::skipped::Skipped;
+use super::skipped::SkippedEntry;
 
 /// Error of taking a snapshot of a directory or of a checkout.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +60,7 @@ pub enum DirectoryError {
     #[error("a snapshot would lack {}", lacking(.skipped, *.count))]
     Incomplete {
         /// First thousand entries that could not be read, with reasons; not empty.
-        skipped: Vec<Skipped>,
+        skipped: Vec<SkippedEntry>,
         /// Number of all entries that could not be read.
         count: u64,
     },
@@ -100,8 +100,8 @@ fn removed(snapshot: Option<SnapshotId>) -> String {
 /// Maximum number of paths in a message.
 const NAMED_MAX: usize = 5;
 
-fn lacking(skipped: &[Skipped], count: u64) -> String {
-    let named = skipped.iter().take(NAMED_MAX).map(|Skipped { path, reason }| {
+fn lacking(skipped: &[SkippedEntry], count: u64) -> String {
+    let named = skipped.iter().take(NAMED_MAX).map(|SkippedEntry { path, reason }| {
         format!("`{}` ({reason})", shorten_path(path.as_os_str().as_bytes()))
     });
     let named = named.collect::<Vec<_>>().join(", ");

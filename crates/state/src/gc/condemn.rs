@@ -8,13 +8,13 @@ use rayon::prelude::*;
 use crate::cancel::Cancel;
 use crate::error::{IoContext, Result};
 use crate::failpoint;
-use crate::id::ById;
+use crate::gc_guards::GcGuards;
+use crate::id::IdHashBuilder;
 use crate::index::condemned_key;
 use crate::pack::Location;
 use crate::pool;
 use crate::record::Kind;
 use crate::references_of::ObjectId;
-use crate::session::Sessions;
 use crate::store::Inner;
 
 use super::{BATCH_SIZE, DeadObjects, LiveObjects, MarkedRoots, Marking, UnsettledObjects, short_id};
@@ -83,7 +83,7 @@ impl Inner {
     }
 
     fn sort_nodes(&self, nodes: &[(ObjectId, Location)], cancel: &Cancel) -> Result<DeadObjects> {
-        let numbers: HashMap<ObjectId, u32, ById> =
+        let numbers: HashMap<ObjectId, u32, IdHashBuilder> =
             nodes.iter().zip(0..).map(|((object, _), number)| (*object, number)).collect();
         let children = |((_, id), location): &(ObjectId, Location)| -> Result<Vec<u32>> {
             cancel.check()?;
@@ -105,7 +105,7 @@ impl Inner {
     /// Deletes condemned objects that no operation relies on. Returns the size of the remaining ones
     /// in bytes.
     pub(super) fn delete_condemned(&self, cancel: &Cancel) -> Result<u64> {
-        let oldest_epoch = Sessions::oldest_epoch(&self.path.join("lock"))?.unwrap_or(u64::MAX);
+        let oldest_epoch = GcGuards::oldest_epoch(&self.path.join("lock"))?.unwrap_or(u64::MAX);
         let mut waiting_bytes = 0;
         // Sorts before every key: keys begin with a kind.
         let mut last_key = vec![0];

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use workspace_state::{
     CheckoutOptions, DirectoryError, GcOptions, NewSnapshot, Quiet, Snapshot, SnapshotOptions,
-    SnapshotReport, Store, Tree, checkout, diff, ignored_paths, snapshot_directory, track_snapshot,
+    SnapshotReport, Store, Tree, checkout, diff, ignored_paths, record_as_checkout, snapshot_directory,
 };
 
 use crate::child::{ChildProcess, say, text};
@@ -868,7 +868,7 @@ fn a_directory_tracked_later_is_switched_without_losing_local_changes() {
     let after = tree.commit(NewSnapshot::default()).unwrap();
     let bring = || checkout(&store, &after, &work, &CheckoutOptions::default(), &Quiet);
     assert!(matches!(bring(), Err(DirectoryError::NotEmpty { .. })));
-    track_snapshot(&store, &work, &before).unwrap();
+    record_as_checkout(&store, &work, &before).unwrap();
     fs::write(work.join("b"), "mine\n").unwrap();
     fs::write(work.join("a"), "mine, too\n").unwrap();
     assert!(matches!(bring(), Err(DirectoryError::LocalEdits { .. })));

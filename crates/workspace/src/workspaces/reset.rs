@@ -58,7 +58,7 @@ impl Workspaces {
         materialize: Materialize,
         mode: ResetMode,
     ) -> Result<ResetResult> {
-        self.with_cancellable_lock(store.cancel(), id, |workspace| {
+        self.with_cancellable_lock(store.cancel_flag(), id, |workspace| {
             let base = Base::new(store, snapshot, materialize)?;
             if workspace.record.current.provider == ProviderKind::Overlay {
                 if mode == ResetMode::InPlaceOnly {
@@ -187,7 +187,7 @@ impl Workspaces {
         id: &str,
         snapshot: SnapshotId,
     ) -> Result<PreparedReset> {
-        let (kind, dir) = self.with_cancellable_lock(store.cancel(), id, |workspace| {
+        let (kind, dir) = self.with_cancellable_lock(store.cancel_flag(), id, |workspace| {
             Ok((workspace.record.current.provider, self.current_dir(id, &workspace.record)))
         })?;
         let base = Base::new(store, Some(snapshot), Materialize::Auto)?;

@@ -11,7 +11,7 @@ use crate::local::{self, CommandOptions, LocalService};
 use crate::remote::shell_exec_line;
 use crate::session::{Attachment, CommandExit, Destination, OnClosedStdout, OnSignal};
 use crate::signals::Signals;
-use crate::stdin::stdin;
+use crate::stdin::spawn_stdin_reader;
 use crate::text;
 
 /// Hint for starting a server.
@@ -76,11 +76,11 @@ async fn run_in_sandbox(
 ) -> Result<CommandExit> {
     let sandbox = local_service.create(new, signals).await?;
     let options = CommandOptions {
-        line: shell_exec_line(&args.words),
+        command_line: shell_exec_line(&args.words),
         timeout: args.timeout,
         ..CommandOptions::default()
     };
-    let mut stdin = (args.interactive || args.terminal).then(stdin);
+    let mut stdin = (args.interactive || args.terminal).then(spawn_stdin_reader);
     if args.terminal
         && let Some(stdin) = &mut stdin
     {

@@ -39,6 +39,7 @@ pub(super) struct Inner {
     pub(super) ids: BTreeSet<String>,
     /// True while a task fills the pool.
     pub(super) filling: bool,
+    /// True once the service is closed: no more sandboxes are started for the pool.
     pub(super) closed: bool,
     /// Time until which the pool is not filled, after a failure to start a sandbox.
     pub(super) paused_until: Option<Instant>,

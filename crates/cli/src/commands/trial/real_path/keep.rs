@@ -71,7 +71,7 @@ pub(super) struct ChangeWriter<'a> {
 
 impl ChangeWriter<'_> {
     /// Checks all changes before the first write. Returns the paths that other processes changed.
-    pub(super) fn conflicts(&self) -> io::Result<Vec<Vec<u8>>> {
+    pub(super) fn find_conflicts(&self) -> io::Result<Vec<Vec<u8>>> {
         let mut conflicts = BTreeSet::new();
         let mut ancestors = HashMap::new();
         let planned_directories: HashSet<&[u8]> = self
@@ -115,7 +115,7 @@ impl ChangeWriter<'_> {
                 self.finish_directory(&change.path, attributes).map_err(failed(&change.path))?;
             }
         }
-        let root = self.target.directory(b"").map_err(failed(b""))?;
+        let root = self.target.open_directory(b"").map_err(failed(b""))?;
         if let Some(root) = root {
             rustix::fs::syncfs(&root).map_err(|errno| KeepError::Failed(Vec::new(), errno.into()))?;
         }
@@ -148,7 +148,7 @@ impl ChangeWriter<'_> {
     }
 
     fn parent_was_changed(&self, path: &[u8]) -> io::Result<bool> {
-        let Some(parent) = self.target.directory(split(path).0)? else { return Ok(false) };
+        let Some(parent) = self.target.open_directory(split(path).0)? else { return Ok(false) };
         Ok(self.was_changed(&fstat(&parent)?))
     }
 
@@ -171,7 +171,7 @@ impl ChangeWriter<'_> {
             let ancestor = match known.get(path) {
                 Some(ancestor) => *ancestor,
                 None => {
-                    let ancestor = self.ancestor(path)?;
+                    let ancestor = self.compare_ancestor(path)?;
                     known.insert(path.to_vec(), ancestor);
                     ancestor
                 }
@@ -195,8 +195,8 @@ impl ChangeWriter<'_> {
     }
 
     /// Compares a parent directory of a change with its state at the start of the trial.
-    fn ancestor(&self, path: &[u8]) -> io::Result<Ancestor> {
-        let Some(directory) = self.target.directory(path)? else { return Ok(Ancestor::Missing) };
+    fn compare_ancestor(&self, path: &[u8]) -> io::Result<Ancestor> {
+        let Some(directory) = self.target.open_directory(path)? else { return Ok(Ancestor::Missing) };
         let found = fstat(&directory)?;
         if self.was_changed(&found) && mtime(&found) != ctime(&found) {
             return Ok(Ancestor::Replaced);
@@ -270,9 +270,9 @@ impl ChangeWriter<'_> {
     }
 
     /// Opens the parent directory of a path, and returns it with the name.
-    fn parent(&self, path: &[u8]) -> io::Result<(OwnedFd, CString)> {
+    fn open_parent(&self, path: &[u8]) -> io::Result<(OwnedFd, CString)> {
         let (parent, name) = split(path);
-        let parent = self.target.directory(parent)?.ok_or(io::ErrorKind::NotFound)?;
+        let parent = self.target.open_directory(parent)?.ok_or(io::ErrorKind::NotFound)?;
         Ok((parent, CString::new(name)?))
     }
 
@@ -282,7 +282,7 @@ impl ChangeWriter<'_> {
     }
 
     fn apply_change(&self, number: usize, change: &Change, counts: &mut WriteCounts) -> io::Result<()> {
-        let (parent, name) = match self.parent(&change.path) {
+        let (parent, name) = match self.open_parent(&change.path) {
             // An earlier change or another process removed the parent directory.
             Err(error)
                 if error.kind() == io::ErrorKind::NotFound && matches!(change.kind, ChangeKind::Remove) =>
@@ -330,7 +330,7 @@ impl ChangeWriter<'_> {
             }
             ChangeKind::File(attributes) => self.write_file(&change.path, &parent, &temporary, attributes)?,
             ChangeKind::Link(to) => {
-                let (source, source_name) = self.parent(to)?;
+                let (source, source_name) = self.open_parent(to)?;
                 linkat(&source, &source_name, &parent, &temporary, AtFlags::empty())?;
             }
             ChangeKind::Symlink(to) => symlinkat(OsStr::from_bytes(to), &parent, &temporary)?,
@@ -366,7 +366,7 @@ impl ChangeWriter<'_> {
     fn remove_tree(&self, path: &[u8], name: &CString) -> io::Result<()> {
         let path = join(split(path).0, name.as_bytes());
         let Some(found) = self.target.stat(&path)? else { return Ok(()) };
-        let (parent, name) = self.parent(&path)?;
+        let (parent, name) = self.open_parent(&path)?;
         if file_type(&found) != FileType::Directory {
             return Ok(unlinkat(&parent, &name, AtFlags::empty())?);
         }
@@ -375,7 +375,7 @@ impl ChangeWriter<'_> {
         while let Some(directory) = directories.get(next).cloned() {
             next += 1;
             self.grant_owner_access(&directory)?;
-            let Some(opened) = self.target.directory(&directory)? else { continue };
+            let Some(opened) = self.target.open_directory(&directory)? else { continue };
             for name in self.target.names(&directory)? {
                 match unlinkat(&opened, OsStr::from_bytes(&name), AtFlags::empty()) {
                     Ok(()) | Err(Errno::NOENT) => {}
@@ -385,7 +385,7 @@ impl ChangeWriter<'_> {
             }
         }
         for directory in directories.iter().rev() {
-            let (parent, name) = self.parent(directory)?;
+            let (parent, name) = self.open_parent(directory)?;
             unlinkat(&parent, &name, AtFlags::REMOVEDIR)?;
         }
         Ok(())
@@ -395,7 +395,7 @@ impl ChangeWriter<'_> {
     fn grant_owner_access(&self, path: &[u8]) -> io::Result<()> {
         let Some(found) = self.target.stat(path)? else { return Ok(()) };
         if found.st_mode & 0o700 != 0o700 {
-            let (parent, name) = self.parent(path)?;
+            let (parent, name) = self.open_parent(path)?;
             // A symlink may appear there at any time: only the opened file is changed.
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             set_mode(&openat(&parent, &name, flags, Mode::empty())?, 0o700)?;
@@ -428,7 +428,7 @@ impl ChangeWriter<'_> {
 
     /// Sets owner, extended attributes and mode of a directory whose entries are complete.
     fn finish_directory(&self, path: &[u8], attributes: &Attributes) -> io::Result<()> {
-        match self.target.directory(path)? {
+        match self.target.open_directory(path)? {
             Some(directory) => {
                 let directory = File::from(directory);
                 set_attributes(&directory, attributes)?;

@@ -21,7 +21,7 @@ use crate::session::{
     attach,
 };
 use crate::signals::Signals;
-use crate::stdin::{READ_MAX, stdin};
+use crate::stdin::{READ_MAX, spawn_stdin_reader};
 
 const SIGTERM: i32 = 15;
 /// Time between SIGTERM and SIGKILL for a program that timed out.
@@ -79,7 +79,7 @@ pub(super) async fn run(
             OwnedFd::from(to_program).into()
         }
     };
-    let mut stdin = stdin();
+    let mut stdin = spawn_stdin_reader();
     let timed_out = Rc::new(Cell::new(false));
     let input = RefCell::new(Some(forward_input(writer)?));
     let program = HostProgram { running: running.clone(), input, timed_out: timed_out.clone() };

@@ -44,7 +44,7 @@ pub(super) fn homes() -> (Option<PathBuf>, Vec<PathBuf>) {
 }
 
 /// Finds the hidden paths according to the arguments.
-pub(super) fn secrets(args: &Try, homes: &[PathBuf], store: Option<PathBuf>) -> Result<Secrets> {
+pub(super) fn find_secrets(args: &Try, homes: &[PathBuf], store: Option<PathBuf>) -> Result<Secrets> {
     for path in args.show.iter().chain(&args.hide) {
         if fs::symlink_metadata(path).is_err() {
             return Err(CommandError::usage(format!("{} does not exist", path.display()))

@@ -7,7 +7,7 @@
 use crate::error::Result;
 
 use super::stat_index::key;
-use super::state::TrackedDirectory;
+use super::tracked_directory::TrackedDirectory;
 
 impl TrackedDirectory<'_> {
     /// Returns the label of a file with several names.

@@ -16,10 +16,10 @@ use crate::snapshot::Timestamp;
 use crate::tree_path::join;
 
 use super::error::{Context, Result};
-use super::path::{READ, WRITE, full_path};
+use super::path::{READ_ACCESS, WRITE_ACCESS, full_path};
 use super::read::fingerprint;
-use super::state::TrackedDirectory;
 use super::temporary_access::TemporaryAccess;
+use super::tracked_directory::TrackedDirectory;
 
 const TEMPORARY_PREFIX: &str = ".workspace-new-";
 
@@ -56,7 +56,7 @@ pub(super) fn remove_leftovers(
     let mut path = Vec::new();
     let mut queue = vec![QueuedDirectory { parent_len: 0, name: Vec::new() }];
     while let Some(QueuedDirectory { parent_len, name }) = queue.pop() {
-        tracked.store.cancel().check().map_err(StoreError::from)?;
+        tracked.store.cancel_flag().check().map_err(StoreError::from)?;
         // Entries pushed since the parent was read are all below it, so `path` still begins with the parent's
         // path.
         path.truncate(parent_len);
@@ -86,7 +86,7 @@ fn clean(
     queue: &mut Vec<QueuedDirectory>,
 ) -> Result<bool> {
     let directory_path = || full_path(&tracked.path, path);
-    let fd = match access.open(path, READ) {
+    let fd = match access.open(path, READ_ACCESS) {
         Ok(fd) => fd,
         // Removed by another process.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(true),
@@ -97,7 +97,7 @@ fn clean(
     if leftovers.is_empty() {
         return Ok(true);
     }
-    let fd = access.open(path, WRITE).context("open", &directory_path())?;
+    let fd = access.open(path, WRITE_ACCESS).context("open", &directory_path())?;
     let before = Timestamp(fingerprint(&fstat(&fd).context("stat", &directory_path())?).mtime);
     for name in leftovers {
         match unlinkat(&fd, name.as_slice(), AtFlags::empty()) {

@@ -80,7 +80,7 @@ impl LocalService {
         if started.is_err()
             && let Ok(holder) = NamespaceHolder::find_or_start(&directory)
         {
-            // The first error is the one to report.
+            // An error of clearing is ignored; the one of the start is reported.
             drop(clear(&holder, &directory));
         }
         let (service, catalog) = started?;
@@ -93,7 +93,7 @@ impl LocalService {
     /// Removes the temporary directories of processes that were killed. One that cannot be removed is left to the next
     /// process.
     async fn clear_leftovers(parent: &Path) {
-        for (directory, lock) in leftovers::find(parent) {
+        for (directory, lock) in leftovers::find_and_lock(parent) {
             let Some(record) = ServiceRecord::read(&directory) else { continue };
             // The service would create a store of the user that was removed in the meantime.
             if record.snapshot.is_some() && !record.store.exists() {

@@ -1,8 +1,9 @@
-//! Sessions: protection of objects in use from garbage collection.
+//! Guards that protect objects in use from garbage collection.
 //!
-//! Every user of objects that a commit may refer to (a batch, a virtual tree) holds a [`Guard`] with the
-//! epoch in which it began: a shared lock on the byte of the store's lock file whose offset is the epoch.
-//! Condemned objects are deleted only when no guard has an epoch older than their condemnation. The locks of
+//! The epoch is a number that garbage collection increases whenever it condemns objects. Every user of
+//! objects that a commit may refer to (a batch, a virtual tree, an open tree) holds a [`Guard`] with the epoch
+//! in which it began: a shared lock on the byte of the store's lock file whose offset is the epoch. Condemned
+//! objects are deleted only when no guard has an epoch older than their condemnation. The locks of
 //! a process end with it and take no disk space, so that every reader can hold one, even on a full or
 //! read-only disk.
 
@@ -17,7 +18,8 @@ use crate::error::{IoContext, Result};
 /// Exclusive end of the byte offsets in the lock file that are used for epoch locks.
 pub(crate) const EPOCH_OFFSETS_END: u64 = 1 << 62;
 
-pub(crate) struct Sessions {
+/// Guards of this process for one store.
+pub(crate) struct GcGuards {
     path: PathBuf,
     file: File,
     /// Number of guards by epoch.
@@ -26,11 +28,11 @@ pub(crate) struct Sessions {
 
 /// Keeps garbage collection from deleting the objects that existed when the guard was taken.
 pub(crate) struct Guard {
-    sessions: Arc<Sessions>,
+    guards: Arc<GcGuards>,
     epoch: u64,
 }
 
-impl Sessions {
+impl GcGuards {
     /// Opens the lock file of a store.
     pub(crate) fn new(path: PathBuf) -> Result<Self> {
         let file = File::open(&path).context("open", &path)?;
@@ -55,7 +57,7 @@ impl Sessions {
             byte_lock::share(&self.file, epoch).context("lock", &self.path)?;
         }
         *held.entry(epoch).or_insert(0) += 1;
-        Ok(Guard { sessions: Arc::clone(self), epoch })
+        Ok(Guard { guards: Arc::clone(self), epoch })
     }
 
     fn release(&self, epoch: u64) {
@@ -79,7 +81,7 @@ impl Sessions {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.sessions.release(self.epoch);
+        self.guards.release(self.epoch);
     }
 }
 
@@ -93,37 +95,37 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
         File::create(&path).unwrap();
-        let sessions = Arc::new(Sessions::new(path.clone()).unwrap());
-        assert_eq!(Sessions::oldest_epoch(&path).unwrap(), None);
+        let guards = Arc::new(GcGuards::new(path.clone()).unwrap());
+        assert_eq!(GcGuards::oldest_epoch(&path).unwrap(), None);
         let epoch = AtomicU64::new(7);
-        let take = || sessions.guard(|| Ok(epoch.load(Ordering::SeqCst))).unwrap();
+        let take = || guards.guard(|| Ok(epoch.load(Ordering::SeqCst))).unwrap();
         let (first, again) = (take(), take());
         epoch.store(9, Ordering::SeqCst);
         let second = take();
         epoch.store(4000, Ordering::SeqCst);
         let third = take();
         drop(first);
-        assert_eq!(Sessions::oldest_epoch(&path).unwrap(), Some(7));
+        assert_eq!(GcGuards::oldest_epoch(&path).unwrap(), Some(7));
         drop(again);
-        assert_eq!(Sessions::oldest_epoch(&path).unwrap(), Some(9));
+        assert_eq!(GcGuards::oldest_epoch(&path).unwrap(), Some(9));
         drop(second);
-        assert_eq!(Sessions::oldest_epoch(&path).unwrap(), Some(4000));
+        assert_eq!(GcGuards::oldest_epoch(&path).unwrap(), Some(4000));
         drop(third);
-        assert_eq!(Sessions::oldest_epoch(&path).unwrap(), None);
+        assert_eq!(GcGuards::oldest_epoch(&path).unwrap(), None);
     }
 
     #[test]
-    fn sessions_of_a_closed_store_hold_nothing() {
+    fn guards_of_a_closed_store_hold_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
         File::create(&path).unwrap();
-        let sessions = Arc::new(Sessions::new(path.clone()).unwrap());
-        let other = Arc::new(Sessions::new(path.clone()).unwrap());
-        let guard = sessions.guard(|| Ok(3)).unwrap();
+        let guards = Arc::new(GcGuards::new(path.clone()).unwrap());
+        let other = Arc::new(GcGuards::new(path.clone()).unwrap());
+        let guard = guards.guard(|| Ok(3)).unwrap();
         // Closing another descriptor of the same file ends no lock.
         drop(other);
-        assert_eq!(Sessions::oldest_epoch(&path).unwrap(), Some(3));
-        drop((guard, sessions));
-        assert_eq!(Sessions::oldest_epoch(&path).unwrap(), None);
+        assert_eq!(GcGuards::oldest_epoch(&path).unwrap(), Some(3));
+        drop((guard, guards));
+        assert_eq!(GcGuards::oldest_epoch(&path).unwrap(), None);
     }
 }

@@ -10,11 +10,12 @@ use crate::error::Result;
 use crate::runtime::{LazyMount, Runtime};
 use crate::settings::Settings;
 
-/// Opens the workspaces of a server with the best provider that works here.
-pub(crate) async fn open(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Result<Workspaces> {
-    let lazy = if settings.lazy.is_some() { LazyMount::Used } else { LazyMount::Unused };
-    runtime.find_dedicated_uids(&settings.workspaces, &settings.sandboxes, lazy).await?;
-    let holder = runtime.mount_holder().await;
+/// Opens the workspaces of a server. Before that, probes whether sandboxes can have dedicated UIDs. Unless the
+/// settings name a provider, it is the fastest one that works here.
+pub(crate) async fn open_workspaces(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Result<Workspaces> {
+    let lazy_mount = if settings.lazy.is_some() { LazyMount::Used } else { LazyMount::Unused };
+    runtime.probe_dedicated_uids(&settings.workspaces, &settings.sandboxes, lazy_mount).await?;
+    let mount_holder = runtime.mount_holder().await;
     let (settings, file_owner) = (settings.clone(), runtime.file_owner());
     let opened = blocking(move || -> Result<Workspaces> {
         let store =
@@ -24,10 +25,11 @@ pub(crate) async fn open(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Res
             directory: settings.workspaces,
             layers: settings.layers,
             store,
-            holder,
+            holder: mount_holder,
             owner: file_owner,
             provider: settings.provider,
             lazy: settings.lazy,
+            // Minimum of free disk space, in bytes.
             reserve: settings.disk_reserve,
         })?)
     })
@@ -36,11 +38,11 @@ pub(crate) async fn open(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Res
     Ok(opened)
 }
 
-/// Logs the provider of workspaces, and why no better one is used.
+/// Logs the provider of workspaces, and why no faster one is used.
 fn log_provider(workspaces: &Workspaces) {
     let chosen = workspaces.provider_selection();
     tracing::info!(provider = %chosen.kind, "chose the provider of workspaces");
     for (kind, reason) in chosen.unavailable_faster() {
-        tracing::warn!(provider = %kind, reason, "preferred provider is not available");
+        tracing::warn!(provider = %kind, reason, "a faster provider of workspaces is not available");
     }
 }

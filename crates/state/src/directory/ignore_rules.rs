@@ -1,4 +1,4 @@
-//! `.workspaceignore` files: paths that a snapshot ignores, in gitignore syntax.
+//! Rules of `.workspaceignore` files: paths that a snapshot excludes, in gitignore syntax.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ pub(super) const IGNORE_FILE: &[u8] = b".workspaceignore";
 
 /// Rules of a directory: its own and those of its parents.
 #[derive(Clone, Default)]
-pub(super) struct Ignores {
+pub(super) struct IgnoreRules {
     levels: Vec<Arc<Gitignore>>,
 }
 
-impl Ignores {
+impl IgnoreRules {
     /// Returns the rules inside `directory`, whose ignore file has this content.
     pub(super) fn with(&self, directory: &[u8], rules: &[u8]) -> Self {
         let mut builder = GitignoreBuilder::new(Path::new("/").join(system_path(directory)));
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn rules_hold_below_their_file_and_inner_ones_win() {
-        let outer = Ignores::default().with(b"", b"*.log\n/build/\n# comment\n!keep.log\n");
+        let outer = IgnoreRules::default().with(b"", b"*.log\n/build/\n# comment\n!keep.log\n");
         assert!(outer.is_ignored(b"a/x.log", false));
         assert!(outer.is_ignored(b"build", true));
         assert!(!outer.is_ignored(b"build", false));

@@ -1,4 +1,5 @@
-//! Writes the changes of a trial to the directory.
+//! Writes the changes of a trial in a sandbox to its directory: the difference between the snapshots before and after
+//! it.
 
 use std::os::unix::fs::MetadataExt as _;
 

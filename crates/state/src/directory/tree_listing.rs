@@ -1,4 +1,4 @@
-//! Entries of a directory in a tree, in encoded form: most are only compared.
+//! Entries of a directory in a tree of the store. They stay encoded, because most are only compared.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::store::Store;
 /// Ids of a tree and of its times.
 pub(super) type TreeIds = (NodeId, NodeId);
 
-/// All entries of a directory, sorted by name.
+/// All entries of a directory in a tree, sorted by name.
 #[derive(Default)]
 pub(super) struct Listing {
     leaves: Vec<(Arc<Page>, Arc<Page>)>,

@@ -1,4 +1,5 @@
-//! State of a directory in the store: the tree that is checked out there, and its stat records.
+//! Directories that the store has state for: the tree that was checked out or snapshotted there, and the stat
+//! records of its entries.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -17,7 +18,7 @@ use crate::snapshot::Snapshot;
 use crate::store::Store;
 
 use super::error::{Context, Result};
-use super::path::open_as_owner;
+use super::path::open_with_owner_access;
 use super::read::DirectoryReader;
 use super::stat_index::{StatRecord, key};
 
@@ -46,7 +47,7 @@ pub(super) struct CheckoutState {
     pub(super) snapshot: Option<SnapshotId>,
     /// Target of an unfinished checkout. Files of both trees may exist.
     pub(super) towards: Option<(TreeId, NodeId)>,
-    /// Ids of unfinished checkouts, which the names of their temporary files contain: see `leftovers.rs`.
+    /// Ids of unfinished checkouts, which the names of their temporary files contain: see `temporary_files.rs`.
     #[serde(default, rename = "marks")]
     pub(super) checkout_ids: Vec<String>,
 }
@@ -101,7 +102,7 @@ impl<'s> TrackedDirectory<'s> {
 
     /// Opens the directory for changes. If its mode denies access to its owner, the missing bits are added
     /// and the former mode is returned.
-    pub(super) fn open_as_owner(&self) -> Result<(OwnedFd, Option<Mode>)> {
+    pub(super) fn open_with_owner_access(&self) -> Result<(OwnedFd, Option<Mode>)> {
         let opened = rustix::fs::open(&self.path, OPEN_FLAGS, Mode::empty());
         let (Err(Errno::ACCESS), Some(parent), Some(name)) =
             (&opened, self.path.parent(), self.path.file_name())
@@ -111,7 +112,7 @@ impl<'s> TrackedDirectory<'s> {
         let flags = DIRECTORY_HANDLE_FLAGS | OFlags::CLOEXEC;
         let parent = rustix::fs::open(parent, flags, Mode::empty()).context("open", parent)?;
         let (root, mode) =
-            open_as_owner(parent, name.as_bytes(), Access::READ_OK).context("open", &self.path)?;
+            open_with_owner_access(parent, name.as_bytes(), Access::READ_OK).context("open", &self.path)?;
         Ok((root, mode))
     }
 
