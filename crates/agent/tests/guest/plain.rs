@@ -63,7 +63,7 @@ impl Drop for Agent {
     }
 }
 
-fn start() -> TestServer {
+pub(crate) fn start() -> TestServer {
     TestServer::start_as(start_agent)
 }
 
