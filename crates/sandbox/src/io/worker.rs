@@ -208,7 +208,11 @@ impl IoWorker {
         let permit = self.channel_permit(kind).await?;
         let (interactive, bulk) = self.lanes(guest).await?;
         let lane = if kind == ChannelKind::Transfer { bulk } else { interactive };
-        let started = lane.start(operation, limit, kind.window()).await?;
+        let mut started = lane.start(operation, limit, kind.window()).await?;
+        if started.reply.content.is_some() {
+            // The reply is all.
+            started.cancel.finish();
+        }
         Ok(Channel::new(lane, started, permit))
     }
 
