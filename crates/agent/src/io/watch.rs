@@ -279,7 +279,7 @@ impl Watcher {
         for descriptor in gone {
             self.directories.remove(&descriptor);
             // Already gone with its directory, perhaps.
-            drop(inotify::remove_watch(self.inotify.get_ref(), descriptor));
+            let _ = inotify::remove_watch(self.inotify.get_ref(), descriptor);
         }
     }
 

@@ -324,7 +324,7 @@ fn short_commands_leak_no_descriptors() {
         }
     }
     assert_soon("descriptors were leaked", || server.descriptors() <= before);
-    assert_eq!(server.children(), []);
+    assert!(server.children().is_empty());
 }
 
 fn duplicate_or_invalid_ids_are_rejected() {

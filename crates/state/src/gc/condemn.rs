@@ -184,7 +184,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let store = Store::open_or_create(home.path().join("store")).unwrap();
         let inner = &store.inner;
-        let epoch = inner.epoch().unwrap();
+        let epoch = inner.gc_epoch().unwrap();
         let guard = store.guard().unwrap();
         let mut txn = inner.index.write().unwrap();
         // The first can be deleted; the guard protects the second, which comes after it.

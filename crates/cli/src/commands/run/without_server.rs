@@ -3,7 +3,7 @@
 use workspace_sandbox::NewSandbox;
 
 use crate::args::Run;
-use crate::commands::exec::{outcome, pairs};
+use crate::commands::exec::{pairs, report_exit};
 use crate::commands::trial::network;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
@@ -39,7 +39,7 @@ pub(super) fn run(context: &mut Context, args: &Run, url: &str) -> Result<Outcom
     ));
     let exit = local::block_on(run_in_local_service(context, args, new))
         .map_err(|error| error.hint(START_SERVER))?;
-    Ok(outcome(&exit))
+    Ok(report_exit(&exit))
 }
 
 /// Returns an option whose effect other commands see later, or that only a server enforces.

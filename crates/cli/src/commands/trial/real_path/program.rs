@@ -165,12 +165,12 @@ struct ExitWaiter {
 impl OutputStream for ExitWaiter {
     async fn next(&mut self) -> Result<OutputEvent> {
         let ended = (&mut self.waiting).await.map_err(forward_error)?.map_err(|error| host_error(&error))?;
-        let (exit_code, failed) = match ended {
+        let (exit_code, start_error) = match ended {
             Some(ExitStatus { exit_code, start_error }) => (exit_code, start_error),
             None if self.timed_out.get() => (128 + SIGKILL, None),
             None => return Err(crate::local::sandbox_ended()),
         };
-        Ok(OutputEvent::Exited(CommandExit { exit_code, timed_out: false, failed }))
+        Ok(OutputEvent::Exited(CommandExit { exit_code, timed_out: false, start_error }))
     }
 }
 
