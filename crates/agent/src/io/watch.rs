@@ -45,7 +45,8 @@ pub(crate) async fn watch(channel: &Channel, request: &WatchFiles) -> Result<()>
         pending: VecDeque::new(),
         moved: None,
     };
-    watcher.watch_root(located)?;
+    watcher.watch_root(&located)?;
+    drop(located);
     channel.reply(IoReply::default()).await?;
     loop {
         watcher.read().await.at(path)?;
@@ -93,11 +94,11 @@ impl Watcher {
     }
 
     /// Watches the root, and with `recursive` everything below it.
-    fn watch_root(&mut self, located: Located) -> Result<()> {
+    fn watch_root(&mut self, located: &Located) -> Result<()> {
         let path = self.root.clone();
         self.add(located.proc_path(), Vec::new()).at(&path)?;
         if self.recursive && located.file_type() == FileType::Directory {
-            let directory = open_directory(&located, &path)?;
+            let directory = open_directory(located, &path)?;
             if !self.add_children(directory, b"", Announce::No).at(&path)? {
                 let message = format!("more than {DIRECTORIES_MAX} directories cannot be watched");
                 return Err(Failure::new(IoFailureKind::LimitExceeded, &path, message));
