@@ -88,7 +88,7 @@ fn read_newest(
     Ok(newest)
 }
 
-/// Reads `bytes` bytes of files. Output that is written meanwhile is left for the next request.
+/// Reads `bytes` bytes of files, so that a command that keeps writing does not hold the reader.
 fn read_command(
     mut reader: Reader,
     bytes: u64,
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn output_that_is_written_during_a_read_is_left_for_the_next_one() {
+    fn a_read_ends_although_the_command_keeps_writing() {
         let directory = tempfile::tempdir().unwrap();
         let output = || File::open(directory.path()).unwrap();
         let mut writer = Writer::create(output().into(), "daemon", 16 << 20).unwrap();
@@ -261,12 +261,14 @@ mod tests {
         }
         let mut newest = NewestOutput::new(i64::MIN..=i64::MAX, MEMORY_MAX, READ_MAX);
         let (start, bytes) = newest.take_budget(&all_segments(output()).unwrap(), "daemon").unwrap();
-        for time in 100..200 {
+        for time in 100..1_100 {
             writer.write(Stream::Stdout, time, b"b").unwrap();
         }
         let reader = Reader::open(output(), "daemon", start).unwrap();
         read_command(reader, bytes, &mut newest, &Cancel::default()).unwrap();
-        assert_eq!(newest.lines(1).text, "a".repeat(100));
+        // The size of files is counted in blocks, so some of the new output may fit.
+        let text = newest.lines(1).text;
+        assert!(text.starts_with(&"a".repeat(100)) && text.len() < 1_100, "{}", text.len());
     }
 
     #[test]
