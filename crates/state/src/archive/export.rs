@@ -25,10 +25,7 @@ const ROOT: &[u8] = b"./";
 /// Writes a tree as a tar archive, parents before children and sorted by name. The same tree with the same
 /// times gives the same bytes.
 pub fn export_tar(tree: &Tree, out: &mut dyn Write, progress: &dyn Progress) -> Result<()> {
-    progress.begin("exporting entries", None);
-    TarExport::new(Vec::new(), tree.root()).write_part(tree, out, u64::MAX, progress)?;
-    progress.end();
-    out.flush().map_err(|source| ArchiveError::Write { source })
+    TarExport::new(Vec::new(), tree.root()).write_all(tree, out, progress)
 }
 
 /// Archive of an entry of a tree and everything below it, written in parts, in the format of [`export_tar`].
@@ -64,6 +61,14 @@ impl TarExport {
             links: Links::default(),
             is_finished: false,
         }
+    }
+
+    /// Writes the whole archive. `tree` must be the tree of the entry.
+    pub fn write_all(mut self, tree: &Tree, out: &mut dyn Write, progress: &dyn Progress) -> Result<()> {
+        progress.begin("exporting entries", None);
+        self.write_part(tree, out, u64::MAX, progress)?;
+        progress.end();
+        out.flush().map_err(|source| ArchiveError::Write { source })
     }
 
     /// Writes the next part of the archive: `min` bytes or up to an entry or a chunk more, or all that is left.
