@@ -75,6 +75,8 @@ codes! {
     UPLOADS_BUSY = 3009, 503, "The server is receiving the maximum number of uploads from all owners; try again.";
     SNAPSHOT_LIMIT_EXCEEDED = 3010, 429, "The owner has the maximum number or size of snapshots; delete some.";
     TREE_TOO_LARGE = 3011, 422, "The tree has more entries, or longer paths, than the server reads at once.";
+    REFERENCE_NOT_FOUND = 3012, 404, "There is no such reference, or it is another owner's.";
+    REFERENCE_LIMIT_EXCEEDED = 3013, 429, "The owner has the maximum number of references; delete some.";
 
     EPISODE_NOT_FOUND = 3101, 404, "There is no such episode, or its snapshot is another owner's.";
     EPISODE_LIMIT_EXCEEDED = 3102, 429, "The owner has the maximum number or size of episodes; delete some.";
@@ -100,6 +102,8 @@ codes! {
     PTY_NOT_FOUND = 4101, 404, "There is no such terminal in this sandbox.";
     PTY_LIMIT_EXCEEDED = 4102, 429, "The sandbox has the maximum number of terminals.";
     PTY_CLOSED = 4103, 410, "The shell of the terminal has exited.";
+
+    PRECONDITION_FAILED = 4203, 412, "`If-Match` or `If-None-Match` does not fit the current state of the resource.";
 
     INTERNAL_ERROR = 9001, 500, "Internal error; search the server log for the request id.";
     RATE_LIMITED = 9002, 429, "The key made too many requests; try again after the seconds in `Retry-After`.";
@@ -128,6 +132,7 @@ pub const RANGES: &[(u16, u16, &str)] = &[
     (3200, 3999, "workspaces"),
     (4000, 4099, "commands"),
     (4100, 4199, "terminals"),
+    (4200, 4299, "files and ports"),
     (5000, 5999, "projects (reserved)"),
     (6000, 6999, "merge (reserved)"),
     (7000, 7999, "NFS (reserved)"),

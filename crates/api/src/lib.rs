@@ -20,6 +20,7 @@ pub mod error_codes;
 pub mod events;
 pub mod keys;
 pub mod processes;
+pub mod references;
 pub mod sandbox_snapshots;
 pub mod sandboxes;
 pub mod snapshots;

@@ -55,5 +55,5 @@ pub use error::{CatalogError, Result};
 pub use event::{Event, EventKind, Events, NewEvent};
 pub use idempotency::{Idempotency, NewClaim};
 pub use sandbox::{Change, Filter, NewSandbox, PAGE_SIZE_MAX, Sandbox, SandboxInsertion, Sandboxes};
-pub use snapshot::{OwnedSnapshot, Snapshots};
+pub use snapshot::{OwnedSnapshot, SnapshotOrder, Snapshots};
 pub use state::State;

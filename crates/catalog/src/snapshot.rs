@@ -24,6 +24,15 @@ pub struct OwnedSnapshot {
     pub created_at: i64,
 }
 
+/// Order of the snapshots of an owner. Later ids sort later, so it is the order of their ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotOrder {
+    /// Newest first.
+    Newest,
+    /// Oldest first.
+    Oldest,
+}
+
 macro_rules! select {
     ($rest:literal) => {
         concat!("SELECT id, owner, sandbox, created_at FROM snapshots ", $rest)
@@ -127,18 +136,29 @@ impl Snapshots<'_> {
         select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
 
-    /// Returns ids of an owner's snapshots that are less than `cursor`, newest first, without the first
-    /// `skip`, at most `limit`.
-    pub async fn ids(&self, owner: &str, cursor: Option<&str>, skip: u64, limit: u32) -> Result<Vec<String>> {
+    /// Returns ids of an owner's snapshots that are after `cursor` in this order, without the first `skip`, at
+    /// most `limit`.
+    pub async fn ids(
+        &self,
+        owner: &str,
+        order: SnapshotOrder,
+        cursor: Option<&str>,
+        skip: u64,
+        limit: u32,
+    ) -> Result<Vec<String>> {
+        let (after, direction) = match order {
+            SnapshotOrder::Newest => ("<", "DESC"),
+            SnapshotOrder::Oldest => (">", "ASC"),
+        };
         let mut parameters = Parameters::default();
         let mut condition = format!("owner = ${}", parameters.text("owner", owner));
         if let Some(cursor) = cursor {
-            condition.push_str(&format!(" AND id < ${}", parameters.text("id", cursor)));
+            condition.push_str(&format!(" AND id {after} ${}", parameters.text("id", cursor)));
         }
         let limit = parameters.number(limit.into());
         let skip = parameters.number(i64::try_from(skip).unwrap_or(i64::MAX));
         let sql = format!(
-            "SELECT id FROM snapshots WHERE {condition} ORDER BY id DESC LIMIT ${limit} OFFSET ${skip}"
+            "SELECT id FROM snapshots WHERE {condition} ORDER BY id {direction} LIMIT ${limit} OFFSET ${skip}"
         );
         let rows =
             Statement::with_parameters(&sql, parameters).all(&mut *self.database.connection().await?).await?;

@@ -40,6 +40,10 @@ pub struct App {
     pub(crate) upload_memory: Arc<OwnerMemory>,
     /// Connections to each terminal.
     pub(crate) terminal_connections: Arc<PerOwner>,
+    /// Locks of the references of each owner, for changes of them.
+    pub(crate) reference_locks: Arc<PerOwner>,
+    /// Locks of snapshots: a reference to a snapshot is set, or the snapshot is deleted.
+    pub(crate) snapshot_locks: Arc<PerOwner>,
     pub(crate) creations: Arc<Creations>,
     /// Start time of the server.
     pub started_at: Instant,
@@ -80,6 +84,8 @@ impl App {
             response_memory: Arc::new(OwnerMemory::for_responses()),
             upload_memory: Arc::new(OwnerMemory::for_uploads()),
             terminal_connections: Arc::new(PerOwner::new(TERMINAL_CONNECTIONS_MAX)),
+            reference_locks: Arc::new(PerOwner::new(1)),
+            snapshot_locks: Arc::new(PerOwner::new(1)),
             limiter: Arc::new(Limiter::new(&settings)),
             settings: Arc::new(settings),
             catalog,

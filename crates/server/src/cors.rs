@@ -11,8 +11,10 @@ use axum::response::{IntoResponse as _, Response};
 use crate::settings::Origins;
 
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
-const HEADERS: &str = "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-API-Key, X-Request-Id";
-const EXPOSED: &str = "RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Retry-After, X-Request-Id";
+const HEADERS: &str = "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, \
+                       X-API-Key, X-Request-Id";
+const EXPOSED: &str =
+    "ETag, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Retry-After, X-Request-Id";
 
 /// Returns the origin of the request if the settings allow it.
 pub(crate) fn allowed(origins: &Origins, headers: &HeaderMap) -> Option<HeaderValue> {

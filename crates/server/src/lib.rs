@@ -45,6 +45,8 @@ mod program;
 mod pty;
 pub mod rate;
 mod readiness;
+mod reference_names;
+mod references;
 mod request;
 mod request_id;
 mod route_group;

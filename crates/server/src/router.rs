@@ -9,8 +9,8 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::route_group::RouteGroup;
 use crate::{
-    auth, episodes, health, keys, openapi, pages, process, processes, pty, request, sandboxes, snapshots,
-    system, templates,
+    auth, episodes, health, keys, openapi, pages, process, processes, pty, references, request, sandboxes,
+    snapshots, system, templates,
 };
 
 /// Returns all route groups of the API. Add a new one only here.
@@ -25,6 +25,7 @@ pub fn route_groups() -> Vec<RouteGroup> {
         pty::route_group(),
         templates::route_group(),
         snapshots::route_group(),
+        references::route_group(),
         episodes::route_group(),
         system::route_group(),
     ]

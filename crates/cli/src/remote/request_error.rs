@@ -109,6 +109,13 @@ impl ApiError {
                 "`workspace sandbox create` creates another one"
             }
             error_codes::SNAPSHOT_NOT_FOUND => "use the full id of a snapshot on the server",
+            error_codes::REFERENCE_NOT_FOUND => "`workspace ref ls --server URL` lists your references",
+            error_codes::PRECONDITION_FAILED => {
+                "check it with `workspace ref ls --server URL`, and try again"
+            }
+            error_codes::REFERENCE_LIMIT_EXCEEDED => {
+                "`workspace ref rm --server URL NAME` removes references"
+            }
             error_codes::WORKSPACE_IN_USE => "without `--no-force`, these processes are killed",
             error_codes::TEMPLATE_NOT_FOUND | error_codes::TEMPLATE_UNAVAILABLE => {
                 "`workspace template ls` lists the templates"

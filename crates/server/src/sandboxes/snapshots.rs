@@ -23,6 +23,7 @@ use crate::audit::Entry;
 use crate::caller::{Caller, scope};
 use crate::error::ApiError;
 use crate::extract::{Json, Optional, Path, Query};
+use crate::reference_names::ReferenceNames;
 use crate::request_id::RequestId;
 use crate::snapshots::{Patches, check_diff, insight_diff, plain_diff, snapshot_to_api};
 use crate::store::{blocking, blocking_until};
@@ -47,9 +48,9 @@ fn user_to_api(user: runtime::WorkspaceProcess) -> WorkspaceProcess {
     WorkspaceProcess { pid: user.pid, command: user.command, why: user.usage.to_string() }
 }
 
-async fn snapshot_response(app: &App, snapshot: Record) -> Result<Snapshot, ApiError> {
-    let store = app.store.clone();
-    blocking(move || snapshot_to_api(snapshot, &store.references()?)).await
+async fn snapshot_response(app: &App, caller: &Caller, snapshot: Record) -> Result<Snapshot, ApiError> {
+    let (store, names) = (app.store.clone(), ReferenceNames::of(&scope(caller)));
+    blocking(move || snapshot_to_api(snapshot, &names.list(&store, "")?)).await
 }
 
 /// Records an operation on a sandbox in the audit log.
@@ -79,7 +80,7 @@ pub(super) async fn commit(
     record(&app, &id, Entry::for_caller("sandbox.committed", &caller, &request, details));
     let (skipped, skipped_count) =
         (skipped_to_api(&commit.committed.skipped), commit.committed.skipped_count);
-    let snapshot = snapshot_response(&app, snapshot).await?;
+    let snapshot = snapshot_response(&app, &caller, snapshot).await?;
     let frozen = freeze_to_api(commit.pause);
     let result = CommitSandboxResult { snapshot, skipped, skipped_count, frozen };
     Ok((StatusCode::CREATED, Json(result)))
@@ -143,7 +144,7 @@ pub(super) async fn fork(
     let details = json!({ "snapshot": snapshot.id.to_string(), "count": forked.views.len() });
     record(&app, &id, Entry::for_caller("sandbox.forked", &caller, &request, details));
     let sandboxes = forked.views.into_iter().map(sandbox_to_api).collect::<Result<_, ApiError>>()?;
-    let snapshot = snapshot_response(&app, snapshot).await?;
+    let snapshot = snapshot_response(&app, &caller, snapshot).await?;
     let frozen = freeze_to_api(forked.commit.pause);
     Ok((StatusCode::CREATED, Json(ForkSandboxResult { snapshot, sandboxes, frozen })))
 }

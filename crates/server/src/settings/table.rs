@@ -123,6 +123,8 @@ settings! {
     max_snapshots_per_owner: Count = Fixed("100000");
     /// Maximum size of the snapshots of one owner in the store. Content that several of them share counts once. Admin keys are exempt.
     max_snapshot_bytes_per_owner: Size = Fixed("100g");
+    /// Maximum number of references (names of snapshots) of one owner; 0 is unlimited. Admin keys are exempt.
+    max_references_per_owner: Count = Fixed("1000");
     /// Maximum number of episodes (steps of searches over snapshots) of one owner; 0 is unlimited. Admin keys are exempt.
     max_episodes_per_owner: Count = Fixed("100000");
     /// Maximum size of the episodes of one owner in the index of the store. Admin keys are exempt.

@@ -165,6 +165,24 @@ impl Call {
         Answer::parse(&self.exchange().unwrap())
     }
 
+    /// Sends the request. Returns the head of the response, and its body, which must be complete and chunked.
+    pub(crate) fn download(self) -> (String, Vec<u8>) {
+        let bytes = self.exchange().unwrap();
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+        let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
+        assert!(head.contains("transfer-encoding: chunked"), "{head}");
+        let (mut rest, mut body) = (&bytes[end + 4..], Vec::new());
+        loop {
+            let line = rest.windows(2).position(|two| two == b"\r\n").expect("the body is complete");
+            let length = usize::from_str_radix(std::str::from_utf8(&rest[..line]).unwrap(), 16).unwrap();
+            if length == 0 {
+                return (head, body);
+            }
+            body.extend_from_slice(&rest[line + 2..line + 2 + length]);
+            rest = &rest[line + 2 + length + 2..];
+        }
+    }
+
     /// Sends the request. `None` if the server ends before it responds.
     pub(crate) fn try_send(self) -> Option<Answer> {
         self.exchange()

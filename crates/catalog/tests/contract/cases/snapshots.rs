@@ -1,5 +1,7 @@
 use std::collections::HashSet;
 
+use workspace_catalog::SnapshotOrder::{Newest, Oldest};
+
 use crate::test_database::TestDatabase;
 
 pub(crate) async fn snapshot_belongs_to_its_owner(database: TestDatabase) {
@@ -56,16 +58,20 @@ pub(crate) async fn ids_are_paginated_by_id_and_offset(database: TestDatabase) {
     for (owner, id) in [("alice", "1"), ("bob", "2"), ("alice", "3"), ("alice", "2"), ("alice", "4")] {
         snapshots.add_owner(owner, id, None, 0).await.unwrap();
     }
-    for (cursor, skip, limit, expected) in [
-        (None, 0, 10, vec!["4", "3", "2", "1"]),
-        (None, 1, 2, vec!["3", "2"]),
-        (Some("3"), 0, 1, vec!["2"]),
-        (Some("3"), 1, 10, vec!["1"]),
-        (Some("1"), 0, 10, vec![]),
-        (None, u64::MAX, 10, vec![]),
+    for (order, cursor, skip, limit, expected) in [
+        (Newest, None, 0, 10, vec!["4", "3", "2", "1"]),
+        (Newest, None, 1, 2, vec!["3", "2"]),
+        (Newest, Some("3"), 0, 1, vec!["2"]),
+        (Newest, Some("3"), 1, 10, vec!["1"]),
+        (Newest, Some("1"), 0, 10, vec![]),
+        (Newest, None, u64::MAX, 10, vec![]),
+        (Oldest, None, 0, 10, vec!["1", "2", "3", "4"]),
+        (Oldest, None, 1, 2, vec!["2", "3"]),
+        (Oldest, Some("2"), 0, 1, vec!["3"]),
+        (Oldest, Some("4"), 0, 10, vec![]),
     ] {
-        let found = snapshots.ids("alice", cursor, skip, limit).await.unwrap();
-        assert_eq!(found, expected, "{cursor:?} {skip} {limit}");
+        let found = snapshots.ids("alice", order, cursor, skip, limit).await.unwrap();
+        assert_eq!(found, expected, "{order:?} {cursor:?} {skip} {limit}");
     }
     for (owner, count) in [("alice", 4), ("bob", 1), ("carol", 0)] {
         assert_eq!(snapshots.count(owner).await.unwrap(), count, "{owner}");
