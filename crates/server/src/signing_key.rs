@@ -15,9 +15,7 @@ pub enum SigningKeyError {
     Catalog(#[from] CatalogError),
     #[error("cannot get random bytes from the system: {0}")]
     Random(getrandom::Error),
-    #[error(
-        "the secret `access` in the catalog is damaged\nhint: delete its row in the table `secrets`; tokens become invalid"
-    )]
+    #[error("the secret `access` in the catalog is damaged\nhint: delete its row in the table `secrets`")]
     Damaged,
 }
 
