@@ -108,12 +108,9 @@ impl Session {
 
     /// Waits until the token of the client expires; forever for a client with a key.
     async fn expired(&self) {
-        match self.ends_at {
-            Some(time) => {
-                sleep(Duration::from_millis(u64::try_from(time.saturating_sub(now())).unwrap_or(0))).await
-            }
-            None => std::future::pending().await,
-        }
+        let Some(time) = self.ends_at else { return std::future::pending().await };
+        let left = u64::try_from(time.saturating_sub(now())).unwrap_or(0);
+        sleep(Duration::from_millis(left)).await;
     }
 
     fn timeout_message(&self) -> String {
