@@ -37,8 +37,8 @@ macro_rules! codes {
 }
 
 codes! {
-    UNAUTHORIZED = 1001, 401, "The key is missing, unknown or revoked.";
-    FORBIDDEN = 1002, 403, "The key's role does not allow this.";
+    UNAUTHORIZED = 1001, 401, "The key, token or ticket is missing, unknown, expired or revoked.";
+    FORBIDDEN = 1002, 403, "The key's role, or the rights of the token, do not allow this.";
     KEY_NOT_FOUND = 1003, 404, "There is no such key, or it was revoked.";
     LAST_ADMIN_KEY = 1004, 409, "The last admin key cannot be revoked.";
 
@@ -102,6 +102,7 @@ codes! {
     PTY_NOT_FOUND = 4101, 404, "There is no such terminal in this sandbox.";
     PTY_LIMIT_EXCEEDED = 4102, 429, "The sandbox has the maximum number of terminals.";
     PTY_CLOSED = 4103, 410, "The shell of the terminal has exited.";
+    TICKET_LIMIT_EXCEEDED = 4104, 429, "The owner has the maximum number of unused tickets; try again.";
 
     PRECONDITION_FAILED = 4203, 412, "`If-Match` or `If-None-Match` does not fit the current state of the resource.";
 

@@ -13,6 +13,7 @@
 
 #![allow(unused_qualifications, reason = "utoipa's derive of query parameters writes qualified paths")]
 
+pub mod access;
 pub mod diff;
 pub mod episodes;
 pub mod error;

@@ -111,6 +111,24 @@ impl Snapshots<'_> {
         owned_ids(self.database, "snapshots", owner, ids).await
     }
 
+    /// Returns those of the ids that belong to an owner and were created in a sandbox.
+    pub async fn made_in(&self, owner: &str, sandbox: &str, ids: &[String]) -> Result<HashSet<String>> {
+        let mut made = HashSet::new();
+        for ids in ids.chunks(IDS_PER_STATEMENT) {
+            let mut parameters = Parameters::default();
+            let (owner, sandbox) = (parameters.text("owner", owner), parameters.text("sandbox", sandbox));
+            let ids = parameters.texts("id", ids);
+            let sql = format!(
+                "SELECT id FROM snapshots WHERE owner = ${owner} AND sandbox = ${sandbox} AND id IN ({ids})"
+            );
+            let select = Statement::with_parameters(&sql, parameters);
+            for row in select.all(&mut *self.database.connection().await?).await? {
+                made.insert(Row(row).text("id")?);
+            }
+        }
+        Ok(made)
+    }
+
     /// Returns a page of the snapshots of an owner, or of all owners. `cursor` is the last snapshot of the
     /// previous page. Newest first, since later ids sort later.
     pub async fn list(

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum, ValueHint};
 
+mod access;
 mod episode;
 mod exchange;
 mod history;
@@ -18,6 +19,7 @@ mod trees;
 mod trial;
 mod workspace;
 
+pub(crate) use access::{TokenCommand, Whoami};
 pub(crate) use episode::{EpisodeAdd, EpisodeCommand, EpisodePath, EpisodeRm, EpisodeRoot, EpisodeUpdate};
 pub(crate) use exchange::{Export, Import, ImportGit};
 pub(crate) use history::{Log, Rm, Show, SnapshotArgs, SnapshotMetadata};
@@ -159,6 +161,10 @@ pub(crate) enum Command {
     /// Manage the API keys of a server; admins only
     #[command(subcommand, after_help = server::KEY_EXAMPLES)]
     Key(KeyCommand),
+    /// Create tokens, which give access to one sandbox
+    #[command(subcommand, after_help = access::TOKEN_EXAMPLES)]
+    Token(TokenCommand),
+    Whoami(Whoami),
     Status(Status),
     Completions(Completions),
     #[command(hide = true)]

@@ -34,8 +34,10 @@ mod snapshot;
 mod status;
 mod table;
 mod template;
+mod token;
 mod trial;
 mod verify;
+mod whoami;
 
 pub(crate) use self::merge_file::mark_unmerged_file;
 use crate::args::{Args, Command};
@@ -84,6 +86,8 @@ fn dispatch(context: &mut Context, command: Command) -> Result<Outcome> {
         Command::Sandbox(args) => sandbox::run(context, args),
         Command::Template(args) => template::run(context, &args),
         Command::Key(args) => key::run(context, &args),
+        Command::Token(args) => token::run(context, &args),
+        Command::Whoami(args) => whoami::run(context, &args),
         Command::Status(args) => status::run(context, &args),
         Command::Completions(args) => completions::run(context, &args),
         Command::Generate(args) => generate::run(&args),

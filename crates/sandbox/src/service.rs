@@ -302,6 +302,7 @@ impl Service {
     pub async fn list(&self, scope: &Scope, filter: Filter) -> Result<(Vec<View>, u64)> {
         let filter = match scope {
             Scope::Owner(owner) => Filter { owner: Some(owner.clone()), ..filter },
+            Scope::Sandbox { .. } => return Ok((Vec::new(), 0)),
             Scope::All => filter,
         };
         let (sandboxes, total) = self.0.catalog.sandboxes().list(&filter).await?;
@@ -361,11 +362,14 @@ impl Service {
     }
 
     pub(crate) async fn find(&self, scope: &Scope, id: &str) -> Result<Sandbox> {
-        let found = match scope {
-            Scope::Owner(owner) => self.0.catalog.sandboxes().find(owner, id).await,
-            Scope::All => self.0.catalog.sandboxes().get(id).await,
-        };
         let not_found = || SandboxError::NotFound { id: id.to_owned() };
+        if !scope.covers_id(id) {
+            return Err(not_found());
+        }
+        let found = match scope.owner() {
+            Some(owner) => self.0.catalog.sandboxes().find(owner, id).await,
+            None => self.0.catalog.sandboxes().get(id).await,
+        };
         match found {
             // No sandbox has an id with a NUL.
             Err(CatalogError::Nul { .. }) => Err(not_found()),
@@ -416,6 +420,11 @@ impl Service {
         self.0.handles.lock().get(id).cloned()
     }
 
+    /// Returns the handle of a sandbox that is in the scope.
+    pub(crate) fn handle_in(&self, scope: &Scope, id: &str) -> Option<Arc<SandboxHandle>> {
+        self.handle(id).filter(|handle| scope.covers(id, handle.owner()))
+    }
+
     pub(crate) fn handles(&self) -> Vec<Arc<SandboxHandle>> {
         self.0.handles.lock().values().cloned().collect()
     }
@@ -441,7 +450,7 @@ impl Service {
         id: &str,
         max_wait: Duration,
     ) -> Result<Arc<SandboxHandle>> {
-        let handle = self.handle(id).filter(|handle| scope.covers(handle.owner()));
+        let handle = self.handle_in(scope, id);
         if handle.as_ref().is_some_and(|handle| handle.has_expired(now())) {
             return Err(SandboxError::Expired { id: id.to_owned() });
         }

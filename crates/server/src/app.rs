@@ -18,8 +18,12 @@ use crate::readiness::{self, Readiness};
 use crate::sandboxes::creations::{self, Creations};
 use crate::settings::Settings;
 use crate::shutdown::Shutdown;
+use crate::signed_file::SignedUrls;
+use crate::signing_key::SigningSecret;
 use crate::snapshots::owners::Snapshots;
 use crate::snapshots::work_limits::WorkLimits;
+use crate::tickets::Tickets;
+use crate::token::Tokens;
 
 /// Maximum number of connections to one terminal.
 pub(crate) const TERMINAL_CONNECTIONS_MAX: usize = 16;
@@ -57,6 +61,9 @@ pub struct App {
     pub shutdown: Shutdown,
     pub(crate) cache: Arc<CallerCache>,
     pub(crate) limiter: Arc<Limiter>,
+    pub(crate) tokens: Arc<Tokens>,
+    pub(crate) signed_urls: Arc<SignedUrls>,
+    pub(crate) tickets: Arc<Tickets>,
 }
 
 impl App {
@@ -66,6 +73,7 @@ impl App {
         catalog: Catalog,
         sandboxes: Service,
         store: &Store,
+        secret: &SigningSecret,
     ) -> Result<Self, PrivateFileError> {
         let retention = Retention { max_bytes: settings.audit_max.0, kept: settings.audit_kept };
         let audit = Audit::open(&settings.audit_log, retention, settings.audit_redact.0.clone())?;
@@ -98,6 +106,9 @@ impl App {
             readiness,
             shutdown,
             cache: Arc::default(),
+            tokens: Arc::new(Tokens::new(secret)),
+            signed_urls: Arc::new(SignedUrls::new(secret)),
+            tickets: Arc::default(),
         })
     }
 

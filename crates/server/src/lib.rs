@@ -8,6 +8,7 @@
 //! A handler extracts [`extract::Json`], [`extract::Query`], [`extract::Path`] and its [`Caller`](caller::Caller), and
 //! returns `Result<_, ApiError>`. A long-lived stream ends at [`Shutdown::begun`].
 
+pub mod access;
 mod app;
 pub mod audit;
 pub mod auth;
@@ -20,6 +21,7 @@ mod episodes;
 pub mod error;
 mod error_mapping;
 mod error_page;
+mod expiry;
 pub mod extract;
 pub mod first_key;
 #[doc(hidden)]
@@ -32,6 +34,7 @@ pub mod key_hash;
 mod keys;
 mod kill_on_drop;
 mod log;
+mod me;
 mod metrics;
 mod node_name;
 pub mod openapi;
@@ -49,6 +52,7 @@ mod reference_names;
 mod references;
 mod request;
 mod request_id;
+pub mod rights;
 mod route_group;
 mod router;
 mod runtime;
@@ -56,14 +60,20 @@ mod sandboxes;
 mod serve;
 pub mod settings;
 mod shutdown;
+mod signed_file;
+pub mod signed_url;
+mod signing_key;
 pub mod snapshots;
 mod start;
 mod store;
 mod stream;
 mod system;
 mod templates;
+mod tickets;
 mod time;
 mod tls;
+mod token;
+mod tokens;
 mod write_timeout;
 
 pub use app::App;
@@ -81,5 +91,6 @@ pub use runtime::LAZY_MOUNT_ARG;
 pub use serve::{Address, ServeError, Server};
 pub use settings::Settings;
 pub use shutdown::{RunningGuard, Shutdown};
+pub use signing_key::{SigningKeyError, SigningSecret};
 pub use start::{StartError, StartedServer, start};
 pub use tls::TlsError;

@@ -35,6 +35,7 @@ pub(crate) use patches::Patches;
 pub(crate) use tree::open;
 pub(crate) use work_limits::WorkPermit;
 
+use crate::access::Rule;
 use crate::app::App;
 use crate::audit::Entry;
 use crate::caller::{Caller, scope};
@@ -62,6 +63,19 @@ struct Document;
 /// Timeout for waiting until the files of deleted sandboxes are removed, before a snapshot is removed.
 const DELETED_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
+const RULES: &[Rule] = &[
+    Rule::keys("GET", "/api/v1/snapshots"),
+    Rule::keys("POST", "/api/v1/snapshots"),
+    Rule::keys("GET", "/api/v1/snapshots/{id}"),
+    Rule::keys("DELETE", "/api/v1/snapshots/{id}"),
+    Rule::keys("GET", "/api/v1/snapshots/{a}/diff/{b}"),
+    Rule::keys("GET", "/api/v1/snapshots/{id}/tree"),
+    Rule::keys("GET", "/api/v1/snapshots/{id}/tree/"),
+    Rule::keys("GET", "/api/v1/snapshots/{id}/tree/{*path}"),
+    Rule::keys("GET", "/api/v1/snapshots/{id}/files/"),
+    Rule::keys("GET", "/api/v1/snapshots/{id}/files/{*path}"),
+];
+
 pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
         // `MAX_UPLOAD` limits the archive instead; it is written to the store as it arrives.
@@ -74,7 +88,7 @@ pub(crate) fn route_group() -> RouteGroup {
         .route("/api/v1/snapshots/{id}/tree/{*path}", get(tree::list))
         .route("/api/v1/snapshots/{id}/files/", get(files::content))
         .route("/api/v1/snapshots/{id}/files/{*path}", get(files::content));
-    RouteGroup::authenticated(routes, Document::openapi())
+    RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)
 }
 
 /// List snapshots, by default the newest first.

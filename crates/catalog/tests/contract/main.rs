@@ -69,8 +69,12 @@ contract! {
         total_events_are_limited;
     keys:
         key_is_found_by_hash_until_revoked
+        key_is_found_by_id_until_revoked
         keys_are_listed_by_owner
         hashes_are_unique_and_validated;
+    secrets:
+        first_secret_is_kept
+        concurrent_servers_share_one_secret;
     commands:
         command_ends_once
         command_needs_an_existing_sandbox
@@ -93,7 +97,8 @@ contract! {
         ids_are_paginated_by_id_and_offset
         removing_the_last_owner_is_reported
         concurrent_removals_report_one_last_owner
-        snapshot_bytes_count_until_measured;
+        snapshot_bytes_count_until_measured
+        snapshots_are_found_by_the_sandbox_that_made_them;
     episodes:
         episode_usage_is_counted_per_owner
         episode_limit_holds_under_concurrency

@@ -44,13 +44,15 @@ fn the_records_have_stable_fields() {
     let Some(server) = Server::start() else { return };
     server.sandbox("work");
     server.ok(&["exec", "work", "--", "true"]);
-    let commands: [&[&str]; 7] = [
+    let commands: [&[&str]; 9] = [
         &["ps"],
         &["ps", "work"],
         &["sandbox", "get", "work"],
         &["sandbox", "stats", "work"],
         &["template", "ls"],
         &["key", "ls"],
+        &["token", "create", "work", "--right", "process"],
+        &["whoami"],
         &["status"],
     ];
     let shown = commands.map(|words| format!("{}: {}\n", words.join(" "), fields(&server.json(words)[0])));
@@ -77,6 +79,43 @@ fn a_key_opens_the_server_until_it_is_revoked() {
     server.ok(&["key", "rm", made["id"].as_str().unwrap()]);
     assert_eq!(with(&["ps"]).status, 1);
     assert!(server.ok(&["key", "ls"]).contains("read_only"));
+}
+
+#[test]
+fn a_token_works_like_a_key_in_its_sandbox_only() {
+    let Some(server) = Server::start() else { return };
+    let (id, other) = (server.sandbox("work"), server.sandbox("other"));
+    let token = server.ok(&["token", "create", "work", "--right", "process", "--expires", "15m"]);
+    assert!(token.starts_with("wst_"), "{token}");
+    let with = |words: &[&str]| {
+        let mut command = server.workspace(words);
+        Ran::of(&command.env("WORKSPACE_API_KEY", token.trim_end()).output().unwrap())
+    };
+    let ran = with(&["exec", &id, "--", "echo", "hello"]);
+    assert_eq!((ran.status, ran.stdout.as_str()), (0, "hello\n"), "{}", ran.stderr);
+    let shown = with(&["whoami"]).stdout;
+    assert!(
+        shown.contains(&format!("sandbox     {id}\n")) && shown.contains("rights      process\n"),
+        "{shown}"
+    );
+    assert_eq!(with(&["exec", &other, "--", "true"]).status, 125);
+    for refused in [&["sandbox", "rm", &id][..], &["ps"], &["token", "create", &id, "--right", "process"]] {
+        assert_eq!(with(refused).status, 1, "{refused:?}");
+    }
+    assert_eq!(server.run(&["token", "create", "work"]).status, 2, "no right");
+    assert_eq!(server.run(&["token", "create", "work", "--right", "all"]).status, 2);
+}
+
+#[test]
+fn the_command_shows_the_key_that_it_uses() {
+    let server = Server::without_sandboxes(&[]);
+    let shown = server.ok(&["whoami"]);
+    assert!(shown.contains("role        admin\n") && shown.contains("rates       unlimited\n"), "{shown}");
+    let made = server.json(&["key", "create", "ci", "--owner", "acme"]).remove(0);
+    let mut command = server.workspace(&["whoami"]);
+    let ran = Ran::of(&command.env("WORKSPACE_API_KEY", made["key"].as_str().unwrap()).output().unwrap());
+    assert!(ran.stdout.contains("owner       acme\n"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("sandboxes   0 of 10\n"), "{}", ran.stdout);
 }
 
 #[test]

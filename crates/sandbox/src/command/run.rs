@@ -249,7 +249,7 @@ impl Service {
 
     /// Returns the command with this id, running or ended.
     pub async fn command(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<CommandHandle> {
-        let handle = self.handle(sandbox).filter(|handle| scope.covers(handle.owner()));
+        let handle = self.handle_in(scope, sandbox);
         if let Some((handle, running)) =
             handle.and_then(|handle| Some((handle.clone(), handle.commands.get(id)?)))
         {
@@ -332,7 +332,7 @@ impl Service {
 
     /// Returns the sandbox of a command that has not ended.
     async fn find_active(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<Arc<SandboxHandle>> {
-        let handle = self.handle(sandbox).filter(|handle| scope.covers(handle.owner()));
+        let handle = self.handle_in(scope, sandbox);
         if let Some(handle) =
             handle.filter(|handle| handle.commands.get(id).is_some_and(|one| !one.has_ended()))
         {

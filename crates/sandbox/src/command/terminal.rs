@@ -147,7 +147,7 @@ impl Service {
         sandbox: &str,
         id: &str,
     ) -> Result<Arc<SandboxHandle>> {
-        let handle = self.handle(sandbox).filter(|handle| scope.covers(handle.owner()));
+        let handle = self.handle_in(scope, sandbox);
         let open = handle.filter(|handle| handle.commands.get(id).is_some_and(|one| !one.has_ended()));
         match open.filter(|_| is_terminal(id)) {
             Some(handle) => Ok(handle),

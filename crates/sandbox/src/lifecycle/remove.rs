@@ -75,7 +75,7 @@ impl Removal {
         match (policy, scope) {
             (ReclaimPolicy::Delete, _) => Self::All,
             (ReclaimPolicy::Keep, Scope::All) => Self::KeepWorkspace,
-            (ReclaimPolicy::Keep, Scope::Owner(_)) => Self::KeepSnapshot,
+            (ReclaimPolicy::Keep, Scope::Owner(_) | Scope::Sandbox { .. }) => Self::KeepSnapshot,
         }
     }
 
@@ -131,7 +131,8 @@ impl Service {
     pub async fn find_many(&self, scope: &Scope, ids: Vec<String>) -> Result<Vec<(String, Result<()>)>> {
         let mut seen = HashSet::new();
         // No sandbox has an id with a NUL.
-        let names = ids.iter().filter(|id| !id.contains('\0') && seen.insert(id.as_str()));
+        let can_exist = |id: &str| !id.contains('\0') && scope.covers_id(id);
+        let names = ids.iter().filter(|id| can_exist(id) && seen.insert(id.as_str()));
         let names: Vec<String> = names.cloned().collect();
         let mut servers = self.0.catalog.sandboxes().servers(scope.owner(), &names).await?;
         let found = |id: String| {

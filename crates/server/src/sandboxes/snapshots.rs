@@ -89,7 +89,8 @@ pub(super) async fn commit(
 /// Restore a snapshot in a running sandbox.
 ///
 /// Processes whose working directory is `/workspace` itself keep running and see the restored files. Processes in a
-/// directory below it, or with a file of it open or mapped, are killed (see `force`).
+/// directory below it, or with a file of it open or mapped, are killed (see `force`). A token may restore the snapshot
+/// that the workspace was created from, and snapshots that were committed in this sandbox.
 #[utoipa::path(post, path = "/api/v1/sandboxes/{id}/restore", tag = "sandboxes", operation_id = "restore_sandbox", params(("id" = String, Path, description = "Id of the sandbox")), request_body = RestoreSandbox, responses(
     (status = 200, description = "Restored sandbox", body = RestoreSandboxResult),
     (status = "default", description = "Error", body = ErrorBody),
@@ -102,8 +103,11 @@ pub(super) async fn restore(
     Json(body): Json<RestoreSandbox>,
 ) -> Result<Json<RestoreSandboxResult>, ApiError> {
     let scope = scope(&caller);
-    app.sandboxes.get(&scope, &id).await?;
-    let snapshot = app.snapshots().find(&scope, &body.snapshot).await?.id;
+    let base = app.sandboxes.get(&scope, &id).await?.config.snapshot;
+    let snapshot = match base.filter(|base| caller.grant.is_some() && base.to_string() == body.snapshot) {
+        Some(base) => base,
+        None => app.snapshots().find(&scope, &body.snapshot).await?.id,
+    };
     let if_in_use = if body.force { IfInUse::KillProcesses } else { IfInUse::Fail };
     let restored = app.sandboxes.restore(&scope, &id, snapshot, if_in_use).await?;
     let ended: Vec<WorkspaceProcess> = restored.killed.into_iter().map(user_to_api).collect();

@@ -73,7 +73,8 @@ settings! {
     /// Allows `API_HOST` to be other than loopback without TLS. Use it only behind a proxy that terminates TLS, or in a trusted
     /// network.
     allow_insecure: Switch = Fixed("off");
-    /// Origins whose pages may call the API from a browser (CORS).
+    /// Origins whose pages may call the API from a browser (CORS). `*` allows all: pages still need a key or a token, because
+    /// the API uses no cookies.
     cors_origins: Origins = Fixed("");
     /// Runtime of sandboxes.
     runtime: RuntimeKind = Fixed("embedded");

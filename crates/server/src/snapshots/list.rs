@@ -25,6 +25,10 @@ impl Snapshots<'_> {
                 }
                 scan_owner(self.store, self.catalog, owner, names, query).await
             }
+            Scope::Sandbox { .. } => {
+                let (page, limit) = (query.page, query.limit);
+                Ok(SnapshotList { items: Vec::new(), total: 0, page, limit, next: None })
+            }
             Scope::All => scan_store(self.store, names, query).await,
         }
     }

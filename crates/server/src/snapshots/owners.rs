@@ -46,9 +46,13 @@ impl Snapshots<'_> {
 
     /// Filters snapshots to those that are visible in the scope. Does not check that they exist.
     pub async fn visible(&self, scope: &Scope, ids: &[SnapshotId]) -> Result<HashSet<SnapshotId>, ApiError> {
-        let Scope::Owner(owner) = scope else { return Ok(ids.iter().copied().collect()) };
         let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
-        let owned = self.catalog.snapshots().owned(owner, &names).await?;
+        let owned = match scope {
+            Scope::All => return Ok(ids.iter().copied().collect()),
+            Scope::Owner(owner) => self.catalog.snapshots().owned(owner, &names).await?,
+            // Other snapshots of the owner may have files that the sandbox never had.
+            Scope::Sandbox { owner, id } => self.catalog.snapshots().made_in(owner, id, &names).await?,
+        };
         Ok(ids.iter().zip(names).filter(|(_, name)| owned.contains(name)).map(|(id, _)| *id).collect())
     }
 

@@ -142,3 +142,20 @@ pub(crate) async fn snapshot_bytes_count_until_measured(database: TestDatabase) 
     snapshots.remove_owner(None, "2").await.unwrap();
     assert_eq!(bytes().await, (0, 0, 0), "nothing of theirs is left");
 }
+
+pub(crate) async fn snapshots_are_found_by_the_sandbox_that_made_them(database: TestDatabase) {
+    let catalog = database.open().await;
+    let snapshots = catalog.snapshots();
+    for (owner, id, sandbox) in [
+        ("alice", "1", Some("sbx-1")),
+        ("alice", "2", Some("sbx-2")),
+        ("alice", "3", None),
+        ("bob", "4", Some("sbx-1")),
+    ] {
+        snapshots.add_owner(owner, id, sandbox, 0).await.unwrap();
+    }
+    let all: Vec<String> = (0..2_000).map(|id| id.to_string()).collect();
+    assert_eq!(snapshots.made_in("alice", "sbx-1", &all).await.unwrap(), HashSet::from(["1".to_owned()]));
+    assert!(snapshots.made_in("alice", "sbx-1", &all[2..]).await.unwrap().is_empty());
+    assert!(snapshots.made_in("alice", "sbx-3", &all).await.unwrap().is_empty());
+}

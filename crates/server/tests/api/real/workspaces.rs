@@ -46,6 +46,46 @@ fn from(server: &TestServer, snapshot: &str) -> String {
 }
 
 #[test]
+fn a_token_restores_only_snapshots_of_its_sandbox() {
+    let server = TestServer::new();
+    let (base, other) = (upload(&server, KEY, &some_files()), upload(&server, KEY, &some_files()));
+    let id = from(&server, &base);
+    let rights = json!({ "rights": ["snapshot", "lifecycle"] });
+    let token = text(&done(&ask(&server, KEY, &format!("{id}/token"), &rights), 201), "token");
+    let committed = done(&ask(&server, &token, &format!("{id}/commit"), &json!({})), 201);
+    let own = text(&committed["snapshot"], "id");
+    let restore =
+        |snapshot: &str| ask(&server, &token, &format!("{id}/restore"), &json!({ "snapshot": snapshot }));
+    let elsewhere = commit(&server, &from(&server, &base));
+    for snapshot in [&other, &elsewhere] {
+        assert_eq!(restore(snapshot).error(), "SNAPSHOT_NOT_FOUND");
+    }
+    done(&restore(&base), 200);
+    let restored = done(&restore(&own), 200);
+    assert_eq!(restored["sandbox"]["snapshot"], json!(own));
+    assert_eq!(ask(&server, &token, &format!("{id}/fork"), &json!({})).error(), "FORBIDDEN");
+    // A token never keeps a directory of the server, not even one of an admin key.
+    let delete =
+        server.call_as(&token, "DELETE", &format!("/api/v1/sandboxes/{id}?keep_workspace=true")).send();
+    assert!(done(&delete, 200)["snapshot"].is_string(), "{}", delete.body);
+}
+
+#[test]
+fn keeping_a_workspace_needs_the_right_to_make_snapshots() {
+    let server = TestServer::new();
+    let id = server.create();
+    let rights = json!({ "rights": ["lifecycle"] });
+    let token = text(&done(&ask(&server, KEY, &format!("{id}/token"), &rights), 201), "token");
+    let path = format!("/api/v1/sandboxes/{id}");
+    let keep = server.call_as(&token, "DELETE", &format!("{path}?keep_workspace=true")).send();
+    assert_eq!(
+        (keep.error().as_str(), &keep.json()["error"]["details"]["right"]),
+        ("FORBIDDEN", &json!("snapshot"))
+    );
+    assert_eq!(server.call_as(&token, "DELETE", &path).send().status, 204);
+}
+
+#[test]
 fn a_sandbox_can_be_committed_restored_and_forked() {
     let server = TestServer::new();
     let snapshot = upload(&server, KEY, &some_files());
