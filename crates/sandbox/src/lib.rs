@@ -9,6 +9,7 @@
 //! - `command`: commands and terminals, their input and output.
 //! - `snapshot`: commit, fork and restore of a sandbox's workspace.
 //! - `disk`: creating and measuring workspaces, and freeing space on a full disk.
+//! - `measurements`: resource usage of running sandboxes over the last hour.
 //! - [`runtime`]: the programs that run sandboxes; [`template`]: their root filesystems.
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only the runtimes of Linux need all of it"))]
@@ -27,6 +28,7 @@ mod guest;
 mod id;
 mod leaf_mutex;
 mod lifecycle;
+mod measurements;
 mod retry;
 pub mod runtime;
 mod sandbox_dir;
@@ -52,6 +54,7 @@ pub use guest::tcp::GuestPort;
 pub use lifecycle::create::Creator;
 pub use lifecycle::recover::CollectionReport;
 pub use lifecycle::remove::{KeptWorkspace, ReclaimPolicy};
+pub use measurements::{MEASUREMENTS_KEPT, Measured, Measurement};
 pub use runtime::Runtime;
 pub use sandbox_dir::SandboxDir;
 pub use scope::Scope;

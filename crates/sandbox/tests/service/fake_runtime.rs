@@ -75,7 +75,7 @@ impl<B: Behaviour> Runtime for FakeRuntime<B> {
         Ok(())
     }
 
-    async fn usage(&self, _: &str) -> Result<ResourceUsage, RuntimeError> {
+    async fn usage(&self, _: &str, _: &SandboxDir) -> Result<ResourceUsage, RuntimeError> {
         Ok(ResourceUsage::default())
     }
 
