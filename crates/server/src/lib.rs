@@ -8,6 +8,7 @@
 //! A handler extracts [`extract::Json`], [`extract::Query`], [`extract::Path`] and its [`Caller`](caller::Caller), and
 //! returns `Result<_, ApiError>`. A long-lived stream ends at [`Shutdown::begun`].
 
+mod accept;
 mod app;
 pub mod audit;
 pub mod auth;
@@ -20,6 +21,7 @@ mod episodes;
 pub mod error;
 mod error_mapping;
 mod error_page;
+mod event_log;
 pub mod extract;
 pub mod first_key;
 #[doc(hidden)]
@@ -52,6 +54,7 @@ mod router;
 mod runtime;
 mod sandboxes;
 mod serve;
+mod server_sent_events;
 pub mod settings;
 mod shutdown;
 pub mod snapshots;

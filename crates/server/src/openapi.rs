@@ -29,6 +29,7 @@ its `name` is stable."),
         (name = "templates", description = "Root filesystems of sandboxes"),
         (name = "snapshots", description = "Immutable file trees, with their files and differences"),
         (name = "episodes", description = "Steps of a search over snapshots, which form a tree"),
+        (name = "events", description = "Events of sandboxes and snapshots, as pages and as a stream"),
         (name = "system", description = "Health, metrics, statistics and documentation of the server"),
         (name = "keys", description = "API keys; admins only"),
     )

@@ -9,8 +9,8 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::route_group::RouteGroup;
 use crate::{
-    auth, episodes, health, keys, openapi, pages, process, processes, pty, request, sandboxes, snapshots,
-    system, templates,
+    auth, episodes, event_log, health, keys, openapi, pages, process, processes, pty, request, sandboxes,
+    snapshots, system, templates,
 };
 
 /// Returns all route groups of the API. Add a new one only here.
@@ -26,6 +26,7 @@ pub fn route_groups() -> Vec<RouteGroup> {
         templates::route_group(),
         snapshots::route_group(),
         episodes::route_group(),
+        event_log::route_group(),
         system::route_group(),
     ]
 }

@@ -2,6 +2,7 @@
 
 mod conversion;
 pub(crate) mod creations;
+mod metrics;
 mod snapshots;
 
 use std::collections::BTreeMap;
@@ -47,6 +48,7 @@ const KEY_MAX: usize = 255;
     extend,
     logs,
     stats,
+    metrics::metrics,
     snapshots::commit,
     snapshots::restore,
     snapshots::fork,
@@ -65,6 +67,7 @@ pub(crate) fn route_group() -> RouteGroup {
         .route("/api/v1/sandboxes/{id}/fork", post(snapshots::fork))
         .route("/api/v1/sandboxes/{id}/restore", post(snapshots::restore))
         .route("/api/v1/sandboxes/{id}/logs", get(logs))
+        .route("/api/v1/sandboxes/{id}/metrics", get(metrics::metrics))
         .route("/api/v1/sandboxes/{id}/stats", get(stats));
     RouteGroup::authenticated(routes, Document::openapi())
 }
