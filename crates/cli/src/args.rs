@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum, ValueHint};
 
 mod episode;
+mod events;
 mod exchange;
 mod history;
 mod merge;
@@ -19,6 +20,7 @@ mod trial;
 mod workspace;
 
 pub(crate) use episode::{EpisodeAdd, EpisodeCommand, EpisodePath, EpisodeRm, EpisodeRoot, EpisodeUpdate};
+pub(crate) use events::Events;
 pub(crate) use exchange::{Export, Import, ImportGit};
 pub(crate) use history::{Log, Rm, Show, SnapshotArgs, SnapshotMetadata};
 pub(crate) use merge::{ConflictStyle, FileType, MergeFile, MergeRules, MergeSide};
@@ -149,6 +151,7 @@ pub(crate) enum Command {
     Shell(ShellArgs),
     Ps(Ps),
     Logs(Logs),
+    Events(Events),
     Cp(Cp),
     /// Create, inspect and remove sandboxes
     #[command(subcommand, after_help = sandbox::EXAMPLES)]

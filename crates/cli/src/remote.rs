@@ -8,6 +8,8 @@ mod backoff;
 mod client;
 mod command;
 pub(crate) mod copy;
+mod event_log;
+mod event_source;
 mod events;
 mod output;
 mod quote;
@@ -21,6 +23,7 @@ mod tls;
 
 pub(crate) use client::{Client, PROBE_TIMEOUT};
 pub(crate) use command::{CommandOptions, RemoteCommand};
+pub(crate) use event_log::{EventFollower, LogMessage};
 pub(crate) use output::Follower;
 pub(crate) use quote::{quote, shell_exec_line};
 pub(crate) use request_error::{ApiError, RequestError};

@@ -62,6 +62,10 @@ async fn list(
         let message = format!("limit must be between 1 and {LIMIT_MAX}");
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "limit"));
     }
+    if query.sandbox.as_deref().is_some_and(|id| id.contains('\0')) {
+        let error = ApiError::new(error_codes::INVALID_REQUEST, "sandbox must not contain NUL characters");
+        return Err(error.detail("field", "sandbox"));
+    }
     let after = last_event_id(&headers)?.or(query.after);
     let after = after.map(|id| i64::try_from(id).map_err(|_| unknown_position())).transpose()?;
     let filter = EventFilter {

@@ -16,7 +16,7 @@ use crate::args::SandboxCommand;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::remote::{Client, find, list, with_client};
-use crate::text::format_bytes;
+use crate::text::{format_bytes, query_value};
 
 pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outcome> {
     match command {
@@ -74,7 +74,7 @@ fn show<T: Serialize>(
 
 /// Returns the query that filters sandboxes.
 fn filter_query(state: Option<&str>, labels: &[(String, String)]) -> Result<String> {
-    let mut query = state.map(|state| format!("&state={}", escaped(state))).unwrap_or_default();
+    let mut query = state.map(|state| format!("&state={}", query_value(state))).unwrap_or_default();
     if let Some((name, _)) = labels.iter().find(|(name, value)| format!("{name}{value}").contains(',')) {
         return Err(CommandError::usage(format!(
             "cannot filter by the label `{name}`, because it contains a comma"
@@ -83,17 +83,10 @@ fn filter_query(state: Option<&str>, labels: &[(String, String)]) -> Result<Stri
     }
     if !labels.is_empty() {
         let labels: Vec<String> =
-            labels.iter().map(|(name, value)| escaped(&format!("{name}={value}"))).collect();
+            labels.iter().map(|(name, value)| query_value(&format!("{name}={value}"))).collect();
         query.push_str(&format!("&labels={}", labels.join(",")));
     }
     Ok(query)
-}
-
-/// Percent-encodes a query value.
-fn escaped(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let escape = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-    text.bytes().map(escape).collect()
 }
 
 /// Requests a sandbox, or with a subpath such as `/stats` a resource of it.

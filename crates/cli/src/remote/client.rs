@@ -128,7 +128,7 @@ impl Client {
         path: &str,
         body: Option<&Bytes>,
     ) -> Result<Bytes, RequestError> {
-        let (response, sender) = self.send(method, path, body, None).await?;
+        let (response, sender) = self.send(method, path, body, &[]).await?;
         let response = check_status(response).await?;
         let bytes = read_body(response).await?;
         *self.idle.borrow_mut() = Some(sender);
@@ -137,7 +137,7 @@ impl Client {
 
     /// Sends a GET request and parses the response whatever its status. `None` if it is JSON of another shape.
     pub(crate) async fn probe<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, RequestError> {
-        let (response, sender) = self.send(&Method::GET, path, None, None).await?;
+        let (response, sender) = self.send(&Method::GET, path, None, &[]).await?;
         let status = response.status();
         let bytes = read_body(response).await?;
         *self.idle.borrow_mut() = Some(sender);
@@ -158,18 +158,18 @@ impl Client {
     pub(crate) async fn open(
         &self,
         path: &str,
-        header: Option<(HeaderName, String)>,
+        headers: &[(HeaderName, String)],
     ) -> Result<Incoming, RequestError> {
-        Ok(self.open_with_head(path, header).await?.into_body())
+        Ok(self.open_with_head(path, headers).await?.into_body())
     }
 
     /// Like [`Self::open`], but returns the response with its headers.
     pub(crate) async fn open_with_head(
         &self,
         path: &str,
-        header: Option<(HeaderName, String)>,
+        headers: &[(HeaderName, String)],
     ) -> Result<Response<Incoming>, RequestError> {
-        let (response, sender) = self.send(&Method::GET, path, None, header).await?;
+        let (response, sender) = self.send(&Method::GET, path, None, headers).await?;
         let response = check_status(response).await?;
         // Without a sender the connection would be closed.
         tokio::spawn(async move {
@@ -212,9 +212,9 @@ impl Client {
         method: &Method,
         path: &str,
         body: Option<&Bytes>,
-        header: Option<(HeaderName, String)>,
+        headers: &[(HeaderName, String)],
     ) -> Result<(Response<Incoming>, Sender), RequestError> {
-        let request = self.request(method, path, body, header.as_ref())?;
+        let request = self.request(method, path, body, headers)?;
         let idle = self.idle.borrow_mut().take();
         if let Some(mut sender) = idle
             && sender.ready().await.is_ok()
@@ -228,7 +228,7 @@ impl Client {
                 },
             }
         }
-        let request = self.request(method, path, body, header.as_ref())?;
+        let request = self.request(method, path, body, headers)?;
         self.send_on_new_connection(request).await
     }
 
@@ -252,10 +252,10 @@ impl Client {
         method: &Method,
         path: &str,
         body: Option<&Bytes>,
-        header: Option<&(HeaderName, String)>,
+        headers: &[(HeaderName, String)],
     ) -> Result<Request<Full<Bytes>>, RequestError> {
         let mut request = self.head(method, path);
-        if let Some((name, value)) = header {
+        for (name, value) in headers {
             request = request.header(name, value.as_str());
         }
         let bytes = match body {

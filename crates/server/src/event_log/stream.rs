@@ -53,6 +53,7 @@ pub(super) fn stream(app: &App, request: StreamRequest) -> Response {
 }
 
 struct EventStream {
+    _permit: OwnedSemaphorePermit,
     app: App,
     key_id: String,
     filter: EventFilter,
@@ -66,7 +67,6 @@ struct EventStream {
     /// Changes after new events.
     signal: watch::Receiver<()>,
     sender: mpsc::Sender<Bytes>,
-    _permit: OwnedSemaphorePermit,
 }
 
 /// End of a stream.
