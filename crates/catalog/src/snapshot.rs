@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 
+use serde_json::json;
 use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
 
 use crate::clock::now;
 use crate::database::Database;
 use crate::error::Result;
+use crate::event::{self, EventKind, NewEvent};
 use crate::row::Row;
 use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement, owned_ids};
 
@@ -46,15 +48,23 @@ pub struct Snapshots<'c> {
 }
 
 impl Snapshots<'_> {
-    /// Adds an owner to a snapshot. `bytes` is the growth of the store by this snapshot. Adding the same owner again
-    /// has no effect.
+    /// Adds an owner to a snapshot, and inserts the event `snapshot.created` in the same transaction. `bytes` is the
+    /// growth of the store by this snapshot. Adding the same owner again has no effect.
     pub async fn add_owner(&self, owner: &str, id: &str, sandbox: Option<&str>, bytes: u64) -> Result<()> {
+        let mut transaction = self.database.begin().await?;
         let insert = Statement::new(
             "INSERT INTO snapshots (owner, id, sandbox, created_at, bytes) VALUES ($1, $2, $3, $4, $5)
              ON CONFLICT (owner, id) DO NOTHING",
         );
         let insert = insert.text("owner", owner).text("id", id).optional_text("sandbox", sandbox);
-        insert.number(now()).number(signed(bytes)).run(&mut *self.database.connection().await?).await?;
+        if insert.number(now()).number(signed(bytes)).run(&mut transaction).await? == 0 {
+            return Ok(());
+        }
+        let data = json!({ "snapshotId": id, "sandboxId": sandbox, "owner": owner, "bytes": bytes });
+        let created = NewEvent { kind: EventKind::SnapshotCreated, data };
+        event::insert(&mut transaction, Some(owner), sandbox, &created).await?;
+        transaction.commit().await?;
+        self.database.notify_event_readers();
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use clap::{Args as Arguments, Parser, Subcommand, ValueEnum, ValueHint};
 
 mod access;
 mod episode;
+mod events;
 mod exchange;
 mod history;
 mod merge;
@@ -21,6 +22,7 @@ mod workspace;
 
 pub(crate) use access::{TokenCommand, Whoami};
 pub(crate) use episode::{EpisodeAdd, EpisodeCommand, EpisodePath, EpisodeRm, EpisodeRoot, EpisodeUpdate};
+pub(crate) use events::Events;
 pub(crate) use exchange::{Export, Import, ImportGit};
 pub(crate) use history::{Log, Rm, Show, SnapshotArgs, SnapshotMetadata};
 pub(crate) use merge::{ConflictStyle, FileType, MergeFile, MergeRules, MergeSide};
@@ -151,6 +153,7 @@ pub(crate) enum Command {
     Shell(ShellArgs),
     Ps(Ps),
     Logs(Logs),
+    Events(Events),
     Cp(Cp),
     /// Create, inspect and remove sandboxes
     #[command(subcommand, after_help = sandbox::EXAMPLES)]

@@ -6,6 +6,7 @@ mod completions;
 mod cp;
 mod diff;
 mod episode;
+mod events;
 mod exec;
 mod export;
 mod gc;
@@ -82,6 +83,7 @@ fn dispatch(context: &mut Context, command: Command) -> Result<Outcome> {
         Command::Try(args) => trial::run(context, &args),
         Command::Ps(args) => ps::run(context, &args),
         Command::Logs(args) => logs::run(context, &args),
+        Command::Events(args) => events::run(context, &args),
         Command::Cp(args) => cp::run(context, &args),
         Command::Sandbox(args) => sandbox::run(context, args),
         Command::Template(args) => template::run(context, &args),

@@ -8,6 +8,8 @@ mod backoff;
 mod client;
 mod command;
 pub(crate) mod copy;
+mod event_log;
+mod event_source;
 mod events;
 mod output;
 mod percent;
@@ -23,6 +25,7 @@ mod tls;
 
 pub(crate) use client::{Client, PROBE_TIMEOUT};
 pub(crate) use command::{CommandOptions, RemoteCommand};
+pub(crate) use event_log::{EventFollower, LogMessage};
 pub(crate) use output::OutputFollower;
 pub(crate) use percent::percent_encode;
 pub(crate) use quote::{quote, shell_exec_line};

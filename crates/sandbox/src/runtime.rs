@@ -40,7 +40,7 @@ pub use unavailable::Unavailable;
 pub use unsupported::{Embedded, Oci};
 pub use workspace_host::NamespaceHolder;
 pub use workspace_host::freeze::{self, Frozen};
-pub use workspace_host::limits::{Limits, ResourceUsage};
+pub use workspace_host::limits::{Limits, NetworkBytes, ResourceUsage};
 pub use workspace_host::network::{AllowError, AllowRule, Egress, Uplink, parse_cidr};
 pub use workspace_host::workspace_processes::{ProcessScope, WorkspaceProcess, WorkspaceUse};
 
@@ -323,8 +323,9 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         dir.log_tail()
     }
 
-    /// Measures the resource usage of a sandbox.
-    async fn usage(&self, id: &str) -> Result<ResourceUsage, RuntimeError>;
+    /// Measures the resource usage of a sandbox. It is called every few seconds for each running sandbox, so it starts
+    /// no process. What cannot be measured is `None`.
+    async fn usage(&self, id: &str, dir: &SandboxDir) -> Result<ResourceUsage, RuntimeError>;
 
     /// Returns the ids of sandboxes for which this runtime has state outside their directories.
     async fn known_ids(&self) -> Result<Vec<String>, RuntimeError>;

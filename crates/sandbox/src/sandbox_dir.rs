@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use workspace_host::{NamespaceHolder, overlay};
@@ -73,15 +73,27 @@ impl SandboxDir {
         self.root.join("frozen")
     }
 
-    /// Makes the directories. Only the user of the server may enter; inside they are reached through mounts
-    /// and file descriptors.
+    /// Returns the file of the last measurements of the sandbox.
+    pub(crate) fn measurements(&self) -> PathBuf {
+        self.root.join("measurements")
+    }
+
+    /// Makes the directories, and the file of measurements. Only the user of the server may enter; inside they
+    /// are reached through mounts and file descriptors.
     pub(crate) fn make(&self) -> io::Result<()> {
         let make = |path: &Path, mode| fs::DirBuilder::new().mode(mode).create(path);
         make(&self.root, 0o700)?;
         make(&self.output(), 0o700)?;
         make(&self.sockets(), 0o755)?;
         // Independent of the umask of this process.
-        fs::set_permissions(self.sockets(), fs::Permissions::from_mode(0o755))
+        fs::set_permissions(self.sockets(), fs::Permissions::from_mode(0o755))?;
+        self.make_measurements()
+    }
+
+    /// Makes the file of measurements, unless it exists.
+    pub(crate) fn make_measurements(&self) -> io::Result<()> {
+        let mut options = fs::File::options();
+        options.append(true).create(true).mode(0o600).open(self.measurements()).map(drop)
     }
 
     pub(crate) fn remove(&self) -> io::Result<()> {

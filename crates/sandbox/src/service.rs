@@ -29,6 +29,7 @@ use crate::lifecycle::operation_count::OperationCount;
 use crate::lifecycle::operation_lock::OperationLocks;
 use crate::lifecycle::pool::state::Pool;
 use crate::lifecycle::reservation::Reservations;
+use crate::measurements::sampler::Sampler;
 use crate::runtime::{Runtime, Template};
 use crate::sandbox_dir::SandboxDir;
 use crate::scope::Scope;
@@ -100,6 +101,8 @@ pub(crate) struct Inner {
     pub(crate) full_disk: FullDisk,
     /// Time of the last removal of old events.
     pub(crate) last_retention: LeafMutex<Option<Instant>>,
+    /// Measures running sandboxes.
+    pub(crate) sampler: Arc<Sampler>,
     /// Address at which guest agents reach the TCP port; `None` if there is none.
     endpoint: Option<ServerEndpoint>,
     /// Task that accepts connections on that port.
@@ -140,6 +143,7 @@ impl Service {
         let queue_permits =
             FairSemaphore::new(settings.creations_waiting.saturating_add(settings.creations_at_once));
         let gates = Gates::new(settings.shared_access_timeout, settings.exclusive_access_timeout);
+        let sampler = Arc::new(Sampler::new(settings.measurement_interval));
         let service = Self(Arc::new(Inner {
             cancel: settings.cancel.child(),
             operation_count: OperationCount::default(),
@@ -167,6 +171,7 @@ impl Service {
             fullness: Fullness::default(),
             full_disk: FullDisk::default(),
             last_retention: LeafMutex::default(),
+            sampler,
             endpoint: port.as_ref().map(GuestPort::endpoint),
             port_task: Mutex::default(),
         }));
@@ -186,6 +191,7 @@ impl Service {
         self.0.cancel.cancel();
         self.0.start_permits.close();
         self.0.workspace_permits.close();
+        self.0.sampler.close();
         let deadline = Instant::now() + CLOSE_TIMEOUT;
         if !self.0.operation_count.wait_until_idle(CLOSE_TIMEOUT).await {
             tracing::warn!("operations did not finish in time and may have left partial work behind");
@@ -501,9 +507,9 @@ pub(crate) fn transition(state: State, reason: &str) -> impl Fn(&Sandbox) -> Opt
     }
 }
 
-/// Returns an event about a sandbox after a change.
+/// Returns an event about a sandbox after a change. The event of a restore has the snapshot.
 pub(crate) fn event(kind: EventKind, sandbox: &Sandbox, change: &Change) -> NewEvent {
-    let data = json!({
+    let mut data = json!({
         "sandboxId": sandbox.id,
         "name": sandbox.name,
         "owner": sandbox.owner,
@@ -513,6 +519,9 @@ pub(crate) fn event(kind: EventKind, sandbox: &Sandbox, change: &Change) -> NewE
         "createdAt": sandbox.created_at,
         "expiresAt": change.expires_at.unwrap_or(sandbox.expires_at),
     });
+    if kind == EventKind::SandboxRestored {
+        data["snapshotId"] = change.config.as_ref().unwrap_or(&sandbox.config)["snapshot"].clone();
+    }
     NewEvent { kind, data }
 }
 

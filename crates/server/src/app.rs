@@ -9,6 +9,7 @@ use workspace_state::Store;
 
 use crate::audit::{Audit, Retention};
 use crate::caller_cache::CallerCache;
+use crate::event_log::feed::EventFeed;
 use crate::metrics::Metrics;
 use crate::owner_memory::OwnerMemory;
 use crate::per_owner::PerOwner;
@@ -27,6 +28,8 @@ use crate::token::Tokens;
 
 /// Maximum number of connections to one terminal.
 pub(crate) const TERMINAL_CONNECTIONS_MAX: usize = 16;
+/// Maximum number of open streams of events of one owner.
+pub(crate) const EVENT_STREAMS_MAX: usize = 16;
 
 /// Shared state of the routes. Clones share it.
 #[derive(Clone)]
@@ -48,6 +51,9 @@ pub struct App {
     pub(crate) reference_locks: Arc<PerOwner>,
     /// Locks of snapshots: a reference to a snapshot is set, or the snapshot is deleted.
     pub(crate) snapshot_locks: Arc<PerOwner>,
+    /// Open streams of events of each owner.
+    pub(crate) event_streams: Arc<PerOwner>,
+    pub(crate) event_feed: EventFeed,
     pub(crate) creations: Arc<Creations>,
     /// Start time of the server.
     pub started_at: Instant,
@@ -86,6 +92,9 @@ impl App {
         readiness::add_checks(&readiness, &settings, &sandboxes, &creations);
         let metrics_creations = creations.clone();
         metrics.add_collector(move |text| creations::render(&service, &metrics_creations, text));
+        let event_feed = EventFeed::new(catalog.clone());
+        let metrics_feed = event_feed.clone();
+        metrics.add_collector(move |text| metrics_feed.render(text));
         let shutdown = Shutdown::with_cancel(sandboxes.settings().cancel.clone());
         Ok(Self {
             work_limits: Arc::new(WorkLimits::new(&settings)),
@@ -94,6 +103,8 @@ impl App {
             terminal_connections: Arc::new(PerOwner::new(TERMINAL_CONNECTIONS_MAX)),
             reference_locks: Arc::new(PerOwner::new(1)),
             snapshot_locks: Arc::new(PerOwner::new(1)),
+            event_streams: Arc::new(PerOwner::new(EVENT_STREAMS_MAX)),
+            event_feed,
             limiter: Arc::new(Limiter::new(&settings)),
             settings: Arc::new(settings),
             catalog,

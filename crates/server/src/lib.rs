@@ -8,6 +8,7 @@
 //! A handler extracts [`extract::Json`], [`extract::Query`], [`extract::Path`] and its [`Caller`](caller::Caller), and
 //! returns `Result<_, ApiError>`. A long-lived stream ends at [`Shutdown::begun`].
 
+mod accept;
 pub mod access;
 mod app;
 pub mod audit;
@@ -21,6 +22,7 @@ mod episodes;
 pub mod error;
 mod error_mapping;
 mod error_page;
+mod event_log;
 mod expiry;
 pub mod extract;
 pub mod first_key;
@@ -58,6 +60,7 @@ mod router;
 mod runtime;
 mod sandboxes;
 mod serve;
+mod server_sent_events;
 pub mod settings;
 mod shutdown;
 mod signed_file;

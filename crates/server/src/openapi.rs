@@ -35,6 +35,7 @@ its `name` is stable."),
         (name = "snapshots", description = "Immutable file trees, with their files and differences"),
         (name = "references", description = "Names for snapshots, which keep them from being deleted"),
         (name = "episodes", description = "Steps of a search over snapshots, which form a tree"),
+        (name = "events", description = "Events of sandboxes and snapshots, as pages and as a stream"),
         (name = "system", description = "Health, metrics, statistics and documentation of the server"),
         (name = "keys", description = "The caller; API keys, which only admins manage"),
     )

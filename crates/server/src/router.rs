@@ -13,7 +13,7 @@ use crate::auth::AuthState;
 use crate::error::ApiError;
 use crate::route_group::RouteGroup;
 use crate::{
-    auth, episodes, health, keys, me, openapi, pages, process, processes, pty, references, request, sandboxes,
+    auth, episodes, event_log, health, keys, me, openapi, pages, process, processes, pty, references, request, sandboxes,
     snapshots, system, templates, tokens,
 };
 
@@ -33,6 +33,7 @@ pub fn route_groups() -> Vec<RouteGroup> {
         snapshots::route_group(),
         references::route_group(),
         episodes::route_group(),
+        event_log::route_group(),
         system::route_group(),
     ]
 }

@@ -2,6 +2,7 @@
 
 mod conversion;
 pub(crate) mod creations;
+mod metrics;
 mod snapshots;
 
 use std::collections::BTreeMap;
@@ -49,6 +50,7 @@ const KEY_MAX: usize = 255;
     extend,
     logs,
     stats,
+    metrics::metrics,
     snapshots::commit,
     snapshots::restore,
     snapshots::fork,
@@ -84,6 +86,7 @@ pub(crate) fn route_group() -> RouteGroup {
         .route("/api/v1/sandboxes/{id}/fork", post(snapshots::fork))
         .route("/api/v1/sandboxes/{id}/restore", post(snapshots::restore))
         .route("/api/v1/sandboxes/{id}/logs", get(logs))
+        .route("/api/v1/sandboxes/{id}/metrics", get(metrics::metrics))
         .route("/api/v1/sandboxes/{id}/stats", get(stats));
     RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)
 }

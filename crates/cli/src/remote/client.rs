@@ -160,7 +160,7 @@ impl Client {
         body: Option<&Bytes>,
         header: Option<Header>,
     ) -> Result<Bytes, RequestError> {
-        let (response, sender) = self.send(method, path, body, header).await?;
+        let (response, sender) = self.send(method, path, body, header.as_slice()).await?;
         let response = check_status(response).await?;
         let bytes = read_body(response).await?;
         *self.idle.borrow_mut() = Some(sender);
@@ -169,7 +169,7 @@ impl Client {
 
     /// Sends a GET request and parses the response whatever its status. `None` if it is JSON of another shape.
     pub(crate) async fn probe<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, RequestError> {
-        let (response, sender) = self.send(&Method::GET, path, None, None).await?;
+        let (response, sender) = self.send(&Method::GET, path, None, &[]).await?;
         let status = response.status();
         let bytes = read_body(response).await?;
         *self.idle.borrow_mut() = Some(sender);
@@ -193,17 +193,21 @@ impl Client {
     }
 
     /// Opens a stream on a separate connection.
-    pub(crate) async fn open(&self, path: &str, header: Option<Header>) -> Result<Incoming, RequestError> {
-        Ok(self.open_with_head(path, header).await?.into_body())
+    pub(crate) async fn open(
+        &self,
+        path: &str,
+        headers: &[Header],
+    ) -> Result<Incoming, RequestError> {
+        Ok(self.open_with_head(path, headers).await?.into_body())
     }
 
     /// Like [`Self::open`], but returns the response with its headers.
     pub(crate) async fn open_with_head(
         &self,
         path: &str,
-        header: Option<Header>,
+        headers: &[Header],
     ) -> Result<Response<Incoming>, RequestError> {
-        let (response, sender) = self.send(&Method::GET, path, None, header).await?;
+        let (response, sender) = self.send(&Method::GET, path, None, headers).await?;
         let response = check_status(response).await?;
         // Without a sender the connection would be closed.
         tokio::spawn(async move {
@@ -246,9 +250,9 @@ impl Client {
         method: &Method,
         path: &str,
         body: Option<&Bytes>,
-        header: Option<Header>,
+        headers: &[Header],
     ) -> Result<(Response<Incoming>, Sender), RequestError> {
-        let request = self.request(method, path, body, header.as_ref())?;
+        let request = self.request(method, path, body, headers)?;
         let idle = self.idle.borrow_mut().take();
         if let Some(mut sender) = idle
             && sender.ready().await.is_ok()
@@ -262,7 +266,7 @@ impl Client {
                 },
             }
         }
-        let request = self.request(method, path, body, header.as_ref())?;
+        let request = self.request(method, path, body, headers)?;
         self.send_on_new_connection(request).await
     }
 
@@ -286,10 +290,10 @@ impl Client {
         method: &Method,
         path: &str,
         body: Option<&Bytes>,
-        header: Option<&Header>,
+        headers: &[Header],
     ) -> Result<Request<Full<Bytes>>, RequestError> {
         let mut request = self.head(method, path);
-        if let Some((name, value)) = header {
+        for (name, value) in headers {
             request = request.header(name, value.as_str());
         }
         let bytes = match body {

@@ -1,5 +1,8 @@
 //! Sandboxes, templates, keys and the server itself.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
 use serde_json::Value;
 
 use crate::server::Server;
@@ -62,6 +65,36 @@ fn the_records_have_stable_fields() {
     {
         assert_eq!(server.run(&[&["--json"], words].concat()).status, 2, "{words:?}");
     }
+}
+
+#[test]
+fn events_are_printed_and_followed() {
+    let Some(server) = Server::start() else { return };
+    let id = server.sandbox("work");
+    let created = server.ok(&["events", "--sandbox", "work", "--type", "sandbox.created"]);
+    assert_eq!(created.lines().count(), 1, "{created}");
+    assert!(created.contains(&id) && created.contains("name=work state=running"), "{created}");
+    let events = server.json(&["events", "--sandbox", &id]);
+    assert!(events.len() > 1 && events.iter().all(|event| event["sandboxId"] == id.as_str()), "{events:?}");
+    let last = events.last().unwrap()["id"].to_string();
+    assert_eq!(server.ok(&["events", "--sandbox", &id, "--after", &last]), "");
+    let words = ["--json", "events", "--follow", "--sandbox", &id, "--after", &last];
+    let mut follower = server.workspace(&words).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    server.ok(&["sandbox", "rm", &id]);
+    let events = lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+    let mut ids = vec![last.parse::<u64>().unwrap()];
+    for event in events {
+        ids.push(event["id"].as_u64().unwrap());
+        if event["type"] == "sandbox.deleted" {
+            break;
+        }
+    }
+    follower.kill().unwrap();
+    follower.wait().unwrap();
+    assert!(ids.is_sorted_by(|one, next| one < next), "{ids:?}");
+    let wrong = server.run(&["events", "--type", "nonsense"]);
+    assert!(wrong.status == 1 && wrong.stderr.contains("is not a type of events"), "{}", wrong.stderr);
 }
 
 #[test]

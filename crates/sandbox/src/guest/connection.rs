@@ -218,6 +218,11 @@ impl GuestConnection {
         count > 0 || last.is_some_and(|last| last.elapsed() < THAW_GRACE)
     }
 
+    /// Returns true while the agent may be frozen.
+    pub(crate) fn is_freeze_expected(&self) -> bool {
+        self.freezes().0 > 0
+    }
+
     /// Ends the grace period after the last freeze.
     #[cfg(test)]
     pub(crate) fn forget_freezes(&self) {

@@ -4,8 +4,8 @@
 //! rest.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use tokio::task::JoinHandle;
 use workspace_catalog::{Sandbox, State};
@@ -45,6 +45,8 @@ pub(crate) struct SandboxHandle {
     pub(crate) usage: WorkspaceUsage,
     /// Size of the retained output of its commands.
     pub(crate) output: KeptOutput,
+    /// True while its resource usage is being measured for its measurements.
+    pub(crate) is_being_sampled: Arc<AtomicBool>,
     /// Tasks that end with this handle.
     tasks: LeafMutex<Vec<JoinHandle<()>>>,
 }
@@ -71,6 +73,7 @@ impl SandboxHandle {
             io: IoWorker::default(),
             usage: WorkspaceUsage::default(),
             output: KeptOutput::default(),
+            is_being_sampled: Arc::default(),
             tasks: LeafMutex::default(),
         }
     }

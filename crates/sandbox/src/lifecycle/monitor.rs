@@ -209,7 +209,8 @@ impl Service {
             return;
         }
         let data = json!({ "sandboxId": handle.id, "owner": handle.owner() });
-        let inserted = self.0.catalog.events().insert(Some(&handle.id), &NewEvent { kind, data }).await;
+        let event = NewEvent { kind, data };
+        let inserted = self.0.catalog.events().insert(handle.owner(), Some(&handle.id), &event).await;
         log_failure(handle, inserted.map_err(Into::into));
     }
 
@@ -320,6 +321,10 @@ impl Service {
             }
             Ok(0)
         });
+        spawn_periodic(settings.measurement_interval, service(), |service| async move {
+            service.begin_measurements();
+            Ok(0)
+        });
         // Not at once: a server that has just started is busy.
         spawn_periodic_after(settings.gc_interval, settings.gc_interval, service(), gc);
     }
@@ -337,7 +342,7 @@ impl Service {
             }
             if sandbox.state != State::Stopping {
                 let expiry = event(EventKind::SandboxExpired, &sandbox, &Change::default());
-                catalog.events().insert(Some(&sandbox.id), &expiry).await?;
+                catalog.events().insert(Some(&sandbox.owner), Some(&sandbox.id), &expiry).await?;
             }
             // A slow removal does not delay the others.
             while removals.len() >= REMOVALS_AT_ONCE {
@@ -355,7 +360,7 @@ impl Service {
             let interval = i64::try_from(self.0.settings.expiry_interval.as_millis()).unwrap_or(i64::MAX);
             if sandbox.expires_at > soon - interval {
                 let expiry = event(EventKind::SandboxExpiring, &sandbox, &Change::default());
-                catalog.events().insert(Some(&sandbox.id), &expiry).await?;
+                catalog.events().insert(Some(&sandbox.owner), Some(&sandbox.id), &expiry).await?;
             }
         }
         let kept_since = time - milliseconds(CLAIM_RETENTION.as_secs());

@@ -176,6 +176,10 @@ impl Service {
         let config = config_of(sandbox)?;
         let handle = Arc::new(SandboxHandle::of(sandbox, self.dir(&sandbox.id), &config));
         let socket = handle.dir.listen().context(|| "listen for the guest agent".to_owned())?;
+        // Servers of earlier versions did not make it.
+        if let Err(error) = handle.dir.make_measurements() {
+            tracing::warn!(sandbox = sandbox.id, %error, "failed to create the file of measurements");
+        }
         self.add_handle(&handle);
         listener::open(socket, &handle, Arc::new(self.clone()));
         if sandbox.state == State::Starting {

@@ -453,7 +453,7 @@ impl Runtime for Docker {
         tail(&log).to_owned()
     }
 
-    async fn usage(&self, id: &str) -> Result<ResourceUsage, RuntimeError> {
+    async fn usage(&self, id: &str, _dir: &SandboxDir) -> Result<ResourceUsage, RuntimeError> {
         let options = StatsOptionsBuilder::new().stream(false).one_shot(true).build();
         let mut stats = self.client.stats(id, Some(options));
         match stats.next().await {

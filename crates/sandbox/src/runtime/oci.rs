@@ -386,7 +386,8 @@ impl Runtime for Oci {
         crate::sandbox_dir::remove_tree(&bundle).map_err(|error| self.failed("remove a bundle", &error))
     }
 
-    async fn usage(&self, id: &str) -> Result<ResourceUsage, RuntimeError> {
+    /// Does not measure the network: the PID of a container is only known to the program.
+    async fn usage(&self, id: &str, _dir: &SandboxDir) -> Result<ResourceUsage, RuntimeError> {
         let id = id.to_owned();
         blocking(
             move || cgroup::usage(&id),

@@ -152,8 +152,8 @@ impl Runtime for FailingRuntime {
         self.inner.settle_swap(id, dir, workspace).await
     }
 
-    async fn usage(&self, id: &str) -> Result<ResourceUsage, RuntimeError> {
-        self.inner.usage(id).await
+    async fn usage(&self, id: &str, dir: &SandboxDir) -> Result<ResourceUsage, RuntimeError> {
+        self.inner.usage(id, dir).await
     }
 
     async fn known_ids(&self) -> Result<Vec<String>, RuntimeError> {

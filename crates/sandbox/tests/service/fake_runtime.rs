@@ -95,7 +95,7 @@ impl<B: Behaviour> Runtime for FakeRuntime<B> {
         self.0.supports_warm_pool()
     }
 
-    async fn usage(&self, _: &str) -> Result<ResourceUsage, RuntimeError> {
+    async fn usage(&self, _: &str, _: &SandboxDir) -> Result<ResourceUsage, RuntimeError> {
         Ok(ResourceUsage::default())
     }
 

@@ -22,6 +22,7 @@ mod invented_commands;
 mod kind;
 mod life;
 mod limits;
+mod measurements;
 mod oci_only;
 mod outside_writers;
 mod pool;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
     trials.extend(terminals::trials());
     trials.extend(restart::trials());
     trials.extend(limits::trials());
+    trials.extend(measurements::trials());
     trials.extend(frozen::trials());
     trials.extend(hung_agent::trials());
     trials.extend(races::trials());

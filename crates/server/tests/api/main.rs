@@ -3,6 +3,7 @@
 mod auth;
 mod documents;
 mod errors;
+mod events;
 mod guests;
 mod keys;
 mod limits;

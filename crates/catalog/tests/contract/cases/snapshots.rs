@@ -1,5 +1,6 @@
 use std::collections::HashSet;
 
+use serde_json::json;
 use workspace_catalog::SnapshotOrder::{Newest, Oldest};
 
 use crate::test_database::TestDatabase;
@@ -26,6 +27,21 @@ pub(crate) async fn snapshot_belongs_to_its_owner(database: TestDatabase) {
         (0..2_000).map(|n| n.to_string()).chain(["a".to_owned(), "b".to_owned()]).collect();
     assert_eq!(snapshots.owned("alice", &all).await.unwrap(), HashSet::from(["a".to_owned()]));
     assert!(snapshots.owned("alice", &[]).await.unwrap().is_empty());
+}
+
+pub(crate) async fn new_owner_of_a_snapshot_gets_one_event(database: TestDatabase) {
+    let catalog = database.open().await;
+    let snapshots = catalog.snapshots();
+    snapshots.add_owner("alice", "a", Some("sbx-1"), 7).await.unwrap();
+    snapshots.add_owner("alice", "a", Some("sbx-1"), 7).await.unwrap();
+    snapshots.add_owner("bob", "a", None, 0).await.unwrap();
+    let events = catalog.events().after(0, 10).await.unwrap();
+    assert_eq!(events.len(), 2);
+    assert!(events.iter().all(|event| event.kind == "snapshot.created"));
+    let owners = events.iter().map(|event| (event.owner.as_deref(), event.sandbox_id.as_deref()));
+    assert!(owners.eq([(Some("alice"), Some("sbx-1")), (Some("bob"), None)]));
+    let data = json!({ "snapshotId": "a", "sandboxId": "sbx-1", "owner": "alice", "bytes": 7 });
+    assert_eq!(events[0].data, data);
 }
 
 pub(crate) async fn snapshots_are_listed_newest_first_in_pages(database: TestDatabase) {
