@@ -13,8 +13,8 @@ use crate::auth::AuthState;
 use crate::error::ApiError;
 use crate::route_group::RouteGroup;
 use crate::{
-    auth, episodes, event_log, health, keys, me, openapi, pages, process, processes, pty, references, request, sandboxes,
-    snapshots, system, templates, tokens,
+    auth, episodes, event_log, health, keys, me, openapi, pages, process, processes, pty, references,
+    request, sandboxes, snapshots, system, templates, tokens,
 };
 
 /// Returns all route groups of the API. Add a new one only here.
