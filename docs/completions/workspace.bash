@@ -37,6 +37,9 @@ _workspace() {
             workspace,episode)
                 cmd="workspace__subcmd__episode"
                 ;;
+            workspace,events)
+                cmd="workspace__subcmd__events"
+                ;;
             workspace,exec)
                 cmd="workspace__subcmd__exec"
                 ;;
@@ -118,6 +121,9 @@ _workspace() {
             workspace,template)
                 cmd="workspace__subcmd__template"
                 ;;
+            workspace,token)
+                cmd="workspace__subcmd__token"
+                ;;
             workspace,try)
                 cmd="workspace__subcmd__try"
                 ;;
@@ -126,6 +132,9 @@ _workspace() {
                 ;;
             workspace,verify)
                 cmd="workspace__subcmd__verify"
+                ;;
+            workspace,whoami)
+                cmd="workspace__subcmd__whoami"
                 ;;
             workspace__subcmd__episode,add)
                 cmd="workspace__subcmd__episode__subcmd__add"
@@ -195,6 +204,9 @@ _workspace() {
                 ;;
             workspace__subcmd__help,episode)
                 cmd="workspace__subcmd__help__subcmd__episode"
+                ;;
+            workspace__subcmd__help,events)
+                cmd="workspace__subcmd__help__subcmd__events"
                 ;;
             workspace__subcmd__help,exec)
                 cmd="workspace__subcmd__help__subcmd__exec"
@@ -277,6 +289,9 @@ _workspace() {
             workspace__subcmd__help,template)
                 cmd="workspace__subcmd__help__subcmd__template"
                 ;;
+            workspace__subcmd__help,token)
+                cmd="workspace__subcmd__help__subcmd__token"
+                ;;
             workspace__subcmd__help,try)
                 cmd="workspace__subcmd__help__subcmd__try"
                 ;;
@@ -285,6 +300,9 @@ _workspace() {
                 ;;
             workspace__subcmd__help,verify)
                 cmd="workspace__subcmd__help__subcmd__verify"
+                ;;
+            workspace__subcmd__help,whoami)
+                cmd="workspace__subcmd__help__subcmd__whoami"
                 ;;
             workspace__subcmd__help__subcmd__episode,add)
                 cmd="workspace__subcmd__help__subcmd__episode__subcmd__add"
@@ -369,6 +387,9 @@ _workspace() {
                 ;;
             workspace__subcmd__help__subcmd__template,rm)
                 cmd="workspace__subcmd__help__subcmd__template__subcmd__rm"
+                ;;
+            workspace__subcmd__help__subcmd__token,create)
+                cmd="workspace__subcmd__help__subcmd__token__subcmd__create"
                 ;;
             workspace__subcmd__key,create)
                 cmd="workspace__subcmd__key__subcmd__create"
@@ -520,6 +541,18 @@ _workspace() {
             workspace__subcmd__template__subcmd__help,rm)
                 cmd="workspace__subcmd__template__subcmd__help__subcmd__rm"
                 ;;
+            workspace__subcmd__token,create)
+                cmd="workspace__subcmd__token__subcmd__create"
+                ;;
+            workspace__subcmd__token,help)
+                cmd="workspace__subcmd__token__subcmd__help"
+                ;;
+            workspace__subcmd__token__subcmd__help,create)
+                cmd="workspace__subcmd__token__subcmd__help__subcmd__create"
+                ;;
+            workspace__subcmd__token__subcmd__help,help)
+                cmd="workspace__subcmd__token__subcmd__help__subcmd__help"
+                ;;
             *)
                 ;;
         esac
@@ -527,7 +560,7 @@ _workspace() {
 
     case "${cmd}" in
         workspace)
-            opts="-h -V --store --json --help --version snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-lazy-mount help"
+            opts="-h -V --store --json --help --version snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs events cp sandbox template key token whoami status completions generate serve-lazy-mount help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1019,6 +1052,47 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__events)
+            opts="-f -h --follow --sandbox --type --after --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --sandbox)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --type)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --after)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__exec)
             opts="-i -t -d -h --interactive --terminal --cwd --env --timeout --detach --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1061,12 +1135,50 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__export)
-            opts="-h --store --json --help"
+            opts="-o -h --output --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --output)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                -o)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --store)
                     COMPREPLY=()
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
@@ -1132,7 +1244,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help)
-            opts="snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-lazy-mount help"
+            opts="snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs events cp sandbox template key token whoami status completions generate serve-lazy-mount help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1330,6 +1442,20 @@ _workspace() {
         workspace__subcmd__help__subcmd__episode__subcmd__update)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__events)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -2013,6 +2139,34 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__help__subcmd__token)
+            opts="create"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__token__subcmd__create)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__help__subcmd__try)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -2042,6 +2196,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__verify)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__whoami)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2660,12 +2828,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__ref__subcmd__ls)
-            opts="-h --store --json --help"
+            opts="-h --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --store)
                     COMPREPLY=()
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
@@ -2681,12 +2857,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__ref__subcmd__rm)
-            opts="-h --store --json --help"
+            opts="-h --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --store)
                     COMPREPLY=()
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
@@ -2702,13 +2886,21 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__ref__subcmd__set)
-            opts="-h --new --expect --store --json --help"
+            opts="-h --new --expect --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --expect)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -3869,6 +4061,106 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__token)
+            opts="-h --store --json --help create help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__token__subcmd__create)
+            opts="-h --right --expires --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --right)
+                    COMPREPLY=($(compgen -W "files:read files:write process terminal ports lifecycle snapshot" -- "${cur}"))
+                    return 0
+                    ;;
+                --expires)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__token__subcmd__help)
+            opts="create help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__token__subcmd__help__subcmd__create)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__token__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__try)
             opts="-h --dir --keep --drop --template --show --hide --list-hidden --apply --force --timeout --env --network --allow --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -3960,6 +4252,35 @@ _workspace() {
                 return 0
             fi
             case "${prev}" in
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__whoami)
+            opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --store)
                     COMPREPLY=()
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
