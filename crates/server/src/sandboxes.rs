@@ -73,6 +73,7 @@ const RULES: &[Rule] = &[
     Rule::right("POST", "/api/v1/sandboxes/{id}/restore", Right::Snapshot),
     Rule::right("GET", "/api/v1/sandboxes/{id}/logs", Right::Process),
     Rule::any_token("GET", "/api/v1/sandboxes/{id}/stats"),
+    Rule::any_token("GET", "/api/v1/sandboxes/{id}/metrics"),
 ];
 
 pub(crate) fn route_group() -> RouteGroup {

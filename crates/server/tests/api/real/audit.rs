@@ -83,6 +83,11 @@ impl Fixture {
             }
             "upload_snapshot" => upload(&self.server),
             "delete_snapshot" => self.delete(&format!("snapshots/{}", uploaded(&self.server))),
+            "set_reference" => self.set_reference("one"),
+            "delete_reference" => {
+                assert!(self.set_reference("two").status < 300);
+                self.delete("references/two")
+            }
             "create_episode" => self.episode(),
             "delete_episode" => {
                 let made = self.episode().json();
@@ -95,6 +100,11 @@ impl Fixture {
 
     fn episode(&self) -> Answer {
         self.post("episodes", &json!({"snapshot": self.snapshot, "action": "a", "reward": 1}))
+    }
+
+    fn set_reference(&self, name: &str) -> Answer {
+        let call = self.server.call("PUT", &format!("/api/v1/references/{name}"));
+        call.json(&json!({"snapshot": self.snapshot}).to_string()).send()
     }
 
     fn import(&self, name: &str) -> Answer {
