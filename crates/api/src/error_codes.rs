@@ -101,6 +101,9 @@ codes! {
     PTY_LIMIT_EXCEEDED = 4102, 429, "The sandbox has the maximum number of terminals.";
     PTY_CLOSED = 4103, 410, "The shell of the terminal has exited.";
 
+    PORT_NOT_LISTENING = 4207, 502, "Nothing accepts connections on the port of the sandbox.";
+    PREVIEW_FAILED = 4208, 502, "The program on the port of the sandbox gave no valid HTTP response.";
+
     INTERNAL_ERROR = 9001, 500, "Internal error; search the server log for the request id.";
     RATE_LIMITED = 9002, 429, "The key made too many requests; try again after the seconds in `Retry-After`.";
     INVALID_REQUEST = 9003, 400, "The request is invalid.";
@@ -128,6 +131,7 @@ pub const RANGES: &[(u16, u16, &str)] = &[
     (3200, 3999, "workspaces"),
     (4000, 4099, "commands"),
     (4100, 4199, "terminals"),
+    (4200, 4299, "files and ports"),
     (5000, 5999, "projects (reserved)"),
     (6000, 6999, "merge (reserved)"),
     (7000, 7999, "NFS (reserved)"),

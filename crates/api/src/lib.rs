@@ -19,6 +19,7 @@ pub mod error;
 pub mod error_codes;
 pub mod events;
 pub mod keys;
+pub mod previews;
 pub mod processes;
 pub mod sandbox_snapshots;
 pub mod sandboxes;

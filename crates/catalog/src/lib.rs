@@ -10,6 +10,7 @@
 //! - [`Commands`]: commands that ran in sandboxes, with their exit status.
 //! - [`Snapshots`]: owners of snapshots.
 //! - [`Episodes`]: owners of episodes.
+//! - [`Secrets`]: random values that all servers share.
 //! - [`Idempotency`], [`CommandClaims`]: idempotency keys, so that a repeated request has no second effect.
 //!
 //! ```no_run
@@ -38,6 +39,7 @@ mod idempotency;
 mod migration;
 mod row;
 mod sandbox;
+mod secret;
 mod snapshot;
 mod state;
 mod statement;
@@ -55,5 +57,6 @@ pub use error::{CatalogError, Result};
 pub use event::{Event, EventKind, Events, NewEvent};
 pub use idempotency::{Idempotency, NewClaim};
 pub use sandbox::{Change, Filter, NewSandbox, PAGE_SIZE_MAX, Sandbox, SandboxInsertion, Sandboxes};
+pub use secret::Secrets;
 pub use snapshot::{OwnedSnapshot, Snapshots};
 pub use state::State;

@@ -12,6 +12,7 @@ use crate::caller_cache::CallerCache;
 use crate::metrics::Metrics;
 use crate::owner_memory::OwnerMemory;
 use crate::per_owner::PerOwner;
+use crate::preview::state::Previews;
 use crate::private_file::PrivateFileError;
 use crate::rate::Limiter;
 use crate::readiness::{self, Readiness};
@@ -41,6 +42,7 @@ pub struct App {
     /// Connections to each terminal.
     pub(crate) terminal_connections: Arc<PerOwner>,
     pub(crate) creations: Arc<Creations>,
+    pub(crate) previews: Arc<Previews>,
     /// Start time of the server.
     pub started_at: Instant,
     /// Audit log.
@@ -81,6 +83,7 @@ impl App {
             upload_memory: Arc::new(OwnerMemory::for_uploads()),
             terminal_connections: Arc::new(PerOwner::new(TERMINAL_CONNECTIONS_MAX)),
             limiter: Arc::new(Limiter::new(&settings)),
+            previews: Arc::new(Previews::new(&settings)),
             settings: Arc::new(settings),
             catalog,
             sandboxes,

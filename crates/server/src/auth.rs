@@ -19,6 +19,7 @@ use workspace_catalog::Role;
 use crate::app::App;
 use crate::audit::{Entry, Level};
 use crate::caller::Caller;
+use crate::caller_cache::KeyReference;
 use crate::connections::Connection;
 use crate::error::ApiError;
 use crate::key_hash::{hash, short};
@@ -89,7 +90,7 @@ async fn admit(app: &App, parts: &Parts) -> Result<(Caller, Option<Decision>), A
         return Err(unauthorized(app, parts, None, "no key was sent"));
     };
     let hash = hash(key);
-    let Some(caller) = app.cache.find(&app.catalog, &hash).await? else {
+    let Some(caller) = app.cache.find(&app.catalog, KeyReference::Hash(hash.clone())).await? else {
         return Err(unauthorized(app, parts, Some(&hash), "the key is not known"));
     };
     tracing::Span::current().record("owner", caller.owner.as_str());

@@ -22,6 +22,7 @@ mod error_mapping;
 mod error_page;
 pub mod extract;
 pub mod first_key;
+mod framing;
 #[doc(hidden)]
 pub mod fuzzing;
 mod generate;
@@ -38,6 +39,7 @@ pub mod openapi;
 mod owner_memory;
 mod pages;
 mod per_owner;
+mod preview;
 mod private_file;
 mod process;
 mod processes;

@@ -9,8 +9,8 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::route_group::RouteGroup;
 use crate::{
-    auth, episodes, health, keys, openapi, pages, process, processes, pty, request, sandboxes, snapshots,
-    system, templates,
+    auth, episodes, health, keys, openapi, pages, preview, process, processes, pty, request, sandboxes,
+    snapshots, system, templates,
 };
 
 /// Returns all route groups of the API. Add a new one only here.
@@ -23,6 +23,7 @@ pub fn route_groups() -> Vec<RouteGroup> {
         process::route_group(),
         processes::route_group(),
         pty::route_group(),
+        preview::route::route_group(),
         templates::route_group(),
         snapshots::route_group(),
         episodes::route_group(),

@@ -69,8 +69,12 @@ contract! {
         total_events_are_limited;
     keys:
         key_is_found_by_hash_until_revoked
+        key_is_found_by_id_until_revoked
         keys_are_listed_by_owner
         hashes_are_unique_and_validated;
+    secrets:
+        first_secret_is_kept
+        concurrent_servers_share_one_secret;
     commands:
         command_ends_once
         command_needs_an_existing_sandbox

@@ -12,6 +12,7 @@ mod full_disk;
 mod imports;
 mod kills;
 mod postgres;
+mod previews;
 mod sandboxes;
 mod stop;
 mod stream;
