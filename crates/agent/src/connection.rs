@@ -31,8 +31,8 @@ use crate::usage;
 
 /// First delay between attempts to connect; it doubles with each attempt.
 const RETRY_BACKOFF_MIN: Duration = Duration::from_millis(20);
-/// Maximum delay between attempts to connect.
-const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// Maximum delay between attempts to connect. Clients of a server that was restarted wait for the next attempt.
+const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(1);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 /// Maximum size of the reported arguments of a process in bytes.
 const ARGUMENTS_MAX: usize = 1024;
@@ -73,6 +73,7 @@ fn innermost(error: &dyn std::error::Error) -> String {
 /// Maintains the connection. Never returns: an unavailable server may come back.
 pub(crate) async fn run(server: &Server, guest: &Guest) -> io::Result<()> {
     let mut backoff = RETRY_BACKOFF_MIN;
+    let mut last_error = String::new();
     loop {
         let mut registered = false;
         let result = run_connection(server, guest, &mut registered).await;
@@ -80,7 +81,12 @@ pub(crate) async fn run(server: &Server, guest: &Guest) -> io::Result<()> {
             backoff = RETRY_BACKOFF_MIN;
         }
         if let Err(error) = result {
-            eprintln!("workspace-agent: connection failed: {error}; retrying in {backoff:?}");
+            let error = error.to_string();
+            // Attempts that fail alike are logged once: the server may be away for long.
+            if registered || error != last_error {
+                eprintln!("workspace-agent: connection failed: {error}; retrying");
+            }
+            last_error = error;
         }
         sleep(backoff).await;
         backoff = (backoff * 2).min(RETRY_BACKOFF_MAX);

@@ -4,9 +4,9 @@
 //! thread, so that it can fork safely; `supervise.rs` explains why it forks. As the first process it also
 //! reaps orphans.
 
-mod agent_filter;
 mod buffer;
 mod command;
+mod command_seccomp;
 mod connection;
 mod guest;
 mod io;

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum, ValueHint};
 
+mod access;
 mod episode;
+mod events;
 mod exchange;
 mod history;
 mod merge;
@@ -18,7 +20,9 @@ mod trees;
 mod trial;
 mod workspace;
 
+pub(crate) use access::{TokenCommand, Whoami};
 pub(crate) use episode::{EpisodeAdd, EpisodeCommand, EpisodePath, EpisodeRm, EpisodeRoot, EpisodeUpdate};
+pub(crate) use events::Events;
 pub(crate) use exchange::{Export, Import, ImportGit};
 pub(crate) use history::{Log, Rm, Show, SnapshotArgs, SnapshotMetadata};
 pub(crate) use merge::{ConflictStyle, FileType, MergeFile, MergeRules, MergeSide};
@@ -149,6 +153,7 @@ pub(crate) enum Command {
     Shell(ShellArgs),
     Ps(Ps),
     Logs(Logs),
+    Events(Events),
     Cp(Cp),
     /// Create, inspect and remove sandboxes
     #[command(subcommand, after_help = sandbox::EXAMPLES)]
@@ -159,6 +164,10 @@ pub(crate) enum Command {
     /// Manage the API keys of a server; admins only
     #[command(subcommand, after_help = server::KEY_EXAMPLES)]
     Key(KeyCommand),
+    /// Create tokens, which give access to one sandbox
+    #[command(subcommand, after_help = access::TOKEN_EXAMPLES)]
+    Token(TokenCommand),
+    Whoami(Whoami),
     Status(Status),
     Completions(Completions),
     #[command(hide = true)]

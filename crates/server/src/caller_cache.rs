@@ -83,25 +83,27 @@ impl CallerCache {
 
 fn caller(key: ApiKey) -> Result<Caller, ApiError> {
     let limits = serde_json::from_value(key.limits).map_err(ApiError::internal)?;
-    Ok(Caller { key_id: key.id, owner: key.owner, role: key.role, limits, user: short(&key.hash) })
+    Ok(Caller {
+        key_id: key.id,
+        name: key.name,
+        owner: key.owner,
+        role: key.role,
+        limits,
+        user: short(&key.hash),
+        grant: None,
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use workspace_api::keys::KeyLimits;
     use workspace_catalog::Role;
 
     use super::*;
+    use crate::caller::tests::caller;
 
     #[test]
     fn a_lookup_that_began_before_a_revocation_is_not_cached() {
-        let caller = Caller {
-            key_id: "key-1".into(),
-            owner: "a".into(),
-            role: Role::User,
-            limits: KeyLimits::default(),
-            user: "0".into(),
-        };
+        let caller = caller(Role::User);
         let cache = CallerCache::default();
         let count = || cache.inner.lock().unwrap().callers.len();
         for reference in [KeyReference::Hash("0".into()), KeyReference::Id("key-1".into())] {

@@ -21,7 +21,7 @@ mod sparse;
 
 pub use crate::limit::LimitKind;
 pub use error::ArchiveError;
-pub use export::export_tar;
+pub use export::{TarExport, export_tar};
 pub use extract::{ExtractOptions, ExtractProfile, ExtractReport, Extractor};
 pub use import::{ImportOptions, ImportReport, SkippedMember, import_tar};
 pub use limits::{ArchiveLimits, MemoryBudget};

@@ -6,6 +6,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::routing::post;
 use serde_json::json;
 use utoipa::OpenApi;
+use workspace_api::access::Right;
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::previews::{CreatePreview, Preview};
@@ -17,27 +18,26 @@ use super::path::preview_path;
 use super::query;
 use super::target::Target;
 use super::token::PreviewToken;
+use crate::access::Rule;
 use crate::app::App;
 use crate::audit::Entry;
 use crate::caller::{Caller, scope};
 use crate::error::ApiError;
+use crate::expiry::expiry;
 use crate::extract::{Json, Optional, Path};
 use crate::request_id::RequestId;
 use crate::route_group::RouteGroup;
 use crate::time::format_millis;
 
-/// Lifetime of a preview in seconds, if the request does not set one.
-const LIFETIME_DEFAULT: u64 = 3_600;
-/// Maximum lifetime of a preview in seconds.
-const LIFETIME_MAX: u64 = 86_400;
-
 #[derive(OpenApi)]
 #[openapi(paths(create))]
 struct Document;
 
+const RULES: &[Rule] = &[Rule::right("POST", "/api/v1/sandboxes/{id}/ports/{port}", Right::Ports)];
+
 pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new().route("/api/v1/sandboxes/{id}/ports/{port}", post(create));
-    RouteGroup::authenticated(routes, Document::openapi())
+    RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)
 }
 
 /// Create a preview of a port.
@@ -60,13 +60,10 @@ async fn create(
     Optional(body): Optional<CreatePreview>,
 ) -> Result<(StatusCode, Json<Preview>), ApiError> {
     if port == 0 {
-        return Err(invalid("port", "a port is a number from 1 to 65535"));
+        let message = "a port is a number from 1 to 65535";
+        return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "port"));
     }
-    let seconds = body.expires_in_seconds.unwrap_or(LIFETIME_DEFAULT);
-    if !(1..=LIFETIME_MAX).contains(&seconds) {
-        let message = format!("expiresInSeconds must be between 1 and {LIFETIME_MAX}");
-        return Err(invalid("expiresInSeconds", &message));
-    }
+    let expires_at = expiry(&caller, body.expires_in_seconds, now())?;
     let sandbox = app.sandboxes.get(&scope(&caller), &id).await?.sandbox;
     if sandbox.server != app.sandboxes.settings().server {
         return Err(SandboxError::Elsewhere { id: sandbox.id, server: sandbox.server }.into());
@@ -75,10 +72,10 @@ async fn create(
         key_id: caller.key_id.clone(),
         target: Target { sandbox: sandbox.id, port },
         host_header: body.host_header,
-        expires_at: now().saturating_add_unsigned(seconds * 1_000),
+        expires_at,
     };
-    let text = app.previews.tokens(&app.catalog).await?.encode(&token);
-    let expires_at = format_millis(token.expires_at)?;
+    let text = app.previews.tokens.encode(&token);
+    let expires_at = format_millis(expires_at)?;
     let details = json!({ "port": port, "expires_at": expires_at });
     app.audit.record(Entry {
         sandbox_id: Some(id),
@@ -87,10 +84,6 @@ async fn create(
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
     let (url, path_url) = urls(&app, &token.target, &text, host);
     Ok((StatusCode::CREATED, Json(Preview { url, path_url, token: text, expires_at })))
-}
-
-fn invalid(field: &str, message: &str) -> ApiError {
-    ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", field)
 }
 
 /// Returns the URL to open, and that of the path form. `host` is the one to which the client sent its request.

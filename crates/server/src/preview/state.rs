@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{OnceCell, OwnedSemaphorePermit};
-use workspace_catalog::Catalog;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::pool::Pool;
-use super::token::{PreviewTokens, SecretError};
+use super::token::PreviewTokens;
 use crate::per_owner::PerOwner;
 use crate::settings::Settings;
+use crate::signing_key::SigningSecret;
 
 /// Domain of previews if the API listens on a loopback address. Browsers resolve all names below it to that address.
 const LOOPBACK_DOMAIN: &str = "localhost";
@@ -22,7 +22,7 @@ const TUNNELS_PER_SANDBOX_MAX: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Previews {
     domain: Option<String>,
-    tokens: OnceCell<PreviewTokens>,
+    pub(crate) tokens: PreviewTokens,
     pub(crate) pool: Arc<Pool>,
     sandbox_requests: PerOwner,
     owner_requests: PerOwner,
@@ -53,12 +53,12 @@ pub(crate) struct LimitReached {
 }
 
 impl Previews {
-    pub(crate) fn new(settings: &Settings) -> Self {
+    pub(crate) fn new(settings: &Settings, secret: &SigningSecret) -> Self {
         let set = settings.preview_domain.as_ref().map(|domain| domain.0.to_ascii_lowercase());
         let default = || settings.api_host.is_loopback().then(|| LOOPBACK_DOMAIN.to_owned());
         Self {
             domain: set.or_else(default),
-            tokens: OnceCell::new(),
+            tokens: PreviewTokens::new(secret),
             pool: Arc::default(),
             sandbox_requests: PerOwner::new(REQUESTS_PER_SANDBOX_MAX),
             owner_requests: PerOwner::new(REQUESTS_PER_OWNER_MAX),
@@ -69,11 +69,6 @@ impl Previews {
     /// Returns the domain of the host form in lower case; `None` if there is only the path form.
     pub(crate) fn domain(&self) -> Option<&str> {
         self.domain.as_deref()
-    }
-
-    /// Returns the maker of tokens. Its secret is read from the catalog at the first call.
-    pub(crate) async fn tokens(&self, catalog: &Catalog) -> Result<&PreviewTokens, SecretError> {
-        self.tokens.get_or_try_init(|| PreviewTokens::load(catalog)).await
     }
 
     /// Counts a request as in progress until the permit is dropped.
@@ -109,7 +104,7 @@ mod tests {
         let always = [("DATA_DIR", "/data"), ("AGENT_PROGRAM", "/agent"), ("ALLOW_INSECURE", "on")];
         let variables = always.iter().chain(variables).map(|&(name, value)| (name.into(), value.into()));
         let source = SettingsSource::new(HostEnvironment::default(), variables, None);
-        Previews::new(&Settings::from_source(&source).unwrap())
+        Previews::new(&Settings::from_source(&source).unwrap(), &SigningSecret::for_test(1))
     }
 
     #[test]

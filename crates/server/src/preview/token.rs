@@ -4,23 +4,21 @@
 //! big-endian order: version (1 byte, 1), options (1 byte, 1 for `Host: localhost`), port (2 bytes), expiry in
 //! milliseconds since 1970 (8 bytes), then key id and sandbox id, each as its length (2 bytes) and UTF-8.
 //!
-//! The key of the hash is derived from a secret in the catalog, so that all servers of a catalog accept the same tokens.
+//! The key of the hash is derived from the secret in the catalog (`signing_key.rs`), so all servers of a catalog accept the
+//! same tokens.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use workspace_api::previews::HostHeader;
-use workspace_catalog::{Catalog, CatalogError};
 
 use super::target::Target;
-use crate::error::ApiError;
+use crate::signing_key::{SigningKey, SigningSecret};
 
 const PREFIX: &str = "wsp_";
 /// Maximum length of a token. Ids of keys and sandboxes are far shorter.
 const TEXT_MAX: usize = 1 << 10;
 const VERSION: u8 = 1;
 const LOCALHOST_BIT: u8 = 1;
-/// Name of the secret in the catalog.
-const SECRET_NAME: &str = "access";
 /// Context of the key. Changing it makes all tokens invalid.
 const CONTEXT: &str = "elevo-workspace preview token v1";
 
@@ -35,49 +33,13 @@ pub(crate) struct PreviewToken {
     pub(crate) expires_at: i64,
 }
 
-/// Error of loading the secret.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SecretError {
-    #[error(transparent)]
-    Catalog(#[from] CatalogError),
-    #[error("cannot get random bytes from the system: {0}")]
-    Random(getrandom::Error),
-    #[error("the secret `access` in the catalog is damaged; delete its row in the table `secrets`")]
-    Damaged,
-}
-
-impl From<SecretError> for ApiError {
-    fn from(error: SecretError) -> Self {
-        match error {
-            SecretError::Catalog(error) => error.into(),
-            SecretError::Random(_) | SecretError::Damaged => Self::internal(error),
-        }
-    }
-}
-
 /// Maker and verifier of tokens.
-#[derive(Clone)]
-pub(crate) struct PreviewTokens([u8; blake3::KEY_LEN]);
-
-impl std::fmt::Debug for PreviewTokens {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("(hidden)")
-    }
-}
+#[derive(Debug, Clone)]
+pub(crate) struct PreviewTokens(SigningKey);
 
 impl PreviewTokens {
-    /// Loads the secret from the catalog, or creates it there.
-    pub(crate) async fn load(catalog: &Catalog) -> Result<Self, SecretError> {
-        let mut random = [0; blake3::KEY_LEN];
-        getrandom::fill(&mut random).map_err(SecretError::Random)?;
-        let candidate = blake3::Hash::from_bytes(random).to_hex();
-        let stored = catalog.secrets().get_or_insert(SECRET_NAME, candidate.as_str()).await?;
-        let stored = blake3::Hash::from_hex(stored).map_err(|_| SecretError::Damaged)?;
-        Ok(Self::new(stored.as_bytes()))
-    }
-
-    fn new(secret: &[u8; blake3::KEY_LEN]) -> Self {
-        Self(blake3::derive_key(CONTEXT, secret))
+    pub(crate) fn new(secret: &SigningSecret) -> Self {
+        Self(SigningKey::derive(secret, CONTEXT))
     }
 
     /// Returns the text of a token.
@@ -91,8 +53,8 @@ impl PreviewTokens {
         bytes.extend(token.expires_at.to_be_bytes());
         push(&mut bytes, &token.key_id);
         push(&mut bytes, &token.target.sandbox);
-        let hash = blake3::keyed_hash(&self.0, &bytes);
-        bytes.extend(hash.as_bytes());
+        let signature = self.0.sign(&bytes);
+        bytes.extend(signature);
         format!("{PREFIX}{}", BASE64_URL_SAFE_NO_PAD.encode(bytes))
     }
 
@@ -101,9 +63,8 @@ impl PreviewTokens {
     pub(crate) fn verify(&self, text: &str, target: &Target, now: i64) -> Option<PreviewToken> {
         let encoded = text.strip_prefix(PREFIX).filter(|encoded| encoded.len() <= TEXT_MAX)?;
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(encoded).ok()?;
-        let (payload, hash) = bytes.split_last_chunk::<{ blake3::OUT_LEN }>()?;
-        // The comparison of hashes takes constant time.
-        if blake3::keyed_hash(&self.0, payload) != blake3::Hash::from_bytes(*hash) {
+        let (payload, signature) = bytes.split_last_chunk::<{ blake3::OUT_LEN }>()?;
+        if !self.0.verify(payload, signature) {
             return None;
         }
         decode(payload).filter(|token| now < token.expires_at && token.target == *target)
@@ -162,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_token_is_valid_for_its_target_until_it_expires() {
-        let tokens = PreviewTokens::new(&[1; 32]);
+        let tokens = PreviewTokens::new(&SigningSecret::for_test(1));
         for host_header in [HostHeader::Keep, HostHeader::Localhost] {
             let token = PreviewToken { host_header, ..token() };
             let text = tokens.encode(&token);
@@ -175,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_payload_has_a_fixed_layout() {
-        let text = PreviewTokens::new(&[1; 32])
+        let text = PreviewTokens::new(&SigningSecret::for_test(1))
             .encode(&PreviewToken { host_header: HostHeader::Localhost, ..token() });
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(text.strip_prefix("wsp_").unwrap()).unwrap();
         let payload = b"\x01\x01\x1f\x90\x00\x00\x01\xa3\x18\x5c\x50\x00\x00\x05key-1\x00\x05sbx-1";
@@ -183,8 +144,8 @@ mod tests {
     }
 
     #[test]
-    fn every_bit_of_payload_and_hash_counts() {
-        let tokens = PreviewTokens::new(&[1; 32]);
+    fn every_bit_of_payload_and_signature_counts() {
+        let tokens = PreviewTokens::new(&SigningSecret::for_test(1));
         let text = tokens.encode(&token());
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(text.strip_prefix(PREFIX).unwrap()).unwrap();
         for at in 0..bytes.len() {
@@ -205,23 +166,13 @@ mod tests {
     }
 
     #[test]
-    fn hashes_of_another_secret_or_context_are_invalid() {
-        let tokens = PreviewTokens::new(&[1; 32]);
-        let another = PreviewTokens::new(&[2; 32]).encode(&token());
-        let other_context = PreviewTokens(blake3::derive_key("another", &[1; 32])).encode(&token());
+    fn signatures_of_another_secret_or_context_are_invalid() {
+        let tokens = PreviewTokens::new(&SigningSecret::for_test(1));
+        let another = PreviewTokens::new(&SigningSecret::for_test(2)).encode(&token());
+        let other_context =
+            PreviewTokens(SigningKey::derive(&SigningSecret::for_test(1), "another")).encode(&token());
         for text in [another, other_context] {
             assert_eq!(tokens.verify(&text, &target(), 0), None);
         }
-        assert_eq!(format!("{tokens:?}"), "(hidden)");
-    }
-
-    #[tokio::test]
-    async fn servers_of_a_catalog_accept_the_same_tokens() {
-        let directory = tempfile::tempdir().unwrap();
-        let url = workspace_catalog::sqlite_url(&directory.path().join("catalog.db"));
-        let (one, other) = (Catalog::open(&url).await.unwrap(), Catalog::open(&url).await.unwrap());
-        let text = PreviewTokens::load(&one).await.unwrap().encode(&token());
-        let verified = PreviewTokens::load(&other).await.unwrap().verify(&text, &target(), 0);
-        assert_eq!(verified, Some(token()));
     }
 }

@@ -47,6 +47,8 @@ fn body(path: &str) -> Value {
         "kill" => json!({"signal": 9}),
         "stdin" => json!({"data": "x"}),
         "pty" | "resize" => json!({"cols": 80, "rows": 24}),
+        "token" => json!({"rights": ["process"]}),
+        "ticket" => json!({"readOnly": true}),
         "keys" => json!({"name": "a", "owner": "a", "role": "admin"}),
         _ => json!({"labels": {}}),
     }

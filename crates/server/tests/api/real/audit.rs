@@ -73,6 +73,8 @@ impl Fixture {
             "resize_terminal" => {
                 self.act(&format!("pty/{}/resize", self.terminal()), &json!({"cols": 81, "rows": 25}))
             }
+            "create_ticket" => self.act(&format!("pty/{}/ticket", self.terminal()), &json!({})),
+            "create_token" => self.act("token", &json!({"rights": ["process"]})),
             "close_terminal" => self.delete(&format!("sandboxes/{sandbox}/pty/{}", self.terminal())),
             "import_template" => self.import("one"),
             "remove_template" => {
