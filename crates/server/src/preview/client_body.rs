@@ -25,6 +25,7 @@ pub(crate) enum ClientBodyError {
 }
 
 /// Body with a maximum size and a stall timeout. The timeout counts while the sandbox waits for the client only.
+#[derive(Debug)]
 pub(crate) struct ClientBody {
     body: Body,
     /// Bytes that may still come.
