@@ -32,8 +32,8 @@ use workspace_agent_protocol::scheduling::restore_slice;
 use workspace_agent_protocol::start_parameters::StartParameters;
 use workspace_agent_protocol::v1::IoLane;
 
-use crate::connection::Server;
 use crate::script;
+use crate::server::Server;
 use crate::transport::Transport;
 
 /// Operations of the worker, as the value of the capability `io`.

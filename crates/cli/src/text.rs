@@ -33,14 +33,6 @@ pub(crate) fn shell_word(word: &str) -> Cow<'_, str> {
     Cow::Owned(format!("'{}'", word.replace('\'', "'\\''")))
 }
 
-/// Percent-encodes a value of a URL query.
-pub(crate) fn query_value(text: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let encode =
-        |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-    text.bytes().map(encode).collect()
-}
-
 /// Writes a line to stderr.
 pub(crate) fn print_stderr(line: &str) {
     // A failure to write to stderr cannot be reported.

@@ -35,7 +35,7 @@ impl ReferenceNames {
     /// Returns the names in a scope.
     pub(crate) fn of(scope: &Scope) -> Self {
         let prefix = match scope {
-            Scope::Owner(owner) => format!("{OWNERS}{}/", encode_owner(owner)),
+            Scope::Owner(owner) | Scope::Sandbox { owner, .. } => format!("{OWNERS}{}/", encode_owner(owner)),
             Scope::All => String::new(),
         };
         Self { prefix }

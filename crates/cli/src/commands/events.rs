@@ -6,7 +6,7 @@ use super::table;
 use crate::args::Events;
 use crate::context::Context;
 use crate::error::{Outcome, Result};
-use crate::remote::{Client, EventFollower, LogMessage, find, with_client};
+use crate::remote::{Client, EventFollower, LogMessage, find, percent_encode, with_client};
 use crate::text;
 
 /// Number of events per request.
@@ -30,7 +30,7 @@ async fn filters(client: &Client, args: &Events) -> Result<String> {
         filters.push_str(&format!("&sandbox={}", find(client, sandbox).await?));
     }
     if let Some(kind) = &args.kind {
-        filters.push_str(&format!("&type={}", text::query_value(kind)));
+        filters.push_str(&format!("&type={}", percent_encode(kind.as_bytes())));
     }
     Ok(filters)
 }

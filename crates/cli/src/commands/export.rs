@@ -81,11 +81,11 @@ impl<'a> Source<'a> {
 async fn download(client: &Client, snapshot: &str, path: &[u8], out: &mut dyn Write) -> Result<()> {
     let id = find_snapshot(client, snapshot).await?;
     let path = format!("/api/v1/snapshots/{id}/archive?path={}", percent_encode(path));
-    let mut body = client.open(&path, None).await.map_err(|failure| client.explain(failure))?;
+    let mut body = client.open(&path, &[]).await.map_err(|failure| client.explain(failure))?;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| client.explain(RequestError::Disconnected(error.to_string())))?;
         if let Some(data) = frame.data_ref() {
-            out.write_all(data).map_err(|error| CommandError::output(&error))?;
+            out.write_all(data).map_err(|error| CommandError::output_failed(&error))?;
         }
     }
     Ok(())

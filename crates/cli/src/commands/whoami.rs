@@ -14,7 +14,7 @@ pub(crate) fn run(context: &mut Context, args: &Whoami) -> Result<Outcome> {
     if context.output.is_json() {
         context.output.record(&caller)?;
     } else {
-        table::fields(&mut context.output, &fields(&caller))?;
+        table::print_fields(&mut context.output, &fields(&caller))?;
     }
     Ok(Outcome::Done)
 }

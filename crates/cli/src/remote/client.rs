@@ -183,7 +183,7 @@ impl Client {
     /// Sends a small request that needs a key, once. The error is `UNAUTHORIZED` if the server does not accept the key
     /// of this client.
     pub(crate) async fn check_key(&self) -> Result<(), RequestError> {
-        self.request_once(&Method::GET, KEY_CHECK_PATH, None).await.map(drop)
+        self.request_once(&Method::GET, KEY_CHECK_PATH, None, None).await.map(drop)
     }
 
     /// Returns false if nothing listens at the address, or another program than a workspace server. Such a program may

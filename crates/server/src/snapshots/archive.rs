@@ -147,7 +147,7 @@ impl Pieces for Archive {
     }
 
     fn cancel(&self) -> &Cancel {
-        self.store.cancel()
+        self.store.cancel_flag()
     }
 
     async fn permit(limits: &WorkLimits, owner: &str) -> WorkPermit {
@@ -287,7 +287,7 @@ mod tests {
         // The only blocking thread is taken, so the piece cannot be finished before the client disconnects.
         let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         let (_directory, store) = store();
-        let store = store.with_cancel(store.cancel().child());
+        let store = store.with_cancel(store.cancel_flag().child());
         let mut tree = store.empty_tree().unwrap();
         tree.write("file", "content").unwrap();
         let archive = opened(&store, &committed(tree), "", &OwnerMemory::for_responses());
@@ -299,9 +299,9 @@ mod tests {
                 let mut answer = pin!(body::stream(archive, &limits, "alice"));
                 let is_pending =
                     poll_fn(|context| Poll::Ready(answer.as_mut().poll(context).is_pending())).await;
-                assert!(is_pending && !store.cancel().is_cancelled());
+                assert!(is_pending && !store.cancel_flag().is_cancelled());
             }
-            assert!(store.cancel().is_cancelled());
+            assert!(store.cancel_flag().is_cancelled());
             drop(release);
             // The blocking work ends, and releases the permit.
             limits.read("alice").await;
