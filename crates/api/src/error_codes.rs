@@ -105,6 +105,8 @@ codes! {
     TICKET_LIMIT_EXCEEDED = 4104, 429, "The owner has the maximum number of unused tickets; try again.";
 
     PRECONDITION_FAILED = 4203, 412, "`If-Match` or `If-None-Match` does not fit the current state of the resource.";
+    PORT_NOT_LISTENING = 4207, 502, "Nothing accepts connections on the port of the sandbox.";
+    PREVIEW_FAILED = 4208, 502, "The program on the port of the sandbox gave no valid HTTP response.";
 
     INTERNAL_ERROR = 9001, 500, "Internal error; search the server log for the request id.";
     RATE_LIMITED = 9002, 429, "The key made too many requests; try again after the seconds in `Retry-After`.";

@@ -21,6 +21,7 @@ pub mod error_codes;
 pub mod event_log;
 pub mod events;
 pub mod keys;
+pub mod previews;
 pub mod processes;
 pub mod references;
 pub mod sandbox_metrics;

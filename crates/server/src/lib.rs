@@ -26,6 +26,7 @@ mod event_log;
 mod expiry;
 pub mod extract;
 pub mod first_key;
+mod framing;
 #[doc(hidden)]
 pub mod fuzzing;
 mod generate;
@@ -43,6 +44,7 @@ pub mod openapi;
 mod owner_memory;
 mod pages;
 mod per_owner;
+mod preview;
 mod private_file;
 mod process;
 mod processes;

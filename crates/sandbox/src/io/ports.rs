@@ -19,6 +19,8 @@ const PORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of ports in a list, and length of a text in one.
 const PORTS_MAX: usize = 1_024;
 const TEXT_MAX: usize = 256;
+/// Maximum number of bytes in a frame: a part of the window of a connection, which is 64 KiB.
+const FRAME_MAX: usize = 16 << 10;
 
 /// TCP port on which a process of the sandbox listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,8 +93,11 @@ impl PortReader {
 
 impl PortWriter {
     /// Sends bytes, as fast as the sandbox accepts them.
-    pub async fn send(&self, data: Bytes) -> Result<()> {
-        self.0.send(data).await
+    pub async fn send(&self, mut data: Bytes) -> Result<()> {
+        while !data.is_empty() {
+            self.0.send(data.split_to(data.len().min(FRAME_MAX))).await?;
+        }
+        Ok(())
     }
 
     /// Ends the stream to the sandbox.

@@ -13,6 +13,7 @@ mod full_disk;
 mod imports;
 mod kills;
 mod postgres;
+mod previews;
 mod sandboxes;
 mod stop;
 mod stream;
