@@ -6,6 +6,7 @@ use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 
 use crate::error::ApiError;
+use crate::request::REQUEST_ID;
 
 /// Headers of every error, so that pages of programs cannot be confused with it.
 const HEADERS: [(HeaderName, &str); 4] = [
@@ -33,6 +34,9 @@ pub(crate) fn finish(mut response: Response, request_id: &str, accepts_html: boo
     }
     for (name, value) in HEADERS {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    if let Ok(id) = HeaderValue::from_str(request_id) {
+        response.headers_mut().insert(REQUEST_ID, id);
     }
     response
 }
@@ -66,6 +70,7 @@ mod tests {
         let response = finish(error.into_response(), "req-1", true);
         assert_eq!(response.headers()["content-type"], "text/html; charset=utf-8");
         assert_eq!(response.headers()["content-security-policy"], "default-src 'none'");
+        assert_eq!(response.headers()["x-request-id"], "req-1");
         let of_program = finish(Response::new(Body::empty()), "req-1", true);
         assert!(of_program.headers().is_empty());
     }

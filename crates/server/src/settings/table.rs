@@ -205,7 +205,7 @@ settings! {
     max_connections_per_owner: u32 = Fixed("1000");
     /// Maximum size of a request body, except for archives.
     max_body: Size = Fixed("2m");
-    /// Maximum size of an archive that is uploaded as a snapshot, both compressed and decompressed.
+    /// Maximum size of an archive that is uploaded as a snapshot, both compressed and decompressed, and of the body of a request to a preview.
     max_upload: Size = Fixed("10g");
     /// Maximum total size of the files in such an archive. Holes of sparse files count, and so does every hard link.
     max_upload_expanded: Size = Fixed("100g");
