@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http_body::Body as _;
@@ -46,7 +46,7 @@ pub(crate) async fn authenticate(State(app): State<App>, request: Request, next:
     } else {
         reserve_memory(&app, &caller, next.run(Request::from_parts(parts, body)).await)
     };
-    if let (StatusCode::FORBIDDEN, Some(id)) = (response.status(), id) {
+    if let (true, Some(id)) = (is_forbidden(&response), id) {
         app.audit
             .record(Entry { level: Level::Warn, ..Entry::for_caller("auth.forbidden", &caller, &id, about) });
     }
@@ -59,6 +59,12 @@ pub(crate) async fn authenticate(State(app): State<App>, request: Request, next:
     response
 }
 
+/// Returns true if the role of the key did not allow a request. Files that the user of a sandbox may not access have the
+/// same status.
+fn is_forbidden(response: &Response) -> bool {
+    response.extensions().get::<ApiError>().is_some_and(|error| error.code() == error_codes::FORBIDDEN)
+}
+
 /// Returns the rate limits of the key. An admin key has only the limits that were set on the key.
 fn rates(caller: &Caller, app: &App) -> Rates {
     let default = if caller.is_admin() { Rates::UNLIMITED } else { app.limiter.rates() };
@@ -66,6 +72,7 @@ fn rates(caller: &Caller, app: &App) -> Rates {
         create: caller.limits.create_per_minute.or(default.create),
         run: caller.limits.run_per_minute.or(default.run),
         fork: caller.limits.fork_per_minute.or(default.fork),
+        files: caller.limits.files_per_minute.or(default.files),
         other: caller.limits.other_per_minute.or(default.other),
     }
 }

@@ -9,12 +9,15 @@
 //! returns `Result<_, ApiError>`. A long-lived stream ends at [`Shutdown::begun`].
 
 mod app;
+mod archive_body;
 pub mod audit;
 pub mod auth;
+mod byte_range;
 pub mod caller;
 mod caller_cache;
 mod connections;
 mod cors;
+mod entity_tag;
 mod episode_recovery;
 mod episodes;
 pub mod error;
@@ -50,8 +53,10 @@ mod request_id;
 mod route_group;
 mod router;
 mod runtime;
+mod sandbox_io;
 mod sandboxes;
 mod serve;
+mod server_sent_events;
 pub mod settings;
 mod shutdown;
 pub mod snapshots;

@@ -9,8 +9,8 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::route_group::RouteGroup;
 use crate::{
-    auth, episodes, health, keys, openapi, pages, process, processes, pty, request, sandboxes, snapshots,
-    system, templates,
+    auth, episodes, health, keys, openapi, pages, process, processes, pty, request, sandbox_io, sandboxes,
+    snapshots, system, templates,
 };
 
 /// Returns all route groups of the API. Add a new one only here.
@@ -20,6 +20,7 @@ pub fn route_groups() -> Vec<RouteGroup> {
         health::route_group(),
         keys::route_group(),
         sandboxes::route_group(),
+        sandbox_io::route_group(),
         process::route_group(),
         processes::route_group(),
         pty::route_group(),

@@ -4,24 +4,20 @@
 //! slows its own stream: unread output stays in the files of the command.
 
 use std::borrow::Cow;
-use std::convert::Infallible;
-use std::time::Duration;
 
-use axum::body::{Body, Bytes};
-use axum::http::header;
-use axum::response::{IntoResponse, Response};
+use axum::body::Bytes;
+use axum::response::Response;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tokio_stream::StreamExt as _;
-use tokio_stream::wrappers::ReceiverStream;
 use workspace_api::events::{CommandEvent, CommandEventKind};
 use workspace_catalog::now;
 use workspace_sandbox::{CommandHandle, Output, Piece, Stream};
 
 use crate::kill_on_drop::KillOnDrop;
 use crate::process::whole_characters;
+use crate::server_sent_events::{KEEPALIVE, KEEPALIVE_INTERVAL, response};
 
 /// Maximum number of chunks in the queue to the client.
 const QUEUE_MAX: usize = 1;
@@ -31,8 +27,6 @@ const CHUNK_SIZE: usize = 64 << 10;
 const BATCH_SIZE: usize = 128 << 10;
 /// Maximum number of bytes of output in one event. JSON needs up to six bytes for one.
 const EVENT_SIZE: usize = 16 << 10;
-/// Interval of keepalive comments. Proxies close idle connections.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Converts a piece of output into an event. Returns it with the offset of the byte after it; `end` is the offset after the
 /// previous piece.
@@ -95,7 +89,7 @@ pub(crate) fn events(
             };
             let pieces = match next {
                 Err(_) => {
-                    if sender.send(Bytes::from_static(b": waiting\n\n")).await.is_err() {
+                    if sender.send(Bytes::from_static(KEEPALIVE)).await.is_err() {
                         return;
                     }
                     continue;
@@ -118,14 +112,7 @@ pub(crate) fn events(
             guard.disarm();
         }
     });
-    let body = Body::from_stream(ReceiverStream::new(receiver).map(Ok::<_, Infallible>));
-    let headers = [
-        (header::CONTENT_TYPE, "text/event-stream"),
-        (header::CACHE_CONTROL, "no-store"),
-        // Proxies must not buffer the stream.
-        (header::HeaderName::from_static("x-accel-buffering"), "no"),
-    ];
-    (headers, body).into_response()
+    response(receiver)
 }
 
 /// Splits a piece into pieces of at most [`EVENT_SIZE`] bytes, between characters.

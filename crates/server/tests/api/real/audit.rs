@@ -74,6 +74,15 @@ impl Fixture {
                 self.act(&format!("pty/{}/resize", self.terminal()), &json!({"cols": 81, "rows": 25}))
             }
             "close_terminal" => self.delete(&format!("sandboxes/{sandbox}/pty/{}", self.terminal())),
+            "write_file" => self.put("workspace/file", b"secret"),
+            "remove_file" => {
+                assert_eq!(self.put("workspace/other", b"secret").status, 200);
+                self.delete(&format!("sandboxes/{sandbox}/files/workspace/other"))
+            }
+            "change_files" => self.act(
+                "files",
+                &json!({"operations": [{"op": "write", "path": "/workspace/a", "text": "secret"}]}),
+            ),
             "import_template" => self.import("one"),
             "remove_template" => {
                 assert_eq!(self.import("two").status, 201);
@@ -93,6 +102,11 @@ impl Fixture {
 
     fn episode(&self) -> Answer {
         self.post("episodes", &json!({"snapshot": self.snapshot, "action": "a", "reward": 1}))
+    }
+
+    fn put(&self, path: &str, content: &[u8]) -> Answer {
+        let route = format!("/api/v1/sandboxes/{}/files/{path}", self.sandbox);
+        self.server.call("PUT", &route).body(content).send()
     }
 
     fn import(&self, name: &str) -> Answer {
