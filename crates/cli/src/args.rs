@@ -7,6 +7,7 @@ use clap::{Args as Arguments, Parser, Subcommand, ValueEnum, ValueHint};
 
 mod episode;
 mod exchange;
+mod files;
 mod history;
 mod merge;
 mod process;
@@ -20,6 +21,7 @@ mod workspace;
 
 pub(crate) use episode::{EpisodeAdd, EpisodeCommand, EpisodePath, EpisodeRm, EpisodeRoot, EpisodeUpdate};
 pub(crate) use exchange::{Export, Import, ImportGit};
+pub(crate) use files::{FilesAt, FilesCommand, FilesLs, FilesPut, PortForward, PortPair, Ports};
 pub(crate) use history::{Log, Rm, Show, SnapshotArgs, SnapshotMetadata};
 pub(crate) use merge::{ConflictStyle, FileType, MergeFile, MergeRules, MergeSide};
 pub(crate) use process::{Cp, Exec, Logs, Ps, Run, ShellArgs};
@@ -150,6 +152,11 @@ pub(crate) enum Command {
     Ps(Ps),
     Logs(Logs),
     Cp(Cp),
+    /// Read, write, list and watch files of a sandbox
+    #[command(subcommand, after_help = files::EXAMPLES)]
+    Files(FilesCommand),
+    Ports(Ports),
+    PortForward(PortForward),
     /// Create, inspect and remove sandboxes
     #[command(subcommand, after_help = sandbox::EXAMPLES)]
     Sandbox(SandboxCommand),

@@ -1,7 +1,8 @@
 //! Sandboxes on a server: all network access of this program.
 //!
 //! [`Client`] sends requests to the server at a [`ServerUrl`], and opens streams. `command` and `terminal` are sessions in
-//! a sandbox, `copy` copies files.
+//! a sandbox, `files`, `tree_copy` and `watch` access its files, and `port_forward` its ports. `copy` copies files by a
+//! command, for sandboxes with an old guest agent.
 
 pub(crate) mod archive;
 mod backoff;
@@ -9,7 +10,9 @@ mod client;
 mod command;
 pub(crate) mod copy;
 mod events;
+pub(crate) mod files;
 mod output;
+pub(crate) mod port_forward;
 mod quote;
 mod request_error;
 mod sandbox;
@@ -18,6 +21,9 @@ mod server_url;
 mod stream;
 pub(crate) mod terminal;
 mod tls;
+pub(crate) mod tree_copy;
+mod watch;
+mod websocket;
 
 pub(crate) use client::{Client, PROBE_TIMEOUT};
 pub(crate) use command::{CommandOptions, RemoteCommand};
@@ -26,6 +32,7 @@ pub(crate) use quote::{quote, shell_exec_line};
 pub(crate) use request_error::{ApiError, RequestError};
 pub(crate) use sandbox::{check_id, find, list};
 pub(crate) use server_url::{ServerUrl, local_data};
+pub(crate) use watch::Watch;
 
 use crate::args::Server;
 use crate::error::{CommandError, Result};

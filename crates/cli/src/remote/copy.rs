@@ -1,12 +1,12 @@
-//! Copies files into a sandbox and out of it. The API has no route for files: `tar` runs in the sandbox, and its input or
-//! output is the archive.
+//! Copies files into a sandbox and out of it, if its guest agent is too old for the routes for files: `tar` runs in the
+//! sandbox, and its input or output is the archive.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 
 use tokio::sync::mpsc;
-use workspace_state::Progress as _;
+use workspace_state::{MemberPaths, Progress as _};
 
 use super::archive::{self, CopyError};
 use super::command::INPUT_MAX;
@@ -21,7 +21,7 @@ use crate::text;
 /// Maximum number of bytes sent without an acknowledgement.
 const IN_FLIGHT_MAX: u64 = 4 * script::INPUT_ACK_BYTES;
 /// Number of pieces queued between the thread with the archive and the connection.
-const QUEUE_LENGTH: usize = 4;
+pub(super) const QUEUE_LENGTH: usize = 4;
 
 /// A file or directory in a sandbox: an absolute path without `..`.
 pub(crate) struct SandboxPath {
@@ -54,6 +54,11 @@ impl SandboxPath {
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns the path of the directory that it is in.
+    pub(crate) fn directory(&self) -> &str {
+        &self.directory
     }
 
     /// Returns the path of an entry of this directory.
@@ -90,7 +95,7 @@ pub(crate) async fn put(
         CommandOptions { line: script::unpack(&directory), stdin: true, ..CommandOptions::default() };
     let command = RemoteCommand::start(client, sandbox, options).await?;
     let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
-    let packing = thread::spawn(move || archive::pack(&files, ArchiveWriter { sender, piece: Vec::new() }));
+    let packing = thread::spawn(move || archive::pack(&files, ArchiveWriter::new(sender)));
     let mut transfer = Transfer::new(command, progress)?;
     let end = transfer.put(receiver).await;
     transfer.finish(end, packing).await
@@ -109,7 +114,7 @@ pub(crate) async fn get(
     let command = RemoteCommand::start(client, sandbox, options).await?;
     let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
     let unpacking =
-        thread::spawn(move || archive::unpack(ArchiveReader { receiver, piece: Vec::new(), offset: 0 }, &to));
+        thread::spawn(move || archive::unpack(ArchiveReader::new(receiver), &to, MemberPaths::BelowName));
     let mut transfer = Transfer::new(command, progress)?;
     let end = transfer.get(sender).await;
     transfer.finish(end, unpacking).await
@@ -238,7 +243,7 @@ enum TransferEvent {
 }
 
 /// Returns true if the local side failed by itself, not because `tar` in the sandbox stopped.
-fn is_cause(local_result: &Result<Vec<PathBuf>, CopyError>) -> bool {
+pub(super) fn is_cause(local_result: &Result<Vec<PathBuf>, CopyError>) -> bool {
     match local_result {
         Ok(_) | Err(CopyError::Archive(_)) => false,
         Err(CopyError::Io { error, .. }) => error.kind() != io::ErrorKind::BrokenPipe,
@@ -260,7 +265,8 @@ fn tar_error(exit: &CommandExit, stderr: &[u8]) -> CommandError {
     }
 }
 
-fn explain(error: CopyError) -> CommandError {
+/// Explains an error of packing or unpacking to the user.
+pub(super) fn explain(error: CopyError) -> CommandError {
     match error {
         CopyError::Io { path, error } => {
             CommandError::failed(format!("{}: {error}", path.display())).hint(io_hint(&error))
@@ -273,9 +279,15 @@ fn explain(error: CopyError) -> CommandError {
 }
 
 /// Writer of an archive that sends pieces to the connection.
-struct ArchiveWriter {
+pub(super) struct ArchiveWriter {
     sender: mpsc::Sender<Vec<u8>>,
     piece: Vec<u8>,
+}
+
+impl ArchiveWriter {
+    pub(super) fn new(sender: mpsc::Sender<Vec<u8>>) -> Self {
+        Self { sender, piece: Vec::new() }
+    }
 }
 
 impl Write for ArchiveWriter {
@@ -298,11 +310,17 @@ impl Write for ArchiveWriter {
 }
 
 /// Reader of an archive that receives pieces from the connection.
-struct ArchiveReader {
+pub(super) struct ArchiveReader {
     receiver: mpsc::Receiver<Vec<u8>>,
     piece: Vec<u8>,
     /// Offset of the next byte in `piece`.
     offset: usize,
+}
+
+impl ArchiveReader {
+    pub(super) fn new(receiver: mpsc::Receiver<Vec<u8>>) -> Self {
+        Self { receiver, piece: Vec::new(), offset: 0 }
+    }
 }
 
 impl Read for ArchiveReader {
