@@ -17,7 +17,7 @@ generate() {
 }
 
 generate_protocol() {
-    WORKSPACE_TEST_WRITE_GENERATED=1 cargo test $locked --quiet -p workspace-agent-protocol --test compatible
+    WORKSPACE_TEST_WRITE_GENERATED=1 cargo test $locked --quiet --workspace --test compatible
 }
 
 # The same build as that of the tests, so that checking and testing build everything once.

@@ -44,3 +44,20 @@ target_directory() {
     cargo metadata --format-version 1 --no-deps --offline |
         sed 's/.*"target_directory":"\([^"]*\)".*/\1/'
 }
+
+# `port_is_taken HOST PORT` succeeds if a program listens at that IPv4 address, or at all addresses. It fails where the
+# system does not list its sockets.
+port_is_taken() {
+    cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk -v host="$1" -v port="$2" '
+        BEGIN {
+            split(host, part, ".")
+            address = sprintf("%02X%02X%02X%02X", part[4], part[3], part[2], part[1])
+            suffix = sprintf(":%04X", port)
+        }
+        # Fields 2 and 4: local address and state; 0A is LISTEN.
+        $4 == "0A" && substr($2, length($2) - 4) == suffix {
+            listener = substr($2, 1, length($2) - 5)
+            if (listener ~ /^0+$/ || listener == address || host == "0.0.0.0" || host == "::") taken = 1
+        }
+        END { exit !taken }'
+}

@@ -84,7 +84,7 @@ try() {
 
 # What is too long is refused as such, whatever else is wrong with it.
 checks='[checks]
-negative_data_rejection.expected-statuses = [400, 401, 403, 404, 405, 406, 409, 410, 413, 414, 415, 422, 428, 429, 431, "5xx"]'
+negative_data_rejection.expected-statuses = [400, 401, 403, 404, 405, 406, 409, 410, 412, 413, 414, 415, 422, 428, 429, 431, "5xx"]'
 
 data=$(mktemp -d)
 server=

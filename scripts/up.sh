@@ -3,6 +3,17 @@
 
 . "$(dirname "$0")/lib.sh"
 
+# The server finds this out, too, but only after minutes of building. A settings file may name another port.
+port=${API_PORT:-}
+if [ -z "$port" ] && [ -z "${WORKSPACE_CONFIG:-}" ] && [ $# -eq 0 ]; then port=8080; fi
+case $port in
+'' | 0 | *[!0-9]*) ;;
+*)
+    ! port_is_taken "${API_HOST:-127.0.0.1}" "$port" || die "port $port is in use, so the server could not start" \
+        "stop the program that uses it (another \`make up\`?), or choose another port: API_PORT=$((port + 1)) make up"
+    ;;
+esac
+
 scripts/deps.sh build
 step "building the release" cargo build --release $locked -p workspace-server -p workspace-cli
 say "building the guest agent"

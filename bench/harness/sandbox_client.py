@@ -113,6 +113,36 @@ class Client:
             raise RuntimeError(f"{method} {path}: {answer.status} {text[:500]}")
         return json.loads(text) if text else None
 
+    def put(self, path, body, size=None):
+        """Writes content: bytes, or an iterator of pieces with their total size."""
+        headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/octet-stream"}
+        headers["Content-Length"] = str(len(body) if size is None else size)
+        self.connection.request("PUT", path, body, headers)
+        answer = self.connection.getresponse()
+        text = answer.read()
+        if answer.status >= 400:
+            raise RuntimeError(f"PUT {path}: {answer.status} {text[:500]}")
+
+    def get(self, path):
+        """Content at a path."""
+        self.connection.request("GET", path, headers={"Authorization": f"Bearer {self.key}"})
+        answer = self.connection.getresponse()
+        content = answer.read()
+        if answer.status >= 400:
+            raise RuntimeError(f"GET {path}: {answer.status} {content[:500]}")
+        return content
+
+    def drain(self, path):
+        """Number of bytes at a path, which are read and dropped."""
+        self.connection.request("GET", path, headers={"Authorization": f"Bearer {self.key}"})
+        answer = self.connection.getresponse()
+        if answer.status >= 400:
+            raise RuntimeError(f"GET {path}: {answer.status} {answer.read()[:500]}")
+        buffer, total = bytearray(1 << 20), 0
+        while count := answer.readinto(buffer):
+            total += count
+        return total
+
     def create(self, **more):
         return self.ask("POST", "/api/v1/sandboxes", {"template": "base", **more})["id"]
 

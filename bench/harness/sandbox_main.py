@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 
+import file_rows
 import machine
 import sandbox_rows
 from plot import plot
@@ -28,9 +29,12 @@ ROWS = {
     "idle": sandbox_rows.idle,
     "agent": sandbox_rows.agent,
     "api": sandbox_rows.api,
+    "files": file_rows.small,
+    "transfer": file_rows.transfer,
+    "archive": file_rows.archive,
 }
 PANELS = {"warm": "create and run", "cold": "create and run", "fifty": "all 50", "run": "one command"}
-WITH_PEERS = {"warm", "cold", "fifty", "parallel", "ordinary", "run"}
+WITH_PEERS = {"warm", "cold", "fifty", "parallel", "ordinary", "run", "archive"}
 INSIDE = "WORKSPACE_BENCH_INSIDE"
 
 

@@ -104,6 +104,11 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// Returns the size of the frame on disk in bytes: of its header and its data.
+    pub fn encoded_len(&self) -> u64 {
+        (HEADER_LEN + self.data.len()) as u64
+    }
+
     /// Returns the exit status, if the frame contains it.
     pub fn exit_status(&self) -> Option<ExitStatus> {
         if self.stream == Stream::Exit { ExitStatus::decode(&self.data) } else { None }

@@ -58,7 +58,7 @@ fn generated_code_is_up_to_date() {
     // Content of files is not copied when a frame is decoded.
     let content = ["IoFrame.data", "TreeEntry.data", "IoReply.content", "WriteFile.content"];
     let content = content.map(|field| format!(".workspace.agent.v1.{field}"));
-    let config = content.iter().fold(tonic_prost_build::configure(), |config, field| config.bytes(field));
+    let config = content.iter().fold(tonic_prost_build::configure(), tonic_prost_build::Builder::bytes);
     config.out_dir(fresh.path()).compile_fds(descriptors()).unwrap();
     let fresh = std::fs::read_to_string(fresh.path().join("workspace.agent.v1.rs")).unwrap();
     if std::env::var_os("WORKSPACE_TEST_WRITE_GENERATED").is_some() {

@@ -4,13 +4,11 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hyper_util::rt::TokioIo;
 use rustix::process::{Pid, Signal};
 use tokio::sync::mpsc;
 use tokio::time::{interval, sleep};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Channel;
-use tonic::{Status, Streaming};
+use tonic::Streaming;
 use workspace_agent_protocol::PROTOCOL_VERSION;
 use workspace_agent_protocol::output::Stream;
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
@@ -25,14 +23,14 @@ use crate::command::{self, CommandError};
 use crate::guest::{CommandMessage, Guest};
 use crate::output::OutputEvent;
 use crate::process_tree;
+use crate::server::{ConnectionError, Server, connect};
 use crate::supervise::TerminalSize;
-use crate::transport::Transport;
 use crate::usage;
 
 /// First delay between attempts to connect; it doubles with each attempt.
 const RETRY_BACKOFF_MIN: Duration = Duration::from_millis(20);
-/// Maximum delay between attempts to connect.
-const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// Maximum delay between attempts to connect. Clients of a server that was restarted wait for the next attempt.
+const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(1);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 /// Maximum size of the reported arguments of a process in bytes.
 const ARGUMENTS_MAX: usize = 1024;
@@ -44,35 +42,10 @@ const PROCESSES_MAX: usize = 4_096;
 /// Maximum number of messages in flight to the server.
 const QUEUE_CAPACITY: usize = 64;
 
-/// Transport to the server, and the identity of this guest.
-pub(crate) struct Server {
-    pub(crate) transport: Transport,
-    pub(crate) sandbox: String,
-    pub(crate) token: Vec<u8>,
-}
-
-/// Reason for the end of a connection.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ConnectionError {
-    #[error("cannot connect: {}", innermost(.0))]
-    Connect(#[from] tonic::transport::Error),
-    #[error("{0}")]
-    Status(#[from] Status),
-    #[error("the server rejected this guest: {0}")]
-    Rejected(String),
-    #[error("the server closed the connection")]
-    Closed,
-}
-
-/// Returns the innermost cause of an error.
-fn innermost(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.last().map_or_else(String::new, ToString::to_string)
-}
-
 /// Maintains the connection. Never returns: an unavailable server may come back.
 pub(crate) async fn run(server: &Server, guest: &Guest) -> io::Result<()> {
     let mut backoff = RETRY_BACKOFF_MIN;
+    let mut last_error = String::new();
     loop {
         let mut registered = false;
         let result = run_connection(server, guest, &mut registered).await;
@@ -80,7 +53,12 @@ pub(crate) async fn run(server: &Server, guest: &Guest) -> io::Result<()> {
             backoff = RETRY_BACKOFF_MIN;
         }
         if let Err(error) = result {
-            eprintln!("workspace-agent: connection failed: {error}; retrying in {backoff:?}");
+            let error = error.to_string();
+            // Attempts that fail alike are logged once: the server may be away for long.
+            if registered || error != last_error {
+                eprintln!("workspace-agent: connection failed: {error}; retrying");
+            }
+            last_error = error;
         }
         sleep(backoff).await;
         backoff = (backoff * 2).min(RETRY_BACKOFF_MAX);
@@ -124,15 +102,6 @@ async fn run_connection(
             _ = heartbeat.tick() => outbox.push(AgentPayload::Heartbeat(new_heartbeat())),
         }
     }
-}
-
-pub(crate) async fn connect(server: &Server) -> Result<Channel, ConnectionError> {
-    let transport = server.transport.clone();
-    let connector = tower::service_fn(move |_| {
-        let transport = transport.clone();
-        async move { Ok::<_, io::Error>(TokioIo::new(transport.connect().await?)) }
-    });
-    Ok(server.transport.endpoint().connect_with_connector(connector).await?)
 }
 
 fn registration(server: &Server, guest: &Guest) -> RegisterRequest {

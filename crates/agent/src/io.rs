@@ -32,8 +32,8 @@ use workspace_agent_protocol::scheduling::restore_slice;
 use workspace_agent_protocol::start_parameters::StartParameters;
 use workspace_agent_protocol::v1::IoLane;
 
-use crate::connection::Server;
 use crate::script;
+use crate::server::Server;
 use crate::transport::Transport;
 
 /// Operations of the worker, as the value of the capability `io`.
@@ -71,7 +71,6 @@ pub(crate) fn run(server: &Server) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     // The slice is short for the latency of commands, which transfers must not delay.
     drop(restore_slice());
-    std::env::set_current_dir("/")?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_TASKS_MAX)

@@ -4,9 +4,9 @@
 //! thread, so that it can fork safely; `supervise.rs` explains why it forks. As the first process it also
 //! reaps orphans.
 
-mod agent_filter;
 mod buffer;
 mod command;
+mod command_seccomp;
 mod connection;
 mod guest;
 mod io;
@@ -15,6 +15,7 @@ mod parameters;
 mod process_tree;
 mod reaper;
 mod script;
+mod server;
 mod stream;
 mod supervise;
 mod tls;
@@ -28,9 +29,9 @@ use std::process::ExitCode;
 use workspace_agent_protocol::scheduling::shorten_slice;
 use workspace_agent_protocol::start_parameters::StartParameters;
 
-use crate::connection::Server;
 use crate::guest::Guest;
 use crate::parameters::ParameterSource;
+use crate::server::Server;
 use crate::transport::{Network, Transport};
 
 const USAGE: &str =

@@ -21,8 +21,9 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use workspace_agent_protocol::scheduling::restore_slice;
 
-use crate::agent_filter::AgentFilter;
+use crate::command_seccomp::CommandSeccompFilter;
 use crate::script::{self, SCRIPT_FD};
+use crate::stream::NonBlockingFd;
 
 /// Program to start, with everything allocated before the fork.
 pub(crate) struct Program {
@@ -31,7 +32,7 @@ pub(crate) struct Program {
     directory: CString,
     terminal: Option<TerminalSize>,
     script: Option<OwnedFd>,
-    agent_filter: Option<AgentFilter>,
+    seccomp_filter: Option<CommandSeccompFilter>,
 }
 
 /// Size of a terminal, in characters.
@@ -80,7 +81,7 @@ impl Program {
             directory: text(directory.as_bytes())?,
             terminal,
             script: script.map(|script| script::create_memfd(script.as_bytes())).transpose()?,
-            agent_filter: AgentFilter::of(std::process::id())?,
+            seccomp_filter: CommandSeccompFilter::protecting(std::process::id())?,
         })
     }
 }
@@ -88,12 +89,12 @@ impl Program {
 /// Running program with the agent's ends of its pipes.
 pub(crate) struct StartedProgram {
     pub(crate) supervisor: Pid,
-    pub(crate) stdin: OwnedFd,
-    pub(crate) stdout: OwnedFd,
+    pub(crate) stdin: NonBlockingFd,
+    pub(crate) stdout: NonBlockingFd,
     /// Standard error; `None` for a terminal.
-    pub(crate) stderr: Option<OwnedFd>,
+    pub(crate) stderr: Option<NonBlockingFd>,
     /// Pipe on which one [`Report`] arrives when the program exited or could not be started.
-    pub(crate) report: OwnedFd,
+    pub(crate) report: NonBlockingFd,
 }
 
 /// Report of a supervisor.
@@ -135,11 +136,19 @@ impl Report {
 
 /// Starts a program under its own supervisor.
 pub(crate) fn start(program: &Program) -> io::Result<StartedProgram> {
-    let Streams { child, agent: (stdin, stdout, stderr) } = match program.terminal {
+    let streams = match program.terminal {
         Some(size) => Streams::of_terminal(size)?,
         None => Streams::of_pipes()?,
     };
+    start_with(program, streams)
+}
+
+fn start_with(program: &Program, streams: Streams) -> io::Result<StartedProgram> {
+    let Streams { child, agent: (stdin, stdout, stderr) } = streams;
     let (report, child_report) = pipe_with(PipeFlags::CLOEXEC)?;
+    // Before the fork: a program whose streams cannot be registered would run without anybody who waits for it.
+    let (stdin, stdout) = (NonBlockingFd::writer(stdin)?, NonBlockingFd::reader(stdout)?);
+    let (stderr, report) = (stderr.map(NonBlockingFd::reader).transpose()?, NonBlockingFd::reader(report)?);
     let pointers = ExecPointers::of(program);
     let [in_, out, err] = child.each_ref().map(AsRawFd::as_raw_fd);
     let fds = [in_, out, err, child_report.as_raw_fd()];
@@ -258,7 +267,7 @@ unsafe fn become_program(program: &Program, pointers: &ExecPointers) -> ! {
             report(Report::ChdirFailed(errno()));
             libc::_exit(126);
         }
-        if let Some(Err(error)) = program.agent_filter.as_ref().map(AgentFilter::apply) {
+        if let Some(Err(error)) = program.seccomp_filter.as_ref().map(CommandSeccompFilter::apply) {
             report(Report::ExecFailed(error.raw_os_error().unwrap_or(libc::EINVAL)));
             libc::_exit(127);
         }
@@ -302,4 +311,23 @@ fn report(report: Report) {
     let bytes = report.encode();
     // SAFETY: the buffer is valid for its length. A write to a pipe of so few bytes is atomic.
     unsafe { libc::write(REPORT_FD, bytes.as_ptr().cast(), bytes.len()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_is_started_if_a_stream_cannot_be_registered() {
+        let program = Program::new(&["/bin/sleep", "60"], None, "/", std::iter::empty(), None).unwrap();
+        let (stderr, child_stderr) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
+        let mut streams = Streams::of_pipes().unwrap();
+        streams.child[2] = child_stderr;
+        // epoll does not support regular files.
+        streams.agent.1 = tempfile::tempfile().unwrap().into();
+        assert!(start_with(&program, streams).is_err());
+        // End of file: no process has the other end.
+        let mut byte = [0_u8];
+        assert_eq!(rustix::io::read(&stderr, &mut byte[..]), Ok(0));
+    }
 }

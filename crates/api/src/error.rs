@@ -7,6 +7,9 @@ use utoipa::ToSchema;
 /// Key in [`ErrorFields::details`]: number of bytes of a command's input that were accepted before the error.
 pub const WRITTEN_DETAIL: &str = "written";
 
+/// Key in [`ErrorFields::details`]: name of the invalid field of a request.
+pub const FIELD_DETAIL: &str = "field";
+
 /// Body of an error response.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
@@ -36,6 +39,11 @@ pub struct ErrorFields {
 }
 
 impl ErrorFields {
+    /// Returns the detail [`FIELD_DETAIL`]; `None` if it is absent.
+    pub fn field(&self) -> Option<&str> {
+        self.details.get(FIELD_DETAIL).and_then(Value::as_str)
+    }
+
     /// Returns the detail [`WRITTEN_DETAIL`]; 0 if it is absent.
     pub fn written(&self) -> u64 {
         self.details.get(WRITTEN_DETAIL).and_then(Value::as_u64).unwrap_or(0)

@@ -37,8 +37,8 @@ macro_rules! codes {
 }
 
 codes! {
-    UNAUTHORIZED = 1001, 401, "The key is missing, unknown or revoked.";
-    FORBIDDEN = 1002, 403, "The key's role does not allow this.";
+    UNAUTHORIZED = 1001, 401, "The key, token or ticket is missing, unknown, expired or revoked.";
+    FORBIDDEN = 1002, 403, "The key's role, or the rights of the token, do not allow this.";
     KEY_NOT_FOUND = 1003, 404, "There is no such key, or it was revoked.";
     LAST_ADMIN_KEY = 1004, 409, "The last admin key cannot be revoked.";
 
@@ -76,6 +76,8 @@ codes! {
     UPLOADS_BUSY = 3009, 503, "The server is receiving the maximum number of uploads from all owners; try again.";
     SNAPSHOT_LIMIT_EXCEEDED = 3010, 429, "The owner has the maximum number or size of snapshots; delete some.";
     TREE_TOO_LARGE = 3011, 422, "The tree or directory has more entries, or longer paths, than are read at once.";
+    REFERENCE_NOT_FOUND = 3012, 404, "There is no such reference, or it is another owner's.";
+    REFERENCE_LIMIT_EXCEEDED = 3013, 429, "The owner has the maximum number of references; delete some.";
 
     EPISODE_NOT_FOUND = 3101, 404, "There is no such episode, or its snapshot is another owner's.";
     EPISODE_LIMIT_EXCEEDED = 3102, 429, "The owner has the maximum number or size of episodes; delete some.";
@@ -101,10 +103,11 @@ codes! {
     PTY_NOT_FOUND = 4101, 404, "There is no such terminal in this sandbox.";
     PTY_LIMIT_EXCEEDED = 4102, 429, "The sandbox has the maximum number of terminals.";
     PTY_CLOSED = 4103, 410, "The shell of the terminal has exited.";
+    TICKET_LIMIT_EXCEEDED = 4104, 429, "The owner has the maximum number of unused tickets; try again.";
 
     FILE_DENIED = 4201, 403, "The user of the sandbox may not access the file.";
     FILE_CONFLICT = 4202, 409, "An entry exists, is not empty, or is of another kind than the operation needs.";
-    PRECONDITION_FAILED = 4203, 412, "The file does not match `If-Match` or `If-None-Match`.";
+    PRECONDITION_FAILED = 4203, 412, "`If-Match` or `If-None-Match` does not fit the current state of the resource.";
     DISK_LIMIT_EXCEEDED = 4204, 507, "The disk of the sandbox is full; nothing was written.";
     TRANSFER_LIMIT_EXCEEDED = 4205, 429, "The sandbox has the maximum number of transfers, watches or connections; try again.";
     WATCH_LIMIT_EXCEEDED = 4206, 422, "The directory has more subdirectories than can be watched.";

@@ -13,15 +13,19 @@
 
 #![allow(unused_qualifications, reason = "utoipa's derive of query parameters writes qualified paths")]
 
+pub mod access;
 pub mod diff;
 pub mod episodes;
 pub mod error;
 pub mod error_codes;
+pub mod event_log;
 pub mod events;
 pub mod files;
 pub mod keys;
 pub mod ports;
 pub mod processes;
+pub mod references;
+pub mod sandbox_metrics;
 pub mod sandbox_snapshots;
 pub mod sandboxes;
 pub mod snapshots;

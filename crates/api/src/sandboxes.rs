@@ -301,7 +301,7 @@ pub struct SandboxStats {
     pub memory: MemoryStats,
     /// Disk usage of the workspace and of retained output.
     pub disk: DiskStats,
-    /// Network usage. Not measured yet: always 0.
+    /// Network usage.
     pub network: NetworkStats,
     /// Number of processes and threads.
     pub processes: u64,
@@ -347,12 +347,12 @@ pub struct DiskStats {
     pub limit: Option<u64>,
 }
 
-/// Network usage. Not measured yet.
+/// Network usage since the start of the sandbox, without loopback.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkStats {
-    /// Always 0.
+    /// Received bytes; 0 if they are not measured, as with the runtime `oci`.
     pub rx_bytes: u64,
-    /// Always 0.
+    /// Sent bytes; 0 if they are not measured, as with the runtime `oci`.
     pub tx_bytes: u64,
 }

@@ -26,14 +26,14 @@ pub struct Snapshot {
     pub time: String,
     /// Labels. Lists can be filtered by them.
     pub labels: BTreeMap<String, String>,
-    /// Names of the references that point to the snapshot.
+    /// Names of your references that point to the snapshot; with an admin key, of all references of the store.
     pub references: Vec<String>,
 }
 
 /// Page of snapshots.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct SnapshotList {
-    /// Snapshots, newest first.
+    /// Snapshots in the order of `sort`.
     pub items: Vec<Snapshot>,
     /// Number of snapshots on all pages.
     pub total: usize,
@@ -66,6 +66,30 @@ pub struct ListSnapshotsQuery {
     pub parent: Option<String>,
     /// Filter by the name of a reference that points to the snapshot.
     pub reference: Option<String>,
+    /// Order. Default: `newest`. Use a cursor with the order of the list that it is from.
+    #[param(inline)]
+    pub sort: Option<SnapshotSort>,
+}
+
+/// Order of a list of snapshots.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SnapshotSort {
+    /// Newest first.
+    #[default]
+    Newest,
+    /// Oldest first.
+    Oldest,
+}
+
+/// Part of a snapshot to archive.
+#[derive(Debug, Clone, Default, PartialEq, Eq, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct SnapshotArchiveQuery {
+    /// Path in the snapshot of the directory, file or symlink to archive. Default: the whole snapshot. Bytes that are
+    /// not UTF-8 may be encoded as `%XX`.
+    #[param(value_type = Option<String>)]
+    pub path: Vec<u8>,
 }
 
 /// Metadata of an uploaded snapshot.

@@ -37,7 +37,8 @@ pub struct OpenTerminal {
 pub struct Terminal {
     /// Id of the terminal.
     pub id: String,
-    /// URL of the WebSocket of the terminal. Connecting to it requires a key of the same owner.
+    /// URL of the WebSocket of the terminal. Connecting to it requires a key of the same owner, a token with the right
+    /// `terminal`, or a ticket.
     pub websocket_url: String,
 }
 
@@ -53,6 +54,28 @@ pub struct ResizeTerminal {
     pub rows: u16,
 }
 
+/// Request for a ticket to a terminal.
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({"readOnly": true}))]
+pub struct CreateTicket {
+    /// Allows only reading the output: no input, and no new size. Default: false.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+/// Ticket for one connection to a terminal.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TerminalTicket {
+    /// Secret to send as `?ticket=TICKET` to the WebSocket of the terminal, once.
+    #[schema(example = "wtt_Zm9ydHktdHdvIHJhbmRvbSBieXRlcyBpbiBhIHJvdy4")]
+    pub ticket: String,
+    /// Time at which the ticket expires, if it has not been used.
+    #[schema(format = DateTime)]
+    pub expires_at: String,
+}
+
 /// Options of a connection to a terminal.
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -63,6 +86,9 @@ pub struct ConnectTerminalQuery {
     /// Sends output as binary messages instead of base64 in JSON. Default: false.
     #[serde(default)]
     pub binary: bool,
+    /// Ticket, instead of a key: browsers cannot send headers when they open a WebSocket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<String>,
 }
 
 /// Text message from the client of a terminal.

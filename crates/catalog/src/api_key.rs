@@ -101,6 +101,17 @@ impl ApiKeys<'_> {
             .transpose()
     }
 
+    /// Returns the key with this id, unless it was revoked.
+    pub async fn find_by_id(&self, id: &str) -> Result<Option<ApiKey>> {
+        let select = Statement::new(select!("WHERE id = $1 AND revoked_at IS NULL"));
+        select
+            .text("id", id)
+            .optional(&mut *self.database.connection().await?)
+            .await?
+            .map(from_row)
+            .transpose()
+    }
+
     /// Returns the keys of an owner, or all of them, oldest first, including revoked ones.
     pub async fn list(&self, owner: Option<&str>) -> Result<Vec<ApiKey>> {
         let select = match owner {

@@ -10,6 +10,7 @@ use crate::event::Events;
 use crate::idempotency::Idempotency;
 use crate::migration;
 use crate::sandbox::Sandboxes;
+use crate::secret::Secrets;
 use crate::snapshot::Snapshots;
 use crate::writer::Writer;
 
@@ -44,6 +45,11 @@ impl Catalog {
     /// Accesses the table `api_keys`.
     pub fn api_keys(&self) -> ApiKeys<'_> {
         ApiKeys { database: &self.database }
+    }
+
+    /// Accesses the table `secrets`.
+    pub fn secrets(&self) -> Secrets<'_> {
+        Secrets { database: &self.database }
     }
 
     /// Accesses the table `commands`.

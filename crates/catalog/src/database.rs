@@ -4,6 +4,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use rustix::fs::{CWD, Mode};
 use rustix::io::Errno;
@@ -11,6 +12,7 @@ use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Any, AnyConnection, AnyPool, ConnectOptions, Connection as _, Executor, Transaction};
+use tokio::sync::watch;
 
 use crate::error::{CatalogError, Result};
 
@@ -36,6 +38,8 @@ pub(crate) enum DatabaseKind {
 pub(crate) struct Database {
     pool: AnyPool,
     kind: DatabaseKind,
+    /// Changes after each insertion of events by this process.
+    events: Arc<watch::Sender<()>>,
 }
 
 impl Database {
@@ -48,7 +52,7 @@ impl Database {
             DatabaseKind::Sqlite => open_sqlite(options).await?,
             DatabaseKind::Postgres => open_postgres(options).await?,
         };
-        Ok(Self { pool, kind })
+        Ok(Self { pool, kind, events: Arc::default() })
     }
 
     /// Waits for running statements and closes all connections.
@@ -58,6 +62,16 @@ impl Database {
 
     pub(crate) fn kind(&self) -> DatabaseKind {
         self.kind
+    }
+
+    /// Wakes readers of events, after events were committed.
+    pub(crate) fn notify_event_readers(&self) {
+        self.events.send_replace(());
+    }
+
+    /// Follows insertions of events by this process.
+    pub(crate) fn subscribe_to_events(&self) -> watch::Receiver<()> {
+        self.events.subscribe()
     }
 
     /// Returns a connection for one statement, or for several that only read.

@@ -1,22 +1,21 @@
-//! Table `events`: events in the order of their sequence numbers.
+//! Table `events`: events in the order of their sequence numbers, each with its owner.
+
+mod retention;
 
 use serde_json::Value;
 use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
+use tokio::sync::watch;
 
 use crate::clock::now;
 use crate::database::Database;
 use crate::error::Result;
 use crate::row::Row;
-use crate::statement::Statement;
+use crate::statement::{Parameters, Statement};
 use crate::string_enum::string_enum;
 
-/// Maximum number of events kept per sandbox, far more than a typical sandbox produces.
-const SANDBOX_EVENTS_MAX: i64 = 1_000;
-/// Maximum number of events kept in total.
-const TOTAL_EVENTS_MAX: i64 = 1_000_000;
-/// Old events deleted per statement, so that other statements can run in between.
-const DELETE_BATCH_SIZE: i64 = 10_000;
+/// Value of the column `owner` for an event without an owner. No key has this owner.
+const NO_OWNER: &str = "";
 
 string_enum! {
     /// Type of an event.
@@ -27,6 +26,8 @@ string_enum! {
         SandboxStarting = "sandbox.starting",
         /// The guest agent of the sandbox is ready.
         SandboxRunning = "sandbox.running",
+        /// The workspace of the sandbox was replaced by a snapshot.
+        SandboxRestored = "sandbox.restored",
         /// The sandbox will expire soon.
         SandboxExpiring = "sandbox.expiring",
         /// The sandbox expired and is about to be removed.
@@ -39,10 +40,12 @@ string_enum! {
         AgentConnected = "agent.connected",
         /// The guest agent disconnected.
         AgentDisconnected = "agent.disconnected",
+        /// A snapshot was created, in a sandbox or by an upload.
+        SnapshotCreated = "snapshot.created",
     }
 }
 
-/// Event to insert. The operation that it belongs to sets the sandbox.
+/// Event to insert. The operation that it belongs to sets the owner and the sandbox.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewEvent {
     /// Type of the event.
@@ -56,14 +59,40 @@ pub struct NewEvent {
 pub struct Event {
     /// Sequence number. An event never becomes visible after one with a higher number.
     pub sequence: i64,
-    /// Type of the event.
-    pub kind: EventKind,
+    /// Type of the event. A newer server may have written one that [`EventKind`] does not have.
+    pub kind: String,
+    /// Owner of the event; `None` for an event of an earlier version.
+    pub owner: Option<String>,
     /// Sandbox of the event, which may be deleted.
     pub sandbox_id: Option<String>,
     /// Payload, as delivered to clients.
     pub data: Value,
     /// Creation time in milliseconds since 1970.
     pub created_at: i64,
+}
+
+/// Criteria for events. A field that is `None` matches every event.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EventFilter {
+    /// Owner; `None` for events of all owners and for those without an owner.
+    pub owner: Option<String>,
+    /// Id of the sandbox.
+    pub sandbox_id: Option<String>,
+    /// Type.
+    pub kind: Option<EventKind>,
+}
+
+/// Events after a sequence number.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EventSlice {
+    /// Events that match the filter, in order.
+    pub events: Vec<Event>,
+    /// Highest sequence number of a deleted event of the filter's owner, whatever its sandbox and type; 0 if there is
+    /// none. If it is above the position of a reader, the reader may have missed events.
+    pub dropped: i64,
+    /// Sequence number of the newest event of all owners before the events were read. If there are fewer events than
+    /// requested, none up to this number is missing.
+    pub last: i64,
 }
 
 /// Queries on the table `events`.
@@ -74,10 +103,16 @@ pub struct Events<'c> {
 
 impl Events<'_> {
     /// Inserts an event that is not part of a change of a sandbox. Returns its sequence number.
-    pub async fn insert(&self, sandbox_id: Option<&str>, event: &NewEvent) -> Result<i64> {
+    pub async fn insert(
+        &self,
+        owner: Option<&str>,
+        sandbox_id: Option<&str>,
+        event: &NewEvent,
+    ) -> Result<i64> {
         let mut transaction = self.database.begin().await?;
-        let sequence = insert(&mut transaction, sandbox_id, event).await?;
+        let sequence = insert(&mut transaction, owner, sandbox_id, event).await?;
         transaction.commit().await?;
+        self.database.notify_event_readers();
         Ok(sequence)
     }
 
@@ -85,26 +120,76 @@ impl Events<'_> {
     pub async fn delete_before(&self, time: i64) -> Result<u64> {
         let mut deleted = 0;
         loop {
-            let delete = Statement::new(
-                "DELETE FROM events WHERE sequence IN
-                 (SELECT sequence FROM events WHERE created_at < $1 ORDER BY created_at LIMIT $2)",
-            );
-            let delete = delete.number(time).number(DELETE_BATCH_SIZE);
-            match delete.run(&mut *self.database.connection().await?).await? {
+            let mut transaction = self.database.begin().await?;
+            let count = retention::delete_before(&mut transaction, time).await?;
+            transaction.commit().await?;
+            match count {
                 0 => return Ok(deleted),
                 count => deleted += count,
             }
         }
     }
 
-    /// Returns the first events after a sequence number, at most `limit`, in order.
+    /// Returns the first events of all owners after a sequence number, at most `limit`, in order.
     pub async fn after(&self, sequence: i64, limit: u32) -> Result<Vec<Event>> {
+        Ok(self.read(&EventFilter::default(), sequence, limit).await?.events)
+    }
+
+    /// Returns the first events after a sequence number that match a filter, at most `limit`, in order.
+    pub async fn read(&self, filter: &EventFilter, after: i64, limit: u32) -> Result<EventSlice> {
+        let mut connection = self.database.connection().await?;
+        let last = last(&mut connection).await?;
+        let events = filter.select(&mut connection, after, limit).await?;
+        // Read last: an event that is deleted meanwhile may count as dropped although it is returned, but none is
+        // missing without counting.
+        let dropped = dropped(&mut connection, filter.owner.as_deref()).await?;
+        Ok(EventSlice { events, dropped, last })
+    }
+
+    /// Returns the sequence number of the newest event, which may be deleted; 0 before the first.
+    pub async fn last(&self) -> Result<i64> {
+        let mut connection = self.database.connection().await?;
+        last(&mut connection).await
+    }
+
+    /// Returns sequence number and owner of the first events after a sequence number, at most `limit`, in order.
+    pub async fn owners_after(&self, sequence: i64, limit: u32) -> Result<Vec<(i64, Option<String>)>> {
         let select = Statement::new(
-            "SELECT sequence, type, sandbox_id, data, created_at FROM events
-             WHERE sequence > $1 ORDER BY sequence LIMIT $2",
+            "SELECT sequence, owner FROM events WHERE sequence > $1 ORDER BY sequence LIMIT $2",
         );
-        let rows =
-            select.number(sequence).number(limit.into()).all(&mut *self.database.connection().await?).await?;
+        let select = select.number(sequence).number(limit.into());
+        let rows = select.all(&mut *self.database.connection().await?).await?;
+        rows.into_iter().map(|row| owner(&Row(row))).collect()
+    }
+
+    /// Follows insertions of events by this process. The receiver does not notice those of other processes.
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.database.subscribe_to_events()
+    }
+}
+
+impl EventFilter {
+    async fn select(&self, connection: &mut AnyConnection, after: i64, limit: u32) -> Result<Vec<Event>> {
+        let mut parameters = Parameters::default();
+        let mut all = vec![format!("sequence > ${}", parameters.number(after))];
+        if let Some(owner) = &self.owner {
+            // An expression, so that the database uses the index of sandboxes: one has far fewer events than an owner.
+            let column = if self.sandbox_id.is_some() { "COALESCE(owner, '')" } else { "owner" };
+            all.push(format!("{column} = ${}", parameters.text("owner", owner)));
+            all.push(format!("owner <> '{NO_OWNER}'"));
+        }
+        if let Some(sandbox) = &self.sandbox_id {
+            all.push(format!("sandbox_id = ${}", parameters.text("sandbox_id", sandbox)));
+        }
+        if let Some(kind) = self.kind {
+            all.push(format!("type = ${}", parameters.text("type", kind.as_str())));
+        }
+        let (condition, limit) = (all.join(" AND "), parameters.number(limit.into()));
+        let sql = format!(
+            "SELECT sequence, type, owner, sandbox_id, data, created_at FROM events
+             WHERE {condition} ORDER BY sequence LIMIT ${limit}"
+        );
+        let rows = Statement::with_parameters(&sql, parameters).all(connection).await?;
         rows.into_iter().map(from_row).collect()
     }
 }
@@ -113,40 +198,51 @@ impl Events<'_> {
 /// transactions with an event wait for this one to end.
 pub(crate) async fn insert(
     connection: &mut AnyConnection,
+    owner: Option<&str>,
     sandbox: Option<&str>,
     event: &NewEvent,
 ) -> Result<i64> {
     let next = Statement::new("UPDATE event_sequence SET last = last + 1 RETURNING last");
     let sequence = Row(next.one(connection).await?).number("last")?;
-    let data = event.data.to_string();
+    let (owner, data) = (owner.unwrap_or(NO_OWNER), event.data.to_string());
     let insert = Statement::new(
-        "INSERT INTO events (sequence, type, sandbox_id, data, created_at) VALUES ($1, $2, $3, $4, $5)",
+        "INSERT INTO events (sequence, type, owner, sandbox_id, data, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
     );
-    let insert = insert.number(sequence).text("type", event.kind.as_str());
+    let insert = insert.number(sequence).text("type", event.kind.as_str()).text("owner", owner);
     insert.optional_text("sandbox_id", sandbox).text("data", &data).number(now()).run(connection).await?;
-    delete_oldest(connection, sandbox, sequence).await?;
+    retention::add(connection, owner, sandbox).await?;
     Ok(sequence)
 }
 
-/// Deletes all but the newest events of a sandbox, and of all sandboxes.
-async fn delete_oldest(connection: &mut AnyConnection, sandbox: Option<&str>, newest: i64) -> Result<()> {
-    if let Some(sandbox) = sandbox {
-        let delete = Statement::new(
-            "DELETE FROM events WHERE sandbox_id = $1 AND sequence <=
-             (SELECT sequence FROM events WHERE sandbox_id = $1 ORDER BY sequence DESC LIMIT 1 OFFSET $2)",
-        );
-        delete.text("sandbox_id", sandbox).number(SANDBOX_EVENTS_MAX).run(connection).await?;
-    }
-    let delete = Statement::new("DELETE FROM events WHERE sequence <= $1").number(newest - TOTAL_EVENTS_MAX);
-    delete.run(connection).await?;
-    Ok(())
+async fn last(connection: &mut AnyConnection) -> Result<i64> {
+    Row(Statement::new("SELECT last FROM event_sequence").one(connection).await?).number("last")
+}
+
+/// Returns the highest sequence number of a deleted event of an owner, or of all; 0 if there is none.
+async fn dropped(connection: &mut AnyConnection, owner: Option<&str>) -> Result<i64> {
+    let select = match owner {
+        Some(owner) => {
+            Statement::new("SELECT COALESCE(MAX(dropped), 0) AS dropped FROM event_owners WHERE owner = $1")
+                .text("owner", owner)
+        }
+        None => Statement::new("SELECT COALESCE(MAX(dropped), 0) AS dropped FROM event_owners"),
+    };
+    Row(select.one(connection).await?).number("dropped")
+}
+
+/// Returns sequence number and owner of an event.
+fn owner(row: &Row) -> Result<(i64, Option<String>)> {
+    let owner = Some(row.text("owner")?).filter(|owner| owner != NO_OWNER);
+    Ok((row.number("sequence")?, owner))
 }
 
 fn from_row(row: AnyRow) -> Result<Event> {
     let row = Row(row);
+    let (sequence, owner) = owner(&row)?;
     Ok(Event {
-        sequence: row.number("sequence")?,
-        kind: row.parsed("type")?,
+        sequence,
+        kind: row.text("type")?,
+        owner,
         sandbox_id: row.optional_text("sandbox_id")?,
         data: row.json("data")?,
         created_at: row.number("created_at")?,

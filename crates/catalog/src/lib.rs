@@ -5,11 +5,12 @@
 //!
 //! - [`Sandboxes`]: a [`State`] changes only by allowed transitions, only for a caller that knows the current
 //!   version, and together with its event.
-//! - [`Events`]: sequence numbers without gaps, visible in order.
+//! - [`Events`]: sequence numbers without gaps, visible in order, by owner.
 //! - [`ApiKeys`]: hashes of API keys.
 //! - [`Commands`]: commands that ran in sandboxes, with their exit status.
 //! - [`Snapshots`]: owners of snapshots.
 //! - [`Episodes`]: owners of episodes.
+//! - [`Secrets`]: random values that all servers share.
 //! - [`Idempotency`], [`CommandClaims`]: idempotency keys, so that a repeated request has no second effect.
 //!
 //! ```no_run
@@ -38,6 +39,7 @@ mod idempotency;
 mod migration;
 mod row;
 mod sandbox;
+mod secret;
 mod snapshot;
 mod state;
 mod statement;
@@ -52,8 +54,9 @@ pub use command_claim::{CommandClaims, CommandInsertion};
 pub use database::sqlite_url;
 pub use episode::{EpisodeInsertion, EpisodeQuota, EpisodeUsage, Episodes, NewEpisode};
 pub use error::{CatalogError, Result};
-pub use event::{Event, EventKind, Events, NewEvent};
+pub use event::{Event, EventFilter, EventKind, EventSlice, Events, NewEvent};
 pub use idempotency::{Idempotency, NewClaim};
 pub use sandbox::{Change, Filter, NewSandbox, PAGE_SIZE_MAX, Sandbox, SandboxInsertion, Sandboxes};
-pub use snapshot::{OwnedSnapshot, Snapshots};
+pub use secret::Secrets;
+pub use snapshot::{OwnedSnapshot, SnapshotOrder, Snapshots};
 pub use state::State;

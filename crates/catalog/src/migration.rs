@@ -21,6 +21,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0012_episode_usage.sql"),
     include_str!("../migrations/0013_event_indexes.sql"),
     include_str!("../migrations/0014_snapshot_sizes.sql"),
+    include_str!("../migrations/0015_secrets.sql"),
+    include_str!("../migrations/0016_event_owners.sql"),
 ];
 
 const CREATE_VERSIONS_TABLE_SQL: &str = "CREATE TABLE IF NOT EXISTS schema_versions (

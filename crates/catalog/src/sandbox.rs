@@ -5,8 +5,8 @@ mod filter;
 use std::collections::{BTreeMap, HashMap};
 
 use serde_json::Value;
-use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
+use sqlx::{Any, AnyConnection, Transaction};
 
 use crate::clock::now;
 use crate::database::Database;
@@ -150,7 +150,7 @@ impl Sandboxes<'_> {
     pub async fn insert(&self, new: &NewSandbox, events: &[NewEvent]) -> Result<Sandbox> {
         let mut transaction = self.database.begin().await?;
         let sandbox = insert_all(&mut transaction, new, events).await?;
-        transaction.commit().await?;
+        self.commit(transaction, events).await?;
         Ok(sandbox)
     }
 
@@ -167,7 +167,7 @@ impl Sandboxes<'_> {
             ClaimResult::Existing { sandbox_id } => Ok(SandboxInsertion::Existing { sandbox_id }),
             ClaimResult::New => {
                 let sandbox = insert_all(&mut transaction, new, events).await?;
-                transaction.commit().await?;
+                self.commit(transaction, events).await?;
                 Ok(SandboxInsertion::New(Box::new(sandbox)))
             }
         }
@@ -294,8 +294,8 @@ impl Sandboxes<'_> {
             delete.text("id", id).run(&mut transaction).await?;
             insert_labels(&mut transaction, &changed).await?;
         }
-        insert_events(&mut transaction, id, events).await?;
-        transaction.commit().await?;
+        insert_events(&mut transaction, &changed.owner, id, events).await?;
+        self.commit(transaction, events).await?;
         Ok(changed)
     }
 
@@ -303,13 +303,21 @@ impl Sandboxes<'_> {
     /// false, and inserts no events, if it does not exist.
     pub async fn delete(&self, id: &str, events: &[NewEvent]) -> Result<bool> {
         let mut transaction = self.database.begin().await?;
-        let delete = Statement::new("DELETE FROM sandboxes WHERE id = $1");
-        if delete.text("id", id).run(&mut transaction).await? == 0 {
-            return Ok(false);
-        }
-        insert_events(&mut transaction, id, events).await?;
-        transaction.commit().await?;
+        let delete = Statement::new("DELETE FROM sandboxes WHERE id = $1 RETURNING owner");
+        let Some(deleted) = delete.text("id", id).optional(&mut transaction).await? else { return Ok(false) };
+        let owner = Row(deleted).text("owner")?;
+        insert_events(&mut transaction, &owner, id, events).await?;
+        self.commit(transaction, events).await?;
         Ok(true)
+    }
+
+    /// Commits a transaction that inserted these events, and wakes their readers.
+    async fn commit(&self, transaction: Transaction<'static, Any>, events: &[NewEvent]) -> Result<()> {
+        transaction.commit().await?;
+        if !events.is_empty() {
+            self.database.notify_event_readers();
+        }
+        Ok(())
     }
 }
 
@@ -381,7 +389,7 @@ async fn insert_all(
         .await
         .map_err(|error| error.or_exists("sandbox", &sandbox.id))?;
     insert_labels(connection, &sandbox).await?;
-    insert_events(connection, &sandbox.id, events).await?;
+    insert_events(connection, &sandbox.owner, &sandbox.id, events).await?;
     Ok(sandbox)
 }
 
@@ -458,9 +466,14 @@ async fn update(connection: &mut AnyConnection, sandbox: &Sandbox, expected: i64
     }
 }
 
-async fn insert_events(connection: &mut AnyConnection, id: &str, events: &[NewEvent]) -> Result<()> {
+async fn insert_events(
+    connection: &mut AnyConnection,
+    owner: &str,
+    id: &str,
+    events: &[NewEvent],
+) -> Result<()> {
     for event in events {
-        event::insert(connection, Some(id), event).await?;
+        event::insert(connection, Some(owner), Some(id), event).await?;
     }
     Ok(())
 }

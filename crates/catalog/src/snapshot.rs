@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 
+use serde_json::json;
 use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
 
 use crate::clock::now;
 use crate::database::Database;
 use crate::error::Result;
+use crate::event::{self, EventKind, NewEvent};
 use crate::row::Row;
 use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement, owned_ids};
 
@@ -24,6 +26,15 @@ pub struct OwnedSnapshot {
     pub created_at: i64,
 }
 
+/// Order of the snapshots of an owner. Later ids sort later, so it is the order of their ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotOrder {
+    /// Newest first.
+    Newest,
+    /// Oldest first.
+    Oldest,
+}
+
 macro_rules! select {
     ($rest:literal) => {
         concat!("SELECT id, owner, sandbox, created_at FROM snapshots ", $rest)
@@ -37,15 +48,23 @@ pub struct Snapshots<'c> {
 }
 
 impl Snapshots<'_> {
-    /// Adds an owner to a snapshot. `bytes` is the growth of the store by this snapshot. Adding the same owner again
-    /// has no effect.
+    /// Adds an owner to a snapshot, and inserts the event `snapshot.created` in the same transaction. `bytes` is the
+    /// growth of the store by this snapshot. Adding the same owner again has no effect.
     pub async fn add_owner(&self, owner: &str, id: &str, sandbox: Option<&str>, bytes: u64) -> Result<()> {
+        let mut transaction = self.database.begin().await?;
         let insert = Statement::new(
             "INSERT INTO snapshots (owner, id, sandbox, created_at, bytes) VALUES ($1, $2, $3, $4, $5)
              ON CONFLICT (owner, id) DO NOTHING",
         );
         let insert = insert.text("owner", owner).text("id", id).optional_text("sandbox", sandbox);
-        insert.number(now()).number(signed(bytes)).run(&mut *self.database.connection().await?).await?;
+        if insert.number(now()).number(signed(bytes)).run(&mut transaction).await? == 0 {
+            return Ok(());
+        }
+        let data = json!({ "snapshotId": id, "sandboxId": sandbox, "owner": owner, "bytes": bytes });
+        let created = NewEvent { kind: EventKind::SnapshotCreated, data };
+        event::insert(&mut transaction, Some(owner), sandbox, &created).await?;
+        transaction.commit().await?;
+        self.database.notify_event_readers();
         Ok(())
     }
 
@@ -102,6 +121,24 @@ impl Snapshots<'_> {
         owned_ids(self.database, "snapshots", owner, ids).await
     }
 
+    /// Returns those of the ids that belong to an owner and were created in a sandbox.
+    pub async fn made_in(&self, owner: &str, sandbox: &str, ids: &[String]) -> Result<HashSet<String>> {
+        let mut made = HashSet::new();
+        for ids in ids.chunks(IDS_PER_STATEMENT) {
+            let mut parameters = Parameters::default();
+            let (owner, sandbox) = (parameters.text("owner", owner), parameters.text("sandbox", sandbox));
+            let ids = parameters.texts("id", ids);
+            let sql = format!(
+                "SELECT id FROM snapshots WHERE owner = ${owner} AND sandbox = ${sandbox} AND id IN ({ids})"
+            );
+            let select = Statement::with_parameters(&sql, parameters);
+            for row in select.all(&mut *self.database.connection().await?).await? {
+                made.insert(Row(row).text("id")?);
+            }
+        }
+        Ok(made)
+    }
+
     /// Returns a page of the snapshots of an owner, or of all owners. `cursor` is the last snapshot of the
     /// previous page. Newest first, since later ids sort later.
     pub async fn list(
@@ -127,18 +164,29 @@ impl Snapshots<'_> {
         select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
 
-    /// Returns ids of an owner's snapshots that are less than `cursor`, newest first, without the first
-    /// `skip`, at most `limit`.
-    pub async fn ids(&self, owner: &str, cursor: Option<&str>, skip: u64, limit: u32) -> Result<Vec<String>> {
+    /// Returns ids of an owner's snapshots that are after `cursor` in this order, without the first `skip`, at
+    /// most `limit`.
+    pub async fn ids(
+        &self,
+        owner: &str,
+        order: SnapshotOrder,
+        cursor: Option<&str>,
+        skip: u64,
+        limit: u32,
+    ) -> Result<Vec<String>> {
+        let (after, direction) = match order {
+            SnapshotOrder::Newest => ("<", "DESC"),
+            SnapshotOrder::Oldest => (">", "ASC"),
+        };
         let mut parameters = Parameters::default();
         let mut condition = format!("owner = ${}", parameters.text("owner", owner));
         if let Some(cursor) = cursor {
-            condition.push_str(&format!(" AND id < ${}", parameters.text("id", cursor)));
+            condition.push_str(&format!(" AND id {after} ${}", parameters.text("id", cursor)));
         }
         let limit = parameters.number(limit.into());
         let skip = parameters.number(i64::try_from(skip).unwrap_or(i64::MAX));
         let sql = format!(
-            "SELECT id FROM snapshots WHERE {condition} ORDER BY id DESC LIMIT ${limit} OFFSET ${skip}"
+            "SELECT id FROM snapshots WHERE {condition} ORDER BY id {direction} LIMIT ${limit} OFFSET ${skip}"
         );
         let rows =
             Statement::with_parameters(&sql, parameters).all(&mut *self.database.connection().await?).await?;

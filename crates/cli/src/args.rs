@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum, ValueHint};
 
+mod access;
 mod episode;
+mod events;
 mod exchange;
 mod files;
 mod history;
@@ -19,7 +21,9 @@ mod trees;
 mod trial;
 mod workspace;
 
+pub(crate) use access::{TokenCommand, Whoami};
 pub(crate) use episode::{EpisodeAdd, EpisodeCommand, EpisodePath, EpisodeRm, EpisodeRoot, EpisodeUpdate};
+pub(crate) use events::Events;
 pub(crate) use exchange::{Export, Import, ImportGit};
 pub(crate) use files::{FilesAt, FilesCommand, FilesLs, FilesPut, PortForward, PortPair, Ports};
 pub(crate) use history::{Log, Rm, Show, SnapshotArgs, SnapshotMetadata};
@@ -151,6 +155,7 @@ pub(crate) enum Command {
     Shell(ShellArgs),
     Ps(Ps),
     Logs(Logs),
+    Events(Events),
     Cp(Cp),
     /// Read, write, list and watch files of a sandbox
     #[command(subcommand, after_help = files::EXAMPLES)]
@@ -166,6 +171,10 @@ pub(crate) enum Command {
     /// Manage the API keys of a server; admins only
     #[command(subcommand, after_help = server::KEY_EXAMPLES)]
     Key(KeyCommand),
+    /// Create tokens, which give access to one sandbox
+    #[command(subcommand, after_help = access::TOKEN_EXAMPLES)]
+    Token(TokenCommand),
+    Whoami(Whoami),
     Status(Status),
     Completions(Completions),
     #[command(hide = true)]

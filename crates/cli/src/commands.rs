@@ -6,6 +6,7 @@ mod completions;
 mod cp;
 mod diff;
 mod episode;
+mod events;
 mod exec;
 mod export;
 mod files;
@@ -37,8 +38,10 @@ mod snapshot;
 mod status;
 mod table;
 mod template;
+mod token;
 mod trial;
 mod verify;
+mod whoami;
 
 pub(crate) use self::merge_file::mark_unmerged_file;
 use crate::args::{Args, Command};
@@ -83,6 +86,7 @@ fn dispatch(context: &mut Context, command: Command) -> Result<Outcome> {
         Command::Try(args) => trial::run(context, &args),
         Command::Ps(args) => ps::run(context, &args),
         Command::Logs(args) => logs::run(context, &args),
+        Command::Events(args) => events::run(context, &args),
         Command::Cp(args) => cp::run(context, &args),
         Command::Files(args) => files::run(context, &args),
         Command::Ports(args) => ports::run(context, &args),
@@ -90,6 +94,8 @@ fn dispatch(context: &mut Context, command: Command) -> Result<Outcome> {
         Command::Sandbox(args) => sandbox::run(context, args),
         Command::Template(args) => template::run(context, &args),
         Command::Key(args) => key::run(context, &args),
+        Command::Token(args) => token::run(context, &args),
+        Command::Whoami(args) => whoami::run(context, &args),
         Command::Status(args) => status::run(context, &args),
         Command::Completions(args) => completions::run(context, &args),
         Command::Generate(args) => generate::run(&args),

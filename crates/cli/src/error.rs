@@ -126,7 +126,7 @@ impl CommandError {
     }
 
     /// Creates the error for a failed write of the command's output.
-    pub(crate) fn output(error: &io::Error) -> Self {
+    pub(crate) fn output_failed(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             Self { kind: ErrorKind::OutputClosed, ..Self::failed("the output was closed") }
         } else {
@@ -158,11 +158,12 @@ impl From<StoreError> for CommandError {
 
 impl From<TreeError> for CommandError {
     fn from(error: TreeError) -> Self {
+        let failed = Self::failed(error.to_string());
         match error {
             TreeError::Store(error) => error.into(),
-            // Only imports create trees from foreign data.
-            other => Self::failed(other.to_string())
-                .hint("a directory cannot contain this entry; it was not imported"),
+            TreeError::Content { source, .. } => failed.hint(io_hint(&source)),
+            // The path comes from an archive, a git repository or a merge.
+            _ => failed.hint("no directory can contain such an entry"),
         }
     }
 }
@@ -227,7 +228,7 @@ impl From<ArchiveError> for CommandError {
         match error {
             ArchiveError::Store(error) => error.into(),
             ArchiveError::Tree(error) => error.into(),
-            ArchiveError::Write { source } => Self::output(&source),
+            ArchiveError::Write { source } => Self::output_failed(&source),
             ArchiveError::NotAnArchive { .. } => {
                 failed.hint("the archive must be an uncompressed tar (ustar, GNU or pax): `tar -cf x.tar DIR`")
             }
@@ -319,7 +320,7 @@ pub(crate) fn io_hint(error: &io::Error) -> &'static str {
 }
 
 /// Prints the error of a command, if it failed, and returns its exit status.
-pub(crate) fn exit_code(result: Result<Outcome>) -> ExitCode {
+pub(crate) fn report_result(result: Result<Outcome>) -> ExitCode {
     ExitCode::from(match result {
         Ok(Outcome::Done) => EXIT_SUCCESS,
         Ok(Outcome::WithWarnings) => EXIT_WARNINGS,
@@ -355,6 +356,9 @@ pub(crate) fn print_usage(error: &clap::Error) -> ExitCode {
     if let Some(line) = with_separator(error, &args) {
         text::print_stderr(&format!("hint: put `--` before the program: `workspace {line}`"));
     }
+    if let Some((command, line)) = without_group(error, &args) {
+        text::print_stderr(&format!("hint: `{command}` is a command of its own: `workspace {line}`"));
+    }
     match printed {
         // A reader of the help may close the pipe early, as `| head` does.
         Err(write_error) if write_error.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(EXIT_FAILURE),
@@ -369,6 +373,28 @@ pub(crate) fn print_usage(error: &clap::Error) -> ExitCode {
 
 /// Commands that take a program after `--`.
 const PROGRAM_COMMANDS: [&str; 3] = ["run", "exec", "try"];
+
+/// Commands on sandboxes that are not in the group `sandbox`.
+const UNGROUPED_COMMANDS: [&str; 6] = ["run", "exec", "shell", "ps", "logs", "cp"];
+
+/// Returns a command on sandboxes, and the command line without the word `sandbox` before it; `None` if that is not the
+/// error.
+fn without_group<'a>(error: &clap::Error, args: &'a [String]) -> Option<(&'a str, String)> {
+    if error.kind() != clap::error::ErrorKind::InvalidSubcommand {
+        return None;
+    }
+    let Some(clap::error::ContextValue::String(unknown)) =
+        error.get(clap::error::ContextKind::InvalidSubcommand)
+    else {
+        return None;
+    };
+    let group = args.iter().position(|arg| arg == "sandbox")?;
+    let command = args.iter().skip(group + 1).find(|arg| *arg == unknown)?;
+    UNGROUPED_COMMANDS.contains(&command.as_str()).then(|| {
+        let words = args[..group].iter().chain(&args[group + 1..]).map(String::as_str);
+        (command.as_str(), quote(words))
+    })
+}
 
 /// Returns the command line with the missing `--` before a program; `None` if that is not the error.
 fn with_separator(error: &clap::Error, args: &[String]) -> Option<String> {

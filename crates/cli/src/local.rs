@@ -4,15 +4,15 @@
 //! down, it removes the sandboxes and the directory.
 
 mod error_mapping;
-mod home;
 mod leftovers;
+mod local_service;
 mod session;
 
-pub(crate) use home::LocalService;
 #[cfg(target_os = "linux")]
-pub(crate) use home::new_directory;
+pub(crate) use leftovers::{DirLock, find_and_lock as find_and_lock_leftovers};
+pub(crate) use local_service::LocalService;
 #[cfg(target_os = "linux")]
-pub(crate) use leftovers::{DirLock, find as find_leftovers};
+pub(crate) use local_service::new_directory;
 #[cfg(target_os = "linux")]
 pub(crate) use session::sandbox_ended;
 pub(crate) use session::{CommandOptions, run, run_in_terminal};

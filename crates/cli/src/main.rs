@@ -39,7 +39,7 @@ fn main() -> ExitCode {
             if !matches!(args.command, args::Command::ServeLazyMount(_)) {
                 limits::raise_open_files();
             }
-            error::exit_code(commands::run(args))
+            error::report_result(commands::run(args))
         }
         Err(usage) => {
             if usage.use_stderr() {

@@ -29,18 +29,18 @@ impl Output {
     }
 
     /// Returns true if stdout is a terminal.
-    pub(crate) fn is_terminal() -> bool {
+    pub(crate) fn stdout_is_terminal() -> bool {
         io::stdout().is_terminal()
     }
 
     /// Writes a line of text.
     pub(crate) fn line(&mut self, line: impl fmt::Display) -> Result<()> {
-        writeln!(self.out, "{line}").map_err(|error| CommandError::output(&error))
+        writeln!(self.out, "{line}").map_err(|error| CommandError::output_failed(&error))
     }
 
     /// Writes bytes unchanged.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
-        self.out.write_all(bytes).map_err(|error| CommandError::output(&error))
+        self.out.write_all(bytes).map_err(|error| CommandError::output_failed(&error))
     }
 
     /// Writes a JSON object on one line.
@@ -58,6 +58,6 @@ impl Output {
 
     /// Flushes the buffer.
     pub(crate) fn finish(&mut self) -> Result<()> {
-        self.out.flush().map_err(|error| CommandError::output(&error))
+        self.out.flush().map_err(|error| CommandError::output_failed(&error))
     }
 }

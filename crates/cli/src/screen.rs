@@ -10,7 +10,7 @@ use crate::error::{CommandError, Result};
 /// Size of a terminal that does not report one.
 const DEFAULT_SIZE: (u16, u16) = (80, 24);
 
-/// Columns and rows.
+/// Returns the columns and rows of the terminal on stdout, or a default if it does not report them.
 pub(crate) fn size() -> (u16, u16) {
     match termios::tcgetwinsize(std::io::stdout()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.min(1_000), size.ws_row.min(1_000)),

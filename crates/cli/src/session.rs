@@ -86,7 +86,7 @@ pub(crate) struct CommandExit {
     pub(crate) exit_code: i32,
     pub(crate) timed_out: bool,
     /// Reason why the command could not be started; `None` if it ran.
-    pub(crate) failed: Option<String>,
+    pub(crate) start_error: Option<String>,
 }
 
 /// Connection of a command with this program.

@@ -9,8 +9,9 @@ pub(crate) const READ_MAX: usize = 64 << 10;
 /// Number of reads that wait to be processed.
 const QUEUE_LENGTH: usize = 16;
 
-/// Reads stdin in a thread that ends with the program. The channel closes at the end of stdin.
-pub(crate) fn stdin() -> mpsc::Receiver<Vec<u8>> {
+/// Starts a thread that reads stdin and ends with the program. The channel closes at the end of stdin, or when it
+/// cannot be read.
+pub(crate) fn spawn_stdin_reader() -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
     std::thread::spawn(move || {
         let mut buffer = vec![0; READ_MAX];

@@ -8,15 +8,18 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp as JiffTimestamp, Zoned};
 use workspace_state::Timestamp;
 
-/// Accepted forms of a time, for messages.
+/// Examples of accepted times, for messages; [`parse`] lists all forms.
 pub(crate) const FORMATS: &str =
     "a date `2026-07-01`, a time `2026-07-01T12:00`, or an age such as `90m`, `36h`, `7d` or `2w`";
 
 /// File with the machine's time zone.
 const LOCALTIME_FILE: &str = "/etc/localtime";
 
-/// Time zone of the user (`TZ`), or of the machine. [`TimeZone::system`] searches the whole zoneinfo directory for the name
-/// of the zone, so it is only called for `TZ`.
+/// Time zone of the user (`TZ`), else of the machine, else UTC.
+///
+/// `TZ` may be the name of a zone. [`TimeZone::system`] looks names up and lists the whole zoneinfo directory for
+/// that, also for the symlink `/etc/localtime`. Without `TZ` it is therefore not called; the rules in `/etc/localtime`
+/// need no name.
 static ZONE: LazyLock<TimeZone> = LazyLock::new(|| {
     if env::var_os("TZ").is_some() {
         return TimeZone::system();
@@ -27,21 +30,22 @@ static ZONE: LazyLock<TimeZone> = LazyLock::new(|| {
 
 /// Formats a time in the user's time zone, to the second.
 pub(crate) fn format(time: Timestamp) -> String {
-    match JiffTimestamp::from_nanosecond(i128::from(time.0)) {
-        Ok(instant) => instant.to_zoned(ZONE.clone()).strftime("%Y-%m-%d %H:%M:%S %:z").to_string(),
-        Err(_) => format!("{} ns", time.0),
-    }
+    instant(time).to_zoned(ZONE.clone()).strftime("%Y-%m-%d %H:%M:%S %:z").to_string()
 }
 
 /// Formats a time as RFC 3339 in UTC with nanoseconds: lossless, and sorts as text.
 pub(crate) fn rfc3339(time: Timestamp) -> String {
-    match JiffTimestamp::from_nanosecond(i128::from(time.0)) {
-        Ok(instant) => format!("{instant:.9}"),
-        Err(_) => format!("{} ns", time.0),
-    }
+    format!("{:.9}", instant(time))
 }
 
-/// Parses a time that a user typed. Ages count back from `now`.
+/// Converts a time. Cannot fail: 64 bits of nanoseconds are years 1677 to 2262, and jiff supports years -9999 to 9999.
+fn instant(time: Timestamp) -> JiffTimestamp {
+    JiffTimestamp::from_nanosecond(i128::from(time.0)).unwrap_or_default()
+}
+
+/// Parses a time that a user typed: a date, a date and time with or without a UTC offset, or an age in seconds (`s`),
+/// minutes (`m`, `min`), hours (`h`), days (`d`) or weeks (`w`). Ages count back from `now`; without an offset, the
+/// time zone is that of `now`.
 pub(crate) fn parse(text: &str, now: &Zoned) -> Option<Timestamp> {
     let instant = parse_age(text, now).or_else(|| parse_instant(text, now))?;
     i64::try_from(instant.as_nanosecond()).ok().map(Timestamp)
@@ -108,5 +112,11 @@ mod tests {
     #[test]
     fn a_time_before_the_epoch_is_formatted() {
         assert_eq!(rfc3339(Timestamp(-1)), "1969-12-31T23:59:59.999999999Z");
+    }
+
+    #[test]
+    fn the_first_and_last_times_are_formatted() {
+        assert_eq!(rfc3339(Timestamp(i64::MIN)), "1677-09-21T00:12:43.145224192Z");
+        assert_eq!(rfc3339(Timestamp(i64::MAX)), "2262-04-11T23:47:16.854775807Z");
     }
 }

@@ -35,6 +35,8 @@ mod router;
 #[cfg(target_os = "linux")]
 mod routes;
 #[cfg(target_os = "linux")]
+mod traffic;
+#[cfg(target_os = "linux")]
 mod uplink;
 
 pub use allow::{AllowError, AllowRule, HostPattern};
@@ -43,6 +45,8 @@ pub use egress::{Egress, RESOLV_CONF, Uplink};
 
 #[cfg(target_os = "linux")]
 pub use connect::connect;
+#[cfg(target_os = "linux")]
+pub use traffic::traffic;
 #[cfg(target_os = "linux")]
 pub use uplink::unavailable_reason;
 

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context as _, HostError, Result};
@@ -135,6 +135,13 @@ pub(crate) fn kill_on_parent_exit() {
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
 }
 
+/// Makes the kernel kill this process when `parent` exits. Fails with `ESRCH` if it has exited already, or is
+/// not the parent.
+pub(crate) fn kill_on_exit_of(parent: Pid) -> io::Result<()> {
+    kill_on_parent_exit();
+    if getppid() == Some(parent) { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+}
+
 fn boot_id() -> io::Result<String> {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned())
 }
@@ -195,5 +202,19 @@ mod tests {
         assert_eq!(Process::read(&path).unwrap(), None);
         fs::write(&path, "{\"pid\":").unwrap();
         assert!(Process::read(&path).is_err());
+    }
+
+    #[test]
+    fn a_process_whose_parent_has_exited_is_not_started() {
+        use std::os::unix::process::CommandExt as _;
+        let start = |parent: Pid| {
+            let mut command = std::process::Command::new("true");
+            // SAFETY: the function makes two system calls.
+            unsafe { command.pre_exec(move || kill_on_exit_of(parent)) };
+            command.status()
+        };
+        assert!(start(rustix::process::getpid()).unwrap().success());
+        let other = Pid::from_raw(i32::MAX).unwrap();
+        assert_eq!(start(other).unwrap_err().raw_os_error(), Some(libc::ESRCH));
     }
 }

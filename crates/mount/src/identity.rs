@@ -10,7 +10,7 @@ use workspace_state::{Entry, Extent, Node, SnapshotId};
 /// Inode numbers leave the upper byte free: overlays store the number of a layer there (`xino`).
 const INODE_BITS: u32 = 56;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Identity([u8; 16]);
 
 impl Identity {

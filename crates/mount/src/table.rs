@@ -9,7 +9,14 @@ use crate::inode::{Body, Inode};
 /// Inodes by number. An inode stays in the table until the kernel has forgotten all its lookups.
 #[derive(Default)]
 pub(crate) struct InodeTable {
-    slots: Mutex<HashMap<u64, Slot>>,
+    slots: Mutex<Slots>,
+}
+
+#[derive(Default)]
+struct Slots {
+    by_number: HashMap<u64, Slot>,
+    /// Numbers of the inodes that do not have their preferred number, because it was taken.
+    displaced: HashMap<Identity, u64>,
 }
 
 struct Slot {
@@ -19,26 +26,30 @@ struct Slot {
 }
 
 impl InodeTable {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Slot>> {
+    fn lock(&self) -> MutexGuard<'_, Slots> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn get(&self, number: u64) -> Option<Arc<Inode>> {
-        self.lock().get(&number).map(|slot| Arc::clone(&slot.inode))
+        self.lock().by_number.get(&number).map(|slot| Arc::clone(&slot.inode))
     }
 
     /// Returns the root inode of a snapshot; `None` if the snapshot is not in use.
     pub(crate) fn snapshot_root(&self, snapshot: Identity) -> Option<Arc<Inode>> {
         let slots = self.lock();
-        let slot = slots.get(&number_of(&slots, snapshot))?;
+        let slot = slots.by_number.get(&slots.number_of(snapshot))?;
         matches!(slot.inode.body, Body::Directory(_)).then(|| Arc::clone(&slot.inode))
     }
 
     /// Counts a lookup of an inode and returns its number.
     pub(crate) fn add_lookup(&self, inode: &Arc<Inode>) -> u64 {
         let mut slots = self.lock();
-        let number = number_of(&slots, inode.identity);
-        let slot = slots.entry(number).or_insert_with(|| Slot { inode: Arc::clone(inode), lookups: 0 });
+        let number = slots.number_of(inode.identity);
+        if number != inode.identity.inode_number() {
+            slots.displaced.insert(inode.identity, number);
+        }
+        let new_slot = || Slot { inode: Arc::clone(inode), lookups: 0 };
+        let slot = slots.by_number.entry(number).or_insert_with(new_slot);
         slot.lookups += 1;
         // First use of a snapshot that was only listed so far.
         if matches!(slot.inode.body, Body::UnusedSnapshot) {
@@ -50,12 +61,15 @@ impl InodeTable {
     /// Subtracts `count` lookups; returns true if the kernel no longer references the inode.
     pub(crate) fn forget(&self, number: u64, count: u64) -> bool {
         let mut slots = self.lock();
-        let Some(slot) = slots.get_mut(&number) else { return false };
+        let Some(slot) = slots.by_number.get_mut(&number) else { return false };
         slot.lookups = slot.lookups.saturating_sub(count);
         if slot.lookups > 0 {
             return false;
         }
-        let removed = slots.remove(&number);
+        let removed = slots.by_number.remove(&number);
+        if let Some(slot) = &removed {
+            slots.displaced.remove(&slot.inode.identity);
+        }
         drop(slots);
         // Dropping the last inode of a snapshot unpins it, which must not happen under the lock.
         drop(removed);
@@ -64,18 +78,23 @@ impl InodeTable {
 
     #[cfg(test)]
     fn len(&self) -> usize {
-        self.lock().len()
+        self.lock().by_number.len()
     }
 }
 
-/// Returns the inode number of an identity: the assigned one, or else the first free number from its
-/// preferred number on.
-fn number_of(slots: &HashMap<u64, Slot>, identity: Identity) -> u64 {
-    let mut number = identity.inode_number();
-    while slots.get(&number).is_some_and(|slot| slot.inode.identity != identity) {
-        number = Identity::next_number(number);
+impl Slots {
+    /// Returns the inode number of an identity: the assigned one, or else the first free number from its
+    /// preferred number on.
+    fn number_of(&self, identity: Identity) -> u64 {
+        if let Some(number) = self.displaced.get(&identity) {
+            return *number;
+        }
+        let mut number = identity.inode_number();
+        while self.by_number.get(&number).is_some_and(|slot| slot.inode.identity != identity) {
+            number = Identity::next_number(number);
+        }
+        number
     }
-    number
 }
 
 #[cfg(test)]
@@ -106,9 +125,15 @@ mod tests {
         let table = InodeTable::default();
         let (a, b) = (inode("a"), inode("b"));
         let taken = b.identity.inode_number();
-        table.lock().insert(taken, Slot { inode: a, lookups: 1 });
+        table.lock().by_number.insert(taken, Slot { inode: a, lookups: 1 });
         let number = table.add_lookup(&b);
         assert_eq!(number, taken + 1);
         assert_eq!(table.add_lookup(&b), number);
+        // It keeps its number when the preferred one is free again, until it is forgotten.
+        assert!(table.forget(taken, 1));
+        assert_eq!(table.add_lookup(&b), number);
+        assert!(table.forget(number, 3));
+        assert_eq!(table.add_lookup(&b), taken);
+        assert_eq!(table.len(), 1);
     }
 }

@@ -3,8 +3,8 @@
 use std::io::{self, Read};
 
 /// Maximum window of an archive, as a power of two. A decoder holds the window in memory, and an archive may
-/// ask for gigabytes. RFC 8878 requires 8 MiB of every decoder, and every level of `zstd` except those of
-/// `--ultra` needs no more.
+/// ask for gigabytes. RFC 8878 recommends that decoders support 8 MiB, and no level of `zstd` except those of
+/// `--ultra` needs more.
 const WINDOW_LOG_MAX: u32 = 23;
 /// Error of zstd for an archive with a larger window.
 const TOO_MUCH_MEMORY: &str = "Frame requires too much memory for decoding";

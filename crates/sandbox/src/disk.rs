@@ -2,7 +2,7 @@
 
 pub(crate) mod full_disk;
 pub(crate) mod fullness;
-pub(crate) mod open;
+pub(crate) mod open_workspaces;
 pub(crate) mod scan;
 pub(crate) mod usage;
 pub(crate) mod workspace_usage;

@@ -11,7 +11,9 @@ use crate::leaf_mutex::LeafMutex;
 #[derive(Debug)]
 pub(crate) struct FairSemaphore {
     total: usize,
+    /// Permits that one owner can have.
     per_owner: usize,
+    /// Permits of all owners together.
     shared: Arc<Semaphore>,
     /// Semaphores of owners that have a permit or wait for one.
     owners: LeafMutex<HashMap<String, Arc<Semaphore>>>,

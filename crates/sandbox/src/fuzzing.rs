@@ -33,7 +33,7 @@ pub fn handle_messages(bytes: &[u8], directory: &Path) -> io::Result<()> {
                 drop(check_protocol_version(request.generation));
                 for progress in request.commands {
                     let running = handle.commands.get_or_add(&progress.command_id);
-                    running.input.reconnected(progress.input_received, 1);
+                    running.input.record_reconnect(progress.input_received, 1);
                     record_progress(&handle, progress);
                 }
             }

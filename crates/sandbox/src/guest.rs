@@ -8,4 +8,5 @@ pub(crate) mod handover;
 pub(crate) mod identity;
 pub(crate) mod listener;
 pub(crate) mod processes;
+pub(crate) mod resource_usage;
 pub(crate) mod tcp;

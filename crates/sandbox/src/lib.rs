@@ -11,6 +11,7 @@
 //! - `snapshot`: commit, fork and restore of a sandbox's workspace.
 //! - `disk`: creating and measuring workspaces, and freeing space on a full disk.
 //! - `gate` and `hooks`: access to workspaces from outside their sandboxes.
+//! - `measurements`: resource usage of running sandboxes over the last hour.
 //! - [`runtime`]: the programs that run sandboxes; [`template`]: their root filesystems.
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only the runtimes of Linux need all of it"))]
@@ -33,6 +34,7 @@ mod io;
 mod leaf_mutex;
 mod lifecycle;
 mod lock_table;
+mod measurements;
 mod retry;
 pub mod runtime;
 mod sandbox_dir;
@@ -69,6 +71,7 @@ pub use io::watch::{FileChange, FileChangeKind, Watch};
 pub use lifecycle::create::Creator;
 pub use lifecycle::recover::CollectionReport;
 pub use lifecycle::remove::{KeptWorkspace, ReclaimPolicy};
+pub use measurements::{MEASUREMENTS_KEPT, Measured, Measurement};
 pub use runtime::Runtime;
 pub use sandbox_dir::SandboxDir;
 pub use scope::Scope;

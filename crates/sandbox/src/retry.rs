@@ -76,20 +76,11 @@ mod tests {
 
     use tokio::sync::Notify;
     use tokio::time::timeout;
-    use workspace_catalog::{Catalog, sqlite_url};
 
     use super::*;
     use crate::error::SandboxError;
-    use crate::runtime::Unavailable;
-    use crate::settings::Settings;
 
     const TIMEOUT: Duration = Duration::from_secs(30);
-
-    async fn start(home: &tempfile::TempDir) -> Service {
-        let catalog = Catalog::open(&sqlite_url(&home.path().join("catalog.db"))).await.unwrap();
-        let runtime = Unavailable::new("none", "for a test".to_owned());
-        Service::start(Settings::new(home.path()), catalog, Arc::new(runtime)).await.unwrap()
-    }
 
     /// Notifies when it is dropped, which is when the retries that own it have ended.
     struct NotifyOnDrop(Arc<Notify>);
@@ -103,7 +94,7 @@ mod tests {
     #[tokio::test]
     async fn retries_end_when_the_service_is_closed() {
         let home = tempfile::tempdir().unwrap();
-        let (service, ended) = (start(&home).await, Arc::new(Notify::new()));
+        let (service, ended) = (Service::start_without_runtime(home.path()).await, Arc::new(Notify::new()));
         let owned = NotifyOnDrop(Arc::clone(&ended));
         service.retry(move |_| {
             let _ = &owned;
@@ -118,7 +109,7 @@ mod tests {
     #[tokio::test]
     async fn closing_waits_for_an_attempt_in_progress() {
         let home = tempfile::tempdir().unwrap();
-        let service = start(&home).await;
+        let service = Service::start_without_runtime(home.path()).await;
         let (begun, done) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
         let (begin, finish) = (Arc::clone(&begun), Arc::clone(&done));
         service.retry(move |service| {

@@ -10,7 +10,7 @@ mod container_access;
 mod docker;
 mod egress;
 mod guest;
-mod pause_note;
+mod pause_record;
 mod unavailable;
 
 #[cfg(target_os = "linux")]
@@ -40,7 +40,7 @@ pub use unavailable::Unavailable;
 pub use unsupported::{Embedded, Oci};
 pub use workspace_host::NamespaceHolder;
 pub use workspace_host::freeze::{self, Frozen};
-pub use workspace_host::limits::{Limits, ResourceUsage};
+pub use workspace_host::limits::{Limits, NetworkBytes, ResourceUsage};
 pub use workspace_host::network::{AllowError, AllowRule, Egress, Uplink, parse_cidr};
 pub use workspace_host::workspace_processes::{ProcessScope, WorkspaceProcess, WorkspaceUse};
 
@@ -204,9 +204,10 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// Checks whether sandboxes with workspaces in `workspaces` can have dedicated UIDs, and finds those in
-    /// use. Called before anything is started; `sandboxes` contains the directories of running sandboxes.
-    async fn find_dedicated_uids(
+    /// Probes whether sandboxes with workspaces in `workspaces` can have dedicated UIDs, and records those that
+    /// running sandboxes have. Called before anything is started; `sandboxes` contains the directories of
+    /// running sandboxes.
+    async fn probe_dedicated_uids(
         &self,
         workspaces: &Path,
         sandboxes: &Path,
@@ -319,11 +320,12 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// Returns the end of the guest agent's log, for an error message.
     async fn agent_log(&self, id: &str, dir: &SandboxDir) -> String {
         let _ = id;
-        std::fs::read_to_string(dir.log()).unwrap_or_default()
+        dir.log_tail()
     }
 
-    /// Measures the resource usage of a sandbox.
-    async fn usage(&self, id: &str) -> Result<ResourceUsage, RuntimeError>;
+    /// Measures the resource usage of a sandbox. It is called every few seconds for each running sandbox, so it starts
+    /// no process. What cannot be measured is `None`.
+    async fn usage(&self, id: &str, dir: &SandboxDir) -> Result<ResourceUsage, RuntimeError>;
 
     /// Returns the ids of sandboxes for which this runtime has state outside their directories.
     async fn known_ids(&self) -> Result<Vec<String>, RuntimeError>;

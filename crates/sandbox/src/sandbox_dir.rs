@@ -4,8 +4,8 @@
 //! read-only.
 
 use std::fs;
-use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use workspace_host::{NamespaceHolder, overlay};
@@ -14,6 +14,9 @@ use workspace_host::{NamespaceHolder, overlay};
 const AGENT_SOCKET: &str = "agent.sock";
 /// Name of the socket on which a guest agent gets its start parameters (`guest/handover.rs`).
 pub(crate) const START_SOCKET: &str = "start.sock";
+
+/// Maximum size of the end of a log that is shown in an error, in bytes.
+const LOG_TAIL: usize = 2_000;
 
 /// The directory of one sandbox.
 #[derive(Debug, Clone)]
@@ -47,6 +50,19 @@ impl SandboxDir {
         self.root.join("agent.log")
     }
 
+    /// Reads the end of the log, for an error; empty if there is none.
+    pub(crate) fn log_tail(&self) -> String {
+        let read = || {
+            let mut log = fs::File::open(self.log())?;
+            let start = log.metadata()?.len().saturating_sub(LOG_TAIL as u64);
+            log.seek(SeekFrom::Start(start))?;
+            let mut end = Vec::new();
+            log.take(LOG_TAIL as u64).read_to_end(&mut end)?;
+            io::Result::Ok(end)
+        };
+        tail(&String::from_utf8_lossy(&read().unwrap_or_default())).to_owned()
+    }
+
     /// Returns the file in which a runtime records the sandbox's first process.
     pub fn process(&self) -> PathBuf {
         self.root.join("process")
@@ -57,15 +73,27 @@ impl SandboxDir {
         self.root.join("frozen")
     }
 
-    /// Makes the directories. Only the user of the server may enter; inside they are reached through mounts
-    /// and file descriptors.
+    /// Returns the file of the last measurements of the sandbox.
+    pub(crate) fn measurements(&self) -> PathBuf {
+        self.root.join("measurements")
+    }
+
+    /// Makes the directories, and the file of measurements. Only the user of the server may enter; inside they
+    /// are reached through mounts and file descriptors.
     pub(crate) fn make(&self) -> io::Result<()> {
         let make = |path: &Path, mode| fs::DirBuilder::new().mode(mode).create(path);
         make(&self.root, 0o700)?;
         make(&self.output(), 0o700)?;
         make(&self.sockets(), 0o755)?;
         // Independent of the umask of this process.
-        fs::set_permissions(self.sockets(), fs::Permissions::from_mode(0o755))
+        fs::set_permissions(self.sockets(), fs::Permissions::from_mode(0o755))?;
+        self.make_measurements()
+    }
+
+    /// Makes the file of measurements, unless it exists.
+    pub(crate) fn make_measurements(&self) -> io::Result<()> {
+        let mut options = fs::File::options();
+        options.append(true).create(true).mode(0o600).open(self.measurements()).map(drop)
     }
 
     pub(crate) fn remove(&self) -> io::Result<()> {
@@ -127,6 +155,14 @@ impl ShortPath {
     }
 }
 
+/// Returns the end of a log, at most [`LOG_TAIL`] bytes of whole characters.
+pub(crate) fn tail(log: &str) -> &str {
+    let log = log.trim();
+    let start = log.len().saturating_sub(LOG_TAIL);
+    let start = (start..log.len()).find(|index| log.is_char_boundary(*index)).unwrap_or(log.len());
+    &log[start..]
+}
+
 /// Removes a directory and all in it, also directories without permissions. A missing directory is no error.
 pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
     Ok(overlay::remove_tree(&NamespaceHolder::Host, path)?)
@@ -149,6 +185,23 @@ mod tests {
         assert!(dialled.is_ok());
         drop(listener);
         dir.listen().unwrap();
+    }
+
+    #[test]
+    fn the_end_of_a_log_is_limited_in_bytes_and_begins_with_a_whole_character() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = SandboxDir::new(home.path().to_owned());
+        assert_eq!(dir.log_tail(), "");
+        fs::write(dir.log(), " short\n").unwrap();
+        assert_eq!(dir.log_tail(), "short");
+        let characters = "\u{e9}".repeat(LOG_TAIL);
+        let half = LOG_TAIL / 2;
+        for (end, expected) in [("", "\u{e9}".repeat(half)), ("x", "\u{e9}".repeat(half - 1) + "x")] {
+            let log = characters.clone() + end;
+            fs::write(dir.log(), &log).unwrap();
+            assert_eq!(dir.log_tail(), expected);
+            assert_eq!(tail(&log), expected);
+        }
     }
 
     #[test]

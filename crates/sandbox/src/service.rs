@@ -15,7 +15,7 @@ use crate::clock::{milliseconds, now};
 use crate::config::{Config, check_labels};
 use crate::disk::full_disk::state::FullDisk;
 use crate::disk::fullness::Fullness;
-use crate::disk::open::open;
+use crate::disk::open_workspaces::open_workspaces;
 use crate::disk::scan::{DiskScans, SCANS_AT_ONCE};
 use crate::error::{Context as _, Result, SandboxError};
 use crate::fair_semaphore::FairSemaphore;
@@ -29,15 +29,19 @@ use crate::lifecycle::operation_count::OperationCount;
 use crate::lifecycle::operation_lock::OperationLocks;
 use crate::lifecycle::pool::state::Pool;
 use crate::lifecycle::reservation::Reservations;
+use crate::measurements::sampler::Sampler;
 use crate::runtime::{Runtime, Template};
 use crate::sandbox_dir::SandboxDir;
 use crate::scope::Scope;
 use crate::settings::Settings;
 use crate::template::{ImportOptions, ImportedTemplate, TemplateError, Templates};
 
-/// Maximum time that closing waits for operations that were cancelled, and for the files of deleted
-/// sandboxes.
+/// Maximum time that closing waits for operations that were cancelled, for a start of a sandbox for the warm
+/// pool, and for the files of deleted sandboxes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum time that requests wait for a guest agent to reconnect, after the server has recovered its sandbox.
+/// Agents try once per second.
+pub(crate) const RECONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of sandboxes that are removed at the same time for requests that name several; half of them
 /// for one owner.
 const BATCH_REMOVALS_AT_ONCE: u32 = 16;
@@ -97,6 +101,8 @@ pub(crate) struct Inner {
     pub(crate) full_disk: FullDisk,
     /// Time of the last removal of old events.
     pub(crate) last_retention: LeafMutex<Option<Instant>>,
+    /// Measures running sandboxes.
+    pub(crate) sampler: Arc<Sampler>,
     /// Address at which guest agents reach the TCP port; `None` if there is none.
     endpoint: Option<ServerEndpoint>,
     /// Task that accepts connections on that port.
@@ -131,12 +137,13 @@ impl Service {
         for directory in [&settings.sandboxes, &settings.workspaces] {
             private_directory(directory).context(|| format!("create {}", directory.display()))?;
         }
-        let workspaces = Arc::new(open(&settings, &runtime).await?);
+        let workspaces = Arc::new(open_workspaces(&settings, &runtime).await?);
         let permits = || FairSemaphore::new(settings.creations_at_once);
         let (start_permits, workspace_permits) = (permits(), permits());
         let queue_permits =
             FairSemaphore::new(settings.creations_waiting.saturating_add(settings.creations_at_once));
         let gates = Gates::new(settings.shared_access_timeout, settings.exclusive_access_timeout);
+        let sampler = Arc::new(Sampler::new(settings.measurement_interval));
         let service = Self(Arc::new(Inner {
             cancel: settings.cancel.child(),
             operation_count: OperationCount::default(),
@@ -164,6 +171,7 @@ impl Service {
             fullness: Fullness::default(),
             full_disk: FullDisk::default(),
             last_retention: LeafMutex::default(),
+            sampler,
             endpoint: port.as_ref().map(GuestPort::endpoint),
             port_task: Mutex::default(),
         }));
@@ -183,13 +191,15 @@ impl Service {
         self.0.cancel.cancel();
         self.0.start_permits.close();
         self.0.workspace_permits.close();
+        self.0.sampler.close();
         let deadline = Instant::now() + CLOSE_TIMEOUT;
         if !self.0.operation_count.wait_until_idle(CLOSE_TIMEOUT).await {
             tracing::warn!("operations did not finish in time and may have left partial work behind");
         }
-        self.close_pool().await;
+        let remaining = || deadline.saturating_duration_since(Instant::now());
+        self.close_pool(remaining()).await;
         // The next start removes the rest.
-        self.wait_for_removed_files(deadline.saturating_duration_since(Instant::now())).await;
+        self.wait_for_removed_files(remaining()).await;
         let handles = std::mem::take(&mut *self.0.handles.lock());
         for handle in handles.values() {
             handle.close();
@@ -254,10 +264,10 @@ impl Service {
         options: ImportOptions,
     ) -> Result<ImportedTemplate> {
         let (templates, name) = (self.imported_templates()?.clone(), name.to_owned());
-        let stop = options.cancel.on_drop();
+        let cancel_guard = options.cancel.drop_guard();
         let import = move || templates.import(&name, archive, &options);
         let imported = tokio::task::spawn_blocking(import).await;
-        stop.disarm();
+        cancel_guard.disarm();
         Ok(imported.map_err(TemplateError::task_failed)??)
     }
 
@@ -298,6 +308,7 @@ impl Service {
     pub async fn list(&self, scope: &Scope, filter: Filter) -> Result<(Vec<View>, u64)> {
         let filter = match scope {
             Scope::Owner(owner) => Filter { owner: Some(owner.clone()), ..filter },
+            Scope::Sandbox { .. } => return Ok((Vec::new(), 0)),
             Scope::All => filter,
         };
         let (sandboxes, total) = self.0.catalog.sandboxes().list(&filter).await?;
@@ -357,11 +368,14 @@ impl Service {
     }
 
     pub(crate) async fn find(&self, scope: &Scope, id: &str) -> Result<Sandbox> {
-        let found = match scope {
-            Scope::Owner(owner) => self.0.catalog.sandboxes().find(owner, id).await,
-            Scope::All => self.0.catalog.sandboxes().get(id).await,
-        };
         let not_found = || SandboxError::NotFound { id: id.to_owned() };
+        if !scope.covers_id(id) {
+            return Err(not_found());
+        }
+        let found = match scope.owner() {
+            Some(owner) => self.0.catalog.sandboxes().find(owner, id).await,
+            None => self.0.catalog.sandboxes().get(id).await,
+        };
         match found {
             // No sandbox has an id with a NUL.
             Err(CatalogError::Nul { .. }) => Err(not_found()),
@@ -412,6 +426,11 @@ impl Service {
         self.0.handles.lock().get(id).cloned()
     }
 
+    /// Returns the handle of a sandbox that is in the scope.
+    pub(crate) fn handle_in(&self, scope: &Scope, id: &str) -> Option<Arc<SandboxHandle>> {
+        self.handle(id).filter(|handle| scope.covers(id, handle.owner()))
+    }
+
     pub(crate) fn handles(&self) -> Vec<Arc<SandboxHandle>> {
         self.0.handles.lock().values().cloned().collect()
     }
@@ -425,9 +444,19 @@ impl Service {
     }
 
     /// Finds a sandbox in which a command can be run now. Does not query the catalog while the guest agent is
-    /// connected.
+    /// connected. Waits for an agent that is expected to reconnect after a restart of the server.
     pub(crate) async fn find_running(&self, scope: &Scope, id: &str) -> Result<Arc<SandboxHandle>> {
-        let handle = self.handle(id).filter(|handle| scope.covers(handle.owner()));
+        self.find_running_within(scope, id, RECONNECT_TIMEOUT).await
+    }
+
+    /// Finds a sandbox like [`Self::find_running`], but waits at most `max_wait` for its agent.
+    pub(crate) async fn find_running_within(
+        &self,
+        scope: &Scope,
+        id: &str,
+        max_wait: Duration,
+    ) -> Result<Arc<SandboxHandle>> {
+        let handle = self.handle_in(scope, id);
         if handle.as_ref().is_some_and(|handle| handle.has_expired(now())) {
             return Err(SandboxError::Expired { id: id.to_owned() });
         }
@@ -436,9 +465,23 @@ impl Service {
         }
         let sandbox = self.find_here(scope, id).await?;
         match (sandbox.state, handle) {
-            (State::Running, Some(_)) => Err(SandboxError::AgentAway { id: id.to_owned() }),
+            (State::Running, Some(handle)) => match handle.guest.wait_until_connected(max_wait).await {
+                true => Ok(handle),
+                false => Err(SandboxError::AgentAway { id: id.to_owned() }),
+            },
             _ => Err(not_running(&sandbox)),
         }
+    }
+}
+
+#[cfg(test)]
+impl Service {
+    /// Starts a service in the directory `home` that can run no sandboxes.
+    pub(crate) async fn start_without_runtime(home: &std::path::Path) -> Self {
+        let url = workspace_catalog::sqlite_url(&home.join("catalog.db"));
+        let catalog = Catalog::open(&url).await.unwrap();
+        let runtime = crate::runtime::Unavailable::new("none", "for a test".to_owned());
+        Self::start(Settings::new(home), catalog, Arc::new(runtime)).await.unwrap()
     }
 }
 
@@ -464,9 +507,9 @@ pub(crate) fn transition(state: State, reason: &str) -> impl Fn(&Sandbox) -> Opt
     }
 }
 
-/// Returns an event about a sandbox after a change.
+/// Returns an event about a sandbox after a change. The event of a restore has the snapshot.
 pub(crate) fn event(kind: EventKind, sandbox: &Sandbox, change: &Change) -> NewEvent {
-    let data = json!({
+    let mut data = json!({
         "sandboxId": sandbox.id,
         "name": sandbox.name,
         "owner": sandbox.owner,
@@ -476,6 +519,9 @@ pub(crate) fn event(kind: EventKind, sandbox: &Sandbox, change: &Change) -> NewE
         "createdAt": sandbox.created_at,
         "expiresAt": change.expires_at.unwrap_or(sandbox.expires_at),
     });
+    if kind == EventKind::SandboxRestored {
+        data["snapshotId"] = change.config.as_ref().unwrap_or(&sandbox.config)["snapshot"].clone();
+    }
     NewEvent { kind, data }
 }
 

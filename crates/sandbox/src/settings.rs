@@ -90,6 +90,8 @@ pub struct Settings {
     pub idle_release_after: Duration,
     /// Retention of events.
     pub events_kept: Duration,
+    /// Interval at which running sandboxes are measured. The last 720 measurements of a sandbox are kept.
+    pub measurement_interval: Duration,
     /// Maximum size of the warm pool.
     pub pool: u32,
     /// Fails a creation if a limit or isolation cannot be applied as requested.
@@ -170,6 +172,7 @@ impl Settings {
             gc_interval: Duration::from_secs(86_400),
             idle_release_after: Duration::from_secs(300),
             events_kept: Duration::from_secs(30 * 86_400),
+            measurement_interval: Duration::from_secs(5),
             pool: 8,
             strict: false,
             egress_deny: vec![METADATA],

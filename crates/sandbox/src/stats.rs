@@ -9,6 +9,7 @@ use crate::clock::now;
 use crate::command::kept_output::kept_bytes;
 use crate::error::Result;
 use crate::guest::handle::SandboxHandle;
+use crate::guest::resource_usage::complete;
 use crate::runtime::{Limits, ResourceUsage};
 use crate::scope::Scope;
 use crate::service::{Service, config_of};
@@ -65,15 +66,6 @@ impl Service {
 
     /// Measures the usage with the runtime, and with the guest agent where the runtime does not know.
     async fn usage(&self, handle: &SandboxHandle) -> Result<ResourceUsage> {
-        let usage = self.0.runtime.usage(&handle.id).await?;
-        if usage.cpu.is_some() && usage.memory_bytes.is_some() && usage.processes.is_some() {
-            return Ok(usage);
-        }
-        let Some(reported) = handle.guest.request_usage().await else { return Ok(usage) };
-        Ok(ResourceUsage {
-            cpu: usage.cpu.or(Some(Duration::from_micros(reported.cpu_micros))),
-            memory_bytes: usage.memory_bytes.or(Some(reported.memory_bytes)),
-            processes: usage.processes.or(Some(reported.processes.into())),
-        })
+        Ok(complete(self.0.runtime.usage(&handle.id, &handle.dir).await?, handle).await)
     }
 }

@@ -9,6 +9,7 @@ use workspace_state::Store;
 
 use crate::audit::{Audit, Retention};
 use crate::caller_cache::CallerCache;
+use crate::event_log::feed::EventFeed;
 use crate::metrics::Metrics;
 use crate::owner_memory::OwnerMemory;
 use crate::per_owner::PerOwner;
@@ -18,11 +19,17 @@ use crate::readiness::{self, Readiness};
 use crate::sandboxes::creations::{self, Creations};
 use crate::settings::Settings;
 use crate::shutdown::Shutdown;
+use crate::signed_file::SignedUrls;
+use crate::signing_key::SigningSecret;
 use crate::snapshots::owners::Snapshots;
 use crate::snapshots::work_limits::WorkLimits;
+use crate::tickets::Tickets;
+use crate::token::Tokens;
 
 /// Maximum number of connections to one terminal.
 pub(crate) const TERMINAL_CONNECTIONS_MAX: usize = 16;
+/// Maximum number of open streams of events of one owner.
+pub(crate) const EVENT_STREAMS_MAX: usize = 16;
 
 /// Shared state of the routes. Clones share it.
 #[derive(Clone)]
@@ -40,6 +47,13 @@ pub struct App {
     pub(crate) upload_memory: Arc<OwnerMemory>,
     /// Connections to each terminal.
     pub(crate) terminal_connections: Arc<PerOwner>,
+    /// Locks of the references of each owner, for changes of them.
+    pub(crate) reference_locks: Arc<PerOwner>,
+    /// Locks of snapshots: a reference to a snapshot is set, or the snapshot is deleted.
+    pub(crate) snapshot_locks: Arc<PerOwner>,
+    /// Open streams of events of each owner.
+    pub(crate) event_streams: Arc<PerOwner>,
+    pub(crate) event_feed: EventFeed,
     pub(crate) creations: Arc<Creations>,
     /// Start time of the server.
     pub started_at: Instant,
@@ -53,6 +67,9 @@ pub struct App {
     pub shutdown: Shutdown,
     pub(crate) cache: Arc<CallerCache>,
     pub(crate) limiter: Arc<Limiter>,
+    pub(crate) tokens: Arc<Tokens>,
+    pub(crate) signed_urls: Arc<SignedUrls>,
+    pub(crate) tickets: Arc<Tickets>,
 }
 
 impl App {
@@ -62,6 +79,7 @@ impl App {
         catalog: Catalog,
         sandboxes: Service,
         store: &Store,
+        secret: &SigningSecret,
     ) -> Result<Self, PrivateFileError> {
         let retention = Retention { max_bytes: settings.audit_max.0, kept: settings.audit_kept };
         let audit = Audit::open(&settings.audit_log, retention, settings.audit_redact.0.clone())?;
@@ -74,12 +92,19 @@ impl App {
         readiness::add_checks(&readiness, &settings, &sandboxes, &creations);
         let metrics_creations = creations.clone();
         metrics.add_collector(move |text| creations::render(&service, &metrics_creations, text));
+        let event_feed = EventFeed::new(catalog.clone());
+        let metrics_feed = event_feed.clone();
+        metrics.add_collector(move |text| metrics_feed.render(text));
         let shutdown = Shutdown::with_cancel(sandboxes.settings().cancel.clone());
         Ok(Self {
             work_limits: Arc::new(WorkLimits::new(&settings)),
             response_memory: Arc::new(OwnerMemory::for_responses()),
             upload_memory: Arc::new(OwnerMemory::for_uploads()),
             terminal_connections: Arc::new(PerOwner::new(TERMINAL_CONNECTIONS_MAX)),
+            reference_locks: Arc::new(PerOwner::new(1)),
+            snapshot_locks: Arc::new(PerOwner::new(1)),
+            event_streams: Arc::new(PerOwner::new(EVENT_STREAMS_MAX)),
+            event_feed,
             limiter: Arc::new(Limiter::new(&settings)),
             settings: Arc::new(settings),
             catalog,
@@ -92,6 +117,9 @@ impl App {
             readiness,
             shutdown,
             cache: Arc::default(),
+            tokens: Arc::new(Tokens::new(secret)),
+            signed_urls: Arc::new(SignedUrls::new(secret)),
+            tickets: Arc::default(),
         })
     }
 

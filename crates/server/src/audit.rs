@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use regex_lite::Regex;
 use serde_json::{Map, Value, json};
 
-use crate::caller::Caller;
+use crate::caller::{Caller, Credential};
 use crate::metrics;
 use crate::private_file::PrivateFileError;
 use crate::request_id::RequestId;
@@ -57,6 +57,8 @@ pub struct Entry {
     pub sandbox_id: Option<String>,
     /// Key of the caller: the first 16 digits of its hash. `None` without a key.
     pub user: Option<String>,
+    /// Credential that the caller sent instead of the key, such as `token`; `None` for the key itself.
+    pub credential: Option<&'static str>,
     /// Id of the request; `None` if the server itself caused the event.
     pub request_id: Option<String>,
     /// Duration of the operation in milliseconds.
@@ -73,7 +75,8 @@ impl Entry {
             _ => Map::new(),
         };
         let (user, request_id) = (Some(caller.user.clone()), Some(request.0.clone()));
-        Self { event, user, request_id, details, ..Self::default() }
+        let credential = caller.credential().map(Credential::as_str);
+        Self { event, user, credential, request_id, details, ..Self::default() }
     }
 }
 
@@ -196,6 +199,7 @@ fn line(entry: Entry, patterns: &[Regex], now: Timestamp) -> String {
     set("event", json!(entry.event));
     set("sandbox_id", json!(entry.sandbox_id));
     set("user", json!(entry.user));
+    set("credential", json!(entry.credential));
     for (name, mut value) in entry.details {
         if let Value::String(text) = &value
             && text.len() > TEXT_MAX

@@ -1,27 +1,32 @@
-//! Authentication by API key.
+//! Authentication by API key, or by what a key passed on: a token, a ticket or a signed URL.
 //!
 //! A key is looked up by its BLAKE3 hash, so no code compares keys byte by byte. Timing a lookup reveals at most
-//! something about the hash, from which no key can be derived.
+//! something about the hash, from which no key can be derived. Tokens and signed URLs are compared in constant time
+//! (`signing_key.rs`), and their key is looked up after that.
+
+mod identify;
 
 use std::sync::Arc;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::http::{HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http_body::Body as _;
 use serde_json::json;
 use workspace_api::error_codes;
 use workspace_catalog::Role;
+use workspace_sandbox::SandboxError;
 
+use self::identify::{IdentifyError, identify, path_parameter};
+use crate::access::{self, Access, Rule};
 use crate::app::App;
 use crate::audit::{Entry, Level};
 use crate::caller::Caller;
 use crate::connections::Connection;
 use crate::error::ApiError;
-use crate::key_hash::{hash, short};
+use crate::key_hash::short;
 use crate::owner_memory::MemoryReservation;
 use crate::rate::{self, Class, Decision, Rates};
 use crate::request_id::{Peer, RequestId};
@@ -29,11 +34,23 @@ use crate::request_id::{Peer, RequestId};
 /// Size in bytes above which a response counts against the memory budget of its owner.
 const COUNTED_RESPONSE_MIN: usize = 64 << 10;
 
+/// Start of the routes of one sandbox.
+const SANDBOX_ROUTE: &str = "/api/v1/sandboxes/{id}";
+
+/// State of the middleware: the app, and the rules of all routes.
+#[derive(Clone)]
+pub(crate) struct AuthState {
+    pub(crate) app: App,
+    pub(crate) rules: Arc<[Rule]>,
+}
+
 /// Middleware that adds the [`Caller`] to a request. Rejects requests without a valid key, above the rate limit, or not
-/// allowed by the role of the key.
-pub(crate) async fn authenticate(State(app): State<App>, request: Request, next: Next) -> Response {
+/// allowed by the role of the key or by the rights of the token.
+pub(crate) async fn authenticate(State(auth): State<AuthState>, request: Request, next: Next) -> Response {
+    let AuthState { app, rules } = auth;
     let (mut parts, body) = request.into_parts();
-    let (caller, decision) = match admit(&app, &parts).await {
+    let rule = access::find(&rules, &parts.method, route(&parts));
+    let (caller, decision) = match admit(&app, &mut parts, rule).await {
         Ok(admitted) => admitted,
         Err(error) => return error.into_response(),
     };
@@ -41,10 +58,10 @@ pub(crate) async fn authenticate(State(app): State<App>, request: Request, next:
     let id = parts.extensions.get::<RequestId>().cloned();
     let about = json!({"method": parts.method.as_str(), "route": route(&parts)});
     parts.extensions.insert(caller.clone());
-    let mut response = if caller.role == Role::ReadOnly && !is_read_only(&parts) {
-        ApiError::new(error_codes::FORBIDDEN, "this key is read-only").into_response()
-    } else {
-        reserve_memory(&app, &caller, next.run(Request::from_parts(parts, body)).await)
+    let checked = check_access(&caller, &mut parts, rule).await;
+    let mut response = match checked {
+        Ok(()) => reserve_memory(&app, &caller, next.run(Request::from_parts(parts, body)).await),
+        Err(error) => error.into_response(),
     };
     if let (true, Some(id)) = (is_forbidden(&response), id) {
         app.audit
@@ -65,8 +82,29 @@ fn is_forbidden(response: &Response) -> bool {
     response.extensions().get::<ApiError>().is_some_and(|error| error.code() == error_codes::FORBIDDEN)
 }
 
-/// Returns the rate limits of the key. An admin key has only the limits that were set on the key.
-fn rates(caller: &Caller, app: &App) -> Rates {
+/// Fails if the role of the key or the rights of the token do not allow a request. For a token, another sandbox than its
+/// own does not exist.
+async fn check_access(caller: &Caller, parts: &mut Parts, rule: Option<Rule>) -> Result<(), ApiError> {
+    if caller.role == Role::ReadOnly && !is_read_only(parts) {
+        return Err(ApiError::new(error_codes::FORBIDDEN, "this key is read-only"));
+    }
+    let Some(grant) = &caller.grant else { return Ok(()) };
+    if route(parts).is_some_and(|route| route.starts_with(SANDBOX_ROUTE)) {
+        let id = path_parameter(parts, "id").await.unwrap_or_default();
+        if id != grant.sandbox {
+            return Err(SandboxError::NotFound { id }.into());
+        }
+    }
+    match rule.map_or(Access::Keys, |rule| rule.access) {
+        Access::Keys => Err(ApiError::new(error_codes::FORBIDDEN, "this needs a key; a token is not enough")),
+        Access::AnyToken => Ok(()),
+        Access::Right(right) => caller.require(right),
+    }
+}
+
+/// Returns the rate limits of the caller. An admin key has only the limits that were set on the key; its tokens have
+/// those of the settings, too.
+pub(crate) fn rates(caller: &Caller, app: &App) -> Rates {
     let default = if caller.is_admin() { Rates::UNLIMITED } else { app.limiter.rates() };
     Rates {
         create: caller.limits.create_per_minute.or(default.create),
@@ -91,13 +129,17 @@ fn reserve_memory(app: &App, caller: &Caller, mut response: Response) -> Respons
     response
 }
 
-async fn admit(app: &App, parts: &Parts) -> Result<(Caller, Option<Decision>), ApiError> {
-    let Some(key) = key(&parts.headers) else {
-        return Err(unauthorized(app, parts, None, "no key was sent"));
-    };
-    let hash = hash(key);
-    let Some(caller) = app.cache.find(&app.catalog, &hash).await? else {
-        return Err(unauthorized(app, parts, Some(&hash), "the key is not known"));
+async fn admit(
+    app: &App,
+    parts: &mut Parts,
+    rule: Option<Rule>,
+) -> Result<(Caller, Option<Decision>), ApiError> {
+    let caller = match identify(app, parts, rule).await {
+        Ok(caller) => caller,
+        Err(IdentifyError::Failed(error)) => return Err(error),
+        Err(IdentifyError::Unauthorized { hash, reason }) => {
+            return Err(unauthorized(app, parts, hash.as_deref(), reason));
+        }
     };
     tracing::Span::current().record("owner", caller.owner.as_str());
     if let Some(connection) = parts.extensions.get::<Connection>() {
@@ -121,16 +163,6 @@ fn too_many_connections(limit: usize) -> ApiError {
 /// Returns true for requests that only read. A WebSocket starts as GET, but may write to a terminal.
 fn is_read_only(parts: &Parts) -> bool {
     matches!(parts.method, Method::GET | Method::HEAD) && !parts.headers.contains_key(header::UPGRADE)
-}
-
-/// Returns the key of a request: `Authorization: Bearer KEY` or `X-API-Key: KEY`.
-fn key(headers: &HeaderMap) -> Option<&str> {
-    let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let bearer = bearer.and_then(|value| value.split_once(' '));
-    let bearer =
-        bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, key)| key.trim());
-    let plain = || headers.get("x-api-key").and_then(|value| value.to_str().ok());
-    bearer.or_else(plain).filter(|key| !key.is_empty())
 }
 
 fn route(parts: &Parts) -> Option<&str> {

@@ -1,4 +1,4 @@
-//! Cache of callers by the hash of their key.
+//! Cache of callers by their key.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -14,38 +14,55 @@ use crate::key_hash::short;
 const CACHE_LIFETIME: Duration = Duration::from_secs(5);
 const CACHE_ENTRIES_MAX: usize = 10_000;
 
-/// Cache of callers by the hash of their key.
+/// Cache of callers by their key.
 #[derive(Debug, Default)]
 pub(crate) struct CallerCache {
     inner: Mutex<CachedCallers>,
 }
 
+/// Reference to a key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum KeyReference {
+    /// Hash of the key that was sent.
+    Hash(String),
+    /// Id of the key that created a token.
+    Id(String),
+}
+
 #[derive(Debug, Default)]
 struct CachedCallers {
-    callers: HashMap<String, (Caller, Instant)>,
+    callers: HashMap<KeyReference, (Caller, Instant)>,
     /// Number of revocations. A lookup that began before the last one is not cached.
     revocations: u64,
 }
 
 impl CallerCache {
-    /// Finds a caller in the cache or in the catalog. `None` if no valid key has that hash.
-    pub(crate) async fn find(&self, catalog: &Catalog, hash: &str) -> Result<Option<Caller>, ApiError> {
+    /// Finds a caller in the cache or in the catalog. `None` if there is no such key, or it was revoked.
+    pub(crate) async fn find(
+        &self,
+        catalog: &Catalog,
+        reference: KeyReference,
+    ) -> Result<Option<Caller>, ApiError> {
         let revocations = {
             let cached = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some((caller, at)) = cached.callers.get(hash)
+            if let Some((caller, at)) = cached.callers.get(&reference)
                 && at.elapsed() < CACHE_LIFETIME
             {
                 return Ok(Some(caller.clone()));
             }
             cached.revocations
         };
-        let Some(key) = catalog.api_keys().find_by_hash(hash).await? else { return Ok(None) };
+        let found = match &reference {
+            KeyReference::Hash(hash) => catalog.api_keys().find_by_hash(hash).await?,
+            KeyReference::Id(id) => catalog.api_keys().find_by_id(id).await?,
+        };
+        let Some(key) = found else { return Ok(None) };
         let caller = caller(key)?;
-        self.insert(hash, &caller, revocations);
+        self.insert(reference, &caller, revocations);
         Ok(Some(caller))
     }
 
-    fn insert(&self, hash: &str, caller: &Caller, revocations: u64) {
+    fn insert(&self, reference: KeyReference, caller: &Caller, revocations: u64) {
         let mut cached = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if cached.revocations != revocations {
             return;
@@ -53,7 +70,7 @@ impl CallerCache {
         if cached.callers.len() >= CACHE_ENTRIES_MAX {
             cached.callers.clear();
         }
-        cached.callers.insert(hash.to_owned(), (caller.clone(), Instant::now()));
+        cached.callers.insert(reference, (caller.clone(), Instant::now()));
     }
 
     /// Removes a key that was revoked.
@@ -66,32 +83,36 @@ impl CallerCache {
 
 fn caller(key: ApiKey) -> Result<Caller, ApiError> {
     let limits = serde_json::from_value(key.limits).map_err(ApiError::internal)?;
-    Ok(Caller { key_id: key.id, owner: key.owner, role: key.role, limits, user: short(&key.hash) })
+    Ok(Caller {
+        key_id: key.id,
+        name: key.name,
+        owner: key.owner,
+        role: key.role,
+        limits,
+        user: short(&key.hash),
+        grant: None,
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use workspace_api::keys::KeyLimits;
     use workspace_catalog::Role;
 
     use super::*;
+    use crate::caller::tests::caller;
 
     #[test]
     fn a_lookup_that_began_before_a_revocation_is_not_cached() {
-        let caller = Caller {
-            key_id: "key-1".into(),
-            owner: "a".into(),
-            role: Role::User,
-            limits: KeyLimits::default(),
-            user: "0".into(),
-        };
+        let caller = caller(Role::User);
         let cache = CallerCache::default();
         let count = || cache.inner.lock().unwrap().callers.len();
-        cache.insert("0", &caller, 0);
-        assert_eq!(count(), 1);
+        for reference in [KeyReference::Hash("0".into()), KeyReference::Id("key-1".into())] {
+            cache.insert(reference, &caller, 0);
+        }
+        assert_eq!(count(), 2);
         cache.remove("key-1");
         assert_eq!(count(), 0);
-        cache.insert("0", &caller, 0);
+        cache.insert(KeyReference::Id("key-1".into()), &caller, 0);
         assert_eq!(count(), 0);
     }
 }

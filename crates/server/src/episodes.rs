@@ -23,6 +23,7 @@ use workspace_state::{
     Durability, Episode as Record, EpisodeId, EpisodeSummary, Snapshot, SnapshotId, Store,
 };
 
+use crate::access::Rule;
 use crate::app::App;
 use crate::audit::Entry;
 use crate::caller::{Caller, scope};
@@ -106,6 +107,15 @@ fn parse_cursor(cursor: Option<&str>) -> Result<Option<EpisodeId>, ApiError> {
 #[openapi(paths(create, fetch, remove, path, children, best))]
 struct Document;
 
+const RULES: &[Rule] = &[
+    Rule::keys("POST", "/api/v1/episodes"),
+    Rule::keys("GET", "/api/v1/episodes/{id}"),
+    Rule::keys("DELETE", "/api/v1/episodes/{id}"),
+    Rule::keys("GET", "/api/v1/episodes/{id}/path"),
+    Rule::keys("GET", "/api/v1/episodes/{id}/children"),
+    Rule::keys("GET", "/api/v1/episodes/{id}/best"),
+];
+
 pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
         .route("/api/v1/episodes", post(create))
@@ -113,7 +123,7 @@ pub(crate) fn route_group() -> RouteGroup {
         .route("/api/v1/episodes/{id}/path", get(path))
         .route("/api/v1/episodes/{id}/children", get(children))
         .route("/api/v1/episodes/{id}/best", get(best));
-    RouteGroup::authenticated(routes, Document::openapi())
+    RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)
 }
 
 /// Add a step to a search, or start a search.

@@ -9,6 +9,7 @@ use utoipa::OpenApi;
 use workspace_api::error::ErrorBody;
 use workspace_api::system::{Health, ReadinessReport};
 
+use crate::access::Rule;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::error::ApiError;
@@ -20,10 +21,13 @@ use crate::route_group::RouteGroup;
 #[openapi(paths(health, ready, metrics))]
 struct Document;
 
+const RULES: &[Rule] = &[Rule::keys("GET", "/metrics")];
+
 pub(crate) fn route_group() -> RouteGroup {
     RouteGroup {
         public: Router::new().route("/health", get(health)).route("/ready", get(ready)),
         authenticated: Router::new().route("/metrics", get(metrics)),
+        rules: RULES,
         document: Document::openapi(),
     }
 }

@@ -12,6 +12,7 @@ use workspace_api::error_codes;
 use workspace_api::keys::{CreateKey, Key, KeyLimits, KeyList, KeyRole, NewKey};
 use workspace_catalog::{ApiKey, NewApiKey, Role};
 
+use crate::access::Rule;
 use crate::app::App;
 use crate::audit::Entry;
 use crate::caller::Caller;
@@ -47,7 +48,7 @@ fn role_from_api(role: KeyRole) -> Role {
     }
 }
 
-fn role_to_api(role: Role) -> KeyRole {
+pub(crate) fn role_to_api(role: Role) -> KeyRole {
     match role {
         Role::Admin => KeyRole::Admin,
         Role::User => KeyRole::User,
@@ -59,11 +60,17 @@ fn role_to_api(role: Role) -> KeyRole {
 #[openapi(paths(create, list, revoke))]
 struct Document;
 
+const RULES: &[Rule] = &[
+    Rule::keys("GET", "/api/v1/keys"),
+    Rule::keys("POST", "/api/v1/keys"),
+    Rule::keys("DELETE", "/api/v1/keys/{id}"),
+];
+
 pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
         .route("/api/v1/keys", get(list).post(create))
         .route("/api/v1/keys/{id}", delete(revoke));
-    RouteGroup::authenticated(routes, Document::openapi())
+    RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)
 }
 
 /// Create a key.
@@ -114,7 +121,7 @@ async fn list(State(app): State<App>, caller: Caller) -> Result<Json<KeyList>, A
 
 /// Revoke a key.
 ///
-/// Admins only. The server rejects the key immediately; other servers of the same catalog within 5 seconds.
+/// Admins only. The server rejects the key and its tokens immediately; other servers of the same catalog within 5 seconds.
 #[utoipa::path(delete, path = "/api/v1/keys/{id}", tag = "keys", operation_id = "revoke_key", params(("id" = String, Path, description = "Id of the key")), responses(
     (status = 204, description = "Revoked"),
     (status = "default", description = "Error", body = ErrorBody),

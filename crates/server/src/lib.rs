@@ -8,6 +8,8 @@
 //! A handler extracts [`extract::Json`], [`extract::Query`], [`extract::Path`] and its [`Caller`](caller::Caller), and
 //! returns `Result<_, ApiError>`. A long-lived stream ends at [`Shutdown::begun`].
 
+mod accept;
+pub mod access;
 mod app;
 mod archive_body;
 pub mod audit;
@@ -23,6 +25,8 @@ mod episodes;
 pub mod error;
 mod error_mapping;
 mod error_page;
+mod event_log;
+mod expiry;
 pub mod extract;
 pub mod first_key;
 #[doc(hidden)]
@@ -35,6 +39,7 @@ pub mod key_hash;
 mod keys;
 mod kill_on_drop;
 mod log;
+mod me;
 mod metrics;
 mod node_name;
 pub mod openapi;
@@ -48,8 +53,11 @@ mod program;
 mod pty;
 pub mod rate;
 mod readiness;
+mod reference_names;
+mod references;
 mod request;
 mod request_id;
+pub mod rights;
 mod route_group;
 mod router;
 mod runtime;
@@ -59,14 +67,20 @@ mod serve;
 mod server_sent_events;
 pub mod settings;
 mod shutdown;
+mod signed_file;
+mod signed_url;
+mod signing_key;
 pub mod snapshots;
 mod start;
 mod store;
 mod stream;
 mod system;
 mod templates;
+mod tickets;
 mod time;
 mod tls;
+mod token;
+mod tokens;
 mod write_timeout;
 
 pub use app::App;
@@ -84,5 +98,6 @@ pub use runtime::LAZY_MOUNT_ARG;
 pub use serve::{Address, ServeError, Server};
 pub use settings::Settings;
 pub use shutdown::{RunningGuard, Shutdown};
+pub use signing_key::{SigningKeyError, SigningSecret};
 pub use start::{StartError, StartedServer, start};
 pub use tls::TlsError;

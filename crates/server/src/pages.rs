@@ -28,5 +28,5 @@ pub(crate) fn route_group() -> RouteGroup {
         .route("/api/docs/page.css", get(async || text_file(CSS, STYLE)))
         .merge(api_docs::routes())
         .merge(assets::routes());
-    RouteGroup { public, authenticated: Router::new(), document: Document::openapi() }
+    RouteGroup { public, authenticated: Router::new(), rules: &[], document: Document::openapi() }
 }

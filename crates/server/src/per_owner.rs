@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Semaphores with the same number of permits, one per owner or other key.
 #[derive(Debug)]
@@ -31,6 +31,11 @@ impl PerOwner {
         let semaphore =
             owners.entry(owner.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.permits)));
         Arc::clone(semaphore)
+    }
+
+    /// Waits for a permit of an owner. Always `Some`, because the semaphores are never closed.
+    pub(crate) async fn acquire(&self, owner: &str) -> Option<OwnedSemaphorePermit> {
+        self.semaphore(owner).acquire_owned().await.ok()
     }
 }
 

@@ -12,6 +12,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::json;
 use utoipa::OpenApi;
+use workspace_api::access::Right;
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes::{self, ErrorCode};
 use workspace_api::events::{CommandEvent, ServerSentEvent};
@@ -22,6 +23,7 @@ use workspace_api::processes::{
 use workspace_catalog::NewClaim;
 use workspace_sandbox::{AfterInput, CommandHandle, CommandStart, Piece, RunRequest, Stream};
 
+use crate::access::Rule;
 use crate::app::App;
 use crate::audit::Entry;
 use crate::caller::{Caller, scope};
@@ -45,6 +47,14 @@ const SIGTERM: i32 = 15;
 #[openapi(paths(run, list, output, kill, input), components(schemas(CommandResult, CommandEvent)))]
 struct Document;
 
+const RULES: &[Rule] = &[
+    Rule::right("GET", "/api/v1/sandboxes/{id}/process", Right::Process),
+    Rule::right("POST", "/api/v1/sandboxes/{id}/process/run", Right::Process),
+    Rule::right("GET", "/api/v1/sandboxes/{id}/process/{command}/output", Right::Process),
+    Rule::right("POST", "/api/v1/sandboxes/{id}/process/{command}/kill", Right::Process),
+    Rule::right("POST", "/api/v1/sandboxes/{id}/process/{command}/stdin", Right::Process),
+];
+
 pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
         .route("/api/v1/sandboxes/{id}/process", get(list))
@@ -52,7 +62,7 @@ pub(crate) fn route_group() -> RouteGroup {
         .route("/api/v1/sandboxes/{id}/process/{command}/output", get(output))
         .route("/api/v1/sandboxes/{id}/process/{command}/kill", post(kill))
         .route("/api/v1/sandboxes/{id}/process/{command}/stdin", post(input));
-    RouteGroup::authenticated(routes, Document::openapi())
+    RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)
 }
 
 /// Run a command.

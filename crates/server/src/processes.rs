@@ -4,9 +4,11 @@ use axum::Router;
 use axum::extract::State;
 use axum::routing::get;
 use utoipa::OpenApi;
+use workspace_api::access::Right;
 use workspace_api::error::ErrorBody;
 use workspace_api::processes::{Process, ProcessList};
 
+use crate::access::Rule;
 use crate::app::App;
 use crate::caller::{Caller, scope};
 use crate::error::ApiError;
@@ -17,9 +19,11 @@ use crate::route_group::RouteGroup;
 #[openapi(paths(list))]
 struct Document;
 
+const RULES: &[Rule] = &[Rule::right("GET", "/api/v1/sandboxes/{id}/processes", Right::Process)];
+
 pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new().route("/api/v1/sandboxes/{id}/processes", get(list));
-    RouteGroup::authenticated(routes, Document::openapi())
+    RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)
 }
 
 /// List the running processes of a sandbox.

@@ -9,35 +9,53 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{delete, get, post};
 use axum::{Extension, Router};
-use serde_json::json;
+use serde_json::{Value, json};
 use utoipa::OpenApi;
+use workspace_api::access::Right;
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
-use workspace_api::terminals::{ConnectTerminalQuery, OpenTerminal, ResizeTerminal, Terminal};
+use workspace_api::terminals::{
+    ConnectTerminalQuery, CreateTicket, OpenTerminal, ResizeTerminal, Terminal, TerminalTicket,
+};
+use workspace_catalog::now;
 use workspace_sandbox::{Size, TerminalRequest};
 
+use self::socket::InputMode;
+use crate::access::{QueryCredential, Rule};
 use crate::app::{App, TERMINAL_CONNECTIONS_MAX};
 use crate::audit::Entry;
-use crate::caller::{Caller, scope};
+use crate::caller::{Caller, Credential, scope};
 use crate::connections::Connection;
 use crate::error::ApiError;
-use crate::extract::{Json, Path, Query};
+use crate::extract::{Json, Optional, Path, Query};
 use crate::request_id::RequestId;
 use crate::route_group::RouteGroup;
+use crate::tickets::{TICKET_LIFETIME, TICKETS_PER_OWNER_MAX, Ticket, TicketError};
+use crate::time::format_millis;
 
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 #[derive(OpenApi)]
-#[openapi(paths(open, resize, close, connect))]
+#[openapi(paths(open, resize, close, ticket, connect))]
 struct Document;
+
+const RULES: &[Rule] = &[
+    Rule::right("POST", "/api/v1/sandboxes/{id}/pty", Right::Terminal),
+    Rule::right("DELETE", "/api/v1/sandboxes/{id}/pty/{pty}", Right::Terminal),
+    Rule::right("POST", "/api/v1/sandboxes/{id}/pty/{pty}/resize", Right::Terminal),
+    Rule::right("POST", "/api/v1/sandboxes/{id}/pty/{pty}/ticket", Right::Terminal),
+    Rule::right("GET", "/api/v1/sandboxes/{id}/pty/{pty}/ws", Right::Terminal)
+        .or_query(QueryCredential::Ticket),
+];
 
 pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
         .route("/api/v1/sandboxes/{id}/pty", post(open))
         .route("/api/v1/sandboxes/{id}/pty/{pty}", delete(close))
         .route("/api/v1/sandboxes/{id}/pty/{pty}/resize", post(resize))
+        .route("/api/v1/sandboxes/{id}/pty/{pty}/ticket", post(ticket))
         .route("/api/v1/sandboxes/{id}/pty/{pty}/ws", get(connect));
-    RouteGroup::authenticated(routes, Document::openapi())
+    RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)
 }
 
 /// Open a terminal in a sandbox.
@@ -60,15 +78,15 @@ async fn open(
     let terminal =
         TerminalRequest { size, shell: body.shell, command: body.command, cwd: body.cwd, envs: body.envs };
     let terminal = app.sandboxes.open_terminal(&scope(&caller), &id, terminal).await?;
-    record(&app, &caller, &request, "pty.created", &id, &terminal.id);
+    record(&app, &caller, &request, "pty.created", &id, json!({ "pty_id": terminal.id }));
     let scheme = if app.settings.tls_cert.is_some() { "wss" } else { "ws" };
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
     let websocket_url = format!("{scheme}://{host}/api/v1/sandboxes/{id}/pty/{}/ws", terminal.id);
     Ok((StatusCode::CREATED, Json(Terminal { id: terminal.id, websocket_url })))
 }
 
-fn record(app: &App, caller: &Caller, request: &RequestId, event: &'static str, id: &str, pty: &str) {
-    let (sandbox_id, details) = (Some(id.to_owned()), json!({ "pty_id": pty }));
+fn record(app: &App, caller: &Caller, request: &RequestId, event: &'static str, id: &str, details: Value) {
+    let sandbox_id = Some(id.to_owned());
     app.audit.record(Entry { sandbox_id, ..Entry::for_caller(event, caller, request, details) });
 }
 
@@ -90,7 +108,7 @@ async fn resize(
         .resize_terminal(&scope(&caller), &id, &pty, size)
         .await
         .map_err(|error| socket::map_closed(error, &pty))?;
-    record(&app, &caller, &request, "pty.resized", &id, &pty);
+    record(&app, &caller, &request, "pty.resized", &id, json!({ "pty_id": pty }));
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -107,15 +125,63 @@ async fn close(
     Path((id, pty)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
     app.sandboxes.close_terminal(&scope(&caller), &id, &pty).await?;
-    record(&app, &caller, &request, "pty.closed", &id, &pty);
+    record(&app, &caller, &request, "pty.closed", &id, json!({ "pty_id": pty }));
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Create a ticket for one connection to a terminal.
+///
+/// For browsers, which cannot send headers when they open a WebSocket: add `?ticket=TICKET` to `websocketUrl`. A ticket is
+/// valid once, within 30 seconds, on the server that created it. An owner may have 100 unused tickets, else
+/// `TICKET_LIMIT_EXCEEDED`. A connection by the ticket of a token is closed when the token expires.
+#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/pty/{pty}/ticket", tag = "pty", operation_id = "create_ticket",
+    params(("id" = String, Path, description = "Id of the sandbox"), ("pty" = String, Path, description = "Id of the terminal")), request_body = Option<CreateTicket>, responses(
+    (status = 201, description = "Ticket", body = TerminalTicket),
+    (status = "default", description = "Error", body = ErrorBody),
+))]
+async fn ticket(
+    State(app): State<App>,
+    caller: Caller,
+    request: RequestId,
+    Path((id, pty)): Path<(String, String)>,
+    Optional(body): Optional<CreateTicket>,
+) -> Result<(StatusCode, Json<TerminalTicket>), ApiError> {
+    let scope = scope(&caller);
+    let sandbox = app.sandboxes.get(&scope, &id).await?.sandbox;
+    app.sandboxes.terminal(&scope, &id, &pty).await?;
+    let expires_at = now().saturating_add(i64::try_from(TICKET_LIFETIME.as_millis()).unwrap_or(i64::MAX));
+    let ticket = app.tickets.issue(Ticket {
+        key_id: caller.key_id.clone(),
+        owner: caller.owner.clone(),
+        sandbox: sandbox.id,
+        sandbox_owner: sandbox.owner,
+        pty: pty.clone(),
+        read_only: body.read_only,
+        ends_at: caller.grant.as_ref().and_then(|grant| grant.expires_at),
+    });
+    let ticket = ticket.map_err(no_ticket)?;
+    let details = json!({ "pty_id": pty, "read_only": body.read_only });
+    record(&app, &caller, &request, "pty.ticket_created", &id, details);
+    let expires_at = format_millis(expires_at)?;
+    Ok((StatusCode::CREATED, Json(TerminalTicket { ticket, expires_at })))
+}
+
+fn no_ticket(error: TicketError) -> ApiError {
+    match error {
+        TicketError::TooMany => {
+            let message = "there are too many unused tickets; use them, or wait until they expire";
+            ApiError::new(error_codes::TICKET_LIMIT_EXCEEDED, message).detail("limit", TICKETS_PER_OWNER_MAX)
+        }
+        TicketError::Random(_) => ApiError::internal(error),
+    }
 }
 
 /// Connect to a terminal over WebSocket.
 ///
 /// The client sends `{"type":"input","data":BASE64}`, `{"type":"resize","cols":N,"rows":N}` and `{"type":"ping"}`, or
 /// input as binary messages. The server first sends the retained output. It sends messages of the types `output`,
-/// `gap` (output that is no longer retained), `exit`, `pong` and `error`, and WebSocket pings. If the client sends nothing for `TERMINAL_TIMEOUT`, not even a pong,
+/// `gap` (output that is no longer retained), `exit`, `pong` and `error`, and WebSocket pings. With a read-only ticket,
+/// input and resizing are refused with an `error`. If the client sends nothing for `TERMINAL_TIMEOUT`, not even a pong,
 /// the server closes the connection with the code 1008.
 #[utoipa::path(get, path = "/api/v1/sandboxes/{id}/pty/{pty}/ws", tag = "pty", operation_id = "connect_terminal",
     params(("id" = String, Path, description = "Id of the sandbox"), ("pty" = String, Path, description = "Id of the terminal"), ConnectTerminalQuery), responses(
@@ -131,6 +197,15 @@ async fn connect(
     connection: Option<Extension<Connection>>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
+    let mode = match caller.credential() {
+        Some(Credential::Ticket { read_only: true }) => InputMode::Refused,
+        Some(Credential::Ticket { read_only: false }) => InputMode::Accepted,
+        _ if query.ticket.is_some() => {
+            let message = "send either a key or a ticket, not both";
+            return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "ticket"));
+        }
+        _ => InputMode::Accepted,
+    };
     let scope = scope(&caller);
     let terminal = app.sandboxes.terminal(&scope, &id, &pty).await?;
     let upgrade = upgrade.map_err(|rejection| {
@@ -147,8 +222,10 @@ async fn connect(
     })?;
     let output = terminal.output(query.from.unwrap_or(0)).await?;
     // Connections are logged, because every client may send input.
-    record(&app, &caller, &request, "pty.connected", &id, &pty);
-    let session = socket::Session { app, scope, sandbox: id, terminal, binary: query.binary };
+    let details = json!({ "pty_id": pty, "read_only": mode == InputMode::Refused });
+    record(&app, &caller, &request, "pty.connected", &id, details);
+    let ends_at = caller.grant.and_then(|grant| grant.expires_at);
+    let session = socket::Session { app, scope, sandbox: id, terminal, binary: query.binary, mode, ends_at };
     let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
     // While the client is connected, the permit is held and the connection does not count as idle.
     let request = connection.map(|connection| connection.begin_request());

@@ -156,6 +156,11 @@ impl Limiter {
         self.rates
     }
 
+    /// Returns the limits that apply to a key with these limits: none if rate limits are disabled.
+    pub(crate) fn effective(&self, rates: Rates) -> Rates {
+        if self.enabled { rates } else { Rates::UNLIMITED }
+    }
+
     /// Takes a token for a request of `client`, a key or an IP address. Returns `None` if the class has no limit.
     pub fn take(&self, client: &str, class: Class, rates: Rates) -> Option<Decision> {
         let limit = rates.limit(class).filter(|_| self.enabled)?;

@@ -152,7 +152,11 @@ fn add_retry_after(response: &mut Response) {
     let code = response.extensions().get::<ApiError>().map(ApiError::code);
     let seconds = match code {
         // Waiting does not help: something must be deleted or closed.
-        Some(error_codes::SNAPSHOT_LIMIT_EXCEEDED | error_codes::EPISODE_LIMIT_EXCEEDED) => return,
+        Some(
+            error_codes::SNAPSHOT_LIMIT_EXCEEDED
+            | error_codes::REFERENCE_LIMIT_EXCEEDED
+            | error_codes::EPISODE_LIMIT_EXCEEDED,
+        ) => return,
         // Only the operator of the machine can change that.
         Some(error_codes::ISOLATION_UNAVAILABLE) => 60,
         Some(
@@ -206,8 +210,12 @@ mod tests {
         for code in error_codes::TABLE {
             let mut response = ApiError::new(*code, "a test").into_response();
             add_retry_after(&mut response);
-            let needs_deletion =
-                [error_codes::SNAPSHOT_LIMIT_EXCEEDED, error_codes::EPISODE_LIMIT_EXCEEDED].contains(code);
+            let needs_deletion = [
+                error_codes::SNAPSHOT_LIMIT_EXCEEDED,
+                error_codes::REFERENCE_LIMIT_EXCEEDED,
+                error_codes::EPISODE_LIMIT_EXCEEDED,
+            ]
+            .contains(code);
             let is_temporary = matches!(code.status, 429 | 503) && !needs_deletion;
             assert_eq!(response.headers().contains_key(header::RETRY_AFTER), is_temporary, "{}", code.name);
             seen += usize::from(is_temporary);

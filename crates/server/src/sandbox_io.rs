@@ -15,6 +15,7 @@ mod entries;
 mod location;
 mod port_socket;
 mod ports;
+mod query;
 mod upload;
 mod watch;
 
@@ -22,8 +23,10 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{MethodRouter, get, post};
 use utoipa::OpenApi;
+use workspace_api::access::Right;
 use workspace_api::files::WatchEvent;
 
+use crate::access::{QueryCredential, Rule};
 use crate::app::App;
 use crate::route_group::RouteGroup;
 
@@ -43,6 +46,24 @@ use crate::route_group::RouteGroup;
 )]
 struct Document;
 
+const RULES: &[Rule] = &[
+    Rule::right("POST", "/api/v1/sandboxes/{id}/files", Right::FilesWrite),
+    Rule::right("GET", "/api/v1/sandboxes/{id}/files/", Right::FilesRead),
+    Rule::right("PUT", "/api/v1/sandboxes/{id}/files/", Right::FilesWrite),
+    Rule::right("DELETE", "/api/v1/sandboxes/{id}/files/", Right::FilesWrite),
+    Rule::right("GET", "/api/v1/sandboxes/{id}/files/{*path}", Right::FilesRead)
+        .or_query(QueryCredential::Signature),
+    Rule::right("PUT", "/api/v1/sandboxes/{id}/files/{*path}", Right::FilesWrite)
+        .or_query(QueryCredential::Signature),
+    Rule::right("DELETE", "/api/v1/sandboxes/{id}/files/{*path}", Right::FilesWrite),
+    Rule::right("GET", "/api/v1/sandboxes/{id}/entries/", Right::FilesRead),
+    Rule::right("GET", "/api/v1/sandboxes/{id}/entries/{*path}", Right::FilesRead),
+    Rule::right("GET", "/api/v1/sandboxes/{id}/watch/", Right::FilesRead),
+    Rule::right("GET", "/api/v1/sandboxes/{id}/watch/{*path}", Right::FilesRead),
+    Rule::right("GET", "/api/v1/sandboxes/{id}/ports", Right::Ports),
+    Rule::right("GET", "/api/v1/sandboxes/{id}/ports/{port}/connect", Right::Ports),
+];
+
 /// Returns all routes for files and ports. The routes that end with a slash are for the root directory.
 pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
@@ -58,7 +79,7 @@ pub(crate) fn route_group() -> RouteGroup {
         .route("/api/v1/sandboxes/{id}/watch/{*path}", get(watch::watch))
         .route("/api/v1/sandboxes/{id}/ports", get(ports::list))
         .route("/api/v1/sandboxes/{id}/ports/{port}/connect", get(ports::connect));
-    RouteGroup::authenticated(routes, Document::openapi())
+    RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)
 }
 
 /// Returns the methods of a file. `MAX_UPLOAD` limits its content, which is written as it arrives.

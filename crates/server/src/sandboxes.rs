@@ -2,6 +2,7 @@
 
 mod conversion;
 pub(crate) mod creations;
+mod metrics;
 mod snapshots;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use serde_json::json;
 use utoipa::OpenApi;
+use workspace_api::access::Right;
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::sandboxes::{
@@ -25,6 +27,7 @@ use workspace_sandbox::{Creator, FORKS_MAX, KeptWorkspace, ReclaimPolicy};
 
 use conversion::{ParameterOrigin, check_logs, new_sandbox, sandbox_to_api, stats_to_api};
 
+use crate::access::Rule;
 use crate::app::App;
 use crate::audit::Entry;
 use crate::caller::{Caller, scope};
@@ -47,12 +50,30 @@ const KEY_MAX: usize = 255;
     extend,
     logs,
     stats,
+    metrics::metrics,
     snapshots::commit,
     snapshots::restore,
     snapshots::fork,
     snapshots::changes
 ))]
 struct Document;
+
+/// A fork creates sandboxes that a token could not use, so it needs a key.
+const RULES: &[Rule] = &[
+    Rule::keys("GET", "/api/v1/sandboxes"),
+    Rule::keys("POST", "/api/v1/sandboxes"),
+    Rule::keys("POST", "/api/v1/sandboxes/batch-delete"),
+    Rule::any_token("GET", "/api/v1/sandboxes/{id}"),
+    Rule::right("PATCH", "/api/v1/sandboxes/{id}", Right::Lifecycle),
+    Rule::right("DELETE", "/api/v1/sandboxes/{id}", Right::Lifecycle),
+    Rule::right("GET", "/api/v1/sandboxes/{id}/changes", Right::FilesRead),
+    Rule::right("POST", "/api/v1/sandboxes/{id}/commit", Right::Snapshot),
+    Rule::right("POST", "/api/v1/sandboxes/{id}/extend", Right::Lifecycle),
+    Rule::keys("POST", "/api/v1/sandboxes/{id}/fork"),
+    Rule::right("POST", "/api/v1/sandboxes/{id}/restore", Right::Snapshot),
+    Rule::right("GET", "/api/v1/sandboxes/{id}/logs", Right::Process),
+    Rule::any_token("GET", "/api/v1/sandboxes/{id}/stats"),
+];
 
 pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
@@ -65,8 +86,9 @@ pub(crate) fn route_group() -> RouteGroup {
         .route("/api/v1/sandboxes/{id}/fork", post(snapshots::fork))
         .route("/api/v1/sandboxes/{id}/restore", post(snapshots::restore))
         .route("/api/v1/sandboxes/{id}/logs", get(logs))
+        .route("/api/v1/sandboxes/{id}/metrics", get(metrics::metrics))
         .route("/api/v1/sandboxes/{id}/stats", get(stats));
-    RouteGroup::authenticated(routes, Document::openapi())
+    RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)
 }
 
 /// Create a sandbox.
@@ -208,7 +230,7 @@ async fn patch(
 
 /// Delete a sandbox and kill all its processes.
 ///
-/// Its workspace is deleted, too, unless `keep_workspace` is set.
+/// Its workspace is deleted, too, unless `keep_workspace` is set. For that, a token also needs the right `snapshot`.
 #[utoipa::path(delete, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "delete_sandbox", params(("id" = String, Path, description = "Id of the sandbox"), DeleteSandboxQuery), responses(
     (status = 200, description = "The sandbox was deleted, and its workspace was kept", body = DeleteSandboxResult),
     (status = 204, description = "The sandbox was deleted"),
@@ -221,6 +243,9 @@ async fn remove(
     Path(id): Path<String>,
     Query(query): Query<DeleteSandboxQuery>,
 ) -> Result<Response, ApiError> {
+    if query.keep_workspace {
+        caller.require(Right::Snapshot)?;
+    }
     let kept = app.sandboxes.remove(&scope(&caller), &id, reclaim_policy(query.keep_workspace)).await?;
     record_deletion(&app, &caller, &request, &id);
     Ok(match kept {

@@ -1,5 +1,6 @@
 //! `/api/v1/snapshots`: snapshots with their trees, files and differences, by owner.
 
+mod archive;
 mod body;
 mod content;
 mod conversion;
@@ -24,7 +25,7 @@ use workspace_api::error::ErrorBody;
 use workspace_api::snapshots::{
     ListSnapshotsQuery, Snapshot, SnapshotList, UploadSnapshotQuery, UploadSnapshotResult,
 };
-use workspace_state::NewSnapshot;
+use workspace_state::{NewSnapshot, SnapshotId};
 
 use conversion::{ListOptions, Pairs, UploadOptions, upload_to_api};
 pub(crate) use conversion::{check_diff, check_page, page_offset, snapshot_to_api};
@@ -35,21 +36,46 @@ pub(crate) use snapshot_path::percent_decode;
 pub(crate) use tree::open;
 pub(crate) use work_limits::WorkPermit;
 
+use crate::access::Rule;
 use crate::app::App;
 use crate::audit::Entry;
 use crate::caller::{Caller, scope};
 use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
+use crate::reference_names::ReferenceNames;
 use crate::request_id::RequestId;
 use crate::route_group::RouteGroup;
-use crate::store::blocking;
+use crate::store::{blocking, snapshot_not_found};
 
 #[derive(OpenApi)]
-#[openapi(paths(list, upload, fetch, remove, diff::compare, tree::root, tree::list, files::content))]
+#[openapi(paths(
+    list,
+    upload,
+    fetch,
+    remove,
+    diff::compare,
+    tree::root,
+    tree::list,
+    files::content,
+    archive::download
+))]
 struct Document;
 
 /// Timeout for waiting until the files of deleted sandboxes are removed, before a snapshot is removed.
 const DELETED_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+
+const RULES: &[Rule] = &[
+    Rule::keys("GET", "/api/v1/snapshots"),
+    Rule::keys("POST", "/api/v1/snapshots"),
+    Rule::keys("GET", "/api/v1/snapshots/{id}"),
+    Rule::keys("DELETE", "/api/v1/snapshots/{id}"),
+    Rule::keys("GET", "/api/v1/snapshots/{a}/diff/{b}"),
+    Rule::keys("GET", "/api/v1/snapshots/{id}/tree"),
+    Rule::keys("GET", "/api/v1/snapshots/{id}/tree/"),
+    Rule::keys("GET", "/api/v1/snapshots/{id}/tree/{*path}"),
+    Rule::keys("GET", "/api/v1/snapshots/{id}/files/"),
+    Rule::keys("GET", "/api/v1/snapshots/{id}/files/{*path}"),
+];
 
 pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
@@ -57,15 +83,16 @@ pub(crate) fn route_group() -> RouteGroup {
         .route("/api/v1/snapshots", get(list).post(upload).layer(DefaultBodyLimit::disable()))
         .route("/api/v1/snapshots/{id}", get(fetch).delete(remove))
         .route("/api/v1/snapshots/{a}/diff/{b}", get(diff::compare))
+        .route("/api/v1/snapshots/{id}/archive", get(archive::download))
         .route("/api/v1/snapshots/{id}/tree", get(tree::root))
         .route("/api/v1/snapshots/{id}/tree/", get(tree::root))
         .route("/api/v1/snapshots/{id}/tree/{*path}", get(tree::list))
         .route("/api/v1/snapshots/{id}/files/", get(files::content))
         .route("/api/v1/snapshots/{id}/files/{*path}", get(files::content));
-    RouteGroup::authenticated(routes, Document::openapi())
+    RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)
 }
 
-/// List snapshots, the newest first.
+/// List snapshots, by default the newest first.
 #[utoipa::path(get, path = "/api/v1/snapshots", tag = "snapshots", operation_id = "list_snapshots", params(ListSnapshotsQuery), responses(
     (status = 200, description = "Page of snapshots", body = SnapshotList),
     (status = "default", description = "Error", body = ErrorBody),
@@ -115,9 +142,10 @@ async fn fetch(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Snapshot>, ApiError> {
-    let snapshot = app.snapshots().find(&scope(&caller), &id).await?;
-    let store = app.store.clone();
-    Ok(Json(blocking(move || snapshot_to_api(snapshot, &store.references()?)).await?))
+    let scope = scope(&caller);
+    let snapshot = app.snapshots().find(&scope, &id).await?;
+    let (store, names) = (app.store.clone(), ReferenceNames::of(&scope));
+    Ok(Json(blocking(move || snapshot_to_api(snapshot, &names.list(&store, "")?)).await?))
 }
 
 /// Delete a snapshot.
@@ -138,7 +166,9 @@ async fn remove(
     // scope are waited for.
     let scope = scope(&caller);
     app.sandboxes.wait_for_removed_files_of(&scope, DELETED_TIMEOUT).await;
-    let id = app.snapshots().remove(&scope, &id).await?;
+    let id: SnapshotId = id.parse().map_err(|_| snapshot_not_found(&id))?;
+    let lock = app.snapshot_locks.acquire(&id.to_string()).await;
+    app.snapshots().remove(&scope, &id, lock).await?;
     let details = json!({ "snapshot": id.to_string() });
     app.audit.record(Entry::for_caller("snapshot.deleted", &caller, &request, details));
     Ok(StatusCode::NO_CONTENT)

@@ -19,6 +19,7 @@ use crate::route_group::RouteGroup;
 use crate::runtime;
 use crate::serve::{Address, ServeError, Server};
 use crate::settings::Settings;
+use crate::signing_key::{SigningKeyError, SigningSecret};
 use crate::store::WALK_LIMITS;
 
 /// Error of starting the server.
@@ -29,6 +30,8 @@ pub enum StartError {
     Private(#[from] PrivateFileError),
     #[error(transparent)]
     Catalog(#[from] CatalogError),
+    #[error(transparent)]
+    SigningKey(#[from] SigningKeyError),
     #[error("cannot use the snapshot store: {0}")]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -94,7 +97,8 @@ async fn bind(
     store: Store,
     route_groups: impl FnOnce(&App) -> Vec<RouteGroup>,
 ) -> Result<(App, Server), StartError> {
-    let app = App::new(settings, catalog, sandboxes, &store)?;
+    let secret = SigningSecret::load(&catalog).await?;
+    let app = App::new(settings, catalog, sandboxes, &store, &secret)?;
     let groups = route_groups(&app);
     let server = Server::bind(app.clone(), groups).await?;
     Ok((app, server))
@@ -118,6 +122,6 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = open_store(&directory.path().join("store")).await.unwrap();
         assert_eq!(store.walk_limits(), WALK_LIMITS);
-        assert_eq!(store.with_cancel(store.cancel().child()).walk_limits(), WALK_LIMITS);
+        assert_eq!(store.with_cancel(store.cancel_flag().child()).walk_limits(), WALK_LIMITS);
     }
 }

@@ -19,7 +19,7 @@ pub(crate) async fn with_store<T: Send + 'static>(
     store: &Store,
     work: impl FnOnce(&Store) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let cancel = store.cancel().child();
+    let cancel = store.cancel_flag().child();
     let store = store.with_cancel(cancel.clone());
     blocking_until(&cancel, move || work(&store)).await
 }
@@ -30,7 +30,7 @@ pub(crate) async fn blocking_until<T: Send + 'static>(
     cancel: &Cancel,
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let stop = cancel.on_drop();
+    let stop = cancel.drop_guard();
     let result = blocking(work).await;
     stop.disarm();
     result

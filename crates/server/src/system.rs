@@ -9,6 +9,7 @@ use workspace_api::error::ErrorBody;
 use workspace_api::system::{GcReport, MachineUsage, NfsStats, SandboxCounts, SystemStats};
 use workspace_catalog::State as SandboxState;
 
+use crate::access::Rule;
 use crate::app::App;
 use crate::audit::Entry;
 use crate::caller::Caller;
@@ -21,9 +22,11 @@ use crate::route_group::RouteGroup;
 #[openapi(paths(stats, collect))]
 struct Document;
 
+const RULES: &[Rule] = &[Rule::keys("GET", "/api/v1/stats"), Rule::keys("POST", "/api/v1/gc")];
+
 pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new().route("/api/v1/stats", get(stats)).route("/api/v1/gc", post(collect));
-    RouteGroup::authenticated(routes, Document::openapi())
+    RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)
 }
 
 /// Get statistics of the server.

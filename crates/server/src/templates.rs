@@ -18,6 +18,7 @@ use workspace_api::templates::Template;
 use workspace_sandbox::runtime;
 use workspace_sandbox::template::ImportOptions;
 
+use crate::access::Rule;
 use crate::app::App;
 use crate::audit::Entry;
 use crate::caller::Caller;
@@ -35,12 +36,18 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 #[openapi(paths(list, import, remove))]
 struct Document;
 
+const RULES: &[Rule] = &[
+    Rule::keys("GET", "/api/v1/templates"),
+    Rule::keys("PUT", "/api/v1/templates/{name}"),
+    Rule::keys("DELETE", "/api/v1/templates/{name}"),
+];
+
 pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
         .route("/api/v1/templates", get(list))
         // `MAX_TEMPLATE` limits the archive instead; it is written to disk as it arrives.
         .route("/api/v1/templates/{name}", put(import).delete(remove).layer(DefaultBodyLimit::disable()));
-    RouteGroup::authenticated(routes, Document::openapi())
+    RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)
 }
 
 /// List templates.

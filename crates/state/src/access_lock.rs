@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use crate::byte_lock;
 use crate::error::{IoContext, Result, StoreError};
+use crate::gc_guards::EPOCH_OFFSETS_END;
 use crate::index::Access;
 use crate::lock_wait::PolledWait;
-use crate::session::EPOCH_OFFSETS_END;
 
 const WRITER_BYTE: u64 = EPOCH_OFFSETS_END;
 const READER_BYTE: u64 = EPOCH_OFFSETS_END + 1;

@@ -22,7 +22,7 @@ mod stream;
 
 pub use crate::limit::LimitKind;
 pub use error::ArchiveError;
-pub use export::export_tar;
+pub use export::{TarExport, export_tar};
 pub use extract::{ExtractOptions, ExtractProfile, ExtractReport, Extractor, MemberPaths};
 pub use import::{ImportOptions, ImportReport, SkippedMember, import_tar};
 pub use limits::{ArchiveLimits, MemoryBudget};

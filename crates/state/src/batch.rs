@@ -10,13 +10,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
-use crate::id::{ById, ChunkId, NodeId};
+use crate::gc_guards::Guard;
+use crate::id::{ChunkId, IdHashBuilder, NodeId};
 use crate::new_objects::{BulkPack, NewObjects, PackedObject};
 use crate::node::Extent;
 use crate::pack::Role;
 use crate::page::{NodeSink, Page};
 use crate::record::{self, Compression, Kind};
-use crate::session::Guard;
 use crate::store::{Inner, Store};
 
 /// Buffer size in bytes above which a batch spills into a bulk pack.
@@ -55,7 +55,7 @@ pub(crate) struct Batch {
 #[derive(Default)]
 struct State {
     /// Objects that were added since the last commit; they need no lookup.
-    known: HashSet<(Kind, [u8; 32]), ById>,
+    known: HashSet<(Kind, [u8; 32]), IdHashBuilder>,
     buffer: Vec<u8>,
     /// Objects in `buffer`; offsets count from its start.
     objects: Vec<PackedObject>,
@@ -107,7 +107,7 @@ impl Batch {
     /// Adds an object. An object in `known` is in the batch or in the store, so the caller may commit a
     /// reference to it.
     fn put(&self, kind: Kind, id: &[u8; 32], content: &[u8]) -> Result<()> {
-        self.store.cancel().check()?;
+        self.store.cancel_flag().check()?;
         if self.mode == BatchMode::IdsOnly || self.lock().known.contains(&(kind, *id)) {
             return Ok(());
         }

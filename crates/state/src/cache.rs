@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 use std::sync::{Mutex, PoisonError};
 
+/// Cache of values with weights. When the young generation exceeds the budget, it becomes the old one, and the former
+/// old one is dropped. A hit in the old generation moves the entry to the young one.
 pub(crate) struct Cache<K, V, H> {
+    /// Weight above which a new generation begins.
     budget: usize,
     generations: Mutex<Generations<K, V, H>>,
 }
@@ -12,6 +15,7 @@ pub(crate) struct Cache<K, V, H> {
 struct Generations<K, V, H> {
     young: HashMap<K, (V, usize), H>,
     old: HashMap<K, (V, usize), H>,
+    /// Weight of the young generation.
     weight: usize,
 }
 

@@ -49,7 +49,7 @@ impl Cancel {
 
     /// Returns a guard that sets the flag when it is dropped before [`CancelOnDrop::disarm`]. A future that
     /// holds the guard cancels its work when it is dropped.
-    pub fn on_drop(&self) -> CancelOnDrop {
+    pub fn drop_guard(&self) -> CancelOnDrop {
         CancelOnDrop(Some(self.clone()))
     }
 
@@ -72,7 +72,7 @@ impl Cancelled {
     }
 }
 
-/// Guard made by [`Cancel::on_drop`].
+/// Guard made by [`Cancel::drop_guard`].
 #[derive(Debug)]
 #[must_use = "dropping the guard cancels the work"]
 pub struct CancelOnDrop(Option<Cancel>);
@@ -123,9 +123,9 @@ mod tests {
     #[test]
     fn a_dropped_guard_cancels_unless_it_was_disarmed() {
         let cancel = Cancel::new();
-        cancel.on_drop().disarm();
+        cancel.drop_guard().disarm();
         assert!(!cancel.is_cancelled());
-        drop(cancel.on_drop());
+        drop(cancel.drop_guard());
         let error = cancel.reader(&b"x"[..]).read(&mut [0]).unwrap_err();
         assert!(Cancelled::is_cause_of(&error));
     }

@@ -87,8 +87,16 @@ fn write_parts(
 ) -> Result<(LogState, Vec<u32>)> {
     create_log_pack(packs, &mut state)?;
     let logs = vec![state.pack];
-    let mut writer =
-        CheckpointWriter { limits, packs, state, logs, origin, number: 0, changes: Vec::new(), bytes: 0 };
+    let mut writer = CheckpointWriter {
+        limits,
+        packs,
+        state,
+        logs,
+        origin,
+        part_number: 0,
+        changes: Vec::new(),
+        bytes: 0,
+    };
     add_state(index, txn, &mut writer)?;
     writer.write_part(PartPosition::Last)?;
     writer.sync()?;
@@ -110,7 +118,7 @@ struct CheckpointWriter<'a> {
     logs: Vec<u32>,
     origin: CheckpointOrigin,
     /// Number of the next part.
-    number: u64,
+    part_number: u64,
     /// Changes of the part that is not written yet, and its approximate size in bytes.
     changes: Vec<Change>,
     bytes: usize,
@@ -134,7 +142,7 @@ impl CheckpointWriter<'_> {
             create_log_pack(self.packs, &mut self.state)?;
             self.logs.push(self.state.pack);
         }
-        let (is_first, is_last) = (self.number == 0, position == PartPosition::Last);
+        let (is_first, is_last) = (self.part_number == 0, position == PartPosition::Last);
         let record = CheckpointRecord {
             sequence: self.state.sequence,
             previous: self.state.previous,
@@ -142,10 +150,10 @@ impl CheckpointWriter<'_> {
             is_last,
             origin: self.origin,
             // Without a number, earlier versions can read a checkpoint of one part.
-            number: (!is_first || !is_last).then_some(self.number),
+            part_number: (!is_first || !is_last).then_some(self.part_number),
             changes: std::mem::take(&mut self.changes),
         };
-        self.number += 1;
+        self.part_number += 1;
         self.bytes = 0;
         let mut append = LogAppend { start: self.state.end, bytes: Vec::new() };
         append.append_record(Kind::Checkpoint, &record.encode())?;
@@ -256,7 +264,7 @@ mod tests {
     /// Returns the changes of each part of the last checkpoint.
     fn parts_of(packs: &Packs, state: &LogState) -> Vec<Vec<Change>> {
         let log = LogRecords::read_back(packs, LogEnd { pack: state.pack, end: state.end }).unwrap();
-        log.tail().checkpoint.into_iter().map(|part| part.changes(packs).unwrap()).collect()
+        log.tail().checkpoint.into_iter().map(|part| part.read_changes(packs).unwrap()).collect()
     }
 
     #[test]
@@ -343,10 +351,10 @@ mod tests {
             let changes = fixture.put_episodes(10, 10_000);
             let state = fixture.write(limits, 7);
             let all = records(&fixture.packs);
-            assert!(all.len() > 3 && all.iter().all(|(_, record)| record.number.is_some()));
+            assert!(all.len() > 3 && all.iter().all(|(_, record)| record.part_number.is_some()));
             for pack in fixture.packs.list().unwrap() {
                 let unnumbered =
-                    |record: &CheckpointRecord| CheckpointRecord { number: None, ..record.clone() };
+                    |record: &CheckpointRecord| CheckpointRecord { part_number: None, ..record.clone() };
                 let of_pack = all.iter().filter(|(of, _)| *of == pack);
                 let records: Vec<_> = of_pack.map(|(_, record)| unnumbered(record)).collect();
                 rewrite(&fixture.packs, pack, &records);

@@ -17,6 +17,7 @@ pub(crate) struct CommitQueue {
 
 #[derive(Default)]
 struct Queue {
+    /// Requests that no leader has taken yet.
     waiting: Vec<CommitRequest>,
     has_leader: bool,
 }
@@ -33,6 +34,7 @@ pub(crate) struct CommitRequest {
 #[derive(Default)]
 pub(crate) struct CommitWaiter {
     state: Mutex<WaiterState>,
+    /// Signalled when the status changes.
     changed: Condvar,
 }
 

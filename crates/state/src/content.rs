@@ -1,4 +1,5 @@
-//! Chunking of file content.
+//! Writes file content to a batch: cuts it into chunks (`chunker.rs`), hashes and compresses several of them in
+//! parallel, and returns the extents.
 
 use rayon::prelude::*;
 
@@ -40,7 +41,7 @@ impl<'b> ContentWriter<'b> {
     }
 
     /// Returns the number of extents so far, without those of the last few pieces.
-    pub(crate) fn extents(&self) -> usize {
+    pub(crate) fn extent_count(&self) -> usize {
         self.extents.len()
     }
 

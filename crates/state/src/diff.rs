@@ -98,15 +98,19 @@ impl UnpairedEntry {
     }
 }
 
-/// Parallel walk over two trees. Directories are queued instead of recursing: trees may be too deep for the
+/// Walk over two trees side by side. Directories are queued instead of recursing: trees may be too deep for the
 /// stack.
 struct Comparison<'s> {
+    /// Store handle of the old tree.
     old: &'s Store,
+    /// Store handle of the new tree.
     new: &'s Store,
     /// Queue of directories that differ, by path.
     queue: Vec<(Vec<u8>, Directory, Directory)>,
     differences: Vec<Difference>,
+    /// Removed entries, some of which may be renamed.
     removed: Vec<UnpairedEntry>,
+    /// Added entries, some of which may be renamed.
     added: Vec<UnpairedEntry>,
     usage: WalkUsage,
 }

@@ -63,7 +63,7 @@ impl Store {
 
     /// Returns the ids of the children of an episode, or of the roots of all searches; oldest first.
     pub fn episode_children_ids(&self, parent: Option<&EpisodeId>) -> Result<Vec<EpisodeId>> {
-        self.cancel().check()?;
+        self.cancel_flag().check()?;
         let prefix = parent.map_or([0; 16], |parent| *parent.as_bytes());
         let txn = self.inner.index.read()?;
         let mut ids = Vec::new();
@@ -90,7 +90,7 @@ impl Store {
     pub fn episode_summaries(&self, root: &EpisodeId) -> Result<Vec<EpisodeSummary>> {
         let mut summaries = Vec::new();
         for (id, _) in self.episode_links(root)? {
-            self.cancel().check()?;
+            self.cancel_flag().check()?;
             let txn = self.inner.index.read()?;
             if let Some(record) = self.inner.index.episodes.get(&txn, id.as_bytes())? {
                 let summary = serde_json::from_slice(record);
@@ -134,7 +134,7 @@ impl Store {
         total: &mut usize,
         episodes: &mut Vec<Episode>,
     ) -> Result<ControlFlow<()>> {
-        self.cancel().check()?;
+        self.cancel_flag().check()?;
         let txn = self.inner.index.read()?;
         let Some(record) = self.inner.index.episodes.get(&txn, id.as_bytes())? else {
             return Ok(ControlFlow::Continue(()));
@@ -154,7 +154,7 @@ impl Store {
             if id == *step {
                 return Ok(true);
             }
-            self.cancel().check()?;
+            self.cancel_flag().check()?;
             let txn = self.inner.index.read()?;
             let record = self.inner.index.episodes.get(&txn, id.as_bytes())?;
             next = record.map(parent_of).transpose().map_err(undecodable)?.flatten();

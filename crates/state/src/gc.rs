@@ -35,7 +35,7 @@ use crate::commit_options::Durability;
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
 use crate::file_ops::remove_if_exists;
-use crate::id::{ById, SnapshotId};
+use crate::id::{IdHashBuilder, SnapshotId};
 use crate::index::condemned_key;
 use crate::log_record::{Change, CheckpointOrigin};
 use crate::new_objects::BulkPack;
@@ -92,13 +92,13 @@ impl Store {
     pub fn collect_garbage(&self, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
         let report = self.retry_with_reserve(|| self.collect(options, progress))?;
         if !options.dry_run {
-            self.inner.reserve.fill();
+            self.inner.reserve.try_allocate();
         }
         Ok(report)
     }
 
     fn collect(&self, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
-        let (inner, cancel) = (&self.inner, self.cancel());
+        let (inner, cancel) = (&self.inner, self.cancel_flag());
         let _lock = inner.lock_collection()?;
         if inner.log.has_failed() {
             return Err(StoreError::Poisoned);
@@ -189,7 +189,7 @@ enum Marking<'a> {
 }
 
 /// Objects in unsettled rows.
-type UnsettledObjects = HashMap<ObjectId, Location, ById>;
+type UnsettledObjects = HashMap<ObjectId, Location, IdHashBuilder>;
 
 /// Ids of the marked snapshots and pins.
 type MarkedRoots = HashSet<Vec<u8>>;
@@ -593,7 +593,7 @@ impl Inner {
     fn remove_orphans(&self, report: &mut GcReport) -> Result<()> {
         let indexed: HashSet<u32> = {
             let txn = self.index.read()?;
-            let rows = self.index.rows(&txn, &self.index.packs)?;
+            let rows = self.index.read_all_rows(&txn, &self.index.packs)?;
             rows.into_iter().filter_map(|(key, _)| Some(u32::from_be_bytes(key.try_into().ok()?))).collect()
         };
         for pack in self.packs.list()? {

@@ -38,8 +38,8 @@ impl Hasher for IdHasher {
     }
 }
 
-/// Hash builder of [`IdHasher`], for maps and sets whose keys are or contain an id.
-pub(crate) type ById = BuildHasherDefault<IdHasher>;
+/// Builder of [`IdHasher`]s, for maps and sets whose keys are or contain an id.
+pub(crate) type IdHashBuilder = BuildHasherDefault<IdHasher>;
 
 macro_rules! hash_id {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {

@@ -262,7 +262,7 @@ impl Index {
     }
 
     /// Reads all rows of a table into memory.
-    pub(crate) fn rows(&self, txn: &RoTxn<'_>, table: &Table) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    pub(crate) fn read_all_rows(&self, txn: &RoTxn<'_>, table: &Table) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut rows = Vec::new();
         for entry in table.iter(txn)? {
             let (key, value) = entry?;

@@ -29,6 +29,12 @@ pub(crate) fn set_clean(store: &Path) -> Result<()> {
     set(store, CLEAN)
 }
 
+/// Records that the next process to open the store must rebuild the index. `reason` is for people who inspect
+/// the store; it must not be `clean` or a boot id.
+pub(crate) fn set_untrusted(store: &Path, reason: &str) -> Result<()> {
+    set(store, reason)
+}
+
 pub(crate) fn is_clean(marker: &str) -> bool {
     marker == CLEAN
 }

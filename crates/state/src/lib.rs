@@ -71,6 +71,7 @@ mod failpoint;
 mod file_ops;
 mod format;
 mod gc;
+mod gc_guards;
 mod history;
 mod id;
 mod index;
@@ -106,7 +107,6 @@ mod references_of;
 mod reserve;
 mod retention;
 mod rewrite;
-mod session;
 mod snapshot;
 mod store;
 #[cfg(feature = "failpoints")]
@@ -123,8 +123,8 @@ mod walk_limits;
 
 pub use archive::{
     ArchiveError, ArchiveLimits, ExtractOptions, ExtractProfile, ExtractReport, Extractor, ImportOptions,
-    ImportReport, LimitKind, ListedFile, MemberPaths, MemoryBudget, SkippedMember, TarMember, TarMemberKind,
-    TarReader, TarWriteError, TarWriter, export_tar, import_tar, list_tar,
+    ImportReport, LimitKind, ListedFile, MemberPaths, MemoryBudget, SkippedMember, TarExport, TarMember,
+    TarMemberKind, TarReader, TarWriteError, TarWriter, export_tar, import_tar, list_tar,
 };
 pub use cancel::{Cancel, CancelOnDrop, CancelReader, Cancelled};
 pub use codec::DecodeError;
@@ -133,10 +133,11 @@ pub use counts::IndexCounts;
 pub use damage::Damage;
 pub use diff::{Difference, DifferenceKind, SideDiff, Subtree, ThreeWayDiff, diff, diff_both};
 pub use directory::{
-    CheckoutOptions, CheckoutReport, DirectoryError, DirectoryPreview, DirectoryReader, SkipReason, Skipped,
-    SkippedEntries, SnapshotOptions, SnapshotReport, StatFingerprint, WriteLimit, apply_changes, checkout,
-    escape_xattrs, ignored_paths, materialize, open_plain, preview_directory, preview_directory_with,
-    snapshot_directory, snapshot_directory_with, track_snapshot, unescape_xattrs, user_xattrs,
+    CheckoutOptions, CheckoutReport, DirectoryError, DirectoryPreview, DirectoryReader, SkipReason,
+    SkippedCollector, SkippedEntry, SnapshotOptions, SnapshotReport, StatFingerprint, WriteLimit,
+    apply_changes, checkout, escape_xattrs, ignored_paths, materialize, open_for_reading, preview_directory,
+    preview_directory_with_reader, record_as_checkout, snapshot_directory, snapshot_directory_with_reader,
+    unescape_xattrs, user_xattrs,
 };
 pub use entry::{DirectoryNode, Entry, Node};
 pub use episode::{Episode, EpisodeLink, EpisodeSummary};

@@ -56,16 +56,20 @@ struct Shared {
     /// Directory of the index.
     directory: PathBuf,
     state: Mutex<State>,
+    /// Signalled when the watcher thread has to end.
     stopped: Condvar,
 }
 
 struct State {
+    /// Number of waits in progress.
     waiting: usize,
     /// Start of the oldest wait, or the last time that the lock was granted.
     since: Instant,
     /// Time of the last notice after `since`.
     notified: Option<Instant>,
+    /// True while the watcher thread runs.
     is_watched: bool,
+    /// True if the watcher thread has to end.
     is_stopped: bool,
 }
 

@@ -22,9 +22,10 @@ use crate::record::{self, Compression, Kind};
 pub(crate) struct Log {
     /// The open log pack and its number.
     file: Mutex<Option<(u32, Arc<File>)>>,
-    /// Number of group commits that were synced.
+    /// Number of appends for synced commits.
     synced_writes: AtomicU32,
     sync: Mutex<SyncState>,
+    /// Signalled at the end of a sync.
     synced: Condvar,
 }
 
@@ -34,7 +35,9 @@ struct SyncState {
     synced_to: LogEnd,
     /// Number of threads that wait for a sync.
     waiting: usize,
+    /// True while a thread syncs, for itself and for those that wait.
     is_running: bool,
+    /// True once a sync has failed, see [`Log::poison`].
     has_failed: bool,
 }
 

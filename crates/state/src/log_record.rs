@@ -150,7 +150,7 @@ pub(crate) struct CheckpointRecord {
     pub(crate) origin: CheckpointOrigin,
     /// Number of this part, from 0; the number of the last part tells how many there are. `None` in a
     /// checkpoint of one part, and in parts written by earlier versions.
-    pub(crate) number: Option<u64>,
+    pub(crate) part_number: Option<u64>,
     pub(crate) changes: Vec<Change>,
 }
 
@@ -165,10 +165,10 @@ impl CheckpointRecord {
         let flags = flag(self.is_first, Self::FIRST)
             | flag(self.is_last, Self::LAST)
             | flag(self.origin == CheckpointOrigin::Rebuild, Self::REBUILD)
-            | flag(self.number.is_some(), Self::NUMBERED);
+            | flag(self.part_number.is_some(), Self::NUMBERED);
         let mut out = RecordHead { sequence: self.sequence, previous: self.previous, flags }.encode();
-        if let Some(number) = self.number {
-            out.varint(number);
+        if let Some(part_number) = self.part_number {
+            out.varint(part_number);
         }
         encode_changes(&mut out, &self.changes);
         out
@@ -185,13 +185,13 @@ impl CheckpointRecord {
             0 => CheckpointOrigin::GarbageCollection,
             _ => CheckpointOrigin::Rebuild,
         };
-        let number = if flags & Self::NUMBERED != 0 { Some(reader.varint()?) } else { None };
-        if number.is_some_and(|number| (number == 0) != is_first) {
+        let part_number = if flags & Self::NUMBERED != 0 { Some(reader.varint()?) } else { None };
+        if part_number.is_some_and(|number| (number == 0) != is_first) {
             return Err(DecodeError("the number of a part of a checkpoint contradicts its flags"));
         }
         let changes = decode_changes(&mut reader)?;
         reader.expect_end()?;
-        Ok(Self { sequence, previous, is_first, is_last, origin, number, changes })
+        Ok(Self { sequence, previous, is_first, is_last, origin, part_number, changes })
     }
 }
 

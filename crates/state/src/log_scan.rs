@@ -23,7 +23,9 @@ pub(crate) struct CommitHeader {
     pub(crate) id: [u8; 32],
     pub(crate) sequence: u64,
     pub(crate) previous: [u8; 32],
+    /// True if the commit was synced before it was acknowledged.
     pub(crate) synced: bool,
+    /// End of the log that was on disk when the commit was written.
     durable: LogEnd,
     location: Location,
 }
@@ -36,7 +38,7 @@ pub(crate) struct CheckpointPart {
     is_first: bool,
     is_last: bool,
     origin: CheckpointOrigin,
-    number: Option<u64>,
+    part_number: Option<u64>,
     location: Location,
 }
 
@@ -65,7 +67,7 @@ impl CommitHeader {
     }
 
     /// Reads the changes from the log.
-    pub(crate) fn changes(&self, packs: &Packs) -> Result<Vec<Change>> {
+    pub(crate) fn read_changes(&self, packs: &Packs) -> Result<Vec<Change>> {
         let payload = read(packs, self.location, Kind::Commit, &self.id)?;
         decoded(CommitRecord::decode(&payload)).map(|record| record.changes)
     }
@@ -73,12 +75,12 @@ impl CommitHeader {
 
 impl CheckpointPart {
     fn new(id: [u8; 32], location: Location, record: &CheckpointRecord) -> Self {
-        let CheckpointRecord { sequence, previous, is_first, is_last, origin, number, .. } = *record;
-        Self { id, sequence, previous, is_first, is_last, origin, number, location }
+        let CheckpointRecord { sequence, previous, is_first, is_last, origin, part_number, .. } = *record;
+        Self { id, sequence, previous, is_first, is_last, origin, part_number, location }
     }
 
     /// Reads the changes from the log.
-    pub(crate) fn changes(&self, packs: &Packs) -> Result<Vec<Change>> {
+    pub(crate) fn read_changes(&self, packs: &Packs) -> Result<Vec<Change>> {
         let payload = read(packs, self.location, Kind::Checkpoint, &self.id)?;
         decoded(CheckpointRecord::decode(&payload)).map(|record| record.changes)
     }
@@ -87,7 +89,7 @@ impl CheckpointPart {
     /// Parts between the two may be missing.
     fn is_later_part_of(&self, earlier: &Self) -> bool {
         let key = |part: &Self| (part.sequence, part.previous, part.origin);
-        !self.is_first && key(self) == key(earlier) && self.number >= earlier.number
+        !self.is_first && key(self) == key(earlier) && self.part_number >= earlier.part_number
     }
 
     /// Returns true if this part belongs to the same checkpoint as `earlier` and no part is missing between
@@ -97,7 +99,7 @@ impl CheckpointPart {
         // Parts are written back to back.
         let is_adjacent = (to.pack == from.pack && u64::from(to.offset) == from.end())
             || (to.pack == from.pack + 1 && u64::from(to.offset) == PACK_HEADER);
-        let is_next_number = match (earlier.number, self.number) {
+        let is_next_number = match (earlier.part_number, self.part_number) {
             (Some(earlier), Some(number)) => earlier + 1 == number,
             // Earlier versions did not number parts.
             (None, None) => true,

@@ -369,6 +369,7 @@ pub(crate) struct PageRef {
 /// Writes a directory and its times from entries in order of name.
 pub(crate) struct DirectoryWriter<'s, S> {
     sink: &'s S,
+    /// True if the directory has so many entries that its list is split into pages.
     paged: bool,
     list: List,
     times: List,

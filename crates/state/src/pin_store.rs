@@ -93,7 +93,7 @@ impl Store {
     /// Returns all pins.
     pub fn pins(&self) -> Result<Vec<Pin>> {
         let txn = self.inner.index.read()?;
-        let rows = self.inner.index.rows(&txn, &self.inner.index.pins)?;
+        let rows = self.inner.index.read_all_rows(&txn, &self.inner.index.pins)?;
         Ok(rows
             .into_iter()
             .filter_map(|(id, record)| Pin::decode(PinId::from_bytes(id.try_into().ok()?), &record).ok())

@@ -64,7 +64,9 @@ impl Kind {
 pub(crate) struct Header {
     pub(crate) kind: Kind,
     compressed: bool,
+    /// Length of the bytes after the header.
     pub(crate) stored: u32,
+    /// Length of these bytes when they are decompressed.
     raw: u32,
     checksum: u32,
     pub(crate) id: [u8; 32],

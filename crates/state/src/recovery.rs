@@ -161,7 +161,7 @@ fn replay(
     for part in &checkpoint {
         state.sequence = part.sequence;
         state.previous = part.previous;
-        for change in part.changes(packs)? {
+        for change in part.read_changes(packs)? {
             index.apply(txn, &change)?;
         }
     }
@@ -171,7 +171,7 @@ fn replay(
     let mut reachability = Reachability::new(packs, contents);
     let mut result = ReplayResult { commits_given_up: commits.len() as u64, log_damaged: is_lossy };
     for (position, commit) in commits.into_iter().enumerate() {
-        let changes = commit.changes(packs)?;
+        let changes = commit.read_changes(packs)?;
         let follows = commit.previous == state.previous;
         if position >= durable_count && (crashed || !follows) {
             let is_complete = reachability.visit(&roots(&changes))?;
@@ -208,7 +208,7 @@ fn index_reachable(packs: &Packs, contents: &PackContents, index: &Index, txn: &
     let mut snapshots = Vec::new();
     index.for_each_snapshot(txn, |snapshot| snapshots.push(Change::PutSnapshot(snapshot)))?;
     reachability.visit(&roots(&snapshots))?;
-    for (_, record) in index.rows(txn, &index.pins)? {
+    for (_, record) in index.read_all_rows(txn, &index.pins)? {
         reachability.visit(&pin::roots(&record))?;
     }
     let mut live: Vec<ObjectId> = reachability.seen.into_iter().collect();

@@ -6,6 +6,9 @@ use crate::id::SnapshotId;
 use crate::log_record::Change;
 use crate::store::Store;
 
+/// Maximum length of a name in bytes.
+const NAME_MAX: usize = 255;
+
 /// Validates the name of a reference. A commit does the same; call this to fail before expensive work.
 ///
 /// `~` is not allowed, because `name~1` denotes an ancestor.
@@ -16,7 +19,7 @@ pub fn check_reference_name(name: &str) -> Result<()> {
             && part != ".."
             && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
     };
-    if name.len() <= 255 && name.split('/').all(is_valid_part) {
+    if name.len() <= NAME_MAX && name.split('/').all(is_valid_part) {
         Ok(())
     } else {
         Err(StoreError::BadReferenceName(name.to_owned()))
@@ -38,13 +41,39 @@ impl Store {
     /// Returns all references, sorted by name.
     pub fn references(&self) -> Result<Vec<(String, SnapshotId)>> {
         let txn = self.inner.index.read()?;
-        let rows = self.inner.index.rows(&txn, &self.inner.index.references)?;
-        Ok(rows
-            .into_iter()
-            .filter_map(|(name, target)| {
-                Some((String::from_utf8(name).ok()?, SnapshotId::from_bytes(target.try_into().ok()?)))
-            })
-            .collect())
+        let rows = self.inner.index.read_all_rows(&txn, &self.inner.index.references)?;
+        Ok(rows.iter().filter_map(|(name, target)| decode(name, target)).collect())
+    }
+
+    /// Returns the references whose names begin with `prefix`, sorted by name. Reads no others.
+    pub fn references_with_prefix(&self, prefix: &str) -> Result<Vec<(String, SnapshotId)>> {
+        // LMDB rejects empty and very long keys.
+        if prefix.is_empty() {
+            return self.references();
+        }
+        if prefix.len() > NAME_MAX {
+            return Ok(Vec::new());
+        }
+        let txn = self.inner.index.read()?;
+        let mut found = Vec::new();
+        for row in self.inner.index.references.prefix_iter(&txn, prefix.as_bytes())? {
+            let (name, target) = row?;
+            found.extend(decode(name, target));
+        }
+        Ok(found)
+    }
+
+    /// Returns the names of the references that point to a snapshot, sorted.
+    pub fn references_to(&self, id: &SnapshotId) -> Result<Vec<String>> {
+        let txn = self.inner.index.read()?;
+        let mut names = Vec::new();
+        for row in self.inner.index.references.iter(&txn)? {
+            let (name, target) = row?;
+            if target == id.as_bytes() {
+                names.extend(decode(name, target).map(|(name, _)| name));
+            }
+        }
+        Ok(names)
     }
 
     /// Points a reference to `to` if its current value matches `expect`.
@@ -70,9 +99,42 @@ impl Store {
     }
 }
 
+/// Decodes a row of the index; `None` if it is not a reference.
+fn decode(name: &[u8], target: &[u8]) -> Option<(String, SnapshotId)> {
+    Some((String::from_utf8(name.to_vec()).ok()?, SnapshotId::from_bytes(target.try_into().ok()?)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commit_options::NewSnapshot;
+
+    #[test]
+    fn references_are_found_by_prefix_and_by_target() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open_or_create(home.path().join("store")).unwrap();
+        let [first, second] =
+            [(); 2].map(|()| store.empty_tree().unwrap().commit(NewSnapshot::default()).unwrap().id);
+        let all =
+            [("a", first), ("a-b", second), ("a/b", first), ("a/b/c", second), ("a/c", first), ("b", second)];
+        for (name, to) in all {
+            store.set_reference(name, Expect::Absent, to, Durability::Buffered).unwrap();
+        }
+        let names = |prefix: &str| {
+            let found = store.references_with_prefix(prefix).unwrap();
+            assert!(found.iter().all(|(name, to)| all.contains(&(name.as_str(), *to))), "{found:?}");
+            found.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(names(""), "a a-b a/b a/b/c a/c b");
+        assert_eq!(names("a/"), "a/b a/b/c a/c");
+        assert_eq!(names("a/b"), "a/b a/b/c");
+        assert_eq!(
+            (names("c"), names("\0"), names(&"a".repeat(5_000))),
+            (String::new(), String::new(), String::new())
+        );
+        assert_eq!(store.references_to(&first).unwrap(), ["a", "a/b", "a/c"]);
+        assert_eq!(store.references_to(&SnapshotId::generate()).unwrap(), [""; 0]);
+    }
 
     #[test]
     fn reference_names_exclude_revision_suffixes() {

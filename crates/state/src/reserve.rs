@@ -1,8 +1,8 @@
 //! The reserve: disk space that only removals and garbage collections use.
 //!
 //! It is a preallocated file in the store. On a full disk, an operation that frees space deletes this file
-//! first, to have space for a commit record, index pages and a checkpoint. The file is allocated again when
-//! there is enough free space.
+//! first, to have space for a commit record, index pages and a checkpoint (the copy of all records at the
+//! start of a new log, `checkpoint.rs`). The file is allocated again when there is enough free space.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,12 +23,12 @@ const FREE_SPACE_FACTOR: u64 = 4;
 /// The reserve file of one store.
 pub(crate) struct Reserve {
     path: PathBuf,
-    index: PathBuf,
+    index_file: PathBuf,
 }
 
 impl Reserve {
     pub(crate) fn new(store: &Path) -> Self {
-        Self { path: store.join("reserve"), index: store.join("index/data.mdb") }
+        Self { path: store.join("reserve"), index_file: store.join("index/data.mdb") }
     }
 
     /// Deletes the reserve to free its space. Returns false if there was none.
@@ -46,11 +46,13 @@ impl Reserve {
             .context("commit to", self.path.parent().unwrap_or(&self.path))
     }
 
-    /// Allocates the reserve if there is enough free space. Errors are ignored.
-    pub(crate) fn fill(&self) {
-        let index = length(&self.index);
-        let size = SIZE_MIN + index;
-        if length(&self.path) >= SIZE_MIN + index / 2 || free_bytes(&self.path) < size * FREE_SPACE_FACTOR {
+    /// Allocates the reserve if it is missing or too small for the index, and there is enough free space.
+    /// Errors are ignored.
+    pub(crate) fn try_allocate(&self) {
+        let index_len = length(&self.index_file);
+        let size = SIZE_MIN + index_len;
+        if length(&self.path) >= SIZE_MIN + index_len / 2 || free_bytes(&self.path) < size * FREE_SPACE_FACTOR
+        {
             return;
         }
         let new = self.path.with_extension("new");

@@ -10,20 +10,20 @@ use crate::store::Store;
 /// without any rule, all are kept.
 #[derive(Debug, Clone, Default)]
 pub struct Retention {
-    /// Keep this many of the newest snapshots.
+    /// Number of the newest snapshots to keep.
     pub keep_last: Option<usize>,
-    /// Keep snapshots made at or after this time.
+    /// Time at or after which snapshots are kept.
     pub keep_since: Option<Timestamp>,
-    /// Keep snapshots with a label.
+    /// True to keep snapshots that have a label.
     pub keep_labelled: bool,
 }
 
 /// Result of applying retention rules.
 #[derive(Debug, Clone, Default)]
 pub struct RetentionPlan {
-    /// Kept, oldest first.
+    /// Snapshots to keep, oldest first.
     pub keep: Vec<Snapshot>,
-    /// Not kept, oldest first.
+    /// Snapshots to remove, oldest first.
     pub remove: Vec<Snapshot>,
 }
 

@@ -1,16 +1,22 @@
 //! The store: one directory, opened by any number of processes at once.
 //!
 //! ```text
-//! format      the version of this layout, and a copy of it with a checksum (`format.rs`)
-//! lock        held shared by every process that has the store open, exclusively for rebuilding the index;
-//!             locks on single bytes of it protect objects (`session.rs`) and separate readers from writers
-//!             (`access_lock.rs`)
-//! packs/      the source of truth (`pack.rs`)
-//! index/      LMDB index of the packs (`index.rs`); `index.old-N` is one that a repair kept (`old_index.rs`)
-//! boot        trust marker of the index (`index_trust.rs`)
-//! reserve     disk space for removals and garbage collections on a full disk (`reserve.rs`)
-//! pins/       lock files of pins that end with their process (`pin_store.rs`)
-//! directories/ state of each checked-out directory (`directory/state.rs`); stat records are in the index
+//! format        version of this layout; `format.copy` is the same with a checksum (`format.rs`)
+//! lock          `flock`: shared by every process that has the store open, exclusive to rebuild the index.
+//!               Locks on single bytes of it are independent of that: a byte per epoch of garbage collection
+//!               protects the objects in use (`gc_guards.rs`), and two bytes keep processes on a read-only
+//!               file system and writers apart (`access_lock.rs`)
+//! packs/        append-only files of checksummed records, which hold all objects and commits (`pack.rs`)
+//! index/        LMDB index of the packs, which can be rebuilt from them (`index.rs`)
+//! index.old-N   former index that a rebuild kept, because it has records that differ (`old_index.rs`)
+//! boot          trust marker of the index: `clean`, or the boot id of the machine that writes the index; after
+//!               another boot the index is rebuilt (`index_trust.rs`)
+//! reserve       disk space for removals and garbage collections on a full disk (`reserve.rs`)
+//! pins/         lock files of pins that end with their process; a pin keeps the content of a snapshot alive
+//!               while a mount or a workspace uses it (`pin_store.rs`)
+//! directories/  state of each directory that was snapshotted or checked out
+//!               (`directory/tracked_directory.rs`). Fingerprints of its files, the stat records, are in the
+//!               index (`directory/stat_index.rs`)
 //! ```
 //!
 //! This file has the handle and the reading of objects; `store/open.rs` opens and creates stores. Other
@@ -31,7 +37,8 @@ use crate::cancel::Cancel;
 use crate::commit_queue::CommitQueue;
 use crate::counts::IndexCounts;
 use crate::error::{Result, StoreError};
-use crate::id::{ById, ChunkId, NodeId};
+use crate::gc_guards::{GcGuards, Guard};
+use crate::id::{ChunkId, IdHashBuilder, NodeId};
 use crate::index::Index;
 use crate::index_trust;
 use crate::limit::WalkLimits;
@@ -41,23 +48,22 @@ use crate::page::Page;
 use crate::rebuild_report::RebuildReport;
 use crate::record::Kind;
 use crate::reserve::Reserve;
-use crate::session::{Guard, Sessions};
 
 /// An open store. Cheap to clone; all clones share caches, locks and the commit queue.
 #[derive(Clone)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
-    /// Objects that this handle reads like those of the store.
-    overlay: Option<Arc<dyn ObjectOverlay>>,
+    /// Uncommitted objects that this handle reads like those of the store.
+    uncommitted: Option<Arc<dyn ObjectSource>>,
     /// Cancels reads and writes of objects through this handle.
     cancel: Cancel,
     /// Memory limits of this handle's walks.
     walk_limits: WalkLimits,
 }
 
-/// Objects outside of the store.
-pub(crate) trait ObjectOverlay: Send + Sync {
-    /// Returns the content of an object; `None` if the overlay does not have it.
+/// Source of objects that are not committed to the store.
+pub(crate) trait ObjectSource: Send + Sync {
+    /// Returns the content of an object; `None` if the source does not have it.
     fn read(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>>;
 }
 
@@ -66,15 +72,16 @@ pub(crate) struct Inner {
     pub(crate) path: PathBuf,
     pub(crate) packs: Packs,
     pub(crate) index: Index,
-    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) gc_guards: Arc<GcGuards>,
     pub(crate) commit_queue: CommitQueue,
     pub(crate) log: Log,
-    pub(crate) pages: Cache<NodeId, Arc<Page>, ById>,
-    /// Set once this process has recorded that it writes the index in this boot.
+    pub(crate) pages: Cache<NodeId, Arc<Page>, IdHashBuilder>,
+    /// True once the trust marker on disk has the id of this boot; see [`Inner::mark_index_dirty`].
     is_index_dirty: AtomicBool,
     lock: File,
     pub(crate) reserve: Reserve,
-    /// Report of the rebuild that opening the store required.
+    /// Report of the rebuild of the index when the store was opened, because that was necessary or requested;
+    /// `None` if the index was not rebuilt.
     rebuild: Option<RebuildReport>,
 }
 
@@ -90,7 +97,7 @@ static OPEN: LazyLock<Mutex<HashMap<PathBuf, Weak<Inner>>>> = LazyLock::new(Mute
 
 impl Store {
     fn from_inner(inner: Arc<Inner>) -> Self {
-        Self { inner, overlay: None, cancel: Cancel::new(), walk_limits: WalkLimits::default() }
+        Self { inner, uncommitted: None, cancel: Cancel::new(), walk_limits: WalkLimits::default() }
     }
 
     /// Returns the directory of the store.
@@ -98,7 +105,8 @@ impl Store {
         &self.inner.path
     }
 
-    /// Returns the report of the rebuild that opening the store required, or that was requested.
+    /// Returns the report of the rebuild of the index when the store was opened, because that was necessary or
+    /// requested; `None` if the index was not rebuilt.
     pub fn rebuild_report(&self) -> Option<&RebuildReport> {
         self.inner.rebuild.as_ref()
     }
@@ -110,7 +118,7 @@ impl Store {
     }
 
     /// Returns the flag that cancels operations of this handle.
-    pub fn cancel(&self) -> &Cancel {
+    pub fn cancel_flag(&self) -> &Cancel {
         &self.cancel
     }
 
@@ -125,9 +133,9 @@ impl Store {
         self.walk_limits
     }
 
-    /// Returns a handle that also reads the objects of `overlay`, which take precedence.
-    pub(crate) fn with_overlay(&self, overlay: Arc<dyn ObjectOverlay>) -> Self {
-        Self { overlay: Some(overlay), ..self.clone() }
+    /// Returns a handle that also reads the objects of `source`, which take precedence.
+    pub(crate) fn with_object_source(&self, source: Arc<dyn ObjectSource>) -> Self {
+        Self { uncommitted: Some(source), ..self.clone() }
     }
 
     /// Counts the records in the index, whether or not the packs still have them.
@@ -149,7 +157,7 @@ impl Store {
 
     /// Takes a guard that protects objects from garbage collection.
     pub(crate) fn guard(&self) -> Result<Guard> {
-        self.inner.sessions.guard(|| self.inner.epoch())
+        self.inner.gc_guards.guard(|| self.inner.gc_epoch())
     }
 
     /// Returns the content of a chunk.
@@ -164,15 +172,16 @@ impl Store {
 
     fn read_object(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
         self.cancel.check()?;
-        if let Some(overlay) = &self.overlay
-            && let Some(content) = overlay.read(kind, id)?
+        if let Some(uncommitted) = &self.uncommitted
+            && let Some(content) = uncommitted.read(kind, id)?
         {
             return Ok(Some(content));
         }
         self.inner.read_object(kind, id)
     }
 
-    /// Reads a page of a directory or of its times, through the cache.
+    /// Reads a page, through the cache. Directories are stored as pages of entries, and the times of the entries
+    /// as separate pages.
     pub(crate) fn read_page(&self, id: &NodeId) -> Result<Arc<Page>> {
         self.cancel.check()?;
         if let Some(page) = self.inner.pages.get(id) {
@@ -193,7 +202,9 @@ impl Store {
 }
 
 impl Inner {
-    pub(crate) fn epoch(&self) -> Result<u64> {
+    /// Returns the current epoch of garbage collection: a number that increases whenever objects are
+    /// condemned; 0 for an empty store.
+    pub(crate) fn gc_epoch(&self) -> Result<u64> {
         let txn = self.index.read()?;
         Ok(self.index.log_state(&txn)?.map_or(0, |state| state.epoch))
     }
@@ -213,8 +224,8 @@ impl Inner {
         Ok(None)
     }
 
-    /// Records on disk that only this boot of the machine may trust the index. Must be called before the
-    /// index is written.
+    /// Writes the id of this boot to the trust marker: the index is not synced, so after another boot it must be
+    /// rebuilt. Must be called before every write to the index; after the first call it costs nothing.
     pub(crate) fn mark_index_dirty(&self) -> Result<()> {
         if self.is_index_dirty.load(Ordering::Acquire) {
             return Ok(());
@@ -238,20 +249,20 @@ impl Inner {
         }
         if self.log.has_failed() {
             // The content of the disk is unknown: the next open must rebuild the index.
-            return index_trust::set(&self.path, "a sync failed");
+            return index_trust::set_untrusted(&self.path, "a sync failed");
         }
-        self.trim_log()?;
+        self.truncate_preallocation()?;
         // Objects must be on disk before index rows that refer to them.
         self.sync_packs()?;
         self.index.sync()?;
-        self.reserve.fill();
+        self.reserve.try_allocate();
         index_trust::set_clean(&self.path)
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // A failure only costs a rebuild after a machine crash.
+        // After a failure, the index is not marked clean: the first open after a reboot rebuilds it.
         drop(self.close_cleanly());
         OPEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.path);
     }

@@ -15,7 +15,7 @@ use crate::log_record::{Change, CheckpointOrigin, CheckpointRecord, CommitRecord
 use crate::log_state::LogState;
 use crate::node::{Extent, FileNode, NodeRef, SymlinkNode, TAG_DIRECTORY, TAG_TIMES, Xattrs};
 use crate::pack::Location;
-use crate::page::{EntryTime, Head, NodeSink, Page};
+use crate::page::{DirectoryWriter, EntryTime, Head, NodeSink, Page};
 use crate::pin::Pin;
 use crate::record::{self, Compression, Kind};
 use crate::references_of::references_of;
@@ -49,6 +49,8 @@ pub enum RawEntry {
     File(Vec<u8>),
     /// A symlink with this target.
     Symlink(Vec<u8>),
+    /// A directory with the content of this tree, whose times are not known.
+    Directory(TreeId),
 }
 
 /// A tree of one directory whose names are not validated.
@@ -92,6 +94,7 @@ impl RawTree {
                     let node = SymlinkNode { target: target.clone() };
                     symlink_reference(&node.encode(), |node| batch.put_node(node))?
                 }
+                RawEntry::Directory(tree) => NodeRef::Directory(tree.root()).encode(),
             };
             directory.blob(name);
             directory.extend_from_slice(&reference);
@@ -101,6 +104,20 @@ impl RawTree {
         let new = NewSnapshot::with_message("raw");
         commit_snapshot(store, batch.finish()?, tree.into(), times, Vec::new(), new)
     }
+}
+
+/// Commits a snapshot with the tree of another one below `levels` directories named `d`, deeper than a tree may
+/// be.
+pub fn commit_nested(store: &Store, inner: &Snapshot, levels: usize) -> Result<Snapshot> {
+    let batch = store.batch()?;
+    let (mut tree, mut times) = (inner.tree.root(), inner.times);
+    for _ in 0..levels {
+        let mut writer = DirectoryWriter::new(&batch, 1);
+        writer.push(b"d", &NodeRef::Directory(tree).encode(), &EntryTime::Directory(times).encode())?;
+        (tree, times) = writer.finish(&Head::Directory { mode: 0o755, xattrs: Xattrs::new() }, None)?;
+    }
+    let new = NewSnapshot::with_message("nested");
+    commit_snapshot(store, batch.finish()?, tree.into(), times, Vec::new(), new)
 }
 
 /// Decodes bytes and encodes the result again; returns `None` if they do not decode.
@@ -160,7 +177,7 @@ pub const FORMATS: &[(&str, Reencode)] = &[
     ("stat_record", stat_record::reencode),
     ("pin", |bytes| Some(Pin::decode(PinId::from_bytes([0; 16]), bytes).ok()?.encode())),
     ("log_state", |bytes| Some(LogState::decode(bytes).ok()?.encode())),
-    ("recent", |bytes| Some(Row::decode(bytes).ok()?.encode())),
+    ("unsettled_row", |bytes| Some(Row::decode(bytes).ok()?.encode())),
     ("episode", reencode_episode),
 ];
 
@@ -236,7 +253,7 @@ pub fn samples(format: &str) -> Vec<Vec<u8>> {
         "log_state" => {
             vec![LogState::default().encode(), LogState { sequence: 7, pack: 2, ..log_state() }.encode()]
         }
-        "recent" => unsettled_rows().iter().map(Row::encode).collect(),
+        "unsettled_row" => unsettled_rows().iter().map(Row::encode).collect(),
         "episode" => episodes(),
         other => panic!("there is no format `{other}`"),
     }
@@ -389,7 +406,7 @@ fn checkpoints() -> Vec<CheckpointRecord> {
         is_first: true,
         is_last: true,
         origin: CheckpointOrigin::Rebuild,
-        number: None,
+        part_number: None,
         changes: changes(),
     };
     let part = CheckpointRecord {
@@ -399,7 +416,7 @@ fn checkpoints() -> Vec<CheckpointRecord> {
         changes: Vec::new(),
         ..whole.clone()
     };
-    let numbered = CheckpointRecord { is_last: true, number: Some(300), ..part.clone() };
+    let numbered = CheckpointRecord { is_last: true, part_number: Some(300), ..part.clone() };
     vec![part, whole, numbered]
 }
 

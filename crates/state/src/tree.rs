@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crate::codec::DecodeError;
 use crate::entry::{DirectoryNode, Entry, Node};
 use crate::error::{Result, StoreError};
+use crate::gc_guards::Guard;
 use crate::id::{ChunkId, NodeId, TreeId};
 use crate::node::{Extent, FileNode, NodeRef, SymlinkNode};
 use crate::page::{EntryTime, Head, Page, PageRef};
-use crate::session::Guard;
 use crate::snapshot::{Snapshot, Timestamp};
 use crate::store::Store;
 use crate::tree_path::{join, path_names};
@@ -42,13 +42,8 @@ impl Tree {
         self.root.id.into()
     }
 
-    /// Returns the ids of the tree and of its times; the id of the tree for both if it has no times.
-    pub(crate) fn ids(&self) -> (NodeId, NodeId) {
-        (self.root.id, self.root.times.unwrap_or(self.root.id))
-    }
-
     /// Returns the ids of the tree and of its times; `None` if it has no times.
-    pub(crate) fn ids_with_times(&self) -> Option<(NodeId, NodeId)> {
+    pub(crate) fn ids(&self) -> Option<(NodeId, NodeId)> {
         self.root.times.map(|times| (self.root.id, times))
     }
 
@@ -133,6 +128,37 @@ impl Tree {
         }
         Ok(())
     }
+}
+
+/// Page of a directory that holds entries, with their times.
+#[derive(Debug)]
+pub(crate) struct Leaf {
+    page: Arc<Page>,
+    times: Option<Arc<Page>>,
+    /// Position of its first entry in the directory.
+    first: u64,
+}
+
+impl Leaf {
+    /// Returns true if the page holds the entry at this position of the directory.
+    pub(crate) fn contains(&self, position: u64) -> bool {
+        self.index(position).is_some()
+    }
+
+    /// Returns the entry at this position of the directory. Fails if the page does not hold it.
+    pub(crate) fn entry(&self, store: &Store, position: u64) -> Result<Entry> {
+        let index = self.index(position).ok_or_else(|| too_few_entries("a directory".to_owned()))?;
+        store.decode_entry(&self.page, self.times.as_deref(), index)
+    }
+
+    fn index(&self, position: u64) -> Option<usize> {
+        let index = usize::try_from(position.checked_sub(self.first)?).ok()?;
+        (index < self.page.len()).then_some(index)
+    }
+}
+
+fn too_few_entries(what: String) -> StoreError {
+    StoreError::Undecodable { what, source: DecodeError("fewer entries than recorded") }
 }
 
 /// Callback for a page of entries and its times.
@@ -265,6 +291,38 @@ impl Store {
             start = end;
         }
         Ok(())
+    }
+
+    /// Returns the page of a directory that holds the entry at `position`. Fails if there are fewer entries.
+    pub(crate) fn leaf_at(&self, id: NodeId, times: Option<NodeId>, position: u64) -> Result<Leaf> {
+        let (mut id, mut times, mut first) = (id, times, 0);
+        loop {
+            let page = self.read_page(&id)?;
+            let time_page = times.map(|times| self.read_page(&times)).transpose()?;
+            if let Some(time_page) = &time_page {
+                check_same_shape(&id, &page, time_page)?;
+            }
+            if page.level == 0 {
+                return Ok(Leaf { page, times: time_page, first });
+            }
+            let decode_error = |source| undecodable(&id, source);
+            let mut found = None;
+            for index in 0..page.len() {
+                let child = page.child(index).map_err(decode_error)?;
+                let end = child.entries.saturating_add(first);
+                if position < end {
+                    found = Some((index, child.page));
+                    break;
+                }
+                first = end;
+            }
+            let (index, child) = found.ok_or_else(|| too_few_entries(format!("node {id}")))?;
+            times = match &time_page {
+                Some(time_page) => Some(time_page.child(index).map_err(decode_error)?.page),
+                None => None,
+            };
+            id = child;
+        }
     }
 
     /// Calls `visit` for the pages of a directory that hold entries.

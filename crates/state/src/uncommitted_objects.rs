@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::error::{Result, StoreError};
+use crate::gc_guards::Guard;
 use crate::new_objects::{BulkPack, NewObjects};
 use crate::pack::Location;
 use crate::record::{self, Kind};
-use crate::session::Guard;
-use crate::store::{Inner, ObjectOverlay, Store};
+use crate::store::{Inner, ObjectSource, Store};
 
 /// Objects collected by a batch that will never be committed.
 pub(crate) struct UncommittedObjects {
@@ -54,7 +54,7 @@ impl UncommittedObjects {
     }
 }
 
-impl ObjectOverlay for UncommittedObjects {
+impl ObjectSource for UncommittedObjects {
     fn read(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
         match self.locations.get(&(kind, *id)) {
             Some(ObjectLocation::Memory { offset, len }) => {
@@ -71,9 +71,9 @@ impl ObjectOverlay for UncommittedObjects {
 }
 
 impl Store {
-    /// Returns a handle that also reads the given uncommitted objects.
+    /// Returns a handle that also reads these uncommitted objects.
     pub(crate) fn with_uncommitted(&self, uncommitted: UncommittedObjects) -> Self {
-        self.with_overlay(Arc::new(uncommitted))
+        self.with_object_source(Arc::new(uncommitted))
     }
 }
 

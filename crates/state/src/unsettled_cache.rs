@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::RwLock;
 
 use crate::codec::{DecodeError, Decoded, Reader, Write};
-use crate::id::{ById, SnapshotId};
+use crate::id::{IdHashBuilder, SnapshotId};
 use crate::log_state::LogState;
 use crate::pack::Location;
 use crate::record::Kind;
@@ -32,7 +32,7 @@ pub(crate) struct CachedRows {
     pub(crate) settled: u64,
     /// Number of the last commit whose row was read.
     pub(crate) last_read: u64,
-    pub(crate) objects: HashMap<ObjectId, Location, ById>,
+    pub(crate) objects: HashMap<ObjectId, Location, IdHashBuilder>,
     pub(crate) snapshots: BTreeMap<SnapshotId, Snapshot>,
 }
 

@@ -53,8 +53,8 @@ impl Store {
             files: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         };
-        verify.format();
-        verify.rows(progress)?;
+        verify.verify_format();
+        verify.verify_rows(progress)?;
         let snapshots = match self.snapshots() {
             // Undecodable rows are reported by the comparison with the log.
             Err(StoreError::Undecodable { .. }) => self.inner.decodable_snapshots()?,
@@ -62,12 +62,12 @@ impl Store {
         };
         progress.begin_bytes("verifying", None);
         for snapshot in &snapshots {
-            crate::pool::run(|| verify.snapshot(snapshot));
+            crate::pool::run(|| verify.verify_snapshot(snapshot));
         }
         progress.end();
-        verify.references(&snapshots)?;
+        verify.verify_references(&snapshots)?;
         // Unread data of a cancelled handle is not damage.
-        self.cancel().check()?;
+        self.cancel_flag().check()?;
         let mut damage = verify.damage.into_inner().unwrap_or_else(PoisonError::into_inner);
         damage.sort();
         damage.dedup();
@@ -100,14 +100,14 @@ struct Verify<'a> {
 }
 
 impl Verify<'_> {
-    fn snapshot(&self, snapshot: &Snapshot) {
-        self.directory(snapshot, b"", 0, snapshot.tree.root());
-        self.times(snapshot, b"", 0, Some(snapshot.tree.root()), snapshot.times);
+    fn verify_snapshot(&self, snapshot: &Snapshot) {
+        self.verify_directory(snapshot, b"", 0, snapshot.tree.root());
+        self.verify_times(snapshot, b"", 0, Some(snapshot.tree.root()), snapshot.times);
     }
 
     /// Reports references to missing snapshots. Episodes may outlive their snapshots: a search keeps the
     /// record of its steps.
-    fn references(&self, snapshots: &[Snapshot]) -> Result<()> {
+    fn verify_references(&self, snapshots: &[Snapshot]) -> Result<()> {
         let existing: HashSet<SnapshotId> = snapshots.iter().map(|snapshot| snapshot.id).collect();
         for (name, id) in self.store.references()? {
             if !existing.contains(&id) {
@@ -117,7 +117,7 @@ impl Verify<'_> {
         Ok(())
     }
 
-    fn format(&self) {
+    fn verify_format(&self) {
         for problem in format::problems(self.store.path()) {
             self.report(None, None, problem);
         }
@@ -135,7 +135,7 @@ impl Verify<'_> {
     }
 
     /// Verifies a directory and everything below. Returns false if something is damaged.
-    fn directory(&self, snapshot: &Snapshot, path: &[u8], depth: usize, id: NodeId) -> bool {
+    fn verify_directory(&self, snapshot: &Snapshot, path: &[u8], depth: usize, id: NodeId) -> bool {
         if self.good_directories.lock().unwrap_or_else(PoisonError::into_inner).contains(&id) {
             return true;
         }
@@ -188,7 +188,7 @@ impl Verify<'_> {
             Err(error) => return self.fail(snapshot, &entry_path, &undecodable(id, error)),
         };
         match reference {
-            NodeRef::Directory(id) => self.directory(snapshot, &entry_path, depth + 1, id),
+            NodeRef::Directory(id) => self.verify_directory(snapshot, &entry_path, depth + 1, id),
             NodeRef::Symlink(_) | NodeRef::InlineSymlink(_) => match self.store.symlink(reference) {
                 Ok(_) => true,
                 Err(error) => self.fail(snapshot, &entry_path, &error),
@@ -236,7 +236,7 @@ impl Verify<'_> {
 
     /// Verifies the times of a directory and everything below. They form a tree of their own; the directory
     /// is only read for the names in reports.
-    fn times(
+    fn verify_times(
         &self,
         snapshot: &Snapshot,
         path: &[u8],
@@ -268,7 +268,7 @@ impl Verify<'_> {
                 let child_names =
                     names.as_ref().and_then(|names| names.child(index).ok()).map(|child| child.page);
                 good &= match page.child(index) {
-                    Ok(child) => self.times(snapshot, path, depth, child_names, child.page),
+                    Ok(child) => self.verify_times(snapshot, path, depth, child_names, child.page),
                     Err(error) => report_error(&undecodable(&id, error)),
                 };
                 continue;
@@ -279,9 +279,11 @@ impl Verify<'_> {
             });
             good &= match (page.time(index), subdirectory) {
                 (Ok(EntryTime::Directory(times)), Some((path, directory))) => {
-                    self.times(snapshot, &path, depth + 1, Some(directory), times)
+                    self.verify_times(snapshot, &path, depth + 1, Some(directory), times)
                 }
-                (Ok(EntryTime::Directory(times)), None) => self.times(snapshot, path, depth + 1, None, times),
+                (Ok(EntryTime::Directory(times)), None) => {
+                    self.verify_times(snapshot, path, depth + 1, None, times)
+                }
                 (Ok(_), _) => true,
                 (Err(error), _) => report_error(&undecodable(&id, error)),
             };

@@ -5,6 +5,7 @@
 //! commit writes the changed files and the directories above them.
 
 mod commit;
+mod depth;
 mod edit;
 mod files;
 mod import;
@@ -17,11 +18,11 @@ use std::sync::{Arc, Mutex};
 use crate::batch::Batch;
 use crate::entry::Entry;
 use crate::error::{Result as StoreResult, StoreError};
+use crate::gc_guards::Guard;
 use crate::id::{NodeId, SnapshotId};
 use crate::node::{Extent, NodeKind, NodeRef, Xattrs};
 use crate::page::EntryTime;
 use crate::quote::shorten_path;
-use crate::session::Guard;
 use crate::snapshot::Timestamp;
 use crate::store::Store;
 use crate::tree::Tree;
@@ -316,7 +317,7 @@ impl Store {
 impl VirtualTree {
     /// Opens a tree for changes, in constant time.
     pub fn over(tree: &Tree) -> StoreResult<Self> {
-        let Some((id, times)) = tree.ids_with_times() else {
+        let Some((id, times)) = tree.ids() else {
             return Err(StoreError::Refused("a tree without times cannot be changed".to_owned()));
         };
         Ok(Self {

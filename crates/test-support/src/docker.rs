@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::{env, fs};
 
-use crate::{requires, skip};
+use crate::{find_program, requires, skip};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docker.sh");
 
@@ -121,12 +121,4 @@ fn wait_until_ready(script: &mut Command) -> Child {
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n", "the Docker daemon did not start");
     child
-}
-
-/// Finds a program of the machine, also in directories that only root has in its path.
-pub fn find_program(name: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let more = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
-    let directories = env::split_paths(&path).chain(more);
-    directories.map(|directory| directory.join(name)).find(|path| path.is_file())
 }

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use workspace_host::HostError;
 use workspace_host::NamespaceHolder;
 use workspace_host::privileged_files::PrivilegedFiles;
-use workspace_state::{DirectoryReader, Xattrs, open_plain, user_xattrs};
+use workspace_state::{DirectoryReader, Xattrs, open_for_reading, user_xattrs};
 
 use crate::writers::Writers;
 
@@ -54,7 +54,7 @@ impl Access {
 
     /// Opens a file for reading.
     pub(crate) fn open_file(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
-        match open_plain(directory, name) {
+        match open_for_reading(directory, name) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 self.open(directory, name, OFlags::RDONLY)
             }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use workspace_host::overlay;
 use workspace_state::{
     CheckoutOptions, NewSnapshot, Quiet, Snapshot, SnapshotOptions, SnapshotReport, Store, StoreError,
-    checkout, preview_directory_with, snapshot_directory_with,
+    checkout, preview_directory_with_reader, snapshot_directory_with_reader,
 };
 
 use crate::access::{self, Reader};
@@ -24,7 +24,9 @@ use crate::base::Base;
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result, WorkspaceError};
 use crate::layers::{LayerSync, Layers};
-use crate::provider::{CommitResult, LowerLayers, Provider, WorkspaceContent, WorkspaceDir};
+use crate::provider::{
+    CommitResult, LowerLayers, Provider, ResetInPlaceError, WorkspaceContent, WorkspaceDir,
+};
 use crate::provider_kind::ProviderKind;
 use crate::special::SpecialFiles;
 use crate::writers::Writers;
@@ -39,19 +41,6 @@ pub(crate) struct CopyProvider {
     pub(crate) layers: Layers,
     /// Set if files are reflinked from layers (provider `clone`) instead of written.
     pub(crate) reflink: bool,
-}
-
-/// Failure to change the content of a workspace.
-struct ReplaceError {
-    error: WorkspaceError,
-    /// True if the workspace has its former content.
-    is_undone: bool,
-}
-
-impl From<WorkspaceError> for ReplaceError {
-    fn from(error: WorkspaceError) -> Self {
-        Self { error, is_undone: true }
-    }
 }
 
 impl CopyProvider {
@@ -88,7 +77,7 @@ impl CopyProvider {
         writers: Writers,
     ) -> Result<SnapshotReport> {
         let reader = Reader::new(&self.holder.get(), writers);
-        let report = snapshot_directory_with(store, tree, options, &reader, &Quiet);
+        let report = snapshot_directory_with_reader(store, tree, options, &reader, &Quiet);
         report.map_err(|error| WorkspaceError::of_directory(error, tree))
     }
 
@@ -101,18 +90,24 @@ impl CopyProvider {
         options: &CheckoutOptions,
         current: &Snapshot,
         special: Vec<PathBuf>,
-    ) -> std::result::Result<(), ReplaceError> {
-        base.store.cancel().check().map_err(StoreError::from).map_err(WorkspaceError::from)?;
+    ) -> Result<(), ResetInPlaceError> {
+        base.store.cancel_flag().check().map_err(StoreError::from).map_err(WorkspaceError::from)?;
         let (tree, holder) = (Self::tree(dir), self.holder.get());
         let special = SpecialFiles::move_aside(&holder, &tree, dir.join("special"), special)?;
-        let Err(error) = self.check_out(base, &tree, options) else { return Ok(special.remove()?) };
+        let Err(error) = self.check_out(base, &tree, options) else {
+            // Not fatal: the next reset removes them.
+            if let Err(error) = special.remove() {
+                tracing::warn!(%error, "failed to remove the special files of a reset workspace");
+            }
+            return Ok(());
+        };
         // Restore as much of the former content as possible, even if disk space is low.
         let options = CheckoutOptions { force: true, share: Vec::new(), limit: None, ..options.clone() };
         let restored = checkout(&self.store, current, &tree, &options, &Quiet);
         let moved_back = special.move_back();
         Err(match restored.map_err(WorkspaceError::from).and(moved_back) {
-            Ok(_) => ReplaceError { error, is_undone: true },
-            Err(error) => ReplaceError { error, is_undone: false },
+            Ok(_) => ResetInPlaceError { error, is_undone: true },
+            Err(error) => ResetInPlaceError { error, is_undone: false },
         })
     }
 
@@ -171,7 +166,7 @@ impl Provider for CopyProvider {
         let options = Self::snapshot_options(NewSnapshot::default(), writers);
         let reader = Reader::new(&self.holder.get(), writers);
         let tree = Self::tree(dir);
-        let preview = preview_directory_with(&base.store, &tree, &options, &reader, &Quiet)
+        let preview = preview_directory_with_reader(&base.store, &tree, &options, &reader, &Quiet)
             .map_err(|error| WorkspaceError::of_directory(error, &tree))?;
         Ok(WorkspaceContent {
             tree: preview.tree,
@@ -195,7 +190,7 @@ impl Provider for CopyProvider {
 
     /// Takes a snapshot of the current content, and writes only the differences to the base. A cancelled
     /// reset is undone; the undo cannot be cancelled.
-    fn reset_in_place(&self, dir: &WorkspaceDir, base: &Base) -> Result<bool> {
+    fn reset_in_place(&self, dir: &WorkspaceDir, base: &Base) -> Result<bool, ResetInPlaceError> {
         let options = self.options(base)?;
         let writers = Writers::Stopped;
         let everything =
@@ -203,17 +198,14 @@ impl Provider for CopyProvider {
         let report = self.snapshot(&base.store, &Self::tree(dir), everything, writers)?;
         let special = report.skipped.into_iter().map(|skipped| skipped.path).collect();
         let former = report.snapshot;
-        match self.replace(dir, base, &options, &former, special) {
-            Err(ReplaceError { error, is_undone: false }) => {
-                // The snapshot may be the only complete copy.
-                tracing::error!(snapshot = %former.id, %error, "failed to undo a reset; kept the former content");
-                Err(error)
-            }
-            result => {
-                self.store.remove_snapshots(&[former.id])?;
-                result.map(|()| true).map_err(|failure| failure.error)
-            }
+        let replaced = self.replace(dir, base, &options, &former, special);
+        if let Err(ResetInPlaceError { error, is_undone: false }) = &replaced {
+            // The snapshot may be the only complete copy.
+            tracing::error!(snapshot = %former.id, %error, "failed to undo a reset; kept the former content");
+        } else if let Err(error) = self.store.remove_snapshots(&[former.id]) {
+            tracing::warn!(snapshot = %former.id, %error, "failed to remove the snapshot of a reset workspace");
         }
+        replaced.map(|()| true)
     }
 
     fn private_dir(&self, dir: &WorkspaceDir) -> PathBuf {

@@ -105,22 +105,30 @@ impl Comparison<'_> {
         if let (Some(Node::Directory(old)), Node::Directory(node)) = (old.map(|old| &old.node), &new.node) {
             return self.add_directory(path, old, node, new, delta);
         }
-        delta.tree.graft(path, new)?;
-        delta.entries += 1;
-        self.collect_link_labels(new, delta)?;
-        Ok(delta.entries <= self.max_entries)
+        if !self.count_added(new, delta)? {
+            return Ok(false);
+        }
+        delta.tree.graft(path, new, path)?;
+        Ok(true)
     }
 
-    /// Collects the link labels of an entry and of all entries below it.
-    fn collect_link_labels(&self, entry: &Entry, delta: &mut Delta) -> Result<()> {
+    /// Counts an entry and all entries below it, and collects their link labels. Returns false if there are
+    /// too many.
+    fn count_added(&self, entry: &Entry, delta: &mut Delta) -> Result<bool> {
+        delta.entries += 1;
         let mut queue = vec![entry.clone()];
         while let Some(entry) = queue.pop() {
             delta.link_labels.extend(entry.link);
-            if let Node::Directory(node) = &entry.node {
-                queue.extend(self.to.list(node)?);
+            let Node::Directory(node) = &entry.node else { continue };
+            let below = usize::try_from(node.entries).unwrap_or(usize::MAX);
+            delta.entries = delta.entries.saturating_add(below);
+            // Counted before they are read: a directory may have millions.
+            if delta.entries > self.max_entries {
+                return Ok(false);
             }
+            queue.extend(self.to.list(node)?);
         }
-        Ok(())
+        Ok(delta.entries <= self.max_entries)
     }
 
     /// Adds the other names of hard-linked files of which one name is in the delta. Returns false if there
@@ -141,7 +149,7 @@ impl Comparison<'_> {
             if delta.tree.exists(&path)? {
                 continue;
             }
-            delta.tree.graft(&path, &entry)?;
+            delta.tree.graft(&path, &entry, &path)?;
             delta.entries += 1;
             let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(slash, _)| slash);
             parents.extend([0].into_iter().chain(slashes).map(|slash| path[..slash].to_vec()));
@@ -199,4 +207,28 @@ fn with_owner_access(
         fchmod(&inner, mode)?;
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use workspace_state::{NewSnapshot, Store};
+
+    use super::*;
+
+    #[test]
+    fn entries_below_a_new_directory_count_against_the_limit() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open_or_create(home.path().join("store")).unwrap();
+        let mut tree = store.empty_tree().unwrap();
+        let before = tree.commit(NewSnapshot::default()).unwrap();
+        for number in 0..10 {
+            tree.write(format!("new/deep/{number}"), "x").unwrap();
+        }
+        let after = tree.commit(NewSnapshot::default()).unwrap();
+        let [from, to] = [&before, &after].map(|snapshot| Tree::of_snapshot(&store, snapshot).unwrap());
+        // The root, two directories and ten files.
+        let delta = Delta::between(&from, &to, 13).unwrap();
+        assert_eq!(delta.map(|delta| delta.entries), Some(13));
+        assert!(Delta::between(&from, &to, 12).unwrap().is_none());
+    }
 }

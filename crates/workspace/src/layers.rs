@@ -274,7 +274,7 @@ impl Layers {
         let to = StackKey::of(snapshot);
         let name = format!("delta-{}-{}", from.name(), to.name());
         let layer = Layer::new(Some(from), to, LayerSync::Unsynced);
-        let acquired = self.create_layer(&name, &layer, store.cancel(), |directory, options| {
+        let acquired = self.create_layer(&name, &layer, store.cancel_flag(), |directory, options| {
             let (old, new) = (from.open(store)?, to.open(store)?);
             match Delta::between(&old, &new, DELTA_ENTRIES_MAX)? {
                 Some(delta) => delta.write(directory, options).map(|()| true),
@@ -299,7 +299,7 @@ impl Layers {
         let key = StackKey::of(snapshot);
         let name = format!("base-{}", key.name());
         let layer = Layer::new(None, key, sync);
-        let _acquired = self.create_layer(&name, &layer, store.cancel(), |directory, options| {
+        let _acquired = self.create_layer(&name, &layer, store.cancel_flag(), |directory, options| {
             materialize(&key.open(store)?, directory, options, &Quiet)?;
             Ok(true)
         })?;

@@ -4,10 +4,10 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use workspace_state::{NewSnapshot, Skipped, Snapshot, Tree};
+use workspace_state::{NewSnapshot, SkippedEntry, Snapshot, Tree};
 
 use crate::base::Base;
-use crate::error::Result;
+use crate::error::{Result, WorkspaceError};
 use crate::layers::StackGuard;
 use crate::provider_kind::ProviderKind;
 use crate::writers::Writers;
@@ -55,7 +55,7 @@ pub struct WorkspaceContent {
     /// Content as an uncommitted tree.
     pub tree: Tree,
     /// First thousand entries that a snapshot cannot hold, such as sockets.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedEntry>,
     /// Number of all entries that a snapshot cannot hold.
     pub skipped_count: u64,
 }
@@ -66,9 +66,24 @@ pub struct CommitResult {
     /// Snapshot that was committed.
     pub snapshot: Snapshot,
     /// First thousand entries that a snapshot cannot hold, such as sockets.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedEntry>,
     /// Number of all entries that a snapshot cannot hold.
     pub skipped_count: u64,
+}
+
+/// Failure of a reset in place.
+#[derive(Debug)]
+pub struct ResetInPlaceError {
+    /// Cause.
+    pub error: WorkspaceError,
+    /// Set if the workspace has its former content; otherwise it may be a mix of both contents.
+    pub is_undone: bool,
+}
+
+impl From<WorkspaceError> for ResetInPlaceError {
+    fn from(error: WorkspaceError) -> Self {
+        Self { error, is_undone: true }
+    }
 }
 
 /// Implementation of workspaces. The tests in `tests/providers` run against every provider.
@@ -104,7 +119,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
 
     /// Resets the agent's directory to another base in place. Returns false if the provider does not support
     /// it; the caller then creates a new generation.
-    fn reset_in_place(&self, dir: &WorkspaceDir, base: &Base) -> Result<bool> {
+    fn reset_in_place(&self, dir: &WorkspaceDir, base: &Base) -> Result<bool, ResetInPlaceError> {
         let _ = (dir, base);
         Ok(false)
     }

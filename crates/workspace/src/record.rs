@@ -122,6 +122,11 @@ impl Record {
         }
     }
 
+    /// Returns true if a reset in place was not completed: the content may be a mix of two snapshots.
+    pub(crate) fn is_partly_reset(&self) -> bool {
+        self.phase == Phase::Switching && self.former.is_none()
+    }
+
     /// Returns the pins of all base snapshots.
     pub(crate) fn pins(&self) -> impl Iterator<Item = PinId> {
         let of_generations =

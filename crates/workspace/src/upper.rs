@@ -21,8 +21,8 @@ use workspace_host::NamespaceHolder;
 use workspace_host::overlay::{self, Xattrs as OverlayXattrs};
 use workspace_state::{
     AddOutcome, Attributes, DEPTH_MAX, DirectoryNode, DirectoryReader, Entry, FileToAdd, Node, SkipReason,
-    Skipped, SkippedEntries, StatFingerprint, Store, StoreError, Timestamp, Tree, TreeError, VirtualTree,
-    WalkUsage, unescape_xattrs, xattrs_size,
+    SkippedCollector, SkippedEntry, StatFingerprint, Store, StoreError, Timestamp, Tree, TreeError,
+    VirtualTree, WalkUsage, unescape_xattrs, xattrs_size,
 };
 
 use crate::access::Access;
@@ -39,7 +39,7 @@ const ADD_BATCH: usize = 256;
 /// Content of a workspace, read from its upper directory.
 pub(crate) struct Upper {
     pub(crate) tree: VirtualTree,
-    pub(crate) skipped: Vec<Skipped>,
+    pub(crate) skipped: Vec<SkippedEntry>,
     pub(crate) skipped_count: u64,
     /// Paths of files with their fingerprints. Only fingerprints that are certain to change with any later
     /// change of the file.
@@ -107,7 +107,7 @@ impl Scan<'_> {
             tree,
             last_commit,
             usage: WalkUsage::new(self.store.walk_limits()),
-            skipped: SkippedEntries::default(),
+            skipped: SkippedCollector::default(),
             files: Vec::new(),
             linked: HashMap::new(),
             names: HashMap::new(),
@@ -119,7 +119,7 @@ impl Scan<'_> {
 
     /// Fails if the operation is cancelled.
     fn check_cancelled(&self) -> Result<()> {
-        Ok(self.store.cancel().check().map_err(StoreError::from)?)
+        Ok(self.store.cancel_flag().check().map_err(StoreError::from)?)
     }
 
     fn overlay_xattrs(&self) -> OverlayXattrs {
@@ -171,7 +171,7 @@ struct Walk<'a> {
     /// Tree of the last commit of this workspace.
     last_commit: Option<Tree>,
     usage: WalkUsage,
-    skipped: SkippedEntries,
+    skipped: SkippedCollector,
     files: Vec<(Vec<u8>, StatFingerprint)>,
     /// Added hard-linked files by inode, whose other names need not be read.
     linked: HashMap<u64, AddedLink>,
@@ -294,7 +294,7 @@ impl Walk<'_> {
     fn skip(&mut self, path: &[u8], reason: SkipReason) {
         use std::os::unix::ffi::OsStrExt as _;
         let path = PathBuf::from(std::ffi::OsStr::from_bytes(path));
-        self.skipped.push(Skipped { path, reason });
+        self.skipped.push(SkippedEntry { path, reason });
     }
 
     fn read_queued(&mut self, next: QueuedDirectory) -> Result<()> {
@@ -320,7 +320,12 @@ impl Walk<'_> {
         if !is_in_place {
             self.remove(path)?;
             if let Some(entry) = base.as_ref().filter(|entry| is_directory(entry)) {
-                self.tree.graft(path, entry)?;
+                // Another name in the same directory is as deep.
+                let from = match overlay_flags.redirect.as_deref() {
+                    Some([b'/', from @ ..]) => from,
+                    _ => path,
+                };
+                self.tree.graft(path, entry, from)?;
             }
         }
         let base = base.and_then(|entry| match entry.node {
@@ -375,7 +380,7 @@ impl Walk<'_> {
         let Some(entry) = last_commit.entry(path)?.filter(|entry| matches!(entry.node, Node::File(_))) else {
             return Ok(false);
         };
-        match self.tree.graft(path, &entry) {
+        match self.tree.graft(path, &entry, path) {
             Ok(()) => {}
             // Its objects were deleted since the last commit, so it is read again.
             Err(TreeError::Store(_)) => return Ok(false),

@@ -10,6 +10,7 @@
 //! finishes or undoes the operation.
 
 mod cancellable;
+mod kept_content;
 mod recover;
 mod reset;
 
@@ -24,7 +25,7 @@ use std::time::Instant;
 use workspace_host::NamespaceHolder;
 use workspace_host::disk_usage::{measure, measure_within};
 use workspace_state::{
-    Cancel, CheckoutOptions, Difference, Durability, NewSnapshot, PinId, Skipped, Snapshot, SnapshotId,
+    Cancel, CheckoutOptions, Difference, Durability, NewSnapshot, PinId, SkippedEntry, Snapshot, SnapshotId,
     Store, Tree, diff,
 };
 
@@ -42,6 +43,7 @@ use crate::selection::{ProviderPreference, ProviderSelection, select_provider};
 use crate::writers::Writers;
 
 pub use cancellable::Cancellable;
+pub use kept_content::KeptContent;
 pub use reset::{PreparedReset, ResetMode, ResetResult};
 pub use workspace_host::disk_usage::{Bounds, DiskUsage};
 
@@ -127,7 +129,7 @@ pub struct Changes {
     /// Content of the workspace, as an uncommitted tree.
     pub after: Tree,
     /// First thousand entries that a snapshot cannot hold, such as sockets.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedEntry>,
     /// Number of all entries that a snapshot cannot hold.
     pub skipped_count: u64,
 }
@@ -387,7 +389,7 @@ impl Workspaces {
     }
 
     fn changes_with(&self, store: &Store, id: &str, writers: Writers) -> Result<Changes> {
-        self.with_cancellable_lock(store.cancel(), id, |workspace| {
+        self.with_cancellable_lock(store.cancel_flag(), id, |workspace| {
             let (dir, generation) = (self.current_dir(id, &workspace.record), &workspace.record.current);
             let base = Base::new(store, generation.base, Materialize::default())?;
             let content = self.provider(generation.provider).content(&dir, &base, writers)?;
@@ -398,7 +400,7 @@ impl Workspaces {
 
     /// Commits the content of a workspace as a snapshot. If `new` has no parents, the parent is the last
     /// snapshot of the workspace, or else its base. `writers` tells if processes may write to it at the same
-    /// time.
+    /// time. Fails if the last reset in place could be neither completed nor undone.
     pub fn commit(&self, id: &str, new: NewSnapshot, writers: Writers) -> Result<CommitResult> {
         self.commit_with(&self.store, id, new, writers)
     }
@@ -410,7 +412,11 @@ impl Workspaces {
         new: NewSnapshot,
         writers: Writers,
     ) -> Result<CommitResult> {
-        self.with_cancellable_lock(store.cancel(), id, |workspace| {
+        self.with_cancellable_lock(store.cancel_flag(), id, |workspace| {
+            if workspace.record.is_partly_reset() {
+                let reason = "its last reset failed halfway; reset it again".to_owned();
+                return Err(WorkspaceError::Unusable { id: id.to_owned(), reason });
+            }
             let (dir, generation) = (self.current_dir(id, &workspace.record), &workspace.record.current);
             let base = Base::new(store, generation.base, Materialize::default())?;
             let new = self.with_parent(workspace, new)?;
@@ -506,34 +512,6 @@ impl Workspaces {
         })
     }
 
-    /// Removes a workspace, but moves its content to a directory that is kept, and returns its path. Returns
-    /// `None` and changes nothing for an overlay, whose content is spread over layers.
-    pub fn keep_content(&self, id: &str) -> Result<Option<PathBuf>> {
-        let directory = self.directory.join(KEPT_DIR);
-        let to = directory.join(id);
-        let moved = self.with_locked(id, |workspace| {
-            let generation = &workspace.record.current;
-            if generation.provider == ProviderKind::Overlay {
-                return Ok(false);
-            }
-            let from = self.provider(generation.provider).path(&self.current_dir(id, &workspace.record));
-            fs::create_dir_all(&directory).context("create", &directory)?;
-            match fs::rename(&from, &to) {
-                // Moved by an earlier, interrupted attempt.
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
-                moved => moved.context("move", &from).map(|()| true),
-            }
-        });
-        match moved {
-            Ok(false) => return Ok(None),
-            Ok(true) => self.cleanup(id)?,
-            // Removed by an earlier, interrupted attempt.
-            Err(WorkspaceError::NotFound { .. }) => {}
-            Err(error) => return Err(error),
-        }
-        Ok(to.exists().then_some(to))
-    }
-
     /// Measures the disk usage of a workspace, without shared layers.
     pub fn usage(&self, id: &str) -> Result<DiskUsage> {
         match self.summary(id) {
@@ -584,7 +562,7 @@ impl Workspaces {
 
     /// Removes unused layers.
     pub fn collect_layers(&self, which: UnusedLayers) -> Result<LayerGcResult> {
-        self.layers.collect(Instant::now(), which, self.store.cancel())
+        self.layers.collect(Instant::now(), which, self.store.cancel_flag())
     }
 
     /// Returns true while layers are being written in the background.

@@ -186,7 +186,7 @@ pub mod pty_output {
 pub struct ServerMessage {
     #[prost(
         oneof = "server_message::Payload",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14"
     )]
     pub payload: ::core::option::Option<server_message::Payload>,
 }
@@ -220,6 +220,8 @@ pub mod server_message {
         Processes(super::ProcessesRequest),
         #[prost(message, tag = "13")]
         OutputStored(super::OutputStored),
+        #[prost(message, tag = "14")]
+        StartIo(super::StartIo),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -355,6 +357,498 @@ pub struct KillPtyRequest {
     #[prost(string, tag = "1")]
     pub pty_id: ::prost::alloc::string::String,
 }
+/// Starts an I/O worker, which connects both lanes with the ticket. If it cannot be started, the response is
+/// `RequestFailed` with the id `io`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StartIo {
+    /// Credential of the worker, valid for the lanes of one worker.
+    #[prost(bytes = "vec", tag = "1")]
+    pub ticket: ::prost::alloc::vec::Vec<u8>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct IoFromGuest {
+    #[prost(oneof = "io_from_guest::Payload", tags = "1, 2, 3, 4")]
+    pub payload: ::core::option::Option<io_from_guest::Payload>,
+}
+/// Nested message and enum types in `IoFromGuest`.
+pub mod io_from_guest {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Payload {
+        #[prost(message, tag = "1")]
+        Hello(super::IoHello),
+        #[prost(message, tag = "2")]
+        Reply(super::IoReply),
+        #[prost(message, tag = "3")]
+        Frame(super::IoFrame),
+        #[prost(message, tag = "4")]
+        Credit(super::IoCredit),
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct IoToGuest {
+    #[prost(oneof = "io_to_guest::Payload", tags = "1, 2, 3, 4, 5")]
+    pub payload: ::core::option::Option<io_to_guest::Payload>,
+}
+/// Nested message and enum types in `IoToGuest`.
+pub mod io_to_guest {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Payload {
+        #[prost(message, tag = "1")]
+        Welcome(super::IoWelcome),
+        #[prost(message, tag = "2")]
+        Request(super::IoRequest),
+        #[prost(message, tag = "3")]
+        Frame(super::IoFrame),
+        #[prost(message, tag = "4")]
+        Credit(super::IoCredit),
+        #[prost(message, tag = "5")]
+        Cancel(super::IoCancel),
+    }
+}
+/// First message of a lane.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IoHello {
+    #[prost(string, tag = "1")]
+    pub sandbox_id: ::prost::alloc::string::String,
+    #[prost(bytes = "vec", tag = "2")]
+    pub ticket: ::prost::alloc::vec::Vec<u8>,
+    /// Protocol version of the guest.
+    #[prost(uint32, tag = "3")]
+    pub generation: u32,
+    #[prost(enumeration = "IoLane", tag = "4")]
+    pub lane: i32,
+}
+/// Response to `IoHello`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IoWelcome {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct IoRequest {
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// Maximum time until the reply, in milliseconds; 0 for the default of the guest.
+    #[prost(uint32, tag = "2")]
+    pub timeout_ms: u32,
+    /// Bytes that the guest may send on the channel. 0 if the request opens no channel to the server.
+    #[prost(uint64, tag = "3")]
+    pub window: u64,
+    #[prost(
+        oneof = "io_request::Operation",
+        tags = "4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15"
+    )]
+    pub operation: ::core::option::Option<io_request::Operation>,
+}
+/// Nested message and enum types in `IoRequest`.
+pub mod io_request {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Operation {
+        #[prost(message, tag = "4")]
+        Stat(super::StatFile),
+        #[prost(message, tag = "5")]
+        List(super::ListFiles),
+        #[prost(message, tag = "6")]
+        Read(super::ReadFile),
+        #[prost(message, tag = "7")]
+        Write(super::WriteFile),
+        #[prost(message, tag = "8")]
+        Publish(super::PublishFile),
+        #[prost(message, tag = "9")]
+        Batch(super::FileBatch),
+        #[prost(message, tag = "10")]
+        ReadTree(super::ReadTree),
+        #[prost(message, tag = "11")]
+        WriteTree(super::WriteTree),
+        #[prost(message, tag = "12")]
+        Watch(super::WatchFiles),
+        #[prost(message, tag = "13")]
+        ListPorts(super::ListPorts),
+        #[prost(message, tag = "14")]
+        OpenPort(super::OpenPort),
+        #[prost(message, tag = "15")]
+        Release(super::ReleaseFiles),
+    }
+}
+/// Reply to a request. If there is a channel, the reply comes before its first frame.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct IoReply {
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    #[prost(message, optional, tag = "2")]
+    pub failure: ::core::option::Option<IoFailure>,
+    /// Bytes that the server may send on the channel.
+    #[prost(uint64, tag = "3")]
+    pub window: u64,
+    /// Whole requested range of a file that is small enough. The request then opens no channel.
+    #[prost(bytes = "bytes", optional, tag = "4")]
+    pub content: ::core::option::Option<::prost::bytes::Bytes>,
+    #[prost(oneof = "io_reply::Result", tags = "5, 6, 7, 8")]
+    pub result: ::core::option::Option<io_reply::Result>,
+}
+/// Nested message and enum types in `IoReply`.
+pub mod io_reply {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Result {
+        #[prost(message, tag = "5")]
+        Entry(super::FileEntry),
+        #[prost(message, tag = "6")]
+        Listing(super::FileListing),
+        #[prost(message, tag = "7")]
+        Batch(super::FileBatchResult),
+        #[prost(message, tag = "8")]
+        Ports(super::ListeningPorts),
+    }
+}
+/// Content of a channel.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct IoFrame {
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub data: ::prost::bytes::Bytes,
+    #[prost(message, repeated, tag = "3")]
+    pub entries: ::prost::alloc::vec::Vec<TreeEntry>,
+    #[prost(message, repeated, tag = "4")]
+    pub changes: ::prost::alloc::vec::Vec<FileChange>,
+    /// Set on the last frame of a direction.
+    #[prost(bool, tag = "5")]
+    pub end: bool,
+    #[prost(message, optional, tag = "6")]
+    pub failure: ::core::option::Option<IoFailure>,
+}
+/// Grants the other side more bytes on a channel. A tree entry counts 256 bytes and its names and content, a change 64
+/// bytes and its names.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IoCredit {
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+}
+/// Ends a request and its channel.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IoCancel {
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IoFailure {
+    #[prost(enumeration = "IoFailureKind", tag = "1")]
+    pub kind: i32,
+    /// Number of the system error; 0 if there was none.
+    #[prost(int32, tag = "2")]
+    pub errno: i32,
+    #[prost(bytes = "vec", tag = "3")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    #[prost(string, tag = "4")]
+    pub message: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FileEntry {
+    /// Absolute path; in a listing, the path relative to its directory.
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    #[prost(enumeration = "FileKind", tag = "2")]
+    pub kind: i32,
+    /// Permissions, without the type.
+    #[prost(uint32, tag = "3")]
+    pub mode: u32,
+    #[prost(uint64, tag = "4")]
+    pub size: u64,
+    /// Nanoseconds since 1970.
+    #[prost(int64, tag = "5")]
+    pub mtime_ns: i64,
+    #[prost(int64, tag = "6")]
+    pub ctime_ns: i64,
+    #[prost(uint64, tag = "7")]
+    pub inode: u64,
+    /// Target of a symlink.
+    #[prost(bytes = "vec", tag = "8")]
+    pub target: ::prost::alloc::vec::Vec<u8>,
+    #[prost(uint32, tag = "9")]
+    pub uid: u32,
+    #[prost(uint32, tag = "10")]
+    pub gid: u32,
+}
+/// Returns the entry at a path. Symlinks are followed, except by `no_follow` in the last component.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StatFile {
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bool, tag = "2")]
+    pub no_follow: bool,
+}
+/// Lists a directory, ordered by path. The reply has the directory's own entry, too.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListFiles {
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    /// Levels below the directory; 1 for its own entries.
+    #[prost(uint32, tag = "2")]
+    pub depth: u32,
+    /// Number of entries to skip, and maximum number to return.
+    #[prost(uint64, tag = "3")]
+    pub skip: u64,
+    #[prost(uint32, tag = "4")]
+    pub limit: u32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FileListing {
+    #[prost(message, optional, tag = "1")]
+    pub directory: ::core::option::Option<FileEntry>,
+    #[prost(message, repeated, tag = "2")]
+    pub entries: ::prost::alloc::vec::Vec<FileEntry>,
+    /// Number of entries without `skip` and `limit`.
+    #[prost(uint64, tag = "3")]
+    pub total: u64,
+}
+/// Reads a regular file. The reply has its entry, and the content if it is small; otherwise the content follows as frames.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadFile {
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    #[prost(uint64, tag = "2")]
+    pub offset: u64,
+    /// Maximum number of bytes; 0 for all.
+    #[prost(uint64, tag = "3")]
+    pub length: u64,
+}
+/// Writes a regular file: replaces it by a new one, atomically. With `content` the file is replaced at once and the reply
+/// has its entry. Otherwise the reply grants a window for the content; after the last frame, the guest syncs the new file
+/// and ends its own direction. `PublishFile` then replaces the old file by it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WriteFile {
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    /// Permissions of the new file; absent for those of the old file, or 0644.
+    #[prost(uint32, optional, tag = "2")]
+    pub mode: ::core::option::Option<u32>,
+    /// Creates missing parent directories.
+    #[prost(bool, tag = "3")]
+    pub mkdirs: bool,
+    #[prost(message, optional, tag = "4")]
+    pub condition: ::core::option::Option<FileCondition>,
+    #[prost(bytes = "bytes", optional, tag = "5")]
+    pub content: ::core::option::Option<::prost::bytes::Bytes>,
+}
+/// Condition on the present file for a write.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FileCondition {
+    #[prost(oneof = "file_condition::Condition", tags = "1, 2, 3")]
+    pub condition: ::core::option::Option<file_condition::Condition>,
+}
+/// Nested message and enum types in `FileCondition`.
+pub mod file_condition {
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Condition {
+        /// There is a file.
+        #[prost(bool, tag = "1")]
+        Exists(bool),
+        /// There is none.
+        #[prost(bool, tag = "2")]
+        Absent(bool),
+        /// It has this fingerprint.
+        #[prost(message, tag = "3")]
+        Fingerprint(super::FileFingerprint),
+    }
+}
+/// Changes whenever a file is replaced or changed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FileFingerprint {
+    #[prost(uint64, tag = "1")]
+    pub inode: u64,
+    #[prost(uint64, tag = "2")]
+    pub size: u64,
+    #[prost(int64, tag = "3")]
+    pub mtime_ns: i64,
+    #[prost(int64, tag = "4")]
+    pub ctime_ns: i64,
+}
+/// Publishes the file of a completed `WriteFile` on the same lane. The reply has its entry.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PublishFile {
+    #[prost(uint64, tag = "1")]
+    pub write: u64,
+}
+/// Performs operations in order, up to the first that fails.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FileBatch {
+    #[prost(message, repeated, tag = "1")]
+    pub operations: ::prost::alloc::vec::Vec<FileOperation>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FileOperation {
+    #[prost(oneof = "file_operation::Operation", tags = "1, 2, 3, 4, 5, 6")]
+    pub operation: ::core::option::Option<file_operation::Operation>,
+}
+/// Nested message and enum types in `FileOperation`.
+pub mod file_operation {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Operation {
+        #[prost(message, tag = "1")]
+        Mkdir(super::MakeDirectory),
+        #[prost(message, tag = "2")]
+        Move(super::MovePath),
+        #[prost(message, tag = "3")]
+        Copy(super::CopyPath),
+        #[prost(message, tag = "4")]
+        Chmod(super::ChangeMode),
+        #[prost(message, tag = "5")]
+        Remove(super::RemovePath),
+        #[prost(message, tag = "6")]
+        Write(super::WriteFile),
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MakeDirectory {
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    #[prost(uint32, optional, tag = "2")]
+    pub mode: ::core::option::Option<u32>,
+    /// Creates missing parents, and succeeds if the directory exists.
+    #[prost(bool, tag = "3")]
+    pub parents: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MovePath {
+    #[prost(bytes = "vec", tag = "1")]
+    pub from: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub to: ::prost::alloc::vec::Vec<u8>,
+    /// Replaces a file at the new path.
+    #[prost(bool, tag = "3")]
+    pub replace: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CopyPath {
+    #[prost(bytes = "vec", tag = "1")]
+    pub from: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub to: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bool, tag = "3")]
+    pub replace: bool,
+    /// Copies a directory with its content.
+    #[prost(bool, tag = "4")]
+    pub recursive: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ChangeMode {
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    #[prost(uint32, tag = "2")]
+    pub mode: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemovePath {
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    /// Removes a directory with its content.
+    #[prost(bool, tag = "2")]
+    pub recursive: bool,
+    /// Succeeds if there is nothing at the path.
+    #[prost(bool, tag = "3")]
+    pub force: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FileBatchResult {
+    /// Number of operations that succeeded.
+    #[prost(uint32, tag = "1")]
+    pub completed: u32,
+    /// Failure of the operation after these, if there was one.
+    #[prost(message, optional, tag = "2")]
+    pub failure: ::core::option::Option<IoFailure>,
+}
+/// Reads a directory with its content, as tree entries: parents before children, then the content of each file as the
+/// `data` of the entries that follow it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadTree {
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+}
+/// Writes tree entries into a directory, which is created. The reply grants a window; the guest ends its direction when
+/// everything is written.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WriteTree {
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bool, tag = "2")]
+    pub mkdirs: bool,
+}
+/// One entry of a tree, or more content of the file that the last entry with a path started.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TreeEntry {
+    /// Path relative to the tree; empty for more content. The root of the tree has no entry.
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    #[prost(enumeration = "FileKind", tag = "2")]
+    pub kind: i32,
+    #[prost(uint32, tag = "3")]
+    pub mode: u32,
+    #[prost(int64, tag = "4")]
+    pub mtime_ns: i64,
+    /// Target of a symlink.
+    #[prost(bytes = "vec", tag = "5")]
+    pub target: ::prost::alloc::vec::Vec<u8>,
+    /// Size of a file, which its content must have.
+    #[prost(uint64, tag = "6")]
+    pub size: u64,
+    #[prost(bytes = "bytes", tag = "7")]
+    pub data: ::prost::bytes::Bytes,
+}
+/// Reports changes below a directory, or of a file, as frames.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WatchFiles {
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bool, tag = "2")]
+    pub recursive: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FileChange {
+    #[prost(enumeration = "FileChangeKind", tag = "1")]
+    pub kind: i32,
+    /// Path relative to the watched directory; empty for itself.
+    #[prost(bytes = "vec", tag = "2")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    /// Old path of a rename.
+    #[prost(bytes = "vec", tag = "3")]
+    pub from: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bool, tag = "4")]
+    pub is_directory: bool,
+}
+/// Lists the TCP ports on which processes of the sandbox listen.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListPorts {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListeningPorts {
+    #[prost(message, repeated, tag = "1")]
+    pub ports: ::prost::alloc::vec::Vec<ListeningPort>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListeningPort {
+    #[prost(uint32, tag = "1")]
+    pub port: u32,
+    /// IP address on which the process listens, for example `0.0.0.0` or `::1`.
+    #[prost(string, tag = "2")]
+    pub address: ::prost::alloc::string::String,
+    /// PID of the process; 0 if it is not known.
+    #[prost(uint32, tag = "3")]
+    pub pid: u32,
+    /// Name of the program.
+    #[prost(string, tag = "4")]
+    pub program: ::prost::alloc::string::String,
+}
+/// Connects to a TCP port of the sandbox's loopback. The channel carries the bytes of the connection.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OpenPort {
+    #[prost(uint32, tag = "1")]
+    pub port: u32,
+}
+/// Closes all files below a path, and cancels the requests that use them, before it is replaced. The reply comes when they
+/// are closed.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReleaseFiles {
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum OutputType {
@@ -386,6 +880,187 @@ impl OutputType {
             "OUTPUT_TYPE_STDERR" => Some(Self::Stderr),
             "OUTPUT_TYPE_EXIT" => Some(Self::Exit),
             "OUTPUT_TYPE_ERROR" => Some(Self::Error),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum IoLane {
+    Unspecified = 0,
+    /// Requests, watches and TCP connections.
+    Interactive = 1,
+    /// Content of files and trees.
+    Bulk = 2,
+}
+impl IoLane {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "IO_LANE_UNSPECIFIED",
+            Self::Interactive => "IO_LANE_INTERACTIVE",
+            Self::Bulk => "IO_LANE_BULK",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "IO_LANE_UNSPECIFIED" => Some(Self::Unspecified),
+            "IO_LANE_INTERACTIVE" => Some(Self::Interactive),
+            "IO_LANE_BULK" => Some(Self::Bulk),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum IoFailureKind {
+    Unspecified = 0,
+    NotFound = 1,
+    AlreadyExists = 2,
+    NotADirectory = 3,
+    IsADirectory = 4,
+    NotEmpty = 5,
+    PermissionDenied = 6,
+    Invalid = 7,
+    /// Neither a regular file nor a directory, or on a file system of the kernel such as `/proc`.
+    NotAFile = 8,
+    PreconditionFailed = 9,
+    /// No disk space, or a quota was exceeded.
+    NoSpace = 10,
+    /// A limit of the worker was exceeded.
+    LimitExceeded = 11,
+    TimedOut = 12,
+    NotListening = 13,
+    /// The worker does not know the operation.
+    Unsupported = 14,
+    Other = 15,
+}
+impl IoFailureKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "IO_FAILURE_KIND_UNSPECIFIED",
+            Self::NotFound => "IO_FAILURE_KIND_NOT_FOUND",
+            Self::AlreadyExists => "IO_FAILURE_KIND_ALREADY_EXISTS",
+            Self::NotADirectory => "IO_FAILURE_KIND_NOT_A_DIRECTORY",
+            Self::IsADirectory => "IO_FAILURE_KIND_IS_A_DIRECTORY",
+            Self::NotEmpty => "IO_FAILURE_KIND_NOT_EMPTY",
+            Self::PermissionDenied => "IO_FAILURE_KIND_PERMISSION_DENIED",
+            Self::Invalid => "IO_FAILURE_KIND_INVALID",
+            Self::NotAFile => "IO_FAILURE_KIND_NOT_A_FILE",
+            Self::PreconditionFailed => "IO_FAILURE_KIND_PRECONDITION_FAILED",
+            Self::NoSpace => "IO_FAILURE_KIND_NO_SPACE",
+            Self::LimitExceeded => "IO_FAILURE_KIND_LIMIT_EXCEEDED",
+            Self::TimedOut => "IO_FAILURE_KIND_TIMED_OUT",
+            Self::NotListening => "IO_FAILURE_KIND_NOT_LISTENING",
+            Self::Unsupported => "IO_FAILURE_KIND_UNSUPPORTED",
+            Self::Other => "IO_FAILURE_KIND_OTHER",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "IO_FAILURE_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "IO_FAILURE_KIND_NOT_FOUND" => Some(Self::NotFound),
+            "IO_FAILURE_KIND_ALREADY_EXISTS" => Some(Self::AlreadyExists),
+            "IO_FAILURE_KIND_NOT_A_DIRECTORY" => Some(Self::NotADirectory),
+            "IO_FAILURE_KIND_IS_A_DIRECTORY" => Some(Self::IsADirectory),
+            "IO_FAILURE_KIND_NOT_EMPTY" => Some(Self::NotEmpty),
+            "IO_FAILURE_KIND_PERMISSION_DENIED" => Some(Self::PermissionDenied),
+            "IO_FAILURE_KIND_INVALID" => Some(Self::Invalid),
+            "IO_FAILURE_KIND_NOT_A_FILE" => Some(Self::NotAFile),
+            "IO_FAILURE_KIND_PRECONDITION_FAILED" => Some(Self::PreconditionFailed),
+            "IO_FAILURE_KIND_NO_SPACE" => Some(Self::NoSpace),
+            "IO_FAILURE_KIND_LIMIT_EXCEEDED" => Some(Self::LimitExceeded),
+            "IO_FAILURE_KIND_TIMED_OUT" => Some(Self::TimedOut),
+            "IO_FAILURE_KIND_NOT_LISTENING" => Some(Self::NotListening),
+            "IO_FAILURE_KIND_UNSUPPORTED" => Some(Self::Unsupported),
+            "IO_FAILURE_KIND_OTHER" => Some(Self::Other),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum FileKind {
+    Unspecified = 0,
+    File = 1,
+    Directory = 2,
+    Symlink = 3,
+    /// FIFO, socket or device.
+    Special = 4,
+}
+impl FileKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "FILE_KIND_UNSPECIFIED",
+            Self::File => "FILE_KIND_FILE",
+            Self::Directory => "FILE_KIND_DIRECTORY",
+            Self::Symlink => "FILE_KIND_SYMLINK",
+            Self::Special => "FILE_KIND_SPECIAL",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "FILE_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "FILE_KIND_FILE" => Some(Self::File),
+            "FILE_KIND_DIRECTORY" => Some(Self::Directory),
+            "FILE_KIND_SYMLINK" => Some(Self::Symlink),
+            "FILE_KIND_SPECIAL" => Some(Self::Special),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum FileChangeKind {
+    Unspecified = 0,
+    Created = 1,
+    Modified = 2,
+    Removed = 3,
+    Renamed = 4,
+    Attributes = 5,
+    /// Changes were lost: too many at once, or too many directories.
+    Dropped = 6,
+}
+impl FileChangeKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "FILE_CHANGE_KIND_UNSPECIFIED",
+            Self::Created => "FILE_CHANGE_KIND_CREATED",
+            Self::Modified => "FILE_CHANGE_KIND_MODIFIED",
+            Self::Removed => "FILE_CHANGE_KIND_REMOVED",
+            Self::Renamed => "FILE_CHANGE_KIND_RENAMED",
+            Self::Attributes => "FILE_CHANGE_KIND_ATTRIBUTES",
+            Self::Dropped => "FILE_CHANGE_KIND_DROPPED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "FILE_CHANGE_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "FILE_CHANGE_KIND_CREATED" => Some(Self::Created),
+            "FILE_CHANGE_KIND_MODIFIED" => Some(Self::Modified),
+            "FILE_CHANGE_KIND_REMOVED" => Some(Self::Removed),
+            "FILE_CHANGE_KIND_RENAMED" => Some(Self::Renamed),
+            "FILE_CHANGE_KIND_ATTRIBUTES" => Some(Self::Attributes),
+            "FILE_CHANGE_KIND_DROPPED" => Some(Self::Dropped),
             _ => None,
         }
     }
@@ -494,6 +1169,33 @@ pub mod agent_service_client {
                 .insert(GrpcMethod::new("workspace.agent.v1.AgentService", "Connect"));
             self.inner.streaming(req, path, codec).await
         }
+        /// One lane of the I/O worker of a guest, which serves files, watches and ports. The guest starts the worker when it
+        /// receives `StartIo`. A guest with a worker has the capability `io`, whose value lists the supported operations:
+        /// `files`, `trees`, `watch` and `ports`, separated by commas.
+        pub async fn io(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<Message = super::IoFromGuest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::IoToGuest>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/workspace.agent.v1.AgentService/Io",
+            );
+            let mut req = request.into_streaming_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("workspace.agent.v1.AgentService", "Io"));
+            self.inner.streaming(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -519,6 +1221,19 @@ pub mod agent_service_server {
             &self,
             request: tonic::Request<tonic::Streaming<super::AgentMessage>>,
         ) -> std::result::Result<tonic::Response<Self::ConnectStream>, tonic::Status>;
+        /// Server streaming response type for the Io method.
+        type IoStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::IoToGuest, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// One lane of the I/O worker of a guest, which serves files, watches and ports. The guest starts the worker when it
+        /// receives `StartIo`. A guest with a worker has the capability `io`, whose value lists the supported operations:
+        /// `files`, `trees`, `watch` and `ports`, separated by commas.
+        async fn io(
+            &self,
+            request: tonic::Request<tonic::Streaming<super::IoFromGuest>>,
+        ) -> std::result::Result<tonic::Response<Self::IoStream>, tonic::Status>;
     }
     #[derive(Debug)]
     pub struct AgentServiceServer<T> {
@@ -629,6 +1344,51 @@ pub mod agent_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ConnectSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/workspace.agent.v1.AgentService/Io" => {
+                    #[allow(non_camel_case_types)]
+                    struct IoSvc<T: AgentService>(pub Arc<T>);
+                    impl<
+                        T: AgentService,
+                    > tonic::server::StreamingService<super::IoFromGuest> for IoSvc<T> {
+                        type Response = super::IoToGuest;
+                        type ResponseStream = T::IoStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<tonic::Streaming<super::IoFromGuest>>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as AgentService>::io(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = IoSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

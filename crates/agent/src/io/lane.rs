@@ -16,7 +16,7 @@ use workspace_agent_protocol::v1::{IoFrame, IoFromGuest, IoHello, IoLane, IoRequ
 use super::channel::{Channel, Frames, OUTBOX_CAPACITY, Outbox, Shared};
 use super::request;
 use super::write::PendingFile;
-use crate::connection::{ConnectionError, Server, connect};
+use crate::server::{ConnectionError, Server, connect};
 
 /// Interval at which a request waits for the end of others.
 const ACTIVE_POLL_INTERVAL: Duration = Duration::from_millis(1);

@@ -30,7 +30,7 @@ pub(crate) async fn serve(
             call(channel, timeout, move |channel| Ok(Reply::Listing(list::list(channel, &request)?))).await;
         }
         Some(Operation::Read(request)) => {
-            transfer(channel, frames, move |channel, _| read::read(channel, &request)).await
+            transfer(channel, frames, move |channel, _| read::read(channel, &request)).await;
         }
         Some(Operation::Write(request)) if request.content.is_some() => {
             call(channel, timeout, move |_| Ok(Reply::Entry(write::write_all(request)?))).await;

@@ -166,7 +166,7 @@ pub(crate) fn write(channel: &Channel, frames: &mut Frames, request: &WriteTree)
     while let Some(frame) = frames.blocking_receive()? {
         channel.check()?;
         let cost = frame.entries.iter().map(cost).sum();
-        for entry in frame.entries {
+        for entry in &frame.entries {
             writer.entry(entry)?;
         }
         channel.block_on(channel.grant(cost))?;
@@ -207,7 +207,7 @@ struct PartialFile {
 }
 
 impl TreeWriter {
-    fn entry(&mut self, entry: TreeEntry) -> Result<()> {
+    fn entry(&mut self, entry: &TreeEntry) -> Result<()> {
         if entry.path.is_empty() {
             return self.content(&entry.data);
         }
@@ -220,8 +220,8 @@ impl TreeWriter {
         }
         let target = self.target(&path)?;
         match entry.kind() {
-            FileKind::Directory => self.make_directory(&target, &entry),
-            FileKind::Symlink => make_symlink(&target, &entry),
+            FileKind::Directory => self.make_directory(&target, entry),
+            FileKind::Symlink => make_symlink(&target, entry),
             FileKind::File => {
                 let pending = PendingFile::create_at(target, entry.mode & 0o7777, &path)?;
                 self.file = Some(PartialFile { pending, remaining: entry.size, mtime_ns: entry.mtime_ns });

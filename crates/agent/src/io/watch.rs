@@ -19,7 +19,7 @@ use workspace_agent_protocol::v1::{
 use super::channel::Channel;
 use super::failure::{AtPath as _, Failure, Result};
 use super::list::{join, open_child};
-use super::path::{locate, proc_path};
+use super::path::{Located, locate, open_directory, proc_path};
 
 /// Maximum number of watched directories.
 const DIRECTORIES_MAX: usize = 8_192;
@@ -39,13 +39,14 @@ pub(crate) async fn watch(channel: &Channel, request: &WatchFiles) -> Result<()>
     let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).at(path)?;
     let mut watcher = Watcher {
         inotify: register(inotify).at(path)?,
-        root: located.fd,
+        root: path.clone(),
         recursive: request.recursive,
         directories: HashMap::new(),
         pending: VecDeque::new(),
         moved: None,
     };
-    watcher.watch_root(FileType::from_raw_mode(located.stat.st_mode), path)?;
+    watcher.watch_root(&located)?;
+    drop(located);
     channel.reply(IoReply::default()).await?;
     loop {
         watcher.read().await.at(path)?;
@@ -67,8 +68,9 @@ fn register(inotify: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
 
 struct Watcher {
     inotify: AsyncFd<OwnedFd>,
-    /// Watched entry, opened with `O_PATH`.
-    root: OwnedFd,
+    /// Absolute path of the watched entry. It is not kept open, because the kernel reports the removal of a directory
+    /// only when nobody has it open.
+    root: Vec<u8>,
     recursive: bool,
     /// Paths of watched entries relative to the root, by their watch descriptors.
     directories: HashMap<i32, Vec<u8>>,
@@ -92,15 +94,14 @@ impl Watcher {
     }
 
     /// Watches the root, and with `recursive` everything below it.
-    fn watch_root(&mut self, file_type: FileType, path: &[u8]) -> Result<()> {
-        let root = proc_path(&self.root);
-        self.add(root, Vec::new()).at(path)?;
-        if self.recursive && file_type == FileType::Directory {
-            let directory = open_child(&self.root, b".").at(path)?;
-            let directory = directory.ok_or_else(|| Failure::of_errno(Errno::ACCESS, path))?;
-            if !self.add_children(directory, b"", Announce::No).at(path)? {
+    fn watch_root(&mut self, located: &Located) -> Result<()> {
+        let path = self.root.clone();
+        self.add(located.proc_path(), Vec::new()).at(&path)?;
+        if self.recursive && located.file_type() == FileType::Directory {
+            let directory = open_directory(located, &path)?;
+            if !self.add_children(directory, b"", Announce::No).at(&path)? {
                 let message = format!("more than {DIRECTORIES_MAX} directories cannot be watched");
-                return Err(Failure::new(IoFailureKind::LimitExceeded, path, message));
+                return Err(Failure::new(IoFailureKind::LimitExceeded, &path, message));
             }
         }
         Ok(())
@@ -258,7 +259,7 @@ impl Watcher {
 
     /// Opens a directory below the root. `None` if it was removed meanwhile.
     fn open(&self, path: &[u8]) -> std::io::Result<Option<OwnedFd>> {
-        Ok(open_child(&self.root, path)?)
+        Ok(open_child(rustix::fs::CWD, &join(&self.root, path))?)
     }
 
     fn rename_directories(&mut self, from: &[u8], to: &[u8]) {
@@ -279,7 +280,7 @@ impl Watcher {
         for descriptor in gone {
             self.directories.remove(&descriptor);
             // Already gone with its directory, perhaps.
-            drop(inotify::remove_watch(self.inotify.get_ref(), descriptor));
+            let _ = inotify::remove_watch(self.inotify.get_ref(), descriptor);
         }
     }
 

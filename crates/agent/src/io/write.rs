@@ -147,7 +147,7 @@ impl Drop for PendingFile {
     fn drop(&mut self) {
         if let Some(name) = self.name.take() {
             // It is only a leftover with a random name.
-            drop(unlinkat(&self.target.parent, name.as_slice(), AtFlags::empty()));
+            let _ = unlinkat(&self.target.parent, name.as_slice(), AtFlags::empty());
         }
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! Sandboxes are started by executing this program again, so it has its own `main`.
 
+mod io;
 mod network;
 mod plain;
 mod sandboxed;
@@ -28,9 +29,10 @@ fn main() -> ExitCode {
     if let Some(code) = workspace_host::helper_main() {
         return code;
     }
-    let trials = [plain::trials(), start_parameters::trials(), network::trials(), sandboxed::trials()]
-        .into_iter()
-        .flatten()
-        .collect();
+    let trials =
+        [plain::trials(), io::trials(), start_parameters::trials(), network::trials(), sandboxed::trials()]
+            .into_iter()
+            .flatten()
+            .collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

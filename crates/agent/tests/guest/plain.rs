@@ -63,7 +63,7 @@ impl Drop for Agent {
     }
 }
 
-fn start() -> TestServer {
+pub(crate) fn start() -> TestServer {
     TestServer::start_as(start_agent)
 }
 
@@ -324,7 +324,7 @@ fn short_commands_leak_no_descriptors() {
         }
     }
     assert_soon("descriptors were leaked", || server.descriptors() <= before);
-    assert_eq!(server.children(), 0);
+    assert!(server.children().is_empty());
 }
 
 fn duplicate_or_invalid_ids_are_rejected() {
@@ -412,7 +412,7 @@ fn output_flood_does_not_starve_other_events() {
     let id = server.begin(request);
     assert_eq!(server.wait_for_exit(&id), 4);
     server.kill(&id, 9);
-    assert_soon("processes are still running", || server.children() == 0);
+    assert_soon("processes are still running", || server.children().is_empty());
 }
 
 fn forgotten_background_processes_can_be_killed() {
@@ -421,9 +421,9 @@ fn forgotten_background_processes_can_be_killed() {
     let result = server.run(command("sleep 1000 & echo started"));
     server.forget(&result.id);
     server.run(command("true"));
-    assert!(server.children() > 0);
+    assert!(!server.children().is_empty());
     server.kill(&result.id, 9);
-    assert_soon("processes are still running", || server.children() == 0);
+    assert_soon("processes are still running", || server.children().is_empty());
     for _ in 0..20 {
         // The exit of a command and its acknowledgement race.
         let result = server.run(command("true"));

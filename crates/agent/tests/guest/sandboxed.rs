@@ -72,7 +72,11 @@ fn in_sandbox_with(choose: impl Fn(&Path) -> Option<&Path>) -> TestServer {
             egress: None,
             token,
         });
-        Box::new(Sandbox { id: id(home), process: launched.unwrap().process, holder })
+        let launched = launched.unwrap_or_else(|error| {
+            holder.kill();
+            panic!("{error}")
+        });
+        Box::new(Sandbox { id: id(home), process: launched.process, holder })
     })
 }
 

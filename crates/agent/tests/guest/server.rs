@@ -18,15 +18,18 @@ use tonic::{Request, Response, Status, Streaming};
 use workspace_agent_protocol::output::{Item, Reader, Stream};
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::agent_service_server::{AgentService, AgentServiceServer};
+use workspace_agent_protocol::v1::io_from_guest::Payload as FromWorker;
+use workspace_agent_protocol::v1::io_to_guest::Payload as ToWorker;
 use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
 use workspace_agent_protocol::v1::{
-    AgentMessage, CommandInput, CommandProgress, CreatePtyRequest, ForgetCommandRequest, KillCommandRequest,
-    KillPtyRequest, PtyInput, RegisterRequest, RegisterResponse, ResizePtyRequest, RunCommandRequest,
-    ServerMessage,
+    AgentMessage, CommandInput, CommandProgress, CreatePtyRequest, ForgetCommandRequest, IoFromGuest, IoLane,
+    IoToGuest, IoWelcome, KillCommandRequest, KillPtyRequest, PtyInput, RegisterRequest, RegisterResponse,
+    ResizePtyRequest, RunCommandRequest, ServerMessage, StartIo,
 };
 
 pub(crate) const SANDBOX: &str = "sbx-test";
 pub(crate) const TOKEN: &[u8] = b"a token that nobody inside may see";
+const TICKET: &[u8] = b"a ticket for one worker";
 const SOCKET: &str = "sockets/agent.sock";
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -56,6 +59,11 @@ struct State {
     failures: HashMap<String, String>,
     connections: usize,
     refusals: usize,
+    /// Lanes of the I/O worker by their kind, numbered in the order in which they were opened.
+    lanes: HashMap<i32, (usize, mpsc::Sender<Result<IoToGuest, Status>>)>,
+    lanes_opened: usize,
+    /// Messages of the I/O worker that no test has taken, with their lanes.
+    io_messages: Vec<(i32, IoFromGuest)>,
 }
 
 /// gRPC service for one guest.
@@ -125,6 +133,41 @@ impl AgentService for Service {
                     _ => {}
                 });
             }
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    type IoStream = ReceiverStream<Result<IoToGuest, Status>>;
+
+    async fn io(&self, request: Request<Streaming<IoFromGuest>>) -> Result<Response<Self::IoStream>, Status> {
+        let mut incoming = request.into_inner();
+        let first = incoming.message().await?.and_then(|message| message.payload);
+        let Some(FromWorker::Hello(hello)) = first else {
+            return Err(Status::invalid_argument("greet first"));
+        };
+        if hello.ticket != TICKET {
+            return Err(Status::unauthenticated("another ticket"));
+        }
+        let (sender, receiver) = mpsc::channel(1024);
+        let welcome = IoToGuest { payload: Some(ToWorker::Welcome(IoWelcome {})) };
+        sender.send(Ok(welcome)).await.unwrap();
+        let lane = hello.lane;
+        let number = self.with(|state| {
+            state.lanes_opened += 1;
+            state.lanes.insert(lane, (state.lanes_opened, sender));
+            state.lanes_opened
+        });
+        let service = self.clone();
+        tokio::spawn(async move {
+            while let Ok(Some(message)) = incoming.message().await {
+                service.with(|state| state.io_messages.push((lane, message)));
+            }
+            service.with(|state| {
+                // Unless a newer worker has the lane.
+                if state.lanes.get(&lane).is_some_and(|(other, _)| *other == number) {
+                    state.lanes.remove(&lane);
+                }
+            });
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
@@ -313,6 +356,52 @@ impl TestServer {
         self.service.with(|state| state.progress.get(id).cloned())
     }
 
+    /// Starts an I/O worker, and waits for its lanes.
+    pub(crate) fn start_io(&self) {
+        let before = self.service.with(|state| state.lanes_opened);
+        self.send(ServerPayload::StartIo(StartIo { ticket: TICKET.to_vec() }));
+        self.service.wait("the worker did not connect its lanes", |state| {
+            (state.lanes_opened >= before + 2 && state.lanes.len() == 2).then_some(())
+        });
+    }
+
+    /// Waits until the I/O worker has disconnected its lanes.
+    pub(crate) fn wait_for_io_end(&self) {
+        self.service.wait("the worker kept its lanes", |state| state.lanes.is_empty().then_some(()));
+    }
+
+    /// Closes the lanes of the I/O worker, so that it exits.
+    pub(crate) fn close_io(&self) {
+        self.service.with(|state| state.lanes.clear());
+    }
+
+    /// Sends a message to the I/O worker.
+    pub(crate) fn send_io(&self, lane: IoLane, payload: ToWorker) {
+        let find = |state: &mut State| state.lanes.get(&i32::from(lane)).map(|(_, sender)| sender.clone());
+        let sender = self.service.wait("there is no lane", find);
+        sender.blocking_send(Ok(IoToGuest { payload: Some(payload) })).unwrap();
+    }
+
+    /// Waits for a message of the I/O worker that `find` accepts, and takes it.
+    #[track_caller]
+    pub(crate) fn take_io<T>(&self, find: impl Fn(&FromWorker) -> Option<T>) -> T {
+        self.service.wait("the worker did not send the message", |state| {
+            let found = state
+                .io_messages
+                .iter()
+                .enumerate()
+                .find_map(|(index, (_, message))| Some((index, find(message.payload.as_ref()?)?)));
+            let (index, found) = found?;
+            state.io_messages.remove(index);
+            Some(found)
+        })
+    }
+
+    /// Returns an id for a request to the I/O worker.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::SeqCst)
+    }
+
     pub(crate) fn connections(&self) -> usize {
         self.service.with(|state| state.connections)
     }
@@ -338,11 +427,11 @@ impl TestServer {
         self.proc("fd").read_dir().unwrap().count()
     }
 
-    /// Returns the number of children of the agent.
-    pub(crate) fn children(&self) -> usize {
+    /// Returns the PIDs of the children of the agent.
+    pub(crate) fn children(&self) -> Vec<i32> {
         let id = self.pid();
         let list = std::fs::read_to_string(self.proc(&format!("task/{id}/children"))).unwrap();
-        list.split_whitespace().count()
+        list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
     }
 }
 

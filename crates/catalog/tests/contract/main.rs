@@ -66,11 +66,20 @@ contract! {
         deleting_events_keeps_the_sequence
         many_old_events_are_deleted_in_batches
         events_per_sandbox_are_limited
-        total_events_are_limited;
+        events_per_owner_are_limited
+        owner_reads_only_its_own_events
+        filters_restrict_events
+        reader_behind_deleted_events_is_told
+        insertions_wake_subscribers
+        events_of_an_earlier_version_are_for_admins;
     keys:
         key_is_found_by_hash_until_revoked
+        key_is_found_by_id_until_revoked
         keys_are_listed_by_owner
         hashes_are_unique_and_validated;
+    secrets:
+        first_secret_is_kept
+        concurrent_servers_share_one_secret;
     commands:
         command_ends_once
         command_needs_an_existing_sandbox
@@ -89,11 +98,13 @@ contract! {
         old_claims_are_deleted;
     snapshots:
         snapshot_belongs_to_its_owner
+        new_owner_of_a_snapshot_gets_one_event
         snapshots_are_listed_newest_first_in_pages
         ids_are_paginated_by_id_and_offset
         removing_the_last_owner_is_reported
         concurrent_removals_report_one_last_owner
-        snapshot_bytes_count_until_measured;
+        snapshot_bytes_count_until_measured
+        snapshots_are_found_by_the_sandbox_that_made_them;
     episodes:
         episode_usage_is_counted_per_owner
         episode_limit_holds_under_concurrency

@@ -1,25 +1,38 @@
 //! Commands that exchange snapshots with other tools.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
 use super::history::SnapshotMetadata;
 use super::reference;
+use super::server::StoreServer;
 
 /// Write a snapshot as a tar archive to stdout
 ///
-/// The archive (pax) keeps times, user extended attributes, hard links and holes.
+/// The archive (pax) keeps times, user extended attributes, hard links and holes. With PATH, it has only that directory, with
+/// names relative to it, or that file or symlink.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   workspace export main > main.tar
   workspace export main | tar -x -C copy
-  workspace export main | zstd > main.tar.zst")]
+  workspace export main | zstd > main.tar.zst
+  workspace export main src -o src.tar
+  workspace export 0199a1b2-63f1-7c01-9f2c-2f1c2ea4a7d0 -o x.tar --server http://127.0.0.1:8080")]
 pub(crate) struct Export {
-    /// Snapshot
+    /// Snapshot; with --server, its full id or a reference
     #[arg(value_name = "ID")]
     pub(crate) snapshot: String,
+    /// Path in the snapshot [default: its root]
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) path: OsString,
+    /// Write the archive to this file instead; an existing file is replaced when the archive is complete
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) server: StoreServer,
 }
 
 /// Create a snapshot from a tar archive and print its id

@@ -3,6 +3,8 @@
 use clap::{Args, Subcommand};
 use workspace_state::check_reference_name;
 
+use super::server::StoreServer;
+
 /// Parses the name of a new reference. Names that are only looked up are not checked: no reference has an
 /// invalid one.
 pub(super) fn name(text: &str) -> Result<String, String> {
@@ -22,8 +24,15 @@ Examples:
 #[derive(Debug, Subcommand)]
 pub(crate) enum RefCommand {
     /// List references and their target snapshots, like `workspace refs`
-    #[command(after_help = "Examples:\n  workspace ref ls\n  workspace --json ref ls")]
-    Ls,
+    #[command(after_help = "\
+Examples:
+  workspace ref ls
+  workspace --json ref ls
+  workspace ref ls --server https://workspace.example.com")]
+    Ls {
+        #[command(flatten)]
+        server: StoreServer,
+    },
     Set(RefSet),
     Rm(RefRm),
 }
@@ -38,12 +47,13 @@ Examples:
   workspace ref set main 0199a
   workspace ref set main main~1
   workspace ref set runs/42 main --new
-  workspace ref set main 0199b --expect 0199a")]
+  workspace ref set main 0199b --expect 0199a
+  workspace ref set main 0199a1b2-63f1-7c01-9f2c-2f1c2ea4a7d0 --server http://127.0.0.1:8080")]
 pub(crate) struct RefSet {
     /// Name of the reference
     #[arg(value_name = "NAME", value_parser = name)]
     pub(crate) name: String,
-    /// Target snapshot
+    /// Target snapshot; with --server, its full id or a reference
     #[arg(value_name = "SNAPSHOT")]
     pub(crate) snapshot: String,
     /// Fail if the reference exists
@@ -52,6 +62,8 @@ pub(crate) struct RefSet {
     /// Fail if the reference does not point to this snapshot
     #[arg(long, value_name = "SNAPSHOT")]
     pub(crate) expect: Option<String>,
+    #[command(flatten)]
+    pub(crate) server: StoreServer,
 }
 
 /// Remove references; their snapshots stay
@@ -61,6 +73,8 @@ pub(crate) struct RefRm {
     /// Names of the references
     #[arg(value_name = "NAME", required = true)]
     pub(crate) names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) server: StoreServer,
 }
 
 /// List, create or remove branches

@@ -18,9 +18,29 @@ pub(crate) struct Server {
     pub(crate) api_key: Option<String>,
 }
 
+/// Server whose snapshots and references a command uses instead of those of the store.
+#[derive(Debug, Args)]
+pub(crate) struct StoreServer {
+    /// Use this server instead of the store; WORKSPACE_SERVER has no effect here
+    #[arg(long, value_name = "URL", help_heading = "Server")]
+    server: Option<String>,
+    /// API key for --server; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or
+    /// the key of a local server]
+    #[arg(long, value_name = "KEY", help_heading = "Server", requires = "server")]
+    api_key: Option<String>,
+}
+
+impl StoreServer {
+    /// Returns the server; `None` if the command uses the store.
+    pub(crate) fn selected(&self) -> Option<Server> {
+        let server = self.server.clone()?;
+        Some(Server { server: Some(server), api_key: self.api_key.clone() })
+    }
+}
+
 /// Show whether a server is ready, and the results of its checks
 ///
-/// The exit status is 1 if the server is not ready.
+/// The exit status is 1 if the server is not ready, or does not accept the key.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -35,13 +35,13 @@ pub(crate) fn run(context: &mut Context, args: &Cat) -> Result<Outcome> {
         let entry = EntryFields::new(&names::normalized(&path), &entry);
         context.output.record(&Content { entry, content, content_hex })?;
     } else {
-        stream(&store, file, &mut context.output)?;
+        write_file(&store, file, &mut context.output)?;
     }
     Ok(Outcome::Done)
 }
 
 /// Writes a file chunk by chunk.
-fn stream(store: &Store, file: &FileNode, output: &mut Output) -> Result<()> {
+fn write_file(store: &Store, file: &FileNode, output: &mut Output) -> Result<()> {
     for extent in &file.extents {
         match extent {
             Extent::Data { len, .. } => {

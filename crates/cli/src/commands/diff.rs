@@ -37,7 +37,7 @@ pub(crate) fn run(context: &mut Context, args: &Diff) -> Result<Outcome> {
             print_difference(output, &difference)?;
         }
     }
-    Ok(Outcome::with_warnings_if(from.lacks_content || to.lacks_content))
+    Ok(Outcome::with_warnings_if(from.has_unreadable_entries || to.has_unreadable_entries))
 }
 
 /// A difference as `--json` prints it.
@@ -158,7 +158,7 @@ pub(super) fn print_patch(output: &mut Output, from: &Tree, to: &Tree) -> Result
             let fields = DifferenceFields { patch: Some(text), ..DifferenceFields::new(&difference) };
             output.record(&fields)?;
         } else {
-            patch.write_to(&mut output.writer()).map_err(|error| CommandError::output(&error))?;
+            patch.write_to(&mut output.writer()).map_err(|error| CommandError::output_failed(&error))?;
         }
     }
     Ok(())

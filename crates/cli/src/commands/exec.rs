@@ -13,7 +13,7 @@ use crate::remote::{
 };
 use crate::session::{Attachment, CommandExit, Destination, OnClosedStdout, OnSignal, attach};
 use crate::signals::Signals;
-use crate::stdin::stdin;
+use crate::stdin::spawn_stdin_reader;
 use crate::text;
 
 /// Exit status of a command that timed out, as with `timeout`.
@@ -31,13 +31,13 @@ pub(crate) fn run(context: &mut Context, args: &Exec) -> Result<Outcome> {
 
 async fn exec(context: &mut Context, client: &Client, args: &Exec) -> Result<Outcome> {
     let sandbox = find(client, &args.sandbox).await?;
-    let (line, cwd, envs) = (shell_exec_line(&args.words), args.cwd.clone(), pairs(&args.envs));
+    let (command_line, cwd, envs) = (shell_exec_line(&args.words), args.cwd.clone(), pairs(&args.envs));
     if args.terminal {
-        let options = terminal::TerminalOptions { line: Some(line), cwd, envs, shell: None };
-        return Ok(outcome(&terminal::run(client, &sandbox, options).await?));
+        let options = terminal::TerminalOptions { command_line: Some(command_line), cwd, envs, shell: None };
+        return Ok(report_exit(&terminal::run(client, &sandbox, options).await?));
     }
     let options = CommandOptions {
-        line,
+        command_line,
         cwd,
         envs,
         timeout: milliseconds(args.timeout),
@@ -50,7 +50,7 @@ async fn exec(context: &mut Context, client: &Client, args: &Exec) -> Result<Out
     }
     let signals = &mut Signals::new()?;
     let exit = run_attached(context, client, &sandbox, options, (signals, OnSignal::Forward)).await?;
-    Ok(outcome(&exit))
+    Ok(report_exit(&exit))
 }
 
 /// Runs an attached command to completion.
@@ -61,7 +61,7 @@ pub(super) async fn run_attached(
     options: CommandOptions,
     (signals, on_signal): (&mut Signals, OnSignal),
 ) -> Result<CommandExit> {
-    let mut stdin = options.stdin.then(stdin);
+    let mut stdin = options.stdin.then(spawn_stdin_reader);
     let command = RemoteCommand::start(client, sandbox, options).await?;
     let attachment = Attachment {
         stdin: stdin.as_mut(),
@@ -83,15 +83,15 @@ fn print_command_id(context: &mut Context, id: &str) -> Result<Outcome> {
 }
 
 /// Maps the exit status of a command to the outcome of this program, and prints why it ended if it did not exit by itself.
-pub(super) fn outcome(exit: &CommandExit) -> Outcome {
-    print_failure(exit.failed.as_deref(), exit.timed_out);
+pub(super) fn report_exit(exit: &CommandExit) -> Outcome {
+    print_failure(exit.start_error.as_deref(), exit.timed_out);
     exit_outcome(exit.exit_code, exit.timed_out)
 }
 
 /// Prints why a command ended, if it did not exit by itself.
-pub(super) fn print_failure(failed: Option<&str>, timed_out: bool) {
-    if let Some(why) = failed {
-        text::print_stderr(&format!("error: {why}"));
+pub(super) fn print_failure(start_error: Option<&str>, timed_out: bool) {
+    if let Some(reason) = start_error {
+        text::print_stderr(&format!("error: {reason}"));
     }
     if timed_out {
         text::print_stderr(

@@ -27,7 +27,7 @@ const STDIN: &str = "-";
 pub(crate) fn run(context: &mut Context, command: &FilesCommand) -> Result<Outcome> {
     match command {
         FilesCommand::Ls(args) => {
-            with_client(&args.server, async |client| list(context, client, args).await)?
+            with_client(&args.server, async |client| list(context, client, args).await)?;
         }
         FilesCommand::Cat { at } => {
             exec::reject_json(context, "the content of a file")?;

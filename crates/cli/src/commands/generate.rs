@@ -14,7 +14,7 @@ use crate::error::{CommandError, Outcome, Result, io_hint};
 
 pub(crate) fn run(args: &Generate) -> Result<Outcome> {
     let written = match args.what {
-        Generated::Man => manual(&args.directory),
+        Generated::Man => write_manual(&args.directory),
         Generated::Completions => completions(&args.directory),
     };
     let directory = args.directory.display();
@@ -32,7 +32,7 @@ fn completions(directory: &Path) -> io::Result<()> {
 }
 
 /// Writes a page for every command that is not hidden.
-fn manual(directory: &Path) -> io::Result<()> {
+fn write_manual(directory: &Path) -> io::Result<()> {
     let mut command = Args::command().disable_help_subcommand(true);
     command.build();
     pages(&command, directory)

@@ -41,7 +41,7 @@ pub(crate) fn run(context: &mut Context, args: &ImportGit) -> Result<Outcome> {
     let commits = repository.history(&tips)?;
     let store = context.store_or_create()?;
     let reference = args.reference.as_deref().map(|name| ReferenceMove::read(&store, name)).transpose()?;
-    let mut importer = Importer::new(&store, repository.objects()?)?;
+    let mut importer = Importer::new(&store, repository.start_cat_file()?)?;
     let imported = import(&mut importer, &commits, &context.progress)?;
     let revisions: Vec<RevisionFields> = args
         .revisions

@@ -1,5 +1,7 @@
 //! `workspace logs`
 
+mod newest_output;
+
 use std::collections::VecDeque;
 use std::io::Write as _;
 use std::time::Duration;
@@ -12,9 +14,10 @@ use workspace_state::Timestamp;
 use crate::args::Logs;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::{Client, Follower, ServerUrl, block_on, check_id, find, script};
+use crate::remote::{Client, OutputFollower, ServerUrl, block_on, check_id, find, script};
 use crate::session::{OutputEvent, OutputStream as _, Stream, warn_of_gap};
 use crate::time;
+use newest_output::NewestOutput;
 
 /// Idle time after which all stored output has arrived. Stored output arrives without pauses.
 const IDLE_TIMEOUT: Duration = Duration::from_millis(500);
@@ -31,31 +34,36 @@ pub(crate) fn run(context: &mut Context, args: &Logs) -> Result<Outcome> {
     block_on(async {
         let sandbox = find(&client, &args.sandbox).await?;
         match &args.command {
-            Some(command) => one(context, &client, (&sandbox, check_id("command", command)?), args).await,
-            None => all(context, &client, &sandbox, args).await,
+            Some(command) => {
+                print_one(context, &client, (&sandbox, check_id("command", command)?), args).await
+            }
+            None => print_all(context, &client, &sandbox, args).await,
         }
     })
 }
 
 /// Prints the last lines of all commands. The server merges them, but it would include the archives that `workspace cp`
 /// sent through the output of its commands. If there are any, this program merges the output of the other commands.
-async fn all(context: &mut Context, client: &Client, sandbox: &str, args: &Logs) -> Result<Outcome> {
+async fn print_all(context: &mut Context, client: &Client, sandbox: &str, args: &Logs) -> Result<Outcome> {
     let path = format!("/api/v1/sandboxes/{sandbox}/process?limit={COMMANDS_MAX}");
     let mut commands = client.get::<CommandList>(&path).await?.items;
     let count = commands.len();
     commands.retain(|command| !script::is_copy(&command.command));
     if commands.len() == count {
-        return all_by_server(context, client, sandbox, args).await;
+        return print_all_by_server(context, client, sandbox, args).await;
     }
-    let mut pieces = Vec::new();
+    let mut newest = NewestOutput::new();
     for command in &commands {
-        let output = Follower::of_command(client, sandbox, &command.command_id);
-        pieces.extend(output.read_retained(IDLE_TIMEOUT).await?);
+        let output = OutputFollower::of_command(client, sandbox, &command.command_id);
+        let add = |time, data| {
+            if is_wanted(time, args.since) {
+                newest.add(time, data);
+            }
+        };
+        output.read_retained(IDLE_TIMEOUT, add).await?;
     }
-    pieces.retain(|(time, _)| is_wanted(*time, args.since));
-    pieces.sort_by_key(|(time, _)| *time);
     let mut tail = Tail::new(args.tail.unwrap_or(DEFAULT_TAIL).into());
-    pieces.iter().for_each(|(_, data)| tail.push(Stream::Stdout, data));
+    newest.into_pieces().for_each(|data| tail.push(Stream::Stdout, &data));
     let mut ends_line = true;
     for (_, line) in &tail.lines {
         context.output.bytes(line)?;
@@ -67,7 +75,8 @@ async fn all(context: &mut Context, client: &Client, sandbox: &str, args: &Logs)
     Ok(Outcome::Done)
 }
 
-async fn all_by_server(
+/// Prints the last lines of all commands, as the server merged them.
+async fn print_all_by_server(
     context: &mut Context,
     client: &Client,
     sandbox: &str,
@@ -86,13 +95,13 @@ async fn all_by_server(
 }
 
 /// Prints the output of one command.
-async fn one(
+async fn print_one(
     context: &mut Context,
     client: &Client,
     (sandbox, command): (&str, &str),
     args: &Logs,
 ) -> Result<Outcome> {
-    let mut follower = Follower::of_command(client, sandbox, command);
+    let mut follower = OutputFollower::of_command(client, sandbox, command);
     let mut unprinted = args.tail.map(|lines| Tail::new(lines.into()));
     loop {
         let stops_when_idle = unprinted.is_some() || !args.follow;
@@ -144,7 +153,7 @@ fn print(context: &mut Context, stream: Stream, data: &[u8]) -> Result<()> {
         return context.output.finish();
     }
     let written = std::io::stderr().write_all(data);
-    written.map_err(|error| CommandError::output(&error))
+    written.map_err(|error| CommandError::output_failed(&error))
 }
 
 /// Last lines of output.

@@ -9,7 +9,7 @@ use crate::args::{MergeRules, MergeSide};
 use crate::error::{CommandError, Result, io_hint};
 
 /// Reads the policy from a file of rules; an empty one if there is no file.
-pub(super) fn policy(rules: &MergeRules) -> Result<Policy> {
+pub(super) fn read_policy(rules: &MergeRules) -> Result<Policy> {
     let Some(path) = &rules.policy else { return Ok(Policy::default()) };
     let text = fs::read(path).map_err(|error| {
         CommandError::failed(format!("cannot read {}: {error}", path.display())).hint(io_hint(&error))

@@ -10,7 +10,7 @@ use workspace_merge::{Choice, ConflictClass, MergedFile, Side as Winner, TreeCon
 use workspace_state::{Durability, Expect, NewSnapshot, Timestamp, Tree, TreePath, quote_path};
 
 use self::sequential_merge::SequentialMerge;
-use self::sides::Sides;
+use self::sides::InputOpener;
 use super::diff::side::SideSource;
 use super::merge_rules;
 use super::record::new_snapshot;
@@ -32,7 +32,7 @@ fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
         return Err(CommandError::usage("message, reference, author and labels need `--commit`")
             .hint("`--commit` stores the result as a snapshot"));
     }
-    let policy = merge_rules::policy(&args.rules)?;
+    let policy = merge_rules::read_policy(&args.rules)?;
     // Directories can be merged without a store; then a temporary one holds their content.
     let (store, _temporary) =
         if args.commit { (context.store_or_create()?, None) } else { context.store_or_temporary()? };
@@ -47,11 +47,11 @@ fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
     let new = new.map(|new| with_parents(new, &base, &ours, &theirs)).transpose()?;
     let (ours_time, theirs_times): (i64, Vec<i64>) =
         (side_time(&ours), theirs.iter().map(side_time).collect());
-    let sides = Sides { store: &store, ignore: !args.no_ignore, progress: &context.progress };
-    let base = sides.tree(&base)?;
-    let ours = sides.tree_with_ignored(&ours, &base)?;
+    let opener = InputOpener { store: &store, ignore: !args.no_ignore, progress: &context.progress };
+    let base = opener.open(&base)?;
+    let ours = opener.open_with_ignored(&ours, &base)?;
     let theirs: Vec<Tree> =
-        theirs.iter().map(|source| sides.tree_with_ignored(source, &base)).collect::<Result<_>>()?;
+        theirs.iter().map(|source| opener.open_with_ignored(source, &base)).collect::<Result<_>>()?;
 
     let mut options = TreeOptions { policy, ..TreeOptions::default() };
     (options.ours.priority, options.theirs.priority) = merge_rules::priorities(&args.rules);

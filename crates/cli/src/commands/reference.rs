@@ -1,5 +1,7 @@
 //! `workspace ref`, `workspace branch`, `workspace tag`
 
+mod remote;
+
 use serde::Serialize;
 use workspace_state::{Durability, Expect, SnapshotId, Store, StoreError, check_reference_name};
 
@@ -23,9 +25,18 @@ struct MovedFields<'a> {
 
 pub(crate) fn run(context: &mut Context, command: RefCommand) -> Result<Outcome> {
     match command {
-        RefCommand::Ls => refs::run(context),
-        RefCommand::Set(args) => set(context, &args),
-        RefCommand::Rm(args) => remove(context, &args.names),
+        RefCommand::Ls { server } => match server.selected() {
+            Some(server) => remote::list(context, &server),
+            None => refs::run(context),
+        },
+        RefCommand::Set(args) => match args.server.selected() {
+            Some(server) => remote::set(context, &server, &args),
+            None => set(context, &args),
+        },
+        RefCommand::Rm(args) => match args.server.selected() {
+            Some(server) => remote::remove(context, &server, &args.names),
+            None => remove(context, &args.names),
+        },
     }
 }
 

@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt as _;
 
 use serde::Serialize;
-use workspace_state::{Skipped, Snapshot, Store, TreePath, quote_path};
+use workspace_state::{SkippedEntry, Snapshot, Store, TreePath, quote_path};
 
 use crate::context::{Context, References};
 use crate::error::Result;
@@ -37,7 +37,7 @@ impl SkippedFields {
         Self { path: TreePath(path.to_vec()), reason: reason.into() }
     }
 
-    pub(super) fn of(skipped: &Skipped) -> Self {
+    pub(super) fn of(skipped: &SkippedEntry) -> Self {
         Self::new(skipped.path.as_os_str().as_bytes(), skipped.reason.to_string())
     }
 }

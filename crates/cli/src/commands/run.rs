@@ -79,20 +79,21 @@ async fn run_command(
     args: &Run,
     signals: &mut Signals,
 ) -> Result<Outcome> {
-    let line = shell_exec_line(&args.words);
+    let command_line = shell_exec_line(&args.words);
     let exit = if args.terminal {
-        let options = terminal::TerminalOptions { line: Some(line), ..terminal::TerminalOptions::default() };
+        let command_line = Some(command_line);
+        let options = terminal::TerminalOptions { command_line, ..terminal::TerminalOptions::default() };
         terminal::run(client, sandbox, options).await?
     } else {
         let options = CommandOptions {
-            line,
+            command_line,
             timeout: super::exec::milliseconds(args.timeout),
             stdin: args.interactive,
             ..CommandOptions::default()
         };
         super::exec::run_attached(context, client, sandbox, options, (signals, OnSignal::Return)).await?
     };
-    Ok(super::exec::outcome(&exit))
+    Ok(super::exec::report_exit(&exit))
 }
 
 /// Returns the request for a sandbox with these options.

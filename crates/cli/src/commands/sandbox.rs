@@ -15,7 +15,7 @@ use super::table;
 use crate::args::SandboxCommand;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::{Client, find, list, with_client};
+use crate::remote::{Client, find, list, percent_encode, with_client};
 use crate::text::format_bytes;
 
 pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outcome> {
@@ -74,7 +74,8 @@ fn show<T: Serialize>(
 
 /// Returns the query that filters sandboxes.
 fn filter_query(state: Option<&str>, labels: &[(String, String)]) -> Result<String> {
-    let mut query = state.map(|state| format!("&state={}", escaped(state))).unwrap_or_default();
+    let mut query =
+        state.map(|state| format!("&state={}", percent_encode(state.as_bytes()))).unwrap_or_default();
     if let Some((name, _)) = labels.iter().find(|(name, value)| format!("{name}{value}").contains(',')) {
         return Err(CommandError::usage(format!(
             "cannot filter by the label `{name}`, because it contains a comma"
@@ -83,17 +84,10 @@ fn filter_query(state: Option<&str>, labels: &[(String, String)]) -> Result<Stri
     }
     if !labels.is_empty() {
         let labels: Vec<String> =
-            labels.iter().map(|(name, value)| escaped(&format!("{name}={value}"))).collect();
+            labels.iter().map(|(name, value)| percent_encode(format!("{name}={value}").as_bytes())).collect();
         query.push_str(&format!("&labels={}", labels.join(",")));
     }
     Ok(query)
-}
-
-/// Percent-encodes a query value.
-fn escaped(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let escape = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-    text.bytes().map(escape).collect()
 }
 
 /// Requests a sandbox, or with a subpath such as `/stats` a resource of it.
@@ -132,7 +126,7 @@ fn print_details(context: &mut Context, sandbox: &Sandbox) -> Result<Outcome> {
     fields.extend(lines_of_labels(sandbox).into_iter().map(|label| ("label", label)));
     fields.extend(sandbox.not_applied.iter().map(|missing| ("missing", missing.clone())));
     fields.retain(|(_, value)| !value.is_empty());
-    table::fields(&mut context.output, &fields)?;
+    table::print_fields(&mut context.output, &fields)?;
     Ok(Outcome::Done)
 }
 
@@ -208,6 +202,6 @@ fn print_stats(context: &mut Context, stats: &SandboxStats) -> Result<Outcome> {
         ("disk", usage_of_limit(stats.disk.usage, stats.disk.limit)),
         ("processes", stats.processes.to_string()),
     ];
-    table::fields(&mut context.output, &fields)?;
+    table::print_fields(&mut context.output, &fields)?;
     Ok(Outcome::Done)
 }

@@ -9,11 +9,15 @@ pub(crate) fn run(context: &Context, args: &ShellArgs) -> Result<Outcome> {
     super::exec::reject_json(context, "a terminal")?;
     let client = Client::new(ServerUrl::new(&args.server).map_err(CommandError::with_not_run_status)?);
     let envs = super::exec::pairs(&args.envs);
-    let options =
-        terminal::TerminalOptions { shell: args.shell.clone(), line: None, cwd: args.cwd.clone(), envs };
+    let options = terminal::TerminalOptions {
+        shell: args.shell.clone(),
+        command_line: None,
+        cwd: args.cwd.clone(),
+        envs,
+    };
     let connected = async {
         let sandbox = find(&client, &args.sandbox).await?;
-        Ok(super::exec::outcome(&terminal::run(&client, &sandbox, options).await?))
+        Ok(super::exec::report_exit(&terminal::run(&client, &sandbox, options).await?))
     };
     block_on(connected).map_err(CommandError::with_not_run_status)
 }

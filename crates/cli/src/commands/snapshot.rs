@@ -33,7 +33,7 @@ pub(crate) fn run(context: &mut Context, args: SnapshotArgs) -> Result<Outcome> 
         more: ExtraFields { files_read: report.files_read },
     };
     fields.print(context, &store, &report.snapshot)?;
-    Ok(Outcome::with_warnings_if(lacks_content(&report)))
+    Ok(Outcome::with_warnings_if(has_unreadable_entries(&report)))
 }
 
 fn parents(store: &Store, texts: &[String]) -> Result<Vec<SnapshotId>> {
@@ -45,7 +45,8 @@ pub(super) fn skipped(report: &SnapshotReport) -> Vec<SkippedFields> {
     report.skipped.iter().map(SkippedFields::of).collect()
 }
 
-/// Returns true if content is missing that a snapshot can contain. Sockets and devices do not count.
-pub(super) fn lacks_content(report: &SnapshotReport) -> bool {
+/// Returns true if the snapshot lacks entries that could not be read: no permission, or they kept changing. Sockets,
+/// pipes and devices do not count, because no snapshot contains them.
+pub(super) fn has_unreadable_entries(report: &SnapshotReport) -> bool {
     report.skipped.iter().any(|skipped| skipped.reason.is_loss())
 }

@@ -35,7 +35,7 @@ fn lines(header: &[&str], rows: &[Vec<String>]) -> Vec<String> {
 }
 
 /// Prints names and their values.
-pub(super) fn fields(output: &mut Output, fields: &[(&str, String)]) -> Result<()> {
+pub(super) fn print_fields(output: &mut Output, fields: &[(&str, String)]) -> Result<()> {
     for (name, value) in fields {
         output.line(format_args!("{name:<12}{}", escape_controls(value)).to_string().trim_end())?;
     }

@@ -7,7 +7,7 @@
 //! kept, and an interruption at the question leaves no process and no mount.
 
 mod decision;
-mod kept;
+mod keep;
 #[cfg(target_os = "linux")]
 mod real_path;
 
@@ -35,7 +35,7 @@ use crate::output::Output;
 use crate::remote::shell_exec_line;
 use crate::session::{Attachment, CommandExit, Destination, OnClosedStdout, OnSignal};
 use crate::signals::Signals;
-use crate::stdin::stdin;
+use crate::stdin::spawn_stdin_reader;
 use crate::text::{pluralize, print_stderr};
 use crate::user;
 use decision::{Decision, Question, print_patch_safely};
@@ -62,7 +62,7 @@ fn run_trial(context: &mut Context, args: &Try) -> Result<Outcome> {
     if args.template.is_none() {
         return real_path::run(context, args);
     }
-    let directory = directory(&args.dir)?;
+    let directory = resolve_directory(&args.dir)?;
     let store = context.store_or_create()?;
     print_store_note(&store, &directory);
     let mut trial = TryRun { context, args, directory, store, temporary_snapshots: Vec::new() };
@@ -117,7 +117,7 @@ impl TryRun<'_> {
     async fn run(&mut self) -> Result<Outcome> {
         // From here on a signal removes the sandbox and the snapshots.
         let mut signals = Signals::new()?;
-        let (before, materialize) = self.snapshot()?;
+        let (before, materialize) = self.take_snapshot()?;
         let mut ran = self.run_in_sandbox(before, materialize, &mut signals).await?;
         self.show(&ran)?;
         let question = Question {
@@ -144,7 +144,7 @@ impl TryRun<'_> {
 
     /// Takes a snapshot of the directory. A large one is loaded on first read in the sandbox, because no other sandbox
     /// would need its files.
-    fn snapshot(&mut self) -> Result<(Snapshot, Materialize)> {
+    fn take_snapshot(&mut self) -> Result<(Snapshot, Materialize)> {
         let new = self.new_snapshot("before", Vec::new());
         // Not tracked, so that a trial whose changes are dropped does not affect the next snapshot of the directory.
         let options = SnapshotOptions { new, track: false, ..SnapshotOptions::default() };
@@ -193,12 +193,12 @@ impl TryRun<'_> {
         let new = NewSandbox { materialize, ..self.new_sandbox(&before)? };
         let sandbox = local_service.create(new, signals).await?;
         let options = CommandOptions {
-            line: shell_exec_line(&self.args.words),
+            command_line: shell_exec_line(&self.args.words),
             envs: self.envs(),
             timeout: self.args.timeout,
         };
         let json = self.context.output.is_json();
-        let mut stdin = stdin();
+        let mut stdin = spawn_stdin_reader();
         let exit = if std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !json {
             local::run_in_terminal(local_service.service(), &sandbox, options, &mut stdin, signals).await?
         } else {
@@ -261,7 +261,7 @@ impl TryRun<'_> {
         if self.context.output.is_json() {
             return Ok(());
         }
-        super::exec::print_failure(ran.exit.failed.as_deref(), ran.exit.timed_out);
+        super::exec::print_failure(ran.exit.start_error.as_deref(), ran.exit.timed_out);
         warn_skipped(&ran.skipped, ran.skipped_count);
         if !ran.ignored.is_empty() {
             let count = pluralize(ran.ignored.len() as u64, "path", "paths");
@@ -307,7 +307,7 @@ pub(super) fn network(network: Network, allowed: &[String]) -> Result<NetworkAcc
 }
 
 /// Resolves the directory. Fails for one that is too large for a trial.
-fn directory(typed: &Path) -> Result<PathBuf> {
+fn resolve_directory(typed: &Path) -> Result<PathBuf> {
     let not_found = |error: &std::io::Error| {
         CommandError::failed(format!("cannot find {}: {error}", typed.display())).hint(io_hint(error))
     };

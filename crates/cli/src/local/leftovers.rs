@@ -50,8 +50,8 @@ impl ServiceRecord {
     }
 }
 
-/// Finds directories whose processes have ended, and locks each.
-pub(crate) fn find(parent: &Path) -> Vec<(PathBuf, DirLock)> {
+/// Finds directories whose processes have ended, and locks each, so that no other process removes it.
+pub(crate) fn find_and_lock(parent: &Path) -> Vec<(PathBuf, DirLock)> {
     let all = fs::read_dir(parent).into_iter().flatten().flatten().map(|entry| entry.path());
     all.filter_map(|path| {
         let lock = File::open(path.join(LOCK_FILE)).ok()?;

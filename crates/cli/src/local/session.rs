@@ -21,7 +21,7 @@ use crate::signals::Signals;
 #[derive(Debug, Default)]
 pub(crate) struct CommandOptions {
     /// Command line for `/bin/sh`.
-    pub(crate) line: String,
+    pub(crate) command_line: String,
     pub(crate) envs: BTreeMap<String, String>,
     /// Timeout; none by default.
     pub(crate) timeout: Option<Duration>,
@@ -35,7 +35,7 @@ pub(crate) async fn run(
     attachment: Attachment<'_>,
 ) -> Result<CommandExit> {
     let request = RunRequest {
-        command: options.line,
+        command: options.command_line,
         envs: options.envs,
         // Zero is no timeout; `None` would be the default of the service.
         timeout: Some(options.timeout.unwrap_or_default()),
@@ -60,7 +60,8 @@ pub(crate) async fn run_in_terminal(
     let _raw = RawMode::enter()?;
     let mut envs = options.envs;
     screen::set_term(&mut envs);
-    let request = TerminalRequest { size: size(), shell: None, command: Some(options.line), cwd: None, envs };
+    let command = Some(options.command_line);
+    let request = TerminalRequest { size: size(), shell: None, command, cwd: None, envs };
     let handle = service.open_terminal(&SCOPE, sandbox, request).await?;
     let output = LocalOutput::new(handle.output(0).await?);
     let attachment = Attachment {
@@ -186,7 +187,7 @@ fn event(piece: Piece) -> OutputEvent {
         }
         Piece::Gap { from, to } => OutputEvent::Gap { from, to },
         Piece::Exit(workspace_sandbox::CommandExit { exit_code, timed_out, failed }) => {
-            OutputEvent::Exited(CommandExit { exit_code, timed_out, failed })
+            OutputEvent::Exited(CommandExit { exit_code, timed_out, start_error: failed })
         }
     }
 }

@@ -24,10 +24,14 @@ const METADATA_MAX: u64 = 4 << 30;
 pub(crate) enum CopyError {
     /// A local file could not be read or written.
     Io { path: PathBuf, error: io::Error },
-    /// The archive itself could not be read or written.
-    Archive(io::Error),
-    /// A member would be written outside the target, or there are too many members.
+    /// The packed archive could not be sent.
+    Send(io::Error),
+    /// The archive from the sandbox could not be read.
+    Unpack(ArchiveError),
+    /// A member would be written outside the target, or contradicts another one.
     Refused(String),
+    /// The archive has more members or longer names than allowed.
+    TooLarge(String),
 }
 
 type CopyResult<T = ()> = Result<T, CopyError>;
@@ -37,7 +41,8 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> CopyError {
     move |error| CopyError::Io { path, error }
 }
 
-/// Writes files and directories into an archive under new names. Returns the paths that cannot be copied.
+/// Writes files and directories into an archive under new names. Returns the sockets, pipes and devices, which are
+/// skipped.
 pub(crate) fn pack(sources: &[(PathBuf, String)], to: impl Write) -> CopyResult<Vec<PathBuf>> {
     let mut builder = Builder::new(to);
     builder.follow_symlinks(false);
@@ -45,7 +50,7 @@ pub(crate) fn pack(sources: &[(PathBuf, String)], to: impl Write) -> CopyResult<
     for (path, name) in sources {
         add(&mut builder, path, Path::new(name), &mut skipped)?;
     }
-    builder.into_inner().and_then(|mut to| to.flush()).map_err(CopyError::Archive)?;
+    builder.into_inner().and_then(|mut to| to.flush()).map_err(CopyError::Send)?;
     Ok(skipped)
 }
 
@@ -102,15 +107,16 @@ pub(crate) fn unpack(mut from: impl Read, root: &Path, paths: MemberPaths) -> Co
 fn copy_error(error: ArchiveError, directory: &Path) -> CopyError {
     match error {
         ArchiveError::Extract { path, source } => CopyError::Io { path: directory.join(path), error: source },
-        ArchiveError::Read { source } => CopyError::Archive(source),
-        ArchiveError::Refused { .. } | ArchiveError::TooLarge { .. } => CopyError::Refused(error.to_string()),
-        other => CopyError::Archive(io::Error::other(other)),
+        ArchiveError::Refused { .. } => CopyError::Refused(error.to_string()),
+        ArchiveError::TooLarge { .. } => CopyError::TooLarge(error.to_string()),
+        other => CopyError::Unpack(other),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use tar::EntryType;
+    use workspace_state::LimitKind;
 
     use super::*;
 
@@ -156,6 +162,12 @@ mod tests {
                 "{members:?}"
             );
         }
+    }
+
+    #[test]
+    fn an_archive_above_a_limit_is_not_reported_as_hostile() {
+        let error = ArchiveError::TooLarge { kind: LimitKind::Entries, limit: ENTRIES_MAX };
+        assert!(matches!(copy_error(error, Path::new("in")), CopyError::TooLarge(_)));
     }
 
     #[test]

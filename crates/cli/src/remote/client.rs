@@ -33,12 +33,17 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Minimum wait that is announced on stderr.
 const ANNOUNCED_WAIT_MIN: Duration = Duration::from_secs(2);
 
+/// Path that needs a key of any role.
+const KEY_CHECK_PATH: &str = "/api/v1/sandboxes?limit=1";
+
 /// Size of a chunk of an upload in bytes.
 const CHUNK_SIZE: usize = 256 << 10;
 /// Number of chunks that wait to be sent.
 const CHUNKS_QUEUED: usize = 4;
 
 type Sender = SendRequest<Full<Bytes>>;
+/// Additional header of a request.
+type Header = (HeaderName, String);
 
 /// Client of a server.
 pub(crate) struct Client {
@@ -54,12 +59,23 @@ impl Client {
 
     /// Sends a GET request and parses the response.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
-        self.request_json(Method::GET, path, None).await.map_err(|failure| self.explain(failure))
+        self.try_get(path).await.map_err(|failure| self.explain(failure))
     }
 
     /// Like [`Self::get`], for a caller that handles some failures itself.
     pub(crate) async fn try_get<T: DeserializeOwned>(&self, path: &str) -> Result<T, RequestError> {
-        self.request_json(Method::GET, path, None).await
+        self.request_json(Method::GET, path, None, None).await
+    }
+
+    /// Sends a PUT request with a JSON body and a header, and parses the response.
+    pub(crate) async fn put<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        header: Header,
+    ) -> Result<T> {
+        let sent = async { self.request_json(Method::PUT, path, Some(json(body)?), Some(header)).await };
+        sent.await.map_err(|failure| self.explain(failure))
     }
 
     /// Sends a POST request with a JSON body and parses the response.
@@ -73,7 +89,7 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, RequestError> {
-        self.request_json(Method::POST, path, Some(json(body)?)).await
+        self.request_json(Method::POST, path, Some(json(body)?), None).await
     }
 
     /// Sends a request that kills a command or closes a terminal, with a time limit for the response.
@@ -84,7 +100,7 @@ impl Client {
         body: Option<&KillCommand>,
     ) -> Result<(), RequestError> {
         let body = body.map(json).transpose()?;
-        let sent = timeout(KILL_TIMEOUT, self.request_json(method, path, body)).await;
+        let sent = timeout(KILL_TIMEOUT, self.request_json(method, path, body, None)).await;
         sent.unwrap_or_else(|_| {
             let reason = format!("no response for {} s", KILL_TIMEOUT.as_secs());
             Err(RequestError::Disconnected(reason))
@@ -93,13 +109,22 @@ impl Client {
 
     /// Sends a PATCH request with a JSON body and parses the response.
     pub(crate) async fn patch<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
-        let sent = async { self.request_json(Method::PATCH, path, Some(json(body)?)).await };
+        let sent = async { self.request_json(Method::PATCH, path, Some(json(body)?), None).await };
         sent.await.map_err(|failure| self.explain(failure))
     }
 
     /// Sends a DELETE request and parses the response.
     pub(crate) async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
-        self.request_json(Method::DELETE, path, None).await.map_err(|failure| self.explain(failure))
+        self.try_delete(path, None).await.map_err(|failure| self.explain(failure))
+    }
+
+    /// Like [`Self::delete`], with a header, for a caller that handles some failures itself.
+    pub(crate) async fn try_delete<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        header: Option<Header>,
+    ) -> Result<T, RequestError> {
+        self.request_json(Method::DELETE, path, None, header).await
     }
 
     /// Sends a request. After a rate limit error, waits and sends it again. An empty response is parsed as `null`.
@@ -108,9 +133,10 @@ impl Client {
         method: Method,
         path: &str,
         body: Option<Bytes>,
+        header: Option<Header>,
     ) -> Result<T, RequestError> {
         loop {
-            let failure = match self.request_once(&method, path, body.as_ref()).await {
+            let failure = match self.request_once(&method, path, body.as_ref(), header.clone()).await {
                 Ok(bytes) => return parse(if bytes.is_empty() { b"null" } else { &bytes }),
                 Err(failure) => failure,
             };
@@ -132,8 +158,9 @@ impl Client {
         method: &Method,
         path: &str,
         body: Option<&Bytes>,
+        header: Option<Header>,
     ) -> Result<Bytes, RequestError> {
-        let (response, sender) = self.send(method, path, body, None).await?;
+        let (response, sender) = self.send(method, path, body, header.as_slice()).await?;
         let response = check_status(response).await?;
         let bytes = read_body(response).await?;
         *self.idle.borrow_mut() = Some(sender);
@@ -142,7 +169,7 @@ impl Client {
 
     /// Sends a GET request and parses the response whatever its status. `None` if it is JSON of another shape.
     pub(crate) async fn probe<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, RequestError> {
-        let (response, sender) = self.send(&Method::GET, path, None, None).await?;
+        let (response, sender) = self.send(&Method::GET, path, None, &[]).await?;
         let status = response.status();
         let bytes = read_body(response).await?;
         *self.idle.borrow_mut() = Some(sender);
@@ -153,6 +180,12 @@ impl Client {
         }
     }
 
+    /// Sends a small request that needs a key, once. The error is `UNAUTHORIZED` if the server does not accept the key
+    /// of this client.
+    pub(crate) async fn check_key(&self) -> Result<(), RequestError> {
+        self.request_once(&Method::GET, KEY_CHECK_PATH, None, None).await.map(drop)
+    }
+
     /// Returns false if nothing listens at the address, or another program than a workspace server. Such a program may
     /// accept the connection and never respond, so there is a time limit.
     pub(crate) async fn is_workspace_server(&self, limit: Duration) -> bool {
@@ -160,21 +193,17 @@ impl Client {
     }
 
     /// Opens a stream on a separate connection.
-    pub(crate) async fn open(
-        &self,
-        path: &str,
-        header: Option<(HeaderName, String)>,
-    ) -> Result<Incoming, RequestError> {
-        Ok(self.open_with_head(path, header).await?.into_body())
+    pub(crate) async fn open(&self, path: &str, headers: &[Header]) -> Result<Incoming, RequestError> {
+        Ok(self.open_with_head(path, headers).await?.into_body())
     }
 
     /// Like [`Self::open`], but returns the response with its headers.
     pub(crate) async fn open_with_head(
         &self,
         path: &str,
-        header: Option<(HeaderName, String)>,
+        headers: &[Header],
     ) -> Result<Response<Incoming>, RequestError> {
-        let (response, sender) = self.send(&Method::GET, path, None, header).await?;
+        let (response, sender) = self.send(&Method::GET, path, None, headers).await?;
         let response = check_status(response).await?;
         // Without a sender the connection would be closed.
         tokio::spawn(async move {
@@ -231,9 +260,9 @@ impl Client {
         method: &Method,
         path: &str,
         body: Option<&Bytes>,
-        header: Option<(HeaderName, String)>,
+        headers: &[Header],
     ) -> Result<(Response<Incoming>, Sender), RequestError> {
-        let request = self.request(method, path, body, header.as_ref())?;
+        let request = self.request(method, path, body, headers)?;
         let idle = self.idle.borrow_mut().take();
         if let Some(mut sender) = idle
             && sender.ready().await.is_ok()
@@ -247,7 +276,7 @@ impl Client {
                 },
             }
         }
-        let request = self.request(method, path, body, header.as_ref())?;
+        let request = self.request(method, path, body, headers)?;
         self.send_on_new_connection(request).await
     }
 
@@ -271,10 +300,10 @@ impl Client {
         method: &Method,
         path: &str,
         body: Option<&Bytes>,
-        header: Option<&(HeaderName, String)>,
+        headers: &[Header],
     ) -> Result<Request<Full<Bytes>>, RequestError> {
         let mut request = self.head(method, path);
-        if let Some((name, value)) = header {
+        for (name, value) in headers {
             request = request.header(name, value.as_str());
         }
         let bytes = match body {

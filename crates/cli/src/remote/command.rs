@@ -9,19 +9,19 @@ use workspace_api::error_codes;
 use workspace_api::processes::{BackgroundCommand, CommandInput, KillCommand, Overflow, RunCommand};
 
 use super::backoff::Backoff;
-use super::output::Follower;
+use super::output::OutputFollower;
 use super::{Client, RequestError};
 use crate::error::{CommandError, Result};
 use crate::session::{InputState, Session};
 
 /// Maximum number of bytes of input in one request, whose body is limited.
-pub(super) const INPUT_MAX: usize = 1 << 20;
+pub(super) const INPUT_REQUEST_MAX: usize = 1 << 20;
 
 /// Command to run.
 #[derive(Debug, Default)]
 pub(crate) struct CommandOptions {
     /// Command line for `/bin/sh`.
-    pub(crate) line: String,
+    pub(crate) command_line: String,
     pub(crate) cwd: Option<String>,
     pub(crate) envs: BTreeMap<String, String>,
     /// Timeout in milliseconds; 0 for the lifetime of the sandbox.
@@ -51,7 +51,7 @@ impl<'a> RemoteCommand<'a> {
     /// Starts a command.
     pub(crate) async fn start(client: &'a Client, sandbox: &str, options: CommandOptions) -> Result<Self> {
         let body = RunCommand {
-            command: options.line,
+            command: options.command_line,
             cwd: options.cwd,
             envs: options.envs,
             timeout: Some(options.timeout),
@@ -67,8 +67,8 @@ impl<'a> RemoteCommand<'a> {
     }
 
     /// Returns the output of the command from the first byte on.
-    pub(crate) fn output(&self) -> Follower<'a> {
-        Follower::new(self.client, format!("{}/output", self.path))
+    pub(crate) fn output(&self) -> OutputFollower<'a> {
+        OutputFollower::new(self.client, format!("{}/output", self.path))
     }
 
     /// Sends input, with retries.
@@ -102,7 +102,7 @@ impl<'a> RemoteCommand<'a> {
 }
 
 impl Session for RemoteCommand<'_> {
-    const INPUT_MAX: usize = INPUT_MAX;
+    const INPUT_MAX: usize = INPUT_REQUEST_MAX;
 
     async fn write_input(&self, data: Vec<u8>) -> Result<InputState> {
         self.send_input(&data, AfterInput::KeepOpen).await

@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 use workspace_state::{MemberPaths, Progress as _};
 
 use super::archive::{self, CopyError};
-use super::command::INPUT_MAX;
-use super::output::Follower;
+use super::command::INPUT_REQUEST_MAX;
+use super::output::OutputFollower;
 use super::{Client, CommandOptions, RemoteCommand, quote, script};
 use crate::error::{CommandError, Result, io_hint};
 use crate::progress::Bars;
@@ -18,10 +18,12 @@ use crate::session::{CommandExit, OutputEvent, OutputStream as _, SIGKILL, Sessi
 use crate::signals::Signals;
 use crate::text;
 
-/// Maximum number of bytes sent without an acknowledgement.
+/// Maximum number of bytes sent without an acknowledgement; the last piece may exceed it.
 const IN_FLIGHT_MAX: u64 = 4 * script::INPUT_ACK_BYTES;
-/// Number of pieces queued between the thread with the archive and the connection.
+/// Number of pieces queued between the connection and the thread that packs or unpacks the archive.
 pub(super) const QUEUE_LENGTH: usize = 4;
+/// Minimum of the server's setting `OUTPUT_KEEP`: the script prints half of it without an acknowledgement.
+const OUTPUT_KEEP_MIN: u64 = 2 * script::OUTPUT_ACK_BYTES;
 
 /// A file or directory in a sandbox: an absolute path without `..`.
 pub(crate) struct SandboxPath {
@@ -47,8 +49,10 @@ impl SandboxPath {
             Some((name, directories)) => {
                 Ok(Self { directory: format!("/{}", directories.join("/")), name: (*name).to_owned() })
             }
-            None => Err(CommandError::usage("the root of a sandbox cannot be copied as a whole")
-                .hint("specify a file or directory in it, for instance /workspace")),
+            None => {
+                Err(CommandError::usage("the root of a sandbox can be neither source nor target of a copy")
+                    .hint("specify a file or directory in it, for instance /workspace"))
+            }
         }
     }
 
@@ -73,7 +77,7 @@ impl SandboxPath {
 
 /// Returns true if the sandbox has a directory at that path.
 pub(crate) async fn is_directory(client: &Client, sandbox: &str, path: &str) -> Result<bool> {
-    let options = CommandOptions { line: quote(["test", "-d", path]), ..CommandOptions::default() };
+    let options = CommandOptions { command_line: quote(["test", "-d", path]), ..CommandOptions::default() };
     let mut output = RemoteCommand::start(client, sandbox, options).await?.output();
     loop {
         if let OutputEvent::Exited(exit) = output.next().await? {
@@ -82,26 +86,27 @@ pub(crate) async fn is_directory(client: &Client, sandbox: &str, path: &str) -> 
     }
 }
 
-/// Copies local files into one directory of a sandbox. Returns the paths that cannot be copied.
+/// Copies local files into one directory of a sandbox. `copies` are local paths with their targets, all in that
+/// directory. Returns the sockets, pipes and devices, which are skipped.
 pub(crate) async fn put(
     client: &Client,
     sandbox: &str,
-    sources: Vec<(PathBuf, SandboxPath)>,
+    copies: Vec<(PathBuf, SandboxPath)>,
     progress: &Bars,
 ) -> Result<Vec<PathBuf>> {
-    let directory = sources.first().map(|(_, to)| to.directory.clone()).unwrap_or_default();
-    let files = sources.into_iter().map(|(path, to)| (path, to.name)).collect::<Vec<_>>();
-    let options =
-        CommandOptions { line: script::unpack(&directory), stdin: true, ..CommandOptions::default() };
+    let directory = copies.first().map(|(_, to)| to.directory.clone()).unwrap_or_default();
+    let members = copies.into_iter().map(|(path, to)| (path, to.name)).collect::<Vec<_>>();
+    let command_line = script::unpack(&directory);
+    let options = CommandOptions { command_line, stdin: true, ..CommandOptions::default() };
     let command = RemoteCommand::start(client, sandbox, options).await?;
     let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
-    let packing = thread::spawn(move || archive::pack(&files, ArchiveWriter::new(sender)));
+    let packing = thread::spawn(move || archive::pack(&members, ArchiveWriter::new(sender)));
     let mut transfer = Transfer::new(command, progress)?;
     let end = transfer.put(receiver).await;
     transfer.finish(end, packing).await
 }
 
-/// Copies a file or directory of a sandbox to a local path. Returns the paths that cannot be copied.
+/// Copies a file or directory of a sandbox to a local path. Returns the pipes and devices, which are skipped.
 pub(crate) async fn get(
     client: &Client,
     sandbox: &str,
@@ -109,8 +114,8 @@ pub(crate) async fn get(
     to: PathBuf,
     progress: &Bars,
 ) -> Result<Vec<PathBuf>> {
-    let line = script::pack(&from.directory, &from.name);
-    let options = CommandOptions { line, stdin: true, ..CommandOptions::default() };
+    let command_line = script::pack(&from.directory, &from.name);
+    let options = CommandOptions { command_line, stdin: true, ..CommandOptions::default() };
     let command = RemoteCommand::start(client, sandbox, options).await?;
     let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
     let unpacking =
@@ -120,20 +125,20 @@ pub(crate) async fn get(
     transfer.finish(end, unpacking).await
 }
 
-/// End of a copy.
+/// Side that ended a copy.
 enum TransferEnd {
-    /// `tar` in the sandbox ended.
+    /// The script in the sandbox exited.
     Remote(CommandExit),
-    /// The local side stopped before `tar` did.
+    /// The local thread stopped before the script exited.
     Local,
 }
 
 struct Transfer<'a> {
     command: RemoteCommand<'a>,
-    output: Follower<'a>,
+    output: OutputFollower<'a>,
     signals: Signals,
     progress: &'a Bars,
-    /// Stderr of `tar`.
+    /// Stderr of the script, which is that of `tar`.
     stderr: Vec<u8>,
 }
 
@@ -204,12 +209,16 @@ impl<'a> Transfer<'a> {
                 Ok(TransferEvent::None)
             }
             OutputEvent::Gap { .. } => Err(CommandError::failed("the server dropped part of the archive")
-                .hint("its setting OUTPUT_KEEP must be at least 8m for copies")),
+                .hint(format!(
+                    "its setting OUTPUT_KEEP must be at least {}m for copies",
+                    OUTPUT_KEEP_MIN >> 20
+                ))),
             OutputEvent::Exited(exit) => Ok(TransferEvent::Exited(exit)),
         }
     }
 
-    /// Returns the paths that were not copied. After a failure, `tar` is killed.
+    /// Waits for the local thread, and returns the special files that it skipped. Kills the script if it has not
+    /// exited.
     async fn finish(
         self,
         end: Result<TransferEnd>,
@@ -217,12 +226,14 @@ impl<'a> Transfer<'a> {
     ) -> Result<Vec<PathBuf>> {
         self.progress.end();
         if !matches!(end, Ok(TransferEnd::Remote(_))) {
-            // The first error is the one to report.
+            // An error of the kill is ignored; the one that ended the copy is reported.
             drop(self.command.kill(SIGKILL).await);
         }
         let end = end?;
-        let joined = archive_thread.join();
-        let local_result = joined.unwrap_or_else(|_| Err(CopyError::Archive(io::ErrorKind::Other.into())));
+        let Ok(local_result) = archive_thread.join() else {
+            return Err(CommandError::failed("the thread that packs or unpacks the archive panicked")
+                .hint("this is a bug; part of the files may have been copied"));
+        };
         match (end, local_result) {
             // An error that only follows from the other side's error is not reported.
             (TransferEnd::Remote(exit), local_result) if exit.exit_code != 0 && !is_cause(&local_result) => {
@@ -233,27 +244,28 @@ impl<'a> Transfer<'a> {
     }
 }
 
+/// Event of the script.
 enum TransferEvent {
-    /// Stdout of `tar`.
+    /// Stdout of the script: acknowledgements of a [`Transfer::put`], the archive of a [`Transfer::get`].
     Data(Vec<u8>),
-    /// `tar` exited.
+    /// The script exited.
     Exited(CommandExit),
-    /// Nothing for the caller: stderr of `tar` is collected.
+    /// Nothing for the caller: output on stderr was added to [`Transfer::stderr`].
     None,
 }
 
 /// Returns true if the local side failed by itself, not because `tar` in the sandbox stopped.
 pub(super) fn is_cause(local_result: &Result<Vec<PathBuf>, CopyError>) -> bool {
     match local_result {
-        Ok(_) | Err(CopyError::Archive(_)) => false,
+        Ok(_) | Err(CopyError::Send(_) | CopyError::Unpack(_)) => false,
         Err(CopyError::Io { error, .. }) => error.kind() != io::ErrorKind::BrokenPipe,
-        Err(CopyError::Refused(_)) => true,
+        Err(CopyError::Refused(_) | CopyError::TooLarge(_)) => true,
     }
 }
 
 fn tar_error(exit: &CommandExit, stderr: &[u8]) -> CommandError {
     let stderr = String::from_utf8_lossy(stderr);
-    let reason = match (&exit.failed, stderr.trim()) {
+    let reason = match (&exit.start_error, stderr.trim()) {
         (Some(reason), _) => reason.clone(),
         (None, "") => format!("it exited with status {}", exit.exit_code),
         (None, stderr) => stderr.to_owned(),
@@ -271,16 +283,22 @@ pub(super) fn explain(error: CopyError) -> CommandError {
         CopyError::Io { path, error } => {
             CommandError::failed(format!("{}: {error}", path.display())).hint(io_hint(&error))
         }
-        CopyError::Archive(error) => CommandError::failed(format!("the archive is damaged: {error}"))
-            .hint("part of it may have been copied"),
+        CopyError::Send(error) => CommandError::failed(format!("cannot send the archive: {error}"))
+            .hint("`tar` in the sandbox may have ended early; part of the files may have been copied"),
+        CopyError::Unpack(error) => {
+            CommandError::failed(error.to_string()).hint("part of the files may have been copied")
+        }
         CopyError::Refused(reason) => CommandError::failed(reason)
             .hint("earlier entries were copied; do not trust the content of this sandbox"),
+        CopyError::TooLarge(reason) => CommandError::failed(reason)
+            .hint("earlier entries were copied; copy the directories in it one by one"),
     }
 }
 
-/// Writer of an archive that sends pieces to the connection.
+/// Writer of an archive that passes it in pieces to the connection.
 pub(super) struct ArchiveWriter {
     sender: mpsc::Sender<Vec<u8>>,
+    /// Bytes that are not passed yet, less than [`INPUT_REQUEST_MAX`].
     piece: Vec<u8>,
 }
 
@@ -292,9 +310,9 @@ impl ArchiveWriter {
 
 impl Write for ArchiveWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let taken = bytes.len().min(INPUT_MAX - self.piece.len());
+        let taken = bytes.len().min(INPUT_REQUEST_MAX - self.piece.len());
         self.piece.extend_from_slice(&bytes[..taken]);
-        if self.piece.len() == INPUT_MAX {
+        if self.piece.len() == INPUT_REQUEST_MAX {
             self.flush()?;
         }
         Ok(taken)

@@ -54,6 +54,10 @@ impl Parser {
             let value =
                 |field: &[u8]| line.strip_prefix(field).map(|rest| rest.strip_prefix(b" ").unwrap_or(rest));
             if let Some(value) = value(b"data:") {
+                // Lines of one event are joined by newlines.
+                if let Some(data) = &mut self.data {
+                    data.push(b'\n');
+                }
                 let data = self.data.get_or_insert_default();
                 if data.len() + value.len() > EVENT_MAX {
                     return Err(TooLong);
@@ -92,6 +96,14 @@ mod tests {
         let mut parser = Parser::default();
         parser.push(text.as_bytes());
         assert_eq!(std::iter::from_fn(|| parser.next().unwrap()).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn data_lines_of_one_event_are_joined_by_newlines() {
+        let mut parser = Parser::default();
+        parser.push(b"data: {\ndata:  \"a\": 1\ndata:\ndata: }\n\ndata: x\n\n");
+        let data = std::iter::from_fn(|| parser.next().unwrap()).map(|event| event.data);
+        assert_eq!(data.collect::<Vec<_>>(), [b"{\n \"a\": 1\n\n}".to_vec(), b"x".to_vec()]);
     }
 
     #[test]

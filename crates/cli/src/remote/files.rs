@@ -15,6 +15,7 @@ use workspace_api::error_codes;
 use workspace_api::files::{FileBatch, FileBatchResult, FileEntry, FileListing, FileOperation};
 use workspace_state::{Timestamp, quote_path, unquote_path};
 
+use super::percent::percent_encode;
 use super::{Client, RequestError};
 use crate::error::{CommandError, Result, io_hint};
 use crate::time;
@@ -55,22 +56,15 @@ impl RemotePath {
 
     /// Returns the last component.
     pub(crate) fn name(&self) -> &[u8] {
-        let names = self.0.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
-        names.last().unwrap_or_default()
+        let mut names = self.0.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
+        names.next_back().unwrap_or_default()
     }
 
     /// Returns the path of a route of the API for this file, such as `files`.
     pub(crate) fn route(&self, sandbox: &str, kind: &str) -> String {
-        let mut route = format!("/api/v1/sandboxes/{sandbox}/{kind}/");
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
-        for byte in self.0.strip_prefix(b"/").unwrap_or(&self.0) {
-            if is_plain(*byte) {
-                route.push(char::from(*byte));
-            } else {
-                route.push_str(&format!("%{byte:02X}"));
-            }
-        }
-        route
+        let path = self.0.strip_prefix(b"/").unwrap_or(&self.0);
+        let names: Vec<String> = path.split(|byte| *byte == b'/').map(percent_encode).collect();
+        format!("/api/v1/sandboxes/{sandbox}/{kind}/{}", names.join("/"))
     }
 }
 
@@ -104,7 +98,7 @@ pub(crate) async fn download(
     mut take: impl AsyncFnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
     let explain = |failure| client.explain(failure);
-    let mut body = client.open(route, None).await.map_err(explain)?;
+    let mut body = client.open(route, &[]).await.map_err(explain)?;
     loop {
         let stalled = |_| explain(RequestError::Disconnected("no byte arrived".to_owned()));
         let Some(frame) = timeout(IDLE_TIMEOUT, body.frame()).await.map_err(stalled)? else { return Ok(()) };
@@ -177,7 +171,11 @@ pub(crate) async fn put(
     let mode = mode.map(|mode| format!("&mode={mode}")).unwrap_or_default();
     let route = format!("{}?mkdirs={mkdirs}{mode}", path.route(sandbox, "files"));
     let sent = client.try_upload_with(&Method::PUT, &route, condition, source).await;
-    sent.map_err(|failure| client.explain(failure))
+    sent.map_err(|failure| match failure.is(error_codes::PRECONDITION_FAILED) {
+        true => CommandError::failed(format!("{} does not match the condition", path.quoted()))
+            .hint("somebody changed or created it; read it again, and repeat your change"),
+        false => client.explain(failure),
+    })
 }
 
 /// Performs one operation of a batch.

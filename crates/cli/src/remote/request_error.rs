@@ -9,6 +9,18 @@ use workspace_api::error_codes::{self, ErrorCode};
 use super::ServerUrl;
 use crate::error::CommandError;
 
+/// Fields of requests, and the options that set them. Messages about a field start with its name.
+const FIELD_OPTIONS: [(&str, &str); 8] = [
+    ("cwd", "--cwd"),
+    ("egress_allow", "--allow"),
+    ("envs", "--env"),
+    ("resources.cpu", "--cpu"),
+    ("resources.disk", "--disk"),
+    ("resources.memory", "--memory"),
+    ("shell", "--shell"),
+    ("template", "--template"),
+];
+
 /// Reason why a request failed.
 #[derive(Debug)]
 pub(crate) enum RequestError {
@@ -33,6 +45,8 @@ pub(crate) struct ApiError {
     /// Name of the error code in docs/errors.md; empty if the response is not from a workspace server.
     name: String,
     pub(crate) message: String,
+    /// Name of the invalid field of the request.
+    field: Option<String>,
     /// Id of the request in the log of the server.
     pub(crate) request_id: Option<String>,
     pub(crate) retry_after: Option<Duration>,
@@ -48,6 +62,7 @@ impl ApiError {
                 status,
                 code: error_codes::find(&error.name),
                 written: usize::try_from(error.written()).unwrap_or(usize::MAX),
+                field: error.field().map(str::to_owned),
                 name: error.name,
                 message: error.message,
                 request_id: Some(error.request_id),
@@ -59,11 +74,24 @@ impl ApiError {
                 code: None,
                 name: String::new(),
                 message: format!("it responded with {status}, but is not a workspace server"),
+                field: None,
                 request_id: None,
                 retry_after,
                 written: 0,
             },
         }
+    }
+
+    /// Returns true if the API has no such path, or another program responded.
+    fn is_unknown_path(&self) -> bool {
+        self.code == Some(error_codes::NOT_FOUND) || self.name.is_empty()
+    }
+
+    /// Returns the option that sets the invalid field, and the message with its name instead of that of the field.
+    fn option_message(&self) -> Option<(&'static str, String)> {
+        let field = self.field.as_deref()?;
+        let &(_, option) = FIELD_OPTIONS.iter().find(|(name, _)| *name == field)?;
+        Some((option, format!("{option}{}", self.message.strip_prefix(field)?)))
     }
 
     fn hint(&self) -> Option<&'static str> {
@@ -81,6 +109,13 @@ impl ApiError {
                 "`workspace sandbox create` creates another one"
             }
             error_codes::SNAPSHOT_NOT_FOUND => "use the full id of a snapshot on the server",
+            error_codes::REFERENCE_NOT_FOUND => "`workspace ref ls --server URL` lists your references",
+            error_codes::PRECONDITION_FAILED => {
+                "check it with `workspace ref ls --server URL`, and try again"
+            }
+            error_codes::REFERENCE_LIMIT_EXCEEDED => {
+                "`workspace ref rm --server URL NAME` removes references"
+            }
             error_codes::WORKSPACE_IN_USE => "without `--no-force`, these processes are killed",
             error_codes::TEMPLATE_NOT_FOUND | error_codes::TEMPLATE_UNAVAILABLE => {
                 "`workspace template ls` lists the templates"
@@ -110,9 +145,6 @@ impl ApiError {
             error_codes::PATH_NOT_FOUND => "check the spelling; a relative path starts in /workspace",
             error_codes::NOT_A_FILE => "`workspace cp` copies directories",
             error_codes::FILE_DENIED => "the user of the sandbox has no rights on it",
-            error_codes::PRECONDITION_FAILED => {
-                "somebody changed the file; read it again, and repeat your change"
-            }
             error_codes::DISK_LIMIT_EXCEEDED => {
                 "remove files in the sandbox; `--disk` of a new one sets its limit"
             }
@@ -164,7 +196,13 @@ impl RequestError {
                     .hint("the server may be newer than this command")
             }
             Self::Api(error) if error.code == Some(error_codes::UNAUTHORIZED) => unauthorized(server, &error),
-            Self::Api(error) => explain_api_error(&error),
+            Self::Api(error) => {
+                let explained = explain_api_error(&error);
+                match server.path_hint() {
+                    Some(hint) if error.is_unknown_path() => CommandError { hints: vec![hint], ..explained },
+                    _ => explained,
+                }
+            }
         }
     }
 }
@@ -198,6 +236,9 @@ fn unauthorized(server: &ServerUrl, error: &ApiError) -> CommandError {
 }
 
 fn explain_api_error(response: &ApiError) -> CommandError {
+    if let Some((option, message)) = response.option_message() {
+        return CommandError::failed(message).hint(format!("correct `{option}`; `--help` describes it"));
+    }
     let error = CommandError::failed(response.message.clone());
     match (response.hint(), &response.request_id) {
         (Some(hint), _) => error.hint(hint),

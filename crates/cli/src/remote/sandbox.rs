@@ -10,6 +10,8 @@ const ID_DIGITS: usize = 32;
 /// Shortest prefix of an id, in digits.
 const ID_DIGITS_MIN: usize = 4;
 const PAGE_SIZE: usize = 100;
+/// Similarity from 0 to 1 above which another name is suggested, as for commands.
+const SIMILARITY_MIN: f64 = 0.7;
 
 /// Lists all visible sandboxes, filtered by a query such as `&state=running`.
 pub(crate) async fn list(client: &Client, filter_query: &str) -> Result<Vec<Sandbox>> {
@@ -33,11 +35,26 @@ pub(crate) async fn find(client: &Client, name: &str) -> Result<String> {
     let ids: Vec<&str> = ids.collect();
     match ids.as_slice() {
         [id] => Ok((*id).to_owned()),
-        [] => Err(CommandError::failed(format!("there is no sandbox `{name}`"))
-            .hint("`workspace ps` lists your sandboxes")),
+        [] => {
+            let error = CommandError::failed(format!("there is no sandbox `{name}`"));
+            let error = match similar(name, all.iter().filter_map(|sandbox| sandbox.name.as_deref())) {
+                Some(similar) => error.hint(format!("did you mean `{similar}`?")),
+                None => error,
+            };
+            Err(error.hint("`workspace ps` lists your sandboxes"))
+        }
         several => Err(CommandError::failed(format!("`{name}` matches {} sandboxes", several.len()))
             .hint(format!("use more digits of the id: {}", several.join(", ")))),
     }
+}
+
+/// Returns the most similar name, if it may be meant.
+fn similar<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let rated = names.map(|other| (strsim::jaro(name, other), other));
+    let (_, best) = rated
+        .filter(|(similarity, _)| *similarity > SIMILARITY_MIN)
+        .max_by(|(one, _), (other, _)| one.total_cmp(other))?;
+    Some(best)
 }
 
 fn is_full_id(name: &str) -> bool {
@@ -66,4 +83,19 @@ pub(crate) fn check_id<'a>(what: &str, id: &'a str) -> Result<&'a str> {
     }
     Err(CommandError::failed(format!("`{id}` is not the id of a {what}"))
         .hint("ids have letters, digits and hyphens"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_similar_name_is_suggested() {
+        let names = ["build", "work", "work-2"];
+        for (typed, suggested) in
+            [("wrok", Some("work")), ("work2", Some("work-2")), ("biuld", Some("build")), ("zzz", None)]
+        {
+            assert_eq!(similar(typed, names.into_iter()), suggested, "{typed}");
+        }
+    }
 }

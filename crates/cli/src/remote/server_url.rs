@@ -30,9 +30,9 @@ pub(crate) struct ServerUrl {
 impl ServerUrl {
     /// Resolves server and key from options, environment and files.
     pub(crate) fn new(server: &Server) -> Result<Self> {
-        let url = server.server.clone().or_else(|| variable("WORKSPACE_SERVER"));
+        let url = server.server.clone().or_else(|| read_variable("WORKSPACE_SERVER"));
         let mut resolved = Self::parse(url.as_deref().unwrap_or(DEFAULT_URL))?;
-        resolved.key = server.api_key.clone().or_else(|| variable("WORKSPACE_API_KEY"));
+        resolved.key = server.api_key.clone().or_else(|| read_variable("WORKSPACE_API_KEY"));
         resolved.is_configured = url.is_some() || resolved.key.is_some();
         // The key of the local server is never sent to another machine.
         if resolved.key.is_none() && resolved.is_local() {
@@ -89,6 +89,19 @@ impl ServerUrl {
         }
     }
 
+    /// Returns a hint about the path in the URL, if it has one: only a proxy may serve the API below a path.
+    pub(crate) fn path_hint(&self) -> Option<String> {
+        let scheme = if self.tls { "https" } else { "http" };
+        let hint = || {
+            format!(
+                "unless a proxy serves the API below {}, specify the server without a path: {scheme}://{}",
+                self.prefix,
+                self.authority()
+            )
+        };
+        (!self.prefix.is_empty()).then(hint)
+    }
+
     fn read_local_key(&mut self) -> Result<()> {
         let Some(path) = local_data().map(|data| data.join("api-key")) else { return Ok(()) };
         match std::fs::read_to_string(&path) {
@@ -107,14 +120,16 @@ fn unreadable(path: &Path, error: &std::io::Error) -> CommandError {
 
 /// Returns the data directory of a server on this machine: DATA_DIR, or the default.
 pub(crate) fn local_data() -> Option<PathBuf> {
-    let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let absolute = |name: &str| read_variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let user_data =
         || absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/share")));
-    variable("DATA_DIR").map(PathBuf::from).or_else(|| user_data().map(|data| data.join("workspace-server")))
+    read_variable("DATA_DIR")
+        .map(PathBuf::from)
+        .or_else(|| user_data().map(|data| data.join("workspace-server")))
 }
 
 /// Reads an environment variable; an empty one is treated as unset.
-fn variable(name: &str) -> Option<String> {
+fn read_variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 

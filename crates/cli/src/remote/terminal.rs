@@ -22,7 +22,7 @@ use crate::session::{
     Session, attach,
 };
 use crate::signals::Signals;
-use crate::stdin::stdin;
+use crate::stdin::spawn_stdin_reader;
 
 /// Ping interval. The server disconnects clients that are idle for 90 seconds.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -35,7 +35,7 @@ pub(crate) struct TerminalOptions {
     /// Path of the shell; `None` for the default one of the sandbox.
     pub(crate) shell: Option<String>,
     /// Command line for the shell; `None` for an interactive shell.
-    pub(crate) line: Option<String>,
+    pub(crate) command_line: Option<String>,
     pub(crate) cwd: Option<String>,
     pub(crate) envs: BTreeMap<String, String>,
 }
@@ -45,7 +45,7 @@ pub(crate) async fn run(client: &Client, sandbox: &str, options: TerminalOptions
     // First, so that no terminal is opened in the sandbox if this program has none.
     let _raw = RawMode::enter()?;
     let mut signals = Signals::new()?;
-    let mut stdin = stdin();
+    let mut stdin = spawn_stdin_reader();
     let (terminal, output) = RemoteTerminal::open(client, sandbox, options).await?;
     let attachment = Attachment {
         stdin: Some(&mut stdin),
@@ -68,6 +68,7 @@ struct RemoteTerminal<'a> {
     /// Path of the terminal in the API.
     path: String,
     input: mpsc::Sender<Vec<u8>>,
+    /// Signalled when the terminal of this program has another size.
     resized: Arc<Notify>,
 }
 
@@ -77,7 +78,7 @@ impl<'a> RemoteTerminal<'a> {
         sandbox: &str,
         options: TerminalOptions,
     ) -> Result<(Self, TerminalOutput<'a>)> {
-        let TerminalOptions { shell, line: command, cwd, mut envs } = options;
+        let TerminalOptions { shell, command_line: command, cwd, mut envs } = options;
         let (cols, rows) = screen::size();
         screen::set_term(&mut envs);
         let path = format!("/api/v1/sandboxes/{sandbox}/pty");
@@ -94,6 +95,7 @@ impl<'a> RemoteTerminal<'a> {
             unsent: None,
             resized: resized.clone(),
             connection: None,
+            is_first_dial: true,
             backoff: Backoff::default(),
         };
         Ok((Self { client, path, input, resized }, output))
@@ -144,8 +146,11 @@ struct TerminalOutput<'a> {
     input: mpsc::Receiver<Vec<u8>>,
     /// Input that was not sent when the last connection broke.
     unsent: Option<Vec<u8>>,
+    /// Signalled when the terminal of this program has another size.
     resized: Arc<Notify>,
     connection: Option<Connection>,
+    /// True if the terminal was just opened, so the guest agent is connected.
+    is_first_dial: bool,
     backoff: Backoff,
 }
 
@@ -184,13 +189,12 @@ impl TerminalOutput<'_> {
         }
     }
 
-    async fn dial(&self) -> Result<Connection, RequestError> {
-        let server = &self.client.server;
-        if self.offset > 0 {
+    async fn dial(&mut self) -> Result<Connection, RequestError> {
+        if !std::mem::replace(&mut self.is_first_dial, false) {
             self.check_agent().await?;
         }
         let path = format!("{}/ws?binary=true&from={}", self.path, self.offset);
-        let mut socket = websocket::connect(server, &path).await?;
+        let mut socket = websocket::connect(&self.client.server, &path).await?;
         // The size may have changed while there was no connection.
         let sent = send_size(&mut socket).await;
         sent.map_err(|error| RequestError::Disconnected(error.to_string()))?;
@@ -265,9 +269,11 @@ impl TerminalOutput<'_> {
                 Ok(Some(OutputEvent::Data { stream, data: data.into(), time: 0 }))
             }
             Message::Text(text) => match serde_json::from_str(&text) {
-                Ok(TerminalEvent::Exit { exit_code }) => {
-                    Ok(Some(OutputEvent::Exited(CommandExit { exit_code, timed_out: false, failed: None })))
-                }
+                Ok(TerminalEvent::Exit { exit_code }) => Ok(Some(OutputEvent::Exited(CommandExit {
+                    exit_code,
+                    timed_out: false,
+                    start_error: None,
+                }))),
                 // Output that was dropped is old; a warning would garble the screen.
                 Ok(TerminalEvent::Gap { to, .. }) => {
                     self.offset = to;
@@ -297,4 +303,65 @@ async fn send_size(socket: &mut Socket) -> Result<(), tungstenite::Error> {
 fn message(request: &TerminalRequest) -> Message {
     // Numbers and texts can always be serialised.
     Message::text(serde_json::to_string(request).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Read as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+    use crate::remote::ServerUrl;
+
+    /// Responds to the first request with 503, and to all others with 404. Returns the URL, and the method and path of
+    /// each request.
+    fn serve_errors() -> (String, Receiver<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (sender, requests) = channel();
+        std::thread::spawn(move || {
+            for (number, stream) in listener.incoming().enumerate() {
+                let mut stream = stream.unwrap();
+                sender.send(read_request(&stream)).unwrap();
+                let status = if number == 0 { "503 Service Unavailable" } else { "404 Not Found" };
+                write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                    .unwrap();
+            }
+        });
+        (url, requests)
+    }
+
+    fn read_request(stream: &TcpStream) -> String {
+        let mut reader = BufReader::new(stream);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert_ne!(reader.read_line(&mut head).unwrap(), 0, "{head}");
+        }
+        let length =
+            head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+        reader.read_exact(&mut vec![0_u8; length.unwrap_or(0)]).unwrap();
+        head.split(['?', ' ']).take(2).collect::<Vec<_>>().join(" ")
+    }
+
+    #[tokio::test]
+    async fn the_agent_is_checked_before_every_connection_but_the_first_also_without_output() {
+        let (url, requests) = serve_errors();
+        let client = Client::new(ServerUrl::parse(&url).unwrap());
+        let (_input, received_input) = mpsc::channel(1);
+        let mut output = TerminalOutput {
+            client: &client,
+            path: "/pty".to_owned(),
+            offset: 0,
+            input: received_input,
+            unsent: None,
+            resized: Arc::default(),
+            connection: None,
+            is_first_dial: true,
+            backoff: Backoff::default(),
+        };
+        assert!(output.connect().await.is_err());
+        let requests: Vec<String> = requests.try_iter().collect();
+        assert_eq!(requests, ["GET /pty/ws", "POST /pty/resize", "GET /pty/ws"]);
+    }
 }

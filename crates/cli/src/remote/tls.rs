@@ -26,7 +26,7 @@ const CERTIFICATE_BUNDLES: [&str; 4] = [
 pub(super) async fn connect(host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, RequestError> {
     let name = ServerName::try_from(host.to_owned());
     let name = name.map_err(|error| RequestError::Unreachable(error.to_string()))?;
-    let roots = roots().map_err(RequestError::Untrusted)?;
+    let roots = read_roots().map_err(RequestError::Untrusted)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = config.map_err(|error| RequestError::Unreachable(error.to_string()))?;
@@ -47,7 +47,7 @@ fn handshake_error(error: &io::Error) -> RequestError {
 }
 
 /// Reads trusted certificates from `SSL_CERT_FILE`, or those of the machine.
-fn roots() -> Result<RootCertStore, String> {
+fn read_roots() -> Result<RootCertStore, String> {
     let chosen = env::var_os("SSL_CERT_FILE").filter(|path| !path.is_empty()).map(PathBuf::from);
     let usual = || CERTIFICATE_BUNDLES.iter().map(PathBuf::from).find(|path| path.exists());
     let Some(path) = chosen.or_else(usual) else {

@@ -122,8 +122,10 @@ async fn get_directory(
 
 /// Returns the paths that were not copied, or the error of the side that failed first.
 fn finish(transferred: Result<()>, archive_thread: ArchiveThread) -> Result<Vec<PathBuf>> {
-    let joined = archive_thread.join();
-    let local_result = joined.unwrap_or_else(|_| Err(CopyError::Archive(io::ErrorKind::Other.into())));
+    let Ok(local_result) = archive_thread.join() else {
+        return Err(CommandError::failed("the thread that packs or unpacks the archive panicked")
+            .hint("this is a bug; part of the files may have been copied"));
+    };
     match transferred {
         // An error that only follows from the other side's error is not reported.
         Err(error) if !is_cause(&local_result) => Err(error),

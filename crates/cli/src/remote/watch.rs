@@ -24,7 +24,7 @@ pub(crate) struct Watch<'a> {
 impl<'a> Watch<'a> {
     /// Starts a watch at this route of the API.
     pub(crate) async fn open(client: &'a Client, route: &str) -> Result<Self> {
-        let body = client.open(route, None).await.map_err(|failure| client.explain(failure))?;
+        let body = client.open(route, &[]).await.map_err(|failure| client.explain(failure))?;
         Ok(Self { client, body, parser: Parser::default() })
     }
 

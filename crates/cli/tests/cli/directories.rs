@@ -64,6 +64,23 @@ fn looking_at_a_directory_does_not_let_a_checkout_replace_it() {
 }
 
 #[test]
+fn a_checkout_of_a_removed_snapshot_is_known_after_its_collection() {
+    let place = TestDir::with_project();
+    place.ok(&["snapshot", "project", "--ref", "main"]);
+    place.write("other/file", "mine");
+    let removed = place.id(&["snapshot", "other"]);
+    place.ok(&["rm", &removed]);
+    place.ok(&["gc"]);
+    let ran = place.run(&["checkout", "main", "other"]);
+    let expected = format!("holds the content of snapshot {removed}, which was removed from this store");
+    assert!(ran.status == 1 && ran.stderr.contains(&expected), "{}", ran.stderr);
+    assert!(ran.stderr.contains("`workspace snapshot` keeps it; `--force` overwrites it"), "{}", ran.stderr);
+    assert_eq!(place.read("other/file"), "mine");
+    place.ok(&["snapshot", "other"]);
+    place.ok(&["checkout", "main", "other"]);
+}
+
+#[test]
 fn force_overwrites_what_is_in_the_way_and_nothing_else() {
     let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "main"]);

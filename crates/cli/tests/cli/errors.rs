@@ -175,3 +175,20 @@ fn a_program_without_the_separator_is_told_where_it_goes() {
         assert!(!hint(words).contains("put `--`"), "{words:?}");
     }
 }
+
+#[test]
+fn commands_outside_the_group_sandbox_are_told_to_be_there() {
+    let place = TestDir::new();
+    let hint = |words: &[&str]| {
+        let ran = place.run(words);
+        assert_eq!(ran.status, 2, "{}", ran.stderr);
+        ran.stderr.lines().last().unwrap_or_default().to_owned()
+    };
+    let told = |name: &str, line: &str| format!("hint: `{name}` is a command of its own: `workspace {line}`");
+    assert_eq!(hint(&["sandbox", "exec", "work", "--", "ls", "a b"]), told("exec", "exec work -- ls 'a b'"));
+    assert_eq!(hint(&["sandbox", "shell", "work"]), told("shell", "shell work"));
+    assert_eq!(hint(&["--json", "sandbox", "logs", "work"]), told("logs", "--json logs work"));
+    for words in [&["sandbox", "frobnicate"][..], &["sandbox", "get"], &["frobnicate", "sandbox", "exec"]] {
+        assert!(!hint(words).contains("of its own"), "{words:?}");
+    }
+}

@@ -21,6 +21,7 @@ mod real_path_views;
 mod real_paths;
 mod redact;
 mod references;
+mod remote_snapshots;
 mod sandboxes;
 mod server;
 mod serverless_runs;

@@ -3,6 +3,9 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use workspace_test_support::skip;
 
 use crate::support::{Ran, succeed};
 use crate::trials::users;
@@ -98,6 +101,42 @@ fn secrets_are_hidden_in_every_mount_of_their_filesystem() {
 }
 
 #[test]
+fn mounts_below_hidden_paths_do_not_make_the_home_read_only() {
+    // Only root can mount something.
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    if fs::read_link("/proc/self/ns/user").unwrap() != Path::new("user:[4026531837]") {
+        skip("root of another user namespace than the first cannot leave out mounts");
+        return;
+    }
+    for user in users().into_iter().filter(|user| !user.ordinary) {
+        let home = fs::canonicalize(user.place.path("home")).unwrap();
+        let (hidden, visible) = (home.join(".local/share/workspace-server/sandbox"), home.join("visible"));
+        fs::create_dir_all(&hidden).unwrap();
+        fs::create_dir(&visible).unwrap();
+        let run_with_mount = |path: &Path| {
+            let script = "mount -t tmpfs none \"$0\" && touch \"$0/secret\" && exec \"$@\"";
+            let path = path.to_str().unwrap();
+            let before = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, path];
+            let line = "touch ~/new && echo written; ls ~/.local/share/workspace-server; true";
+            let words = ["try", "--dir", "project", "--", "sh", "-c", line];
+            let ran = Ran::of(&user.around(&before, &words).output().unwrap());
+            ok(&ran);
+            ran
+        };
+        let ran = run_with_mount(&hidden);
+        assert_eq!(ran.stdout, "written\n", "{}", ran.stderr);
+        assert!(!ran.stderr.contains("read-only"), "{}", ran.stderr);
+        let ran = run_with_mount(&visible);
+        assert_eq!(ran.stdout, "", "{}", ran.stderr);
+        assert!(ran.stderr.contains("your home directory is read-only"), "{}", ran.stderr);
+        assert!(!home.join("new").exists());
+        user.is_clean();
+    }
+}
+
+#[test]
 fn variables_with_secrets_stay_outside_and_are_named() {
     for user in users() {
         let secret = [
@@ -132,6 +171,10 @@ fn secrets_at_paths_that_variables_or_links_name_are_hidden() {
             "kube/one",
             "kube/two",
             "xdg/gh/hosts.yml",
+            "xdg/google-chrome-beta/Cookies",
+            "xdg/Bitwarden/data.json",
+            "data/keyrings/login.keyring",
+            "state/bash/history",
             "history",
             "dotfiles/id",
             ".config/github-copilot/hosts.json",
@@ -162,6 +205,8 @@ fn secrets_at_paths_that_variables_or_links_name_are_hidden() {
             .env("CARGO_HOME", home.join("cargo"))
             .env("KUBECONFIG", std::env::join_paths(kube).unwrap())
             .env("XDG_CONFIG_HOME", home.join("xdg"))
+            .env("XDG_DATA_HOME", home.join("data"))
+            .env("XDG_STATE_HOME", home.join("state"))
             .env("HISTFILE", home.join("history"));
         let ran = Ran::of(&command.output().unwrap());
         ok(&ran);

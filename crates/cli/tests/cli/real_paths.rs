@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
 use workspace_test_support::skip;
@@ -213,12 +213,14 @@ fn all_kinds_of_changes_are_kept() {
             user.place.write(&format!("project/{path}"), text);
         }
         fs::hard_link(user.place.path("project/one"), user.place.path("project/two")).unwrap();
+        succeed(user.place.program("mkfifo").args(["-m", "644", "project/old-pipe"]));
         user.own();
         let untouched = fs::metadata(user.place.path("project/README.md")).unwrap();
         let line = "set -e; rm gone; mv old new; rm -r dir; mkdir dir; echo z > dir/z; ln one three; \
                     echo n > n1; ln n1 n2; ln -s n1 link; ln -sfn build.sh main; chmod 700 build.sh; \
                     mkdir -m 500 closed; echo secret > mode; chmod 000 mode; rm -r src; echo file > src; \
-                    mkfifo pipe; touch README.md; mkdir -p a/b; echo c > a/b/c";
+                    mkfifo -m 622 pipe; chmod 606 old-pipe; test $(id -u) != 0 || chown 1:2 pipe; \
+                    touch README.md; mkdir -p a/b; echo c > a/b/c";
         let ran = user.tries("project", &["--keep"], line);
         ok(&ran);
         assert!(ran.stderr.contains("kept: wrote"), "{}", ran.stderr);
@@ -243,6 +245,12 @@ fn all_kinds_of_changes_are_kept() {
         assert_eq!(fs::read_link(at("link")).unwrap(), Path::new("n1"));
         assert_eq!(fs::read_link(at("main")).unwrap(), Path::new("build.sh"));
         assert_eq!((mode("build.sh"), mode("closed"), mode("mode")), (0o700, 0o500, 0));
+        let pipe = fs::symlink_metadata(at("pipe")).unwrap();
+        assert!(pipe.file_type().is_fifo());
+        assert_eq!((mode("pipe"), mode("old-pipe")), (0o622, 0o606));
+        if fs::metadata(at("")).unwrap().uid() == 0 {
+            assert_eq!((pipe.uid(), pipe.gid()), (1, 2));
+        }
         user.place.chmod("project/mode", 0o600);
         assert_eq!(user.place.read("project/mode"), "secret\n");
         let after = fs::metadata(at("README.md")).unwrap();

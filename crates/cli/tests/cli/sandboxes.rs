@@ -1,5 +1,8 @@
 //! Sandboxes, templates, keys and the server itself.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
 use serde_json::Value;
 
 use crate::server::Server;
@@ -44,13 +47,15 @@ fn the_records_have_stable_fields() {
     let Some(server) = Server::start() else { return };
     server.sandbox("work");
     server.ok(&["exec", "work", "--", "true"]);
-    let commands: [&[&str]; 7] = [
+    let commands: [&[&str]; 9] = [
         &["ps"],
         &["ps", "work"],
         &["sandbox", "get", "work"],
         &["sandbox", "stats", "work"],
         &["template", "ls"],
         &["key", "ls"],
+        &["token", "create", "work", "--right", "process"],
+        &["whoami"],
         &["status"],
     ];
     let shown = commands.map(|words| format!("{}: {}\n", words.join(" "), fields(&server.json(words)[0])));
@@ -60,6 +65,36 @@ fn the_records_have_stable_fields() {
     {
         assert_eq!(server.run(&[&["--json"], words].concat()).status, 2, "{words:?}");
     }
+}
+
+#[test]
+fn events_are_printed_and_followed() {
+    let Some(server) = Server::start() else { return };
+    let id = server.sandbox("work");
+    let created = server.ok(&["events", "--sandbox", "work", "--type", "sandbox.created"]);
+    assert_eq!(created.lines().count(), 1, "{created}");
+    assert!(created.contains(&id) && created.contains("name=work state=running"), "{created}");
+    let events = server.json(&["events", "--sandbox", &id]);
+    assert!(events.len() > 1 && events.iter().all(|event| event["sandboxId"] == id.as_str()), "{events:?}");
+    let last = events.last().unwrap()["id"].to_string();
+    assert_eq!(server.ok(&["events", "--sandbox", &id, "--after", &last]), "");
+    let words = ["--json", "events", "--follow", "--sandbox", &id, "--after", &last];
+    let mut follower = server.workspace(&words).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    server.ok(&["sandbox", "rm", &id]);
+    let events = lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+    let mut ids = vec![last.parse::<u64>().unwrap()];
+    for event in events {
+        ids.push(event["id"].as_u64().unwrap());
+        if event["type"] == "sandbox.deleted" {
+            break;
+        }
+    }
+    follower.kill().unwrap();
+    follower.wait().unwrap();
+    assert!(ids.is_sorted_by(|one, next| one < next), "{ids:?}");
+    let wrong = server.run(&["events", "--type", "nonsense"]);
+    assert!(wrong.status == 1 && wrong.stderr.contains("is not a type of events"), "{}", wrong.stderr);
 }
 
 #[test]
@@ -80,6 +115,43 @@ fn a_key_opens_the_server_until_it_is_revoked() {
 }
 
 #[test]
+fn a_token_works_like_a_key_in_its_sandbox_only() {
+    let Some(server) = Server::start() else { return };
+    let (id, other) = (server.sandbox("work"), server.sandbox("other"));
+    let token = server.ok(&["token", "create", "work", "--right", "process", "--expires", "15m"]);
+    assert!(token.starts_with("wst_"), "{token}");
+    let with = |words: &[&str]| {
+        let mut command = server.workspace(words);
+        Ran::of(&command.env("WORKSPACE_API_KEY", token.trim_end()).output().unwrap())
+    };
+    let ran = with(&["exec", &id, "--", "echo", "hello"]);
+    assert_eq!((ran.status, ran.stdout.as_str()), (0, "hello\n"), "{}", ran.stderr);
+    let shown = with(&["whoami"]).stdout;
+    assert!(
+        shown.contains(&format!("sandbox     {id}\n")) && shown.contains("rights      process\n"),
+        "{shown}"
+    );
+    assert_eq!(with(&["exec", &other, "--", "true"]).status, 125);
+    for refused in [&["sandbox", "rm", &id][..], &["ps"], &["token", "create", &id, "--right", "process"]] {
+        assert_eq!(with(refused).status, 1, "{refused:?}");
+    }
+    assert_eq!(server.run(&["token", "create", "work"]).status, 2, "no right");
+    assert_eq!(server.run(&["token", "create", "work", "--right", "all"]).status, 2);
+}
+
+#[test]
+fn the_command_shows_the_key_that_it_uses() {
+    let server = Server::without_sandboxes(&[]);
+    let shown = server.ok(&["whoami"]);
+    assert!(shown.contains("role        admin\n") && shown.contains("rates       unlimited\n"), "{shown}");
+    let made = server.json(&["key", "create", "ci", "--owner", "acme"]).remove(0);
+    let mut command = server.workspace(&["whoami"]);
+    let ran = Ran::of(&command.env("WORKSPACE_API_KEY", made["key"].as_str().unwrap()).output().unwrap());
+    assert!(ran.stdout.contains("owner       acme\n"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("sandboxes   0 of 10\n"), "{}", ran.stdout);
+}
+
+#[test]
 fn errors_of_servers_are_explained() {
     let server = Server::without_sandboxes(&[]);
     let nowhere = "http://127.0.0.1:9";
@@ -93,10 +165,20 @@ fn errors_of_servers_are_explained() {
         &["sandbox", "label", "work", "nonsense"],
         &["sandbox", "extend", "work", "soon"],
         &["run", "--template", "none", "--", "true"],
+        &["run", "--memory", "lots", "--", "true"],
         &["key", "rm", "key-1"],
         &["key", "rm", "../x"],
     ]);
     insta::assert_snapshot!(shown);
+    let with_path = format!("{}/api", server.url());
+    for command in ["ps", "status"] {
+        let ran = server.run(&[command, "--server", &with_path]);
+        let hint = format!(
+            "hint: unless a proxy serves the API below /api, specify the server without a path: {}\n",
+            server.url()
+        );
+        assert!(ran.status == 1 && ran.stderr.ends_with(&hint), "{command}: {}", ran.stderr);
+    }
     let mut keyless = server.workspace(&["ps"]);
     let ran = Ran::of(&keyless.env_remove("DATA_DIR").output().unwrap());
     assert_eq!(ran.status, 1);
@@ -110,6 +192,21 @@ fn a_server_says_whether_it_works() {
     assert_eq!((&status["ready"], &status["url"]), (&Value::from(true), &Value::from(server.url())));
     let text = server.ok(&["status"]);
     assert!(text.contains("ready       yes\n") && text.contains("catalog"), "{text}");
+    assert!(text.contains("key         accepted\n"), "{text}");
+}
+
+#[test]
+fn status_says_that_the_key_is_rejected_and_how_to_set_it() {
+    let server = Server::without_sandboxes(&[]);
+    let ran = server.run(&["status", "--api-key", "wrong-key"]);
+    assert_eq!(ran.status, 1, "{}", ran.stderr);
+    assert!(ran.stdout.contains("ready       yes\nkey         REJECTED\n"), "{}", ran.stdout);
+    assert!(ran.stderr.contains("the key is not known"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("hint: pass a key with --api-key or WORKSPACE_API_KEY"), "{}", ran.stderr);
+    let ran = server.run(&["--json", "status", "--api-key", "wrong-key"]);
+    let record: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let expected = (1, &Value::from(true), &Value::from(false));
+    assert_eq!((ran.status, &record["ready"], &record["authorized"]), expected);
 }
 
 /// A root filesystem of busybox alone, as a directory.

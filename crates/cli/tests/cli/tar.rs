@@ -56,6 +56,26 @@ fn gnu_tar_reads_what_is_exported() {
 }
 
 #[test]
+fn a_part_of_a_snapshot_is_exported_to_a_file() {
+    let place = rich();
+    place.ok(&["snapshot", "project", "--ref", "main"]);
+    place.write("x.tar", "old");
+    place.chmod("x.tar", 0o600);
+    assert_eq!(place.ok(&["export", "main", "src", "-o", "x.tar"]), "");
+    assert_eq!(place.path("x.tar").metadata().unwrap().mode() & 0o777, 0o600, "the mode stays");
+    let listed = succeed(place.program("tar").args(["-tf", "x.tar"]));
+    assert_eq!(listed.stdout, "./\nhard\nmain.rs\n");
+    place.ok(&["export", "main", "main", "-o", "link.tar"]);
+    let listed = succeed(place.program("tar").args(["-tf", "link.tar"]));
+    assert_eq!(listed.stdout, "main\n");
+    let ran = place.run(&["export", "main", "nothing", "-o", "none.tar"]);
+    assert!(ran.status == 1 && ran.stderr.contains("`nothing` is not in snapshot"), "{}", ran.stderr);
+    assert!(!place.path("none.tar").exists());
+    let ran = place.run(&["export", "main", "-o", "no/such/x.tar"]);
+    assert!(ran.status == 1 && ran.stderr.contains("cannot write no/such/x.tar"), "{}", ran.stderr);
+}
+
+#[test]
 fn archives_of_gnu_tar_are_imported() {
     let place = rich();
     place.ok(&["snapshot", "project", "--ref", "main"]);

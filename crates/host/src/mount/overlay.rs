@@ -46,9 +46,12 @@ pub fn mount(holder: &NamespaceHolder, overlay: &Overlay<'_>) -> Result<()> {
     }
 }
 
-/// Replaces the mount at the mount point. A process that concurrently opens a path below sees the old or the
-/// new files; before Linux 6.7 the directory is briefly empty. Processes keep their open files and working
-/// directories in the old mount. On failure nothing is replaced.
+/// Replaces the mount at the mount point. Processes keep their open files and working directories in the old
+/// mount. If the new overlay cannot be created, the old mount stays.
+///
+/// A process that concurrently opens a path below sees the old or the new files. Before Linux 6.7, and if the
+/// parent mount is shared, the directory is briefly empty instead, and stays so if the new mount cannot be
+/// attached.
 pub fn replace(holder: &NamespaceHolder, overlay: &Overlay<'_>) -> Result<()> {
     match holder {
         NamespaceHolder::Host => local::replace(xattrs(holder), overlay),

@@ -71,7 +71,7 @@ pub(crate) fn spawn(
     let (from_parent, to_child) = pipe()?;
     // SAFETY: this is called in helpers, which have one thread.
     match unsafe { clone(namespaces, cgroup) } {
-        -1 => Err(explain_failure(io::Error::last_os_error())),
+        -1 => Err(explain_failure(namespaces, io::Error::last_os_error())),
         0 => {
             drop((from_child, to_child));
             let mut parent = Parent { to_parent, from_parent };
@@ -88,14 +88,25 @@ pub(crate) fn spawn(
     }
 }
 
-/// Returns the error for a failed `clone`. `ENOSPC` means that a limit of namespaces is reached, and must not
-/// be taken for a full disk.
-fn explain_failure(error: io::Error) -> HostError {
-    if error.kind() == io::ErrorKind::StorageFull {
-        let text = "cannot create namespaces: the limit is reached (sysctl user.max_*_namespaces)";
-        return HostError::other(text);
+/// Returns the error for a failed `clone`.
+fn explain_failure(namespaces: libc::c_int, error: io::Error) -> HostError {
+    let is_limit = error.kind() == io::ErrorKind::StorageFull;
+    let source = without_enospc(error);
+    if is_limit && namespaces & libc::CLONE_NEWUSER != 0 {
+        return HostError::NoUserNamespaces { source };
     }
-    HostError::System { action: "create namespaces".to_owned(), source: error }
+    HostError::System { action: "create namespaces".to_owned(), source }
+}
+
+/// Replaces `ENOSPC`, with which the kernel reports that a limit of namespaces is reached: it must not be taken
+/// for a full disk.
+pub(crate) fn without_enospc(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::StorageFull => {
+            io::Error::other("the limit of namespaces is reached: raise it, sysctl user.max_*_namespaces")
+        }
+        _ => error,
+    }
 }
 
 impl Parent {
@@ -162,4 +173,24 @@ impl Child {
 /// Returns the error for a child that was killed while it sent an error.
 fn unreadable(error: &serde_json::Error) -> HostError {
     HostError::of_kind(HostErrorKind::Protocol, format!("the child exited unexpectedly: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::namespace::holder::explain_refusal;
+
+    #[test]
+    fn the_limit_of_user_namespaces_is_an_error_with_a_remedy_and_no_full_disk() {
+        let enospc = || io::Error::from_raw_os_error(libc::ENOSPC);
+        let error = explain_refusal(explain_failure(NAMESPACES, enospc()));
+        assert_eq!(error.kind(), HostErrorKind::NoUserNamespaces);
+        let message = error.to_string();
+        assert!(message.contains("user.max_") && message.contains("RUNTIME=docker"), "{message}");
+        assert!(!HelperError::from(error).is_disk_full());
+        // Without a user namespace, only the limit is named.
+        let error = explain_refusal(explain_failure(libc::CLONE_NEWNS, enospc()));
+        assert_eq!(error.kind(), HostErrorKind::System);
+        assert!(error.to_string().contains("user.max_") && error.os_error().is_none(), "{error}");
+    }
 }

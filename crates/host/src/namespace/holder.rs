@@ -120,7 +120,7 @@ fn set_up(child: &mut clone::Child, file: &Path) -> Result<Process> {
 /// Turns errors that mean "namespaces cannot be created" into one with a remedy.
 pub(crate) fn explain_refusal(error: HostError) -> HostError {
     use rustix::io::Errno;
-    let refused = [Errno::PERM, Errno::NOSPC, Errno::INVAL, Errno::NOSYS, Errno::USERS];
+    let refused = [Errno::PERM, Errno::INVAL, Errno::NOSYS, Errno::USERS];
     match error {
         HostError::System { source, .. }
             if refused.iter().any(|errno| source.raw_os_error() == Some(errno.raw_os_error())) =>

@@ -3,7 +3,7 @@
 //! Addresses of the host are the exception: they are denied, however specific an entry is that would allow
 //! them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
@@ -37,6 +37,9 @@ pub(super) struct EgressPolicy {
     always_denied: Vec<Ipv4Net>,
     /// Number of addresses that were allowed because a name resolves to them.
     resolved: usize,
+    /// Those of them whose route is not known to be set. They are in the table, so that [`EgressPolicy::deny`]
+    /// covers a route that was set in part.
+    unrouted: BTreeSet<Ipv4Addr>,
 }
 
 /// Reason why an address is not allowed.
@@ -68,7 +71,7 @@ impl EgressPolicy {
         };
         let denied = egress.deny.iter().chain(neighbours).chain(&always_denied);
         table.extend(denied.map(|cidr| (*cidr, Verdict::Deny)));
-        Self { table, always_denied, resolved: 0 }
+        Self { table, always_denied, resolved: 0, unrouted: BTreeSet::new() }
     }
 
     /// Returns all entries.
@@ -91,18 +94,25 @@ impl EgressPolicy {
         denied
     }
 
-    /// Allows an address that an allowed name resolves to. Returns whether a route has to be added.
+    /// Allows an address that an allowed name resolves to. Returns whether a route has to be set; the caller
+    /// reports that with [`EgressPolicy::set_routed`].
     pub(super) fn allow(&mut self, address: Ipv4Addr) -> Result<bool, Refused> {
         match self.verdict(address) {
-            Some(Verdict::Allow) => Ok(false),
+            Some(Verdict::Allow) => Ok(self.unrouted.contains(&address)),
             Some(Verdict::Deny) => Err(Refused::Denied),
             None if self.resolved >= RESOLVED_MAX => Err(Refused::TooMany),
             None => {
                 self.resolved += 1;
                 self.table.insert(Ipv4Net::from(address), Verdict::Allow);
+                self.unrouted.insert(address);
                 Ok(true)
             }
         }
+    }
+
+    /// Records that the route to an allowed address is set.
+    pub(super) fn set_routed(&mut self, address: Ipv4Addr) {
+        self.unrouted.remove(&address);
     }
 
     fn verdict(&self, address: Ipv4Addr) -> Option<Verdict> {
@@ -190,11 +200,22 @@ mod tests {
         let mut policy = policy(Some(&["example.com", "10.1.0.0/16"]), &["169.254.0.0/16"], &["10.0.0.5"]);
         let mut allow = |address: &str| policy.allow(address.parse().unwrap());
         assert_eq!(allow("8.8.8.8"), Ok(true));
-        assert_eq!(allow("8.8.8.8"), Ok(false));
         assert_eq!(allow("10.1.2.3"), Ok(false));
         for denied in ["10.0.0.5", "127.0.0.1", "169.254.169.254", "0.0.0.0"] {
             assert_eq!(allow(denied), Err(Refused::Denied), "{denied}");
         }
+    }
+
+    #[test]
+    fn an_allowed_address_needs_a_route_until_it_is_set() {
+        let mut policy = policy(Some(&["example.com"]), &[], &[]);
+        let address = "8.8.8.8".parse().unwrap();
+        for _ in 0..=RESOLVED_MAX {
+            assert_eq!(policy.allow(address), Ok(true));
+        }
+        policy.set_routed(address);
+        assert_eq!(policy.allow(address), Ok(false));
+        assert_eq!(policy.allow("8.8.4.4".parse().unwrap()), Ok(true), "a repeated address counts once");
     }
 
     #[test]

@@ -114,7 +114,10 @@ impl Resolver {
         let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
         for address in addresses {
             match policy.allow(address) {
-                Ok(true) => self.routes.set(Ipv4Net::from(address), Verdict::Allow).ok()?,
+                Ok(true) => {
+                    self.routes.set(Ipv4Net::from(address), Verdict::Allow).ok()?;
+                    policy.set_routed(address);
+                }
                 Ok(false) | Err(Refused::Denied) => {}
                 Err(Refused::TooMany) => return None,
             }

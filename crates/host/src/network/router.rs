@@ -122,7 +122,11 @@ fn disable_source_check() -> io::Result<()> {
 
 fn unshare(namespaces: libc::c_int) -> io::Result<()> {
     // SAFETY: the call takes an integer.
-    if unsafe { libc::unshare(namespaces) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if unsafe { libc::unshare(namespaces) } == 0 {
+        Ok(())
+    } else {
+        Err(clone::without_enospc(io::Error::last_os_error()))
+    }
 }
 
 fn send(sender: &OwnedFd, opened: &[OwnedFd; FD_COUNT]) -> io::Result<()> {

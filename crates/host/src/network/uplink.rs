@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FileType, MemfdFlags, Mode, makedev, memfd_create, mknodat};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
-use rustix::process::{PidfdFlags, WaitOptions, geteuid, pidfd_open, waitpid};
+use rustix::process::{Pid, PidfdFlags, WaitOptions, geteuid, getpid, pidfd_open, waitpid};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::router::Router;
@@ -24,6 +24,7 @@ use crate::error::{Context as _, HostError, Result};
 use crate::namespace::clone::{self, Parent};
 use crate::namespace::holder::NamespaceHolder;
 use crate::namespace::{credentials, id_map, sandbox_ids};
+use crate::process::kill_on_exit_of;
 use crate::resources::limits;
 
 /// Device with which uplink programs create links.
@@ -147,8 +148,9 @@ impl UplinkProcess {
             Program::find().and_then(|program| check_tun().map(|()| program)).map_err(HostError::other)?;
         let stderr = memfd_create(c"stderr", MemfdFlags::CLOEXEC).context("create a memory file")?;
         let stderr = File::from(stderr);
+        let daemon = getpid();
         let child = clone::spawn(libc::CLONE_NEWNS, None, |parent| {
-            match exec_program(parent, &program, router, holder, &stderr) {
+            match exec_program((parent, daemon), &program, router, holder, &stderr) {
                 Ok(never) => match never {},
                 Err(error) => error,
             }
@@ -191,9 +193,9 @@ impl UplinkProcess {
     }
 }
 
-/// Prepares the namespaces and executes the program; runs in the child.
+/// Prepares the namespaces and executes the program; runs in the child of the network daemon.
 fn exec_program(
-    parent: &mut Parent,
+    (parent, daemon): (&mut Parent, Pid),
     program: &Program,
     router: &Router,
     holder: &NamespaceHolder,
@@ -226,10 +228,8 @@ fn exec_program(
             credentials::become_root_inside()?;
         }
     }
-    // Set last, because changing credentials resets it. The parent waits until this process executes the
-    // program, so it still exists.
-    // SAFETY: the call takes integers.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    // Set last, because changing credentials resets it.
+    kill_on_exit_of(daemon).context("stay with the network daemon")?;
     parent.wait()?;
     let stderr = stderr.try_clone().context("duplicate a file descriptor")?;
     Err(program.command(&namespace).stderr(stderr).exec()).context("start the uplink")

@@ -159,8 +159,11 @@ fn limit_swap(version: Version, group: &Path, limits: &Limits) {
 
 /// Returns the existing cgroups of a sandbox.
 fn groups(id: &str) -> Result<Vec<PathBuf>> {
+    groups_in(&hierarchy::all().context("read the cgroup hierarchies")?, id)
+}
+
+fn groups_in(hierarchies: &[Hierarchy], id: &str) -> Result<Vec<PathBuf>> {
     let name = check_id(id)?;
-    let hierarchies = hierarchy::all().context("read the cgroup hierarchies")?;
     let groups = hierarchies.iter().flat_map(Hierarchy::sandbox_parents).map(|parent| parent.join(name));
     Ok(groups.filter(|group| group.is_dir()).collect())
 }
@@ -203,7 +206,8 @@ pub fn ids() -> Result<Vec<String>> {
 /// Returns the resources that a sandbox uses, as far as they are measured.
 pub fn usage(id: &str) -> Result<ResourceUsage> {
     let mut usage = ResourceUsage::default();
-    for group in groups(id)? {
+    let hierarchies = hierarchy::recent().context("read the cgroup hierarchies")?;
+    for group in groups_in(&hierarchies, id)? {
         let number =
             |file: &str| read_words(&group.join(file)).first().and_then(|word| word.parse::<u64>().ok());
         let field = |file: &str, name: &str| {

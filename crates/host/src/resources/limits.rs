@@ -113,6 +113,17 @@ pub struct ResourceUsage {
     pub memory_bytes: Option<u64>,
     /// Processes and threads.
     pub processes: Option<u64>,
+    /// Traffic since the start; `None` also without a network.
+    pub network: Option<NetworkBytes>,
+}
+
+/// Bytes that a sandbox received and sent over all its network interfaces except loopback.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkBytes {
+    /// Received bytes.
+    pub received: u64,
+    /// Sent bytes.
+    pub sent: u64,
 }
 
 /// Capabilities of the host for sandboxes. An error is the reason why one is missing.

@@ -10,6 +10,7 @@
 //! when the program has exited or its control socket is closed, even if the client was killed.
 
 mod init;
+mod omitted_mounts;
 mod root;
 
 use std::ffi::OsString;
@@ -41,6 +42,8 @@ use crate::resources::cgroup;
 use crate::resources::limits::{self, Limits, UnenforcedLimit};
 use crate::sandbox::seccomp::Filters;
 use init::Init;
+
+pub use omitted_mounts::can_omit_mounts;
 
 /// Difference from the host's files. Paths are absolute and without symlinks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +82,9 @@ pub struct HostView {
     pub holder: NamespaceHolder,
     /// Differences, in the order of mounting: parents before their children.
     pub mounts: Vec<Mount>,
+    /// Hidden paths without visible ones below them, whose mounts are left out: the directory of an overlay must
+    /// contain no mounts. Empty unless [`can_omit_mounts`] returns true.
+    pub omitted_mounts: Vec<OsString>,
     /// Working directory.
     pub cwd: OsString,
     /// Program and arguments. A program without a slash is searched in `PATH` of the environment.
@@ -286,6 +292,7 @@ fn run(view: &HostView, descriptors: Vec<OwnedFd>) -> Result<Launched> {
     }
     let (users, groups) = ids(user, &view.holder)?;
     view.holder.join()?;
+    omitted_mounts::detach(&view.omitted_mounts)?;
     limits::limit_pending_signals().context("limit pending signals")?;
     let init = Init {
         view,

@@ -36,7 +36,7 @@ pub(super) fn apply(
     for (path, _) in result.iter().filter(|(_, result_entry)| result_entry.leaf.is_none()) {
         builder.tree.remove(path)?;
     }
-    for from in theirs.moved.keys() {
+    for from in theirs.directory_moves.keys() {
         builder.tree.remove(from)?;
     }
     builder.remove_empty(&result)?;
@@ -47,7 +47,7 @@ pub(super) fn apply(
     }
     let added_set: HashSet<&[u8]> = added.iter().map(Vec::as_slice).collect();
     let is_in_added = |path: &[u8]| ancestors(path).any(|ancestor| added_set.contains(ancestor));
-    for moved in theirs.moved.values().filter(|moved| !is_in_added(&moved.to)) {
+    for moved in theirs.directory_moves.values().filter(|moved| !is_in_added(&moved.to)) {
         builder.graft(&moved.to, &moved.new)?;
     }
     for (path, result_entry) in result {
@@ -91,7 +91,7 @@ fn removed_whole(result: &ResultEntries, ours: &SideChanges<'_>, theirs: &SideCh
         !ours.has_changes_at(path)
             && below(result, path).all(|(_, result_entry)| result_entry.leaf.is_none())
             && !theirs.moves_into(path)
-            && below(&theirs.moved, path).next().is_none()
+            && below(&theirs.directory_moves, path).next().is_none()
     };
     let removed = theirs.directories.iter().filter(|(_, change)| change.new.is_none());
     outermost(removed.map(|(path, _)| path).filter(|path| is_gone(path)))
@@ -182,12 +182,16 @@ impl TreeBuilder<'_> {
     /// Adds an entry of their tree, and the missing parent directories of the path.
     fn graft(&mut self, path: &[u8], entry: &Entry) -> Result<()> {
         self.create_parents(path)?;
-        Ok(self.tree.graft(path, entry)?)
+        // A directory that was moved into a renamed one has another path in their tree.
+        let theirs = self.theirs.tree.entry(path)?;
+        let is_at_path = theirs.is_some_and(|theirs| theirs.node == entry.node);
+        let from = if is_at_path { path } else { &[] };
+        Ok(self.tree.graft(path, entry, from)?)
     }
 
     fn put_leaf(&mut self, path: &[u8], leaf: ResultLeaf) -> Result<()> {
         match leaf {
-            ResultLeaf::Unchanged(entry) => self.tree.graft(path, &entry)?,
+            ResultLeaf::Unchanged(entry) => self.tree.graft(path, &entry, path)?,
             ResultLeaf::NewAttributes(extents, attributes) => {
                 self.tree.put_extents(path, &extents, attributes)?;
             }
@@ -272,10 +276,13 @@ impl TreeBuilder<'_> {
             NodeAttributes::of(new),
         );
         let (mode, xattrs) = (merged.mode, merged.xattrs);
-        if merged.modes_clash || merged.xattrs_clash {
-            let class = if merged.modes_clash { ConflictClass::Mode } else { ConflictClass::Attributes };
-            let (base, ours, theirs) = (Some(base), Some(ours), Some(theirs));
-            merger.report(TreeConflict { base, ours, theirs, ..TreeConflict::new(class, path) });
+        for (class, clash) in
+            [(ConflictClass::Mode, merged.modes_clash), (ConflictClass::Attributes, merged.xattrs_clash)]
+        {
+            if clash {
+                let [base, ours, theirs] = [&base, &ours, &theirs].map(|version| Some(version.clone()));
+                merger.report(TreeConflict { base, ours, theirs, ..TreeConflict::new(class, path) });
+            }
         }
         match self.tree.put_directory(path, Attributes { mode, xattrs, ..Attributes::default() }) {
             // A leaf has this path: that conflict is already reported.

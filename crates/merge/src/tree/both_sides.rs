@@ -70,13 +70,16 @@ fn expand_moves<'t>(
 
 /// Drops moves that both sides made to the same path.
 fn drop_equal_moves<'t>(ours: &mut SideChanges<'t>, theirs: &mut SideChanges<'t>) {
-    let same = ours.moved.iter().filter(|(from, moved)| {
-        theirs.moved.get(*from).is_some_and(|other| other.to == moved.to && other.new.node == moved.new.node)
+    let same = ours.directory_moves.iter().filter(|(from, moved)| {
+        theirs
+            .directory_moves
+            .get(*from)
+            .is_some_and(|other| other.to == moved.to && other.new.node == moved.new.node)
     });
     let same: Vec<Vec<u8>> = same.map(|(from, _)| from.clone()).collect();
     for from in same {
         for side in [&mut *ours, &mut *theirs] {
-            if let Some(moved) = side.moved.remove(&from) {
+            if let Some(moved) = side.directory_moves.remove(&from) {
                 side.targets.remove(&moved.to);
             }
         }

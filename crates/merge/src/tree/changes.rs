@@ -43,7 +43,7 @@ pub(super) struct SideChanges<'t> {
     pub(super) leaves: BTreeMap<Vec<u8>, EntryChange>,
     pub(super) directories: BTreeMap<Vec<u8>, EntryChange>,
     /// Moves of whole directories, by old path. Entries of these directories are in none of the other maps.
-    pub(super) moved: BTreeMap<Vec<u8>, DirectoryMove>,
+    pub(super) directory_moves: BTreeMap<Vec<u8>, DirectoryMove>,
     /// New paths of moved directories.
     pub(super) targets: BTreeMap<Vec<u8>, ()>,
     /// Renamed leaves: old path to new path.
@@ -65,7 +65,7 @@ impl<'t> SideChanges<'t> {
             tree,
             leaves: BTreeMap::new(),
             directories: BTreeMap::new(),
-            moved: BTreeMap::new(),
+            directory_moves: BTreeMap::new(),
             targets: BTreeMap::new(),
             renames: BTreeMap::new(),
             one_sided,
@@ -108,7 +108,7 @@ impl<'t> SideChanges<'t> {
         match &new.node {
             Node::Directory(node) if node.entries > 0 => {
                 self.targets.insert(to.clone(), ());
-                self.moved.insert(from, DirectoryMove { to, old, new });
+                self.directory_moves.insert(from, DirectoryMove { to, old, new });
             }
             Node::Directory(_) => {
                 self.set_old(&from, Some(old));
@@ -131,7 +131,10 @@ impl<'t> SideChanges<'t> {
         let is_unaffected = |path: &[u8]| !other.has_changes_at(path);
         let mut changes = self.leaves.iter().chain(&self.directories);
         changes.all(|(path, change)| change.is_edit() || is_unaffected(path))
-            && self.moved.iter().all(|(from, moved)| is_unaffected(from) && is_unaffected(&moved.to))
+            && self
+                .directory_moves
+                .iter()
+                .all(|(from, moved)| is_unaffected(from) && is_unaffected(&moved.to))
             && self.one_sided.iter().all(|directory| is_unaffected(&directory.path))
     }
 
@@ -139,7 +142,7 @@ impl<'t> SideChanges<'t> {
     pub(super) fn has_changes_at(&self, path: &[u8]) -> bool {
         contains_at_or_below(&self.leaves, path)
             || contains_at_or_below(&self.directories, path)
-            || contains_at_or_below(&self.moved, path)
+            || contains_at_or_below(&self.directory_moves, path)
             || contains_at_or_below(&self.targets, path)
     }
 
@@ -172,7 +175,7 @@ impl<'t> SideChanges<'t> {
         let both = self.leaves.iter().chain(&self.directories);
         let added = both.filter(|(_, change)| change.old.is_none());
         let added = added.filter_map(|(path, change)| Some((&path[..], change.new.as_ref()?)));
-        added.chain(self.moved.values().map(|moved| (&moved.to[..], &moved.new))).collect()
+        added.chain(self.directory_moves.values().map(|moved| (&moved.to[..], &moved.new))).collect()
     }
 
     /// Returns true if a directory was added.
@@ -182,10 +185,10 @@ impl<'t> SideChanges<'t> {
 
     /// Replaces the selected directory moves by moves of their entries. Returns true if there were any.
     pub(super) fn expand_where(&mut self, is_selected: impl Fn(&[u8], &[u8]) -> bool) -> Result<bool> {
-        let selected = self.moved.iter().filter(|(from, moved)| is_selected(from, &moved.to));
+        let selected = self.directory_moves.iter().filter(|(from, moved)| is_selected(from, &moved.to));
         let selected: Vec<Vec<u8>> = selected.map(|(from, _)| from.clone()).collect();
         for from in &selected {
-            if let Some(moved) = self.moved.remove(from) {
+            if let Some(moved) = self.directory_moves.remove(from) {
                 self.expand(from, moved)?;
             }
         }

@@ -9,7 +9,7 @@ use super::result::Result;
 use crate::choices::{Choice, ChoiceResult, by_rules, choices};
 
 /// Lists the possible resolutions of a conflict: by each rule and by each other strategy. Empty
-/// unless the class of the conflict is `Content`, `AddAdd`, `Critical`, `ModifyDelete` or `Symlink`.
+/// unless the class of the conflict is `Content`, `AddAdd`, `ReviewRequired`, `ModifyDelete` or `Symlink`.
 pub fn tree_choices(
     conflict: &TreeConflict,
     base: &Tree,
@@ -22,7 +22,7 @@ pub fn tree_choices(
     let author = merger.author_of_ours(&conflict.path.0);
     let whole_versions = || by_rules(&author, &options.theirs, ChoiceResult::Version);
     match conflict.class {
-        ConflictClass::Content | ConflictClass::AddAdd | ConflictClass::Critical => {
+        ConflictClass::Content | ConflictClass::AddAdd | ConflictClass::ReviewRequired => {
             let Some(contents) = merger.read(versions)? else { return Ok(whole_versions()) };
             let path = String::from_utf8_lossy(&conflict.path.0);
             let rule = options.policy.rule(&path);

@@ -58,7 +58,7 @@ pub enum ConflictClass {
     Collision,
     /// A rule requires a review of every change of this file. The tree has our file.
     #[serde(rename = "critical")]
-    Critical,
+    ReviewRequired,
 }
 
 impl ConflictClass {
@@ -79,7 +79,7 @@ impl ConflictClass {
             Self::FileLocation => "file location",
             Self::DirectoryRename => "directory rename",
             Self::Collision => "name collision",
-            Self::Critical => "critical",
+            Self::ReviewRequired => "critical",
         }
     }
 }

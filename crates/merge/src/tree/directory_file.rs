@@ -100,7 +100,42 @@ impl TreeMerger<'_> {
 
 fn with_suffix(path: &[u8], number: usize) -> Vec<u8> {
     let suffix = if number == 0 { THEIRS_SUFFIX.to_owned() } else { format!("{THEIRS_SUFFIX}{number}") };
-    let name = name(path);
-    let name = &name[..name.len().min(NAME_MAX - suffix.len())];
+    let name = truncate(name(path), NAME_MAX - suffix.len());
     join(parent(path).unwrap_or_default(), &[name, suffix.as_bytes()].concat())
+}
+
+/// Returns the longest prefix of at most `max` bytes that does not end inside a UTF-8 character.
+fn truncate(name: &[u8], max: usize) -> &[u8] {
+    let Some(next) = name.get(max) else { return name };
+    let is_continuation = |byte: u8| byte & 0b1100_0000 == 0b1000_0000;
+    if !is_continuation(*next) {
+        return &name[..max];
+    }
+    // A character has at most four bytes. A name that is no UTF-8 may have more such bytes in a row.
+    let start = (max.saturating_sub(3)..max).rev().find(|index| !is_continuation(name[*index]));
+    &name[..start.unwrap_or(max)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_name_is_not_cut_inside_a_character() {
+        for character in ["x", "\u{e9}", "\u{6587}", "\u{1f600}"] {
+            for offset in 0..4 {
+                let long = "x".repeat(offset) + &character.repeat(255 / character.len());
+                for number in [0, 1, 10] {
+                    let path = with_suffix(format!("d/{long}").as_bytes(), number);
+                    let text = String::from_utf8(path).unwrap();
+                    let (stem, _) = text.strip_prefix("d/").unwrap().split_once(THEIRS_SUFFIX).unwrap();
+                    assert!(long.starts_with(stem) && text.len() <= 2 + NAME_MAX, "{text}");
+                    assert!(stem.len() > NAME_MAX - 16, "{text}");
+                }
+            }
+        }
+        // A name that is no UTF-8 is cut anywhere.
+        assert_eq!(with_suffix(&[0x80; 255], 0), [&[0x80_u8; 248][..], b"~theirs"].concat());
+        assert_eq!(with_suffix(b"d/short", 2), b"d/short~theirs2");
+    }
 }

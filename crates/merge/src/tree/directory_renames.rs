@@ -94,7 +94,7 @@ fn find_renamed_directories(
             count_move(side, &mut counts, directory, parent(to).unwrap_or_default(), 1);
         }
     }
-    for (from, moved) in &side.moved {
+    for (from, moved) in &side.directory_moves {
         count_move(side, &mut counts, from, &moved.to, moved.new.node.size());
     }
     let renamed = counts.into_iter().filter(|(from, _)| directories.contains(from)).map(|(from, counts)| {

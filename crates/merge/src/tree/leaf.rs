@@ -150,7 +150,7 @@ impl<'a> TreeMerger<'a> {
     }
 
     /// Returns true if the strategy stores a history with each version of the file.
-    fn has_history(&self, path: &[u8], slot: &Slot) -> bool {
+    fn keeps_history(&self, path: &[u8], slot: &Slot) -> bool {
         let is_file = |version: &Option<TreeVersion>| {
             version.as_ref().is_some_and(|version| matches!(version.entry.node, Node::File(_)))
         };
@@ -183,9 +183,12 @@ impl<'a> TreeMerger<'a> {
             return Ok((unchanged(slot.ours), None));
         }
         if let Some(rule) = self.slot_review_rule(path, &slot) {
-            return Ok((self.take_version_by(rule, ConflictClass::Critical, path, &slot, Side::Ours), None));
+            return Ok((
+                self.take_version_by(rule, ConflictClass::ReviewRequired, path, &slot, Side::Ours),
+                None,
+            ));
         }
-        if are_same(&slot.base, &slot.ours) && !self.has_history(path, &slot) {
+        if are_same(&slot.base, &slot.ours) && !self.keeps_history(path, &slot) {
             return Ok((unchanged(slot.theirs), None));
         }
         match (&slot.ours, &slot.theirs) {
@@ -263,7 +266,7 @@ impl<'a> TreeMerger<'a> {
         let mut merged_attributes =
             Attributes { mode: attributes.mode, xattrs: attributes.xattrs, modified: None, link: None };
         // Version whose content is taken without a merge of contents.
-        let unmerged = if self.has_history(path, slot) {
+        let unmerged = if self.keeps_history(path, slot) {
             None
         } else if our_file.same_content(their_file) && !self.is_cumulative(path, slot)
             || base.is_some_and(|base| base.same_content(their_file))

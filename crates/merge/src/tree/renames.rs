@@ -117,12 +117,15 @@ fn candidates(side: &SideChanges<'_>) -> (Vec<Candidate>, Vec<Candidate>) {
     (removed, added)
 }
 
-/// Pairs symlinks with equal targets, first by name, then in order.
+/// Pairs symlinks with equal targets, first by name, then in order. Those of moved directories are paired
+/// already.
 fn pair_symlinks(side: &mut SideChanges<'_>) {
     let mut removed: BTreeMap<&[u8], Vec<&Vec<u8>>> = BTreeMap::new();
     let mut found = Vec::new();
     for (path, change) in side.leaves.iter().filter(|(_, change)| change.new.is_none()) {
-        if let Some(Node::Symlink(link)) = change.old.as_ref().map(|entry| &entry.node) {
+        if !side.renames.contains_key(path)
+            && let Some(Node::Symlink(link)) = change.old.as_ref().map(|entry| &entry.node)
+        {
             removed.entry(&link.target).or_default().push(path);
         }
     }
@@ -130,7 +133,7 @@ fn pair_symlinks(side: &mut SideChanges<'_>) {
     if removed.is_empty() {
         return;
     }
-    let mut taken = BTreeSet::new();
+    let mut taken: BTreeSet<&Vec<u8>> = side.renames.values().collect();
     for same_name in [true, false] {
         for (path, change) in side.leaves.iter().filter(|(_, change)| change.old.is_none()) {
             let Some(Node::Symlink(link)) = change.new.as_ref().map(|entry| &entry.node) else { continue };

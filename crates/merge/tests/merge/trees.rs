@@ -222,7 +222,7 @@ fn rules_decide_and_critical_files_need_review() {
     assert_eq!(read_merge(&merge), model(&[("content", "3\n"), ("critical", "1\n")]));
     let waiting: Vec<_> = merge.conflicts.iter().filter(|conflict| conflict.decided.is_none()).collect();
     assert_eq!(waiting.len(), 1);
-    assert_eq!(waiting[0].class, ConflictClass::Critical);
+    assert_eq!(waiting[0].class, ConflictClass::ReviewRequired);
     assert!(!merge.is_resolved());
 }
 
@@ -272,7 +272,7 @@ fn critical_file_rename_needs_review() {
         assert_eq!(merge.tree.tree_id().unwrap(), head.id(), "both names stay as they are");
         let reported = classes(&merge);
         assert!(
-            reported.len() == 2 && reported.iter().all(|(class, _)| *class == ConflictClass::Critical),
+            reported.len() == 2 && reported.iter().all(|(class, _)| *class == ConflictClass::ReviewRequired),
             "{reported:?}"
         );
         // The decision of a rule applies to both names.
@@ -325,7 +325,7 @@ fn critical_file_rename_needs_review() {
     );
     let merge = merge.unwrap();
     assert_eq!(read_merge(&merge), renamed[1]);
-    assert_eq!(classes(&merge), [(ConflictClass::Critical, "e/f")]);
+    assert_eq!(classes(&merge), [(ConflictClass::ReviewRequired, "e/f")]);
 }
 
 #[test]
@@ -361,6 +361,30 @@ fn renamed_directory_gets_attributes_of_the_other_side() {
     let other = tree("e", 0o754, None, &files);
     let merge = merge_trees(&base, &other, &changed, &TreeOptions::default()).unwrap();
     assert_eq!(classes(&merge), [(ConflictClass::Mode, "e"), (ConflictClass::Mode, "e/empty")]);
+    // Modes and extended attributes are separate conflicts.
+    let other = tree("d", 0o754, Some("y"), &files);
+    let merge = merge_trees(&base, &other, &changed, &TreeOptions::default()).unwrap();
+    let both = |path| [(ConflictClass::Mode, path), (ConflictClass::Attributes, path)];
+    assert_eq!(classes(&merge), [both("d"), both("d/empty")].concat());
+}
+
+#[test]
+fn equal_symlinks_of_renamed_directories_are_not_confused() {
+    let fixture = TestStore::new();
+    let files = |first: &str, second: &str, link: &str, content: &str| -> Model {
+        let mut files = model(&[(&format!("{first}/f"), "first\n"), (&format!("{second}/f"), content)]);
+        files.insert(format!("{first}/link"), Leaf::Link(link.to_owned()));
+        files.insert(format!("{second}/link"), Leaf::Link("target".to_owned()));
+        files
+    };
+    let base = files("a", "b", "target", "second\n");
+    let renamed = files("y", "x", "target", "second\n");
+    let changed = files("a", "b", "elsewhere", "changed\n");
+    for (ours, theirs) in [(&renamed, &changed), (&changed, &renamed)] {
+        let merge = fixture.merge(&base, ours, theirs);
+        assert_eq!(classes(&merge), []);
+        assert_eq!(read_merge(&merge), files("y", "x", "elsewhere", "changed\n"));
+    }
 }
 
 #[test]

@@ -17,20 +17,18 @@ use crate::guest::handle::SandboxHandle;
 const FREEZE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 impl SandboxHandle {
-    /// Sends the request to start a command. The command is added before the agent can respond, in the slot
-    /// that was reserved.
+    /// Sends the request to start the command that a slot was reserved for. The command is added before the
+    /// agent can respond.
     pub(crate) async fn start_command(
         &self,
-        id: &str,
+        reservation: CommandReservation<'_>,
         request: ServerPayload,
-        reservation: Option<CommandReservation<'_>>,
     ) -> Result<Arc<RunningCommand>> {
-        let stream = self.guest.stream()?;
-        let command = self.commands.start(id, stream.id, reservation);
+        let (command, stream) = self.commands.start(reservation, || self.guest.stream())?;
         if let Err(error) = self.guest.send_on(&stream, request).await {
             command
                 .advance(0, Some(&CommandExit { failed: Some(error.to_string()), ..CommandExit::default() }));
-            self.commands.remove(id);
+            self.commands.remove(&command.id);
             return Err(error);
         }
         Ok(command)

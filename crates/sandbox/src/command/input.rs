@@ -176,7 +176,7 @@ impl Input {
     }
 
     /// Records the report of an agent that reconnected: input that it did not receive is lost.
-    pub(crate) fn reconnected(&self, received: u64, stream: u64) {
+    pub(crate) fn record_reconnect(&self, received: u64, stream: u64) {
         self.counters.send_modify(|counters| {
             (counters.sent, counters.received) = (received, received);
             counters.stream = stream;
@@ -198,7 +198,7 @@ mod tests {
         let more = async { input.reserve(2, Duration::from_secs(10)).await };
         let read = async { input.report(0, 1, false) };
         assert_eq!(tokio::join!(more, read).0, Ok(()));
-        input.reconnected(0, 1);
+        input.record_reconnect(0, 1);
         assert_eq!(input.reserve(WINDOW, SHORT).await, Ok(()), "what was lost does not wait");
         input.close();
         assert_eq!(input.reserve(1, SHORT).await, Err(NoInput::Closed));
@@ -213,7 +213,7 @@ mod tests {
         input.report(4, 0, false);
         assert_eq!(input.wait_for_arrival(&position, SHORT).await, None, "not all of it came");
         assert!(!input.wait_for_report(2, SHORT).await, "there is no report on that stream yet");
-        input.reconnected(6, 2);
+        input.record_reconnect(6, 2);
         assert!(input.wait_for_report(2, SHORT).await);
         assert_eq!(input.wait_for_arrival(&position, SHORT).await, Some(Arrival::Lost(4)));
         let position = input.position();

@@ -15,6 +15,7 @@ use crate::sandbox_dir::SandboxDir;
 #[derive(Debug, Default)]
 pub(crate) struct KeptOutput {
     measured_bytes: AtomicU64,
+    /// Bytes that were printed since the last measurement or trim began.
     printed: AtomicU64,
     /// Bytes that were printed before the measurement in progress, which counts them unless it fails.
     printed_before: AtomicU64,
@@ -129,5 +130,24 @@ mod tests {
         output.finish_update(None);
         output.measure(&dir).unwrap();
         assert!(output.measured_bytes() > before);
+    }
+
+    #[test]
+    fn a_failed_measurement_forgets_nothing_and_is_repeated() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = SandboxDir::new(home.path().to_owned());
+        // A file cannot be listed.
+        std::fs::write(dir.output(), "").unwrap();
+        let output = KeptOutput::default();
+        let limit = 1 << 20;
+        output.add(limit + 1);
+        assert!(output.may_exceed(limit));
+        output.measure(&dir).unwrap_err();
+        assert!(output.may_exceed(limit), "what was printed before it still counts");
+        output.measure(&dir).unwrap_err();
+        std::fs::remove_file(dir.output()).unwrap();
+        std::fs::create_dir(dir.output()).unwrap();
+        output.measure(&dir).unwrap();
+        assert!(!output.may_exceed(limit));
     }
 }

@@ -16,10 +16,10 @@ use crate::service::Service;
 
 /// Maximum number of commands in the logs.
 const COMMANDS_MAX: u32 = 200;
-/// Memory for the output, in bytes; the oldest is dropped first.
+/// Memory for the output of one request, in bytes; the oldest output is dropped first.
 const MEMORY_MAX: usize = 8 << 20;
-/// Bytes of files that are read for one request, the newest of each command, including output that is
-/// filtered out.
+/// Maximum number of bytes that one request reads from files, in whole segments, newest commands first and of
+/// each command its end. Output of other times than requested counts too, because it has to be read.
 const READ_MAX: u64 = 64 << 20;
 
 /// Lines of logs in the order of time.
@@ -27,7 +27,7 @@ const READ_MAX: u64 = 64 << 20;
 pub struct Logs {
     /// Lines. Bytes that are not UTF-8 are replaced.
     pub text: String,
-    /// True if there was more.
+    /// True if there may be more output: older, no longer kept, or not read because of a limit.
     pub truncated: bool,
 }
 
@@ -45,64 +45,76 @@ impl Service {
         self.find(scope, id).await?;
         let ids = self.0.catalog.commands().newest_ids(id, COMMANDS_MAX).await?;
         if ids.is_empty() {
-            // The directory of the output may not exist yet.
+            // Before the first command, the directory of the output may not exist.
             return Ok(Logs::default());
         }
         let dir = self.dir(id);
         let times = since.unwrap_or(i64::MIN)..=until.unwrap_or(i64::MAX);
         let cancel = self.0.cancel.child();
-        let stop = cancel.on_drop();
-        let read = move || {
-            let files = File::open(dir.output())?;
-            Ok(read(&files, &ids, NewestOutput::new(times, MEMORY_MAX, READ_MAX), &cancel)?.lines(tail))
+        let cancel_guard = cancel.drop_guard();
+        let work = move || {
+            let directory = File::open(dir.output())?;
+            let newest = NewestOutput::new(times, MEMORY_MAX, READ_MAX);
+            Ok(read_newest(&directory, &ids, newest, &cancel)?.lines(tail))
         };
-        let read = tokio::task::spawn_blocking(read).await;
-        stop.disarm();
-        match read.map_err(io::Error::other).flatten() {
+        let logs = tokio::task::spawn_blocking(work).await;
+        cancel_guard.disarm();
+        match logs.map_err(io::Error::other).flatten() {
             Err(error) if Cancelled::is_cause_of(&error) => Err(SandboxError::Cancelled),
-            read => read.context(|| "read the output of commands".to_owned()),
+            logs => logs.context(|| "read the output of commands".to_owned()),
         }
     }
 }
 
-/// Reads the output of commands, given newest first.
-fn read(
-    files: impl AsFd,
+/// Reads the output of commands from the output directory of their sandbox. `ids` are newest first.
+fn read_newest(
+    directory: impl AsFd,
     ids: &[String],
     mut newest: NewestOutput,
     cancel: &Cancel,
 ) -> io::Result<NewestOutput> {
-    let segments = all_segments(&files)?;
+    let segments = all_segments(&directory)?;
     newest.truncated = ids.len() >= COMMANDS_MAX as usize;
     for id in ids {
         // With enough output, older commands need not be read.
-        if newest.is_full() {
+        if newest.is_done() {
             newest.truncated = true;
             break;
         }
-        let Some((start, mut remaining)) = newest.reserve(&segments, id) else { continue };
-        let mut reader = Reader::open(&files, id, start)?;
-        while remaining > 0
-            && let Some(item) = reader.next_item()?
-        {
-            cancel.check()?;
-            if let Item::Frame(frame) = &item {
-                // Output that is written during the read is left for the next request.
-                remaining = remaining.saturating_sub(frame.data.len() as u64 + 1);
-            }
-            newest.add(item);
+        if let Some((start, bytes)) = newest.take_budget(&segments, id) {
+            read_command(Reader::open(&directory, id, start)?, bytes, &mut newest, cancel)?;
         }
     }
     Ok(newest)
+}
+
+/// Reads `bytes` bytes of files, so that a command that keeps writing does not hold the reader.
+fn read_command(
+    mut reader: Reader,
+    bytes: u64,
+    newest: &mut NewestOutput,
+    cancel: &Cancel,
+) -> io::Result<()> {
+    let mut remaining = bytes;
+    while remaining > 0
+        && let Some(item) = reader.next_item()?
+    {
+        cancel.check()?;
+        if let Item::Frame(frame) = &item {
+            remaining = remaining.saturating_sub(frame.encoded_len());
+        }
+        newest.add(item);
+    }
+    Ok(())
 }
 
 /// The newest output, in bounded memory.
 struct NewestOutput {
     /// Times that are requested, in milliseconds since 1970.
     times: RangeInclusive<i64>,
-    /// Maximum memory for the pieces, in bytes.
+    /// Memory for the pieces, in bytes. They exceed it by less than the oldest piece.
     memory_max: usize,
-    /// Bytes that may still be read.
+    /// Bytes of files that may still be read.
     read_budget: u64,
     /// Pieces by time, and those of the same time in the order in which they were read.
     pieces: BTreeMap<(i64, u64), Vec<u8>>,
@@ -118,27 +130,29 @@ impl NewestOutput {
         Self { times, memory_max, read_budget, pieces: BTreeMap::new(), added: 0, size: 0, truncated: false }
     }
 
-    fn is_full(&self) -> bool {
+    /// Returns true if no more commands are to be read: the memory is full, or the budget used up.
+    fn is_done(&self) -> bool {
         self.read_budget == 0 || self.size >= self.memory_max
     }
 
-    /// Reserves the newest segments of a command that the read budget allows. Returns the offset at which
-    /// they begin, and their size in bytes.
-    fn reserve(&mut self, segments: &[Segment], id: &str) -> Option<(u64, u64)> {
+    /// Takes as many segments of a command, newest first, as the read budget allows, and subtracts their size.
+    /// Returns the offset at which they begin, and their size in bytes; `None` if the command has no output or
+    /// the budget is too small. If it is, the rest of it is not used for older commands.
+    fn take_budget(&mut self, segments: &[Segment], id: &str) -> Option<(u64, u64)> {
         let first = segments.partition_point(|segment| segment.command.as_str() < id);
         let from_first = &segments[first..];
         let of_command = &from_first[..from_first.partition_point(|segment| segment.command == id)];
-        let mut reserved = None;
+        let mut taken = None;
         for segment in of_command.iter().rev() {
-            let bytes = reserved.map_or(0, |(_, bytes)| bytes) + segment.bytes;
+            let bytes = taken.map_or(0, |(_, bytes)| bytes) + segment.bytes;
             if bytes > self.read_budget {
                 self.read_budget = 0;
                 self.truncated = true;
                 break;
             }
-            reserved = Some((segment.offset, bytes));
+            taken = Some((segment.offset, bytes));
         }
-        let (start, bytes) = reserved?;
+        let (start, bytes) = taken?;
         self.read_budget = self.read_budget.saturating_sub(bytes);
         // Output before it is not read, or no longer kept.
         self.truncated |= start > 0;
@@ -184,8 +198,9 @@ impl NewestOutput {
 
 /// Returns the offset at which the last `tail` lines begin. Bytes after the last newline are a line, too.
 fn start_of_last_lines(bytes: &[u8], tail: usize) -> usize {
-    let last = bytes.len().saturating_sub(1);
-    let ends = bytes[..last].iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
+    // A newline at the very end ends the last line, and begins no other.
+    let before_last_byte = &bytes[..bytes.len().saturating_sub(1)];
+    let ends = before_last_byte.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
     match tail.checked_sub(1) {
         Some(before) => ends.map(|(index, _)| index + 1).nth(before).unwrap_or(0),
         None => bytes.len(),
@@ -209,7 +224,7 @@ mod tests {
             newest.add(frame(time, format!("{}\n", time % 10).as_bytes()));
             assert!(newest.size <= 11 * (PIECE_OVERHEAD + 2) && newest.pieces.len() <= 11, "{time}");
         }
-        assert!(newest.is_full());
+        assert!(newest.is_done());
         let logs = newest.lines(8);
         assert_eq!((logs.text.as_str(), logs.truncated), ("7\n8\n9\n0\n1\n2\n3\n4\n", true));
     }
@@ -217,23 +232,43 @@ mod tests {
     #[test]
     fn the_end_of_large_output_is_read() {
         let directory = tempfile::tempdir().unwrap();
-        let files = || File::open(directory.path()).unwrap();
-        let mut writer = Writer::create(files().into(), "daemon", 16 << 20).unwrap();
+        let output = || File::open(directory.path()).unwrap();
+        let mut writer = Writer::create(output().into(), "daemon", 16 << 20).unwrap();
         for line in 0..60_000 {
             writer.write(Stream::Stdout, line, format!("line {line}\n").as_bytes()).unwrap();
         }
-        let mut writer = Writer::create(files().into(), "older", 16 << 20).unwrap();
+        let mut writer = Writer::create(output().into(), "older", 16 << 20).unwrap();
         writer.write(Stream::Stdout, 0, b"older\n").unwrap();
         let read = |budget| {
             let newest = NewestOutput::new(i64::MIN..=i64::MAX, MEMORY_MAX, budget);
             let ids = ["daemon".to_owned(), "older".to_owned()];
-            read(files(), &ids, newest, &Cancel::default()).unwrap().lines(2)
+            read_newest(output(), &ids, newest, &Cancel::default()).unwrap().lines(2)
         };
         let last = "line 59998\nline 59999\n".to_owned();
         assert_eq!(read(READ_MAX), Logs { text: last.clone(), truncated: true });
         // The files have about two million bytes: not all of them are read now, nor is the older command.
         assert_eq!(read(1 << 20), Logs { text: last, truncated: true });
         assert_eq!(read(1 << 10), Logs { text: String::new(), truncated: true });
+    }
+
+    #[test]
+    fn a_read_ends_although_the_command_keeps_writing() {
+        let directory = tempfile::tempdir().unwrap();
+        let output = || File::open(directory.path()).unwrap();
+        let mut writer = Writer::create(output().into(), "daemon", 16 << 20).unwrap();
+        for time in 0..100 {
+            writer.write(Stream::Stdout, time, b"a").unwrap();
+        }
+        let mut newest = NewestOutput::new(i64::MIN..=i64::MAX, MEMORY_MAX, READ_MAX);
+        let (start, bytes) = newest.take_budget(&all_segments(output()).unwrap(), "daemon").unwrap();
+        for time in 100..1_100 {
+            writer.write(Stream::Stdout, time, b"b").unwrap();
+        }
+        let reader = Reader::open(output(), "daemon", start).unwrap();
+        read_command(reader, bytes, &mut newest, &Cancel::default()).unwrap();
+        // The size of files is counted in blocks, so some of the new output may fit.
+        let text = newest.lines(1).text;
+        assert!(text.starts_with(&"a".repeat(100)) && text.len() < 1_100, "{}", text.len());
     }
 
     #[test]

@@ -69,9 +69,10 @@ impl Service {
         }
         let (service, handle) = (self.clone(), Arc::clone(handle));
         tokio::spawn(async move {
-            let (dir, limit, running) =
-                (handle.dir.clone(), service.output_limit(&handle), handle.commands.droppable_offsets());
-            let trimmed = blocking(move || trim(&dir.output(), limit - limit / 8, &running)).await;
+            let (limit, shared) = (service.output_limit(&handle), Arc::clone(&handle));
+            let goal = limit - limit / 8;
+            let work = move || trim(&shared.dir.output(), goal, || shared.commands.droppable_offsets());
+            let trimmed = blocking(work).await;
             match trimmed.and_then(|trimmed| trimmed.map_err(crate::command::output::read_error)) {
                 Ok(kept) => handle.output.finish_update(Some(kept)),
                 Err(error) => {
@@ -84,8 +85,9 @@ impl Service {
 }
 
 /// Removes segments until `goal` bytes are left, or no more may be removed, and returns the bytes that are
-/// left. `running` maps each running command to the offset up to which its output may be removed.
-fn trim(directory: &Path, goal: u64, running: &HashMap<String, u64>) -> io::Result<u64> {
+/// left. `running` returns the offset up to which the output of each running command may be removed. It is called
+/// after the segments are listed: then none of them belongs to a command that started since.
+fn trim(directory: &Path, goal: u64, running: impl FnOnce() -> HashMap<String, u64>) -> io::Result<u64> {
     let directory = File::open(directory)?;
     let mut kept = 0;
     let mut commands: BTreeMap<String, Vec<Segment>> = BTreeMap::new();
@@ -93,6 +95,7 @@ fn trim(directory: &Path, goal: u64, running: &HashMap<String, u64>) -> io::Resu
         kept += segment.bytes;
         commands.entry(segment.command.clone()).or_default().push(segment);
     }
+    let running = running();
     let (mut of_running, mut of_ended): (Vec<_>, Vec<_>) =
         commands.into_values().partition(|segments| running.contains_key(&segments[0].command));
     // Oldest first: after their prefix, ids of commands and terminals sort by time.
@@ -165,18 +168,30 @@ mod tests {
             output::all_segments(File::open(home.path()).unwrap()).unwrap().iter().map(|one| one.bytes).sum();
         let running = HashMap::from([("cmd-1".to_owned(), u64::MAX), ("cmd-2".to_owned(), 0)]);
         // A little less than all: the oldest that exited loses its first segment.
-        trim(home.path(), all - 1, &running).unwrap();
+        trim(home.path(), all - 1, || running.clone()).unwrap();
         let now = segment_counts(home.path());
         assert_eq!(
             (now["cmd-1"], now["cmd-3"], now["cmd-4"]),
             (before["cmd-1"], before["cmd-3"] - 1, before["cmd-4"])
         );
         // Of cmd-1 only the last segment is left. Unread output of cmd-2, which waits for its readers, stays.
-        let kept = trim(home.path(), 0, &running).unwrap();
+        let kept = trim(home.path(), 0, || running.clone()).unwrap();
         assert_eq!(
             segment_counts(home.path()),
             BTreeMap::from([("cmd-1".to_owned(), 1), ("cmd-2".to_owned(), before["cmd-2"])])
         );
         assert!(kept > 0);
+    }
+
+    #[test]
+    fn output_of_a_command_that_starts_during_a_trim_stays() {
+        let home = tempfile::tempdir().unwrap();
+        write(home.path(), "cmd-1", 32 << 10);
+        let start = || {
+            write(home.path(), "cmd-2", 32 << 10);
+            HashMap::new()
+        };
+        trim(home.path(), 0, start).unwrap();
+        assert_eq!(segment_counts(home.path()).into_keys().collect::<Vec<_>>(), ["cmd-2"]);
     }
 }

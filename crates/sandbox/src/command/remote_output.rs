@@ -76,14 +76,14 @@ impl Piece {
 
 impl Service {
     /// Stores output of a command that the agent sent.
-    pub(crate) async fn command_output(&self, handle: &Arc<SandboxHandle>, output: CommandOutput) {
+    pub(crate) async fn store_command_output(&self, handle: &Arc<SandboxHandle>, output: CommandOutput) {
         if let Some(piece) = Piece::of_command(output) {
             self.store(handle, piece).await;
         }
     }
 
     /// Stores output of a terminal that the agent sent.
-    pub(crate) async fn terminal_output(&self, handle: &Arc<SandboxHandle>, output: PtyOutput) {
+    pub(crate) async fn store_terminal_output(&self, handle: &Arc<SandboxHandle>, output: PtyOutput) {
         if let Some(piece) = Piece::of_terminal(output) {
             self.store(handle, piece).await;
         }

@@ -1,4 +1,4 @@
-//! Removal of old commands that have exited, so that a sandbox that runs many does not fill the disk.
+//! Removal of old commands that have ended, so that a sandbox that runs many does not fill the disk.
 
 use std::fs::File;
 
@@ -9,14 +9,14 @@ use crate::service::Service;
 use workspace_agent_protocol::output;
 
 /// Old commands are removed each time that [`Settings::commands_kept`](crate::Settings) divided by this have
-/// exited.
-const RETENTION_SHARE: u32 = 10;
+/// ended.
+const CLEANUP_DIVISOR: u32 = 10;
 
 impl Service {
-    /// Removes the oldest commands that have exited, from time to time.
+    /// Counts a command that has ended, and from time to time removes the oldest commands that have ended.
     pub(crate) async fn remove_old_commands(&self, handle: &SandboxHandle) {
         let keep = self.0.settings.commands_kept;
-        if !handle.commands.is_cleanup_due(keep / RETENTION_SHARE) {
+        if !handle.commands.count_end(keep / CLEANUP_DIVISOR) {
             return;
         }
         if let Err(error) = self.keep_newest(handle, keep).await {
@@ -24,7 +24,7 @@ impl Service {
         }
     }
 
-    /// Removes the ended commands except the newest `keep`.
+    /// Removes all ended commands but the newest `keep`, with their output.
     async fn keep_newest(&self, handle: &SandboxHandle, keep: u32) -> Result<()> {
         let commands = self.0.catalog.commands();
         let old = commands.old_ended_ids(&handle.id, keep).await?;

@@ -25,7 +25,7 @@ use crate::id;
 use crate::retry::Backoff;
 use crate::sandbox_dir::SandboxDir;
 use crate::scope::Scope;
-use crate::service::Service;
+use crate::service::{RECONNECT_TIMEOUT, Service};
 
 const WORKSPACE: &str = "/workspace";
 /// Maximum length of a command line, in bytes.
@@ -138,6 +138,17 @@ impl CommandStart {
     }
 }
 
+/// Result of [`Service::record_exit`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExitRecord {
+    /// The exit was recorded.
+    New,
+    /// An exit is recorded already, or the command does not exist.
+    Existing,
+    /// The exit was not recorded; that has to be retried.
+    Failed,
+}
+
 impl Service {
     /// Starts a command.
     pub async fn run(&self, scope: &Scope, sandbox: &str, request: RunRequest) -> Result<CommandHandle> {
@@ -159,12 +170,13 @@ impl Service {
                 return self.command(scope, sandbox, &id).await.map(CommandStart::Existing);
             }
         }
-        let handle = self.find_running(scope, sandbox).await?;
+        let timeout = request.timeout.unwrap_or(self.0.settings.command_timeout);
+        let max_wait = if timeout.is_zero() { RECONNECT_TIMEOUT } else { timeout };
+        let handle = self.find_running_within(scope, sandbox, max_wait).await?;
         let cwd = request.cwd.as_deref().unwrap_or(WORKSPACE);
         check_command(&request.command)?;
         check_cwd(cwd)?;
         check_envs(&request.envs)?;
-        let timeout = request.timeout.unwrap_or(self.0.settings.command_timeout);
         let start = RunCommandRequest {
             command_id: id::new(COMMAND_ID_PREFIX),
             command: request.command.clone(),
@@ -179,7 +191,7 @@ impl Service {
         let limit = self.0.settings.commands;
         let reservation = handle
             .commands
-            .reserve(COMMAND_ID_PREFIX, limit)
+            .reserve(COMMAND_ID_PREFIX, &id, limit)
             .ok_or(SandboxError::TooManyCommands { limit })?;
         let row = new_command(&handle, &id, &request.command, cwd);
         if let Some(claim) = &claim {
@@ -191,7 +203,7 @@ impl Service {
             self.0.catalog.commands().insert(&row).await?;
         }
         let running =
-            self.start_recorded(&handle, &id, ServerPayload::RunCommand(start), Some(reservation)).await?;
+            self.start_recorded(&handle, &id, ServerPayload::RunCommand(start), reservation).await?;
         if !timeout.is_zero() {
             running.set_report_timeout(timeout.saturating_add(self.0.settings.command_grace));
         }
@@ -210,9 +222,9 @@ impl Service {
         handle: &SandboxHandle,
         id: &str,
         request: ServerPayload,
-        reservation: Option<CommandReservation<'_>>,
+        reservation: CommandReservation<'_>,
     ) -> Result<Arc<RunningCommand>> {
-        let started = handle.start_command(id, request, reservation).await;
+        let started = handle.start_command(reservation, request).await;
         if let Err(error) = &started {
             self.record_never_began(
                 &handle.id,
@@ -225,8 +237,11 @@ impl Service {
     }
 
     /// Records that a command never started, and releases its idempotency key: the request may be repeated.
+    /// Does neither for a command whose end is already recorded, because it may have run.
     pub(crate) async fn record_never_began(&self, sandbox: &str, id: &str, exit: &CommandExit) {
-        self.record_exit(sandbox, id, exit).await;
+        if self.record_exit(sandbox, id, exit).await == ExitRecord::Existing {
+            return;
+        }
         if let Err(error) = self.0.catalog.command_claims().release(sandbox, id).await {
             tracing::error!(command = id, %error, "failed to release the claim of an unstarted command");
         }
@@ -234,7 +249,7 @@ impl Service {
 
     /// Returns the command with this id, running or ended.
     pub async fn command(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<CommandHandle> {
-        let handle = self.handle(sandbox).filter(|handle| scope.covers(handle.owner()));
+        let handle = self.handle_in(scope, sandbox);
         if let Some((handle, running)) =
             handle.and_then(|handle| Some((handle.clone(), handle.commands.get(id)?)))
         {
@@ -317,7 +332,7 @@ impl Service {
 
     /// Returns the sandbox of a command that has not ended.
     async fn find_active(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<Arc<SandboxHandle>> {
-        let handle = self.handle(sandbox).filter(|handle| scope.covers(handle.owner()));
+        let handle = self.handle_in(scope, sandbox);
         if let Some(handle) =
             handle.filter(|handle| handle.commands.get(id).is_some_and(|one| !one.has_ended()))
         {
@@ -332,7 +347,7 @@ impl Service {
     /// Records the exit of a command, with retries, and then tells the agent to forget it.
     pub(crate) async fn finish_command(&self, handle: &Arc<SandboxHandle>, id: &str, exit: &CommandExit) {
         let mut backoff = Backoff::default();
-        while !self.record_exit(&handle.id, id, exit).await {
+        while self.record_exit(&handle.id, id, exit).await == ExitRecord::Failed {
             backoff.wait().await;
             if self.handle(&handle.id).is_none() {
                 // The agent reports it to the next server, or the removal of the sandbox records it.
@@ -346,8 +361,8 @@ impl Service {
         self.remove_old_commands(handle).await;
     }
 
-    /// Records the exit of a command. Returns false if that failed and has to be retried.
-    pub(crate) async fn record_exit(&self, sandbox: &str, id: &str, exit: &CommandExit) -> bool {
+    /// Records the exit of a command.
+    pub(crate) async fn record_exit(&self, sandbox: &str, id: &str, exit: &CommandExit) -> ExitRecord {
         let row = workspace_catalog::CommandEnd {
             exited: exit.failed.is_none(),
             exit_code: Some(exit.exit_code.into()),
@@ -355,11 +370,12 @@ impl Service {
             ended_at: now(),
         };
         match self.0.catalog.commands().finish(sandbox, id, row).await {
+            Ok(()) => ExitRecord::New,
             // Reported twice, for a removed sandbox, or for a command that does not exist.
-            Ok(()) | Err(CatalogError::Ended { .. } | CatalogError::NotFound { .. }) => true,
+            Err(CatalogError::Ended { .. } | CatalogError::NotFound { .. }) => ExitRecord::Existing,
             Err(error) => {
                 tracing::error!(command = id, %error, "failed to record the exit of a command");
-                false
+                ExitRecord::Failed
             }
         }
     }

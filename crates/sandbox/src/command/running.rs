@@ -1,7 +1,7 @@
 //! Commands of a sandbox that run, or whose exit is not recorded yet.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use workspace_agent_protocol::output::Writer;
 use workspace_agent_protocol::v1::CommandProgress;
 
 use crate::command::input::Input;
-use crate::guest::connection::ID_MAX;
+use crate::error::Result;
+use crate::guest::connection::{AgentStream, ID_MAX};
 use crate::leaf_mutex::{LeafGuard, LeafMutex};
 
 /// Maximum number of commands that an agent may report: far more than run at once and are remembered.
@@ -164,78 +165,98 @@ impl RunningCommand {
 /// Commands of one sandbox.
 #[derive(Debug)]
 pub(crate) struct RunningCommands {
-    commands: LeafMutex<HashMap<String, Arc<RunningCommand>>>,
-    /// Number of reserved slots for commands that are about to start. Increased only while `commands` is
-    /// locked.
-    reserved: AtomicUsize,
+    commands: LeafMutex<Commands>,
     /// Permits for recording exits.
     exit_permits: Arc<Semaphore>,
     /// Commands that may exit before old ones are removed again.
-    exits_until_cleanup: AtomicU32,
+    ends_until_cleanup: AtomicU32,
+}
+
+/// Commands that run, and those that are about to.
+#[derive(Debug, Default)]
+struct Commands {
+    by_id: HashMap<String, Arc<RunningCommand>>,
+    /// Ids of commands with a reserved slot. Their rows may be in the catalog before the agent is told to
+    /// start them.
+    reserved: HashSet<String>,
 }
 
 impl Default for RunningCommands {
     fn default() -> Self {
         Self {
             commands: LeafMutex::default(),
-            reserved: AtomicUsize::default(),
             exit_permits: Arc::new(Semaphore::new(EXITS_AT_ONCE)),
-            exits_until_cleanup: AtomicU32::default(),
+            ends_until_cleanup: AtomicU32::default(),
         }
     }
 }
 
 impl RunningCommands {
-    fn lock(&self) -> LeafGuard<'_, HashMap<String, Arc<RunningCommand>>> {
+    fn lock(&self) -> LeafGuard<'_, Commands> {
         self.commands.lock()
     }
 
     pub(crate) fn get(&self, id: &str) -> Option<Arc<RunningCommand>> {
-        self.lock().get(id).cloned()
+        self.lock().by_id.get(id).cloned()
     }
 
     pub(crate) fn remove(&self, id: &str) {
-        self.lock().remove(id);
+        self.lock().by_id.remove(id);
     }
 
-    /// Reserves a slot for one more command whose id begins with `prefix`. `None` if `limit` of them run, or
+    /// Reserves a slot for one more command, whose id begins with `prefix`. `None` if `limit` of them run, or
     /// are about to.
-    pub(crate) fn reserve(&self, prefix: &str, limit: u32) -> Option<CommandReservation<'_>> {
-        let commands = self.lock();
-        let running = commands.values().filter(|one| one.id.starts_with(prefix) && !one.has_ended()).count();
-        if running + self.reserved.load(Ordering::SeqCst) >= limit as usize {
+    pub(crate) fn reserve(&self, prefix: &str, id: &str, limit: u32) -> Option<CommandReservation<'_>> {
+        let mut commands = self.lock();
+        let Commands { by_id, reserved } = &mut *commands;
+        let running = by_id.values().filter(|one| one.id.starts_with(prefix) && !one.has_ended()).count();
+        let about_to_run = reserved.iter().filter(|id| id.starts_with(prefix) && !by_id.contains_key(*id));
+        if running + about_to_run.count() >= limit as usize {
             return None;
         }
-        self.reserved.fetch_add(1, Ordering::SeqCst);
-        Some(CommandReservation(&self.reserved))
+        reserved.insert(id.to_owned());
+        Some(CommandReservation { commands: self, id: id.to_owned() })
     }
 
-    /// Adds a command that is about to be started on a stream, in the slot that was reserved for it.
+    /// Adds the command that a slot was reserved for, and returns it with the stream on which it is to be
+    /// started. `stream` returns the current stream. It is called under the lock, so that a registration on a
+    /// later stream finds the command in [`Self::started_before`].
     pub(crate) fn start(
         &self,
-        id: &str,
-        stream: u64,
-        reservation: Option<CommandReservation<'_>>,
-    ) -> Arc<RunningCommand> {
+        reservation: CommandReservation<'_>,
+        stream: impl FnOnce() -> Result<AgentStream>,
+    ) -> Result<(Arc<RunningCommand>, AgentStream)> {
+        let id = reservation.id.as_str();
         let mut commands = self.lock();
+        let stream = stream()?;
+        commands.reserved.remove(id);
         // The entry may exist: a repeated request with the same idempotency key looks the command up.
-        let command = commands.entry(id.to_owned()).or_insert_with(|| Arc::new(RunningCommand::new(id)));
-        command.started_on.store(stream, Ordering::Relaxed);
-        // Released under the lock, so that it is counted once.
+        let command =
+            commands.by_id.entry(id.to_owned()).or_insert_with(|| Arc::new(RunningCommand::new(id)));
+        command.started_on.store(stream.id, Ordering::Relaxed);
+        let command = command.clone();
+        // The lock first: the reservation takes it when it is dropped.
+        drop(commands);
         drop(reservation);
-        command.clone()
+        Ok((command, stream))
+    }
+
+    /// Returns true if this server runs the command, or is about to start it.
+    pub(crate) fn contains(&self, id: &str) -> bool {
+        let commands = self.lock();
+        commands.by_id.contains_key(id) || commands.reserved.contains(id)
     }
 
     /// Returns the command of that id. A command that the agent reported is added, up to the maximum: a
     /// malicious agent may report anything.
     pub(crate) fn get_or_add(&self, id: &str) -> Arc<RunningCommand> {
         let mut commands = self.lock();
-        if let Some(known) = commands.get(id) {
+        if let Some(known) = commands.by_id.get(id) {
             return known.clone();
         }
         let command = Arc::new(RunningCommand::new(id));
-        if commands.len() < COMMANDS_MAX && id.len() <= ID_MAX {
-            commands.insert(id.to_owned(), command.clone());
+        if commands.by_id.len() < COMMANDS_MAX && id.len() <= ID_MAX {
+            commands.by_id.insert(id.to_owned(), command.clone());
         }
         command
     }
@@ -258,51 +279,58 @@ impl RunningCommands {
     }
 
     /// Waits for a permit to record the exit of one more command. Returns `None` for an unknown command.
-    pub(crate) async fn exit_permit(&self, id: &str) -> Option<OwnedSemaphorePermit> {
+    pub(crate) async fn acquire_exit_permit(&self, id: &str) -> Option<OwnedSemaphorePermit> {
         self.get(id)?;
         // Never closed.
         Arc::clone(&self.exit_permits).acquire_owned().await.ok()
     }
 
-    /// Counts a command that exited. Returns true if it is time to remove old ones: the first time, and every
-    /// `period` exits.
-    pub(crate) fn is_cleanup_due(&self, period: u32) -> bool {
+    /// Counts a command that has ended. Returns true if it is time to remove old ones: the first time, and then
+    /// every `period` times.
+    pub(crate) fn count_end(&self, period: u32) -> bool {
         let next = |left: u32| Some(left.checked_sub(1).unwrap_or(period.saturating_sub(1)));
-        self.exits_until_cleanup.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) == Ok(0)
+        self.ends_until_cleanup.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) == Ok(0)
     }
 
-    /// Returns the running commands whose id begins with `prefix`.
-    pub(crate) fn running(&self, prefix: &str) -> Vec<Arc<RunningCommand>> {
+    /// Returns the running commands.
+    pub(crate) fn running(&self) -> Vec<Arc<RunningCommand>> {
         let commands = self.lock();
-        let running = commands.values().filter(|one| one.id.starts_with(prefix) && !one.has_ended());
-        running.cloned().collect()
+        commands.by_id.values().filter(|one| !one.has_ended()).cloned().collect()
     }
 
     /// Returns the running commands, each with the offset up to which its output need not be kept.
     pub(crate) fn droppable_offsets(&self) -> HashMap<String, u64> {
-        self.running("").iter().map(|one| (one.id.clone(), one.droppable_offset())).collect()
+        self.running().iter().map(|one| (one.id.clone(), one.droppable_offset())).collect()
     }
 
-    /// Returns the running commands that were started before this stream. Those that the agent does not
-    /// report on this stream never reached it.
+    /// Returns the running commands that were started before this stream, without those that are about to be
+    /// started. Those that the agent does not report on this stream never reached it.
     pub(crate) fn started_before(&self, stream: u64) -> Vec<Arc<RunningCommand>> {
-        self.running("").into_iter().filter(|one| one.started_on() < stream).collect()
+        let commands = self.lock();
+        let is_lost = |one: &&Arc<RunningCommand>| {
+            one.started_on() < stream && !one.has_ended() && !commands.reserved.contains(&one.id)
+        };
+        commands.by_id.values().filter(is_lost).cloned().collect()
     }
 }
 
-/// A slot for a command that is about to run.
+/// A slot for a command that is about to run. Dropping it releases the slot.
 #[derive(Debug)]
-pub(crate) struct CommandReservation<'a>(&'a AtomicUsize);
+pub(crate) struct CommandReservation<'a> {
+    commands: &'a RunningCommands,
+    id: String,
+}
 
 impl Drop for CommandReservation<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+        self.commands.lock().reserved.remove(&self.id);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::SandboxError;
 
     #[test]
     fn an_agent_that_makes_up_commands_does_not_fill_the_memory() {
@@ -310,18 +338,48 @@ mod tests {
         for number in 0..COMMANDS_MAX + 10 {
             assert_eq!(commands.get_or_add(&number.to_string()).id, number.to_string());
         }
-        assert_eq!(commands.lock().len(), COMMANDS_MAX);
+        assert_eq!(commands.lock().by_id.len(), COMMANDS_MAX);
         assert!(commands.get("0").is_some());
         let commands = RunningCommands::default();
         commands.get_or_add(&"x".repeat(ID_MAX + 1));
-        assert_eq!(commands.lock().len(), 0);
+        assert_eq!(commands.lock().by_id.len(), 0);
+    }
+
+    #[test]
+    fn a_command_with_a_reserved_slot_is_known_and_not_lost() {
+        let commands = RunningCommands::default();
+        let reservation = commands.reserve("cmd", "cmd-1", 1).unwrap();
+        assert!(commands.contains("cmd-1") && commands.get("cmd-1").is_none());
+        // A repeated request looks it up, and the agent registers, before it is started.
+        commands.get_or_add("cmd-1");
+        assert!(commands.started_before(7).is_empty());
+        assert!(commands.reserve("cmd", "cmd-2", 1).is_none(), "it counts for the limit");
+        assert!(commands.reserve("cmd", "cmd-2", 2).is_some(), "it counts once");
+        assert!(commands.reserve("pty", "pty-1", 1).is_some(), "terminals have a limit of their own");
+        let (command, _) = commands.start(reservation, || Ok(AgentStream::closed(6))).unwrap();
+        assert!(commands.contains("cmd-1"));
+        assert!(commands.started_before(6).is_empty());
+        assert_eq!(commands.started_before(7)[0].id, command.id);
+    }
+
+    #[test]
+    fn a_slot_is_released_when_its_command_is_not_started() {
+        let commands = RunningCommands::default();
+        drop(commands.reserve("cmd", "cmd-1", 1).unwrap());
+        assert!(!commands.contains("cmd-1"));
+        let reservation = commands.reserve("cmd", "cmd-2", 1).unwrap();
+        let away = || Err(SandboxError::AgentAway { id: "sbx-1".to_owned() });
+        assert!(commands.start(reservation, away).is_err());
+        assert!(!commands.contains("cmd-2"));
+        assert!(commands.reserve("cmd", "cmd-3", 1).is_some());
     }
 
     #[tokio::test]
     async fn few_exits_are_recorded_at_once() {
         let commands = RunningCommands::default();
         let known = commands.get_or_add("cmd-1").id.clone();
-        let permit = async |id: &str| tokio::time::timeout(Duration::ZERO, commands.exit_permit(id)).await;
+        let permit =
+            async |id: &str| tokio::time::timeout(Duration::ZERO, commands.acquire_exit_permit(id)).await;
         let mut permits = Vec::new();
         while let Ok(permit) = permit(&known).await {
             permits.push(permit.unwrap());

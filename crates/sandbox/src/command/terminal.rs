@@ -88,14 +88,13 @@ impl Service {
             envs: environment(&handle, request.envs),
             command: request.command.unwrap_or_default(),
         };
-        let _terminals_lock = handle.terminals.lock().await;
-        let limit = self.0.settings.terminals;
-        if handle.commands.running(TERMINAL_ID_PREFIX).len() >= limit as usize {
-            return Err(SandboxError::TooManyTerminals { limit });
-        }
-        let id = create.pty_id.clone();
+        let (id, limit) = (create.pty_id.clone(), self.0.settings.terminals);
+        let reservation = handle
+            .commands
+            .reserve(TERMINAL_ID_PREFIX, &id, limit)
+            .ok_or(SandboxError::TooManyTerminals { limit })?;
         self.0.catalog.commands().insert(&new_command(&handle, &id, &title, cwd)).await?;
-        self.start_recorded(&handle, &id, ServerPayload::CreatePty(create), None).await?;
+        self.start_recorded(&handle, &id, ServerPayload::CreatePty(create), reservation).await?;
         self.terminal(scope, sandbox, &id).await
     }
 
@@ -148,7 +147,7 @@ impl Service {
         sandbox: &str,
         id: &str,
     ) -> Result<Arc<SandboxHandle>> {
-        let handle = self.handle(sandbox).filter(|handle| scope.covers(handle.owner()));
+        let handle = self.handle_in(scope, sandbox);
         let open = handle.filter(|handle| handle.commands.get(id).is_some_and(|one| !one.has_ended()));
         match open.filter(|_| is_terminal(id)) {
             Some(handle) => Ok(handle),

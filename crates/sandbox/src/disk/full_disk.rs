@@ -27,10 +27,11 @@ use tokio::time::timeout;
 use workspace_catalog::{Sandbox, State};
 use workspace_host::disk_usage::ENTRY_MIN;
 use workspace_host::free_space::{Shortage, Unit};
-use workspace_workspace::{Bounds, DiskUsage, UnusedLayers};
+use workspace_workspace::{Bounds, UnusedLayers};
 
 use crate::blocking::blocking;
 use crate::disk::scan::SCANS_AT_ONCE;
+use crate::disk::workspace_usage::Growth;
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
 use crate::lifecycle::cleanup_queue::Leftover;
@@ -56,8 +57,8 @@ struct Scan {
     used_bytes: u64,
     /// Growth of `used_bytes` since the disk had enough space.
     grown: u64,
-    /// The growth as it was measured, with its uncertainty.
-    growth: DiskUsage,
+    /// The growth as it was measured, of both units.
+    growth: Growth,
 }
 
 impl Service {
@@ -81,7 +82,7 @@ impl Service {
         let usages = self.usages(&scans, &short).await;
         for scan in scans.iter().filter(|scan| scan.grown < GROWTH_MIN) {
             // Slow growth adds up over several checks.
-            scan.handle.usage.restore_growth(scan.growth);
+            scan.handle.usage.undo_growth(scan.growth);
         }
         for step in choose(&usages, short.is_severe(), self.0.settings.stopped_kept) {
             if self.execute(&step, &short).await? {
@@ -121,7 +122,7 @@ impl Service {
             let (used_bytes, grown) = (usage.bytes, usage.grown);
             tracing::warn!(sandbox = id, owner, %short, used_bytes, grown, "stopped a sandbox: {reason}");
         } else if let Some(growth) = usage.growth {
-            handle.usage.restore_growth(growth);
+            handle.usage.undo_growth(growth);
         }
         stopped
     }
@@ -134,20 +135,23 @@ impl Service {
             let used = service.measure(&handle.id, bounds).await;
             let growth = handle.usage.record_growth(used);
             // An unfinished scan does not lower the usage.
-            let used_bytes =
-                amount(used, unit).max(if unit == Unit::Bytes { handle.usage.bytes() } else { 0 });
+            let used_bytes = amount(used.bytes, used.files, unit).max(if unit == Unit::Bytes {
+                handle.usage.bytes()
+            } else {
+                0
+            });
             let used_bytes =
                 used_bytes + if unit == Unit::Bytes { handle.output.measured_bytes() } else { 0 };
-            Scan { handle, used_bytes, grown: amount(growth, unit), growth }
+            Scan { handle, used_bytes, grown: amount(growth.bytes, growth.files, unit), growth }
         };
         let mut scans = self.scan_all(scan).await;
         let is_growing = scans.iter().any(|scan| scan.grown >= GROWTH_MIN);
-        if !is_growing && unit == Unit::Bytes && self.0.fullness.is_deleted_search_due(short.free) {
-            scans.iter().for_each(|scan| scan.handle.usage.restore_growth(scan.growth));
+        if !is_growing && unit == Unit::Bytes && self.0.fullness.record_free_space(short.free) {
+            scans.iter().for_each(|scan| scan.handle.usage.undo_growth(scan.growth));
             let scan = |service: Self, handle: Arc<SandboxHandle>| async move {
                 let grown = service.measure_deleted(&handle).await;
                 let used_bytes = handle.usage.bytes() + grown;
-                Scan { handle, used_bytes, grown, growth: DiskUsage::default() }
+                Scan { handle, used_bytes, grown, growth: Growth::default() }
             };
             scans = self.scan_all(scan).await;
         }
@@ -170,7 +174,7 @@ impl Service {
         }
         let mut scans = scans.join_all().await;
         // Uncertain growth counts only if no other sandbox has grown.
-        scans.sort_by_key(|scan| Reverse((!scan.growth.is_lower_bound, scan.grown)));
+        scans.sort_by_key(|scan| Reverse((!scan.growth.is_upper_bound, scan.grown)));
         scans
     }
 
@@ -183,7 +187,7 @@ impl Service {
                 owner: handle.owner().unwrap_or(&handle.id).to_owned(),
                 bytes: *used_bytes,
                 grown: if *grown >= GROWTH_MIN { *grown } else { 0 },
-                // Slow growth is restored in any case.
+                // Slow growth is counted again in any case.
                 growth: (*grown >= GROWTH_MIN).then_some(*growth),
                 is_running: true,
                 is_being_removed: false,
@@ -199,7 +203,7 @@ impl Service {
             let usage = self.0.full_disk.inactive().usage.get(&sandbox.id).copied().unwrap_or_default();
             let stopped = self.0.full_disk.inactive().stopped.get(&sandbox.id).map(Instant::elapsed);
             all.push(SandboxUsage {
-                bytes: amount(usage, short.unit),
+                bytes: amount(usage.bytes, usage.files, short.unit),
                 grown: 0,
                 growth: None,
                 is_running: false,
@@ -291,11 +295,11 @@ impl Service {
     }
 }
 
-/// Returns the usage in bytes, of the unit that is short. Files count as [`ENTRY_MIN`] bytes each, because a
-/// quota counts no bytes for an empty file.
-fn amount(usage: DiskUsage, unit: Unit) -> u64 {
+/// Returns a usage or a growth in bytes, of the unit that is short. Files count as [`ENTRY_MIN`] bytes each,
+/// because a quota counts no bytes for an empty file.
+fn amount(bytes: u64, files: u64, unit: Unit) -> u64 {
     match unit {
-        Unit::Bytes => usage.bytes,
-        Unit::Files => usage.files * ENTRY_MIN,
+        Unit::Bytes => bytes,
+        Unit::Files => files * ENTRY_MIN,
     }
 }

@@ -1,4 +1,4 @@
-//! Free space of the disk of the workspaces.
+//! Free space of the disk of the workspaces, and its decrease since the last search for deleted files.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,9 +12,9 @@ impl Fullness {
     /// Decrease of the free space, in bytes, after which the next search is due.
     const STEP: u64 = 16 << 20;
 
-    /// Returns true if deleted files are to be searched: the free space has decreased by a step since
-    /// this last returned true.
-    pub(crate) fn is_deleted_search_due(&self, free: u64) -> bool {
+    /// Records the free space, in bytes. Returns true if deleted files are to be searched for now: the free space
+    /// has decreased by a step since this last returned true.
+    pub(crate) fn record_free_space(&self, free: u64) -> bool {
         let before = self.0.fetch_max(free, Ordering::Relaxed);
         let is_fuller = before.saturating_sub(free) >= Self::STEP;
         if is_fuller {

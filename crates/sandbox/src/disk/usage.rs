@@ -83,9 +83,9 @@ impl Service {
 
     /// Measures a workspace within bounds.
     pub(crate) async fn measure(&self, id: &str, bounds: Bounds) -> DiskUsage {
-        let deleted = self.handle(id).map_or(0, |handle| handle.usage.deleted());
+        let deleted = self.handle(id).map_or(0, |handle| handle.usage.deleted_open_bytes());
         let (workspaces, id) = (Arc::clone(&self.0.workspaces), id.to_owned());
-        let used = blocking(move || used(&workspaces, &id, bounds)).await.unwrap_or_default();
+        let used = blocking(move || read_usage(&workspaces, &id, bounds)).await.unwrap_or_default();
         DiskUsage { bytes: used.bytes + deleted, ..used }
     }
 
@@ -115,7 +115,7 @@ impl Service {
     /// Measures deleted files that a sandbox has open, and returns their growth in bytes since the last call.
     pub(crate) async fn measure_deleted(&self, handle: &SandboxHandle) -> u64 {
         match self.0.runtime.deleted_open_bytes(&handle.id, &handle.dir).await {
-            Ok(bytes) => bytes.saturating_sub(handle.usage.set_deleted(bytes)),
+            Ok(bytes) => bytes.saturating_sub(handle.usage.set_deleted_open_bytes(bytes)),
             Err(error) => {
                 tracing::debug!(sandbox = handle.id, %error, "failed to search for deleted files");
                 0
@@ -145,7 +145,7 @@ pub(crate) fn remove_quota(path: &Path) {
 }
 
 /// Reads the usage from the quota, or counts every file.
-fn used(workspaces: &Workspaces, id: &str, bounds: Bounds) -> DiskUsage {
+fn read_usage(workspaces: &Workspaces, id: &str, bounds: Bounds) -> DiskUsage {
     let path: PathBuf = workspaces.directory_of(id);
     match quota::used(&path) {
         Ok(Some(used)) => return used,

@@ -3,10 +3,12 @@
 //! All of it can be lost: the agent reports it again when it connects.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
+use tokio::time::{timeout, timeout_at};
 use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
 use workspace_agent_protocol::v1::{Process, ProcessesRequest, ResourceUsage, ServerMessage, UsageRequest};
 
@@ -35,6 +37,8 @@ const NO_STREAM: u64 = 0;
 pub(crate) struct GuestConnection {
     sandbox_id: String,
     stream: watch::Sender<Option<AgentStream>>,
+    /// Time until which requests wait for the agent to connect; not set if they do not wait.
+    expected_until: OnceLock<tokio::time::Instant>,
     /// The reason why the agent was given up; `None` while it is connected or may come back.
     lost: watch::Sender<Option<String>>,
     /// Number of operations during which the agent may be frozen, and the end of the last one.
@@ -82,11 +86,21 @@ impl Capabilities {
     }
 }
 
+#[cfg(test)]
+impl AgentStream {
+    /// Creates a stream that no agent reads.
+    pub(crate) fn closed(id: u64) -> Self {
+        let sender = mpsc::channel(1).0;
+        Self { id, counts_input: false, confirms_input: false, serves_io: false, sender }
+    }
+}
+
 impl GuestConnection {
     pub(crate) fn new(sandbox_id: &str) -> Self {
         Self {
             sandbox_id: sandbox_id.to_owned(),
             stream: watch::Sender::default(),
+            expected_until: OnceLock::new(),
             lost: watch::Sender::default(),
             frozen: LeafMutex::default(),
             usage: watch::Sender::default(),
@@ -98,6 +112,22 @@ impl GuestConnection {
 
     pub(crate) fn is_connected(&self) -> bool {
         self.stream.borrow().is_some()
+    }
+
+    /// Lets requests wait for the agent to connect, until `period` from now: it runs, and is about to reconnect
+    /// to a server that was restarted.
+    pub(crate) fn expect_within(&self, period: Duration) {
+        if let Some(until) = tokio::time::Instant::now().checked_add(period) {
+            let _ = self.expected_until.set(until);
+        }
+    }
+
+    /// Waits at most `max_wait` for an agent that is expected to connect. Returns true if it is connected.
+    pub(crate) async fn wait_until_connected(&self, max_wait: Duration) -> bool {
+        let Some(until) = self.expected_until.get() else { return self.is_connected() };
+        let mut stream = self.stream.subscribe();
+        let connected = timeout_at(*until, stream.wait_for(Option::is_some));
+        matches!(timeout(max_wait, connected).await, Ok(Ok(Ok(_))))
     }
 
     /// Follows connects and disconnects.
@@ -125,9 +155,9 @@ impl GuestConnection {
         })
     }
 
-    /// Closes the current stream. The agent tries to reconnect.
+    /// Closes the current stream, if there is one. The agent tries to reconnect.
     pub(crate) fn close(&self) {
-        self.stream.send_replace(None);
+        self.stream.send_if_modified(|stream| stream.take().is_some());
     }
 
     /// Returns the current stream. Fails if the agent is not connected.
@@ -188,6 +218,11 @@ impl GuestConnection {
         count > 0 || last.is_some_and(|last| last.elapsed() < THAW_GRACE)
     }
 
+    /// Returns true while the agent may be frozen.
+    pub(crate) fn is_freeze_expected(&self) -> bool {
+        self.freezes().0 > 0
+    }
+
     /// Ends the grace period after the last freeze.
     #[cfg(test)]
     pub(crate) fn forget_freezes(&self) {
@@ -199,7 +234,7 @@ impl GuestConnection {
         let mut usage = self.usage.subscribe();
         usage.mark_unchanged();
         self.send(ServerPayload::Usage(UsageRequest {})).await.ok()?;
-        tokio::time::timeout(REPORT_TIMEOUT, usage.changed()).await.ok()?.ok()?;
+        timeout(REPORT_TIMEOUT, usage.changed()).await.ok()?.ok()?;
         *usage.borrow()
     }
 
@@ -216,7 +251,7 @@ impl GuestConnection {
             return None;
         }
         self.send_on(&stream, ServerPayload::Processes(ProcessesRequest {})).await.ok()?;
-        if !matches!(tokio::time::timeout(REPORT_TIMEOUT, listed.changed()).await, Ok(Ok(()))) {
+        if !matches!(timeout(REPORT_TIMEOUT, listed.changed()).await, Ok(Ok(()))) {
             // An older agent does not respond. Do not wait for it again until another one connects.
             self.stream_without_processes.store(stream.id, Ordering::Relaxed);
             return None;
@@ -256,6 +291,20 @@ impl GuestConnection {
         }
         count < CONNECTION_EVENTS.0
     }
+}
+
+/// Waits for a disconnected agent, whose connects and disconnects `stream` follows. Returns false if it does not
+/// connect within `grace`. A connection that is lost again counts: the later disconnect has a grace period of its
+/// own.
+pub(crate) async fn reconnects_within(
+    mut stream: watch::Receiver<Option<AgentStream>>,
+    grace: Duration,
+) -> bool {
+    if stream.borrow_and_update().is_some() {
+        return true;
+    }
+    // Any change is a connect, even if it is disconnected again by now.
+    timeout(grace, stream.changed()).await.is_ok()
 }
 
 /// A period in which a guest agent may be frozen.
@@ -301,5 +350,49 @@ mod tests {
         assert_eq!(count(), 0);
         tokio::time::advance(CONNECTION_EVENTS.1).await;
         assert_eq!(count(), CONNECTION_EVENTS.0 as usize);
+    }
+
+    const GRACE: Duration = Duration::from_secs(10);
+
+    /// Connects an agent, and returns the id of the stream.
+    fn connect(guest: &GuestConnection) -> u64 {
+        guest.connect(mpsc::channel(1).0, Capabilities::default())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_disconnect_has_a_grace_period_of_its_own() {
+        let guest = GuestConnection::new("sbx-1");
+        let first = reconnects_within(guest.subscribe(), GRACE);
+        let reconnect = async {
+            tokio::time::sleep(GRACE / 2).await;
+            guest.disconnect(connect(&guest));
+        };
+        let (reconnected, ()) = tokio::join!(first, reconnect);
+        assert!(reconnected, "it is disconnected at the end of the first grace period, but has another");
+        assert!(!reconnects_within(guest.subscribe(), GRACE).await);
+        connect(&guest);
+        assert!(reconnects_within(guest.subscribe(), GRACE).await, "it connected before it was waited for");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_wait_only_for_an_agent_that_is_expected() {
+        let guest = GuestConnection::new("sbx-1");
+        let connect_after = async |delay: Duration| {
+            tokio::time::sleep(delay).await;
+            connect(&guest)
+        };
+        let long = 10 * GRACE;
+        assert!(!guest.wait_until_connected(long).await, "it is not expected");
+        guest.expect_within(GRACE);
+        let (connected, stream) = tokio::join!(guest.wait_until_connected(long), connect_after(GRACE / 5));
+        assert!(connected);
+        guest.disconnect(stream);
+        let (connected, stream) =
+            tokio::join!(guest.wait_until_connected(GRACE / 10), connect_after(GRACE / 5));
+        assert!(!connected, "the request waits no longer than it may");
+        guest.disconnect(stream);
+        let (connected, _) = tokio::join!(guest.wait_until_connected(long), connect_after(GRACE));
+        assert!(!connected, "it is no longer expected");
+        assert!(guest.wait_until_connected(long).await);
     }
 }

@@ -31,6 +31,7 @@ pub(crate) struct Peer(Arc<PeerState>);
 
 #[derive(Debug, Default)]
 struct PeerState {
+    /// True once it has registered for its sandbox.
     identified: AtomicBool,
     /// Quota that it counts for: unidentified connections of its address, and then connections of its
     /// sandbox.
@@ -71,7 +72,7 @@ impl Peer {
         self.0.identified.load(Ordering::Relaxed)
     }
 
-    /// Address of the peer; `None` for a Unix socket.
+    /// Returns the address of the peer; `None` for a Unix socket.
     pub(crate) fn address(&self) -> Option<IpAddr> {
         self.0.address
     }

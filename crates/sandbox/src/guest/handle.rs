@@ -4,8 +4,8 @@
 //! rest.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use tokio::task::JoinHandle;
 use workspace_catalog::{Sandbox, State};
@@ -24,7 +24,7 @@ use crate::sandbox_dir::SandboxDir;
 /// Locks: an operation on a sandbox holds its lock in
 /// [`OperationLocks`](crate::lifecycle::operation_lock::OperationLocks) first. Then, before it freezes the
 /// sandbox, the gate of the workspace ([`Gates`](crate::gate::Gates)), exclusively; a shared holder of the gate
-/// takes no operation lock. Then `terminals`, which may be held across awaits. Everything else here is a
+/// takes no operation lock. Everything here is a
 /// [`LeafMutex`] or an atomic, and no other lock is taken while one is held.
 #[derive(Debug)]
 pub(crate) struct SandboxHandle {
@@ -37,8 +37,6 @@ pub(crate) struct SandboxHandle {
     expires_at: AtomicI64,
     /// True until the creation has finished.
     pub(crate) is_being_created: AtomicBool,
-    /// Held while its terminals are counted and one more is created.
-    pub(crate) terminals: tokio::sync::Mutex<()>,
     pub(crate) guest: GuestConnection,
     pub(crate) commands: RunningCommands,
     /// Files and ports.
@@ -47,6 +45,8 @@ pub(crate) struct SandboxHandle {
     pub(crate) usage: WorkspaceUsage,
     /// Size of the retained output of its commands.
     pub(crate) output: KeptOutput,
+    /// True while its resource usage is being measured for its measurements.
+    pub(crate) is_being_sampled: Arc<AtomicBool>,
     /// Tasks that end with this handle.
     tasks: LeafMutex<Vec<JoinHandle<()>>>,
 }
@@ -68,12 +68,12 @@ impl SandboxHandle {
             assignment: OnceLock::new(),
             expires_at: AtomicI64::new(i64::MAX),
             is_being_created: AtomicBool::new(true),
-            terminals: tokio::sync::Mutex::default(),
             guest: GuestConnection::new(id),
             commands: RunningCommands::default(),
             io: IoWorker::default(),
             usage: WorkspaceUsage::default(),
             output: KeptOutput::default(),
+            is_being_sampled: Arc::default(),
             tasks: LeafMutex::default(),
         }
     }

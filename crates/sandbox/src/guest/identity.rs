@@ -32,6 +32,7 @@ pub enum IdentityError {
 #[derive(Debug, Clone)]
 pub struct Identity {
     config: Arc<ServerConfig>,
+    /// Certificates that agents trust, in DER.
     trusted: Vec<Vec<u8>>,
 }
 

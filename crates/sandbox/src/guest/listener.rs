@@ -81,7 +81,9 @@ pub(crate) fn open(socket: UnixListener, handle: &Arc<SandboxHandle>, handler: A
     let service = GuestService::new(Some(Arc::downgrade(handle)), handler).service();
     let id = handle.id.clone();
     handle.keep_task(tokio::spawn(async move {
-        if let Err(error) = server().add_service(service).serve_with_incoming(incoming(socket)).await {
+        if let Err(error) =
+            server().add_service(service).serve_with_incoming(accept_connections(socket)).await
+        {
             tracing::error!(sandbox = id, %error, "guest socket failed");
         }
     }));
@@ -193,7 +195,7 @@ impl AgentService for GuestService {
     ) -> Result<Response<Self::ConnectStream>, Status> {
         let peer = request.extensions().get::<Peer>().cloned();
         let mut messages = request.into_inner();
-        let mut registration = registration(&mut messages).await?;
+        let mut registration = receive_registration(&mut messages).await?;
         let handle = self.admit(&registration, peer.as_ref())?;
         check_protocol_version(registration.generation)?;
         self.identify(peer, &handle)?;
@@ -266,7 +268,7 @@ async fn hello(messages: &mut Streaming<IoFromGuest>) -> Result<IoHello, Status>
 }
 
 /// Waits for the first message, which must be a registration.
-async fn registration(messages: &mut Streaming<AgentMessage>) -> Result<RegisterRequest, Status> {
+async fn receive_registration(messages: &mut Streaming<AgentMessage>) -> Result<RegisterRequest, Status> {
     let first = timeout(REGISTER_TIMEOUT, messages.message()).await;
     let first = first.map_err(|_| Status::deadline_exceeded("register in time"))??;
     match first.and_then(|message| message.payload) {
@@ -290,7 +292,9 @@ fn welcome(outputs: Vec<OutputStored>) -> RegisterResponse {
 }
 
 /// Accepts the connections of a socket, a few at a time.
-fn incoming(socket: UnixListener) -> impl tokio_stream::Stream<Item = io::Result<LimitedStream<UnixStream>>> {
+fn accept_connections(
+    socket: UnixListener,
+) -> impl tokio_stream::Stream<Item = io::Result<LimitedStream<UnixStream>>> {
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
         let quota = Arc::new(Semaphore::new(CONNECTIONS_MAX));

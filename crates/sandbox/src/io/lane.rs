@@ -32,7 +32,9 @@ const ENTRY_COST: usize = 256;
 const CHANGE_COST: usize = 64;
 
 /// Sender of messages to a worker.
-pub(crate) type Outbox = mpsc::Sender<Result<IoToGuest, Status>>;
+pub(crate) type Outbox = mpsc::Sender<std::result::Result<IoToGuest, Status>>;
+/// Receiver of messages to a worker.
+pub(crate) type Messages = mpsc::Receiver<std::result::Result<IoToGuest, Status>>;
 
 /// One lane. It is closed when the worker is no longer needed, or fails.
 #[derive(Debug)]
@@ -70,7 +72,7 @@ pub(crate) struct Started {
 
 impl Lane {
     /// Creates a lane, and the stream of messages to its worker.
-    pub(crate) fn new(sandbox: &str) -> (Arc<Self>, mpsc::Receiver<Result<IoToGuest, Status>>) {
+    pub(crate) fn new(sandbox: &str) -> (Arc<Self>, Messages) {
         let (outbox, messages) = mpsc::channel(OUTBOX_CAPACITY);
         let welcome = IoToGuest { payload: Some(ToGuest::Welcome(IoWelcome {})) };
         // The queue is empty.

@@ -3,18 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, timeout};
-use tonic::Status;
 use workspace_agent_protocol::v1::io_request::Operation;
 use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
-use workspace_agent_protocol::v1::{IoLane, IoReply, IoToGuest, ReleaseFiles, StartIo};
+use workspace_agent_protocol::v1::{IoLane, IoReply, ReleaseFiles, StartIo};
 
 use crate::error::{Context as _, Result, SandboxError};
 use crate::guest::connection::GuestConnection;
 use crate::id::{self, Token};
 use crate::io::channel::Channel;
-use crate::io::lane::Lane;
+use crate::io::lane::{Lane, Messages};
 use crate::leaf_mutex::LeafMutex;
 
 /// Id of the worker in the failures that an agent reports.
@@ -116,11 +115,7 @@ impl IoWorker {
     }
 
     /// Attaches a lane of the worker. `None` if the worker has this lane already, or does not say which it is.
-    pub(crate) fn attach(
-        &self,
-        sandbox: &str,
-        kind: IoLane,
-    ) -> Option<(Arc<Lane>, mpsc::Receiver<Result<IoToGuest, Status>>)> {
+    pub(crate) fn attach(&self, sandbox: &str, kind: IoLane) -> Option<(Arc<Lane>, Messages)> {
         let (lane, messages) = Lane::new(sandbox);
         let is_attached = self.lanes.send_if_modified(|lanes| {
             let place = match kind {
@@ -208,7 +203,11 @@ impl IoWorker {
         let permit = self.channel_permit(kind).await?;
         let (interactive, bulk) = self.lanes(guest).await?;
         let lane = if kind == ChannelKind::Transfer { bulk } else { interactive };
-        let started = lane.start(operation, limit, kind.window()).await?;
+        let mut started = lane.start(operation, limit, kind.window()).await?;
+        if started.reply.content.is_some() {
+            // The reply is all.
+            started.cancel.finish();
+        }
         Ok(Channel::new(lane, started, permit))
     }
 

@@ -25,7 +25,7 @@ impl Service {
         W: Future<Output = Result<T>> + Send + 'static,
     {
         let cancel = self.0.cancel.child();
-        let stop = cancel.on_drop();
+        let cancel_guard = cancel.drop_guard();
         let operation_guard = self.0.operation_count.begin();
         let operation = operation(self.clone(), cancel);
         let done = tokio::spawn(async move {
@@ -34,7 +34,7 @@ impl Service {
             done
         });
         let done = done.await.unwrap_or_else(|error| Err(SandboxError::task_failed("finish", error)));
-        stop.disarm();
+        cancel_guard.disarm();
         done
     }
 

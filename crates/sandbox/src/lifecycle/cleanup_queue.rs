@@ -71,7 +71,8 @@ impl CleanupQueue {
 
     /// Waits until fewer than `limit` of a scope are left.
     pub(crate) async fn wait_for_fewer_than(&self, limit: usize, scope: &Scope) {
-        let count = || self.lock().values().filter(|one| scope.covers(Some(one.owner.as_str()))).count();
+        let is_counted = |one: &&Leftover| scope.owner().is_none_or(|owner| owner == one.owner);
+        let count = || self.lock().values().filter(is_counted).count();
         let mut changes = self.changes.subscribe();
         // The sender lives as long as this.
         while count() >= limit && changes.changed().await.is_ok() {}

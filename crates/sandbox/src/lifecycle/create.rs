@@ -28,8 +28,6 @@ use crate::service::{Service, View, event, not_running};
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Minimum time between two updates of the progress of a creation.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
-/// Number of characters of the guest agent's log in the error for an agent that did not connect.
-const LOG_TAIL: usize = 2_000;
 
 /// Caller that creates a sandbox: owner, quota and idempotency key.
 #[derive(Debug, Clone)]
@@ -463,8 +461,6 @@ impl Service {
             }
         };
         let log = self.0.runtime.agent_log(&handle.id, &handle.dir).await;
-        let log = log.trim();
-        let log = log.char_indices().rev().nth(LOG_TAIL).map_or(log, |(index, _)| &log[index..]);
         let message = format!("the guest agent {failure}{}{log}", if log.is_empty() { "" } else { ": " });
         Err(SandboxError::Refused { message })
     }

@@ -1,13 +1,16 @@
 //! Monitoring of sandboxes: guest agents that connect and disconnect, processes that exit, expiry, and disk
 //! limits.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval_at, timeout};
+use tokio::time::{MissedTickBehavior, interval_at};
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, OutputStored, RegisterRequest};
 use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
@@ -19,6 +22,7 @@ use crate::command::running::CommandExit;
 use crate::disk::fullness::free;
 use crate::error::{Result, SandboxError};
 use crate::fair_semaphore::FairPermit;
+use crate::guest::connection::reconnects_within;
 use crate::guest::handle::SandboxHandle;
 use crate::guest::listener::GuestHandler;
 use crate::io::worker::IO_WORKER_ID;
@@ -79,7 +83,7 @@ impl GuestHandler for Service {
         self.fail_unsent_commands(handle, &reported).await;
         for progress in request.commands {
             let running = handle.commands.get_or_add(&progress.command_id);
-            running.input.reconnected(progress.input_received, stream);
+            running.input.record_reconnect(progress.input_received, stream);
             handle.send_read_offset(&running).await;
             self.on_command_progress(handle, progress).await;
         }
@@ -100,8 +104,8 @@ impl GuestHandler for Service {
             AgentPayload::RequestFailed(failed) if failed.id == IO_WORKER_ID => {
                 handle.io.set_start_failure(&failed.message);
             }
-            AgentPayload::CommandOutput(output) => self.command_output(handle, output).await,
-            AgentPayload::PtyOutput(output) => self.terminal_output(handle, output).await,
+            AgentPayload::CommandOutput(output) => self.store_command_output(handle, output).await,
+            AgentPayload::PtyOutput(output) => self.store_terminal_output(handle, output).await,
             AgentPayload::Processes(listed) => handle.guest.set_processes(listed.processes),
             AgentPayload::Heartbeat(Heartbeat { resource_usage: Some(usage), .. }) => {
                 handle.guest.set_usage(usage);
@@ -167,7 +171,7 @@ impl Service {
         self.limit_output(handle);
         if running.advance(written, exit.as_ref())
             && let Some(exit) = exit
-            && let Some(permit) = handle.commands.exit_permit(id).await
+            && let Some(permit) = handle.commands.acquire_exit_permit(id).await
         {
             let (service, handle, id) = (self.clone(), handle.clone(), id.to_owned());
             // Clients that wait for the command need not wait for the catalog.
@@ -186,7 +190,8 @@ impl Service {
             Err(error) => return log_failure(handle, Err::<(), _>(error.into())),
         };
         for command in running {
-            if !reported.contains(command.id.as_str()) && handle.commands.get(&command.id).is_none() {
+            // The row of a command that this server is about to start may be in the catalog.
+            if !reported.contains(command.id.as_str()) && !handle.commands.contains(&command.id) {
                 let failed = Some("the server stopped before it could start".to_owned());
                 self.record_never_began(
                     &handle.id,
@@ -204,7 +209,8 @@ impl Service {
             return;
         }
         let data = json!({ "sandboxId": handle.id, "owner": handle.owner() });
-        let inserted = self.0.catalog.events().insert(Some(&handle.id), &NewEvent { kind, data }).await;
+        let event = NewEvent { kind, data };
+        let inserted = self.0.catalog.events().insert(handle.owner(), Some(&handle.id), &event).await;
         log_failure(handle, inserted.map_err(Into::into));
     }
 
@@ -212,10 +218,9 @@ impl Service {
     /// [`Settings::agent_grace`](crate::Settings).
     pub(crate) fn expect_reconnect(&self, handle: &Arc<SandboxHandle>) {
         let (service, grace) = (Arc::downgrade(&self.0), self.0.settings.agent_grace);
-        let (mut stream, handle) = (handle.guest.subscribe(), Arc::downgrade(handle));
+        let (stream, handle) = (handle.guest.subscribe(), Arc::downgrade(handle));
         tokio::spawn(async move {
-            // A later disconnect has a grace period of its own.
-            if timeout(grace, stream.wait_for(Option::is_some)).await.is_ok() {
+            if reconnects_within(stream, grace).await {
                 return;
             }
             let (Some(inner), Some(handle)) = (service.upgrade(), handle.upgrade()) else { return };
@@ -281,7 +286,7 @@ impl Service {
                 tracing::error!(sandbox = id, %error, "failed to list the commands of a sandbox that exited");
             }
         }
-        for running in handle.map(|handle| handle.commands.running("")).unwrap_or_default() {
+        for running in handle.map(|handle| handle.commands.running()).unwrap_or_default() {
             running.advance(0, Some(&exit));
         }
     }
@@ -316,6 +321,10 @@ impl Service {
             }
             Ok(0)
         });
+        spawn_periodic(settings.measurement_interval, service(), |service| async move {
+            service.begin_measurements();
+            Ok(0)
+        });
         // Not at once: a server that has just started is busy.
         spawn_periodic_after(settings.gc_interval, settings.gc_interval, service(), gc);
     }
@@ -333,7 +342,7 @@ impl Service {
             }
             if sandbox.state != State::Stopping {
                 let expiry = event(EventKind::SandboxExpired, &sandbox, &Change::default());
-                catalog.events().insert(Some(&sandbox.id), &expiry).await?;
+                catalog.events().insert(Some(&sandbox.owner), Some(&sandbox.id), &expiry).await?;
             }
             // A slow removal does not delay the others.
             while removals.len() >= REMOVALS_AT_ONCE {
@@ -351,13 +360,13 @@ impl Service {
             let interval = i64::try_from(self.0.settings.expiry_interval.as_millis()).unwrap_or(i64::MAX);
             if sandbox.expires_at > soon - interval {
                 let expiry = event(EventKind::SandboxExpiring, &sandbox, &Change::default());
-                catalog.events().insert(Some(&sandbox.id), &expiry).await?;
+                catalog.events().insert(Some(&sandbox.owner), Some(&sandbox.id), &expiry).await?;
             }
         }
         let kept_since = time - milliseconds(CLAIM_RETENTION.as_secs());
         catalog.idempotency().delete_before(kept_since).await?;
         catalog.command_claims().delete_before(kept_since).await?;
-        if self.is_retention_due() {
+        if self.begin_retention_if_due() {
             catalog
                 .events()
                 .delete_before(time - milliseconds(self.0.settings.events_kept.as_secs()))
@@ -383,12 +392,12 @@ impl Service {
     async fn check_disks(&self) -> Result<u64> {
         let path = self.0.settings.workspaces.clone();
         let free = blocking(move || free(&path)).await?;
-        let is_notably_fuller = free.is_some_and(|free| self.0.fullness.is_deleted_search_due(free));
+        let is_notably_fuller = free.is_some_and(|free| self.0.fullness.record_free_space(free));
         let handles = self.handles();
         self.measure_outputs(&handles).await?;
         for handle in handles {
             self.limit_output(&handle);
-            let is_deleted_search_due = is_notably_fuller || handle.usage.deleted() > 0;
+            let is_deleted_search_due = is_notably_fuller || handle.usage.deleted_open_bytes() > 0;
             let is_scan_due = handle.disk().is_some() && handle.usage.is_scan_due();
             if is_deleted_search_due || is_scan_due {
                 let (service, scanned) = (self.clone(), handle.clone());
@@ -410,7 +419,7 @@ impl Service {
         let began = Instant::now();
         let time = handle.usage.scan_timeout(SCAN_TIMEOUT);
         let measured = self.measure(&handle.id, Bounds { time, bytes: limit }).await;
-        handle.usage.set_finished(!measured.is_lower_bound);
+        handle.usage.record_scan_result(!measured.is_lower_bound);
         handle.usage.schedule_scan(began.elapsed() * SCAN_PAUSE_FACTOR);
         handle.usage.record(measured);
         drop(permit);
@@ -429,8 +438,8 @@ impl Service {
         Ok(())
     }
 
-    /// Returns true if old events are due to be removed, once per interval.
-    fn is_retention_due(&self) -> bool {
+    /// Returns true if old events are to be removed now: once per interval, which begins with this call.
+    fn begin_retention_if_due(&self) -> bool {
         let mut last = self.0.last_retention.lock();
         let due = last.is_none_or(|time| time.elapsed() >= RETENTION_INTERVAL);
         if due {

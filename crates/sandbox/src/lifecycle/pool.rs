@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::config::{Config, NewSandbox};
 use crate::error::{Context as _, Result};
@@ -123,7 +123,6 @@ impl Service {
                     inner.demand.remove(&template);
                 }
             }
-            service.0.pool.lock().filling = false;
         });
     }
 
@@ -236,8 +235,9 @@ impl Service {
         self.kill_all_pooled(ready).await;
     }
 
-    /// Removes all pooled sandboxes, and starts no more.
-    pub(crate) async fn close_pool(&self) {
+    /// Removes all pooled sandboxes, and starts no more. Waits at most `max_wait` for a sandbox that is being
+    /// started.
+    pub(crate) async fn close_pool(&self, max_wait: Duration) {
         let ready = {
             let mut inner = self.0.pool.lock();
             inner.closed = true;
@@ -245,8 +245,13 @@ impl Service {
         };
         self.kill_all_pooled(ready).await;
         // A sandbox that is being started for the pool is killed as soon as it has started.
-        while self.0.pool.lock().filling {
-            sleep(POLL_INTERVAL).await;
+        let started = async {
+            while self.0.pool.lock().filling {
+                sleep(POLL_INTERVAL).await;
+            }
+        };
+        if timeout(max_wait, started).await.is_err() {
+            tracing::warn!("a sandbox of the warm pool did not start in time; the next server removes it");
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::guest::listener;
 use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::remove::Removal;
 use crate::retry::{Backoff, retry_until_closed};
-use crate::service::{Inner, Service, config_of};
+use crate::service::{Inner, RECONNECT_TIMEOUT, Service, config_of};
 
 /// Result of a garbage collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -176,12 +176,17 @@ impl Service {
         let config = config_of(sandbox)?;
         let handle = Arc::new(SandboxHandle::of(sandbox, self.dir(&sandbox.id), &config));
         let socket = handle.dir.listen().context(|| "listen for the guest agent".to_owned())?;
+        // Servers of earlier versions did not make it.
+        if let Err(error) = handle.dir.make_measurements() {
+            tracing::warn!(sandbox = sandbox.id, %error, "failed to create the file of measurements");
+        }
         self.add_handle(&handle);
         listener::open(socket, &handle, Arc::new(self.clone()));
         if sandbox.state == State::Starting {
             self.spawn_resume_creation(handle, config);
         } else {
             self.watch_exit(&handle);
+            handle.guest.expect_within(RECONNECT_TIMEOUT.min(self.0.settings.agent_grace));
             self.expect_reconnect(&handle);
         }
         Ok(())

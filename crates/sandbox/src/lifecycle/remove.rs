@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use workspace_catalog::{Change, EventKind, Sandbox, State};
 use workspace_state::{Cancel, NewSnapshot, SnapshotId};
-use workspace_workspace::WorkspaceError;
+use workspace_workspace::{KeptContent, WorkspaceError};
 
 use crate::clock::now;
 use crate::command::running::CommandExit;
@@ -75,7 +75,7 @@ impl Removal {
         match (policy, scope) {
             (ReclaimPolicy::Delete, _) => Self::All,
             (ReclaimPolicy::Keep, Scope::All) => Self::KeepWorkspace,
-            (ReclaimPolicy::Keep, Scope::Owner(_)) => Self::KeepSnapshot,
+            (ReclaimPolicy::Keep, Scope::Owner(_) | Scope::Sandbox { .. }) => Self::KeepSnapshot,
         }
     }
 
@@ -131,7 +131,8 @@ impl Service {
     pub async fn find_many(&self, scope: &Scope, ids: Vec<String>) -> Result<Vec<(String, Result<()>)>> {
         let mut seen = HashSet::new();
         // No sandbox has an id with a NUL.
-        let names = ids.iter().filter(|id| !id.contains('\0') && seen.insert(id.as_str()));
+        let can_exist = |id: &str| !id.contains('\0') && scope.covers_id(id);
+        let names = ids.iter().filter(|id| can_exist(id) && seen.insert(id.as_str()));
         let names: Vec<String> = names.cloned().collect();
         let mut servers = self.0.catalog.sandboxes().servers(scope.owner(), &names).await?;
         let found = |id: String| {
@@ -362,11 +363,13 @@ impl Service {
     ) -> Result<KeptWorkspace> {
         let (id, owner) = (sandbox.id.as_str(), sandbox.owner.as_str());
         let _access = self.0.gates.exclusive(id, operation).await?;
-        if removal != Removal::KeepSnapshot
-            && retain == Retain::Release
-            && let Some(path) = self.keep_directory(id).await?
-        {
-            return Ok(KeptWorkspace::Directory(path));
+        if removal != Removal::KeepSnapshot && retain == Retain::Release {
+            match self.keep_directory(id).await? {
+                KeptContent::Directory(path) => return Ok(KeptWorkspace::Directory(path)),
+                // An earlier removal, which was interrupted, has kept it already.
+                KeptContent::Missing => return Ok(KeptWorkspace::None),
+                KeptContent::InLayers => {}
+            }
         }
         let message = format!("workspace of deleted sandbox {id}");
         let stored = Arc::default();
@@ -387,8 +390,8 @@ impl Service {
         Ok(KeptWorkspace::Snapshot(committed.snapshot.id))
     }
 
-    /// Moves a workspace to the directory of kept workspaces. `None` if it is spread over layers.
-    async fn keep_directory(&self, id: &str) -> Result<Option<PathBuf>> {
+    /// Moves a workspace to the directory of kept workspaces, unless it is spread over layers.
+    async fn keep_directory(&self, id: &str) -> Result<KeptContent> {
         let id = id.to_owned();
         self.on_workspaces(move |workspaces| {
             remove_quota(&workspaces.directory_of(&id));
@@ -401,7 +404,7 @@ impl Service {
 /// Reports the commands of a sandbox as failed, to the clients that wait for them.
 fn fail_waiting_commands(handle: Option<&Arc<SandboxHandle>>, reason: &str) {
     let exit = CommandExit { exit_code: -1, timed_out: false, failed: Some(reason.to_owned()) };
-    for running in handle.map(|handle| handle.commands.running("")).unwrap_or_default() {
+    for running in handle.map(|handle| handle.commands.running()).unwrap_or_default() {
         running.advance(0, Some(&exit));
     }
 }

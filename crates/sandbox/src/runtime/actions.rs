@@ -1,8 +1,8 @@
-//! Names of actions in errors of all runtimes.
+//! Texts of errors that several runtimes share.
 
-/// Listing and terminating the processes that use a workspace.
+/// Action of listing and terminating the processes that use a workspace.
 pub(super) const FIND_PROCESSES: &str = "find the processes that use a workspace";
-/// Replacing the workspace of a running sandbox.
+/// Action of replacing the workspace of a running sandbox.
 pub(super) const SWAP: &str = "replace a workspace";
-/// Error of a runtime without access to the mounts of its sandboxes.
+/// Reason of a runtime without access to the mounts of its sandboxes.
 pub(super) const NO_MOUNT_ACCESS: &str = "it cannot enter the mount namespaces of its sandboxes here";

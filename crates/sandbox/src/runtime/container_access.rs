@@ -66,6 +66,7 @@ type WrapError = dyn Fn(&'static str, &dyn fmt::Display) -> RuntimeError + Send 
 pub(super) struct Container {
     process: Process,
     dir: SandboxDir,
+    /// Makes the error of the runtime from a failed action.
     failed: Box<WrapError>,
 }
 

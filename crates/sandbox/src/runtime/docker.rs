@@ -37,10 +37,10 @@ use super::egress::{HandoverError, hand_over};
 use super::guest::{AgentTransport, User, is_safe_name};
 use super::{
     Egress, Frozen, ProcessScope, ResourceUsage, Runtime, RuntimeError, Start, StartResult, Template,
-    WorkspaceProcess, pause_note,
+    WorkspaceProcess, pause_record,
 };
 use crate::guest::handover::Handover;
-use crate::sandbox_dir::SandboxDir;
+use crate::sandbox_dir::{SandboxDir, tail};
 
 const NAME: &str = "docker";
 const FREEZE: &str = "freeze a sandbox";
@@ -221,11 +221,11 @@ impl Docker {
             .map_err(|error| failed("change the owner of the directories of a sandbox", &error))?;
         let handover = Handover::open(start.dir);
         let handover = handover.map_err(|error| failed("listen for the guest agent", &error))?;
-        let image = self.image(start.template, start.progress).await?;
+        let image = self.find_or_pull_image(start.template, start.progress).await?;
         let network = self.network(start).await?;
         let (agent, server, seccomp) = (self.agent.as_path(), self.server.as_str(), features.seccomp);
-        let tcp_start = self.tcp_start_parameters(start, &network).await?;
-        let transport = if tcp_start.is_some() { AgentTransport::Tcp } else { AgentTransport::Socket };
+        let tcp_parameters = self.tcp_agent_parameters(start, &network).await?;
+        let transport = if tcp_parameters.is_some() { AgentTransport::Tcp } else { AgentTransport::Socket };
         let parts =
             container::Parts { agent, image, network: network.clone(), server, user, seccomp, transport };
         let options = CreateContainerOptionsBuilder::new().name(start.id).build();
@@ -239,11 +239,12 @@ impl Docker {
         started.map_err(|error| failed("start a container", &error))?;
         let egress = match start.egress {
             Some(egress) => {
-                Some(self.egress_over_link(start.id, &network, egress, tcp_start.as_ref()).await?)
+                Some(self.egress_over_link(start.id, &network, egress, tcp_parameters.as_ref()).await?)
             }
             None => None,
         };
-        let parameters = tcp_start.map_or_else(|| start.token.to_vec(), |tcp_start| tcp_start.to_bytes());
+        let parameters =
+            tcp_parameters.map_or_else(|| start.token.to_vec(), |parameters| parameters.to_bytes());
         let reason = tokio::select! {
             sent = timeout(AGENT_TIMEOUT, hand_over(handover, &parameters, egress)) => match sent {
                 Ok(Ok(())) => return Ok(()),
@@ -268,14 +269,14 @@ impl Docker {
         id: &str,
         network: &str,
         egress: &Egress,
-        tcp_start: Option<&StartParameters>,
+        tcp_parameters: Option<&StartParameters>,
     ) -> Result<Egress, RuntimeError> {
         let found = self.find(id).await.map_err(|error| failed("find a container", &error))?;
         let uplink = found.as_ref().and_then(|found| container::uplink(found, network)).ok_or_else(|| {
             let reason = format!("the network `{network}` (DOCKER_NETWORK) has no IPv4 gateway");
             RuntimeError::Network(reason)
         })?;
-        let addresses = tcp_start.into_iter().flat_map(|tcp_start| &tcp_start.addresses);
+        let addresses = tcp_parameters.into_iter().flat_map(|parameters| &parameters.addresses);
         let except = addresses.filter_map(|address| address.parse().ok()).collect();
         Ok(Egress { uplink, except, ..egress.clone() })
     }
@@ -377,7 +378,7 @@ impl Runtime for Docker {
         if !self.is_running(id, dir).await? {
             return Err(failed(FREEZE, &"the sandbox is not running"));
         }
-        pause_note::write(dir).map_err(|error| failed(FREEZE, &error))?;
+        pause_record::write(dir).map_err(|error| failed(FREEZE, &error))?;
         let mut attempts_left = PAUSE_ATTEMPTS;
         while let Err(error) = self.client.pause_container(id).await {
             attempts_left -= 1;
@@ -397,7 +398,7 @@ impl Runtime for Docker {
             return Ok(());
         }
         self.unpause(id).await?;
-        pause_note::remove(dir).map_err(|error| failed(THAW, &error))
+        pause_record::remove(dir).map_err(|error| failed(THAW, &error))
     }
 
     /// Returns true for root. Each swap checks that the daemon is on this host.
@@ -449,10 +450,10 @@ impl Runtime for Docker {
         while let Some(Ok(line)) = lines.next().await {
             log.push_str(&line.to_string());
         }
-        log.trim().to_owned()
+        tail(&log).to_owned()
     }
 
-    async fn usage(&self, id: &str) -> Result<ResourceUsage, RuntimeError> {
+    async fn usage(&self, id: &str, _dir: &SandboxDir) -> Result<ResourceUsage, RuntimeError> {
         let options = StatsOptionsBuilder::new().stream(false).one_shot(true).build();
         let mut stats = self.client.stats(id, Some(options));
         match stats.next().await {

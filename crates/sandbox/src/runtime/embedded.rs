@@ -12,6 +12,7 @@ use workspace_host::NamespaceHolder;
 use workspace_host::dedicated_uids::{self, DedicatedUids};
 use workspace_host::launch::{self, Launch, Launched};
 use workspace_host::limits::{self, Capabilities, UnenforcedLimit};
+use workspace_host::network::traffic;
 use workspace_host::{HostError, HostErrorKind, Process, cgroup, freeze};
 
 use super::actions::{FIND_PROCESSES, SWAP};
@@ -166,7 +167,7 @@ impl Runtime for Embedded {
         launch::owner(&self.holder())
     }
 
-    async fn find_dedicated_uids(
+    async fn probe_dedicated_uids(
         &self,
         workspaces: &Path,
         sandboxes: &Path,
@@ -367,10 +368,14 @@ impl Runtime for Embedded {
         remove_cgroups(id).await
     }
 
-    async fn usage(&self, id: &str) -> Result<ResourceUsage, RuntimeError> {
-        let id = id.to_owned();
-        blocking(move || cgroup::usage(&id), |error| failed("measure the resource usage of a sandbox", error))
-            .await
+    async fn usage(&self, id: &str, dir: &SandboxDir) -> Result<ResourceUsage, RuntimeError> {
+        let (id, process) = (id.to_owned(), dir.process());
+        let measure = move || {
+            let usage = cgroup::usage(&id)?;
+            let network = Process::read(&process)?.and_then(|process| traffic(&process));
+            Ok::<_, HostError>(ResourceUsage { network, ..usage })
+        };
+        blocking(measure, |error| failed("measure the resource usage of a sandbox", error)).await
     }
 
     /// Returns no ids: a sandbox always has a directory, which is made first and removed last.

@@ -5,6 +5,8 @@
 //! sandboxes are found again through the program.
 
 mod bundle;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -30,7 +32,7 @@ use super::guest::{User, is_safe_name};
 use super::process_end::wait_for_exit;
 use super::{
     Frozen, ProcessScope, ResourceUsage, Runtime, RuntimeError, Start, StartResult, Template,
-    WorkspaceProcess, blocking, pause_note,
+    WorkspaceProcess, blocking, pause_record,
 };
 use crate::guest::handover::Handover;
 use crate::sandbox_dir::SandboxDir;
@@ -39,10 +41,9 @@ use crate::template::{ImportedTemplate, Templates};
 const NAME: &str = "oci";
 const FREEZE: &str = "freeze a sandbox";
 const THAW: &str = "thaw a sandbox";
+const STATE: &str = "read the state of a sandbox";
 /// Timeout for the program, and for a started agent to connect to the socket on which it gets its token.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
-/// Bytes of a program's output that are shown in an error.
-const LOG_TAIL: usize = 2_000;
 
 /// Runs sandboxes with an OCI runtime.
 #[derive(Debug)]
@@ -130,12 +131,21 @@ impl Oci {
             return Ok(None);
         }
         match self.run_program(&["state", id]).await? {
-            Ok(text) => serde_json::from_str(&text)
-                .map(Some)
-                .map_err(|error| self.failed("read the state of a sandbox", &error)),
-            Err(message) if is_unknown(id, &message) => Ok(None),
-            Err(message) => Err(self.failed("read the state of a sandbox", &message)),
+            Ok(text) => serde_json::from_str(&text).map(Some).map_err(|error| self.failed(STATE, &error)),
+            Err(message) if self.has_state(id)? => Err(self.failed(STATE, &message)),
+            Err(_) => Ok(None),
         }
+    }
+
+    /// Returns true if the program has stored the state of a sandbox. Programs fail alike for an unknown
+    /// sandbox and for other reasons, and differ in their messages.
+    fn has_state(&self, id: &str) -> Result<bool, RuntimeError> {
+        for file in state_files(id) {
+            if self.state.join(file).try_exists().map_err(|error| self.failed(STATE, &error))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Returns a pidfd of the first process, if it runs.
@@ -179,7 +189,7 @@ impl Oci {
 
     /// Pauses a sandbox with the program.
     async fn pause(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
-        pause_note::write(dir).map_err(|error| self.failed(FREEZE, &error))?;
+        pause_record::write(dir).map_err(|error| self.failed(FREEZE, &error))?;
         let paused = self.run_program(&["pause", id]).await;
         let paused = paused.and_then(|output| output.map_err(|message| self.failed(FREEZE, &message)));
         if let Err(error) = paused {
@@ -196,7 +206,7 @@ impl Oci {
             let resumed = self.run_program(&["resume", id]).await?;
             resumed.map_err(|message| self.failed(THAW, &message))?;
         }
-        pause_note::remove(dir).map_err(|error| self.failed(THAW, &error))
+        pause_record::remove(dir).map_err(|error| self.failed(THAW, &error))
     }
 
     async fn run(&self, start: &Start<'_>) -> Result<(), RuntimeError> {
@@ -210,7 +220,7 @@ impl Oci {
         let run = timeout(PROGRAM_TIMEOUT, command.status()).await;
         let run = run.map_err(|_| self.failed("start a sandbox", &"it timed out"))?.map_err(start_error)?;
         if !run.success() {
-            return Err(self.failed("start a sandbox", &log_tail(start.dir)));
+            return Err(self.failed("start a sandbox", &start.dir.log_tail()));
         }
         let reason = tokio::select! {
             sent = timeout(PROGRAM_TIMEOUT, hand_over(handover, start.token, start.egress.cloned())) => match sent {
@@ -221,7 +231,7 @@ impl Oci {
             },
             exited = self.wait_for_exit(start.id, start.dir) => {
                 exited?;
-                format!("the guest agent exited immediately: {}", log_tail(start.dir))
+                format!("the guest agent exited immediately: {}", start.dir.log_tail())
             }
         };
         Err(self.failed("start the guest agent", &reason))
@@ -318,7 +328,7 @@ impl Runtime for Oci {
     }
 
     async fn thaw(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
-        if pause_note::exists(dir).map_err(|error| self.failed(THAW, &error))? {
+        if pause_record::exists(dir).map_err(|error| self.failed(THAW, &error))? {
             return self.resume(id, dir).await;
         }
         let record = dir.frozen();
@@ -351,7 +361,7 @@ impl Runtime for Oci {
     }
 
     async fn kill(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
-        if self.state(id).await?.is_none() {
+        if !is_safe_name(id) {
             return Ok(());
         }
         let process = self.pidfd(id).await?;
@@ -360,11 +370,11 @@ impl Runtime for Oci {
             let _ = pidfd_send_signal(process, Signal::KILL);
             self.thaw(id, dir).await?;
         }
-        match self.run_program(&["delete", "--force", id]).await? {
-            Err(message) if !is_unknown(id, &message) => {
-                return Err(self.failed("remove a sandbox", &message));
-            }
-            _ => {}
+        // Also without a state: a start that was interrupted leaves files of the program.
+        if let Err(message) = self.run_program(&["delete", "--force", id]).await?
+            && self.has_state(id)?
+        {
+            return Err(self.failed("remove a sandbox", &message));
         }
         if let Some(process) = process {
             let exited = timeout(PROGRAM_TIMEOUT, wait_for_exit(process)).await;
@@ -376,7 +386,8 @@ impl Runtime for Oci {
         crate::sandbox_dir::remove_tree(&bundle).map_err(|error| self.failed("remove a bundle", &error))
     }
 
-    async fn usage(&self, id: &str) -> Result<ResourceUsage, RuntimeError> {
+    /// Does not measure the network: the PID of a container is only known to the program.
+    async fn usage(&self, id: &str, _dir: &SandboxDir) -> Result<ResourceUsage, RuntimeError> {
         let id = id.to_owned();
         blocking(
             move || cgroup::usage(&id),
@@ -404,22 +415,14 @@ impl Runtime for Oci {
     }
 }
 
+/// Returns the files, below the directory of a program's state, of which one exists for each of its sandboxes: that
+/// of `runc`, of `crun` and of `runsc`.
+fn state_files(id: &str) -> [String; 3] {
+    [format!("{id}/state.json"), format!("{id}/status"), format!("{id}_sandbox:{id}.state")]
+}
+
 fn failed(program: &str, action: &'static str, error: &dyn std::fmt::Display) -> RuntimeError {
     RuntimeError::Failed { runtime: NAME, action, reason: format!("{program}: {error}") }
-}
-
-/// Returns true if a program reports that it has no such sandbox: `runc` says so, `crun` names the file of
-/// its state.
-fn is_unknown(id: &str, message: &str) -> bool {
-    let no_file = message.contains(&format!("/{id}/status`: No such file or directory"));
-    no_file || message.contains("does not exist")
-}
-
-/// Returns the end of the output of the program and the agent.
-fn log_tail(dir: &SandboxDir) -> String {
-    let log = std::fs::read_to_string(dir.log()).unwrap_or_default();
-    let log = log.trim();
-    log.char_indices().rev().nth(LOG_TAIL).map_or(log, |(index, _)| &log[index..]).to_owned()
 }
 
 /// Returns `PATH` of the program: that of the server and the `sbin` directories, which often only root's has.

@@ -67,7 +67,7 @@ impl Runtime for Unavailable {
         self.error()
     }
 
-    async fn usage(&self, _: &str) -> Result<ResourceUsage, RuntimeError> {
+    async fn usage(&self, _: &str, _: &SandboxDir) -> Result<ResourceUsage, RuntimeError> {
         self.error()
     }
 

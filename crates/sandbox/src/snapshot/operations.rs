@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
-use workspace_catalog::{Change, Sandbox, State};
+use workspace_catalog::{Change, EventKind, Sandbox, State};
 use workspace_state::{Cancel, Durability, NewSnapshot, Snapshot, SnapshotId};
 use workspace_workspace::{
     Cancellable, Changes, CommitResult, Materialize, ResetMode, WorkspaceError, Writers,
@@ -354,7 +354,7 @@ impl Service {
         let config = Config { snapshot: Some(snapshot), ..config_of(sandbox)? };
         let config = serde_json::to_value(config).unwrap_or_default();
         let change = |_: &Sandbox| Some(Change { config: Some(config.clone()), ..Change::default() });
-        let view = self.view(self.change(id, change, &[]).await?)?;
+        let view = self.view(self.change(id, change, &[EventKind::SandboxRestored]).await?)?;
         Ok(RestoreResult { view, killed, pause })
     }
 

@@ -215,7 +215,7 @@ impl Service {
             let config = serde_json::to_value(Config { snapshot: base, ..config }).ok()?;
             Some(Change { config: Some(config), ..Change::default() })
         };
-        self.change(id, change, &[]).await.map(|_| ())
+        self.change(id, change, &[EventKind::SandboxRestored]).await.map(|_| ())
     }
 }
 

@@ -128,7 +128,7 @@ impl<'o> Members<'o> {
     }
 
     /// Verifies the digest of a blob, and returns its path in the archive.
-    fn blob(&self, digest: &str) -> Result<String, TemplateError> {
+    fn verify_blob(&self, digest: &str) -> Result<String, TemplateError> {
         let (algorithm, hex) = digest.split_once(':').unwrap_or_default();
         let name = format!("blobs/{algorithm}/{hex}");
         if algorithm != "sha256" {
@@ -202,15 +202,16 @@ impl<'o> Members<'o> {
         let mut index: Index = parse(&self.read_text("index.json")?, "index.json")?;
         for _ in 0..DEPTH_MAX {
             let chosen = index.choose()?;
-            let text = self.read_text(&self.blob(&chosen.digest)?)?;
+            let text = self.read_text(&self.verify_blob(&chosen.digest)?)?;
             if chosen.media_type.contains("index") || chosen.media_type.contains("manifest.list") {
                 index = parse(&text, "an index")?;
                 continue;
             }
             let manifest: Manifest = parse(&text, "a manifest")?;
-            let layers: Result<Vec<_>, _> = manifest.layers.iter().map(|it| self.blob(&it.digest)).collect();
+            let layers: Result<Vec<_>, _> =
+                manifest.layers.iter().map(|it| self.verify_blob(&it.digest)).collect();
             self.extract_layers(&layers?, extractor)?;
-            return variables(&self.read_text(&self.blob(&manifest.config.digest)?)?);
+            return variables(&self.read_text(&self.verify_blob(&manifest.config.digest)?)?);
         }
         Err(archive_error("its indexes do not lead to an image"))
     }
@@ -220,6 +221,7 @@ impl<'o> Members<'o> {
 struct BudgetReader<'a> {
     input: Box<dyn Read + 'a>,
     budget: &'a mut u64,
+    /// True once the budget was exceeded, which tells this error from those of `input`.
     is_exceeded: bool,
 }
 

@@ -168,7 +168,7 @@ async fn snapshots_move_files_between_user_ids(home: &TestHome) {
 async fn start_sharing(home: &TestHome) -> Service {
     let runtime = home.kind.runtime(home.path()).await;
     let nowhere = Path::new("/proc/self/fd");
-    runtime.find_dedicated_uids(nowhere, nowhere, LazyMount::Unused).await.unwrap();
+    runtime.probe_dedicated_uids(nowhere, nowhere, LazyMount::Unused).await.unwrap();
     let mut settings = Settings::new(home.path());
     settings.pool = 0;
     Service::start(settings, home.catalog().await, runtime).await.unwrap()

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::process::geteuid;
-use workspace_sandbox::runtime::{Network, RuntimeError};
+use workspace_sandbox::runtime::{Network, NetworkBytes, RuntimeError};
 use workspace_sandbox::{NewSandbox, ReclaimPolicy, SandboxError, Service, Settings, View};
 use workspace_test_support::network::{
     self, DNS_SERVER, HOST, INTERNET, TestNetwork, processes, serve_local_address,
@@ -125,6 +125,16 @@ async fn egress_policy_allows_and_denies(home: &TestHome) {
     }
     let none = create(&service).await;
     assert_eq!(get(&service, &none, INTERNET[0], 80).await, "");
+    if home.kind == Kind::Embedded {
+        let counted = traffic(&service, &all).await;
+        assert!(counted.is_some_and(|bytes| bytes.received > 0 && bytes.sent > 0), "{counted:?}");
+        let counted = traffic(&service, &none).await.unwrap_or_default();
+        assert_eq!(counted, NetworkBytes::default());
+    }
+}
+
+async fn traffic(service: &Service, view: &View) -> Option<NetworkBytes> {
+    service.stats(&alice(), &view.sandbox.id).await.unwrap().usage.network
 }
 
 /// Address of the host in the network of containers.

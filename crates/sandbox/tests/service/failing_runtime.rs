@@ -82,13 +82,13 @@ impl Runtime for FailingRuntime {
         self.inner.file_owner()
     }
 
-    async fn find_dedicated_uids(
+    async fn probe_dedicated_uids(
         &self,
         workspaces: &Path,
         sandboxes: &Path,
         lazy: LazyMount,
     ) -> Result<(), RuntimeError> {
-        self.inner.find_dedicated_uids(workspaces, sandboxes, lazy).await
+        self.inner.probe_dedicated_uids(workspaces, sandboxes, lazy).await
     }
 
     async fn dedicated_uid(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
@@ -152,8 +152,8 @@ impl Runtime for FailingRuntime {
         self.inner.settle_swap(id, dir, workspace).await
     }
 
-    async fn usage(&self, id: &str) -> Result<ResourceUsage, RuntimeError> {
-        self.inner.usage(id).await
+    async fn usage(&self, id: &str, dir: &SandboxDir) -> Result<ResourceUsage, RuntimeError> {
+        self.inner.usage(id, dir).await
     }
 
     async fn known_ids(&self) -> Result<Vec<String>, RuntimeError> {

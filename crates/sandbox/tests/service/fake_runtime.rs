@@ -5,7 +5,9 @@ use std::ops::Deref;
 
 use async_trait::async_trait;
 use workspace_sandbox::SandboxDir;
-use workspace_sandbox::runtime::{ResourceUsage, Runtime, RuntimeError, Start, StartResult, Template};
+use workspace_sandbox::runtime::{
+    Frozen, ResourceUsage, Runtime, RuntimeError, Start, StartResult, Template,
+};
 
 /// Behaviour of a [`FakeRuntime`]. By default its sandboxes have no process, and end at once.
 #[async_trait]
@@ -27,6 +29,16 @@ pub(crate) trait Behaviour: Debug + Send + Sync {
 
     async fn kill(&self, id: &str) {
         let _ = id;
+    }
+
+    /// Freezes a sandbox.
+    async fn freeze(&self) -> Result<Frozen, RuntimeError> {
+        let reason = "its sandboxes have no processes".to_owned();
+        Err(RuntimeError::Failed { runtime: "fake", action: "freeze a sandbox", reason })
+    }
+
+    fn supports_warm_pool(&self) -> bool {
+        false
     }
 }
 
@@ -75,7 +87,15 @@ impl<B: Behaviour> Runtime for FakeRuntime<B> {
         Ok(())
     }
 
-    async fn usage(&self, _: &str) -> Result<ResourceUsage, RuntimeError> {
+    async fn freeze(&self, _: &str, _: &SandboxDir) -> Result<Frozen, RuntimeError> {
+        self.0.freeze().await
+    }
+
+    fn supports_warm_pool(&self) -> bool {
+        self.0.supports_warm_pool()
+    }
+
+    async fn usage(&self, _: &str, _: &SandboxDir) -> Result<ResourceUsage, RuntimeError> {
         Ok(ResourceUsage::default())
     }
 

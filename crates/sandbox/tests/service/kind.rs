@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use workspace_host::NamespaceHolder;
 use workspace_sandbox::runtime::{Docker, Embedded, Oci, Runtime};
 use workspace_test_support::{find_program, requires};
 
@@ -130,7 +129,7 @@ impl Kind {
                     }
                     drop(workspace_host::cgroup::remove(&sandbox.file_name().to_string_lossy()));
                 }
-                if let Ok(holder) = NamespaceHolder::find_or_start(home) {
+                if let Ok(Some(holder)) = workspace_host::Process::read(&home.join("holder")) {
                     holder.kill();
                 }
             }

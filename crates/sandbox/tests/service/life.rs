@@ -301,10 +301,9 @@ async fn every_state_change_has_an_event(home: &TestHome) {
     let view = create(&service).await;
     service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     let catalog = home.catalog().await;
-    let events = async || -> Vec<EventKind> {
-        catalog.events().after(0, 100).await.unwrap().into_iter().map(|event| event.kind).collect()
-    };
-    let found = events().await;
+    let found = catalog.events().after(0, 100).await.unwrap();
+    assert!(found.iter().all(|event| event.owner.as_deref() == Some("alice")), "{found:?}");
+    let found: Vec<_> = found.iter().map(|event| event.kind.as_str()).collect();
     for kind in [
         EventKind::SandboxStarting,
         EventKind::AgentConnected,
@@ -312,7 +311,7 @@ async fn every_state_change_has_an_event(home: &TestHome) {
         EventKind::SandboxCreated,
         EventKind::SandboxDeleted,
     ] {
-        assert_eq!(found.iter().filter(|found| **found == kind).count(), 1, "{kind}: {found:?}");
+        assert_eq!(found.iter().filter(|found| **found == kind.as_str()).count(), 1, "{kind}: {found:?}");
     }
 }
 

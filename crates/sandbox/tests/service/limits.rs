@@ -1,7 +1,7 @@
 //! Resource limits.
 
 use libtest_mimic::Trial;
-use workspace_sandbox::{NewSandbox, ResourceRequest};
+use workspace_sandbox::{NewSandbox, ResourceRequest, SandboxDir};
 use workspace_test_support::skip;
 
 use crate::home::{TestHome, base, create, creator, sh, wait_until};
@@ -34,14 +34,16 @@ async fn resource_usage_is_measured(home: &TestHome) {
     }
     sh(&service, &view, "i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done").await;
     wait_until("something is counted", async || {
-        let usage = service.runtime().usage(&view.sandbox.id).await.unwrap();
+        let usage = service.runtime().usage(&view.sandbox.id, &home.dir(&view)).await.unwrap();
         let processes = usage.processes.unwrap();
         assert!((1..100).contains(&processes), "{usage:?}");
         assert!((1 << 10..1 << 30).contains(&usage.memory_bytes.unwrap()), "{usage:?}");
         usage.cpu.unwrap().as_millis() > 10
     })
     .await;
-    assert!(service.runtime().usage("sbx-none").await.is_ok_and(|usage| usage == Default::default()));
+    let none = SandboxDir::new(home.path().join("sandboxes/sbx-none"));
+    let usage = service.runtime().usage("sbx-none", &none).await;
+    assert!(usage.is_ok_and(|usage| usage == Default::default()));
 }
 
 async fn processes_and_memory_are_limited(home: &TestHome) {

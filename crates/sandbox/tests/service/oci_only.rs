@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::Command;
 
 use libtest_mimic::Trial;
-use workspace_sandbox::NewSandbox;
 use workspace_sandbox::template::ImportOptions;
+use workspace_sandbox::{NewSandbox, SandboxDir};
 use workspace_state::Cancel;
 use workspace_test_support::find_program;
 
@@ -19,6 +19,10 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         Trial::test("oci::sandboxes_do_not_change_an_imported_template", || {
             run(Kind::Oci, |home| Box::pin(sandboxes_do_not_change_an_imported_template(home)));
+            Ok(())
+        }),
+        Trial::test("oci::files_of_an_interrupted_start_are_removed", || {
+            run(Kind::Oci, |home| Box::pin(files_of_an_interrupted_start_are_removed(home)));
             Ok(())
         }),
         Trial::test("oci::tmpfs_directories_are_writable", || {
@@ -51,6 +55,17 @@ pub(crate) fn unpack(root: &Path) {
 fn listing(root: &Path) -> String {
     let output = Command::new("find").arg(root).args(["-printf", "%P %m %T@\n"]).output().unwrap();
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// `runc` makes the directory of a container before it stores the state.
+async fn files_of_an_interrupted_start_are_removed(home: &TestHome) {
+    let service = home.start().await;
+    let (id, dir) = ("sbx-1", SandboxDir::new(home.path().join("sandboxes/sbx-1")));
+    let files = home.path().join("oci").join(id);
+    std::fs::create_dir(&files).unwrap();
+    assert!(!service.runtime().is_running(id, &dir).await.unwrap());
+    service.runtime().kill(id, &dir).await.unwrap();
+    assert!(!files.exists());
 }
 
 async fn tmpfs_directories_are_writable(home: &TestHome) {

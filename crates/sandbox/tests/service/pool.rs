@@ -1,10 +1,18 @@
 //! The warm pool.
 
-use libtest_mimic::Trial;
-use workspace_catalog::State;
-use workspace_sandbox::{NewSandbox, ReclaimPolicy, ResourceRequest, SandboxError, Service};
+use std::sync::Arc;
 
-use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, sh, wait_until};
+use async_trait::async_trait;
+use libtest_mimic::Trial;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use workspace_catalog::State;
+use workspace_sandbox::runtime::{RuntimeError, Start, StartResult};
+use workspace_sandbox::{NewSandbox, ReclaimPolicy, ResourceRequest, SandboxError, Service, Settings};
+
+use crate::fake_runtime::{Behaviour, FakeRuntime};
+use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, run, sh, wait_until};
+use crate::kind::Kind;
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -18,7 +26,37 @@ pub(crate) fn trials() -> Vec<Trial> {
     ];
     // Containers are started with their workspace: Docker and OCI runtimes cannot mount later.
     trials.retain(|trial| trial.name().starts_with("embedded::"));
+    trials.push(Trial::test("pool::closing_does_not_wait_for_a_start_that_hangs", || {
+        run(Kind::Embedded, |home| Box::pin(closing_does_not_wait_for_a_start_that_hangs(home)));
+        Ok(())
+    }));
     trials
+}
+
+/// A runtime that never finishes a start.
+#[derive(Debug, Default)]
+struct HangingStart {
+    begun: Notify,
+}
+
+#[async_trait]
+impl Behaviour for HangingStart {
+    async fn start(&self, _: &Start<'_>) -> Result<StartResult, RuntimeError> {
+        self.begun.notify_one();
+        std::future::pending().await
+    }
+
+    fn supports_warm_pool(&self) -> bool {
+        true
+    }
+}
+
+async fn closing_does_not_wait_for_a_start_that_hangs(home: &TestHome) {
+    let runtime = Arc::new(FakeRuntime::<HangingStart>::default());
+    let settings = Settings { pool: 1, ..Settings::new(home.path()) };
+    let service = Service::start(settings, home.catalog().await, runtime.clone()).await.unwrap();
+    timeout(TIMEOUT, runtime.begun.notified()).await.unwrap();
+    timeout(TIMEOUT, service.close()).await.expect("closing hangs with the start");
 }
 
 fn sandbox_dirs(home: &TestHome) -> Vec<String> {

@@ -14,6 +14,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials![
         sandboxes_keep_running_without_a_server,
         command_that_ended_without_a_server_is_reported,
+        command_waits_for_the_agent_after_a_restart,
         sandbox_is_in_error_until_its_agent_reconnects,
         sandbox_that_died_without_a_server_is_stopped,
         orphans_are_removed,
@@ -100,6 +101,19 @@ async fn command_that_ended_without_a_server_is_reported(home: &TestHome) {
         commands[0].state == CommandState::Exited && commands[0].exit_code == Some(7)
     })
     .await;
+}
+
+/// The agent is stopped, so that it cannot reconnect before the command is requested.
+async fn command_waits_for_the_agent_after_a_restart(home: &TestHome) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let process = home.process(&view.sandbox.id);
+    process.signal(Signal::STOP);
+    let service = restart(home, service).await;
+    assert!(!service.get(&alice(), &view.sandbox.id).await.unwrap().agent_connected);
+    // The request is polled first.
+    let (ran, ()) = tokio::join!(sh(&service, &view, "echo back"), async { process.signal(Signal::CONT) });
+    assert_eq!(ran.stdout, "back\n");
 }
 
 async fn sandbox_is_in_error_until_its_agent_reconnects(home: &TestHome) {

@@ -23,6 +23,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         sandbox_without_a_base_snapshot_can_be_committed,
         changes_are_listed,
         restore_replaces_the_workspace,
+        commits_and_restores_have_events,
         forced_restore_ends_processes_that_use_the_workspace,
         commands_in_the_workspace_root_continue_after_a_restore,
         forced_restore_succeeds_while_a_process_keeps_entering_directories,
@@ -117,6 +118,23 @@ async fn commit_is_consistent(home: &TestHome) {
     let before = sh(&service, &view, "cat a").await.stdout;
     wait_until("it still counts", async || sh(&service, &view, "cat a").await.stdout != before).await;
     assert!(!home.dir(&view).frozen().exists());
+}
+
+async fn commits_and_restores_have_events(home: &TestHome) {
+    let service = home.start().await;
+    let view = create_from(&service, snapshot(&service).id).await;
+    let id = view.sandbox.id.as_str();
+    let taken = commit(&service, &view).await;
+    service.restore(&alice(), id, taken.id, IfInUse::KillProcesses).await.unwrap();
+    let catalog = home.catalog().await;
+    let mut events = catalog.events().after(0, 100).await.unwrap();
+    events.retain(|event| ["snapshot.created", "sandbox.restored"].contains(&event.kind.as_str()));
+    let kinds: Vec<_> = events.iter().map(|event| event.kind.as_str()).collect();
+    assert_eq!(kinds, ["snapshot.created", "sandbox.restored"]);
+    for event in &events {
+        assert_eq!((event.owner.as_deref(), event.sandbox_id.as_deref()), (Some("alice"), Some(id)));
+        assert_eq!(event.data["snapshotId"], taken.id.to_string());
+    }
 }
 
 async fn sandbox_without_a_base_snapshot_can_be_committed(home: &TestHome) {

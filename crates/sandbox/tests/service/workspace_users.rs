@@ -180,7 +180,8 @@ async fn user_reads_new_and_restored_workspaces(home: &TestHome) {
     let service = start(home, &user).await;
     let from = snapshot(&service);
     // A plain directory, and layers where that is possible.
-    for view in [create(&service).await, create_from(&service, from).await] {
+    for from_snapshot in [false, true] {
+        let view = if from_snapshot { create_from(&service, from).await } else { create(&service).await };
         let id = &view.sandbox.id;
         sh(&service, &view, "echo hello > greeting").await;
         assert_eq!(user.read(id, "greeting").as_deref(), Some("hello\n"));

@@ -6,6 +6,7 @@ use workspace_api::error::ErrorBody;
 use workspace_api::system::{ServerInfo, ServerLinks};
 
 use super::text_file::HTML;
+use crate::accept::prefers;
 use crate::extract::Json;
 
 const PAGE: &str = include_str!("front.html");
@@ -26,24 +27,14 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 ))]
 pub(super) async fn front_page(headers: HeaderMap) -> Response {
     let vary = (header::VARY, "Accept");
-    if !prefers_html(&headers) {
+    // Browsers name `text/html`; clients of the API name JSON, or accept anything.
+    if !prefers(&headers, "text/html") {
         return ([vary], Json(info())).into_response();
     }
     let page = PAGE.replace("{description}", DESCRIPTION).replace("{version}", VERSION);
     let headers =
         [vary, (header::CONTENT_TYPE, HTML), (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY)];
     (headers, page).into_response()
-}
-
-/// Returns true for browsers. They name `text/html`; clients of the API name JSON, or accept anything.
-fn prefers_html(headers: &HeaderMap) -> bool {
-    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let types: Vec<_> = accepted
-        .flat_map(|value| value.split(','))
-        .map(|range| range.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
-        .collect();
-    let contains = |name: &str| types.iter().any(|it| it == name);
-    contains("text/html") && !contains("application/json")
 }
 
 fn info() -> ServerInfo {
@@ -61,25 +52,5 @@ fn info() -> ServerInfo {
         key: "The admin key is in the file `api-key` of the server's DATA_DIR; with it, \
               `workspace key create NAME --owner OWNER` creates others. Send a key as `Authorization: Bearer KEY`."
             .to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use axum::http::HeaderValue;
-
-    use super::*;
-
-    #[test]
-    fn browsers_get_a_page_and_other_clients_json() {
-        let prefers = |accept: &'static str| {
-            prefers_html(&HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(accept))]))
-        };
-        assert!(prefers("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"));
-        assert!(prefers("Text/HTML; charset=utf-8"));
-        assert!(!prefers("*/*"));
-        assert!(!prefers("application/json"));
-        assert!(!prefers("application/json, text/html;q=0.5"));
-        assert!(!prefers_html(&HeaderMap::new()));
     }
 }

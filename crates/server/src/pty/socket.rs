@@ -13,6 +13,7 @@ use workspace_sandbox::{CommandHandle, Output, Piece, SandboxError, Scope, Size}
 
 use crate::app::App;
 use crate::error::ApiError;
+use crate::expiry::wait_for_expiry;
 
 /// Number of unanswered pings after which the client counts as disconnected.
 const UNANSWERED_PINGS_MAX: u32 = 3;
@@ -54,12 +55,23 @@ fn error_message(message: &str) -> Message {
     text_message(&TerminalEvent::Error { message: message.into() })
 }
 
+/// Treatment of input and sizes that a client sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum InputMode {
+    Accepted,
+    /// The client may only read output.
+    Refused,
+}
+
 pub(super) struct Session {
     pub(super) app: App,
     pub(super) scope: Scope,
     pub(super) sandbox: String,
     pub(super) terminal: CommandHandle,
     pub(super) binary: bool,
+    pub(super) mode: InputMode,
+    /// Time at which the connection is closed, in milliseconds since 1970; `None` for a connection by a key.
+    pub(super) ends_at: Option<i64>,
 }
 
 /// Reason why a connection ended. Only `Closed` also ends the terminal.
@@ -67,6 +79,8 @@ enum EndReason {
     Disconnected,
     /// The client sent nothing for `TERMINAL_TIMEOUT`, or did not read.
     TimedOut,
+    /// The token has expired.
+    Expired,
     /// The terminal is closed.
     Closed,
     /// The server is stopping.
@@ -76,10 +90,14 @@ enum EndReason {
 impl Session {
     pub(super) async fn run(self, mut socket: WebSocket, mut output: Output) {
         let _running = self.app.shutdown.enter();
-        let reason = self.exchange_messages(&mut socket, &mut output).await;
+        let reason = tokio::select! {
+            reason = self.exchange_messages(&mut socket, &mut output) => reason,
+            () = wait_for_expiry(self.ends_at) => EndReason::Expired,
+        };
         let (code, reason) = match reason {
             EndReason::Disconnected => return,
             EndReason::TimedOut => (close_code::POLICY, self.timeout_message()),
+            EndReason::Expired => (close_code::POLICY, "the token has expired".to_owned()),
             EndReason::Closed => (close_code::NORMAL, "the terminal is closed".to_owned()),
             EndReason::Stopping => (close_code::AWAY, "the server is stopping; connect again".to_owned()),
         };
@@ -176,6 +194,9 @@ impl Session {
     async fn handle(&self, message: Message) -> Result<Option<Message>, String> {
         match parse_message(&message)? {
             Request::Control => {}
+            Request::Input(_) | Request::Resize(_) if self.mode == InputMode::Refused => {
+                return Err("this connection is read-only".to_owned());
+            }
             Request::Input(data) => self.write_input(data).await?,
             Request::Resize(size) => {
                 let service = &self.app.sandboxes;

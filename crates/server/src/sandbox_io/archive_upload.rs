@@ -74,7 +74,7 @@ pub(super) async fn receive(
     let (pieces, received_pieces) = mpsc::channel(QUEUE_MAX);
     let (entries, received_entries) = mpsc::channel(BATCHES_MAX);
     let cancel = app.shutdown.cancel().child();
-    let cancel_guard = cancel.on_drop();
+    let cancel_guard = cancel.drop_guard();
     let reading = ArchiveThread {
         body: BodyReader::new(received_pieces),
         max,

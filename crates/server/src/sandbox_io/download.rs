@@ -15,11 +15,11 @@ use super::conditions::{Freshness, check_read};
 use super::content::{self, FileContent};
 use super::conversion::entity_tag;
 use super::location::FileLocation;
+use super::query::FileQuery;
 use crate::app::App;
 use crate::byte_range::{ByteRange, not_satisfiable};
 use crate::caller::{Caller, scope};
 use crate::error::ApiError;
-use crate::extract::Query;
 
 /// Read a file, or a directory as an archive.
 ///
@@ -47,7 +47,7 @@ pub(super) async fn read(
     State(app): State<App>,
     caller: Caller,
     location: FileLocation,
-    Query(query): Query<ReadFileQuery>,
+    FileQuery(query): FileQuery<ReadFileQuery>,
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {

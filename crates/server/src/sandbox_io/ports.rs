@@ -83,6 +83,7 @@ pub(super) async fn connect(
         connection: opened,
         shutdown: app.shutdown.clone(),
         client_timeout: app.settings.terminal_timeout,
+        ends_at: caller.grant.and_then(|grant| grant.expires_at),
     };
     let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
     // While the client is connected, the connection does not count as idle.

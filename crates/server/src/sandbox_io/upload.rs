@@ -18,11 +18,12 @@ use super::archive_upload;
 use super::conditions::WriteCondition;
 use super::conversion::{entry_to_api, invalid, parse_mode};
 use super::location::FileLocation;
+use super::query::FileQuery;
 use crate::app::App;
 use crate::audit::Entry;
 use crate::caller::{Caller, scope};
 use crate::error::ApiError;
-use crate::extract::{Json, Query};
+use crate::extract::Json;
 use crate::request_id::RequestId;
 
 /// Timeout for receiving the next piece of a file.
@@ -57,11 +58,12 @@ pub(super) async fn write(
     caller: Caller,
     request: RequestId,
     location: FileLocation,
-    Query(query): Query<WriteFileQuery>,
+    FileQuery(query): FileQuery<WriteFileQuery>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<WriteResult>, ApiError> {
     let (scope, max) = (scope(&caller), app.settings.max_upload.0);
+    let max = caller.upload_max().map_or(max, |signed| signed.min(max));
     let condition = WriteCondition::parse(&headers)?;
     let mode = query.mode.as_deref().map(|mode| parse_mode(mode, "mode")).transpose()?;
     let expects_continue = headers.contains_key(header::EXPECT);

@@ -141,20 +141,23 @@ pub(super) fn check_logs(query: &LogsQuery) -> Result<(usize, Option<i64>, Optio
         let message = "tail must be between 1 and 10000";
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "tail"));
     }
-    let parse_time = |field: &str, text: &Option<String>| match text {
-        None => Ok(None),
-        Some(text) => time::parse(text).map(Some).ok_or_else(|| {
-            let message = format!("{field}: `{text}` is not a time such as `2026-01-31T10:00:00Z`");
-            ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", field)
-        }),
-    };
-    Ok((tail, parse_time("since", &query.since)?, parse_time("until", &query.until)?))
+    Ok((tail, parse_time("since", query.since.as_deref())?, parse_time("until", query.until.as_deref())?))
+}
+
+/// Parses an optional time. Fails with `INVALID_REQUEST` and the name of the field.
+pub(super) fn parse_time(field: &str, text: Option<&str>) -> Result<Option<i64>, ApiError> {
+    let Some(text) = text else { return Ok(None) };
+    time::parse(text).map(Some).ok_or_else(|| {
+        let message = format!("{field}: `{text}` is not a time such as `2026-01-31T10:00:00Z`");
+        ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", field)
+    })
 }
 
 pub(super) fn stats_to_api(sandbox_id: String, stats: &Stats) -> Result<SandboxStats, ApiError> {
     let memory = stats.usage.memory_bytes.unwrap_or_default();
     let limit = stats.limits.memory_bytes.unwrap_or_default();
     let percent = if limit == 0 { 0.0 } else { memory as f64 * 100.0 / limit as f64 };
+    let network = stats.usage.network.unwrap_or_default();
     Ok(SandboxStats {
         sandbox_id,
         cpu: CpuStats { usage: stats.cpu_percent, limit: cpus(stats.limits.cpu_millis.unwrap_or_default()) },
@@ -165,7 +168,7 @@ pub(super) fn stats_to_api(sandbox_id: String, stats: &Stats) -> Result<SandboxS
             output: stats.output,
             limit: stats.disk_limit,
         },
-        network: NetworkStats { rx_bytes: 0, tx_bytes: 0 },
+        network: NetworkStats { rx_bytes: network.received, tx_bytes: network.sent },
         processes: stats.usage.processes.unwrap_or_default(),
         updated_at: time::format_millis(stats.time)?,
     })

@@ -71,6 +71,9 @@ pub(crate) fn render(service: &Service, creations: &Creations, text: &mut String
     }
     write_metric_header(text, "sandbox_warm_pool", "gauge", "Sandboxes of the warm pool that are ready.");
     let _ = writeln!(text, "sandbox_warm_pool {}", service.warm_pool_size());
+    let name = "sandbox_measurement_failures_total";
+    write_metric_header(text, name, "counter", "Measurements of sandboxes that failed or took too long.");
+    let _ = writeln!(text, "{name} {}", service.failed_measurements());
     let name = "sandbox_create_duration_seconds";
     write_metric_header(text, name, "histogram", "Time to create a sandbox.");
     creations.durations.lock().unwrap_or_else(PoisonError::into_inner).render(text, name, "");

@@ -23,6 +23,7 @@ use crate::audit::Entry;
 use crate::caller::{Caller, scope};
 use crate::error::ApiError;
 use crate::extract::{Json, Optional, Path, Query};
+use crate::reference_names::ReferenceNames;
 use crate::request_id::RequestId;
 use crate::snapshots::{Patches, check_diff, insight_diff, plain_diff, snapshot_to_api};
 use crate::store::{blocking, blocking_until};
@@ -35,8 +36,8 @@ fn freeze_to_api(pause: Pause) -> Freeze {
     }
 }
 
-fn skipped_to_api(skipped: &[workspace_state::Skipped]) -> Vec<SkippedEntry> {
-    let entry = |skipped: &workspace_state::Skipped| SkippedEntry {
+fn skipped_to_api(skipped: &[workspace_state::SkippedEntry]) -> Vec<SkippedEntry> {
+    let entry = |skipped: &workspace_state::SkippedEntry| SkippedEntry {
         path: quote_path(skipped.path.as_os_str().as_bytes()).into_owned(),
         reason: skipped.reason.to_string(),
     };
@@ -47,9 +48,9 @@ fn user_to_api(user: runtime::WorkspaceProcess) -> WorkspaceProcess {
     WorkspaceProcess { pid: user.pid, command: user.command, why: user.usage.to_string() }
 }
 
-async fn snapshot_response(app: &App, snapshot: Record) -> Result<Snapshot, ApiError> {
-    let store = app.store.clone();
-    blocking(move || snapshot_to_api(snapshot, &store.references()?)).await
+async fn snapshot_response(app: &App, caller: &Caller, snapshot: Record) -> Result<Snapshot, ApiError> {
+    let (store, names) = (app.store.clone(), ReferenceNames::of(&scope(caller)));
+    blocking(move || snapshot_to_api(snapshot, &names.list(&store, "")?)).await
 }
 
 /// Records an operation on a sandbox in the audit log.
@@ -79,7 +80,7 @@ pub(super) async fn commit(
     record(&app, &id, Entry::for_caller("sandbox.committed", &caller, &request, details));
     let (skipped, skipped_count) =
         (skipped_to_api(&commit.committed.skipped), commit.committed.skipped_count);
-    let snapshot = snapshot_response(&app, snapshot).await?;
+    let snapshot = snapshot_response(&app, &caller, snapshot).await?;
     let frozen = freeze_to_api(commit.pause);
     let result = CommitSandboxResult { snapshot, skipped, skipped_count, frozen };
     Ok((StatusCode::CREATED, Json(result)))
@@ -88,7 +89,8 @@ pub(super) async fn commit(
 /// Restore a snapshot in a running sandbox.
 ///
 /// Processes whose working directory is `/workspace` itself keep running and see the restored files. Processes in a
-/// directory below it, or with a file of it open or mapped, are killed (see `force`).
+/// directory below it, or with a file of it open or mapped, are killed (see `force`). A token may restore the snapshot
+/// that the workspace was created from, and snapshots that were committed in this sandbox.
 #[utoipa::path(post, path = "/api/v1/sandboxes/{id}/restore", tag = "sandboxes", operation_id = "restore_sandbox", params(("id" = String, Path, description = "Id of the sandbox")), request_body = RestoreSandbox, responses(
     (status = 200, description = "Restored sandbox", body = RestoreSandboxResult),
     (status = "default", description = "Error", body = ErrorBody),
@@ -101,8 +103,11 @@ pub(super) async fn restore(
     Json(body): Json<RestoreSandbox>,
 ) -> Result<Json<RestoreSandboxResult>, ApiError> {
     let scope = scope(&caller);
-    app.sandboxes.get(&scope, &id).await?;
-    let snapshot = app.snapshots().find(&scope, &body.snapshot).await?.id;
+    let base = app.sandboxes.get(&scope, &id).await?.config.snapshot;
+    let snapshot = match base.filter(|base| caller.grant.is_some() && base.to_string() == body.snapshot) {
+        Some(base) => base,
+        None => app.snapshots().find(&scope, &body.snapshot).await?.id,
+    };
     let if_in_use = if body.force { IfInUse::KillProcesses } else { IfInUse::Fail };
     let restored = app.sandboxes.restore(&scope, &id, snapshot, if_in_use).await?;
     let ended: Vec<WorkspaceProcess> = restored.killed.into_iter().map(user_to_api).collect();
@@ -143,7 +148,7 @@ pub(super) async fn fork(
     let details = json!({ "snapshot": snapshot.id.to_string(), "count": forked.views.len() });
     record(&app, &id, Entry::for_caller("sandbox.forked", &caller, &request, details));
     let sandboxes = forked.views.into_iter().map(sandbox_to_api).collect::<Result<_, ApiError>>()?;
-    let snapshot = snapshot_response(&app, snapshot).await?;
+    let snapshot = snapshot_response(&app, &caller, snapshot).await?;
     let frozen = freeze_to_api(forked.commit.pause);
     Ok((StatusCode::CREATED, Json(ForkSandboxResult { snapshot, sandboxes, frozen })))
 }
@@ -164,7 +169,7 @@ pub(super) async fn changes(
     let permit = app.work_limits.comparison(&caller.owner).await;
     let (changes, pause) = app.sandboxes.changes(&scope(&caller), &id).await?;
     // The flag cancels work on the trees when the client disconnects.
-    let cancel = changes.before.store().cancel().clone();
+    let cancel = changes.before.store().cancel_flag().clone();
     if query.patch {
         let patches = blocking_until(&cancel, move || {
             let _permit = permit;

@@ -73,7 +73,8 @@ settings! {
     /// Allows `API_HOST` to be other than loopback without TLS. Use it only behind a proxy that terminates TLS, or in a trusted
     /// network.
     allow_insecure: Switch = Fixed("off");
-    /// Origins whose pages may call the API from a browser (CORS).
+    /// Origins whose pages may call the API from a browser (CORS). `*` allows all: pages still need a key or a token, because
+    /// the API uses no cookies.
     cors_origins: Origins = Fixed("");
     /// Runtime of sandboxes.
     runtime: RuntimeKind = Fixed("embedded");
@@ -123,6 +124,8 @@ settings! {
     max_snapshots_per_owner: Count = Fixed("100000");
     /// Maximum size of the snapshots of one owner in the store. Content that several of them share counts once. Admin keys are exempt.
     max_snapshot_bytes_per_owner: Size = Fixed("100g");
+    /// Maximum number of references (names of snapshots) of one owner; 0 is unlimited. Admin keys are exempt.
+    max_references_per_owner: Count = Fixed("1000");
     /// Maximum number of episodes (steps of searches over snapshots) of one owner; 0 is unlimited. Admin keys are exempt.
     max_episodes_per_owner: Count = Fixed("100000");
     /// Maximum size of the episodes of one owner in the index of the store. Admin keys are exempt.

@@ -372,13 +372,26 @@ choices! {
 pub struct Origins(pub Vec<String>);
 
 impl Value for Origins {
-    const ALLOWED: &'static str = "origins such as https://example.org, separated by commas";
+    const ALLOWED: &'static str = "origins such as https://example.org, separated by commas, or *";
     const SEPARATOR: Option<&'static str> = Some(",");
 
     fn parse(text: &str) -> Option<Self> {
+        if text.trim() == ANY_ORIGIN {
+            return Some(Self(vec![ANY_ORIGIN.to_owned()]));
+        }
         parts(text, ',').map(|part| is_origin(part).then(|| part.to_owned())).collect::<Option<_>>().map(Self)
     }
 }
+
+impl Origins {
+    /// Returns true if every origin is allowed.
+    pub fn is_any(&self) -> bool {
+        self.0.iter().any(|origin| origin == ANY_ORIGIN)
+    }
+}
+
+/// Value of `CORS_ORIGINS` that allows every origin.
+const ANY_ORIGIN: &str = "*";
 
 fn is_origin(text: &str) -> bool {
     let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
@@ -455,9 +468,13 @@ mod tests {
     #[test]
     fn an_origin_is_a_scheme_and_a_host() {
         assert_eq!(Origins::parse("https://a.org, http://b:80").map(|it| it.0.len()), Some(2));
-        for text in ["*", "a.org", "https://a.org/", "https://", "https://u@a.org"] {
+        for text in
+            ["*, https://a.org", "https://*.a.org", "a.org", "https://a.org/", "https://", "https://u@a.org"]
+        {
             assert_eq!(Origins::parse(text), None, "{text}");
         }
+        assert_eq!(Origins::parse(" * ").map(|it| it.is_any()), Some(true));
+        assert_eq!(Origins::parse("").map(|it| (it.is_any(), it.0.len())), Some((false, 0)));
     }
 
     #[test]

@@ -147,7 +147,7 @@ impl Pieces for Content {
     }
 
     fn cancel(&self) -> &Cancel {
-        self.source.store.cancel()
+        self.source.store.cancel_flag()
     }
 
     async fn permit(limits: &WorkLimits, owner: &str) -> WorkPermit {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use workspace_api::diff::DiffQuery;
 use workspace_api::error_codes;
 use workspace_api::snapshots::{
-    EntryKind, ListSnapshotsQuery, PageQuery, SkippedEntry, Snapshot, TreeEntry, UploadSnapshotQuery,
-    UploadSnapshotResult,
+    EntryKind, ListSnapshotsQuery, PageQuery, SkippedEntry, Snapshot, SnapshotSort, TreeEntry,
+    UploadSnapshotQuery, UploadSnapshotResult,
 };
 use workspace_state::{Entry, ImportReport, Node, NodeKind, Snapshot as Record, SnapshotId, quote_path};
 
@@ -20,7 +20,7 @@ const PAGE_MAX: u32 = 1_000;
 /// Parameters of a query in order: names and values.
 pub(super) type Pairs = Vec<(String, String)>;
 
-/// Converts a snapshot. `references` must be all references of the store.
+/// Converts a snapshot. `references` must be all references that the caller may see.
 pub(crate) fn snapshot_to_api(
     record: Record,
     references: &[(String, SnapshotId)],
@@ -47,6 +47,7 @@ pub(super) struct ListOptions {
     labels: BTreeMap<String, String>,
     parent: Option<String>,
     reference: Option<String>,
+    pub(super) sort: SnapshotSort,
 }
 
 impl ListOptions {
@@ -63,6 +64,7 @@ impl ListOptions {
             labels: parse_labels(&query.label)?,
             parent: query.parent,
             reference: query.reference,
+            sort: query.sort.unwrap_or_default(),
         })
     }
 
@@ -70,7 +72,7 @@ impl ListOptions {
         self.labels.is_empty() && self.parent.is_none() && self.reference.is_none()
     }
 
-    /// Returns true if a snapshot passes the filters. `references` must be all references of the store.
+    /// Returns true if a snapshot passes the filters. `references` must be all references that the caller may see.
     pub(super) fn matches(&self, record: &Record, references: &[(String, SnapshotId)]) -> bool {
         let labelled = self.labels.iter().all(|(name, value)| record.labels.get(name) == Some(value));
         let parent = |parent: &String| parent.parse().is_ok_and(|id| record.parents.contains(&id));
@@ -90,6 +92,7 @@ fn list_query(pairs: Pairs) -> Result<ListSnapshotsQuery, ApiError> {
             "label" => query.label.push(value),
             "parent" => query.parent = Some(value),
             "reference" => query.reference = Some(value),
+            "sort" => query.sort = Some(sort(&value)?),
             _ => return Err(unknown(&name)),
         }
     }
@@ -146,8 +149,19 @@ impl UploadOptions {
     }
 }
 
-fn unknown(name: &str) -> ApiError {
+pub(super) fn unknown(name: &str) -> ApiError {
     ApiError::new(error_codes::INVALID_REQUEST, format!("unknown parameter `{name}`")).detail("field", name)
+}
+
+fn sort(text: &str) -> Result<SnapshotSort, ApiError> {
+    match text {
+        "newest" => Ok(SnapshotSort::Newest),
+        "oldest" => Ok(SnapshotSort::Oldest),
+        _ => {
+            let message = format!("sort: `{text}` is neither `newest` nor `oldest`");
+            Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "sort"))
+        }
+    }
 }
 
 /// Parses a number from 1 to `max`.
@@ -243,7 +257,9 @@ mod tests {
             assert!(UploadOptions::parse(pairs(&[wrong])).is_err(), "{wrong:?}");
         }
         assert!(UploadOptions::parse(pairs(&[("label", "a=1"), ("label", "a=2")])).is_err());
-        for wrong in [("page", "0"), ("page", "-1"), ("limit", "101"), ("limit", ""), ("state", "a")] {
+        for wrong in
+            [("page", "0"), ("page", "-1"), ("limit", "101"), ("limit", ""), ("state", "a"), ("sort", "")]
+        {
             assert!(ListOptions::parse(pairs(&[wrong])).is_err(), "{wrong:?}");
         }
     }

@@ -1,31 +1,43 @@
 //! Pages of the list of snapshots.
 
-use workspace_api::snapshots::{Snapshot, SnapshotList};
-use workspace_catalog::Catalog;
+use workspace_api::snapshots::{Snapshot, SnapshotList, SnapshotSort};
+use workspace_catalog::{Catalog, SnapshotOrder};
 use workspace_sandbox::Scope;
 use workspace_state::{Snapshot as Record, SnapshotId, Store};
 
 use super::conversion::{ListOptions, page_offset, snapshot_to_api};
 use super::owners::Snapshots;
 use crate::error::ApiError;
+use crate::reference_names::ReferenceNames;
 use crate::store::with_store;
 
 /// Number of snapshots per batch of a scan.
 const SCAN_BATCH_SIZE: u32 = 1_000;
 
 impl Snapshots<'_> {
-    /// Returns a page of the snapshots that are visible in the scope, newest first. Cancelled when the future
-    /// is dropped.
+    /// Returns a page of the snapshots that are visible in the scope. Cancelled when the future is dropped.
     pub(super) async fn page(&self, scope: &Scope, query: ListOptions) -> Result<SnapshotList, ApiError> {
+        let names = ReferenceNames::of(scope);
         match scope {
             Scope::Owner(owner) => {
                 if query.has_no_filter() {
-                    return page_of_owner(self.store, self.catalog, owner, &query).await;
+                    return page_of_owner(self.store, self.catalog, owner, names, &query).await;
                 }
-                scan_owner(self.store, self.catalog, owner, query).await
+                scan_owner(self.store, self.catalog, owner, names, query).await
             }
-            Scope::All => scan_store(self.store, query).await,
+            Scope::Sandbox { .. } => {
+                let (page, limit) = (query.page, query.limit);
+                Ok(SnapshotList { items: Vec::new(), total: 0, page, limit, next: None })
+            }
+            Scope::All => scan_store(self.store, names, query).await,
         }
+    }
+}
+
+fn order(query: &ListOptions) -> SnapshotOrder {
+    match query.sort {
+        SnapshotSort::Newest => SnapshotOrder::Newest,
+        SnapshotSort::Oldest => SnapshotOrder::Oldest,
     }
 }
 
@@ -35,18 +47,20 @@ async fn page_of_owner(
     store: &Store,
     catalog: &Catalog,
     owner: &str,
+    names: ReferenceNames,
     query: &ListOptions,
 ) -> Result<SnapshotList, ApiError> {
     let (page, limit) = (query.page, query.limit);
     let after = query.cursor.map(|id| id.to_string());
     let skip = page_offset(page, limit) as u64;
     let total = catalog.snapshots().count(owner).await?;
-    let mut ids = catalog.snapshots().ids(owner, after.as_deref(), skip, limit + 1).await?;
+    let mut ids = catalog.snapshots().ids(owner, order(query), after.as_deref(), skip, limit + 1).await?;
     let has_more = ids.len() > limit as usize;
     ids.truncate(limit as usize);
     let read = with_store(store, move |store| {
         let next = ids.last().filter(|_| has_more).cloned();
-        let items = to_api_list(store, read_snapshots(store, &ids)?.into_iter().flatten().collect())?;
+        let records = read_snapshots(store, &ids)?.into_iter().flatten().collect();
+        let items = to_api_list(records, &names.list(store, "")?)?;
         let total = usize::try_from(total).unwrap_or(usize::MAX);
         Ok(SnapshotList { items, total, page, limit, next })
     });
@@ -58,12 +72,14 @@ async fn scan_owner(
     store: &Store,
     catalog: &Catalog,
     owner: &str,
+    names: ReferenceNames,
     query: ListOptions,
 ) -> Result<SnapshotList, ApiError> {
-    let mut scan = Scan::new(query, store)?;
+    let order = order(&query);
+    let mut scan = with_store(store, move |store| Ok(Scan::new(query, names.list(store, "")?))).await?;
     let mut cursor: Option<String> = None;
     loop {
-        let ids = catalog.snapshots().ids(owner, cursor.as_deref(), 0, SCAN_BATCH_SIZE).await?;
+        let ids = catalog.snapshots().ids(owner, order, cursor.as_deref(), 0, SCAN_BATCH_SIZE).await?;
         let Some(last) = ids.last().cloned() else { break };
         cursor = Some(last);
         scan = with_store(store, move |store| {
@@ -72,15 +88,23 @@ async fn scan_owner(
         })
         .await?;
     }
-    with_store(store, move |store| scan.finish(store)).await
+    scan.finish()
 }
 
 /// Scans all snapshots of the store.
-async fn scan_store(store: &Store, query: ListOptions) -> Result<SnapshotList, ApiError> {
+async fn scan_store(
+    store: &Store,
+    names: ReferenceNames,
+    query: ListOptions,
+) -> Result<SnapshotList, ApiError> {
     let scanned = with_store(store, move |store| {
-        let mut scan = Scan::new(query, store)?;
-        store.snapshots()?.into_iter().rev().for_each(|record| scan.add(record));
-        scan.finish(store)
+        let mut records = store.snapshots()?;
+        if query.sort == SnapshotSort::Newest {
+            records.reverse();
+        }
+        let mut scan = Scan::new(query, names.list(store, "")?);
+        records.into_iter().for_each(|record| scan.add(record));
+        scan.finish()
     });
     scanned.await
 }
@@ -88,7 +112,7 @@ async fn scan_store(store: &Store, query: ListOptions) -> Result<SnapshotList, A
 /// Reads the snapshots with these ids; `None` for each that is not in the store. Fails as soon as `store` is cancelled.
 fn read_snapshots(store: &Store, ids: &[String]) -> Result<Vec<Option<Record>>, ApiError> {
     let read = |id: &String| {
-        store.cancel().check().map_err(workspace_state::StoreError::from)?;
+        store.cancel_flag().check().map_err(workspace_state::StoreError::from)?;
         match id.parse::<SnapshotId>() {
             Ok(id) => Ok(store.find_snapshot(&id)?),
             Err(_) => Ok(None),
@@ -97,12 +121,11 @@ fn read_snapshots(store: &Store, ids: &[String]) -> Result<Vec<Option<Record>>, 
     ids.iter().map(read).collect()
 }
 
-fn to_api_list(store: &Store, records: Vec<Record>) -> Result<Vec<Snapshot>, ApiError> {
-    let references = store.references()?;
-    records.into_iter().map(|record| snapshot_to_api(record, &references)).collect()
+fn to_api_list(records: Vec<Record>, references: &[(String, SnapshotId)]) -> Result<Vec<Snapshot>, ApiError> {
+    records.into_iter().map(|record| snapshot_to_api(record, references)).collect()
 }
 
-/// Builder of a page from all snapshots, which are added newest first.
+/// Builder of a page from all snapshots, which are added in the order of the list.
 struct Scan {
     query: ListOptions,
     references: Vec<(String, SnapshotId)>,
@@ -114,10 +137,9 @@ struct Scan {
 }
 
 impl Scan {
-    fn new(query: ListOptions, store: &Store) -> Result<Self, ApiError> {
+    fn new(query: ListOptions, references: Vec<(String, SnapshotId)>) -> Self {
         let to_skip = page_offset(query.page, query.limit);
-        let references = store.references()?;
-        Ok(Self { query, references, to_skip, items: Vec::new(), total: 0, has_more: false })
+        Self { query, references, to_skip, items: Vec::new(), total: 0, has_more: false }
     }
 
     fn add(&mut self, record: Record) {
@@ -125,8 +147,12 @@ impl Scan {
             return;
         }
         self.total += 1;
-        // Ids sort by creation time, and snapshots are added newest first.
-        if self.query.cursor.is_some_and(|last| record.id >= last) {
+        // Ids sort by creation time.
+        let is_before = |last: SnapshotId| match self.query.sort {
+            SnapshotSort::Newest => record.id >= last,
+            SnapshotSort::Oldest => record.id <= last,
+        };
+        if self.query.cursor.is_some_and(is_before) {
             return;
         }
         if self.to_skip > 0 {
@@ -138,10 +164,11 @@ impl Scan {
         }
     }
 
-    fn finish(self, store: &Store) -> Result<SnapshotList, ApiError> {
+    fn finish(self) -> Result<SnapshotList, ApiError> {
         let (page, limit) = (self.query.page, self.query.limit);
         let next = self.items.last().map(|last| last.id.to_string()).filter(|_| self.has_more);
-        Ok(SnapshotList { items: to_api_list(store, self.items)?, total: self.total, page, limit, next })
+        let items = to_api_list(self.items, &self.references)?;
+        Ok(SnapshotList { items, total: self.total, page, limit, next })
     }
 }
 
@@ -201,8 +228,21 @@ mod tests {
             assert_eq!(of(&[("limit", "3"), ("page", "3")]).await, (ids[6..].to_vec(), 7, None));
             assert_eq!(of(&[("limit", "3"), ("page", "4")]).await, (vec![], 7, None));
             assert_eq!(of(&[("limit", "7")]).await, (ids.clone(), 7, None));
+            let (odd_ids, ..) = of(&[("label", "odd=1")]).await;
             let (odd, total, next) = of(&[("limit", "2"), ("label", "odd=1")]).await;
             assert_eq!((odd.len(), total, next), (2, 3, odd.last().cloned()));
+
+            let oldest: Vec<String> = ids.iter().rev().cloned().collect();
+            let sorted =
+                async |pairs: &[(&str, &str)]| of(&[&[("sort", "oldest")][..], pairs].concat()).await;
+            assert_eq!(sorted(&[("limit", "3")]).await, (oldest[..3].to_vec(), 7, Some(oldest[2].clone())));
+            let next = sorted(&[("limit", "3"), ("cursor", &oldest[2])]).await;
+            assert_eq!(next, (oldest[3..6].to_vec(), 7, Some(oldest[5].clone())));
+            assert_eq!(sorted(&[("limit", "3"), ("page", "3")]).await, (oldest[6..].to_vec(), 7, None));
+            let first = sorted(&[("limit", "2"), ("label", "odd=1")]).await;
+            let rest = sorted(&[("limit", "2"), ("label", "odd=1"), ("cursor", &first.0[1])]).await;
+            assert_eq!([first.0, rest.0].concat(), odd_ids.iter().rev().cloned().collect::<Vec<_>>());
+            assert_eq!((first.1, rest.1, rest.2), (3, 3, None));
         }
         assert_eq!(page((&store, &catalog), &Scope::Owner("bob".to_owned()), &[]).await, (vec![], 0, None));
     }
@@ -245,8 +285,8 @@ mod tests {
     async fn a_cancelled_list_reads_no_further() {
         let directory = tempfile::tempdir().unwrap();
         let (store, catalog, ids) = fixture(&directory, 1).await;
-        let store = store.with_cancel(store.cancel().child());
-        store.cancel().cancel();
+        let store = store.with_cancel(store.cancel_flag().child());
+        store.cancel_flag().cancel();
         let error = read_snapshots(&store, &[ids[0].to_string()]).unwrap_err();
         assert_eq!(error.code(), error_codes::SHUTTING_DOWN);
         let snapshots = Snapshots { store: &store, catalog: &catalog };

@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 
+use tokio::sync::OwnedSemaphorePermit;
 use workspace_api::error_codes;
 use workspace_catalog::{Catalog, CatalogError};
 use workspace_sandbox::Scope;
 use workspace_state::{Snapshot, SnapshotId, Store, StoreError};
 
 use crate::error::ApiError;
+use crate::reference_names::{ReferenceNames, has_no_owner};
 use crate::store::{blocking, snapshot_not_found};
 
 /// Snapshots of a store with their owners. An owner sees those that are recorded for them; an admin also sees
@@ -44,33 +46,45 @@ impl Snapshots<'_> {
 
     /// Filters snapshots to those that are visible in the scope. Does not check that they exist.
     pub async fn visible(&self, scope: &Scope, ids: &[SnapshotId]) -> Result<HashSet<SnapshotId>, ApiError> {
-        let Scope::Owner(owner) = scope else { return Ok(ids.iter().copied().collect()) };
         let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
-        let owned = self.catalog.snapshots().owned(owner, &names).await?;
+        let owned = match scope {
+            Scope::All => return Ok(ids.iter().copied().collect()),
+            Scope::Owner(owner) => self.catalog.snapshots().owned(owner, &names).await?,
+            // Other snapshots of the owner may have files that the sandbox never had.
+            Scope::Sandbox { owner, id } => self.catalog.snapshots().made_in(owner, id, &names).await?,
+        };
         Ok(ids.iter().zip(names).filter(|(_, name)| owned.contains(name)).map(|(id, _)| *id).collect())
     }
 
     /// Removes a snapshot from its owner, or from all owners for an admin, and from the store if no owner is
-    /// left. Fails with `SNAPSHOT_IN_USE` while a reference or a pin protects it.
+    /// left. Fails with `SNAPSHOT_IN_USE` while a reference or a pin protects it. `lock` is the lock of the snapshot.
     ///
     /// The record of the owner is removed first: a failure after that leaves a snapshot that only admins see.
-    pub async fn remove(&self, scope: &Scope, text: &str) -> Result<SnapshotId, ApiError> {
-        let id: SnapshotId = text.parse().map_err(|_| snapshot_not_found(text))?;
-        let owner = scope.owner();
-        match self.find(scope, text).await {
+    pub(crate) async fn remove(
+        &self,
+        scope: &Scope,
+        id: &SnapshotId,
+        lock: Option<OwnedSemaphorePermit>,
+    ) -> Result<(), ApiError> {
+        let (id, text, owner) = (*id, id.to_string(), scope.owner());
+        match self.find(scope, &text).await {
             Ok(_) => {
-                let store = self.store.clone();
-                blocking(move || check_unused(&store, &id)).await?;
+                let (store, scope) = (self.store.clone(), scope.clone());
+                blocking(move || check_unused(&store, &scope, &id)).await?;
             }
             // The command line removed it, or a crash lost it. Its record still counts against the quota.
             Err(_) if self.is_lost(owner, &id).await? => {}
             Err(error) => return Err(error),
         }
-        if !self.catalog.snapshots().remove_owner(owner, &id.to_string()).await? {
+        if !self.catalog.snapshots().remove_owner(owner, &text).await? {
             let store = self.store.clone();
-            blocking(move || remove_from_store(&store, id)).await?;
+            let removed = blocking(move || {
+                let _lock = lock;
+                remove_from_store(&store, id)
+            });
+            removed.await?;
         }
-        Ok(id)
+        Ok(())
     }
 
     /// Returns true if a snapshot is recorded for an owner (`None`: for any) but is not in the store. Always
@@ -84,14 +98,20 @@ impl Snapshots<'_> {
     }
 }
 
-fn check_unused(store: &Store, id: &SnapshotId) -> Result<(), ApiError> {
+/// Fails if a pin or a reference protects a snapshot. A reference of another owner does not: that owner has the snapshot,
+/// too, and must not be revealed. A reference without an owner, such as one of the command line, is not named to owners.
+fn check_unused(store: &Store, scope: &Scope, id: &SnapshotId) -> Result<(), ApiError> {
     let in_use = |message: String| {
         ApiError::new(error_codes::SNAPSHOT_IN_USE, message).detail("snapshotId", id.to_string())
     };
-    if let Some((name, _)) = store.references()?.into_iter().find(|(_, to)| to == id) {
+    let (names, references) = (ReferenceNames::of(scope), store.references_to(id)?);
+    if let Some(name) = references.iter().find_map(|name| names.in_scope(name)) {
         let error =
             in_use(format!("the reference `{name}` points to snapshot {id}; remove or move it first"));
         return Err(error.detail("reference", name));
+    }
+    if references.iter().any(|name| has_no_owner(name)) {
+        return Err(in_use(format!("a reference of the server's administrators points to snapshot {id}")));
     }
     if pins_of(store, id)? == 0 {
         return Ok(());
@@ -109,7 +129,7 @@ fn pins_of(store: &Store, id: &SnapshotId) -> Result<usize, ApiError> {
 
 fn remove_from_store(store: &Store, id: SnapshotId) -> Result<(), ApiError> {
     match store.remove_snapshots(&[id]) {
-        // Another request removed it first, or a reference was just set to it.
+        // Another request removed it first, or a reference without an owner or of another owner keeps it.
         Ok(()) | Err(StoreError::UnknownSnapshot(_) | StoreError::Refused(_)) => Ok(()),
         Err(error) => Err(error.into()),
     }

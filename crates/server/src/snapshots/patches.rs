@@ -80,7 +80,7 @@ impl Pieces for Patches {
     }
 
     fn cancel(&self) -> &Cancel {
-        self.from.store().cancel()
+        self.from.store().cancel_flag()
     }
 
     async fn permit(limits: &WorkLimits, owner: &str) -> WorkPermit {
@@ -153,7 +153,7 @@ mod tests {
         // The only blocking thread is taken, so the comparison cannot finish before the client disconnects.
         let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         let (_directory, store) = store();
-        let store = store.with_cancel(store.cancel().child());
+        let store = store.with_cancel(store.cancel_flag().child());
         let patches = added(&store, &[("a".to_owned(), b"1\n".to_vec())]);
         let limits = WorkLimits::for_tests();
         let (release, released) = std::sync::mpsc::channel::<()>();
@@ -162,9 +162,9 @@ mod tests {
             {
                 let mut piece = pin!(body::advance(patches, &limits, "alice"));
                 assert!(is_pending(&mut piece).await);
-                assert!(!store.cancel().is_cancelled());
+                assert!(!store.cancel_flag().is_cancelled());
             }
-            assert!(store.cancel().is_cancelled());
+            assert!(store.cancel_flag().is_cancelled());
             drop(release);
             // The blocking work ends, and releases the permit.
             limits.comparison("alice").await;

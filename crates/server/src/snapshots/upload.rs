@@ -38,8 +38,8 @@ pub(super) async fn receive(
     }
     let permit = app.work_limits.upload(&owner).await?;
     let (sender, receiver) = mpsc::channel(QUEUE_MAX);
-    let cancel = app.store.cancel().child();
-    let cancel_guard = cancel.on_drop();
+    let cancel = app.store.cancel_flag().child();
+    let cancel_guard = cancel.drop_guard();
     let store = app.store.with_cancel(cancel);
     // In a separate task, so that a committed snapshot gets its owner even if the client disconnects.
     let task_app = app.clone();

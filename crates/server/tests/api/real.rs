@@ -7,6 +7,7 @@ mod commands;
 mod container;
 pub(crate) mod disk;
 mod egress;
+mod events;
 mod exhaustion;
 mod files;
 mod full_disk;

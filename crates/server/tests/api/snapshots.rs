@@ -3,9 +3,11 @@
 pub(crate) mod archive;
 mod concurrent_changes;
 mod content;
+mod downloads;
 mod episodes;
 mod hostile;
 mod owners;
+mod references;
 mod uploads;
 
 use serde_json::Value;

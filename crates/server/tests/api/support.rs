@@ -9,16 +9,20 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::{get, post};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio_stream::StreamExt as _;
+use uuid::Uuid;
+use workspace_catalog::{NewSandbox, State, now};
 use workspace_server::extract::{Json, Path, Query};
 use workspace_server::settings::{HostEnvironment, SettingsSource};
 use workspace_server::{ApiError, App, RouteGroup, Settings, StartedServer, route_groups, start};
 
 pub(crate) const KEY: &str = "test-admin-key-0123456789";
+/// Owner of the keys that [`Server::key`] creates.
+pub(crate) const OWNER: &str = "someone";
 
 /// Server in this process.
 pub(crate) struct Server {
@@ -37,10 +41,16 @@ impl Server {
 
     /// Starts a server with these variables.
     pub(crate) fn with(variables: &[(&str, &str)]) -> Self {
+        Self::with_groups(variables, Vec::new())
+    }
+
+    /// Starts a server with these variables and further routes.
+    pub(crate) fn with_groups(variables: &[(&str, &str)], more: Vec<RouteGroup>) -> Self {
         let data = tempfile::tempdir().unwrap();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let started = runtime.block_on(start(settings(&data, variables), |_| with_test_routes())).unwrap();
+        let groups = |_: &App| with_test_routes().into_iter().chain(more).collect::<Vec<_>>();
+        let started = runtime.block_on(start(settings(&data, variables), groups)).unwrap();
         let StartedServer { app, server, address, metrics, lock, .. } = started;
         let running = runtime.spawn(async move {
             server.run().await;
@@ -68,10 +78,34 @@ impl Server {
 
     /// Creates a key with that role.
     pub(crate) fn key(&self, role: &str) -> String {
-        let body = format!(r#"{{"name":"a test","owner":"someone","role":"{role}"}}"#);
+        let body = format!(r#"{{"name":"a test","owner":"{OWNER}","role":"{role}"}}"#);
         let answer = self.call("POST", "/api/v1/keys").key(KEY).json(&body).send();
         assert_eq!(answer.status, 201, "{}", answer.body);
         answer.json()["key"].as_str().unwrap().to_owned()
+    }
+
+    /// Adds a sandbox to the catalog, and returns its id. There are no processes in it.
+    pub(crate) fn sandbox(&self, owner: &str) -> String {
+        let id = format!("sbx-{}", Uuid::now_v7().simple());
+        let new = NewSandbox {
+            id: id.clone(),
+            server: self.app.sandboxes.settings().server.clone(),
+            state: State::Running,
+            name: None,
+            unique_name: false,
+            owner: owner.to_owned(),
+            template: "base".to_owned(),
+            runtime: "embedded".to_owned(),
+            network: "none".to_owned(),
+            workspace_path: "/nowhere".to_owned(),
+            token_hash: String::new(),
+            labels: [].into(),
+            config: json!({}),
+            created_at: now(),
+            expires_at: now() + 3_600_000,
+        };
+        self.runtime.block_on(self.app.catalog.sandboxes().insert(&new, &[])).unwrap();
+        id
     }
 }
 
@@ -171,6 +205,24 @@ impl Call {
         let bytes = self.exchange().unwrap();
         let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
         (Answer::parse(&bytes), bytes[end..].to_vec())
+    }
+
+    /// Sends the request. Returns the head of the response, and its body, which must be complete and chunked.
+    pub(crate) fn download(self) -> (String, Vec<u8>) {
+        let bytes = self.exchange().unwrap();
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+        let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
+        assert!(head.contains("transfer-encoding: chunked"), "{head}");
+        let (mut rest, mut body) = (&bytes[end + 4..], Vec::new());
+        loop {
+            let line = rest.windows(2).position(|two| two == b"\r\n").expect("the body is complete");
+            let length = usize::from_str_radix(std::str::from_utf8(&rest[..line]).unwrap(), 16).unwrap();
+            if length == 0 {
+                return (head, body);
+            }
+            body.extend_from_slice(&rest[line + 2..line + 2 + length]);
+            rest = &rest[line + 2 + length + 2..];
+        }
     }
 
     /// Sends the request. `None` if the server ends before it responds.

@@ -149,10 +149,48 @@ fn only_configured_origins_get_cors_headers() {
     let named = ask("https://a.org");
     assert_eq!((named.status, named.header("access-control-allow-origin")), (204, Some("https://a.org")));
     assert!(named.header("access-control-allow-headers").unwrap().contains("Authorization"));
+    assert!(named.header("access-control-allow-methods").unwrap().contains("PATCH"));
+    assert_eq!(named.header("access-control-allow-credentials"), None);
     let other = ask("https://b.org");
     assert_eq!((other.error().as_str(), other.header("access-control-allow-origin")), ("UNAUTHORIZED", None));
     let plain = server.call("GET", "/health").header("origin", "https://a.org").send();
     assert_eq!(plain.header("access-control-allow-origin"), Some("https://a.org"));
+    assert_eq!(plain.header("vary"), Some("Origin"));
+    let exposed = plain.header("access-control-expose-headers").unwrap();
+    for name in ["ETag", "Retry-After", "X-Request-Id", "Last-Event-ID", "RateLimit-Remaining"] {
+        assert!(exposed.contains(name), "{name} in {exposed}");
+    }
+    let near = ["https://a.org.b.org", "https://A.org", "http://a.org", "https://a.org:444", "null"];
+    for origin in near {
+        assert_eq!(ask(origin).header("access-control-allow-origin"), None, "{origin}");
+    }
+}
+
+#[test]
+fn without_configured_origins_no_page_may_call_the_api() {
+    let server = Server::new();
+    let call = server.call("OPTIONS", "/api/v1/keys").header("origin", "https://a.org");
+    let preflight = call.header("access-control-request-method", "POST").send();
+    assert_eq!(preflight.error(), "UNAUTHORIZED");
+    let plain = server.call("GET", "/health").header("origin", "https://a.org").send();
+    for answer in [preflight, plain] {
+        assert!(!answer.head.contains("access-control"), "{}", answer.head);
+    }
+}
+
+#[test]
+fn all_origins_are_allowed_by_an_asterisk_and_never_with_credentials() {
+    let server = Server::with(&[("CORS_ORIGINS", "*")]);
+    let call = server.call("OPTIONS", "/api/v1/sandboxes/x/token").header("origin", "https://a.org");
+    let preflight = call.header("access-control-request-method", "POST").send();
+    assert_eq!((preflight.status, preflight.header("access-control-allow-origin")), (204, Some("*")));
+    assert!(preflight.header("access-control-allow-headers").unwrap().contains("If-Match"));
+    // An error can be read by the page, too.
+    let refused = server.call("GET", "/api/v1/me").header("origin", "https://b.org").send();
+    assert_eq!((refused.status, refused.header("access-control-allow-origin")), (401, Some("*")));
+    assert_eq!(refused.header("access-control-allow-credentials"), None);
+    let same_origin = server.call("GET", "/health").send();
+    assert_eq!(same_origin.header("access-control-allow-origin"), None);
 }
 
 #[test]

@@ -1,261 +1,218 @@
 //! Writes a tree as an archive.
 
-use std::collections::HashMap;
+mod content;
+mod links;
+mod output;
+
 use std::io::Write;
 
-use tar::{EntryType, Header};
+use tar::EntryType;
 
-use super::block::BLOCK;
 use super::error::{ArchiveError, Result};
-use super::pax::Records;
-use super::sparse::SparseMap;
-use crate::entry::{Entry, Node};
-use crate::node::{Extent, FileNode};
+use crate::entry::{DirectoryNode, Entry, Node};
+use crate::id::NodeId;
 use crate::progress::Progress;
-use crate::snapshot::Timestamp;
-use crate::tree::Tree;
+use crate::tree::{Leaf, Tree};
 use crate::tree_path::join;
 
-/// Longest name in a header, in bytes.
-const NAME_MAX: usize = 100;
-/// The largest number of eleven octal digits.
-const OCTAL_MAX: u64 = 0o777_7777_7777;
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+use content::FileContent;
+use links::Links;
+use output::{NewMember, Output};
+
+/// Path of the root directory in an archive.
+const ROOT: &[u8] = b"./";
 
 /// Writes a tree as a tar archive, parents before children and sorted by name. The same tree with the same
 /// times gives the same bytes.
 pub fn export_tar(tree: &Tree, out: &mut dyn Write, progress: &dyn Progress) -> Result<()> {
-    let mut writer = Writer { tree, out, links: HashMap::new() };
-    progress.begin("exporting entries", None);
-    writer.entry(b"./", &tree.root())?;
-    // Iterative, because trees may be too deep for the stack.
-    let mut stack = vec![(Vec::new(), entries(tree, &tree.root())?)];
-    while let Some((path, entries)) = stack.last_mut() {
-        let Some(entry) = entries.next() else {
-            stack.pop();
-            continue;
-        };
-        let path = join(path, &entry.name);
-        writer.entry(&path, &entry)?;
-        progress.advance(1);
-        if matches!(entry.node, Node::Directory(_)) {
-            stack.push((path, self::entries(tree, &entry)?));
+    TarExport::new(Vec::new(), tree.root()).write_all(tree, out, progress)
+}
+
+/// Archive of an entry of a tree and everything below it, written in parts, in the format of [`export_tar`].
+///
+/// Paths in the archive are relative to a directory; a file or a symlink has its name. Between two parts, the export
+/// refers to no object of the store, so each part may be written from another handle of the tree. An export
+/// cannot be continued after an error.
+#[derive(Debug)]
+pub struct TarExport {
+    /// Path of the entry in the tree.
+    base: Vec<u8>,
+    /// The entry; `None` when it is written.
+    start: Option<Entry>,
+    /// Directories from the entry to the current one.
+    directories: Vec<OpenDirectory>,
+    /// Path of the current directory in the archive.
+    path: Vec<u8>,
+    /// Rest of the current file.
+    file: Option<FileContent>,
+    links: Links,
+    is_finished: bool,
+}
+
+impl TarExport {
+    /// Creates an export of `entry`, which is at `path` in its tree.
+    pub fn new(path: Vec<u8>, entry: Entry) -> Self {
+        Self {
+            base: path,
+            start: Some(entry),
+            directories: Vec::new(),
+            path: Vec::new(),
+            file: None,
+            links: Links::default(),
+            is_finished: false,
         }
     }
-    progress.end();
-    // Two blocks of zeros end an archive.
-    writer.write(&[0; 2 * BLOCK as usize])?;
-    writer.out.flush().map_err(|source| ArchiveError::Write { source })
-}
 
-fn entries(tree: &Tree, entry: &Entry) -> Result<std::vec::IntoIter<Entry>> {
-    match &entry.node {
-        Node::Directory(directory) => Ok(tree.list(directory)?.into_iter()),
-        _ => Ok(Vec::new().into_iter()),
+    /// Writes the whole archive. `tree` must be the tree of the entry.
+    pub fn write_all(mut self, tree: &Tree, out: &mut dyn Write, progress: &dyn Progress) -> Result<()> {
+        progress.begin("exporting entries", None);
+        self.write_part(tree, out, u64::MAX, progress)?;
+        progress.end();
+        out.flush().map_err(|source| ArchiveError::Write { source })
     }
-}
 
-/// Handling of the holes of a file.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Holes {
-    /// Writes zeros.
-    Write,
-    Omit,
-}
+    /// Writes the next part of the archive: `min` bytes or up to an entry or a chunk more, or all that is left.
+    /// `tree` must be the tree of the entry.
+    pub fn write_part(
+        &mut self,
+        tree: &Tree,
+        out: &mut dyn Write,
+        min: u64,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let mut out = Output::new(out);
+        let mut leaf = None;
+        while out.written() < min && !self.is_finished {
+            if let Some(file) = self.file.take() {
+                self.file = file.write_next(tree, &mut out)?;
+                continue;
+            }
+            let depth = self.directories.len();
+            self.write_next(tree, &mut leaf, &mut out, progress)?;
+            if self.directories.len() != depth {
+                leaf = None;
+            }
+        }
+        if let Some(file) = &mut self.file {
+            file.shrink();
+        }
+        Ok(())
+    }
 
-struct Writer<'a> {
-    tree: &'a Tree,
-    out: &'a mut dyn Write,
-    /// Path and node of the first name of each hard-linked file, by link label.
-    links: HashMap<u64, (Vec<u8>, FileNode)>,
-}
+    /// Returns true if the archive is complete.
+    pub fn is_finished(&self) -> bool {
+        self.is_finished
+    }
 
-impl Writer<'_> {
-    fn entry(&mut self, path: &[u8], entry: &Entry) -> Result<()> {
-        let mut member = NewMember::new(path, entry);
-        match &entry.node {
+    /// Returns the approximate memory in bytes that the export keeps between two parts, apart from a bounded
+    /// amount: the names of hard-linked files, and the map of a sparse file.
+    pub fn memory(&self) -> usize {
+        self.links.memory() + self.file.as_ref().map_or(0, FileContent::map_memory)
+    }
+
+    /// Writes the next entry up to the content of a file, leaves a directory, or ends the archive. `leaf` is the
+    /// page of the current directory that was used last.
+    fn write_next(
+        &mut self,
+        tree: &Tree,
+        leaf: &mut Option<Leaf>,
+        out: &mut Output<'_>,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        if let Some(start) = self.start.take() {
+            let is_directory = matches!(start.node, Node::Directory(_));
+            let path = if is_directory { ROOT.to_vec() } else { start.name.clone() };
+            return self.write_entry(path, start, out);
+        }
+        let Some(directory) = self.directories.last_mut() else {
+            self.is_finished = true;
+            return out.end();
+        };
+        if directory.next == directory.entries {
+            self.path.truncate(directory.parent_path_len);
+            self.directories.pop();
+            return Ok(());
+        }
+        let entry = directory.read_next(tree, leaf)?;
+        let path = join(&self.path, &entry.name);
+        progress.advance(1);
+        self.write_entry(path, entry, out)
+    }
+
+    fn write_entry(&mut self, path: Vec<u8>, entry: Entry, out: &mut Output<'_>) -> Result<()> {
+        let mut member = NewMember::new(&path, &entry);
+        match entry.node {
             Node::Directory(directory) => {
                 if !member.path.ends_with(b"/") {
                     member.path.push(b'/');
                 }
                 member.pax.set_xattrs(&directory.xattrs);
                 member.kind = EntryType::Directory;
-                self.header(member)
+                out.header(member)?;
+                self.enter(path, &directory);
+                Ok(())
             }
             Node::Symlink(link) => {
                 member.kind = EntryType::Symlink;
-                member.target.clone_from(&link.target);
-                self.header(member)
+                member.target = link.target;
+                out.header(member)
             }
-            Node::File(file) => match self.first_name(path, entry.link, file) {
+            Node::File(file) => match self.links.first_name(&path, entry.link, &file) {
                 Some(first) => {
                     member.kind = EntryType::Link;
                     member.target = first;
-                    self.header(member)
+                    out.header(member)
                 }
-                None => self.file(member, file),
+                None => {
+                    let in_tree = self.path_in_tree(&path);
+                    self.file = Some(FileContent::begin(in_tree, member, file, out)?);
+                    Ok(())
+                }
             },
         }
     }
 
-    /// Returns the name under which the archive already has this file. All names of a file must have equal
-    /// nodes; otherwise they become separate files.
-    fn first_name(&mut self, path: &[u8], link: Option<u64>, file: &FileNode) -> Option<Vec<u8>> {
-        let link = link?;
-        match self.links.get(&link) {
-            Some((first, first_file)) => (first_file == file).then(|| first.clone()),
-            None => {
-                self.links.insert(link, (path.to_vec(), file.clone()));
-                None
-            }
+    fn enter(&mut self, path: Vec<u8>, directory: &DirectoryNode) {
+        self.directories.push(OpenDirectory {
+            id: directory.id,
+            times: directory.times,
+            entries: directory.entries,
+            next: 0,
+            parent_path_len: self.path.len(),
+        });
+        if path != ROOT {
+            self.path = path;
         }
     }
 
-    fn file(&mut self, mut member: NewMember, file: &FileNode) -> Result<()> {
-        member.pax.set_xattrs(&file.xattrs);
-        match SparseMap::of(&file.extents) {
-            Some(map) => self.sparse_file(member, file, &map),
-            None => {
-                member.size = file.size();
-                self.header(member)?;
-                self.content(file, Holes::Write)?;
-                self.pad(file.size())
-            }
-        }
-    }
-
-    fn sparse_file(&mut self, mut member: NewMember, file: &FileNode, map: &SparseMap) -> Result<()> {
-        let encoded = map.encode();
-        member.size = encoded.len() as u64 + map.stored();
-        for (key, value) in [("major", "1"), ("minor", "0"), ("realsize", &map.size.to_string())] {
-            member.pax.set(format!("GNU.sparse.{key}").as_bytes(), value.as_bytes());
-        }
-        // Tools without support for the format extract the parts under a name that says so.
-        member.pax.set(b"GNU.sparse.name", &member.path);
-        member.path.splice(..0, *b"GNUSparseFile.0/");
-        self.header(member)?;
-        self.write(&encoded)?;
-        self.content(file, Holes::Omit)?;
-        self.pad(map.stored())
-    }
-
-    fn content(&mut self, file: &FileNode, holes: Holes) -> Result<()> {
-        for extent in &file.extents {
-            match extent {
-                Extent::Data { len, .. } => {
-                    let data = self.tree.store().read_extents(std::slice::from_ref(extent), 0, *len)?;
-                    self.write(&data)?;
-                }
-                Extent::Hole { .. } if holes == Holes::Omit => {}
-                Extent::Hole { len } => self.zeros(*len)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes the header of a member, after the pax records that it needs.
-    fn header(&mut self, mut member: NewMember) -> Result<()> {
-        member.overflow_into_pax();
-        if !member.pax.is_empty() {
-            let records = member.pax.encode();
-            let mut header = plain_header(EntryType::XHeader, b"PaxHeader", records.len() as u64);
-            header.set_mode(0o644);
-            self.block(&mut header)?;
-            self.write(&records)?;
-            self.pad(records.len() as u64)?;
-        }
-        let mut header = plain_header(member.kind, &member.path, member.size.min(OCTAL_MAX));
-        header.set_mode(u32::from(member.mode));
-        header.set_mtime(member.whole_seconds().unwrap_or(0));
-        copy_into(&mut header.as_old_mut().linkname, &member.target);
-        self.block(&mut header)
-    }
-
-    fn block(&mut self, header: &mut Header) -> Result<()> {
-        header.set_cksum();
-        self.write(header.as_bytes())
-    }
-
-    fn pad(&mut self, len: u64) -> Result<()> {
-        self.zeros(len.next_multiple_of(BLOCK) - len)
-    }
-
-    fn zeros(&mut self, mut len: u64) -> Result<()> {
-        while len > 0 {
-            let step = len.min(ZEROS.len() as u64);
-            self.write(&ZEROS[..step as usize])?;
-            len -= step;
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.out.write_all(bytes).map_err(|source| ArchiveError::Write { source })
+    /// Returns the path in the tree of a file with this path in the archive.
+    fn path_in_tree(&self, path: &[u8]) -> Vec<u8> {
+        if self.directories.is_empty() { self.base.clone() } else { join(&self.base, path) }
     }
 }
 
-/// A member that is about to be written.
-struct NewMember {
-    path: Vec<u8>,
-    kind: EntryType,
-    target: Vec<u8>,
-    mode: u16,
-    modified: Option<Timestamp>,
-    size: u64,
-    pax: Records,
+/// Directory whose entries are being written.
+#[derive(Debug)]
+struct OpenDirectory {
+    id: NodeId,
+    times: Option<NodeId>,
+    entries: u64,
+    /// Position of the next entry.
+    next: u64,
+    /// Length of the path of its parent in the archive, in bytes.
+    parent_path_len: usize,
 }
 
-impl NewMember {
-    fn new(path: &[u8], entry: &Entry) -> Self {
-        Self {
-            path: path.to_vec(),
-            kind: EntryType::Regular,
-            target: Vec::new(),
-            mode: entry.node.mode(),
-            modified: entry.modified,
-            size: 0,
-            pax: Records::default(),
-        }
+impl OpenDirectory {
+    /// Reads the next entry. `leaf` must be a page of this directory.
+    fn read_next(&mut self, tree: &Tree, leaf: &mut Option<Leaf>) -> Result<Entry> {
+        let page = match leaf.take() {
+            Some(page) if page.contains(self.next) => page,
+            _ => tree.store().leaf_at(self.id, self.times, self.next)?,
+        };
+        let entry = page.entry(tree.store(), self.next)?;
+        self.next += 1;
+        *leaf = Some(page);
+        Ok(entry)
     }
-
-    /// Returns the time in seconds, if a header can hold it.
-    fn whole_seconds(&self) -> Option<u64> {
-        const NANOS: i64 = 1_000_000_000;
-        let time = self.modified?.0;
-        u64::try_from(time / NANOS).ok().filter(|seconds| *seconds <= OCTAL_MAX && time >= 0)
-    }
-
-    fn overflow_into_pax(&mut self) {
-        if self.path.len() > NAME_MAX {
-            self.pax.set(b"path", &self.path);
-        }
-        if self.target.len() > NAME_MAX {
-            self.pax.set(b"linkpath", &self.target);
-        }
-        if self.size > OCTAL_MAX {
-            self.pax.set(b"size", self.size.to_string().as_bytes());
-        }
-        if let Some(modified) = self.modified
-            && (self.whole_seconds().is_none() || modified.0 % 1_000_000_000 != 0)
-        {
-            self.pax.set_modified(modified);
-        }
-    }
-}
-
-/// Creates a header. Owners are not kept, so that archives of a tree are equal for all users.
-fn plain_header(kind: EntryType, path: &[u8], size: u64) -> Header {
-    let mut header = Header::new_ustar();
-    header.set_entry_type(kind);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_mtime(0);
-    header.set_size(size);
-    copy_into(&mut header.as_old_mut().name, path);
-    header
-}
-
-fn copy_into(field: &mut [u8; NAME_MAX], bytes: &[u8]) {
-    let len = bytes.len().min(NAME_MAX);
-    field[..len].copy_from_slice(&bytes[..len]);
 }

@@ -148,7 +148,7 @@ impl Extractor {
             self.skip(std::mem::take(&mut member.path));
             return Ok(());
         }
-        let parent = self.directory(parents)?;
+        let parent = self.open_or_create_directory(parents)?;
         if self.is_layer() && name.starts_with(WHITEOUT) {
             return self.whiteout(&parent, name);
         }
@@ -277,7 +277,7 @@ impl Extractor {
             )
         };
         let (target_name, target_parents) = target.split_last().ok_or_else(bad_target)?;
-        let target_directory = self.existing_directory(target_parents)?.ok_or_else(bad_target)?;
+        let target_directory = self.open_existing_directory(target_parents)?.ok_or_else(bad_target)?;
         match file_type(&target_directory, target_name)? {
             None | Some(FileType::Directory) => return Err(bad_target()),
             Some(_) if target_directory.path_of(target_name) == path => return Ok(()),

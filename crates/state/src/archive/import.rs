@@ -75,7 +75,7 @@ pub fn import_tar(
     progress: &dyn Progress,
 ) -> Result<ImportReport> {
     let mut importer = Importer::new(store, options)?;
-    let mut reader = Reader::new(input, store.cancel().clone());
+    let mut reader = Reader::new(input, store.cancel_flag().clone());
     progress.begin("importing entries", None);
     while let Some(member) = reader.next()? {
         importer.add_member(member, &mut reader)?;
@@ -137,7 +137,7 @@ impl<'a> Importer<'a> {
         if member.kind == Kind::Directory {
             self.tree.mkdir(&path)?;
             self.directories.insert(path, self.attributes(&mut member));
-            return self.count_directories();
+            return self.count_directories(1);
         }
         if path.is_empty() {
             return Err(refused(&member.path, "only a directory can be the root"));
@@ -153,7 +153,7 @@ impl<'a> Importer<'a> {
                 self.file(&path, member, reader)?;
             }
         }
-        self.count_directories()
+        self.count_directories(0)
     }
 
     fn skip(&mut self, path: Vec<u8>, reason: &'static str) {
@@ -163,12 +163,14 @@ impl<'a> Importer<'a> {
         }
     }
 
-    /// Counts directories that the last member created: one path may imply a thousand.
-    fn count_directories(&mut self) -> Result<()> {
-        let created = self.tree.created_directories();
-        self.usage.add_entries(created - self.counts.directories)?;
-        self.memory.add_entries(created - self.counts.directories)?;
-        self.counts.directories = created;
+    /// Counts directories that the last member created: one path may imply a thousand. `named` of them are
+    /// already counted as members.
+    fn count_directories(&mut self, named: u64) -> Result<()> {
+        let total = self.tree.created_directories();
+        let created = total - self.counts.directories;
+        self.usage.add_entries(created.saturating_sub(named))?;
+        self.memory.add_entries(created)?;
+        self.counts.directories = total;
         Ok(())
     }
 
@@ -216,8 +218,8 @@ impl<'a> Importer<'a> {
         let map = reader.sparse_map(&mut member)?;
         let (memory, mut counted) = (&self.memory, 0);
         let mut count_extents = |content: &ContentWriter<'_>| {
-            let before = std::mem::replace(&mut counted, content.extents());
-            memory.add_extents(content.extents() - before)
+            let before = std::mem::replace(&mut counted, content.extent_count());
+            memory.add_extents(content.extent_count() - before)
         };
         self.tree.put_file_with(path, attributes, |content| -> Result<()> {
             let mut push = |content: &mut ContentWriter<'_>, data: &[u8]| {

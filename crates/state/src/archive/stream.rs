@@ -361,6 +361,8 @@ mod tests {
     use super::*;
     use crate::limit::LimitKind;
 
+    type Members = Vec<(TarMember, Vec<u8>)>;
+
     const LIMITS: ArchiveLimits = ArchiveLimits { bytes: 1 << 20, entries: 100, metadata: 64 << 10 };
 
     fn member(path: &[u8], kind: TarMemberKind) -> TarMember {
@@ -385,7 +387,8 @@ mod tests {
         writer.take()
     }
 
-    fn read(bytes: &[u8]) -> Result<(Vec<(TarMember, Vec<u8>)>, u64)> {
+    /// Reads all members with their content, and the number of skipped ones.
+    fn read(bytes: &[u8]) -> Result<(Members, u64)> {
         let mut input = bytes;
         let mut reader = TarReader::new(&mut input, LIMITS, None, Cancel::new());
         let mut members = Vec::new();
@@ -402,7 +405,7 @@ mod tests {
 
     #[test]
     fn members_round_trip() {
-        let long = vec![b'n'; 200];
+        let long = [b'n'; 200];
         let members: [(TarMember, &[u8]); 6] = [
             (member(b"d", TarMemberKind::Directory), b""),
             (file(b"d/\xff", 3), b"abc"),

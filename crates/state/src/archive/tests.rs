@@ -126,6 +126,91 @@ fn everything_a_tree_has_survives_the_round_trip() {
     assert!(first.len() < 500_000, "{}", first.len());
 }
 
+/// Writes an export in parts of `min` bytes or more, each from another handle of the tree.
+fn in_parts(fixture: &Fixture, id: &crate::Snapshot, path: &str, min: u64) -> Vec<u8> {
+    let open = || Tree::of_snapshot(&fixture.store, id).unwrap();
+    let entry = open().entry(path).unwrap().unwrap();
+    let mut export = TarExport::new(path.into(), entry);
+    let (mut whole, mut longest) = (Vec::new(), 0);
+    while !export.is_finished() {
+        let before = whole.len();
+        export.write_part(&open(), &mut whole, min, &Quiet).unwrap();
+        longest = longest.max(whole.len() - before);
+        assert!(whole.len() - before >= min as usize || export.is_finished());
+    }
+    // The longest step is a chunk, or a header with its records.
+    assert!(longest < min as usize + (300 << 10), "{longest}");
+    whole
+}
+
+#[test]
+fn parts_of_any_size_make_up_the_archive() {
+    let fixture = Fixture::new();
+    let mut tree = rich_tree(&fixture);
+    for n in 0..300 {
+        tree.put_file(format!("many/{n}"), &mut &b"few"[..], attributes(n)).unwrap();
+    }
+    let snapshot = tree.commit(NewSnapshot::default()).unwrap();
+    let mut whole = Vec::new();
+    export_tar(&Tree::of_snapshot(&fixture.store, &snapshot).unwrap(), &mut whole, &Quiet).unwrap();
+    for min in [1, 512, 513, 100_000, u64::MAX >> 1] {
+        assert!(in_parts(&fixture, &snapshot, "", min) == whole, "{min}");
+    }
+}
+
+#[test]
+fn a_subtree_is_exported_with_paths_relative_to_it() {
+    let fixture = Fixture::new();
+    let mut tree = fixture.store.empty_tree().unwrap();
+    for path in ["a/b/c", "a/b/d/e", "a/b/f", "z"] {
+        let linked = Attributes { link: Some(1), ..attributes(9) };
+        tree.put_file(path, &mut &b"linked"[..], linked).unwrap();
+    }
+    tree.put_symlink("a/b/d/link", b"../c", None).unwrap();
+    let snapshot = tree.commit(NewSnapshot::default()).unwrap();
+    let report = fixture.import(&in_parts(&fixture, &snapshot, "/a//b/", 1)).unwrap();
+    let imported = Tree::of_snapshot(&fixture.store, &report.snapshot).unwrap();
+    let of = |tree: &Tree, path: &str| tree.entry(path).unwrap().map(|entry| entry.node);
+    let whole = Tree::of_snapshot(&fixture.store, &snapshot).unwrap();
+    assert_eq!(imported.id().root(), {
+        let Some(crate::Node::Directory(directory)) = of(&whole, "a/b") else { panic!("not a directory") };
+        directory.id
+    });
+    let restored = fixture.restored(&report);
+    assert_eq!(["c", "d/e", "f"].map(|path| restored.stat(path).unwrap().link), [Some(1); 3]);
+
+    // A file or a symlink is one member, with its name.
+    for (path, name) in [("a/b/c", "c"), ("a/b/d/link", "link")] {
+        let report = fixture.import(&in_parts(&fixture, &snapshot, path, 1)).unwrap();
+        let imported = Tree::of_snapshot(&fixture.store, &report.snapshot).unwrap();
+        assert_eq!(imported.root().node.size(), 1, "{path}");
+        assert_eq!(of(&imported, name), of(&whole, path), "{path}");
+    }
+}
+
+#[test]
+fn an_export_keeps_only_names_of_hard_linked_files() {
+    let fixture = Fixture::new();
+    let mut tree = fixture.store.empty_tree().unwrap();
+    for n in 0..2_000 {
+        tree.put_file(format!("plain/{n}"), &mut &b"x"[..], attributes(1)).unwrap();
+    }
+    for n in 0..10 {
+        let linked = Attributes { link: Some(n), ..attributes(9) };
+        tree.put_file(format!("linked/{n}"), &mut &b"x"[..], linked).unwrap();
+    }
+    let snapshot = tree.commit(NewSnapshot::default()).unwrap();
+    let tree = Tree::of_snapshot(&fixture.store, &snapshot).unwrap();
+    let of = |path: &str| {
+        let mut export = TarExport::new(path.into(), tree.entry(path).unwrap().unwrap());
+        export.write_part(&tree, &mut io::sink(), u64::MAX, &Quiet).unwrap();
+        assert!(export.is_finished());
+        export.memory()
+    };
+    assert_eq!(of("plain"), 0);
+    assert!((100..10_000).contains(&of("linked")), "{}", of("linked"));
+}
+
 #[test]
 fn set_id_bits_are_dropped_unless_asked_for() {
     let fixture = Fixture::new();
@@ -356,6 +441,19 @@ fn directories_that_paths_imply_count_as_entries() {
         matches!(refused, ArchiveError::TooLarge { kind: LimitKind::Entries, limit: 1_000 }),
         "{refused}"
     );
+}
+
+#[test]
+fn directories_that_are_members_count_once() {
+    let fixture = Fixture::new();
+    let directory = |name: &[u8]| member(EntryType::Directory, name, b"", b"");
+    // `a/b` is implied, and `a/b/c` is a member twice.
+    let names: [&[u8]; 5] = [b"./", b"a", b"a/b/c", b"d", b"a/b/c"];
+    let members = [names.map(directory).to_vec(), vec![file(b"d/x", b"")]].concat();
+    let limits = |entries| ArchiveLimits { entries, ..ArchiveLimits::default() };
+    assert_eq!(limited(&fixture, limits(7), &members).unwrap().directories, 4);
+    let refused = limited(&fixture, limits(6), &members).unwrap_err();
+    assert!(matches!(refused, ArchiveError::TooLarge { kind: LimitKind::Entries, limit: 6 }), "{refused}");
 }
 
 #[test]

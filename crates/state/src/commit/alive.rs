@@ -6,7 +6,7 @@ use heed::RwTxn;
 
 use crate::commit_queue::CommitRequest;
 use crate::error::{Result, StoreError};
-use crate::id::{ById, NodeId};
+use crate::id::{IdHashBuilder, NodeId};
 use crate::index::condemned_key;
 use crate::log::LogAppend;
 use crate::log_record::Change;
@@ -45,7 +45,7 @@ impl Inner {
             self.references_of_objects(buffer, &request.objects, &mut |object| roots.push(object))?;
         }
         // Objects of this commit that are in an unsettled row cannot be looked up yet.
-        let new: HashSet<ObjectId, ById> =
+        let new: HashSet<ObjectId, IdHashBuilder> =
             request.objects.objects.iter().map(|object| (object.kind, object.id)).collect();
         for root in roots.into_iter().filter(|root| !new.contains(root)) {
             self.revive(txn, root)?;

@@ -67,8 +67,10 @@ pub fn diff_both(base: &Tree, ours: &Tree, theirs: &Tree) -> Result<ThreeWayDiff
     Ok(ThreeWayDiff { ours: ours.finish()?, theirs: theirs.finish()? })
 }
 
+/// Comparison of the base with one of the two sides.
 struct Side<'s> {
     comparison: Comparison<'s>,
+    /// Directories that only this side changed, which are not read.
     one_sided: Vec<Subtree>,
 }
 

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use rustix::fs::fchmod;
 
+use crate::error::StoreError;
 use crate::failpoint;
-use crate::id::TreeId;
 use crate::platform::{self, RawDir};
 use crate::progress::Progress;
 use crate::snapshot::Snapshot;
@@ -15,10 +15,10 @@ use crate::tree::Tree;
 
 use super::checkout_options::{CheckoutOptions, CheckoutReport};
 use super::error::{Context, DirectoryError, Result};
-use super::leftovers::{new_checkout_id, remove_leftovers};
-use super::listing::TreeIds;
-use super::state::TrackedDirectory;
 use super::switch::Switch;
+use super::temporary_files::{new_checkout_id, remove_leftovers};
+use super::tracked_directory::{CheckedOutTree, CheckoutState, TrackedDirectory};
+use super::tree_listing::TreeIds;
 
 /// Writes the content of `snapshot` into `directory`.
 ///
@@ -34,13 +34,13 @@ pub fn checkout(
 ) -> Result<CheckoutReport> {
     std::fs::create_dir_all(directory).context("create", directory)?;
     let tracked = TrackedDirectory::of(store, directory)?;
-    let (root, former_mode) = tracked.open_as_owner()?;
+    let (root, former_mode) = tracked.open_with_owner_access()?;
     let result = check_out(store, snapshot, &tracked, &root, options, progress);
     // Only a checkout that wrote the tree has set the final mode of the root.
     if let Some(mode) = former_mode
         && !result.as_ref().is_ok_and(|report| !report.up_to_date)
     {
-        fchmod(&root, mode).context("change", &tracked.path)?;
+        fchmod(&root, mode).context("change the mode of", &tracked.path)?;
     }
     result
 }
@@ -55,26 +55,23 @@ fn check_out(
 ) -> Result<CheckoutReport> {
     // Protects the objects of both trees from garbage collection.
     let _guard = store.guard()?;
-    let target: TreeIds = (snapshot.tree.root(), snapshot.times);
+    let target = CheckedOutTree::of(snapshot);
     let checkout_ids = remove_leftovers(tracked, root, tracked.unfinished_checkouts(root)?)?;
     // An empty directory has nothing left of its former tree: everything is written anew.
     let is_empty = is_empty(root).context("list", &tracked.path)?;
     let checkout_state = if is_empty { None } else { tracked.checkout_state(root)? };
-    let mut from: Option<TreeIds> = checkout_state
-        .as_ref()
-        .and_then(|checkout_state| checkout_state.tree)
-        .map(|(tree, times)| (tree.root(), times));
+    let mut from = checkout_state.as_ref().and_then(CheckoutState::checked_out_tree);
     // Called for its side effect: deletes the stat records of a tree that is no longer in the store.
     tracked.has_usable_index()?;
     let is_foreign = checkout_state.is_none() && !is_empty;
     if is_foreign && !options.force {
-        return Err(DirectoryError::NotEmpty { directory: tracked.path.clone() });
+        return Err(foreign_directory(tracked, root)?);
     }
-    if let Some((tree, _)) = checkout_state.as_ref().and_then(|checkout_state| checkout_state.tree)
+    if let Some(CheckedOutTree { tree, snapshot, .. }) = from
         && !options.force
         && store.snapshots_with_tree(&tree)?.is_empty()
     {
-        return Err(DirectoryError::Unsaved { directory: tracked.path.clone() });
+        return Err(DirectoryError::Unsaved { directory: tracked.path.clone(), snapshot });
     }
     let mut report = CheckoutReport::default();
     let checkout_id = new_checkout_id();
@@ -83,14 +80,15 @@ fn check_out(
         // The directory is between two trees: finish that checkout first, so that it holds one of them. Not
         // if the target is the former tree and every entry is checked anyway (`force`): then the checkout
         // counts as finished.
-        let towards = (tree.root(), times);
-        if !(options.force && from == Some(target)) {
+        let towards = CheckedOutTree { tree, times, snapshot: None };
+        let towards = if ids(towards) == ids(target) { target } else { towards };
+        if !(options.force && from.map(ids) == Some(ids(target))) {
             run(&switch(), from, towards, &checkout_ids, &mut report)?;
         }
         from = Some(towards);
         report.resumed = true;
     }
-    if from != Some(target) || options.force {
+    if from.map(ids) != Some(ids(target)) || options.force {
         run(&switch(), from, target, &checkout_ids, &mut report)?;
     } else {
         report.up_to_date = !report.resumed;
@@ -117,7 +115,7 @@ pub fn apply_changes(
     let root = tracked.open()?;
     let before = tracked.recorded_state(&root)?;
     let checkout_ids = tracked.unfinished_checkouts(&root)?;
-    tracked.set_checkout_state(&root, Some((from.tree, from.times)), None, checkout_ids)?;
+    tracked.set_checkout_state(&root, Some(CheckedOutTree::of(from)), None, checkout_ids)?;
     let result = checkout(store, to, directory, options, progress);
     let is_between =
         tracked.recorded_state(&root)?.is_some_and(|checkout_state| checkout_state.towards.is_some());
@@ -127,7 +125,8 @@ pub fn apply_changes(
     result
 }
 
-/// Writes a tree into an empty directory. No checkout state and no stat records are kept.
+/// Writes a tree into an empty directory. No checkout state and no stat records are kept. Fails for a tree that
+/// was opened without times.
 pub fn materialize(
     tree: &Tree,
     directory: &Path,
@@ -135,6 +134,8 @@ pub fn materialize(
     progress: &dyn Progress,
 ) -> Result<CheckoutReport> {
     let store = tree.store();
+    let refused = || StoreError::Refused("a tree without times cannot be written to a directory".to_owned());
+    let ids = tree.ids().ok_or_else(refused)?;
     let tracked = TrackedDirectory::of(store, directory)?;
     let root = tracked.open()?;
     if !is_empty(&root).context("list", &tracked.path)? {
@@ -143,7 +144,7 @@ pub fn materialize(
     let checkout_id = new_checkout_id();
     let switch = Switch::new(store, &tracked, &root, options, &checkout_id, progress);
     progress.begin("writing entries", None);
-    let result = crate::pool::run(|| switch.apply(None, tree.ids()));
+    let result = crate::pool::run(|| switch.apply(None, ids));
     progress.end();
     result?;
     if options.sync {
@@ -155,26 +156,45 @@ pub fn materialize(
 /// Switches from one tree to the other. Ids of earlier checkouts that are still needed are kept.
 fn run(
     switch: &Switch<'_>,
-    from: Option<TreeIds>,
-    to: TreeIds,
+    from: Option<CheckedOutTree>,
+    to: CheckedOutTree,
     checkout_ids: &[String],
     report: &mut CheckoutReport,
 ) -> Result<()> {
     let (tracked, progress) = (switch.tracked, switch.progress);
     if !switch.options.force {
-        crate::pool::run(|| switch.check(from, to))?;
+        crate::pool::run(|| switch.check(from.map(ids), ids(to)))?;
     }
-    let ids = |(tree, times): TreeIds| (TreeId::from(tree), times);
     let all_checkout_ids = [checkout_ids, &[switch.checkout_id.to_owned()]].concat();
-    tracked.set_checkout_state(switch.root, from.map(ids), Some(ids(to)), all_checkout_ids)?;
+    tracked.set_checkout_state(switch.root, from, Some((to.tree, to.times)), all_checkout_ids)?;
     failpoint::hit("checkout-started").context("check out into", &tracked.path)?;
     progress.begin("checking out entries", None);
-    let result = crate::pool::run(|| switch.apply(from, to));
+    let result = crate::pool::run(|| switch.apply(from.map(ids), ids(to)));
     progress.end();
     result?;
     switch.finish(report)?;
     failpoint::hit("checkout-applied").context("check out into", &tracked.path)?;
-    tracked.set_checkout_state(switch.root, Some(ids(to)), None, checkout_ids.to_vec())
+    tracked.set_checkout_state(switch.root, Some(to), None, checkout_ids.to_vec())
+}
+
+fn ids(content: CheckedOutTree) -> TreeIds {
+    (content.tree.root(), content.times)
+}
+
+/// Returns the error for a directory whose content is not in the store. It may have been: then the snapshot was
+/// removed, and its objects were collected.
+fn foreign_directory(tracked: &TrackedDirectory<'_>, root: &OwnedFd) -> Result<DirectoryError> {
+    let directory = tracked.path.clone();
+    let Some(recorded) = tracked.recorded_state(root)?.filter(|state| state.tree.or(state.towards).is_some())
+    else {
+        return Ok(DirectoryError::NotEmpty { directory });
+    };
+    // If it still exists, the target of an unfinished checkout was removed.
+    let snapshot = match recorded.snapshot {
+        Some(id) if tracked.store.find_snapshot(&id)?.is_none() => Some(id),
+        _ => None,
+    };
+    Ok(DirectoryError::Unsaved { directory, snapshot })
 }
 
 fn is_empty(directory: &OwnedFd) -> Result<bool, rustix::io::Errno> {

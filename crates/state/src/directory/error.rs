@@ -5,11 +5,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::error::StoreError;
+use crate::id::SnapshotId;
 use crate::limit::LimitExceeded;
 use crate::quote::shorten_path;
 use crate::tree_path::DEPTH_MAX;
 
-use super::skipped::Skipped;
+use super::skipped::SkippedEntry;
 
 /// Error of taking a snapshot of a directory or of a checkout.
 #[derive(Debug, thiserror::Error)]
@@ -34,10 +35,12 @@ pub enum DirectoryError {
         paths: Vec<PathBuf>,
     },
     /// The directory holds the content of a snapshot that was removed.
-    #[error("{directory} holds the content of a snapshot that was removed from this store")]
+    #[error("{directory} holds the content of {} from this store", removed(*.snapshot))]
     Unsaved {
         /// The directory.
         directory: PathBuf,
+        /// The removed snapshot; `None` if an older version recorded the checkout, or it was interrupted.
+        snapshot: Option<SnapshotId>,
     },
     /// The directory is not empty and not a checkout of this store.
     #[error("{directory} is not empty and is not a checkout of this store")]
@@ -57,7 +60,7 @@ pub enum DirectoryError {
     #[error("a snapshot would lack {}", lacking(.skipped, *.count))]
     Incomplete {
         /// First thousand entries that could not be read, with reasons; not empty.
-        skipped: Vec<Skipped>,
+        skipped: Vec<SkippedEntry>,
         /// Number of all entries that could not be read.
         count: u64,
     },
@@ -87,11 +90,18 @@ fn count(paths: &[PathBuf]) -> String {
     }
 }
 
+fn removed(snapshot: Option<SnapshotId>) -> String {
+    match snapshot {
+        Some(id) => format!("snapshot {id}, which was removed"),
+        None => "a snapshot that was removed".to_owned(),
+    }
+}
+
 /// Maximum number of paths in a message.
 const NAMED_MAX: usize = 5;
 
-fn lacking(skipped: &[Skipped], count: u64) -> String {
-    let named = skipped.iter().take(NAMED_MAX).map(|Skipped { path, reason }| {
+fn lacking(skipped: &[SkippedEntry], count: u64) -> String {
+    let named = skipped.iter().take(NAMED_MAX).map(|SkippedEntry { path, reason }| {
         format!("`{}` ({reason})", shorten_path(path.as_os_str().as_bytes()))
     });
     let named = named.collect::<Vec<_>>().join(", ");

@@ -2,61 +2,67 @@
 //!
 //! All operations are relative to an open directory and never follow a symlink inside it. So no content of the
 //! tree or the directory can make them read or write outside of it.
+//!
+//! `scan` takes snapshots. `checkout` decides what a directory is changed to, and `switch` changes it. Both use
+//! what the store records about a directory (`tracked_directory`): the tree that it holds, and the fingerprints
+//! of its files (`stat_index`).
 
 mod checkout;
 mod checkout_options;
 mod error;
-mod ignored;
-mod ignores;
-mod labels;
-mod leftovers;
-mod listing;
+mod ignore_rules;
+mod ignored_paths;
+mod link_labels;
 mod parallel;
 mod path;
 mod read;
 mod scan;
 mod skipped;
 mod stat_index;
-mod state;
 mod switch;
 mod temporary_access;
+mod temporary_files;
+mod tracked_directory;
+mod tree_listing;
 mod xattrs;
 
 pub use checkout::{apply_changes, checkout, materialize};
 pub use checkout_options::{CheckoutOptions, CheckoutReport, WriteLimit};
 pub use error::DirectoryError;
-pub use ignored::ignored_paths;
-pub use read::{DirectoryReader, open_plain, user_xattrs};
+pub use ignored_paths::ignored_paths;
+pub use read::{DirectoryReader, open_for_reading, user_xattrs};
 pub(crate) use read::{ReadError, ReadOutcome, read_file};
 pub use scan::{
-    DirectoryPreview, SnapshotOptions, SnapshotReport, preview_directory, preview_directory_with,
-    snapshot_directory, snapshot_directory_with, track_snapshot,
+    DirectoryPreview, SnapshotOptions, SnapshotReport, preview_directory, preview_directory_with_reader,
+    record_as_checkout, snapshot_directory, snapshot_directory_with_reader,
 };
-pub use skipped::{SkipReason, Skipped, SkippedEntries};
+pub use skipped::{SkipReason, SkippedCollector, SkippedEntry};
 pub use stat_index::StatFingerprint;
 
-/// Unescapes the extended attributes of a file in a layer of an overlay with `userxattr`. Drops the overlay's
-/// own attributes.
+/// Unescapes the extended attributes of a file in a layer of an overlay file system that is mounted with
+/// `userxattr`. Drops the attributes that the overlay itself uses.
 pub fn unescape_xattrs(xattrs: crate::node::Xattrs) -> crate::node::Xattrs {
     xattrs::unescape(xattrs)
 }
 
-/// Escapes extended attributes for a file in a layer of such an overlay, so that the kernel treats them as
-/// data.
+/// Escapes extended attributes for a file in a layer of an overlay file system that is mounted with
+/// `userxattr`, so that the kernel treats them as data.
 pub fn escape_xattrs(xattrs: &crate::node::Xattrs) -> crate::node::Xattrs {
     xattrs::escape(xattrs).into_owned()
 }
 
-/// Format of the stat index, for [`crate::testing`].
+/// Access to the encoding of stat records, for [`crate::testing`].
 #[cfg(feature = "failpoints")]
 pub(crate) mod stat_record {
     use super::stat_index::{StatEntry, StatFingerprint, StatRecord};
     use crate::id::NodeId;
 
+    /// Decodes a record and encodes it again; `None` if it cannot be decoded.
     pub(crate) fn reencode(bytes: &[u8]) -> Option<Vec<u8>> {
         Some(StatRecord::decode(bytes).ok()?.encode())
     }
 
+    /// Returns encoded records: one without entries, and one with two.
     pub(crate) fn samples() -> Vec<Vec<u8>> {
         let (node, times) = (NodeId::of(b"node"), NodeId::of(b"times"));
         let own_fingerprint =

@@ -11,18 +11,18 @@ use rustix::io::Errno;
 use crate::platform::{EntryHandle, open_beneath};
 
 /// Access needed to list a directory and to open its entries.
-pub(super) const READ: Access = Access::READ_OK.union(Access::EXEC_OK);
+pub(super) const READ_ACCESS: Access = Access::READ_OK.union(Access::EXEC_OK);
 /// Access needed to create and remove entries of a directory as well.
-pub(super) const WRITE: Access = READ.union(Access::WRITE_OK);
+pub(super) const WRITE_ACCESS: Access = READ_ACCESS.union(Access::WRITE_OK);
 
 /// Opens a directory beneath `root` for listing and for working relative to it.
 pub(super) fn open_directory(root: impl AsFd, path: &[u8]) -> Result<OwnedFd, Errno> {
     open_beneath(root, path, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
-/// Opens a directory. If its mode denies `need` to its owner, adds all permissions of the owner, and returns
-/// the former mode as well.
-pub(super) fn open_as_owner(
+/// Opens a directory. If its mode denies `need` to its owner, adds read, write and search permission of the
+/// owner, and returns the former mode, which the caller restores.
+pub(super) fn open_with_owner_access(
     root: impl AsFd,
     path: &[u8],
     need: Access,
@@ -36,7 +36,7 @@ pub(super) fn open_as_owner(
         return opened.map(|fd| (fd, None));
     }
     if path.is_empty() {
-        return open_root_as_owner(root, opened);
+        return open_root_with_owner_access(root, opened);
     }
     let handle = EntryHandle::open_directory(&root, path)?;
     let mode = Mode::from_raw_mode(handle.stat()?.st_mode & 0o7777);
@@ -49,7 +49,7 @@ pub(super) fn open_as_owner(
 
 /// Adds permissions to a root that denies access to its owner. Lookups in it fail, even of `.`, so this uses
 /// the open descriptor.
-fn open_root_as_owner(
+fn open_root_with_owner_access(
     root: impl AsFd,
     opened: Result<OwnedFd, Errno>,
 ) -> Result<(OwnedFd, Option<Mode>), Errno> {
@@ -61,7 +61,7 @@ fn open_root_as_owner(
 }
 
 /// Opens a file for reading, even if its mode denies that to its owner.
-pub(super) fn open_file_as_owner(directory: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+pub(super) fn open_file_with_owner_access(directory: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match openat(&directory, name, flags, Mode::empty()) {
         Err(Errno::ACCESS) => {}

@@ -62,7 +62,7 @@ pub(super) fn now() -> i64 {
 pub trait DirectoryReader: Sync {
     /// Opens a file for reading. Must not follow a symlink or block.
     fn open(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
-        open_plain(directory, name)
+        open_for_reading(directory, name)
     }
 
     /// Opens the directory at `path` beneath `root` for listing. Must not follow a symlink. An empty `path`
@@ -93,7 +93,7 @@ pub trait DirectoryReader: Sync {
 }
 
 /// Opens a file for reading. Does not block on a FIFO, follow a symlink or acquire a controlling terminal.
-pub fn open_plain(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
+pub fn open_for_reading(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     Ok(openat(directory, name, flags, rustix::fs::Mode::empty())?)
 }

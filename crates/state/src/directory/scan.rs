@@ -27,17 +27,17 @@ use crate::virtual_tree::{commit_snapshot, file_reference, symlink_reference};
 use crate::walk_limits::WalkUsage;
 
 use super::error::{Context, DirectoryError, Result};
-use super::ignores::{IGNORE_FILE, Ignores};
-use super::leftovers::is_leftover;
+use super::ignore_rules::{IGNORE_FILE, IgnoreRules};
 use super::parallel::{each, each_while_open};
 use super::path::{full_path, system_path};
 use super::read::{
     DirectoryReader, PlainReader, QuiescentReader, ReadError, ReadOutcome, errno, fingerprint,
     is_trustworthy, now, read_file,
 };
-use super::skipped::{SkipReason, Skipped, SkippedEntries};
+use super::skipped::{SkipReason, SkippedCollector, SkippedEntry};
 use super::stat_index::{StatEntry, StatFingerprint, StatRecord};
-use super::state::TrackedDirectory;
+use super::temporary_files::is_leftover;
+use super::tracked_directory::{CheckedOutTree, TrackedDirectory};
 
 /// Options of a snapshot of a directory.
 #[derive(Debug, Clone)]
@@ -88,7 +88,7 @@ pub struct SnapshotReport {
     /// Number of files whose content had to be read.
     pub files_read: u64,
     /// First thousand skipped entries, with reasons. Ignored entries are not listed.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedEntry>,
     /// Number of all skipped entries.
     pub skipped_count: u64,
 }
@@ -99,7 +99,7 @@ pub struct DirectoryPreview {
     /// Tree that a snapshot would have.
     pub tree: Tree,
     /// First thousand entries that a snapshot would skip, with reasons.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedEntry>,
     /// Number of all entries that a snapshot would skip.
     pub skipped_count: u64,
 }
@@ -115,11 +115,11 @@ pub fn snapshot_directory(
     progress: &dyn Progress,
 ) -> Result<SnapshotReport> {
     let reader = reader_for(&options);
-    snapshot_directory_with(store, directory, options, reader, progress)
+    snapshot_directory_with_reader(store, directory, options, reader, progress)
 }
 
 /// Takes a snapshot of a directory whose files are accessed through `reader`.
-pub fn snapshot_directory_with(
+pub fn snapshot_directory_with_reader(
     store: &Store,
     directory: &Path,
     options: SnapshotOptions,
@@ -141,7 +141,7 @@ pub fn snapshot_directory_with(
     if options.track {
         // The next checkout must still remove leftovers.
         let checkout_ids = tracked.unfinished_checkouts(&root)?;
-        tracked.set_checkout_state(&root, Some((snapshot.tree, snapshot.times)), None, checkout_ids)?;
+        tracked.set_checkout_state(&root, Some(CheckedOutTree::of(&snapshot)), None, checkout_ids)?;
     }
     let counts = &scan.counts;
     Ok(SnapshotReport {
@@ -158,11 +158,11 @@ pub fn snapshot_directory_with(
 
 /// Records a directory as a checkout of a snapshot that was taken of it without [`SnapshotOptions::track`], so
 /// that a checkout may replace its content. Changes since the snapshot count as local changes.
-pub fn track_snapshot(store: &Store, directory: &Path, snapshot: &Snapshot) -> Result<()> {
+pub fn record_as_checkout(store: &Store, directory: &Path, snapshot: &Snapshot) -> Result<()> {
     let tracked = TrackedDirectory::of(store, directory)?;
     let root = tracked.open()?;
     let checkout_ids = tracked.unfinished_checkouts(&root)?;
-    tracked.set_checkout_state(&root, Some((snapshot.tree, snapshot.times)), None, checkout_ids)
+    tracked.set_checkout_state(&root, Some(CheckedOutTree::of(snapshot)), None, checkout_ids)
 }
 
 /// Returns the tree that a snapshot of the directory would have. Costs as much as a snapshot, but writes
@@ -173,11 +173,11 @@ pub fn preview_directory(
     options: &SnapshotOptions,
     progress: &dyn Progress,
 ) -> Result<DirectoryPreview> {
-    preview_directory_with(store, directory, options, reader_for(options), progress)
+    preview_directory_with_reader(store, directory, options, reader_for(options), progress)
 }
 
 /// Returns the same as [`preview_directory`] for a directory whose files are accessed through `reader`.
-pub fn preview_directory_with(
+pub fn preview_directory_with_reader(
     store: &Store,
     directory: &Path,
     options: &SnapshotOptions,
@@ -213,16 +213,20 @@ struct Counts {
     directories: AtomicU64,
     symlinks: AtomicU64,
     bytes: AtomicU64,
+    /// Files whose content was read.
     read: AtomicU64,
 }
 
+/// Walk over a directory that writes its content into a batch.
 struct Scan<'a> {
     store: &'a Store,
     batch: &'a Batch,
     reader: &'a dyn DirectoryReader,
     tracked: &'a TrackedDirectory<'a>,
     root: &'a OwnedFd,
+    /// True if fingerprints of the stat index are compared, so that unchanged files are not read.
     use_stat_index: bool,
+    /// True if `.workspaceignore` files apply.
     ignore: bool,
     /// Path of the store, if it is inside the directory.
     store_path: Option<Vec<u8>>,
@@ -231,7 +235,8 @@ struct Scan<'a> {
     progress: &'a dyn Progress,
     counts: Counts,
     usage: WalkUsage,
-    skipped: Mutex<SkippedEntries>,
+    skipped: Mutex<SkippedCollector>,
+    /// New stat records of directories by path; `None` for vanished ones.
     changed: Mutex<Vec<(Vec<u8>, Option<StatRecord>)>>,
 }
 
@@ -275,9 +280,9 @@ impl<'a> Scan<'a> {
     ) -> Result<Self> {
         let store = tracked.store;
         let skipped = if options.all_special {
-            SkippedEntries::naming_all_special()
+            SkippedCollector::naming_all_special()
         } else {
-            SkippedEntries::default()
+            SkippedCollector::default()
         };
         Ok(Self {
             store,
@@ -299,7 +304,7 @@ impl<'a> Scan<'a> {
 
     fn run(&self) -> Result<WrittenDirectory> {
         self.progress.begin("reading entries", None);
-        let written = crate::pool::run(|| self.directory(b"", 0, &Ignores::default(), None));
+        let written = crate::pool::run(|| self.scan_directory(b"", 0, &IgnoreRules::default(), None));
         self.progress.end();
         written?.ok_or_else(|| DirectoryError::Io {
             action: "open",
@@ -310,7 +315,7 @@ impl<'a> Scan<'a> {
 
     /// Returns the skipped entries, sorted, and their number. Fails if the snapshot must be complete and is
     /// not.
-    fn skipped(&self, options: &SnapshotOptions) -> Result<(Vec<Skipped>, u64)> {
+    fn skipped(&self, options: &SnapshotOptions) -> Result<(Vec<SkippedEntry>, u64)> {
         let skipped = std::mem::take(&mut *self.skipped.lock().unwrap_or_else(PoisonError::into_inner));
         if options.complete { skipped.finish_if_complete() } else { Ok(skipped.finish()) }
     }
@@ -318,11 +323,11 @@ impl<'a> Scan<'a> {
 
 impl Scan<'_> {
     /// Reads a directory and everything below; `None` if it vanished.
-    fn directory(
+    fn scan_directory(
         &self,
         path: &[u8],
         depth: usize,
-        ignores: &Ignores,
+        ignores: &IgnoreRules,
         recorded: Option<StatFingerprint>,
     ) -> Result<Option<WrittenDirectory>> {
         if depth > DEPTH_MAX {
@@ -356,7 +361,7 @@ impl Scan<'_> {
     /// Fails if the store's handle is cancelled. Needed here because unchanged entries do not access the
     /// store.
     fn check_cancelled(&self) -> Result<()> {
-        Ok(self.store.cancel().check().map_err(StoreError::from)?)
+        Ok(self.store.cancel_flag().check().map_err(StoreError::from)?)
     }
 
     /// Returns the stat record of a directory. A record that does not belong to the same tree as those of its
@@ -373,7 +378,12 @@ impl Scan<'_> {
 
     /// Returns the entries of a directory that belong in the snapshot, sorted, and the ignore rules inside
     /// it.
-    fn list(&self, fd: &OwnedFd, path: &[u8], ignores: &Ignores) -> Result<(Vec<ScannedEntry>, Ignores)> {
+    fn list(
+        &self,
+        fd: &OwnedFd,
+        path: &[u8],
+        ignores: &IgnoreRules,
+    ) -> Result<(Vec<ScannedEntry>, IgnoreRules)> {
         let directory_path = || full_path(&self.tracked.path, path);
         // Only directories are held with their path here, but readers of the snapshot may hold all paths.
         let size = |name: &[u8]| path.len() + 1 + name.len();
@@ -420,7 +430,7 @@ impl Scan<'_> {
         fd: &OwnedFd,
         path: &[u8],
         name: Vec<u8>,
-        ignores: &Ignores,
+        ignores: &IgnoreRules,
     ) -> Result<Option<ScannedEntry>> {
         let entry_path = || join(path, &name);
         let stat = match self.reader.stat(fd.as_fd(), &name).map_err(|error| errno(&error)) {
@@ -494,7 +504,7 @@ impl Scan<'_> {
         &self,
         path: &[u8],
         depth: usize,
-        ignores: &Ignores,
+        ignores: &IgnoreRules,
         scanned: &[ScannedEntry],
         old: Option<&StatRecord>,
         updates: &mut [Option<EntryUpdate>],
@@ -504,7 +514,7 @@ impl Scan<'_> {
         let written = each(&directories, |index| {
             let name = &scanned[*index].name;
             let recorded = old.and_then(|old| old.find(name)).map(|recorded| recorded.fingerprint);
-            self.directory(&join(path, name), depth + 1, ignores, recorded)
+            self.scan_directory(&join(path, name), depth + 1, ignores, recorded)
         })?;
         for (index, written) in directories.into_iter().zip(written) {
             self.counts.directories.fetch_add(u64::from(written.is_some()), Ordering::Relaxed);
@@ -700,7 +710,7 @@ impl Scan<'_> {
     }
 
     fn skip(&self, path: &[u8], reason: SkipReason) -> Result<()> {
-        let skipped = Skipped { path: system_path(path).to_owned(), reason };
+        let skipped = SkippedEntry { path: system_path(path).to_owned(), reason };
         let is_named = self.skipped.lock().unwrap_or_else(PoisonError::into_inner).push(skipped);
         if is_named { self.count_bytes(path.len()) } else { Ok(()) }
     }

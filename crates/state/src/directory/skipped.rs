@@ -13,7 +13,7 @@ const NAMED_BYTES_MAX: usize = 4 << 20;
 
 /// An entry that a snapshot does not include.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skipped {
+pub struct SkippedEntry {
     /// Path relative to the directory.
     pub path: PathBuf,
     /// Reason.
@@ -56,22 +56,23 @@ impl SkipReason {
     }
 }
 
-/// Entries that a walk skipped: the first thousand by name, the rest as a count.
+/// Collects the entries that a walk skips. Of each kind, up to the first thousand are kept by name; the rest is
+/// only counted.
 #[derive(Debug, Default)]
-pub struct SkippedEntries {
+pub struct SkippedCollector {
     /// User data that the snapshot lacks.
     lost: SkippedList,
     /// Special files, which no snapshot holds.
     special: SkippedList,
-    /// Set if all special files are named.
+    /// True if all special files are kept by name.
     names_all_special: bool,
 }
 
-/// Skipped entries of one kind.
+/// Skipped entries of one kind: losses or special files.
 #[derive(Debug, Default)]
 struct SkippedList {
     /// The first entries, up to the limits.
-    first: Vec<Skipped>,
+    first: Vec<SkippedEntry>,
     bytes: usize,
     count: u64,
 }
@@ -86,7 +87,7 @@ enum Naming {
 
 impl SkippedList {
     /// Adds an entry. Returns true if it is named.
-    fn push(&mut self, skipped: Skipped, naming: Naming) -> bool {
+    fn push(&mut self, skipped: SkippedEntry, naming: Naming) -> bool {
         self.count += 1;
         let bytes = self.bytes + skipped.path.as_os_str().len();
         let fits = naming == Naming::All || (self.first.len() < NAMED_MAX && bytes <= NAMED_BYTES_MAX);
@@ -98,14 +99,14 @@ impl SkippedList {
     }
 }
 
-impl SkippedEntries {
+impl SkippedCollector {
     /// Creates a list that names all special files. The caller bounds its memory.
     pub(super) fn naming_all_special() -> Self {
         Self { names_all_special: true, ..Self::default() }
     }
 
     /// Adds an entry. Returns true if it is named, and its path held in memory.
-    pub fn push(&mut self, skipped: Skipped) -> bool {
+    pub fn push(&mut self, skipped: SkippedEntry) -> bool {
         if skipped.reason.is_loss() {
             self.lost.push(skipped, Naming::Limited)
         } else {
@@ -116,7 +117,7 @@ impl SkippedEntries {
 
     /// Returns the named entries, sorted by path, and the number of all. Missing user data takes precedence
     /// over special files.
-    pub fn finish(self) -> (Vec<Skipped>, u64) {
+    pub fn finish(self) -> (Vec<SkippedEntry>, u64) {
         let Self { lost, special, names_all_special } = self;
         let count = lost.count + special.count;
         let mut named = lost.first;
@@ -125,8 +126,8 @@ impl SkippedEntries {
         (sorted(named), count)
     }
 
-    /// Returns the same as [`SkippedEntries::finish`]; fails if user data is missing.
-    pub fn finish_if_complete(self) -> Result<(Vec<Skipped>, u64)> {
+    /// Returns the same as [`SkippedCollector::finish`]; fails if user data is missing.
+    pub fn finish_if_complete(self) -> Result<(Vec<SkippedEntry>, u64)> {
         if self.lost.count == 0 {
             return Ok(self.finish());
         }
@@ -134,7 +135,7 @@ impl SkippedEntries {
     }
 }
 
-fn sorted(mut skipped: Vec<Skipped>) -> Vec<Skipped> {
+fn sorted(mut skipped: Vec<SkippedEntry>) -> Vec<SkippedEntry> {
     skipped.sort_by(|one, other| one.path.cmp(&other.path));
     skipped
 }
@@ -143,13 +144,13 @@ fn sorted(mut skipped: Vec<Skipped>) -> Vec<Skipped> {
 mod tests {
     use super::*;
 
-    fn skipped(path: String, reason: SkipReason) -> Skipped {
-        Skipped { path: path.into(), reason }
+    fn skipped(path: String, reason: SkipReason) -> SkippedEntry {
+        SkippedEntry { path: path.into(), reason }
     }
 
     #[test]
     fn a_thousand_entries_are_named_and_losses_come_first() {
-        let mut entries = SkippedEntries::default();
+        let mut entries = SkippedCollector::default();
         for number in 0..1_500 {
             entries.push(skipped(format!("pipe-{number:04}"), SkipReason::Fifo));
         }
@@ -161,7 +162,7 @@ mod tests {
 
     #[test]
     fn long_paths_are_named_as_far_as_their_bytes_fit() {
-        let mut entries = SkippedEntries::default();
+        let mut entries = SkippedCollector::default();
         for number in 0..100 {
             entries.push(skipped(format!("{number}/{}", "x".repeat(250_000)), SkipReason::Fifo));
         }
@@ -172,7 +173,7 @@ mod tests {
 
     #[test]
     fn an_error_names_few_entries_and_counts_the_rest() {
-        let mut entries = SkippedEntries::default();
+        let mut entries = SkippedCollector::default();
         for number in 0..1_200 {
             entries.push(skipped(format!("{number:04}"), SkipReason::Changing));
         }

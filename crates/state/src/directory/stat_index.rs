@@ -31,6 +31,7 @@ pub struct StatFingerprint {
 pub(super) struct StatEntry {
     pub(super) name: Vec<u8>,
     pub(super) fingerprint: StatFingerprint,
+    /// True if an equal fingerprint proves that the entry is unchanged: it was taken well after the ctime.
     pub(super) trusted: bool,
 }
 
@@ -59,6 +60,7 @@ pub(super) struct StatRecord {
     pub(super) times: NodeId,
     /// Fingerprint of the directory itself.
     pub(super) own_fingerprint: StatFingerprint,
+    /// As [`StatEntry::trusted`], for the directory itself.
     pub(super) own_trusted: bool,
     pub(super) entries: Vec<StatEntry>,
 }

@@ -29,12 +29,12 @@ use crate::tree_path::DEPTH_MAX;
 
 use super::checkout_options::{CheckoutOptions, CheckoutReport};
 use super::error::{Context, DirectoryError, Result};
-use super::listing::{ListedEntry, TreeIds};
 use super::path::{full_path, open_directory, system_path};
 use super::read::{is_trustworthy, now};
 use super::stat_index::StatRecord;
-use super::state::TrackedDirectory;
 use super::temporary_access::TemporaryAccess;
+use super::tracked_directory::TrackedDirectory;
+use super::tree_listing::{ListedEntry, TreeIds};
 use super::xattrs;
 
 /// Set-user-id and set-group-id bits.
@@ -184,7 +184,9 @@ impl<'a> Switch<'a> {
 
     /// Restores the mode of a directory that was changed for access.
     fn restore_mode(&self, fd: &OwnedFd, path: &[u8], former_mode: Option<Mode>) -> Result<()> {
-        former_mode.map_or(Ok(()), |mode| fchmod(fd, mode)).context("change", &self.full_path(path))
+        former_mode
+            .map_or(Ok(()), |mode| fchmod(fd, mode))
+            .context("change the mode of", &self.full_path(path))
     }
 
     /// Restores the mode of a directory that is no longer open.
@@ -216,13 +218,10 @@ impl<'a> Switch<'a> {
             |source| StoreError::Undecodable { what: "an entry of a directory".to_owned(), source };
         let reference = NodeRef::decode(raw.reference).map_err(decode_error)?;
         let time = EntryTime::decode(raw.time).map_err(decode_error)?;
-        let mut entry = self.store.entry_of(raw.name, reference, time)?;
-        if let Node::Directory(node) = &mut entry.node {
-            // A tree without times can be checked out as well; the node replaces them.
-            node.times = node.times.or(match time {
-                EntryTime::Directory(times) => Some(times),
-                _ => None,
-            });
+        let entry = self.store.entry_of(raw.name, reference, time)?;
+        // Listings need the times: without them, the directory would be treated as empty.
+        if matches!(&entry.node, Node::Directory(node) if node.times.is_none()) {
+            return Err(StoreError::Refused("a directory of the tree has no times".to_owned()).into());
         }
         debug_assert!(entry.node.kind() != NodeKind::Directory || entry.link.is_none());
         Ok(entry)
@@ -244,6 +243,7 @@ impl<'a> Switch<'a> {
     }
 }
 
-fn ids(directory: Option<&DirectoryNode>) -> Option<TreeIds> {
+/// Returns the ids of a directory's node and of its times; `None` without a directory, or without times.
+fn tree_ids(directory: Option<&DirectoryNode>) -> Option<TreeIds> {
     directory.and_then(|node| node.times.map(|times| (node.id, times)))
 }

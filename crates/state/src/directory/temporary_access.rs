@@ -10,7 +10,7 @@ use rustix::fs::{Access, Mode, fchmod, fstat};
 use rustix::io::Errno;
 
 use super::error::{Context, Result};
-use super::path::{full_path, open_as_owner, open_directory};
+use super::path::{full_path, open_directory, open_with_owner_access};
 use super::read::fingerprint;
 use super::stat_index::StatFingerprint;
 
@@ -45,7 +45,7 @@ impl<'r> TemporaryAccess<'r> {
     }
 
     fn grant(&self, path: &[u8], need: Access) -> Result<OwnedFd, Errno> {
-        let (fd, former_mode) = open_as_owner(self.root, path, need)?;
+        let (fd, former_mode) = open_with_owner_access(self.root, path, need)?;
         let mut modes = self.modes.lock().unwrap_or_else(PoisonError::into_inner);
         modes.extend(former_mode.map(|mode| (path.to_vec(), mode)));
         Ok(fd)
@@ -63,7 +63,7 @@ impl<'r> TemporaryAccess<'r> {
     fn restore_mode(&self, path: Vec<u8>, mode: Mode) -> Result<(Vec<u8>, StatFingerprint)> {
         let directory_path = || full_path(self.root_path, &path);
         let fd = open_directory(self.root, &path).context("open", &directory_path())?;
-        fchmod(&fd, mode).context("change", &directory_path())?;
+        fchmod(&fd, mode).context("change the mode of", &directory_path())?;
         let fingerprint = fingerprint(&fstat(&fd).context("stat", &directory_path())?);
         Ok((path, fingerprint))
     }

@@ -8,13 +8,13 @@ use rayon::prelude::*;
 use crate::cancel::Cancel;
 use crate::error::{IoContext, Result};
 use crate::failpoint;
-use crate::id::ById;
+use crate::gc_guards::GcGuards;
+use crate::id::IdHashBuilder;
 use crate::index::condemned_key;
 use crate::pack::Location;
 use crate::pool;
 use crate::record::Kind;
 use crate::references_of::ObjectId;
-use crate::session::Sessions;
 use crate::store::Inner;
 
 use super::{BATCH_SIZE, DeadObjects, LiveObjects, MarkedRoots, Marking, UnsettledObjects, short_id};
@@ -83,7 +83,7 @@ impl Inner {
     }
 
     fn sort_nodes(&self, nodes: &[(ObjectId, Location)], cancel: &Cancel) -> Result<DeadObjects> {
-        let numbers: HashMap<ObjectId, u32, ById> =
+        let numbers: HashMap<ObjectId, u32, IdHashBuilder> =
             nodes.iter().zip(0..).map(|((object, _), number)| (*object, number)).collect();
         let children = |((_, id), location): &(ObjectId, Location)| -> Result<Vec<u32>> {
             cancel.check()?;
@@ -105,7 +105,7 @@ impl Inner {
     /// Deletes condemned objects that no operation relies on. Returns the size of the remaining ones
     /// in bytes.
     pub(super) fn delete_condemned(&self, cancel: &Cancel) -> Result<u64> {
-        let oldest_epoch = Sessions::oldest_epoch(&self.path.join("lock"))?.unwrap_or(u64::MAX);
+        let oldest_epoch = GcGuards::oldest_epoch(&self.path.join("lock"))?.unwrap_or(u64::MAX);
         let mut waiting_bytes = 0;
         // Sorts before every key: keys begin with a kind.
         let mut last_key = vec![0];
@@ -114,6 +114,8 @@ impl Inner {
             let deletable = self.deletable(oldest_epoch, &last_key, &mut waiting_bytes)?;
             let Some(last) = deletable.last() else { return Ok(waiting_bytes) };
             last_key.clone_from(last);
+            // A smaller batch has reached the last row. Rows after it must not be counted again.
+            let is_last = deletable.len() < BATCH_SIZE;
             self.mark_index_dirty()?;
             let mut txn = self.index.write()?;
             for key in deletable {
@@ -121,6 +123,9 @@ impl Inner {
             }
             self.index.commit(txn)?;
             failpoint::hit("gc-deleted-batch").context("collect", &self.path)?;
+            if is_last {
+                return Ok(waiting_bytes);
+            }
         }
     }
 
@@ -167,4 +172,30 @@ fn topological_order(children: &[Vec<u32>]) -> Vec<u32> {
         }
     }
     order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Store;
+
+    #[test]
+    fn remaining_condemned_objects_are_counted_once() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open_or_create(home.path().join("store")).unwrap();
+        let inner = &store.inner;
+        let epoch = inner.gc_epoch().unwrap();
+        let guard = store.guard().unwrap();
+        let mut txn = inner.index.write().unwrap();
+        // The first can be deleted; the guard protects the second, which comes after it.
+        for (id, condemned) in [([1; 32], epoch), ([2; 32], epoch + 1)] {
+            let mut row = Location { pack: 1, offset: 0, len: 100 }.encode().to_vec();
+            row.extend_from_slice(&condemned.to_le_bytes());
+            inner.index.condemned.put(&mut txn, &condemned_key(Kind::Chunk, &id), &row).unwrap();
+        }
+        inner.index.commit(txn).unwrap();
+        assert_eq!(inner.delete_condemned(&Cancel::new()).unwrap(), 100);
+        drop(guard);
+        assert_eq!(inner.delete_condemned(&Cancel::new()).unwrap(), 0);
+    }
 }

@@ -207,15 +207,11 @@ fn is_git_code(path: &str) -> bool {
 }
 
 fn is_below(path: &str, directory: &str) -> bool {
-    let mut rest = path;
-    while let Some(offset) = rest.find(directory) {
-        let is_component_start = offset == 0 || rest.as_bytes()[offset - 1] == b'/';
-        if is_component_start && rest.as_bytes().get(offset + directory.len()) == Some(&b'/') {
-            return true;
-        }
-        rest = &rest[offset + directory.len()..];
-    }
-    false
+    let byte_at = |index: usize| path.as_bytes().get(index).copied();
+    path.match_indices(directory).any(|(start, _)| {
+        let is_component_start = start == 0 || byte_at(start - 1) == Some(b'/');
+        is_component_start && byte_at(start + directory.len()) == Some(b'/')
+    })
 }
 
 const EXECUTE: u16 = 0o111;
@@ -302,6 +298,8 @@ mod tests {
             ("lib/BUILD", &[BuildScript]),
             ("lib/build", &[]),
             ("x.github/workflows/ci.yml", &[]),
+            ("x.ci.ci/f", &[]),
+            ("x.ci/.ci/f", &[CiConfig]),
             (".github/workflowsx/ci.yml", &[]),
             (".github/workflows", &[]),
             ("src/cargo.toml.rs", &[]),

@@ -273,6 +273,8 @@ mod tests {
             assert_eq!(found(&token[..prefix.len() + 5]), [], "{prefix}");
         }
         assert_eq!(found(&format!("AKIA{}", "Q7".repeat(8))), [AwsAccessKey]);
+        // The sample of the documentation is no exception.
+        assert_eq!(found(&format!("AKIA{}", "IOSFODNN7EXAMPLE")), [AwsAccessKey]);
         assert_eq!(found(&format!("XAKIA{}", "Q7".repeat(8))), []);
         assert_eq!(found(&format!("AKIA{}", "Q7".repeat(9))), []);
     }

@@ -185,8 +185,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Truncates the preallocated zeros. Only for the last process that has the store open.
-    pub(crate) fn trim_log(&self) -> Result<()> {
+    /// Truncates the preallocated zeros after the end of the log. Only for the last process that has the store
+    /// open.
+    pub(crate) fn truncate_preallocation(&self) -> Result<()> {
         let txn = self.index.read()?;
         let Some(state) = self.index.log_state(&txn)? else { return Ok(()) };
         let file = self.log_file(state.pack)?;

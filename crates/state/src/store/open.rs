@@ -16,6 +16,7 @@ use crate::cache::Cache;
 use crate::commit_queue::CommitQueue;
 use crate::error::{IoContext, Result, StoreError};
 use crate::format;
+use crate::gc_guards::GcGuards;
 use crate::index::{Access, Index};
 use crate::index_trust;
 use crate::lock_holder;
@@ -26,7 +27,6 @@ use crate::pack::{PACK_HEADER, Packs};
 use crate::rebuild_report::RebuildReport;
 use crate::recovery;
 use crate::reserve::Reserve;
-use crate::session::Sessions;
 
 use super::{Inner, OPEN, Store};
 
@@ -110,7 +110,7 @@ impl Inner {
         }
         Ok(Self {
             packs,
-            sessions: Arc::new(Sessions::new(path.join("lock"))?),
+            gc_guards: Arc::new(GcGuards::new(path.join("lock"))?),
             reserve: Reserve::new(&path),
             commit_queue: CommitQueue::default(),
             log: Log::default(),
@@ -194,7 +194,7 @@ fn create(path: &Path) -> Result<()> {
         fs::create_dir_all(&part).context("create", &part)?;
     }
     format::write(path)?;
-    Reserve::new(path).fill();
+    Reserve::new(path).try_allocate();
     Ok(())
 }
 

@@ -24,7 +24,7 @@ const ATTEMPTS: usize = 8;
 
 impl Verify<'_> {
     /// Compares all rows that can be derived from the log.
-    pub(super) fn rows(&self, progress: &dyn Progress) -> Result<()> {
+    pub(super) fn verify_rows(&self, progress: &dyn Progress) -> Result<()> {
         let inner = &self.store.inner;
         progress.begin("comparing the index with the log", None);
         let mut damages = inner.compare_with_log();
@@ -59,7 +59,7 @@ impl Inner {
     fn compare_with_log(&self) -> Result<Vec<Damage>> {
         let txn = self.index.read()?;
         let Some(state) = self.index.log_state(&txn)? else { return Ok(Vec::new()) };
-        let mut damages = self.unlisted_packs(&txn, &state)?;
+        let mut damages = self.find_unlisted_packs(&txn, &state)?;
         let rows = Records::of_index(&self.index, &txn);
         drop(txn);
         let log = LogRecords::read_back(&self.packs, LogEnd { pack: state.pack, end: state.end })?;
@@ -74,7 +74,7 @@ impl Inner {
     }
 
     /// Reports packs in use that are not in the table of packs: garbage collection would remove them.
-    fn unlisted_packs(&self, txn: &RoTxn<'_>, state: &LogState) -> Result<Vec<Damage>> {
+    fn find_unlisted_packs(&self, txn: &RoTxn<'_>, state: &LogState) -> Result<Vec<Damage>> {
         let mut used_packs = BTreeSet::from([state.pack]);
         for kind in [Kind::Chunk, Kind::Node] {
             for row in self.index.objects(kind).iter(txn)? {
@@ -119,14 +119,14 @@ fn replay(packs: &Packs, log: &LogRecords, state: &LogState) -> Result<(Records,
     }
     for part in &tail.checkpoint {
         (sequence, previous) = (part.sequence, part.previous);
-        part.changes(packs)?.iter().for_each(|change| records.apply(change));
+        part.read_changes(packs)?.iter().for_each(|change| records.apply(change));
     }
     for commit in tail.commits {
         if commit.previous != previous {
             gaps.push(missing(sequence, commit.sequence - 1));
         }
         (sequence, previous) = (commit.sequence, commit.id);
-        commit.changes(packs)?.iter().for_each(|change| records.apply(change));
+        commit.read_changes(packs)?.iter().for_each(|change| records.apply(change));
     }
     if (sequence, previous) != (state.sequence, state.previous) {
         gaps.push(missing(sequence, state.sequence));

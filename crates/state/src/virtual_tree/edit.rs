@@ -88,7 +88,8 @@ impl VirtualTree {
     }
 
     /// Renames an entry, replacing a file or an empty directory at `to` as `rename(2)` does. A directory is
-    /// moved in constant time.
+    /// moved in constant time, unless `to` has more names than `from`: then its directories are read, to check
+    /// their depth.
     pub fn rename(&mut self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
         let source = path_names(from)?;
@@ -101,6 +102,9 @@ impl VirtualTree {
             return Err(TreeError::IntoItself { path: display_path(from) });
         }
         self.check_replaceable(to, kind)?;
+        if kind == NodeKind::Directory && target.len() > source.len() {
+            self.check_depth_of_move(from, to, target.len())?;
+        }
         // The target's parent is created first: nothing can fail after that, so the source is not lost.
         self.directory_mut(&target[..target.len() - 1])?;
         let store = self.store.clone();

@@ -133,12 +133,20 @@ impl VirtualTree {
     }
 
     /// Adds an entry of another tree of this store at `path` without reading it: a file, a symlink, or a
-    /// directory with everything below it.
-    pub fn graft(&mut self, path: impl AsRef<[u8]>, entry: &Entry) -> Result<()> {
+    /// directory with everything below it. `from` is its path in the other tree, or empty if that is unknown.
+    /// If `path` has more names than `from`, the directories of a directory are read, to check their depth.
+    pub fn graft(&mut self, path: impl AsRef<[u8]>, entry: &Entry, from: impl AsRef<[u8]>) -> Result<()> {
+        let path = path.as_ref();
         if matches!(&entry.node, Node::Directory(node) if node.times.is_none()) {
             return Err(without_times().into());
         }
-        self.check_live(path.as_ref(), &entry.node)?;
+        self.check_live(path, &entry.node)?;
+        if let Node::Directory(node) = &entry.node {
+            let depth = path_names(path)?.len();
+            if depth > path_names(from.as_ref())?.len() {
+                self.check_depth_of_graft(node.id, path, depth)?;
+            }
+        }
         let time = match (&entry.node, entry.modified) {
             (Node::Directory(node), _) => node.times.map_or(EntryTime::Unknown, EntryTime::Directory),
             (_, Some(time)) => EntryTime::Modified { time, link: entry.link },
@@ -150,7 +158,7 @@ impl VirtualTree {
             Node::Symlink(node) => symlink_reference(&node.encode(), |node| Ok(NodeId::of(node)))?,
         };
         let child = Child::Stored { reference: reference.into(), time: time.encode().into() };
-        self.put(path.as_ref(), child)
+        self.put(path, child)
     }
 
     /// Copies directories of another tree of this store to the same paths, without reading them. Each
@@ -164,7 +172,7 @@ impl VirtualTree {
         // Adjacent siblings are added together.
         for siblings in subtrees.chunk_by(|a, b| a.parent() == b.parent()) {
             let Some(parent) = siblings[0].parent() else {
-                let (id, times) = tree.ids_with_times().ok_or_else(without_times)?;
+                let (id, times) = tree.ids().ok_or_else(without_times)?;
                 self.root = Arc::new(Directory::stored(id, times));
                 continue;
             };

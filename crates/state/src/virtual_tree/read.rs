@@ -71,17 +71,18 @@ impl VirtualTree {
     pub fn list(&self, path: impl AsRef<[u8]>) -> Result<Vec<VirtualEntry>> {
         let path = path.as_ref();
         let not_a_directory = || TreeError::NotADirectory { path: display_path(path) };
+        let base_of = |directory: &Directory| directory.base.map(|(id, times)| (id, Some(times)));
         let (base, edits) = match self.must_find(path)? {
-            Lookup::Root(directory) => (directory.base, Some(&directory.edits)),
-            Lookup::Virtual(Child::Directory(directory)) => (directory.base, Some(&directory.edits)),
+            Lookup::Root(directory) => (base_of(directory), Some(&directory.edits)),
+            Lookup::Virtual(Child::Directory(directory)) => (base_of(directory), Some(&directory.edits)),
             lookup => match self.lookup_entry(lookup)?.node {
-                Node::Directory(node) => (node.times.map(|times| (node.id, times)), None),
+                Node::Directory(node) => (Some((node.id, node.times)), None),
                 _ => return Err(not_a_directory()),
             },
         };
         let mut names: BTreeMap<Vec<u8>, NodeKind> = BTreeMap::new();
         if let Some((id, times)) = base {
-            self.store.for_each_leaf(id, Some(times), &mut |page, _| {
+            self.store.for_each_leaf(id, times, &mut |page, _| {
                 for index in 0..page.len() {
                     let kind = page
                         .node_ref(index)

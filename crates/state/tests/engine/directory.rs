@@ -7,8 +7,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use workspace_state::{
-    CheckoutOptions, DirectoryError, NewSnapshot, Quiet, Snapshot, SnapshotOptions, SnapshotReport, Store,
-    Tree, checkout, diff, ignored_paths, snapshot_directory, track_snapshot,
+    CheckoutOptions, DirectoryError, GcOptions, NewSnapshot, Quiet, Snapshot, SnapshotOptions,
+    SnapshotReport, Store, Tree, checkout, diff, ignored_paths, record_as_checkout, snapshot_directory,
 };
 
 use crate::child::{ChildProcess, say, text};
@@ -792,8 +792,18 @@ fn content_of_a_removed_snapshot_is_replaced_only_if_forced() {
     fs::write(work.join("file"), "removed").unwrap();
     let removed = snapshot(&store, &work).snapshot;
     store.remove_snapshots(&[removed.id]).unwrap();
-    assert!(matches!(check_out(&store, &kept, &work), Err(DirectoryError::Unsaved { .. })));
-    assert_eq!(fs::read_to_string(work.join("file")).unwrap(), "removed");
+    let is_refused = || {
+        let refused = check_out(&store, &kept, &work);
+        assert!(
+            matches!(&refused, Err(DirectoryError::Unsaved { snapshot, .. }) if *snapshot == Some(removed.id)),
+            "{refused:?}"
+        );
+        assert_eq!(fs::read_to_string(work.join("file")).unwrap(), "removed");
+    };
+    is_refused();
+    // Its objects are no longer in the store.
+    store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
+    is_refused();
     let force = CheckoutOptions { force: true, ..CheckoutOptions::default() };
     checkout(&store, &kept, &work, &force, &Quiet).unwrap();
     assert_eq!(fs::read_to_string(work.join("file")).unwrap(), "kept");
@@ -858,7 +868,7 @@ fn a_directory_tracked_later_is_switched_without_losing_local_changes() {
     let after = tree.commit(NewSnapshot::default()).unwrap();
     let bring = || checkout(&store, &after, &work, &CheckoutOptions::default(), &Quiet);
     assert!(matches!(bring(), Err(DirectoryError::NotEmpty { .. })));
-    track_snapshot(&store, &work, &before).unwrap();
+    record_as_checkout(&store, &work, &before).unwrap();
     fs::write(work.join("b"), "mine\n").unwrap();
     fs::write(work.join("a"), "mine, too\n").unwrap();
     assert!(matches!(bring(), Err(DirectoryError::LocalEdits { .. })));

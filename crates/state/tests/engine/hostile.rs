@@ -5,10 +5,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use workspace_state::testing::{RawEntry, RawTree};
+use workspace_state::testing::{RawEntry, RawTree, commit_nested};
 use workspace_state::{
     Attributes, CheckoutOptions, DifferenceKind, DirectoryError, Quiet, SkipReason, Snapshot,
-    SnapshotOptions, Store, StoreError, Timestamp, Tree, TreeError, checkout, diff, insight,
+    SnapshotOptions, Store, StoreError, Timestamp, Tree, TreeError, checkout, diff, insight, materialize,
     snapshot_directory,
 };
 
@@ -422,27 +422,19 @@ fn a_tree_deeper_than_the_limit_is_refused_everywhere() {
     // The message is readable.
     let said = error.to_string();
     assert!(said.len() < 500 && said.contains("d/file") && said.contains("1024"), "{said}");
-    // A tree assembled from two is detected when it is used.
+    // A tree that another program wrote is detected when it is used.
     let half = "d/".repeat(600) + "file";
     tree.write(&half, "x").unwrap();
     let first = tree.commit(message("half")).unwrap();
-    let mut both = store.empty_tree().unwrap();
-    let entry = Tree::of_snapshot(&store, &first).unwrap().entry("d").unwrap().unwrap();
-    let mut place = "e/".repeat(600) + "d";
-    both.graft(&place, &entry).unwrap();
-    let deep = both.commit(message("both")).unwrap();
+    let deep = commit_nested(&store, &first, 600).unwrap();
     let error = check_out(&store, &deep, &home.path().join("out")).unwrap_err();
     assert!(matches!(error, DirectoryError::TooDeep { .. }), "{error}");
     assert!(Command::new("rm").arg("-rf").arg(home.path().join("out")).status().unwrap().success());
     // Whatever the depth, the stack does not overflow.
-    let mut last = deep;
-    for _ in 0..20 {
-        let entry = Tree::of_snapshot(&store, &last).unwrap().entry("e").unwrap().unwrap();
-        let mut next = store.empty_tree().unwrap();
-        place = "e/".repeat(1000) + "e";
-        next.graft(&place, &entry).unwrap();
-        last = next.commit(message("deeper")).unwrap();
-    }
+    let last = commit_nested(&store, &deep, 20_000).unwrap();
+    let entry = Tree::of_snapshot(&store, &last).unwrap().entry("d").unwrap().unwrap();
+    let error = store.empty_tree().unwrap().graft("d/d", &entry, "d").unwrap_err();
+    assert!(matches!(error, TreeError::TooDeep { .. }), "{error}");
     let trees = [&first, &last].map(|snapshot| Tree::of_snapshot(&store, snapshot).unwrap());
     drop(diff(&trees[0], &trees[1]));
     drop(diff(&trees[1], &trees[0]));
@@ -452,6 +444,64 @@ fn a_tree_deeper_than_the_limit_is_refused_everywhere() {
     let all: Vec<_> = store.snapshots().unwrap().iter().map(|snapshot| snapshot.id).collect();
     store.remove_snapshots(&all).unwrap();
     collect(&store);
+    assert_sound(&store);
+}
+
+#[test]
+fn a_directory_without_times_is_not_taken_for_empty() {
+    let (home, store) = new_store();
+    let mut tree = store.empty_tree().unwrap();
+    tree.write("file", "x").unwrap();
+    let inner = tree.commit(message("inner")).unwrap();
+    let raw = RawTree::new().with(b"d", RawEntry::Directory(inner.tree)).commit(&store).unwrap();
+    let restored = store.restore(&raw.id).unwrap();
+    let listed: Vec<_> = restored.list("d").unwrap().into_iter().map(|entry| entry.name).collect();
+    assert_eq!((listed, restored.read("d/file").unwrap()), (vec![b"file".to_vec()], b"x".to_vec()));
+    let out = home.path().join("out");
+    for options in [CheckoutOptions::default(), forced()] {
+        let error = checkout(&store, &raw, &out, &options, &Quiet).unwrap_err();
+        assert!(matches!(error, DirectoryError::Store(StoreError::Refused(_))), "{error}");
+        assert_eq!(fs::read_dir(&out).unwrap().count(), 0);
+    }
+    let without_times = Tree::open(&store, inner.tree, None).unwrap();
+    let error = materialize(&without_times, &out, &CheckoutOptions::default(), &Quiet).unwrap_err();
+    assert!(matches!(error, DirectoryError::Store(StoreError::Refused(_))), "{error}");
+}
+
+#[test]
+fn a_directory_is_not_moved_to_where_its_entries_are_too_deep() {
+    let (_home, store) = new_store();
+    let mut tree = store.empty_tree().unwrap();
+    // The file has 601 names, of which `d` is the first.
+    tree.write("d/".repeat(600) + "file", "x").unwrap();
+    tree.write("d/short", "x").unwrap();
+    let first = tree.commit(message("half")).unwrap();
+    let below = |levels: usize| "e/".repeat(levels) + "d";
+    let entry = Tree::of_snapshot(&store, &first).unwrap().entry("d").unwrap().unwrap();
+    let mut grafted = store.empty_tree().unwrap();
+    let error = grafted.graft(below(424), &entry, "d").unwrap_err();
+    assert!(matches!(error, TreeError::TooDeep { .. }), "{error}");
+    grafted.graft(below(423), &entry, "d").unwrap();
+    let stored = store.restore(&first.id).unwrap();
+    // The same as changes in memory, with a part that is in the store.
+    let mut changed = stored.clone();
+    changed.write("d/d/d/new", "x").unwrap();
+    // The deepest entry is in memory.
+    let mut new = store.empty_tree().unwrap();
+    new.write("d/".repeat(600) + "file", "x").unwrap();
+    for mut tree in [stored, changed, new] {
+        let before = tree.tree_id().unwrap();
+        let error = tree.rename("d", below(424)).unwrap_err();
+        assert!(matches!(error, TreeError::TooDeep { .. }), "{error}");
+        assert_eq!(tree.tree_id().unwrap(), before);
+        tree.rename("d", below(423)).unwrap();
+        tree.rename(below(423), "d").unwrap();
+        // An entry that was removed does not count.
+        tree.remove("d/".repeat(600) + "file").unwrap();
+        tree.rename("d", below(424)).unwrap();
+        let deep = tree.commit(message("deep")).unwrap();
+        assert!(store.restore(&deep.id).unwrap().exists(below(424)).unwrap());
+    }
     assert_sound(&store);
 }
 

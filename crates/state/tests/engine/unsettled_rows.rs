@@ -96,7 +96,7 @@ fn a_second_copy_does_not_replace_a_deleted_object() {
     store.remove_snapshots(&[first.id, second.id]).unwrap();
     collect(&store);
     collect(&store);
-    let refused = store.empty_tree().unwrap().graft("copy", &directory);
+    let refused = store.empty_tree().unwrap().graft("copy", &directory, "");
     assert!(refused.is_err(), "what the directory held is gone");
     let again = commit();
     collect(&store);

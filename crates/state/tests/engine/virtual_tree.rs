@@ -365,7 +365,7 @@ fn a_directory_without_times_cannot_be_grafted() {
     tree.write("d/file", "content").unwrap();
     let first = tree.commit(message("first")).unwrap();
     let entry = Tree::open(&store, first.tree, None).unwrap().entry("d").unwrap().unwrap();
-    let refused = store.empty_tree().unwrap().graft("copy", &entry);
+    let refused = store.empty_tree().unwrap().graft("copy", &entry, "d");
     assert!(matches!(refused, Err(TreeError::Store(StoreError::Refused(_)))), "{refused:?}");
 }
 

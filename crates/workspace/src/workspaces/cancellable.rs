@@ -73,7 +73,7 @@ impl Cancellable<'_> {
 
     /// Removes unused layers, as [`Workspaces::collect_layers`] does.
     pub fn collect_layers(&self, which: UnusedLayers) -> Result<LayerGcResult> {
-        self.workspaces.layers.collect(Instant::now(), which, self.store.cancel())
+        self.workspaces.layers.collect(Instant::now(), which, self.store.cancel_flag())
     }
 }
 

@@ -7,6 +7,7 @@ use workspace_host::overlay;
 use super::{LiveWorkspace, REMOVED_DIR, Slot, Workspaces, names};
 use crate::error::Result;
 use crate::provider::{LowerLayers, Provider as _};
+use crate::provider_kind::ProviderKind;
 use crate::record::{Generation, Phase, Record};
 
 impl Workspaces {
@@ -65,14 +66,16 @@ impl Workspaces {
             self.remove_generation(id, &record.unique_id, &former)?;
             record.write(&self.directory.join(id))?;
         }
-        if record.phase == Phase::Switching && record.former.is_none() {
+        if record.is_partly_reset() {
             let base = self.base(&record.current)?;
             self.pin(id, &base, record.current.pin)?;
-            self.apply_reset(id, &mut record, &base)?;
+            self.apply_reset(id, &mut record, &base).map_err(|failure| failure.error)?;
         }
         let lower = |generation: &Generation| LowerLayers {
             stack: self.layers.reacquire(&generation.layers),
-            lazy: generation.layers.is_empty() && generation.base.is_some(),
+            lazy: generation.provider == ProviderKind::Overlay
+                && generation.layers.is_empty()
+                && generation.base.is_some(),
         };
         let former = record.former.as_ref().map(lower);
         let workspace = LiveWorkspace { lower: lower(&record.current), former, record };

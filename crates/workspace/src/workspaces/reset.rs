@@ -8,7 +8,7 @@ use workspace_state::{PinId, SnapshotId, Store};
 use super::{LiveWorkspace, REMOVED_DIR, WorkspaceInfo, Workspaces};
 use crate::base::{Base, Materialize};
 use crate::error::{Context as _, Result, WorkspaceError};
-use crate::provider::{LowerLayers, Provider as _};
+use crate::provider::{LowerLayers, Provider as _, ResetInPlaceError};
 use crate::provider_kind::ProviderKind;
 use crate::record::{Generation, Phase, Record};
 
@@ -58,7 +58,7 @@ impl Workspaces {
         materialize: Materialize,
         mode: ResetMode,
     ) -> Result<ResetResult> {
-        self.with_cancellable_lock(store.cancel(), id, |workspace| {
+        self.with_cancellable_lock(store.cancel_flag(), id, |workspace| {
             let base = Base::new(store, snapshot, materialize)?;
             if workspace.record.current.provider == ProviderKind::Overlay {
                 if mode == ResetMode::InPlaceOnly {
@@ -73,6 +73,8 @@ impl Workspaces {
 
     fn reset_in_place(&self, id: &str, workspace: &mut LiveWorkspace, base: &Base) -> Result<ResetResult> {
         let mut record = workspace.record.clone();
+        // Left by a reset that could be neither completed nor undone.
+        self.unpin(record.former_pin.take());
         let pin = base.snapshot.as_ref().map(|_| PinId::generate());
         record.former_pin = std::mem::replace(&mut record.current.pin, pin);
         record.current.base = base.id();
@@ -80,10 +82,16 @@ impl Workspaces {
         record.phase = Phase::Switching;
         let directory = self.directory.join(id);
         record.write(&directory)?;
-        if let Err(error) = self.pin(id, base, pin).and_then(|()| self.apply_reset(id, &mut record, base)) {
-            // The provider has restored the content.
-            self.unpin(pin);
-            workspace.record.write(&directory)?;
+        let pinned = self.pin(id, base, pin).map_err(ResetInPlaceError::from);
+        let applied = pinned.and_then(|()| self.apply_reset(id, &mut record, base));
+        if let Err(ResetInPlaceError { error, is_undone }) = applied {
+            if is_undone {
+                self.unpin(pin);
+                workspace.record.write(&directory)?;
+            } else {
+                // As on disk: another reset, or recovery, makes the content whole.
+                workspace.record = record;
+            }
             return Err(error);
         }
         workspace.record = record;
@@ -92,7 +100,12 @@ impl Workspaces {
     }
 
     /// Changes the content of a workspace to the base in its record, in place.
-    pub(super) fn apply_reset(&self, id: &str, record: &mut Record, base: &Base) -> Result<()> {
+    pub(super) fn apply_reset(
+        &self,
+        id: &str,
+        record: &mut Record,
+        base: &Base,
+    ) -> Result<(), ResetInPlaceError> {
         self.provider(record.current.provider).reset_in_place(&self.current_dir(id, record), base)?;
         self.unpin(record.former_pin.take());
         record.phase = Phase::Ready;
@@ -131,11 +144,12 @@ impl Workspaces {
         Ok(ResetResult { workspace: info, moved: true })
     }
 
-    /// Returns the directory that processes must still be switched to, if a reset is in progress.
+    /// Returns the directory that processes must still be switched to, if a reset is in progress; `None` for
+    /// a reset in place.
     pub fn pending_reset(&self, id: &str) -> Result<Option<PathBuf>> {
         let path = |workspace: &mut LiveWorkspace| {
-            let is_switching = workspace.record.phase == Phase::Switching;
-            Ok(is_switching.then(|| self.info(id, &workspace.record.current, &workspace.lower).path))
+            let is_moving = workspace.record.phase == Phase::Switching && workspace.record.former.is_some();
+            Ok(is_moving.then(|| self.info(id, &workspace.record.current, &workspace.lower).path))
         };
         match self.with_locked(id, path) {
             Err(WorkspaceError::NotFound { .. }) => Ok(None),
@@ -173,7 +187,7 @@ impl Workspaces {
         id: &str,
         snapshot: SnapshotId,
     ) -> Result<PreparedReset> {
-        let (kind, dir) = self.with_cancellable_lock(store.cancel(), id, |workspace| {
+        let (kind, dir) = self.with_cancellable_lock(store.cancel_flag(), id, |workspace| {
             Ok((workspace.record.current.provider, self.current_dir(id, &workspace.record)))
         })?;
         let base = Base::new(store, Some(snapshot), Materialize::Auto)?;
@@ -189,17 +203,23 @@ impl Workspaces {
     }
 
     /// Undoes a reset after processes could not be switched. The former directory becomes the workspace
-    /// again.
+    /// again. Does nothing if no such reset is in progress.
     pub fn undo_reset(&self, id: &str) -> Result<()> {
         self.with_locked(id, |workspace| {
-            let Some(former) = workspace.record.former.take() else { return Ok(()) };
-            workspace.record.former = Some(std::mem::replace(&mut workspace.record.current, former));
+            if workspace.record.phase != Phase::Switching {
+                return Ok(());
+            }
+            let mut record = workspace.record.clone();
+            let Some(former) = record.former.take() else { return Ok(()) };
+            record.former = Some(std::mem::replace(&mut record.current, former));
+            record.phase = Phase::Ready;
+            record.last_snapshot = record.former_last_snapshot.take();
+            // Written first: if that fails, the reset stays in progress.
+            record.write(&self.directory.join(id))?;
+            workspace.record = record;
             if let Some(lower) = workspace.former.take() {
                 workspace.former = Some(std::mem::replace(&mut workspace.lower, lower));
             }
-            workspace.record.phase = Phase::Ready;
-            workspace.record.last_snapshot = workspace.record.former_last_snapshot.take();
-            workspace.record.write(&self.directory.join(id))?;
             self.remove_former_locked(id, workspace)
         })
     }

@@ -8,8 +8,8 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use workspace_state::{NewSnapshot, Node, Snapshot, Tree, WalkLimits};
 use workspace_workspace::{
-    Materialize, NewWorkspace, Options, ProviderKind, ResetMode, UnusedLayers, WorkspaceError, Workspaces,
-    Writers,
+    KeptContent, Materialize, NewWorkspace, Options, Phase, ProviderKind, ResetMode, UnusedLayers,
+    WorkspaceError, Workspaces, Writers,
 };
 
 use crate::fixture::{Fixture, Setting, options};
@@ -39,16 +39,22 @@ pub(crate) fn trials() -> Vec<Trial> {
         );
         add("invalid_requests_are_refused_and_leave_nothing", invalid_requests_are_refused_and_leave_nothing);
         add("a_removed_workspace_leaves_nothing", a_removed_workspace_leaves_nothing);
+        add("the_content_of_a_removed_workspace_can_be_kept", the_content_of_a_removed_workspace_can_be_kept);
         match setting.kind {
             ProviderKind::Clone => add("clones_share_their_blocks", clones_share_their_blocks),
-            ProviderKind::Overlay => add(
-                "a_workspace_whose_mount_is_gone_is_mounted_again",
-                a_workspace_whose_mount_is_gone_is_mounted_again,
-            ),
-            ProviderKind::Copy if !rustix::process::geteuid().is_root() => {
-                add("a_commit_fails_if_files_cannot_be_read", a_commit_fails_if_files_cannot_be_read);
+            ProviderKind::Overlay => {
+                add(
+                    "a_workspace_whose_mount_is_gone_is_mounted_again",
+                    a_workspace_whose_mount_is_gone_is_mounted_again,
+                );
+                add("a_reset_whose_undo_fails_stays_in_progress", a_reset_whose_undo_fails_stays_in_progress);
             }
-            ProviderKind::Copy => {}
+            ProviderKind::Copy => {
+                add("a_partly_reset_workspace_is_not_committed", a_partly_reset_workspace_is_not_committed);
+                if !rustix::process::geteuid().is_root() {
+                    add("a_commit_fails_if_files_cannot_be_read", a_commit_fails_if_files_cannot_be_read);
+                }
+            }
         }
     }
     trials
@@ -154,10 +160,11 @@ fn workspaces_are_independent(setting: Setting) {
 fn another_process_opens_existing_workspaces(setting: Setting) {
     let mut fixture = Fixture::new(setting);
     let snapshot = fixture.snapshot(FILES);
-    fixture.all().create("a", &from(&snapshot)).unwrap();
+    let info = fixture.all().create("a", &from(&snapshot)).unwrap();
     fixture.run("a", "echo changed > src/two");
     let seen = fixture.seen("a");
     fixture.open();
+    assert_eq!(fixture.all().get("a").unwrap(), info);
     assert_eq!(fixture.seen("a"), seen);
     assert_eq!(fixture.changes("a"), ["Modified src/two"]);
     let record = fixture.all().record("a").unwrap();
@@ -275,6 +282,59 @@ fn a_failed_reset_keeps_special_files(setting: Setting) {
     assert_eq!(fixture.seen("a"), fixture.checked_out(&base));
 }
 
+/// The reset replaces the file `x` by a directory before it fails, and the undo cannot write `x` again.
+fn a_partly_reset_workspace_is_not_committed(setting: Setting) {
+    let mut fixture = Fixture::new(setting);
+    let base = fixture.snapshot("head -c 300000 /dev/urandom > x");
+    let other = fixture.snapshot("mkdir x; head -c 300000 /dev/urandom > x/big");
+    let whole = fixture.snapshot(FILES);
+    fixture.all().create("a", &from(&base)).unwrap();
+    damage(&fixture, &base, "x");
+    damage(&fixture, &other, "x/big");
+    let reset = |fixture: &Fixture, to: &Snapshot| {
+        fixture.all().reset("a", Some(to.id), Materialize::Full, ResetMode::MayMove)
+    };
+    let failed = reset(&fixture, &other).unwrap_err();
+    assert!(failed.to_string().contains("damaged"), "{failed}");
+    let record = fixture.all().record("a").unwrap();
+    assert_eq!((record.phase, record.current.base), (Phase::Switching, Some(other.id)));
+    assert_eq!(fixture.all().pending_reset("a").unwrap(), None, "no process is to be switched");
+    let refused = fixture.all().commit("a", NewSnapshot::default(), Writers::Stopped).map(drop).unwrap_err();
+    assert!(matches!(refused, WorkspaceError::Unusable { .. }), "{refused}");
+    // Another reset makes it whole.
+    reset(&fixture, &whole).unwrap();
+    assert_eq!(fixture.store.pins().unwrap().len(), 1);
+    fixture.open();
+    assert_eq!(fixture.all().record("a").unwrap().phase, Phase::Ready);
+    assert_eq!(fixture.seen("a"), fixture.checked_out(&whole));
+    assert_eq!(fixture.commit("a").parents, [whole.id]);
+}
+
+fn a_reset_whose_undo_fails_stays_in_progress(setting: Setting) {
+    let fixture = Fixture::new(setting);
+    let base = fixture.snapshot(FILES);
+    fixture.all().create("a", &from(&base)).unwrap();
+    fixture.run("a", "echo changed > one");
+    let seen = fixture.seen("a");
+    let other = fixture.snapshot("echo other > other");
+    fixture.all().reset("a", Some(other.id), Materialize::Auto, ResetMode::MayMove).unwrap();
+    let reset = fixture.all().record("a").unwrap();
+    // A directory in the place of the new record keeps it from being written.
+    let obstacle = fixture.all().directory_of("a").join("record.new");
+    std::fs::create_dir(&obstacle).unwrap();
+    fixture.all().undo_reset("a").unwrap_err();
+    assert_eq!(fixture.all().record("a").unwrap(), reset);
+    assert!(fixture.all().pending_reset("a").unwrap().is_some());
+    std::fs::remove_dir(&obstacle).unwrap();
+    // Repeating it after it succeeded has no effect.
+    for _ in 0..2 {
+        fixture.all().undo_reset("a").unwrap();
+        let record = fixture.all().record("a").unwrap();
+        assert_eq!((record.phase, record.current.base), (Phase::Ready, Some(base.id)));
+        assert_eq!(fixture.seen("a"), seen);
+    }
+}
+
 /// Damages the content of a file of a snapshot in the store.
 fn damage(fixture: &Fixture, snapshot: &Snapshot, path: &str) {
     let tree = Tree::of_snapshot(&fixture.store, snapshot).unwrap();
@@ -350,6 +410,23 @@ fn a_removed_workspace_leaves_nothing(setting: Setting) {
     assert!(fixture.store.pins().unwrap().is_empty());
     fixture.all().create("a", &from(&snapshot)).unwrap();
     assert_eq!(fixture.changes("a"), [""; 0]);
+}
+
+fn the_content_of_a_removed_workspace_can_be_kept(setting: Setting) {
+    let fixture = Fixture::new(setting);
+    fixture.all().create("a", &from(&fixture.snapshot(FILES))).unwrap();
+    let kept = fixture.all().keep_content("a").unwrap();
+    if setting.kind == ProviderKind::Overlay {
+        assert_eq!(kept, KeptContent::InLayers);
+        assert!(fixture.all().get("a").is_ok());
+    } else {
+        let KeptContent::Directory(directory) = &kept else { panic!("{kept:?}") };
+        assert_eq!(std::fs::read_to_string(directory.join("src/two")).unwrap(), "two\n");
+        assert!(fixture.all().get("a").is_err());
+        // An interrupted caller repeats it.
+        assert_eq!(fixture.all().keep_content("a").unwrap(), kept);
+    }
+    assert_eq!(fixture.all().keep_content("b").unwrap(), KeptContent::Missing);
 }
 
 fn clones_share_their_blocks(setting: Setting) {

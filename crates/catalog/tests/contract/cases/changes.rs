@@ -120,7 +120,8 @@ pub(crate) async fn change_and_event_are_atomic(database: TestDatabase) {
         .unwrap_err();
     let events = catalog.events().after(0, 10).await.unwrap();
     assert_eq!(events.len(), 1);
-    assert_eq!((events[0].kind, &events[0].data), (recorded.kind, &recorded.data));
+    assert_eq!((events[0].kind.as_str(), &events[0].data), (recorded.kind.as_str(), &recorded.data));
+    assert_eq!(events[0].owner.as_deref(), Some("alice"));
     assert_eq!(events[0].sandbox_id.as_deref(), Some("sbx-1"));
 }
 

@@ -34,6 +34,18 @@ pub(crate) async fn key_is_found_by_hash_until_revoked(database: TestDatabase) {
     assert_eq!(catalog.api_keys().list(None).await.unwrap(), revoked);
 }
 
+pub(crate) async fn key_is_found_by_id_until_revoked(database: TestDatabase) {
+    let catalog = database.open().await;
+    catalog.api_keys().insert(&key("key-1", "a")).await.unwrap();
+    catalog.api_keys().insert(&key("key-2", "b")).await.unwrap();
+    let found = catalog.api_keys().find_by_id("key-1").await.unwrap().unwrap();
+    assert_eq!((found.id.as_str(), found.hash), ("key-1", "a".repeat(64)));
+    assert_eq!(catalog.api_keys().find_by_id("key-3").await.unwrap(), None);
+    catalog.api_keys().revoke("key-1").await.unwrap();
+    assert_eq!(catalog.api_keys().find_by_id("key-1").await.unwrap(), None);
+    assert!(catalog.api_keys().find_by_id("key-2").await.unwrap().is_some());
+}
+
 pub(crate) async fn keys_are_listed_by_owner(database: TestDatabase) {
     let catalog = database.open().await;
     for (id, digit, owner, role) in [

@@ -8,6 +8,7 @@ pub(crate) mod idempotency;
 pub(crate) mod keys;
 pub(crate) mod sandboxes;
 pub(crate) mod schema;
+pub(crate) mod secrets;
 pub(crate) mod snapshots;
 pub(crate) mod text;
 

@@ -44,7 +44,11 @@ pub(crate) async fn inserted_sandbox_is_read_back(database: TestDatabase) {
 
     let events = catalog.events().after(0, 10).await.unwrap();
     assert_eq!(events.len(), 1);
-    assert_eq!((events[0].kind, events[0].sandbox_id.as_deref()), (created.kind, Some("sbx-1")));
+    assert_eq!(
+        (events[0].kind.as_str(), events[0].sandbox_id.as_deref()),
+        (created.kind.as_str(), Some("sbx-1"))
+    );
+    assert_eq!(events[0].owner.as_deref(), Some("alice"));
 }
 
 pub(crate) async fn duplicate_id_is_rejected(database: TestDatabase) {

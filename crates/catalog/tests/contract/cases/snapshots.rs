@@ -1,5 +1,8 @@
 use std::collections::HashSet;
 
+use serde_json::json;
+use workspace_catalog::SnapshotOrder::{Newest, Oldest};
+
 use crate::test_database::TestDatabase;
 
 pub(crate) async fn snapshot_belongs_to_its_owner(database: TestDatabase) {
@@ -24,6 +27,21 @@ pub(crate) async fn snapshot_belongs_to_its_owner(database: TestDatabase) {
         (0..2_000).map(|n| n.to_string()).chain(["a".to_owned(), "b".to_owned()]).collect();
     assert_eq!(snapshots.owned("alice", &all).await.unwrap(), HashSet::from(["a".to_owned()]));
     assert!(snapshots.owned("alice", &[]).await.unwrap().is_empty());
+}
+
+pub(crate) async fn new_owner_of_a_snapshot_gets_one_event(database: TestDatabase) {
+    let catalog = database.open().await;
+    let snapshots = catalog.snapshots();
+    snapshots.add_owner("alice", "a", Some("sbx-1"), 7).await.unwrap();
+    snapshots.add_owner("alice", "a", Some("sbx-1"), 7).await.unwrap();
+    snapshots.add_owner("bob", "a", None, 0).await.unwrap();
+    let events = catalog.events().after(0, 10).await.unwrap();
+    assert_eq!(events.len(), 2);
+    assert!(events.iter().all(|event| event.kind == "snapshot.created"));
+    let owners = events.iter().map(|event| (event.owner.as_deref(), event.sandbox_id.as_deref()));
+    assert!(owners.eq([(Some("alice"), Some("sbx-1")), (Some("bob"), None)]));
+    let data = json!({ "snapshotId": "a", "sandboxId": "sbx-1", "owner": "alice", "bytes": 7 });
+    assert_eq!(events[0].data, data);
 }
 
 pub(crate) async fn snapshots_are_listed_newest_first_in_pages(database: TestDatabase) {
@@ -56,16 +74,20 @@ pub(crate) async fn ids_are_paginated_by_id_and_offset(database: TestDatabase) {
     for (owner, id) in [("alice", "1"), ("bob", "2"), ("alice", "3"), ("alice", "2"), ("alice", "4")] {
         snapshots.add_owner(owner, id, None, 0).await.unwrap();
     }
-    for (cursor, skip, limit, expected) in [
-        (None, 0, 10, vec!["4", "3", "2", "1"]),
-        (None, 1, 2, vec!["3", "2"]),
-        (Some("3"), 0, 1, vec!["2"]),
-        (Some("3"), 1, 10, vec!["1"]),
-        (Some("1"), 0, 10, vec![]),
-        (None, u64::MAX, 10, vec![]),
+    for (order, cursor, skip, limit, expected) in [
+        (Newest, None, 0, 10, vec!["4", "3", "2", "1"]),
+        (Newest, None, 1, 2, vec!["3", "2"]),
+        (Newest, Some("3"), 0, 1, vec!["2"]),
+        (Newest, Some("3"), 1, 10, vec!["1"]),
+        (Newest, Some("1"), 0, 10, vec![]),
+        (Newest, None, u64::MAX, 10, vec![]),
+        (Oldest, None, 0, 10, vec!["1", "2", "3", "4"]),
+        (Oldest, None, 1, 2, vec!["2", "3"]),
+        (Oldest, Some("2"), 0, 1, vec!["3"]),
+        (Oldest, Some("4"), 0, 10, vec![]),
     ] {
-        let found = snapshots.ids("alice", cursor, skip, limit).await.unwrap();
-        assert_eq!(found, expected, "{cursor:?} {skip} {limit}");
+        let found = snapshots.ids("alice", order, cursor, skip, limit).await.unwrap();
+        assert_eq!(found, expected, "{order:?} {cursor:?} {skip} {limit}");
     }
     for (owner, count) in [("alice", 4), ("bob", 1), ("carol", 0)] {
         assert_eq!(snapshots.count(owner).await.unwrap(), count, "{owner}");
@@ -135,4 +157,21 @@ pub(crate) async fn snapshot_bytes_count_until_measured(database: TestDatabase) 
     snapshots.remove_owner(None, "3").await.unwrap();
     snapshots.remove_owner(None, "2").await.unwrap();
     assert_eq!(bytes().await, (0, 0, 0), "nothing of theirs is left");
+}
+
+pub(crate) async fn snapshots_are_found_by_the_sandbox_that_made_them(database: TestDatabase) {
+    let catalog = database.open().await;
+    let snapshots = catalog.snapshots();
+    for (owner, id, sandbox) in [
+        ("alice", "1", Some("sbx-1")),
+        ("alice", "2", Some("sbx-2")),
+        ("alice", "3", None),
+        ("bob", "4", Some("sbx-1")),
+    ] {
+        snapshots.add_owner(owner, id, sandbox, 0).await.unwrap();
+    }
+    let all: Vec<String> = (0..2_000).map(|id| id.to_string()).collect();
+    assert_eq!(snapshots.made_in("alice", "sbx-1", &all).await.unwrap(), HashSet::from(["1".to_owned()]));
+    assert!(snapshots.made_in("alice", "sbx-1", &all[2..]).await.unwrap().is_empty());
+    assert!(snapshots.made_in("alice", "sbx-3", &all).await.unwrap().is_empty());
 }

@@ -1,4 +1,4 @@
-//! Sides of a diff or a merge: snapshots or directories.
+//! Trees that are compared or merged. Each is a snapshot or a directory.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use workspace_state::{
 };
 
 use super::super::report::warn_skipped;
-use super::super::snapshot::{lacks_content, skipped};
+use super::super::snapshot::{has_unreadable_entries, skipped};
 use crate::error::{CommandError, Result};
 use crate::names;
 
-/// Snapshot or directory that a side names.
+/// Snapshot or directory to compare or merge.
 pub(crate) enum SideSource {
     Snapshot(Snapshot),
     Directory(PathBuf),
@@ -43,11 +43,11 @@ impl SideSource {
     }
 }
 
-/// Open side of a diff.
+/// Open tree of a diff or a merge.
 pub(crate) struct Side {
     pub(crate) tree: Tree,
     /// True if entries are missing because they could not be read.
-    pub(crate) lacks_content: bool,
+    pub(crate) has_unreadable_entries: bool,
 }
 
 impl Side {
@@ -60,7 +60,7 @@ impl Side {
     ) -> Result<Self> {
         match source {
             SideSource::Snapshot(snapshot) => {
-                Ok(Self { tree: Tree::of_snapshot(store, snapshot)?, lacks_content: false })
+                Ok(Self { tree: Tree::of_snapshot(store, snapshot)?, has_unreadable_entries: false })
             }
             SideSource::Directory(path) => Self::of_directory(store, path, ignore, progress),
         }
@@ -75,6 +75,6 @@ impl Side {
         let tree = Tree::of_snapshot(store, &report.snapshot);
         store.remove_snapshots(&[report.snapshot.id])?;
         warn_skipped(&skipped(&report), report.skipped_count);
-        Ok(Self { tree: tree?, lacks_content: lacks_content(&report) })
+        Ok(Self { tree: tree?, has_unreadable_entries: has_unreadable_entries(&report) })
     }
 }

@@ -77,8 +77,8 @@ impl Repository {
         listed.lines().map(parse_line).collect()
     }
 
-    /// Starts a process that reads objects.
-    pub(super) fn objects(&self) -> Result<CatFile> {
+    /// Starts `git cat-file`, which reads objects.
+    pub(super) fn start_cat_file(&self) -> Result<CatFile> {
         let mut command = self.command(&["cat-file", "--batch"]);
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut process = spawned.map_err(|error| cannot_run(&error))?;
@@ -169,7 +169,10 @@ impl CatFile {
         let skipped = io::copy(&mut (&mut self.responses).take(unread), &mut io::sink());
         match skipped {
             Ok(skipped) if skipped == unread => Ok(result),
-            Ok(_) => Err(CommandError::failed("git exited in the middle of an object").hint(FSCK_HINT)),
+            Ok(_) => {
+                let message = format!("git exited in the middle of {} {id}", kind.name());
+                Err(CommandError::failed(message).hint(FSCK_HINT))
+            }
             Err(error) => Err(git_failed(&error)),
         }
     }

@@ -1,13 +1,15 @@
 //! Creates snapshots from commits.
 //!
-//! The snapshot of a commit is derived from that of its first parent by the difference of their git trees, so the cost is
-//! proportional to the changes. A tree that was imported before in this run is taken from its snapshot.
+//! Parents are imported before their children. The snapshot of a commit is derived from that of its first parent by
+//! the difference of their git trees, so the cost is proportional to the changes. A git tree that an earlier commit of
+//! this run has is taken from the snapshot of that commit.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Read;
 
 use workspace_state::{
     Attributes, Durability, NewSnapshot, SnapshotId, Store, Timestamp, Tree, TreeError, VirtualTree,
+    shorten_path,
 };
 
 use super::git::{CatFile, CommitParents, git_failed};
@@ -37,16 +39,17 @@ pub(super) struct Importer<'s> {
     snapshots: HashMap<String, SnapshotId>,
     /// Location of git trees in the store: snapshot and path.
     trees: HashMap<String, (SnapshotId, Vec<u8>)>,
-    /// Trees of the commit being imported, and their paths.
+    /// Git trees that were new or changed in the commit being imported, with their paths; added to `trees` when it has
+    /// a snapshot.
     new_trees: Vec<(String, Vec<u8>)>,
     skipped: BTreeSet<SkippedEntry>,
 }
 
 impl<'s> Importer<'s> {
     pub(super) fn new(store: &'s Store, cat_file: CatFile) -> Result<Self> {
-        let labelled = store.snapshots()?.into_iter();
+        let all = store.snapshots()?.into_iter();
         let snapshots =
-            labelled.filter_map(|mut snapshot| Some((snapshot.labels.remove(COMMIT_LABEL)?, snapshot.id)));
+            all.filter_map(|mut snapshot| Some((snapshot.labels.remove(COMMIT_LABEL)?, snapshot.id)));
         Ok(Self {
             store,
             objects: Objects::new(cat_file),
@@ -57,6 +60,7 @@ impl<'s> Importer<'s> {
         })
     }
 
+    /// Returns true if a commit has a snapshot.
     pub(super) fn has(&self, commit: &str) -> bool {
         self.snapshots.contains_key(commit)
     }
@@ -71,34 +75,38 @@ impl<'s> Importer<'s> {
         self.skipped.into_iter().collect()
     }
 
-    /// Creates the snapshot of a commit whose parents are imported. The caller syncs once, at the end.
-    pub(super) fn import(&mut self, line: &CommitParents) -> Result<()> {
-        let commit = self.objects.commit(&line.id)?;
-        let (mut tree, before) = self.base(line)?;
-        let mut step = CommitImport { importer: self, tree: &mut tree, time: commit.time };
+    /// Creates the snapshot of a commit. Fails if one of its parents has none. The caller syncs once, at the end.
+    pub(super) fn import(&mut self, listed: &CommitParents) -> Result<()> {
+        let commit = self.objects.commit(&listed.id)?;
+        let parents =
+            listed.parents.iter().map(|parent| self.snapshot(parent)).collect::<Result<Vec<SnapshotId>>>()?;
+        let (mut tree, before) = self.base(listed)?;
+        let mut step =
+            CommitImport { importer: self, commit: &listed.id, tree: &mut tree, time: commit.time };
         step.apply(&[], before.as_deref(), &commit.tree, 0)?;
         let snapshot = tree.commit(NewSnapshot {
-            parents: line.parents.iter().filter_map(|parent| self.snapshots.get(parent).copied()).collect(),
+            parents,
             author: commit.author,
             message: commit.message,
             time: Some(commit.time),
-            labels: BTreeMap::from([(COMMIT_LABEL.to_owned(), line.id.clone())]),
+            labels: BTreeMap::from([(COMMIT_LABEL.to_owned(), listed.id.clone())]),
             durability: Durability::Buffered,
             ..NewSnapshot::default()
         })?;
         for (id, path) in self.new_trees.drain(..) {
             self.trees.entry(id).or_insert((snapshot.id, path));
         }
-        self.snapshots.insert(line.id.clone(), snapshot.id);
+        self.snapshots.insert(listed.id.clone(), snapshot.id);
         Ok(())
     }
 
-    /// Returns the tree to start from: that of the first parent with a snapshot, with the id of its git tree.
-    fn base(&mut self, line: &CommitParents) -> Result<(VirtualTree, Option<String>)> {
-        let known = line.parents.iter().find_map(|parent| Some((parent, self.snapshots.get(parent)?)));
-        match known {
-            Some((parent, snapshot)) => {
-                Ok((self.store.restore(snapshot)?, Some(self.objects.commit(parent)?.tree)))
+    /// Returns the tree to start from and the id of its git tree: those of the first parent. A commit without parents
+    /// starts from an empty tree, which has no id.
+    fn base(&mut self, listed: &CommitParents) -> Result<(VirtualTree, Option<String>)> {
+        match listed.parents.first() {
+            Some(parent) => {
+                let snapshot = self.snapshot(parent)?;
+                Ok((self.store.restore(&snapshot)?, Some(self.objects.commit(parent)?.tree)))
             }
             None => Ok((self.store.empty_tree()?, None)),
         }
@@ -108,6 +116,8 @@ impl<'s> Importer<'s> {
 /// Import of one commit.
 struct CommitImport<'a, 's> {
     importer: &'a mut Importer<'s>,
+    /// Id of the commit.
+    commit: &'a str,
     tree: &'a mut VirtualTree,
     time: Timestamp,
 }
@@ -119,8 +129,10 @@ impl CommitImport<'_, '_> {
             return Ok(());
         }
         if depth > DEPTH_MAX {
-            return Err(CommandError::failed("the tree is nested too deeply")
-                .hint("a directory cannot contain this entry; it was not imported"));
+            let (path, commit) = (shorten_path(path), self.commit);
+            let message =
+                format!("`{path}` in commit {commit} is nested too deeply: {DEPTH_MAX} levels are allowed");
+            return Err(CommandError::failed(message).hint("the commits before it were imported"));
         }
         let old = match before {
             Some(id) => self.importer.objects.tree(id)?,
@@ -139,7 +151,7 @@ impl CommitImport<'_, '_> {
             self.remove(&names::join(path, &entry.name))?;
         }
         self.importer.new_trees.push((after.to_owned(), path.to_vec()));
-        self.touch(path)
+        self.set_directory_attributes(path)
     }
 
     /// Adds or replaces an entry. `former` is the entry of that name in the first parent.
@@ -185,7 +197,7 @@ impl CommitImport<'_, '_> {
         let Some(entry) = Tree::of_snapshot(self.importer.store, &snapshot)?.entry(source)? else {
             return Ok(false);
         };
-        self.tree.graft(path, &entry)?;
+        self.tree.graft(path, &entry, source)?;
         Ok(true)
     }
 
@@ -211,14 +223,15 @@ impl CommitImport<'_, '_> {
 
     fn remove(&mut self, path: &[u8]) -> Result<()> {
         match self.tree.remove(path) {
-            // It was skipped when it was added.
+            // A symlink with an invalid target was skipped when its commit was imported.
             Err(TreeError::NotFound { .. }) => Ok(()),
             other => Ok(other?),
         }
     }
 
-    /// Sets the time of changed directories to that of the commit, so that another import has the same result.
-    fn touch(&mut self, path: &[u8]) -> Result<()> {
+    /// Sets the mode of a changed directory to 0755 and its time to that of the commit, so that every import of the
+    /// commit has the same result.
+    fn set_directory_attributes(&mut self, path: &[u8]) -> Result<()> {
         let attributes = Attributes { mode: 0o755, modified: Some(self.time), ..Attributes::default() };
         Ok(self.tree.put_directory(path, attributes)?)
     }

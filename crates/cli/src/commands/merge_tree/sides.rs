@@ -1,4 +1,5 @@
-//! The sides of a merge.
+//! The inputs of a merge, each a snapshot or a directory: the base, and the sides that changed it since, ours and
+//! theirs.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,6 +12,7 @@ use workspace_state::{
 use super::super::diff::side::{Side, SideSource};
 use crate::error::{CommandError, Result};
 
+/// Resolves the name of an input. The error for a file names the command that merges files.
 pub(super) fn resolve(store: &Store, typed: &OsStr) -> Result<SideSource> {
     SideSource::resolve(store, typed).map_err(|error| {
         if Path::new(typed).is_file() {
@@ -21,19 +23,19 @@ pub(super) fn resolve(store: &Store, typed: &OsStr) -> Result<SideSource> {
     })
 }
 
-/// Opens the sides of a merge.
-pub(super) struct Sides<'a> {
+/// Opens the inputs of a merge as trees.
+pub(super) struct InputOpener<'a> {
     pub(super) store: &'a Store,
     /// True if `.workspaceignore` files apply to directories.
     pub(super) ignore: bool,
     pub(super) progress: &'a dyn Progress,
 }
 
-impl Sides<'_> {
-    /// Opens a side. Fails if some of its entries cannot be read.
-    pub(super) fn tree(&self, source: &SideSource) -> Result<Tree> {
+impl InputOpener<'_> {
+    /// Opens the base. Fails if some of its entries cannot be read.
+    pub(super) fn open(&self, source: &SideSource) -> Result<Tree> {
         let side = Side::open(self.store, source, self.ignore, self.progress)?;
-        if side.lacks_content {
+        if side.has_unreadable_entries {
             return Err(CommandError::failed(
                 "unreadable entries cannot be merged: they would be treated as removed",
             )
@@ -42,9 +44,10 @@ impl Sides<'_> {
         Ok(side.tree)
     }
 
-    /// Opens a side. Ignored entries of a directory are not removals: they are taken from the base.
-    pub(super) fn tree_with_ignored(&self, source: &SideSource, base: &Tree) -> Result<Tree> {
-        let tree = self.tree(source)?;
+    /// Opens ours or theirs. A directory is read without the entries that it ignores; those of them that the base has
+    /// are added as they are in the base, because otherwise they would count as removed.
+    pub(super) fn open_with_ignored(&self, source: &SideSource, base: &Tree) -> Result<Tree> {
+        let tree = self.open(source)?;
         let SideSource::Directory(directory) = source else { return Ok(tree) };
         let ignored = ignored_entries(directory, &tree, base)?;
         if ignored.is_empty() {
@@ -52,13 +55,14 @@ impl Sides<'_> {
         }
         let mut completed = VirtualTree::over(&tree)?;
         for (path, entry) in &ignored {
-            completed.graft(path, entry)?;
+            completed.graft(path, entry, path)?;
         }
         commit_temporarily(self.store, &mut completed)
     }
 }
 
-/// Returns entries that the base and the directory have, but not the tree of the directory.
+/// Returns the entries that `tree`, which was read from `directory`, lacks because they are ignored: the base has
+/// them, and they still exist in the directory. They are returned as in the base.
 fn ignored_entries(directory: &Path, tree: &Tree, base: &Tree) -> Result<Vec<(Vec<u8>, Entry)>> {
     let mut ignored = Vec::new();
     for difference in diff(base, tree)? {
@@ -68,7 +72,8 @@ fn ignored_entries(directory: &Path, tree: &Tree, base: &Tree) -> Result<Vec<(Ve
             _ => continue,
         };
         let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-        // An ignored directory is listed as a whole, and a parent that is a symlink now is not followed.
+        // Only the topmost ignored directory is returned, and grafted with all that is below it. A parent that is a
+        // symlink now is not followed.
         let parent_is_directory =
             tree.entry(&path[..slash])?.is_some_and(|parent| matches!(parent.node, Node::Directory(_)));
         if let Some(old) = difference.old
@@ -81,8 +86,8 @@ fn ignored_entries(directory: &Path, tree: &Tree, base: &Tree) -> Result<Vec<(Ve
     Ok(ignored)
 }
 
-/// Commits a tree so that it can be merged. Its snapshot is removed when this returns; the open tree keeps
-/// its objects from being collected.
+/// Commits a virtual tree, because only stored trees can be merged, and removes the snapshot at once. The objects stay
+/// until the returned tree is dropped: garbage collection spares objects of open trees.
 pub(super) fn commit_temporarily(store: &Store, tree: &mut VirtualTree) -> Result<Tree> {
     let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() };
     let snapshot = tree.commit(new)?;

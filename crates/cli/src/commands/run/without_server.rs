@@ -3,7 +3,7 @@
 use workspace_sandbox::NewSandbox;
 
 use crate::args::Run;
-use crate::commands::exec::{outcome, pairs};
+use crate::commands::exec::{pairs, report_exit};
 use crate::commands::trial::network;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
@@ -11,7 +11,7 @@ use crate::local::{self, CommandOptions, LocalService};
 use crate::remote::shell_exec_line;
 use crate::session::{Attachment, CommandExit, Destination, OnClosedStdout, OnSignal};
 use crate::signals::Signals;
-use crate::stdin::stdin;
+use crate::stdin::spawn_stdin_reader;
 use crate::text;
 
 /// Hint for starting a server.
@@ -39,7 +39,7 @@ pub(super) fn run(context: &mut Context, args: &Run, url: &str) -> Result<Outcom
     ));
     let exit = local::block_on(run_in_local_service(context, args, new))
         .map_err(|error| error.hint(START_SERVER))?;
-    Ok(outcome(&exit))
+    Ok(report_exit(&exit))
 }
 
 /// Returns an option whose effect other commands see later, or that only a server enforces.
@@ -76,11 +76,11 @@ async fn run_in_sandbox(
 ) -> Result<CommandExit> {
     let sandbox = local_service.create(new, signals).await?;
     let options = CommandOptions {
-        line: shell_exec_line(&args.words),
+        command_line: shell_exec_line(&args.words),
         timeout: args.timeout,
         ..CommandOptions::default()
     };
-    let mut stdin = (args.interactive || args.terminal).then(stdin);
+    let mut stdin = (args.interactive || args.terminal).then(spawn_stdin_reader);
     if args.terminal
         && let Some(stdin) = &mut stdin
     {

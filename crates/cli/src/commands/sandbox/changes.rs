@@ -106,7 +106,7 @@ pub(super) fn patch(context: &mut Context, args: &SandboxOne) -> Result<Outcome>
     let output = &mut context.output;
     let truncated = with_client(&args.server, async |client| {
         let path = path(client, &args.sandbox, "patch=true&").await?;
-        let response = client.open_with_head(&path, None).await.map_err(|failure| client.explain(failure))?;
+        let response = client.open_with_head(&path, &[]).await.map_err(|failure| client.explain(failure))?;
         let truncated = response.headers().get(TRUNCATED_HEADER).is_some_and(|value| value == "true");
         let mut body = response.into_body();
         while let Some(frame) = body.frame().await {

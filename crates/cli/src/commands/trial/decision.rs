@@ -106,7 +106,7 @@ pub(super) fn print_patch_safely(from: &Tree, to: &Tree) -> Result<()> {
         } else {
             std::io::stderr().write_all(&patch)
         };
-        written.map_err(|error| CommandError::output(&error))?;
+        written.map_err(|error| CommandError::output_failed(&error))?;
     }
     Ok(())
 }

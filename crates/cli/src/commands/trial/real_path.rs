@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FileType;
 use tokio::sync::mpsc;
 use workspace_host::NamespaceHolder;
-use workspace_host::host_view::HostView;
+use workspace_host::host_view::{HostView, Mount};
 use workspace_host::limits::Limits;
 use workspace_host::network::{Egress, Uplink};
 use workspace_host::overlay;
@@ -33,7 +33,7 @@ use workspace_state::{
 use super::super::diff::print_insight;
 use super::super::report::{SkippedFields, warn};
 use super::decision::{Decision, Question, print_patch_safely};
-use super::{Report, directory};
+use super::{Report, resolve_directory};
 use crate::args::Try;
 use crate::context::Context;
 use crate::error::{CommandError, ErrorKind, Outcome, Result, io_hint, listed_paths};
@@ -57,9 +57,9 @@ pub(super) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
     if let Some(trial_dir) = &args.apply {
         return apply(context, args, trial_dir);
     }
-    let directory = directory(&args.dir)?;
+    let directory = resolve_directory(&args.dir)?;
     let (home, homes) = view::homes();
-    let secrets = view::secrets(args, &homes, context.store_path())?;
+    let secrets = view::find_secrets(args, &homes, context.store_path())?;
     if args.list_hidden {
         for path in &secrets.hidden {
             context.output.line(quote_path(path.as_os_str().as_bytes()))?;
@@ -120,11 +120,11 @@ impl TryRun<'_> {
             .trial_dir
             .as_mut()
             .ok_or_else(|| CommandError::failed("the directory of the trial was removed"))?;
-        let view::View { mounts, dropped } =
+        let view::View { mounts, omitted_mounts, dropped } =
             view::create_view(trial_dir, &directory, home.as_deref(), &self.secrets)?;
         self.print_hidden_count();
         self.trial_dir()?.start_clock()?;
-        let view = self.host_view(mounts)?;
+        let view = self.host_view(mounts, omitted_mounts)?;
         let stdout = if self.context.output.is_json() { OutputTarget::Stderr } else { OutputTarget::Stdout };
         let options = RunOptions { timeout: self.args.timeout, stdout };
         let (exit, stdin) = program::run(view, options, &mut signals).await?;
@@ -185,7 +185,7 @@ impl TryRun<'_> {
         }
     }
 
-    fn host_view(&mut self, mounts: Vec<workspace_host::host_view::Mount>) -> Result<HostView> {
+    fn host_view(&mut self, mounts: Vec<Mount>, omitted_mounts: Vec<PathBuf>) -> Result<HostView> {
         let cwd = std::env::current_dir().ok().and_then(|cwd| fs::canonicalize(cwd).ok());
         let cwd =
             cwd.filter(|cwd| cwd.starts_with(&self.directory)).unwrap_or_else(|| self.directory.clone());
@@ -218,6 +218,7 @@ impl TryRun<'_> {
             id: trial_dir.id(),
             holder,
             mounts,
+            omitted_mounts: omitted_mounts.into_iter().map(PathBuf::into_os_string).collect(),
             cwd: cwd.into_os_string(),
             args: self.args.words.iter().map(Into::into).collect(),
             environment,
@@ -253,7 +254,7 @@ impl TryRun<'_> {
         if self.context.output.is_json() {
             return Ok(());
         }
-        super::super::exec::print_failure(ran.exit.failed.as_deref(), ran.exit.timed_out);
+        super::super::exec::print_failure(ran.exit.start_error.as_deref(), ran.exit.timed_out);
         warn(&skipped(&ran.content));
         print_losses(&ran.content);
         for (upper, what) in dropped {
@@ -347,7 +348,7 @@ fn write_changes(
         let started = trial_dir.record.started;
         let writer =
             ChangeWriter { target: &target, upper: &upper, changes: &changes, id: &id, started, checks };
-        let conflicts = writer.conflicts().map_err(|error| failed(&error))?;
+        let conflicts = writer.find_conflicts().map_err(|error| failed(&error))?;
         if !conflicts.is_empty() {
             return Err(conflict_error(directory, &conflicts, trial_dir.record.phase));
         }
@@ -541,7 +542,7 @@ fn put_old(
     cancel: &Cancel,
 ) -> Result<()> {
     let parent = split(&change.path).0;
-    if !parent.is_empty() && target.directory(parent).is_ok_and(|it| it.is_some()) {
+    if !parent.is_empty() && target.open_directory(parent).is_ok_and(|it| it.is_some()) {
         tree.mkdir(parent)?;
     }
     let found = target.stat(&change.path).ok().flatten();
@@ -579,7 +580,7 @@ fn put(
                 tree.put_directory(&path, attributes)?;
                 pending.extend(target.names(&path).unwrap_or_default().iter().map(|name| join(&path, name)));
             }
-            FileType::RegularFile => match target.file(&path) {
+            FileType::RegularFile => match target.open_file(&path) {
                 Ok(mut file) => tree.put_file(&path, &mut file, attributes)?,
                 Err(error) => skipped.push((path, format!("its former content cannot be read: {error}"))),
             },
@@ -613,7 +614,7 @@ fn put_new(tree: &mut VirtualTree, upper: &Path, change: &Change, target: &Targe
         ChangeKind::Link(to) => {
             let mut file = match fs::File::open(upper.join(OsStr::from_bytes(path))) {
                 Ok(file) => file,
-                Err(_) => target.file(to).map_err(failed)?,
+                Err(_) => target.open_file(to).map_err(failed)?,
             };
             let mode = rustix::fs::fstat(&file).map(|stat| stat.st_mode).unwrap_or(0o644);
             tree.put_file(path, &mut file, with_mode(mode))?;

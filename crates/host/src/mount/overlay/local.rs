@@ -102,7 +102,7 @@ pub(super) fn replace(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
 }
 
 /// Replaces the mount on kernels that cannot mount beneath another. The new one is mounted on top first: if
-/// that fails, the old one is still there, and the rest is quick and does not fail.
+/// that fails, the old one is still there, and the rest is quick.
 fn replace_by_options(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
     context::mount_by_options(xattrs, overlay)?;
     let tree = mounts::clone_tree(overlay.mount_point, Access::Write)?;
@@ -161,11 +161,17 @@ pub(super) fn is_responding(path: &Path) -> Result<bool> {
     }
 }
 
+/// Returns the mount points in a `mountinfo` file. One with several mounts on top of each other is listed
+/// several times.
+pub(crate) fn mount_points(mountinfo: &Path) -> Result<Vec<PathBuf>> {
+    let text = std::fs::read(mountinfo).context(format!("read {}", mountinfo.display()))?;
+    Ok(text.split(|byte| *byte == b'\n').filter_map(mount_point_of).collect())
+}
+
 /// Returns the mount points below a directory, each once, given a `mountinfo` file.
 pub(super) fn mounted(mountinfo: &Path, below: &Path) -> Result<Vec<PathBuf>> {
-    let text = std::fs::read(mountinfo).context(format!("read {}", mountinfo.display()))?;
-    let paths = text.split(|byte| *byte == b'\n').filter_map(mount_point_of);
-    let mut paths: Vec<PathBuf> = paths.filter(|path| path != below && path.starts_with(below)).collect();
+    let mut paths = mount_points(mountinfo)?;
+    paths.retain(|path| path != below && path.starts_with(below));
     paths.sort();
     paths.dedup();
     Ok(paths)

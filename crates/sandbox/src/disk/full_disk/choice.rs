@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use workspace_workspace::DiskUsage;
+use crate::disk::workspace_usage::Growth;
 
 /// Reasons why a sandbox is stopped.
 const WROTE: &str = "it kept writing";
@@ -20,7 +20,7 @@ pub(super) struct SandboxUsage {
     /// Growth of `bytes` since the disk had enough space; zero if negligible.
     pub(super) grown: u64,
     /// The growth as it was measured; `None` if it is negligible or the sandbox does not run.
-    pub(super) growth: Option<DiskUsage>,
+    pub(super) growth: Option<Growth>,
     pub(super) is_running: bool,
     /// Set while its files are being removed: there will be space soon.
     pub(super) is_being_removed: bool,

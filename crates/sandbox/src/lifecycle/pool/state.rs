@@ -39,6 +39,7 @@ pub(super) struct Inner {
     pub(super) ids: BTreeSet<String>,
     /// True while a task fills the pool.
     pub(super) filling: bool,
+    /// True once the service is closed: no more sandboxes are started for the pool.
     pub(super) closed: bool,
     /// Time until which the pool is not filled, after a failure to start a sandbox.
     pub(super) paused_until: Option<Instant>,
@@ -57,6 +58,22 @@ impl Inner {
     /// Removes all sandboxes that are ready.
     pub(super) fn take_all(&mut self) -> Vec<UnassignedSandbox> {
         self.ready.drain().flat_map(|(_, ready)| ready).collect()
+    }
+
+    fn next_template(&self, max_size: u32) -> Option<String> {
+        let paused = self.paused_until.is_some_and(|until| until > Instant::now());
+        let count: usize = self.ready.values().map(Vec::len).sum();
+        if self.closed || paused || count >= max_size as usize {
+            return None;
+        }
+        let below_target = |(template, demand): (&String, &Demand)| {
+            // At least one of each template that was requested, and as many as were requested in the last
+            // minute.
+            let target = demand.current().ceil().max(1.0) as usize;
+            let ready = self.ready.get(template).map_or(0, Vec::len);
+            (ready < target).then(|| template.clone())
+        };
+        self.demand.iter().find_map(below_target)
     }
 }
 
@@ -121,21 +138,59 @@ impl Pool {
     }
 
     /// Returns a template of which one more sandbox should be started. `None` if the pool is full, paused or
-    /// closed.
+    /// closed: then it is no longer being filled, and a later request starts that again.
     pub(super) fn next_template(&self, max_size: u32) -> Option<String> {
-        let inner = self.lock();
-        let paused = inner.paused_until.is_some_and(|until| until > Instant::now());
-        let count: usize = inner.ready.values().map(Vec::len).sum();
-        if inner.closed || paused || count >= max_size as usize {
-            return None;
+        let mut inner = self.lock();
+        let next = inner.next_template(max_size);
+        // Under the same lock as the decision: a request that comes between them would find it being filled.
+        inner.filling = next.is_some();
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox_dir::SandboxDir;
+
+    fn pool_of(ids: [&str; 2]) -> Pool {
+        let pool = Pool::default();
+        let mut inner = pool.lock();
+        for id in ids {
+            let token = Token::new().unwrap();
+            let dir = SandboxDir::new("/nonexistent".into());
+            let handle = Arc::new(SandboxHandle::new(id, dir, &token.hash()));
+            let started = Some(("base".to_owned(), Vec::new()));
+            inner.ids.insert(id.to_owned());
+            inner.ready.entry("base".to_owned()).or_default().push(UnassignedSandbox {
+                handle,
+                token,
+                started,
+            });
         }
-        let below_target = |(template, demand): (&String, &Demand)| {
-            // At least one of each template that was requested, and as many as were requested in the last
-            // minute.
-            let target = demand.current().ceil().max(1.0) as usize;
-            let ready = inner.ready.get(template).map_or(0, Vec::len);
-            (ready < target).then(|| template.clone())
-        };
-        inner.demand.iter().find_map(below_target)
+        drop(inner);
+        pool
+    }
+
+    #[test]
+    fn a_sandbox_that_a_request_has_taken_is_not_forgotten() {
+        let pool = pool_of(["sbx-1", "sbx-2"]);
+        let taken = pool.lock().ready.get_mut("base").unwrap().remove(0);
+        assert_eq!(taken.handle.id, "sbx-1");
+        assert!(pool.forget("sbx-1").is_none());
+        assert!(pool.ids().contains("sbx-1"), "it would be removed as an orphan before it is in the catalog");
+        assert_eq!(pool.forget("sbx-2").unwrap().handle.id, "sbx-2");
+        assert_eq!(pool.ids(), BTreeSet::from(["sbx-1".to_owned()]));
+    }
+
+    #[test]
+    fn a_pool_that_needs_no_more_sandboxes_is_no_longer_being_filled() {
+        let pool = Pool::default();
+        pool.lock().filling = true;
+        pool.lock().demand.insert("base".to_owned(), Demand::new());
+        assert_eq!(pool.next_template(1).as_deref(), Some("base"));
+        assert!(pool.lock().filling);
+        assert_eq!(pool.next_template(0), None);
+        assert!(!pool.lock().filling, "nobody would fill it again");
     }
 }

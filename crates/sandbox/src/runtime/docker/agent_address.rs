@@ -14,7 +14,7 @@ use crate::runtime::{RuntimeError, Start};
 impl Docker {
     /// Returns the start parameters of an agent that connects over TCP, with the addresses of the server;
     /// `None` for an agent that uses its Unix socket, because it has no network or the server no port.
-    pub(super) async fn tcp_start_parameters(
+    pub(super) async fn tcp_agent_parameters(
         &self,
         start: &Start<'_>,
         network: &str,

@@ -14,7 +14,7 @@ use workspace_host::seccomp_profile;
 
 use super::{SANDBOX_LABEL, SERVER_LABEL};
 use crate::runtime::guest::{AGENT, AgentTransport, ENVIRONMENT, IN_MEMORY, User, arguments, shared_memory};
-use crate::runtime::{ResourceUsage, Start, Uplink};
+use crate::runtime::{NetworkBytes, ResourceUsage, Start, Uplink};
 
 /// Size of the log of an agent: enough to explain why it did not start.
 const LOG_BYTES: &str = "64k";
@@ -156,5 +156,10 @@ pub(super) fn usage(stats: &ContainerStatsResponse) -> ResourceUsage {
         Some(memory.usage?.saturating_sub(inactive_files.unwrap_or_default()))
     });
     let processes = stats.pids_stats.as_ref().and_then(|pids| pids.current);
-    ResourceUsage { cpu: cpu.map(Duration::from_nanos), memory_bytes: memory, processes }
+    let networks = stats.networks.as_ref().filter(|networks| !networks.is_empty());
+    let network = networks.map(|networks| NetworkBytes {
+        received: networks.values().filter_map(|network| network.rx_bytes).sum(),
+        sent: networks.values().filter_map(|network| network.tx_bytes).sum(),
+    });
+    ResourceUsage { cpu: cpu.map(Duration::from_nanos), memory_bytes: memory, processes, network }
 }

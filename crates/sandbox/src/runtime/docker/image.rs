@@ -25,7 +25,7 @@ const IMAGE_NAME_MAX: usize = 255;
 
 impl Docker {
     /// Finds the image of a template, and pulls it if it is missing.
-    pub(super) async fn image(
+    pub(super) async fn find_or_pull_image(
         &self,
         template: &str,
         progress_sender: &watch::Sender<String>,

@@ -196,7 +196,7 @@ async fn thaw_after_a_freeze_succeeds_though_the_daemon_does_not_know_yet_that_t
 #[tokio::test]
 async fn thaw_of_a_running_container_waits_until_the_daemon_knows_that_it_runs() {
     let (daemon, docker) = FakeDaemon::start(0).await;
-    pause_note::write(&daemon.dir()).unwrap();
+    pause_record::write(&daemon.dir()).unwrap();
     {
         let mut container = daemon.container.lock().unwrap();
         (container.known_paused, container.stale_reports) = (true, 5);

@@ -6,9 +6,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
 use serde_json::{Value, json};
 use workspace_host::launch::{SOCKETS, WORKSPACE};
 use workspace_host::network::RESOLV_CONF;
@@ -169,16 +172,33 @@ impl Bundle<'_> {
     }
 }
 
-/// Makes a `resolv.conf`, and returns its mount over that of the template; `None` if the template has none,
-/// or a symlink. Without a file, programs use the resolver at 127.0.0.1 by default, which is the same.
+/// Makes a `resolv.conf`, and returns its mount over that of the template; `None` if the template has none.
+/// Without a file, programs use the resolver at 127.0.0.1 by default, which is the same.
 fn resolv_conf_mount(template: &Path, start: &Start<'_>) -> io::Result<Option<Value>> {
-    let found = template.join("etc/resolv.conf").symlink_metadata();
-    if start.egress.is_none() || !found.is_ok_and(|found| found.is_file()) {
+    if start.egress.is_none() {
         return Ok(None);
     }
+    let Some(mount_point) = find_file(template, "etc/resolv.conf")? else { return Ok(None) };
     let path = bundle_path(start.dir).join("resolv.conf");
     write_file(&path, RESOLV_CONF)?;
-    Ok(Some(bind(&path, "/etc/resolv.conf", "ro")))
+    Ok(Some(bind(&path, &mount_point.to_string_lossy(), "ro")))
+}
+
+/// Returns the path inside of the file that a path of a template leads to. Symlinks are resolved as if the
+/// template were `/`. `None` if there is no such file in the directories that come from the template.
+fn find_file(template: &Path, path: &str) -> io::Result<Option<PathBuf>> {
+    let template = template.canonicalize()?;
+    let (flags, resolve) =
+        (OFlags::PATH | OFlags::CLOEXEC, ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS);
+    let file = match openat2(fs::File::open(&template)?, path, flags, Mode::empty(), resolve) {
+        Ok(file) => fs::File::from(file),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let real = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    let Ok(relative) = real.strip_prefix(&template) else { return Ok(None) };
+    let is_hidden = NOT_FROM_TEMPLATE.iter().any(|name| relative.starts_with(name));
+    Ok((file.metadata()?.is_file() && !is_hidden).then(|| Path::new("/").join(relative)))
 }
 
 fn resources(start: &Start<'_>) -> Value {
@@ -268,4 +288,62 @@ fn make_directory(path: &Path) -> io::Result<()> {
 fn write_file(path: &Path, text: &str) -> io::Result<()> {
     fs::write(path, text)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o644))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::{Egress, Limits, Uplink};
+
+    /// Returns the mount point of `resolv.conf` in a sandbox with egress.
+    fn mount_point(template: &Path) -> Option<String> {
+        let home = tempfile::tempdir().unwrap();
+        let dir = SandboxDir::new(home.path().to_owned());
+        fs::create_dir(bundle_path(&dir)).unwrap();
+        let egress =
+            Egress { allow: None, deny: Vec::new(), except: Vec::new(), dns: None, uplink: Uplink::UserMode };
+        let start = Start {
+            id: "sbx-1",
+            template: "mini:1",
+            workspace: None,
+            dir: &dir,
+            token: b"",
+            limits: &Limits::default(),
+            progress: &tokio::sync::watch::Sender::default(),
+            egress: Some(&egress),
+            endpoint: None,
+        };
+        let mount = resolv_conf_mount(template, &start).unwrap()?;
+        assert_eq!(fs::read_to_string(mount["source"].as_str().unwrap()).unwrap(), RESOLV_CONF);
+        Some(mount["destination"].as_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn resolv_conf_is_replaced_where_its_symlinks_lead_inside_the_template() {
+        let template = tempfile::tempdir().unwrap();
+        let root = template.path();
+        for directory in ["etc", "run/resolver", "usr/lib"] {
+            fs::create_dir_all(root.join(directory)).unwrap();
+        }
+        fs::write(root.join("usr/lib/resolv.conf"), "nameserver 192.0.2.1\n").unwrap();
+        fs::write(root.join("run/resolver/stub.conf"), "nameserver 192.0.2.1\n").unwrap();
+        let resolv_conf = root.join("etc/resolv.conf");
+        assert_eq!(mount_point(root), None);
+        for (target, expected) in [
+            ("../usr/lib/resolv.conf", Some("/usr/lib/resolv.conf")),
+            ("/usr/lib/resolv.conf", Some("/usr/lib/resolv.conf")),
+            ("../../../../usr/lib/resolv.conf", Some("/usr/lib/resolv.conf")),
+            // `/run` inside is empty, and not the one of the template.
+            ("../run/resolver/stub.conf", None),
+            ("/nonexistent", None),
+            ("resolv.conf", None),
+            ("/usr/lib", None),
+        ] {
+            symlink(target, &resolv_conf).unwrap();
+            assert_eq!(mount_point(root).as_deref(), expected, "{target}");
+            fs::remove_file(&resolv_conf).unwrap();
+        }
+        fs::write(&resolv_conf, "nameserver 192.0.2.1\n").unwrap();
+        assert_eq!(mount_point(root).as_deref(), Some("/etc/resolv.conf"));
+    }
 }

@@ -49,6 +49,9 @@ fn body(path: &str) -> Value {
         "stdin" => json!({"data": "x"}),
         "pty" | "resize" => json!({"cols": 80, "rows": 24}),
         "files" => json!({"operations": [{"op": "remove", "path": "/workspace/file"}]}),
+        "token" => json!({"rights": ["process"]}),
+        "ticket" => json!({"readOnly": true}),
+        "signed-url" => json!({"path": "/workspace/file", "method": "GET"}),
         "keys" => json!({"name": "a", "owner": "a", "role": "admin"}),
         _ => json!({"labels": {}}),
     }

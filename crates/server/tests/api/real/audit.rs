@@ -73,7 +73,12 @@ impl Fixture {
             "resize_terminal" => {
                 self.act(&format!("pty/{}/resize", self.terminal()), &json!({"cols": 81, "rows": 25}))
             }
+            "create_ticket" => self.act(&format!("pty/{}/ticket", self.terminal()), &json!({})),
+            "create_token" => self.act("token", &json!({"rights": ["process"]})),
             "close_terminal" => self.delete(&format!("sandboxes/{sandbox}/pty/{}", self.terminal())),
+            "create_signed_url" => {
+                self.act("signed-url", &json!({"path": "/workspace/file", "method": "GET"}))
+            }
             "write_file" => self.put("workspace/file", b"secret"),
             "remove_file" => {
                 assert_eq!(self.put("workspace/other", b"secret").status, 200);

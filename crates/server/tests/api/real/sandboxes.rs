@@ -235,6 +235,41 @@ fn logs_are_the_last_lines_of_all_commands() {
 }
 
 #[test]
+fn measurements_are_kept_over_a_restart() {
+    let mut server = TestServer::new();
+    let id = server.create();
+    let path = format!("/api/v1/sandboxes/{id}/metrics");
+    let series = |server: &TestServer, query: &str| {
+        let answer = server.get(&format!("{path}{query}"));
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        answer.json()
+    };
+    soon("it is measured", || series(&server, "")["samples"][0].is_object());
+    server.restart();
+    let kept = series(&server, "");
+    assert_eq!((&kept["sandboxId"], &kept["intervalSeconds"]), (&json!(id), &json!(5)));
+    let first = &kept["samples"][0];
+    assert!(first["memory"].as_u64().unwrap() > 0 && first["processes"].as_u64().unwrap() > 0, "{first}");
+    assert!(first.get("cpuPercent").is_none() && first["rxBytes"].as_u64().unwrap_or(0) == 0, "{first}");
+    let at = first["time"].as_str().unwrap();
+    assert_eq!(series(&server, &format!("?from={at}&to={at}"))["samples"], json!([first]));
+    assert_eq!(series(&server, "?to=2020-01-01T00:00:00Z")["samples"], json!([]));
+    for query in [
+        "?from=yesterday",
+        "?to=",
+        "?from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z",
+        "?from=99999-01-01T00:00:00Z",
+        "?since=2026-01-01T00:00:00Z",
+        "?from=%00",
+    ] {
+        assert_eq!(server.get(&format!("{path}{query}")).error(), "INVALID_REQUEST", "{query}");
+    }
+    // They are deleted with the sandbox.
+    server.delete(&id);
+    assert_eq!(server.get(&path).error(), "SANDBOX_NOT_FOUND");
+}
+
+#[test]
 fn resource_usage_is_reported() {
     let server = TestServer::new();
     let id = server.create_with(json!({"resources": {"memory": "512m", "disk": "1g", "cpu": "1"}}));

@@ -47,11 +47,28 @@ impl Terminal {
 
     /// Tries to connect. Fails with the HTTP status of the response.
     fn try_connect(server: &TestServer, sandbox: &str, pty: &str, query: &str) -> Result<Self, u16> {
+        Self::try_connect_as(server, Some(KEY), sandbox, pty, query)
+    }
+
+    /// Connects with a ticket alone, as a browser does.
+    fn connect_with_ticket(server: &TestServer, sandbox: &str, pty: &str, ticket: &str) -> Result<Self, u16> {
+        Self::try_connect_as(server, None, sandbox, pty, &format!("?ticket={ticket}"))
+    }
+
+    fn try_connect_as(
+        server: &TestServer,
+        key: Option<&str>,
+        sandbox: &str,
+        pty: &str,
+        query: &str,
+    ) -> Result<Self, u16> {
         let stream = TcpStream::connect(server.address()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let url = format!("ws://{}/api/v1/sandboxes/{sandbox}/pty/{pty}/ws{query}", server.address());
         let mut request = url.into_client_request().unwrap();
-        request.headers_mut().insert("authorization", format!("Bearer {KEY}").parse().unwrap());
+        if let Some(key) = key {
+            request.headers_mut().insert("authorization", format!("Bearer {key}").parse().unwrap());
+        }
         match tungstenite::client(request, stream) {
             Ok((socket, _)) => Ok(Self { socket, shown: Vec::new() }),
             Err(HandshakeError::Failure(tungstenite::Error::Http(answer))) => Err(answer.status().as_u16()),
@@ -153,6 +170,118 @@ fn a_terminal_takes_input_and_sizes_and_survives_a_disconnect() {
     let mut again = Terminal::connect(&server, &id, &pty, "");
     assert_eq!(again.hear_until("exit")["exitCode"], 7);
     assert!(String::from_utf8_lossy(&again.shown).contains("binary 12"));
+}
+
+/// Creates a ticket with a key or a token.
+fn ticket(server: &TestServer, key: &str, sandbox: &str, pty: &str, body: &Value) -> String {
+    let path = format!("/api/v1/sandboxes/{sandbox}/pty/{pty}/ticket");
+    let answer = server.call_as(key, "POST", &path).json(&body.to_string()).send();
+    assert_eq!(answer.status, 201, "{}", answer.body);
+    answer.json()["ticket"].as_str().unwrap().to_owned()
+}
+
+/// Creates a token.
+fn token(server: &TestServer, sandbox: &str, body: &Value) -> String {
+    let answer = server.post(&format!("/api/v1/sandboxes/{sandbox}/token"), body);
+    assert_eq!(answer.status, 201, "{}", answer.body);
+    answer.json()["token"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_ticket_opens_one_connection_without_a_key() {
+    let server = TestServer::new();
+    let id = server.create();
+    let pty = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
+    let once = ticket(&server, KEY, &id, &pty, &json!({}));
+    let mut terminal = Terminal::connect_with_ticket(&server, &id, &pty, &once).unwrap();
+    terminal.type_in("echo by $((40+2))\n");
+    terminal.shows("by 42");
+    assert_eq!(Terminal::connect_with_ticket(&server, &id, &pty, &once).err(), Some(401), "it was used");
+    assert_eq!(Terminal::try_connect_as(&server, None, &id, &pty, "").err(), Some(401));
+    let other = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
+    let once = ticket(&server, KEY, &id, &pty, &json!({}));
+    assert_eq!(Terminal::connect_with_ticket(&server, &id, &other, &once).err(), Some(401));
+    let mut again = ticket(&server, KEY, &id, &pty, &json!({}));
+    again.push_str("&binary=true");
+    Terminal::connect_with_ticket(&server, &id, &pty, &again).unwrap().shows("by 42");
+}
+
+#[test]
+fn a_read_only_ticket_shows_output_and_refuses_input() {
+    let server = TestServer::new();
+    let id = server.create();
+    let pty = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
+    let once = ticket(&server, KEY, &id, &pty, &json!({"readOnly": true}));
+    let mut reader = Terminal::connect_with_ticket(&server, &id, &pty, &once).unwrap();
+    for message in [
+        Message::text(json!({"type": "input", "data": BASE64_STANDARD.encode("echo no\n")}).to_string()),
+        Message::binary(b"echo no\n".to_vec()),
+        Message::binary(b"\x03".to_vec()),
+        Message::text(json!({"type": "resize", "cols": 5, "rows": 5}).to_string()),
+    ] {
+        reader.socket.send(message).unwrap();
+        assert_eq!(reader.hear_until("error")["message"], "this connection is read-only");
+    }
+    reader.say(&json!({"type": "ping"}));
+    reader.hear_until("pong");
+    let mut writer = Terminal::connect(&server, &id, &pty, "");
+    writer.type_in("stty size; echo yes $((1+1))\n");
+    reader.shows("24 80");
+    reader.shows("yes 2");
+    assert!(!String::from_utf8_lossy(&reader.shown).contains("echo no"));
+}
+
+#[test]
+fn a_token_opens_terminals_and_creates_tickets() {
+    let server = TestServer::new();
+    let id = server.create();
+    let token = token(&server, &id, &json!({"rights": ["terminal"]}));
+    let body = json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}).to_string();
+    let opened = server.call_as(&token, "POST", &format!("/api/v1/sandboxes/{id}/pty")).json(&body).send();
+    assert_eq!(opened.status, 201, "{}", opened.body);
+    let pty = opened.json()["id"].as_str().unwrap().to_owned();
+    let mut by_token = Terminal::try_connect_as(&server, Some(&token), &id, &pty, "").unwrap();
+    let once = ticket(&server, &token, &id, &pty, &json!({}));
+    let mut by_ticket = Terminal::connect_with_ticket(&server, &id, &pty, &once).unwrap();
+    by_token.type_in("echo token $((40+2))\n");
+    by_ticket.shows("token 42");
+    by_ticket.type_in("echo ticket $((40+2))\n");
+    by_token.shows("ticket 42");
+}
+
+#[test]
+fn connections_by_a_token_end_with_it_and_the_terminal_stays() {
+    let server = TestServer::new();
+    let id = server.create();
+    let pty = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
+    let token = token(&server, &id, &json!({"rights": ["terminal"], "expiresInSeconds": 5}));
+    let mut by_token = Terminal::try_connect_as(&server, Some(&token), &id, &pty, "").unwrap();
+    let once = ticket(&server, &token, &id, &pty, &json!({}));
+    let mut by_ticket = Terminal::connect_with_ticket(&server, &id, &pty, &once).unwrap();
+    assert_eq!((by_token.close_code(), by_ticket.close_code()), (1008, 1008));
+    assert_eq!(Terminal::try_connect_as(&server, Some(&token), &id, &pty, "").err(), Some(401));
+    let mut by_key = Terminal::connect(&server, &id, &pty, "");
+    by_key.type_in("echo key $((40+2))\n");
+    by_key.shows("key 42");
+}
+
+#[test]
+fn tokens_and_tickets_are_in_no_log() {
+    let server = TestServer::with(&[("RUST_LOG", "trace")]);
+    let id = server.create();
+    let token = token(&server, &id, &json!({"rights": ["process", "terminal"]}));
+    let pty = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
+    let once = ticket(&server, &token, &id, &pty, &json!({}));
+    Terminal::connect_with_ticket(&server, &id, &pty, &once).unwrap();
+    assert_eq!(Terminal::connect_with_ticket(&server, &id, &pty, &once).err(), Some(401));
+    let run = server.call_as(&token, "POST", &format!("/api/v1/sandboxes/{id}/process/run?token={token}"));
+    assert_eq!(run.json(r#"{"command":"true"}"#).send().status, 200);
+    soon("the requests are logged", || server.log().contains("POST /api/v1/sandboxes/{id}/process/run"));
+    let audit = std::fs::read_to_string(server.path().join("audit.log")).unwrap();
+    for text in [server.log(), audit] {
+        assert!(!text.contains(&token) && !text.contains(&once));
+        assert!(!text.contains(&token[4..]) && !text.contains(&once[4..]), "not even without the prefix");
+    }
 }
 
 #[test]

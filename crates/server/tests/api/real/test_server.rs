@@ -1,8 +1,10 @@
 //! Server program in a temporary directory. Its sandboxes are removed with it.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -261,12 +263,28 @@ impl TestServer {
             // Wait until it has exited: the next server would recover a process that is still exiting.
             wait_until_gone(&holder);
         }
-        // Mounts of an ordinary user end with the namespace holder.
+        // Mounts of an ordinary user end with the last process in their namespace.
         let mounted = overlay::mounted(&NamespaceHolder::Host, self.path()).unwrap_or_default();
         for path in mounted.iter().rev() {
             let _ = overlay::unmount(&NamespaceHolder::Host, path);
         }
+        for process in processes_naming(self.path()) {
+            process.kill();
+            wait_until_gone(&process);
+        }
     }
+}
+
+/// Returns the processes with a path below a directory in their arguments, such as the daemon of the lazy mount.
+pub(super) fn processes_naming(directory: &Path) -> Vec<Process> {
+    let is_named = |pid: &String| {
+        let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut paths = arguments.split(|byte| *byte == 0).map(|one| Path::new(OsStr::from_bytes(one)));
+        paths.any(|path| path.starts_with(directory))
+    };
+    let pids = names(Path::new("/proc")).into_iter().filter(is_named);
+    let pids = pids.filter_map(|pid| Pid::from_raw(pid.parse().ok()?));
+    pids.filter_map(|pid| Process::of(pid).ok()).collect()
 }
 
 fn wait_until_gone(process: &Process) {

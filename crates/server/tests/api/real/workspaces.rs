@@ -6,8 +6,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use workspace_host::NamespaceHolder;
 use workspace_host::{Process, overlay};
+use workspace_test_support::requires;
 
-use super::test_server::{TestServer, full, soon};
+use super::test_server::{TestServer, full, processes_naming, soon};
 use crate::snapshots::archive::Archive;
 use crate::support::{Answer, KEY};
 
@@ -42,6 +43,46 @@ fn commit(server: &TestServer, id: &str) -> String {
 
 fn from(server: &TestServer, snapshot: &str) -> String {
     server.create_with(json!({ "snapshot": snapshot }))
+}
+
+#[test]
+fn a_token_restores_only_snapshots_of_its_sandbox() {
+    let server = TestServer::new();
+    let (base, other) = (upload(&server, KEY, &some_files()), upload(&server, KEY, &some_files()));
+    let id = from(&server, &base);
+    let rights = json!({ "rights": ["snapshot", "lifecycle"] });
+    let token = text(&done(&ask(&server, KEY, &format!("{id}/token"), &rights), 201), "token");
+    let committed = done(&ask(&server, &token, &format!("{id}/commit"), &json!({})), 201);
+    let own = text(&committed["snapshot"], "id");
+    let restore =
+        |snapshot: &str| ask(&server, &token, &format!("{id}/restore"), &json!({ "snapshot": snapshot }));
+    let elsewhere = commit(&server, &from(&server, &base));
+    for snapshot in [&other, &elsewhere] {
+        assert_eq!(restore(snapshot).error(), "SNAPSHOT_NOT_FOUND");
+    }
+    done(&restore(&base), 200);
+    let restored = done(&restore(&own), 200);
+    assert_eq!(restored["sandbox"]["snapshot"], json!(own));
+    assert_eq!(ask(&server, &token, &format!("{id}/fork"), &json!({})).error(), "FORBIDDEN");
+    // A token never keeps a directory of the server, not even one of an admin key.
+    let delete =
+        server.call_as(&token, "DELETE", &format!("/api/v1/sandboxes/{id}?keep_workspace=true")).send();
+    assert!(done(&delete, 200)["snapshot"].is_string(), "{}", delete.body);
+}
+
+#[test]
+fn keeping_a_workspace_needs_the_right_to_make_snapshots() {
+    let server = TestServer::new();
+    let id = server.create();
+    let rights = json!({ "rights": ["lifecycle"] });
+    let token = text(&done(&ask(&server, KEY, &format!("{id}/token"), &rights), 201), "token");
+    let path = format!("/api/v1/sandboxes/{id}");
+    let keep = server.call_as(&token, "DELETE", &format!("{path}?keep_workspace=true")).send();
+    assert_eq!(
+        (keep.error().as_str(), &keep.json()["error"]["details"]["right"]),
+        ("FORBIDDEN", &json!("snapshot"))
+    );
+    assert_eq!(server.call_as(&token, "DELETE", &path).send().status, 204);
 }
 
 #[test]
@@ -169,6 +210,22 @@ fn lazy_materialization_fails_with_a_reason_where_unavailable() {
     assert_eq!((made.status, &error["name"]), (422, &json!("PROVIDER_UNAVAILABLE")), "{error}");
     assert!(text(error, "message").contains("/dev/fuse"), "{error}");
     assert_eq!(error["details"]["materialize"], "lazy");
+}
+
+/// Its daemon keeps the mount namespace of an ordinary user even when the namespace holder is killed.
+#[test]
+fn lazy_mount_ends_with_its_test() {
+    let has_fuse = std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok();
+    if !requires(has_fuse, "/dev/fuse") {
+        return;
+    }
+    let mut server = TestServer::new();
+    let snapshot = upload(&server, KEY, &some_files());
+    let order = json!({ "template": "base", "snapshot": snapshot, "materialize": "lazy" });
+    done(&server.post("/api/v1/sandboxes", &order), 201);
+    assert!(!processes_naming(server.path()).is_empty());
+    server.end_all();
+    assert!(processes_naming(server.path()).is_empty());
 }
 
 #[test]

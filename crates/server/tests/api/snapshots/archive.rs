@@ -81,6 +81,11 @@ impl Archive {
 
 /// Returns a tar archive with one file of zeros, compressed with zstd to 32 bytes per MiB (RLE blocks).
 pub(crate) fn zeros(mebibytes: usize) -> Vec<u8> {
+    filled(mebibytes, 0)
+}
+
+/// Returns a tar archive with one file `zeros` that has only this byte, compressed like [`zeros`].
+pub(crate) fn filled(mebibytes: usize, byte: u8) -> Vec<u8> {
     const BLOCK: u32 = 128 << 10;
     let size = (mebibytes << 20).to_string();
     let head = Archive::new().records(&[("size", size.as_bytes())]).file("zeros", "").0;
@@ -91,7 +96,7 @@ pub(crate) fn zeros(mebibytes: usize) -> Vec<u8> {
     frame.extend(head);
     for _ in 0..mebibytes * 8 {
         frame.extend(block(1, BLOCK, 0));
-        frame.push(0);
+        frame.push(byte);
     }
     frame.extend(block(1, 1024, 1));
     frame.push(0);

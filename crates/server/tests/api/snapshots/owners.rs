@@ -29,6 +29,8 @@ fn a_snapshot_of_another_owner_is_not_found() {
         ("DELETE", "snapshots/ID".to_owned()),
         ("GET", "snapshots/ID/tree".to_owned()),
         ("GET", "snapshots/ID/tree/a".to_owned()),
+        ("GET", "snapshots/ID/archive".to_owned()),
+        ("GET", "snapshots/ID/archive?path=a".to_owned()),
         ("GET", "snapshots/ID/files/a".to_owned()),
         ("HEAD", "snapshots/ID/files/a".to_owned()),
         ("GET", format!("snapshots/ID/diff/{own}")),
@@ -84,6 +86,8 @@ fn read_only_keys_cannot_create_or_delete_snapshots() {
     for (method, path) in [
         ("POST", "snapshots".to_owned()),
         ("DELETE", format!("snapshots/{id}")),
+        ("PUT", "references/main".to_owned()),
+        ("DELETE", "references/main".to_owned()),
         ("POST", "episodes".to_owned()),
         ("DELETE", format!("episodes/{}", step["id"].as_str().unwrap())),
     ] {
@@ -96,6 +100,9 @@ fn read_only_keys_cannot_create_or_delete_snapshots() {
 fn operations_on_snapshots_are_audited() {
     let fixture = SnapshotServer::new();
     let id = fixture.made(&Archive::new().file("a", "b"));
+    let target = json!({ "snapshot": id }).to_string();
+    assert_eq!(fixture.call("PUT", "references/main").json(&target).send().status, 201);
+    assert_eq!(fixture.call("DELETE", "references/main").send().status, 204);
     let step = fixture.post("episodes", &json!({"snapshot": id, "action": "begin", "reward": 1})).json();
     let gone = format!("episodes/{}", step["id"].as_str().unwrap());
     assert_eq!(fixture.call("DELETE", &gone).send().status, 204);
@@ -106,6 +113,8 @@ fn operations_on_snapshots_are_audited() {
         log().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for (event, detail, value) in [
         ("snapshot.created", "snapshot", id.as_str()),
+        ("reference.set", "reference", "main"),
+        ("reference.deleted", "reference", "main"),
         ("episode.created", "episode", step["id"].as_str().unwrap()),
         ("episode.deleted", "episode", step["id"].as_str().unwrap()),
         ("snapshot.deleted", "snapshot", &id),

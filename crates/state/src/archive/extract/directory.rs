@@ -62,8 +62,8 @@ struct Removal {
 
 impl Extractor {
     /// Opens a directory by its components and creates missing ones.
-    pub(super) fn directory(&mut self, names: &[Vec<u8>]) -> Result<ExtractDir> {
-        if let Some(directory) = self.plain_directory(names)? {
+    pub(super) fn open_or_create_directory(&mut self, names: &[Vec<u8>]) -> Result<ExtractDir> {
+        if let Some(directory) = self.open_plain_directory(names)? {
             return Ok(directory);
         }
         let mut directory = self.open(Vec::new())?;
@@ -73,7 +73,7 @@ impl Extractor {
                 Some(FileType::Directory) => open_in(&directory, name)?,
                 None => self.create_implied(&directory, name)?,
                 Some(FileType::Symlink) if !self.is_layer() => return Err(behind_symlink(&path)),
-                Some(FileType::Symlink) => match self.follow(&directory, name)? {
+                Some(FileType::Symlink) => match self.follow_symlink(&directory, name)? {
                     Some(directory) => directory,
                     None => {
                         self.remove(&directory, name)?;
@@ -87,8 +87,8 @@ impl Extractor {
     }
 
     /// Opens a directory by its components; `None` if it does not exist.
-    pub(super) fn existing_directory(&self, names: &[Vec<u8>]) -> Result<Option<ExtractDir>> {
-        if let Some(directory) = self.plain_directory(names)? {
+    pub(super) fn open_existing_directory(&self, names: &[Vec<u8>]) -> Result<Option<ExtractDir>> {
+        if let Some(directory) = self.open_plain_directory(names)? {
             return Ok(Some(directory));
         }
         if !self.is_layer() {
@@ -98,7 +98,7 @@ impl Extractor {
     }
 
     /// Opens a directory if it exists and no component is a symlink.
-    fn plain_directory(&self, names: &[Vec<u8>]) -> Result<Option<ExtractDir>> {
+    fn open_plain_directory(&self, names: &[Vec<u8>]) -> Result<Option<ExtractDir>> {
         let path = names.join(&b'/');
         match open_beneath(&self.root, &path, TRAVERSE_FLAGS) {
             Ok(fd) => Ok(Some(ExtractDir { fd, path })),
@@ -120,7 +120,7 @@ impl Extractor {
     }
 
     /// Opens the directory that a symlink leads to; `None` if it does not lead to a directory.
-    fn follow(&self, parent: &ExtractDir, name: &[u8]) -> Result<Option<ExtractDir>> {
+    fn follow_symlink(&self, parent: &ExtractDir, name: &[u8]) -> Result<Option<ExtractDir>> {
         let components = parent.path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
         self.resolve(components.map(<[u8]>::to_vec).collect(), vec![name.to_vec()])
     }
@@ -138,7 +138,7 @@ impl Extractor {
                 }
                 _ => {}
             }
-            let Some(directory) = self.plain_directory(&resolved)? else { return Ok(None) };
+            let Some(directory) = self.open_plain_directory(&resolved)? else { return Ok(None) };
             match file_type(&directory, &name)? {
                 Some(FileType::Directory) if resolved.len() < DEPTH_MAX => resolved.push(name),
                 Some(FileType::Symlink) if links < LINKS_MAX => {
@@ -153,7 +153,7 @@ impl Extractor {
                 _ => return Ok(None),
             }
         }
-        self.plain_directory(&resolved)
+        self.open_plain_directory(&resolved)
     }
 
     /// Removes an entry with everything below it, if it exists.
@@ -161,7 +161,7 @@ impl Extractor {
         let path = parent.path_of(name);
         match file_type(parent, name)? {
             None => return Ok(()),
-            Some(FileType::Directory) => self.empty(path.clone(), Keep::Nothing)?,
+            Some(FileType::Directory) => self.remove_content(path.clone(), Keep::Nothing)?,
             Some(_) => {}
         }
         self.unlink(&path)
@@ -169,12 +169,12 @@ impl Extractor {
 
     /// Removes entries from a directory that the current layer did not create.
     pub(super) fn remove_lower_entries(&mut self, parent: &ExtractDir) -> Result<()> {
-        self.empty(parent.path.clone(), Keep::Created)
+        self.remove_content(parent.path.clone(), Keep::Created)
     }
 
     /// Removes the entries of a directory; with [`Keep::Created`], not those created by the current layer. One
     /// directory is open at a time, at any depth.
-    fn empty(&mut self, top: Vec<u8>, keep: Keep) -> Result<()> {
+    fn remove_content(&mut self, top: Vec<u8>, keep: Keep) -> Result<()> {
         let mut stack = vec![self.unlink_files(top, keep)?];
         while let Some(removal) = stack.last_mut() {
             if let Some(name) = removal.directories.pop() {

@@ -11,11 +11,11 @@ use std::sync::atomic::Ordering;
 
 use crate::directory::checkout_options::ENTRY_BYTES;
 use crate::directory::error::{Context, Result};
-use crate::directory::listing::{EntryPair, ListedEntry, Listing, TreeIds, pairs};
 use crate::directory::parallel::{each, each_while_open};
-use crate::directory::path::{WRITE, open_as_owner, open_directory};
+use crate::directory::path::{WRITE_ACCESS, open_directory, open_with_owner_access};
 use crate::directory::read::fingerprint;
 use crate::directory::stat_index::{StatEntry, StatFingerprint, StatRecord};
+use crate::directory::tree_listing::{EntryPair, ListedEntry, Listing, TreeIds, pairs};
 use crate::directory::xattrs::{self, ExistingXattrs};
 use crate::entry::{DirectoryNode, Entry, Node};
 use crate::error::StoreError;
@@ -26,7 +26,7 @@ use crate::platform::{IfExists, mode_to_u32};
 use crate::snapshot::Timestamp;
 use crate::tree_path::join;
 
-use super::{OpenDirectory, SET_ID, Switch, ids};
+use super::{OpenDirectory, SET_ID, Switch, tree_ids};
 
 /// Result of applying one entry.
 enum ApplyResult {
@@ -62,17 +62,18 @@ impl Switch<'_> {
         modified: Option<Timestamp>,
     ) -> Result<()> {
         self.check_depth(path, depth)?;
-        let (mut fd, _) = open_as_owner(self.root, path, WRITE).context("open", &self.full_path(path))?;
-        let (old, new) = (Listing::of(self.store, from)?, Listing::of(self.store, ids(Some(to)))?);
+        let (mut fd, _) =
+            open_with_owner_access(self.root, path, WRITE_ACCESS).context("open", &self.full_path(path))?;
+        let (old, new) = (Listing::of(self.store, from)?, Listing::of(self.store, tree_ids(Some(to)))?);
         let record = self.record_of(path, from)?;
         let mode = fstat(&fd).context("stat", &self.full_path(path))?.st_mode as u16 & 0o7777;
         if mode & 0o700 != 0o700 {
             fchmod(&fd, Mode::from_raw_mode(RawMode::from(mode | 0o700)))
-                .context("change", &self.full_path(path))?;
+                .context("change the mode of", &self.full_path(path))?;
         }
         let directory = OpenDirectory { fd: &fd, path, record: record.as_ref() };
         // A forced checkout back to the recorded tree finds most files as recorded.
-        let recorded = if self.options.force { self.record_of(path, ids(Some(to)))? } else { None };
+        let recorded = if self.options.force { self.record_of(path, tree_ids(Some(to)))? } else { None };
         let (mut entries, subdirectories) =
             self.apply_entries(&directory, recorded.as_ref(), &pairs(&old, &new))?;
         if !subdirectories.is_empty() {
@@ -204,7 +205,7 @@ impl Switch<'_> {
         let mode_differs = own_fingerprint.mode & 0o7777 != mode_to_u32(mode.as_raw_mode());
         let new_time = modified.filter(|modified| modified.0 != own_fingerprint.mtime);
         if mode_differs {
-            fchmod(fd, mode).context("change", &full_path())?;
+            fchmod(fd, mode).context("change the mode of", &full_path())?;
         }
         if let Some(modified) = new_time {
             futimens(fd, &modified.file_times()).context("set the times of", &full_path())?;
@@ -228,7 +229,7 @@ impl Switch<'_> {
         pair: &EntryPair<'_>,
     ) -> Result<ApplyResult> {
         // Checked here because removed and reflinked files are not read from the store.
-        self.store.cancel().check().map_err(StoreError::from)?;
+        self.store.cancel_flag().check().map_err(StoreError::from)?;
         self.progress.advance(1);
         let entry_path = join(directory.path, pair.name);
         let old = pair.before.map(|raw| self.decode_entry(raw)).transpose()?;
@@ -259,7 +260,7 @@ impl Switch<'_> {
     ) -> Result<Option<TreeIds>> {
         if stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory) {
             return Ok(match old.map(|old| &old.node) {
-                Some(Node::Directory(old)) => ids(Some(old)),
+                Some(Node::Directory(old)) => tree_ids(Some(old)),
                 _ => None,
             });
         }
@@ -346,7 +347,7 @@ impl Switch<'_> {
             };
             xattrs::write(&file, &self.written_xattrs(&node.xattrs), ExistingXattrs::Possible)
                 .context("set the attributes of", &self.full_path(entry_path))?;
-            fchmod(&file, self.mode(node.mode)).context("change", &self.full_path(entry_path))?;
+            fchmod(&file, self.mode(node.mode)).context("change the mode of", &self.full_path(entry_path))?;
         }
         if let Some(modified) = new.modified {
             utimensat(fd, name, &modified.file_times(), AtFlags::SYMLINK_NOFOLLOW)

@@ -9,10 +9,10 @@ use rustix::io::Errno;
 
 use crate::chunker::is_zero;
 use crate::directory::error::{Context, DirectoryError, Result};
-use crate::directory::listing::{EntryPair, Listing, TreeIds, pairs};
 use crate::directory::parallel::{each, each_while_open};
-use crate::directory::path::{READ, open_as_owner, open_file_as_owner, system_path};
+use crate::directory::path::{READ_ACCESS, open_file_with_owner_access, open_with_owner_access, system_path};
 use crate::directory::read::fingerprint;
+use crate::directory::tree_listing::{EntryPair, Listing, TreeIds, pairs};
 use crate::directory::xattrs;
 use crate::entry::{DirectoryNode, Entry, Node};
 use crate::id::ChunkId;
@@ -20,7 +20,7 @@ use crate::mutex::lock;
 use crate::node::{Extent, FileNode};
 use crate::tree_path::join;
 
-use super::{OpenDirectory, SET_ID, Switch, ids};
+use super::{OpenDirectory, SET_ID, Switch, tree_ids};
 
 /// A directory to be checked after its parent is closed.
 struct Subdirectory {
@@ -57,7 +57,7 @@ impl Switch<'_> {
         if from == to {
             return Ok(());
         }
-        let (fd, former_mode) = match open_as_owner(self.root, path, READ) {
+        let (fd, former_mode) = match open_with_owner_access(self.root, path, READ_ACCESS) {
             Ok(opened) => opened,
             Err(Errno::NOENT) => return Ok(()),
             Err(Errno::NOTDIR | Errno::LOOP) => {
@@ -82,8 +82,8 @@ impl Switch<'_> {
         self.check_directory(
             &subdirectory.path,
             depth,
-            ids(subdirectory.old.as_ref()),
-            ids(subdirectory.new.as_ref()),
+            tree_ids(subdirectory.old.as_ref()),
+            tree_ids(subdirectory.new.as_ref()),
         )
     }
 
@@ -147,7 +147,7 @@ impl Switch<'_> {
     /// Returns true if the directory on disk holds, at any depth, an entry that its tree does not have.
     fn has_untracked(&self, path: &[u8], tree: Option<&DirectoryNode>) -> Result<bool> {
         let (fd, former_mode) =
-            open_as_owner(self.root, path, READ).context("open", &self.full_path(path))?;
+            open_with_owner_access(self.root, path, READ_ACCESS).context("open", &self.full_path(path))?;
         let subdirectories = self.tracked_subdirectories(&fd, path, tree);
         drop(fd);
         let has_untracked = subdirectories.and_then(|subdirectories| self.any_has_untracked(subdirectories));
@@ -173,7 +173,7 @@ impl Switch<'_> {
         path: &[u8],
         tree: Option<&DirectoryNode>,
     ) -> Result<Option<Vec<SubdirectoryInTree>>> {
-        let tree_entries = Listing::of(self.store, ids(tree))?;
+        let tree_entries = Listing::of(self.store, tree_ids(tree))?;
         let mut subdirectories = Vec::new();
         for name in self.list_names(fd, path)? {
             let Some(raw) = tree_entries.get(&name) else { return Ok(None) };
@@ -199,7 +199,7 @@ impl Switch<'_> {
                 Err(error) => Err(error).context("read", &entry_path()),
             },
             Some(Node::File(node)) => {
-                let file = match open_file_as_owner(fd, name) {
+                let file = match open_file_with_owner_access(fd, name) {
                     Ok(file) => file,
                     Err(Errno::LOOP | Errno::NOENT | Errno::NXIO) => return Ok(false),
                     Err(error) => return Err(error).context("open", &entry_path()),

@@ -11,11 +11,11 @@ use rustix::fs::{AtFlags, fstat, futimens, linkat, renameat, unlinkat};
 use rustix::io::Errno;
 
 use crate::directory::error::{Context, Result};
-use crate::directory::listing::{ListedEntry, Listing, TreeIds};
 use crate::directory::parallel::each;
-use crate::directory::path::{READ, WRITE};
+use crate::directory::path::{READ_ACCESS, WRITE_ACCESS};
 use crate::directory::read::fingerprint;
 use crate::directory::stat_index::StatFingerprint;
+use crate::directory::tree_listing::{ListedEntry, Listing, TreeIds};
 use crate::entry::{Entry, Node};
 use crate::mutex::lock;
 use crate::node::NodeRef;
@@ -29,9 +29,11 @@ use super::{LinkGroup, Switch};
 /// Unchanged names by label.
 type UnchangedNames = HashMap<u64, Vec<(Vec<u8>, Entry)>>;
 
-/// Groups for which unchanged names are searched, and the paths that were written.
+/// Search for unchanged names of files that were written under another name.
 struct LinkSearch<'g> {
+    /// The written files, by label.
     groups: &'g HashMap<u64, LinkGroup>,
+    /// Paths that were written.
     written: HashSet<&'g [u8]>,
 }
 
@@ -111,7 +113,7 @@ impl Switch<'_> {
     /// Runs `work` on a name in its directory without changing the directory's mtime.
     fn with_parent<R>(&self, path: &[u8], work: impl FnOnce(&OwnedFd, &[u8]) -> Result<R>) -> Result<R> {
         let (parent, name) = split(path);
-        let fd = self.access.open(parent, WRITE).context("open", &self.full_path(parent))?;
+        let fd = self.access.open(parent, WRITE_ACCESS).context("open", &self.full_path(parent))?;
         let before = Timestamp(fingerprint(&fstat(&fd).context("stat", &self.full_path(parent))?).mtime);
         let done = work(&fd, name)?;
         futimens(&fd, &before.file_times()).context("set the times of", &self.full_path(parent))?;
@@ -180,7 +182,7 @@ impl Switch<'_> {
         unchanged.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         for (path, entry) in unchanged {
             let (parent, name) = split(&path);
-            let Ok(fd) = self.access.open(parent, READ) else { continue };
+            let Ok(fd) = self.access.open(parent, READ_ACCESS) else { continue };
             let Some(stat) = self.stat(&fd, &path, name)? else { continue };
             let same_time = entry.modified.is_none_or(|modified| modified.0 == fingerprint(&stat).mtime);
             if same_time && self.is_on_disk(&fd, name, Some(&entry))? {
@@ -192,7 +194,7 @@ impl Switch<'_> {
 
     fn link(&self, first: &[u8], fd: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
         let (parent, first_name) = split(first);
-        let first_directory = self.access.open(parent, READ)?;
+        let first_directory = self.access.open(parent, READ_ACCESS)?;
         let temporary = self.temporary_name();
         linkat(&first_directory, first_name, fd, temporary.as_slice(), AtFlags::empty())?;
         let renamed = renameat(fd, temporary.as_slice(), fd, name);
@@ -205,7 +207,7 @@ impl Switch<'_> {
 
     fn fingerprint_of(&self, path: &[u8]) -> Result<Option<StatFingerprint>> {
         let (parent, name) = split(path);
-        let Ok(fd) = self.access.open(parent, READ) else { return Ok(None) };
+        let Ok(fd) = self.access.open(parent, READ_ACCESS) else { return Ok(None) };
         Ok(self.stat(&fd, path, name)?.map(|stat| fingerprint(&stat)))
     }
 
@@ -216,7 +218,7 @@ impl Switch<'_> {
             let Some(record) = record.as_mut().filter(|_| parents.contains(path.as_slice())) else {
                 continue;
             };
-            let Ok(fd) = self.access.open(path, READ) else { continue };
+            let Ok(fd) = self.access.open(path, READ_ACCESS) else { continue };
             record.own_fingerprint = fingerprint(&fstat(&fd).context("stat", &self.full_path(path))?);
             for entry in &mut record.entries {
                 let Some(modified) = linked.get(join(path, &entry.name).as_slice()) else { continue };

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::chunker::{BLOCK, is_zero};
 use crate::directory::error::{Context, Result};
-use crate::directory::leftovers::temporary_name;
+use crate::directory::temporary_files::temporary_name;
 use crate::directory::xattrs::{self, ExistingXattrs};
 use crate::entry::Node;
 use crate::error::StoreError;
@@ -153,7 +153,7 @@ impl Switch<'_> {
             .context("set the attributes of", &full_path())?;
         // Before the mode: changing the owner clears set-id bits.
         self.set_owner(file, entry_path)?;
-        fchmod(file, self.mode(node.mode)).context("change", &full_path())?;
+        fchmod(file, self.mode(node.mode)).context("change the mode of", &full_path())?;
         if let Some(modified) = modified {
             futimens(file, &modified.file_times()).context("set the times of", &full_path())?;
         }

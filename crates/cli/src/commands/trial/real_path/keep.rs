@@ -14,9 +14,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid, XattrFlags, fchmod,
-    fchown, fsetxattr, fstat, futimens, linkat, mkdirat, mknodat, openat, renameat, seek, statat, symlinkat,
-    unlinkat,
+    AtFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid, XattrFlags, chownat,
+    fchmod, fchown, fsetxattr, fstat, futimens, linkat, mkdirat, mknodat, openat, renameat, seek, statat,
+    symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -71,7 +71,7 @@ pub(super) struct ChangeWriter<'a> {
 
 impl ChangeWriter<'_> {
     /// Checks all changes before the first write. Returns the paths that other processes changed.
-    pub(super) fn conflicts(&self) -> io::Result<Vec<Vec<u8>>> {
+    pub(super) fn find_conflicts(&self) -> io::Result<Vec<Vec<u8>>> {
         let mut conflicts = BTreeSet::new();
         let mut ancestors = HashMap::new();
         let planned_directories: HashSet<&[u8]> = self
@@ -115,7 +115,7 @@ impl ChangeWriter<'_> {
                 self.finish_directory(&change.path, attributes).map_err(failed(&change.path))?;
             }
         }
-        let root = self.target.directory(b"").map_err(failed(b""))?;
+        let root = self.target.open_directory(b"").map_err(failed(b""))?;
         if let Some(root) = root {
             rustix::fs::syncfs(&root).map_err(|errno| KeepError::Failed(Vec::new(), errno.into()))?;
         }
@@ -148,7 +148,7 @@ impl ChangeWriter<'_> {
     }
 
     fn parent_was_changed(&self, path: &[u8]) -> io::Result<bool> {
-        let Some(parent) = self.target.directory(split(path).0)? else { return Ok(false) };
+        let Some(parent) = self.target.open_directory(split(path).0)? else { return Ok(false) };
         Ok(self.was_changed(&fstat(&parent)?))
     }
 
@@ -171,7 +171,7 @@ impl ChangeWriter<'_> {
             let ancestor = match known.get(path) {
                 Some(ancestor) => *ancestor,
                 None => {
-                    let ancestor = self.ancestor(path)?;
+                    let ancestor = self.compare_ancestor(path)?;
                     known.insert(path.to_vec(), ancestor);
                     ancestor
                 }
@@ -195,8 +195,8 @@ impl ChangeWriter<'_> {
     }
 
     /// Compares a parent directory of a change with its state at the start of the trial.
-    fn ancestor(&self, path: &[u8]) -> io::Result<Ancestor> {
-        let Some(directory) = self.target.directory(path)? else { return Ok(Ancestor::Missing) };
+    fn compare_ancestor(&self, path: &[u8]) -> io::Result<Ancestor> {
+        let Some(directory) = self.target.open_directory(path)? else { return Ok(Ancestor::Missing) };
         let found = fstat(&directory)?;
         if self.was_changed(&found) && mtime(&found) != ctime(&found) {
             return Ok(Ancestor::Replaced);
@@ -261,16 +261,18 @@ impl ChangeWriter<'_> {
             ChangeKind::Symlink(to) => {
                 file_type(found) == FileType::Symlink && self.target.read_link(&change.path)? == *to
             }
-            ChangeKind::Fifo(_) => file_type(found) == FileType::Fifo,
+            ChangeKind::Fifo(attributes) => {
+                file_type(found) == FileType::Fifo && attributes.match_owner_and_mode(found)
+            }
             ChangeKind::Link(to) => self.target.stat(to)?.is_some_and(|other| other.st_ino == found.st_ino),
             ChangeKind::Remove | ChangeKind::Directory(_) => false,
         })
     }
 
     /// Opens the parent directory of a path, and returns it with the name.
-    fn parent(&self, path: &[u8]) -> io::Result<(OwnedFd, CString)> {
+    fn open_parent(&self, path: &[u8]) -> io::Result<(OwnedFd, CString)> {
         let (parent, name) = split(path);
-        let parent = self.target.directory(parent)?.ok_or(io::ErrorKind::NotFound)?;
+        let parent = self.target.open_directory(parent)?.ok_or(io::ErrorKind::NotFound)?;
         Ok((parent, CString::new(name)?))
     }
 
@@ -280,7 +282,7 @@ impl ChangeWriter<'_> {
     }
 
     fn apply_change(&self, number: usize, change: &Change, counts: &mut WriteCounts) -> io::Result<()> {
-        let (parent, name) = match self.parent(&change.path) {
+        let (parent, name) = match self.open_parent(&change.path) {
             // An earlier change or another process removed the parent directory.
             Err(error)
                 if error.kind() == io::ErrorKind::NotFound && matches!(change.kind, ChangeKind::Remove) =>
@@ -328,13 +330,11 @@ impl ChangeWriter<'_> {
             }
             ChangeKind::File(attributes) => self.write_file(&change.path, &parent, &temporary, attributes)?,
             ChangeKind::Link(to) => {
-                let (source, source_name) = self.parent(to)?;
+                let (source, source_name) = self.open_parent(to)?;
                 linkat(&source, &source_name, &parent, &temporary, AtFlags::empty())?;
             }
             ChangeKind::Symlink(to) => symlinkat(OsStr::from_bytes(to), &parent, &temporary)?,
-            ChangeKind::Fifo(attributes) => {
-                mknodat(&parent, &temporary, FileType::Fifo, Mode::from_raw_mode(attributes.mode), 0)?;
-            }
+            ChangeKind::Fifo(attributes) => create_fifo(&parent, &temporary, attributes)?,
         }
         if was_directory {
             self.remove_by_rename(&change.path, &parent, &name, &old_name)?;
@@ -366,7 +366,7 @@ impl ChangeWriter<'_> {
     fn remove_tree(&self, path: &[u8], name: &CString) -> io::Result<()> {
         let path = join(split(path).0, name.as_bytes());
         let Some(found) = self.target.stat(&path)? else { return Ok(()) };
-        let (parent, name) = self.parent(&path)?;
+        let (parent, name) = self.open_parent(&path)?;
         if file_type(&found) != FileType::Directory {
             return Ok(unlinkat(&parent, &name, AtFlags::empty())?);
         }
@@ -375,7 +375,7 @@ impl ChangeWriter<'_> {
         while let Some(directory) = directories.get(next).cloned() {
             next += 1;
             self.grant_owner_access(&directory)?;
-            let Some(opened) = self.target.directory(&directory)? else { continue };
+            let Some(opened) = self.target.open_directory(&directory)? else { continue };
             for name in self.target.names(&directory)? {
                 match unlinkat(&opened, OsStr::from_bytes(&name), AtFlags::empty()) {
                     Ok(()) | Err(Errno::NOENT) => {}
@@ -385,7 +385,7 @@ impl ChangeWriter<'_> {
             }
         }
         for directory in directories.iter().rev() {
-            let (parent, name) = self.parent(directory)?;
+            let (parent, name) = self.open_parent(directory)?;
             unlinkat(&parent, &name, AtFlags::REMOVEDIR)?;
         }
         Ok(())
@@ -395,12 +395,10 @@ impl ChangeWriter<'_> {
     fn grant_owner_access(&self, path: &[u8]) -> io::Result<()> {
         let Some(found) = self.target.stat(path)? else { return Ok(()) };
         if found.st_mode & 0o700 != 0o700 {
-            let (parent, name) = self.parent(path)?;
+            let (parent, name) = self.open_parent(path)?;
             // A symlink may appear there at any time: only the opened file is changed.
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let opened = openat(&parent, &name, flags, Mode::empty())?;
-            let fd_path = format!("/proc/self/fd/{}", opened.as_raw_fd());
-            fs::set_permissions(fd_path, fs::Permissions::from_mode(0o700))?;
+            set_mode(&openat(&parent, &name, flags, Mode::empty())?, 0o700)?;
         }
         Ok(())
     }
@@ -430,7 +428,7 @@ impl ChangeWriter<'_> {
 
     /// Sets owner, extended attributes and mode of a directory whose entries are complete.
     fn finish_directory(&self, path: &[u8], attributes: &Attributes) -> io::Result<()> {
-        match self.target.directory(path)? {
+        match self.target.open_directory(path)? {
             Some(directory) => {
                 let directory = File::from(directory);
                 set_attributes(&directory, attributes)?;
@@ -485,6 +483,25 @@ fn copy(from: &mut File, to: &mut File) -> io::Result<()> {
         offset = end;
     }
     to.set_len(length)
+}
+
+/// Creates a fifo with owner and mode. The umask would change a mode that is set at its creation.
+fn create_fifo(parent: &OwnedFd, name: &CString, attributes: &Attributes) -> io::Result<()> {
+    mknodat(parent, name, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let created = openat(parent, name, flags, Mode::empty())?;
+    let found = fstat(&created)?;
+    if (found.st_uid, found.st_gid) != (attributes.user, attributes.group) {
+        let (user, group) = (Uid::from_raw(attributes.user), Gid::from_raw(attributes.group));
+        chownat(&created, "", Some(user), Some(group), AtFlags::EMPTY_PATH)?;
+    }
+    set_mode(&created, attributes.mode)
+}
+
+/// Sets the mode of a file that is opened with `O_PATH`.
+fn set_mode(opened: &OwnedFd, mode: u32) -> io::Result<()> {
+    let fd_path = format!("/proc/self/fd/{}", opened.as_raw_fd());
+    fs::set_permissions(fd_path, fs::Permissions::from_mode(mode))
 }
 
 /// Sets owner, attributes and mode of a file, in that order, because a new owner clears bits of the mode. The mode of a

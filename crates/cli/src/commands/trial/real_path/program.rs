@@ -21,7 +21,7 @@ use crate::session::{
     attach,
 };
 use crate::signals::Signals;
-use crate::stdin::{READ_MAX, stdin};
+use crate::stdin::{READ_MAX, spawn_stdin_reader};
 
 const SIGTERM: i32 = 15;
 /// Time between SIGTERM and SIGKILL for a program that timed out.
@@ -79,7 +79,7 @@ pub(super) async fn run(
             OwnedFd::from(to_program).into()
         }
     };
-    let mut stdin = stdin();
+    let mut stdin = spawn_stdin_reader();
     let timed_out = Rc::new(Cell::new(false));
     let input = RefCell::new(Some(forward_input(writer)?));
     let program = HostProgram { running: running.clone(), input, timed_out: timed_out.clone() };
@@ -165,12 +165,12 @@ struct ExitWaiter {
 impl OutputStream for ExitWaiter {
     async fn next(&mut self) -> Result<OutputEvent> {
         let ended = (&mut self.waiting).await.map_err(forward_error)?.map_err(|error| host_error(&error))?;
-        let (exit_code, failed) = match ended {
+        let (exit_code, start_error) = match ended {
             Some(ExitStatus { exit_code, start_error }) => (exit_code, start_error),
             None if self.timed_out.get() => (128 + SIGKILL, None),
             None => return Err(crate::local::sandbox_ended()),
         };
-        Ok(OutputEvent::Exited(CommandExit { exit_code, timed_out: false, failed }))
+        Ok(OutputEvent::Exited(CommandExit { exit_code, timed_out: false, start_error }))
     }
 }
 

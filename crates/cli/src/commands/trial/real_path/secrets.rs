@@ -249,14 +249,16 @@ impl Secrets {
         let mut secrets = Self::default();
         for home in search.homes {
             for name in IN_HOME {
-                secrets.hide_matching(&home.join(name));
+                secrets.hide_matching(home, name);
             }
         }
         for path in SYSTEM_SECRETS {
-            secrets.hide_matching(Path::new(path));
+            secrets.hide_matching(Path::new("/"), path);
         }
-        for path in variables::paths(|name| std::env::var_os(name)) {
-            secrets.hide_target(&path, search);
+        for (path, pattern) in variables::paths(|name| std::env::var_os(name)) {
+            for path in matching(&path, pattern) {
+                secrets.hide_target(&path, search);
+            }
         }
         for home in other_homes(search.homes) {
             secrets.hide(&home);
@@ -305,19 +307,9 @@ impl Secrets {
         }
     }
 
-    /// Hides the paths that match a pattern, as in [`IN_HOME`].
-    fn hide_matching(&mut self, pattern: &Path) {
-        let mut found = vec![PathBuf::new()];
-        for part in pattern.components() {
-            found = match part {
-                Component::Normal(name) if name.as_encoded_bytes().ends_with(b"*") => {
-                    let name = name.to_string_lossy();
-                    found.iter().flat_map(|parent| with_prefix(parent, name.trim_end_matches('*'))).collect()
-                }
-                part => found.into_iter().map(|parent| parent.join(part)).collect(),
-            };
-        }
-        for path in found {
+    /// Hides the paths below a directory that match a pattern.
+    fn hide_matching(&mut self, directory: &Path, pattern: &str) {
+        for path in matching(directory, pattern) {
             self.hide(&path);
         }
     }
@@ -387,6 +379,21 @@ impl Secrets {
         self.hidden.extend(hidden.cloned());
         self.sockets.extend(sockets);
     }
+}
+
+/// Returns the paths below a directory that match a pattern, as in [`IN_HOME`]. Components without `*` may not exist.
+fn matching(directory: &Path, pattern: &str) -> Vec<PathBuf> {
+    let mut found = vec![directory.to_owned()];
+    for part in Path::new(pattern).components() {
+        found = match part {
+            Component::Normal(name) if name.as_encoded_bytes().ends_with(b"*") => {
+                let name = name.to_string_lossy();
+                found.iter().flat_map(|parent| with_prefix(parent, name.trim_end_matches('*'))).collect()
+            }
+            part => found.into_iter().map(|parent| parent.join(part)).collect(),
+        };
+    }
+    found
 }
 
 /// Returns the entries of a directory whose names have a prefix, except public keys.
@@ -481,10 +488,10 @@ mod tests {
             fs::write(root.join(name).join("user.pub"), "").unwrap();
         }
         let mut secrets = Secrets::default();
-        secrets.hide_matching(&root.join("grub*/user.cfg"));
+        secrets.hide_matching(&root, "grub*/user.cfg");
         let expected = ["grub/user.cfg", "grub2/user.cfg"].map(|name| root.join(name));
         assert_eq!(secrets.hidden, BTreeSet::from(expected));
-        secrets.hide_matching(&root.join("other/user*"));
+        secrets.hide_matching(&root, "other/user*");
         assert!(secrets.hidden.contains(&root.join("other/user.cfg")), "{:?}", secrets.hidden);
         assert!(!secrets.hidden.contains(&root.join("other/user.pub")), "public keys are seen");
     }

@@ -12,7 +12,7 @@ use workspace_host::{cgroup, overlay};
 
 use super::upper::ACL_XATTRS;
 use crate::error::{CommandError, Result, io_hint};
-use crate::local::{DirLock, find_leftovers, new_directory};
+use crate::local::{DirLock, find_and_lock_leftovers, new_directory};
 use crate::text::print_stderr;
 
 const RECORD_FILE: &str = "trial.json";
@@ -296,7 +296,7 @@ fn remove_home_layer(record: &TrialRecord) -> std::result::Result<(), workspace_
 /// Removes leftovers of killed trials. Reports those that cannot be removed or that wait for a decision.
 pub(super) fn remove_leftovers(current: &TrialDir) {
     let Some(parent) = current.path.parent() else { return };
-    for (path, lock) in find_leftovers(parent) {
+    for (path, lock) in find_and_lock_leftovers(parent) {
         let Some(record) = read_record(&path) else {
             // A trial that was killed before it wrote a record left only the lock file. Directories of local services have
             // another record.

@@ -138,7 +138,7 @@ impl TargetDir {
     }
 
     /// Opens a directory below the directory of the trial. `None` if the path is not a directory.
-    pub(super) fn directory(&self, path: &[u8]) -> io::Result<Option<OwnedFd>> {
+    pub(super) fn open_directory(&self, path: &[u8]) -> io::Result<Option<OwnedFd>> {
         let path = if path.is_empty() { b"." } else { path };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match self.open_at(path, flags) {
@@ -160,14 +160,14 @@ impl TargetDir {
     }
 
     /// Opens a regular file for reading, without blocking on a fifo.
-    pub(super) fn file(&self, path: &[u8]) -> io::Result<fs::File> {
+    pub(super) fn open_file(&self, path: &[u8]) -> io::Result<fs::File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         Ok(self.open_at(path, flags)?.into())
     }
 
     pub(super) fn stat(&self, path: &[u8]) -> io::Result<Option<Stat>> {
         let (parent, name) = split(path);
-        let Some(parent) = self.directory(parent)? else { return Ok(None) };
+        let Some(parent) = self.open_directory(parent)? else { return Ok(None) };
         match statat(&parent, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
             found => Ok(Some(found?)),
@@ -176,13 +176,13 @@ impl TargetDir {
 
     pub(super) fn read_link(&self, path: &[u8]) -> io::Result<Vec<u8>> {
         let (parent, name) = split(path);
-        let parent = self.directory(parent)?.ok_or(io::ErrorKind::NotFound)?;
+        let parent = self.open_directory(parent)?.ok_or(io::ErrorKind::NotFound)?;
         Ok(rustix::fs::readlinkat(&parent, OsStr::from_bytes(name), Vec::new())?.into_bytes())
     }
 
     /// Returns the names in a directory; none if the path is not a directory.
     pub(super) fn names(&self, path: &[u8]) -> io::Result<Vec<Vec<u8>>> {
-        let Some(directory) = self.directory(path)? else { return Ok(Vec::new()) };
+        let Some(directory) = self.open_directory(path)? else { return Ok(Vec::new()) };
         let mut names = Vec::new();
         for entry in Dir::read_from(&directory)? {
             let name = entry?.file_name().to_bytes().to_vec();
@@ -293,8 +293,10 @@ impl Scan<'_> {
                     }
                 } else if file_type.is_fifo() {
                     let attributes = attributes(&entry.path(), &stat, stat.mode())?;
-                    let before = self.target.stat(&path)?.filter(|it| self::file_type(it) == FileType::Fifo);
-                    if before.is_none() {
+                    let is_same = self.target.stat(&path)?.is_some_and(|before| {
+                        self::file_type(&before) == FileType::Fifo && attributes.match_owner_and_mode(&before)
+                    });
+                    if !is_same {
                         content.changes.push(Change::new(path, ChangeKind::Fifo(attributes)));
                     }
                 } else {
@@ -354,7 +356,7 @@ impl Scan<'_> {
 
     /// Returns true if the former directory has the same extended attributes.
     fn has_same_xattrs(&self, path: &[u8], attributes: &Attributes) -> io::Result<bool> {
-        let Some(directory) = self.target.directory(path)? else { return Ok(false) };
+        let Some(directory) = self.target.open_directory(path)? else { return Ok(false) };
         match xattrs_of_file(&directory.into()) {
             // Only `O_PATH` could open the directory, because it cannot be listed: counts as unchanged.
             Err(error) if error.raw_os_error() == Some(Errno::BADF.raw_os_error()) => Ok(true),
@@ -376,7 +378,7 @@ impl Scan<'_> {
         {
             return Ok(false);
         }
-        let Ok(old) = self.target.file(path) else { return Ok(false) };
+        let Ok(old) = self.target.open_file(path) else { return Ok(false) };
         if xattrs_of_file(&old)? != attributes.xattrs {
             return Ok(false);
         }
@@ -435,7 +437,7 @@ impl UpperContent {
 
 impl Attributes {
     /// Returns true if the former entry has the same owner and mode.
-    fn match_owner_and_mode(&self, stat: &Stat) -> bool {
+    pub(super) fn match_owner_and_mode(&self, stat: &Stat) -> bool {
         (self.mode, self.user, self.group) == (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid)
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use workspace_host::NamespaceHolder;
-use workspace_host::host_view::Mount;
+use workspace_host::host_view::{Mount, can_omit_mounts};
 use workspace_host::overlay;
 use workspace_state::quote_path;
 
@@ -23,6 +23,8 @@ const PRIVATE_DIRS: [&str; 4] = ["/tmp", "/var/tmp", "/run", "/var/run"];
 /// View of the machine for the program.
 pub(super) struct View {
     pub(super) mounts: Vec<Mount>,
+    /// Hidden paths in the home directory whose mounts are left out.
+    pub(super) omitted_mounts: Vec<PathBuf>,
     /// Upper directories whose changes are dropped, each with the name of the mount in messages.
     pub(super) dropped: Vec<(PathBuf, String)>,
 }
@@ -42,7 +44,7 @@ pub(super) fn homes() -> (Option<PathBuf>, Vec<PathBuf>) {
 }
 
 /// Finds the hidden paths according to the arguments.
-pub(super) fn secrets(args: &Try, homes: &[PathBuf], store: Option<PathBuf>) -> Result<Secrets> {
+pub(super) fn find_secrets(args: &Try, homes: &[PathBuf], store: Option<PathBuf>) -> Result<Secrets> {
     for path in args.show.iter().chain(&args.hide) {
         if fs::symlink_metadata(path).is_err() {
             return Err(CommandError::usage(format!("{} does not exist", path.display()))
@@ -96,7 +98,7 @@ pub(super) fn create_view(
         .hint("`workspace try --template base -- …` works on a copy at /workspace instead"));
     }
     let mut mounts: Vec<Mount> = Vec::new();
-    let mut dropped = Vec::new();
+    let (mut dropped, mut omitted_mounts) = (Vec::new(), Vec::new());
     for path in secrets.hidden.difference(&secrets.sockets) {
         if path == directory {
             print_stderr(&format!(
@@ -115,8 +117,9 @@ pub(super) fn create_view(
     }
     let mut writable = vec![directory.to_owned()];
     if let Some(home) = home.filter(|home| !home.starts_with(directory)) {
-        match home_overlay(trial_dir, home, directory)? {
-            Some(layer) => {
+        match home_overlay(trial_dir, home, directory, secrets)? {
+            Some(HomeOverlay { layer, omitted_mounts: omitted }) => {
+                omitted_mounts = omitted;
                 dropped.push((layer.upper.clone(), "your home directory".to_owned()));
                 mounts.push(overlay_at(home, layer));
                 writable.push(home.to_owned());
@@ -147,7 +150,7 @@ pub(super) fn create_view(
     hide_sockets(&mut mounts, secrets);
     // Inner mounts come after outer ones; at the same path the last one wins.
     mounts.sort_by_key(|mount| mount.path().components().count());
-    Ok(View { mounts, dropped })
+    Ok(View { mounts, omitted_mounts, dropped })
 }
 
 /// Hides sockets in read-only mounts, where the program could connect to them; in overlays it cannot.
@@ -173,9 +176,26 @@ fn overlay_at(path: &Path, layer: Layer) -> Mount {
     Mount::Overlay { at: path.into(), upper: layer.upper.into_os_string(), work: layer.work.into_os_string() }
 }
 
+/// Overlay over the home directory.
+struct HomeOverlay {
+    layer: Layer,
+    /// Hidden paths whose mounts must be left out.
+    omitted_mounts: Vec<PathBuf>,
+}
+
 /// Creates the layer for changes in the home directory. Prints a note and returns `None` if it is read-only.
-fn home_overlay(trial_dir: &mut TrialDir, home: &Path, directory: &Path) -> Result<Option<Layer>> {
-    if let Some(other) = overlay::mounted(&NamespaceHolder::Host, home).unwrap_or_default().first() {
+fn home_overlay(
+    trial_dir: &mut TrialDir,
+    home: &Path,
+    directory: &Path,
+    secrets: &Secrets,
+) -> Result<Option<HomeOverlay>> {
+    let mounts = overlay::mounted(&NamespaceHolder::Host, home).unwrap_or_default();
+    let needed = [home, directory, trial_dir.path.as_path()];
+    let omitted_mounts =
+        if can_omit_mounts() { hidden_paths_of(&mounts, secrets, &needed) } else { Vec::new() };
+    let is_omitted = |mount: &PathBuf| omitted_mounts.iter().any(|path| mount.starts_with(path));
+    if let Some(other) = mounts.iter().find(|mount| !is_omitted(mount)) {
         print_stderr(&format!(
             "note: your home directory is read-only, because {} is mounted in it",
             other.display()
@@ -188,7 +208,18 @@ fn home_overlay(trial_dir: &mut TrialDir, home: &Path, directory: &Path) -> Resu
             "note: your home directory is read-only, because there is no directory outside it for changes; set TMPDIR to one",
         );
     }
-    Ok(layer)
+    Ok(layer.map(|layer| HomeOverlay { layer, omitted_mounts }))
+}
+
+/// Returns the hidden paths that contain mounts, but no path that is needed or visible.
+fn hidden_paths_of(mounts: &[PathBuf], secrets: &Secrets, needed: &[&Path]) -> Vec<PathBuf> {
+    let has_mounts = |hidden: &&PathBuf| mounts.iter().any(|mount| mount.starts_with(hidden));
+    let is_unneeded = |hidden: &&PathBuf| {
+        let mut others = needed.iter().copied().chain(secrets.shown.iter().map(PathBuf::as_path));
+        !others.any(|path| path.starts_with(hidden))
+    };
+    let hidden = secrets.hidden.difference(&secrets.sockets);
+    hidden.filter(has_mounts).filter(is_unneeded).cloned().collect()
 }
 
 /// Returns the environment of the program: that of this process without secrets, and the variables of `--env`.
@@ -207,4 +238,25 @@ pub(super) fn environment(args: &Try, cwd: &Path) -> Vec<(OsString, OsString)> {
     all.push(("PWD".into(), cwd.into()));
     all.extend(args.envs.iter().map(|(name, value)| (name.into(), value.into())));
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_left_out_below_hidden_paths_without_visible_ones() {
+        let paths = |all: &[&str]| all.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let secrets = Secrets {
+            hidden: paths(&["/home", "/home/a/data", "/home/a/.ssh", "/home/a/kept", "/home/a/cache"])
+                .into_iter()
+                .collect(),
+            shown: paths(&["/home/a", "/home/a/kept/shown"]).into_iter().collect(),
+            ..Secrets::default()
+        };
+        let mounts =
+            paths(&["/home/a/data/x", "/home/a/data/y", "/home/a/kept", "/home/a/cache", "/home/a/mnt"]);
+        let needed = [Path::new("/home/a"), Path::new("/home/a/cache/try")];
+        assert_eq!(hidden_paths_of(&mounts, &secrets, &needed), paths(&["/home/a/data"]));
+    }
 }

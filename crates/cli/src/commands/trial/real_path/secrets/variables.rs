@@ -1,7 +1,9 @@
 //! Environment variables with secrets, or with paths of secret files.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
+
+use super::IN_HOME;
 
 /// Parts of the names of variables with secrets.
 const SECRET_NAMES: &[&str] = &[
@@ -63,55 +65,14 @@ const PATH_VARIABLES: &[(&str, &[&str])] = &[
     ("PIP_CONFIG_FILE", &[""]),
     ("PSQL_HISTORY", &[""]),
     ("REGISTRY_AUTH_FILE", &[""]),
-    ("XDG_CONFIG_HOME", IN_CONFIG),
-    ("XDG_DATA_HOME", IN_DATA),
 ];
-/// Secret paths below the XDG configuration directory.
-const IN_CONFIG: &[&str] = &[
-    "1Password",
-    "BraveSoftware",
-    "Code/User/globalStorage",
-    "Cursor/User/globalStorage",
-    "Keybase",
-    "Signal",
-    "Slack",
-    "age",
-    "chromium",
-    "composer/auth.json",
-    "configstore",
-    "containers/auth.json",
-    "doctl",
-    "fish/fish_history",
-    "gcloud",
-    "gh",
-    "git/credentials",
-    "github-copilot",
-    "glab-cli",
-    "google-chrome",
-    "helm/registry.json",
-    "heroku",
-    "hub",
-    "microsoft-edge",
-    "op",
-    "opera",
-    "pip/pip.conf",
-    "pulumi",
-    "pypoetry/auth.toml",
-    "rclone",
-    "sops",
-    "stripe",
-    "vivaldi",
-];
-/// Secret paths below the XDG data directory.
-const IN_DATA: &[&str] = &[
-    "TelegramDesktop",
-    "atuin",
-    "containers/storage",
-    "elevo-workspace",
-    "fish/fish_history",
-    "keyrings",
-    "kwalletd",
-    "workspace-server",
+/// Variables with a directory of the user, and its default below the home directory. The secret paths below it are
+/// those that [`IN_HOME`] has below the default.
+const XDG_VARIABLES: &[(&str, &str)] = &[
+    ("XDG_CACHE_HOME", ".cache"),
+    ("XDG_CONFIG_HOME", ".config"),
+    ("XDG_DATA_HOME", ".local/share"),
+    ("XDG_STATE_HOME", ".local/state"),
 ];
 /// Maximum number of paths of one variable that are examined.
 const PATHS_PER_VARIABLE_MAX: usize = 100;
@@ -144,22 +105,26 @@ fn has_password(text: &str) -> bool {
     })
 }
 
-/// Returns the secret paths of variables. They may not exist.
-pub(super) fn paths(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+/// Returns the secret paths of variables: a directory and a pattern below it, as in [`IN_HOME`]. They may not exist.
+pub(super) fn paths(variable: impl Fn(&str) -> Option<OsString>) -> Vec<(PathBuf, &'static str)> {
+    // npm reads its variable in upper and in lower case.
+    let value = |name: &str| variable(name).or_else(|| variable(&name.to_ascii_lowercase()));
     let mut found = Vec::new();
     for (name, below) in PATH_VARIABLES {
-        // npm reads its variable in upper and in lower case.
-        let value = variable(name).or_else(|| variable(&name.to_ascii_lowercase()));
-        let Some(value) = value else { continue };
-        for path in
-            std::env::split_paths(&value).filter(|path| path.is_absolute()).take(PATHS_PER_VARIABLE_MAX)
-        {
-            found.extend(
-                below.iter().map(|name| if name.is_empty() { path.clone() } else { path.join(name) }),
-            );
-        }
+        let paths = value(name).map(|value| absolute_paths(&value)).unwrap_or_default();
+        found.extend(paths.iter().flat_map(|path| below.iter().map(move |pattern| (path.clone(), *pattern))));
+    }
+    for (name, default) in XDG_VARIABLES {
+        let paths = value(name).map(|value| absolute_paths(&value)).unwrap_or_default();
+        let below = || IN_HOME.iter().filter_map(move |path| path.strip_prefix(default)?.strip_prefix('/'));
+        found.extend(paths.iter().flat_map(|path| below().map(move |pattern| (path.clone(), pattern))));
     }
     found
+}
+
+/// Returns the absolute paths of a colon-separated list.
+fn absolute_paths(value: &OsStr) -> Vec<PathBuf> {
+    std::env::split_paths(value).filter(|path| path.is_absolute()).take(PATHS_PER_VARIABLE_MAX).collect()
 }
 
 #[cfg(test)]
@@ -209,8 +174,23 @@ mod tests {
             "npm_config_userconfig" => Some("/npmrc".into()),
             _ => None,
         };
-        let expected = ["/cargo/credentials", "/cargo/credentials.toml", "/a/one", "/a/two", "/npmrc"]
-            .map(PathBuf::from);
-        assert_eq!(paths(variable), expected);
+        let expected = [
+            ("/cargo", "credentials"),
+            ("/cargo", "credentials.toml"),
+            ("/a/one", ""),
+            ("/a/two", ""),
+            ("/npmrc", ""),
+        ];
+        assert_eq!(paths(variable), expected.map(|(path, pattern)| (PathBuf::from(path), pattern)));
+    }
+
+    #[test]
+    fn a_moved_configuration_directory_has_all_secrets_of_the_default_one() {
+        let variable = |name: &str| (name == "XDG_CONFIG_HOME").then(|| "/etc/xdg".into());
+        let found = paths(variable);
+        assert_eq!(found.len(), IN_HOME.iter().filter(|path| path.starts_with(".config/")).count());
+        for pattern in ["google-chrome*", "microsoft-edge*", "Bitwarden*", "git/credentials"] {
+            assert!(found.contains(&(PathBuf::from("/etc/xdg"), pattern)), "{pattern}: {found:?}");
+        }
     }
 }

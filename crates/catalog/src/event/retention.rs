@@ -1,0 +1,81 @@
+//! Limits on the number of events, and the table `event_owners`, which counts them.
+//!
+//! Every transaction here holds the row of `event_sequence`, so no two of them change the same rows in another order.
+
+use std::collections::BTreeMap;
+
+use sqlx::AnyConnection;
+use sqlx::any::AnyRow;
+
+use crate::error::Result;
+use crate::row::Row;
+use crate::statement::Statement;
+
+/// Maximum number of events kept per sandbox, far more than a typical sandbox produces.
+const SANDBOX_EVENTS_MAX: i64 = 1_000;
+/// Maximum number of events kept per owner, so that no owner evicts the events of others.
+const OWNER_EVENTS_MAX: i64 = 100_000;
+/// Maximum number of events deleted per transaction, so that others can insert events in between.
+const DELETE_BATCH_SIZE: i64 = 2_000;
+
+/// Counts a new event, and deletes the oldest events of its sandbox and of its owner that exceed the limits.
+pub(super) async fn add(connection: &mut AnyConnection, owner: &str, sandbox: Option<&str>) -> Result<()> {
+    let count = Statement::new(
+        "INSERT INTO event_owners (owner, events, dropped) VALUES ($1, 1, 0)
+         ON CONFLICT (owner) DO UPDATE SET events = event_owners.events + 1 RETURNING events",
+    );
+    let kept = Row(count.text("owner", owner).one(connection).await?).number("events")?;
+    if let Some(sandbox) = sandbox {
+        let delete = Statement::new(
+            "DELETE FROM events WHERE sandbox_id = $1 AND sequence <=
+             (SELECT sequence FROM events WHERE sandbox_id = $1 ORDER BY sequence DESC LIMIT 1 OFFSET $2)
+             RETURNING sequence, owner",
+        );
+        let delete = delete.text("sandbox_id", sandbox).number(SANDBOX_EVENTS_MAX);
+        let deleted = delete.all(connection).await?;
+        record_deleted(connection, deleted).await?;
+    }
+    if kept > OWNER_EVENTS_MAX {
+        let delete = Statement::new(
+            "DELETE FROM events WHERE sequence IN
+             (SELECT sequence FROM events WHERE owner = $1 ORDER BY sequence LIMIT $2) RETURNING sequence, owner",
+        );
+        let excess = (kept - OWNER_EVENTS_MAX).min(DELETE_BATCH_SIZE);
+        let deleted = delete.text("owner", owner).number(excess).all(connection).await?;
+        record_deleted(connection, deleted).await?;
+    }
+    Ok(())
+}
+
+/// Deletes a batch of events created before `time`. Returns their number.
+pub(super) async fn delete_before(connection: &mut AnyConnection, time: i64) -> Result<u64> {
+    let lock = Statement::new("UPDATE event_sequence SET last = last");
+    lock.run(connection).await?;
+    let delete = Statement::new(
+        "DELETE FROM events WHERE sequence IN
+         (SELECT sequence FROM events WHERE created_at < $1 ORDER BY created_at LIMIT $2) RETURNING sequence, owner",
+    );
+    let deleted = delete.number(time).number(DELETE_BATCH_SIZE).all(connection).await?;
+    let count = deleted.len() as u64;
+    record_deleted(connection, deleted).await?;
+    Ok(count)
+}
+
+/// Updates the owners of deleted events.
+async fn record_deleted(connection: &mut AnyConnection, deleted: Vec<AnyRow>) -> Result<()> {
+    let mut owners = BTreeMap::<String, (i64, i64)>::new();
+    for row in deleted {
+        let row = Row(row);
+        let (count, newest) = owners.entry(row.text("owner")?).or_default();
+        *count += 1;
+        *newest = (*newest).max(row.number("sequence")?);
+    }
+    for (owner, (count, newest)) in &owners {
+        let update = Statement::new(
+            "UPDATE event_owners SET events = events - $1,
+             dropped = CASE WHEN dropped < $2 THEN $2 ELSE dropped END WHERE owner = $3",
+        );
+        update.number(*count).number(*newest).text("owner", owner).run(connection).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! Tests of registrations of guest agents.
+
+use std::collections::BTreeMap;
+
+use workspace_catalog::{CommandState, NewClaim, NewSandbox};
+
+use super::*;
+use crate::command::run::{COMMAND_ID_PREFIX, new_command};
+
+/// Starts a service, and adds the row of a running sandbox to its catalog.
+async fn start(home: &tempfile::TempDir) -> (Service, Arc<SandboxHandle>) {
+    let service = Service::start_without_runtime(home.path()).await;
+    let row = NewSandbox {
+        id: "sbx-1".to_owned(),
+        server: service.settings().server.clone(),
+        state: State::Running,
+        name: None,
+        unique_name: false,
+        owner: "alice".to_owned(),
+        template: "base".to_owned(),
+        runtime: "none".to_owned(),
+        network: "none".to_owned(),
+        workspace_path: String::new(),
+        token_hash: String::new(),
+        labels: BTreeMap::new(),
+        config: json!({}),
+        created_at: now(),
+        expires_at: now() + milliseconds(3_600),
+    };
+    service.0.catalog.sandboxes().insert(&row, &[]).await.unwrap();
+    let handle = Arc::new(SandboxHandle::new(&row.id, service.dir(&row.id), ""));
+    (service, handle)
+}
+
+#[tokio::test]
+async fn a_command_that_is_about_to_start_does_not_fail_when_the_agent_registers() {
+    let home = tempfile::tempdir().unwrap();
+    let (service, handle) = start(&home).await;
+    let commands = service.0.catalog.commands();
+    // A repeated request looks up the second one.
+    let ids = ["cmd-starting", "cmd-looked-up", "cmd-unsent"];
+    for id in ids {
+        commands.insert(&new_command(&handle, id, "true", "/workspace")).await.unwrap();
+    }
+    let reserve = |id| handle.commands.reserve(COMMAND_ID_PREFIX, id, 10).unwrap();
+    let reservations = [reserve(ids[0]), reserve(ids[1])];
+    handle.commands.get_or_add(ids[1]);
+    service.on_registered(&handle, 1, RegisterRequest::default()).await;
+    for (id, expected) in
+        ids.into_iter().zip([CommandState::Running, CommandState::Running, CommandState::Failed])
+    {
+        assert_eq!(commands.get(id).await.unwrap().unwrap().state, expected, "{id}");
+    }
+    drop(reservations);
+    service.close().await;
+}
+
+#[tokio::test]
+async fn the_idempotency_key_of_a_command_that_ran_is_not_released() {
+    let home = tempfile::tempdir().unwrap();
+    let (service, handle) = start(&home).await;
+    let claims = service.0.catalog.command_claims();
+    let claim =
+        NewClaim { key: "key".to_owned(), request_hash: "hash".to_owned(), owner: "alice".to_owned() };
+    claims.insert(&claim, &new_command(&handle, "cmd-1", "true", "/workspace")).await.unwrap();
+    service.record_exit(&handle.id, "cmd-1", &CommandExit::default()).await;
+    // It exited after the commands that run were listed.
+    let lost = CommandExit { failed: Some("lost".to_owned()), ..CommandExit::default() };
+    service.record_never_began(&handle.id, "cmd-1", &lost).await;
+    assert_eq!(claims.find(&claim, &handle.id).await.unwrap().as_deref(), Some("cmd-1"));
+    service.close().await;
+}

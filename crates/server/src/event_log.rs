@@ -1,0 +1,137 @@
+//! `/api/v1/events`: events of sandboxes and snapshots.
+
+mod conversion;
+pub(crate) mod feed;
+mod stream;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use utoipa::OpenApi;
+use workspace_api::error::ErrorBody;
+use workspace_api::error_codes;
+use workspace_api::event_log::{Event, EventGap, EventMessage, EventPage, EventsQuery};
+use workspace_catalog::{EventFilter, EventKind};
+
+use conversion::{event_to_api, gap, number};
+use stream::StreamRequest;
+
+use crate::accept::prefers;
+use crate::app::{App, EVENT_STREAMS_MAX};
+use crate::caller::{Caller, scope};
+use crate::error::ApiError;
+use crate::extract::{Json, Query};
+use crate::process::last_event_id;
+use crate::route_group::RouteGroup;
+
+const LIMIT_DEFAULT: u32 = 100;
+const LIMIT_MAX: u32 = 1_000;
+
+#[derive(OpenApi)]
+#[openapi(paths(list), components(schemas(EventPage, Event, EventGap, EventMessage)))]
+struct Document;
+
+pub(crate) fn route_group() -> RouteGroup {
+    RouteGroup::authenticated(Router::new().route("/api/v1/events", get(list)), Document::openapi())
+}
+
+/// List events of sandboxes and snapshots, the oldest first, or stream them.
+///
+/// You get the events of your owner; an admin key gets those of all owners. With `Accept: text/event-stream` the
+/// response is a stream: it sends the stored events after `after` and then new ones as they occur. To resume a lost
+/// stream, send the id of the last event as `Last-Event-ID`. If events were deleted before you read them, a page has a
+/// `gap`, and a stream a message `gap`. An owner can have 16 streams at a time.
+#[utoipa::path(get, path = "/api/v1/events", tag = "events", operation_id = "list_events",
+    params(EventsQuery,
+        ("Last-Event-ID" = Option<String>, Header, description = "Id of the last received event, to resume a stream")),
+    responses(
+        (status = 200, description = "Page of events; with `Accept: text/event-stream`, a stream of events", content(
+            (EventPage = "application/json"), (EventMessage = "text/event-stream"))),
+        (status = "default", description = "Error", body = ErrorBody),
+    ))]
+async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    headers: HeaderMap,
+    Query(query): Query<EventsQuery>,
+) -> Result<Response, ApiError> {
+    let limit = query.limit.unwrap_or(LIMIT_DEFAULT);
+    if !(1..=LIMIT_MAX).contains(&limit) {
+        let message = format!("limit must be between 1 and {LIMIT_MAX}");
+        return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "limit"));
+    }
+    if query.sandbox.as_deref().is_some_and(|id| id.contains('\0')) {
+        let error = ApiError::new(error_codes::INVALID_REQUEST, "sandbox must not contain NUL characters");
+        return Err(error.detail("field", "sandbox"));
+    }
+    let after = last_event_id(&headers)?.or(query.after);
+    let after = after.map(|id| i64::try_from(id).map_err(|_| unknown_position())).transpose()?;
+    let filter = EventFilter {
+        owner: scope(&caller).owner().map(str::to_owned),
+        sandbox_id: query.sandbox,
+        kind: query.kind.as_deref().map(parse_kind).transpose()?,
+    };
+    let mut response = if prefers(&headers, "text/event-stream") {
+        open_stream(&app, caller, filter, after).await?
+    } else {
+        let _permit = app.work_limits.read(&caller.owner).await;
+        Json(page(&app, &filter, after, limit).await?).into_response()
+    };
+    response.headers_mut().insert(header::VARY, header::HeaderValue::from_static("Accept"));
+    Ok(response)
+}
+
+async fn page(
+    app: &App,
+    filter: &EventFilter,
+    after: Option<i64>,
+    limit: u32,
+) -> Result<EventPage, ApiError> {
+    let slice = app.catalog.events().read(filter, after.unwrap_or(0), limit).await?;
+    if after.is_some_and(|after| after > slice.last) {
+        return Err(unknown_position());
+    }
+    let next = slice.events.last().map_or(after.unwrap_or(0), |event| event.sequence);
+    Ok(EventPage {
+        next: number(next),
+        more: slice.events.len() == limit as usize,
+        // A reader without a position begins with the first stored event, and misses nothing.
+        gap: after.and_then(|after| gap(after, slice.dropped)),
+        items: slice.events.into_iter().map(event_to_api).collect::<Result<_, ApiError>>()?,
+    })
+}
+
+async fn open_stream(
+    app: &App,
+    caller: Caller,
+    filter: EventFilter,
+    after: Option<i64>,
+) -> Result<Response, ApiError> {
+    let permit = app.event_streams.semaphore(&caller.owner).try_acquire_owned().map_err(|_| {
+        let message = format!("{EVENT_STREAMS_MAX} streams of events of the same owner are open; close one");
+        ApiError::new(error_codes::CONNECTION_LIMIT_EXCEEDED, message).detail("limit", EVENT_STREAMS_MAX)
+    })?;
+    if let Some(after) = after
+        && after > app.catalog.events().last().await?
+    {
+        return Err(unknown_position());
+    }
+    Ok(stream::stream(app, StreamRequest { key_id: caller.key_id, filter, after, permit }))
+}
+
+/// Creates the error for a position after the newest event. A reader that waited there would miss events: the catalog
+/// was probably replaced by an older copy.
+fn unknown_position() -> ApiError {
+    let message = "after: there is no event with this id yet; start without a position";
+    ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "after")
+}
+
+fn parse_kind(word: &str) -> Result<EventKind, ApiError> {
+    word.parse().map_err(|_| {
+        let words: Vec<_> = EventKind::ALL.iter().map(|kind| kind.as_str()).collect();
+        let message = format!("`{word}` is not a type of events; the types are {}", words.join(", "));
+        ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "type")
+    })
+}

@@ -1,0 +1,93 @@
+//! Conversion of events of the catalog into events of the API.
+
+use serde_json::Value;
+use workspace_api::event_log::{Event, EventData, EventGap};
+
+use crate::error::ApiError;
+use crate::time::format_millis;
+
+pub(super) fn event_to_api(event: workspace_catalog::Event) -> Result<Event, ApiError> {
+    Ok(Event {
+        id: number(event.sequence),
+        kind: event.kind,
+        time: format_millis(event.created_at)?,
+        owner: event.owner,
+        sandbox_id: event.sandbox_id,
+        data: data_to_api(&event.data)?,
+    })
+}
+
+/// Converts the payload of an event. Its times are milliseconds since 1970.
+fn data_to_api(data: &Value) -> Result<EventData, ApiError> {
+    let text = |name: &str| data[name].as_str().map(str::to_owned);
+    let time = |name: &str| data[name].as_i64().map(format_millis).transpose();
+    Ok(EventData {
+        name: text("name"),
+        state: text("state"),
+        reason: text("reason"),
+        template: text("template"),
+        created_at: time("createdAt")?,
+        expires_at: time("expiresAt")?,
+        snapshot_id: text("snapshotId"),
+        bytes: data["bytes"].as_u64(),
+    })
+}
+
+/// Returns the gap for a reader at position `after`, if an event up to `dropped` was deleted.
+pub(super) fn gap(after: i64, dropped: i64) -> Option<EventGap> {
+    (dropped > after).then(|| EventGap { from: number(after.saturating_add(1)), to: number(dropped) })
+}
+
+/// Converts a sequence number, which is never negative.
+pub(super) fn number(sequence: i64) -> u64 {
+    u64::try_from(sequence).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn event(data: Value) -> workspace_catalog::Event {
+        workspace_catalog::Event {
+            sequence: 17,
+            kind: "sandbox.created".to_owned(),
+            owner: Some("alice".to_owned()),
+            sandbox_id: None,
+            data,
+            created_at: 1_000,
+        }
+    }
+
+    #[test]
+    fn payloads_lose_nulls_and_unknown_fields_and_get_readable_times() {
+        let data = json!({
+            "name": null, "state": "running", "createdAt": 0, "expiresAt": 61_000, "sandboxId": "sbx-1", "more": [1],
+        });
+        let converted = serde_json::to_value(event_to_api(event(data)).unwrap()).unwrap();
+        let expected = json!({
+            "id": 17,
+            "type": "sandbox.created",
+            "time": "1970-01-01T00:00:01.000Z",
+            "owner": "alice",
+            "data": {
+                "state": "running",
+                "createdAt": "1970-01-01T00:00:00.000Z",
+                "expiresAt": "1970-01-01T00:01:01.000Z",
+            },
+        });
+        assert_eq!(converted, expected);
+        for odd in [json!(null), json!([]), json!("x"), json!({"name": 1, "bytes": -1})] {
+            assert_eq!(event_to_api(event(odd.clone())).unwrap().data, EventData::default(), "{odd}");
+        }
+    }
+
+    #[test]
+    fn only_a_reader_behind_deleted_events_has_a_gap() {
+        assert_eq!(gap(3, 7), Some(EventGap { from: 4, to: 7 }));
+        for (after, dropped) in [(7, 7), (8, 7), (0, 0), (i64::MAX, i64::MAX)] {
+            assert_eq!(gap(after, dropped), None);
+        }
+    }
+}

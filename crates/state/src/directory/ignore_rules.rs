@@ -1,0 +1,68 @@
+//! Rules of `.workspaceignore` files: paths that a snapshot excludes, in gitignore syntax.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ignore::Match;
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+
+use super::path::system_path;
+
+/// Name of the ignore file, which applies to its directory and everything below.
+pub(super) const IGNORE_FILE: &[u8] = b".workspaceignore";
+
+/// Rules of a directory: its own and those of its parents.
+#[derive(Clone, Default)]
+pub(super) struct IgnoreRules {
+    levels: Vec<Arc<Gitignore>>,
+}
+
+impl IgnoreRules {
+    /// Returns the rules inside `directory`, whose ignore file has this content.
+    pub(super) fn with(&self, directory: &[u8], rules: &[u8]) -> Self {
+        let mut builder = GitignoreBuilder::new(Path::new("/").join(system_path(directory)));
+        for line in String::from_utf8_lossy(rules).lines() {
+            // An invalid line matches nothing, as in git.
+            drop(builder.add_line(None, line));
+        }
+        let mut levels = self.levels.clone();
+        levels.extend(builder.build().ok().map(Arc::new));
+        Self { levels }
+    }
+
+    /// Returns true if a path is ignored. The innermost matching rule wins.
+    pub(super) fn is_ignored(&self, path: &[u8], is_directory: bool) -> bool {
+        let path = Path::new("/").join(system_path(path));
+        for level in self.levels.iter().rev() {
+            match level.matched(&path, is_directory) {
+                Match::None => {}
+                Match::Ignore(_) => return true,
+                Match::Whitelist(_) => return false,
+            }
+        }
+        false
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.levels.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_hold_below_their_file_and_inner_ones_win() {
+        let outer = IgnoreRules::default().with(b"", b"*.log\n/build/\n# comment\n!keep.log\n");
+        assert!(outer.is_ignored(b"a/x.log", false));
+        assert!(outer.is_ignored(b"build", true));
+        assert!(!outer.is_ignored(b"build", false));
+        assert!(!outer.is_ignored(b"sub/build", true));
+        assert!(!outer.is_ignored(b"keep.log", false));
+        let inner = outer.with(b"sub", b"!x.log\n/y\n");
+        assert!(!inner.is_ignored(b"sub/x.log", false));
+        assert!(inner.is_ignored(b"sub/y", false));
+        assert!(inner.is_ignored(b"sub/z.log", false));
+    }
+}

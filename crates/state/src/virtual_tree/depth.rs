@@ -1,0 +1,159 @@
+//! Depth of directories that are moved to a deeper path.
+
+use std::collections::HashMap;
+
+use crate::entry::Node;
+use crate::error::{Result as StoreResult, StoreError};
+use crate::id::NodeId;
+use crate::node::NodeRef;
+use crate::store::Store;
+use crate::tree_path::DEPTH_MAX;
+use crate::walk_limits::WalkUsage;
+
+use super::{Child, Directory, Lookup, Result, TreeError, VirtualTree, decode_reference, display_path};
+
+impl VirtualTree {
+    /// Fails if entries of the directory at `from` would be nested too deeply at `to`, a path of `depth` names.
+    pub(super) fn check_depth_of_move(&self, from: &[u8], to: &[u8], depth: usize) -> Result<()> {
+        let mut heights = Heights::new(&self.store);
+        let height = match self.must_find(from)? {
+            Lookup::Root(directory) => heights.of_virtual(directory)?,
+            Lookup::Virtual(Child::Directory(directory)) => heights.of_virtual(directory)?,
+            Lookup::Virtual(Child::Stored { reference, .. }) => match decode_reference(reference)? {
+                NodeRef::Directory(id) => heights.of_stored(id)?,
+                _ => 0,
+            },
+            Lookup::Stored(entry) => match entry.node {
+                Node::Directory(node) => heights.of_stored(node.id)?,
+                Node::File(_) | Node::Symlink(_) => 0,
+            },
+            Lookup::Virtual(Child::File(_) | Child::Symlink { .. }) => 0,
+        };
+        check_height(height, to, depth)
+    }
+
+    /// Fails if entries of a directory of the store would be nested too deeply at `to`, a path of `depth`
+    /// names.
+    pub(super) fn check_depth_of_graft(&self, id: NodeId, to: &[u8], depth: usize) -> Result<()> {
+        check_height(Heights::new(&self.store).of_stored(id)?, to, depth)
+    }
+}
+
+fn check_height(height: usize, path: &[u8], depth: usize) -> Result<()> {
+    if depth + height > DEPTH_MAX {
+        return Err(TreeError::TooDeep { path: display_path(path) });
+    }
+    Ok(())
+}
+
+/// Heights of directories: the number of names in the longest path below each.
+struct Heights<'s> {
+    store: &'s Store,
+    /// Heights of directories of the store. Each is computed once: a tree may have a directory many times.
+    known: HashMap<NodeId, usize>,
+    usage: WalkUsage,
+}
+
+/// Directory of the store whose height is being computed.
+struct Visit {
+    id: NodeId,
+    /// Subdirectories whose heights are not included yet.
+    remaining: Vec<NodeId>,
+    height: usize,
+}
+
+impl<'s> Heights<'s> {
+    fn new(store: &'s Store) -> Self {
+        Self { store, known: HashMap::new(), usage: WalkUsage::new(store.walk_limits()) }
+    }
+
+    fn of_virtual(&mut self, directory: &Directory) -> StoreResult<usize> {
+        let mut height = 0;
+        // Iterative, because trees may be too deep for the stack.
+        let mut queue = vec![(directory, 0)];
+        while let Some((directory, depth)) = queue.pop() {
+            let (mut is_empty, mut stored) = (true, Vec::new());
+            if let Some((id, _)) = directory.base {
+                for_each_entry(self.store, id, &mut |name, subdirectory| {
+                    if !directory.edits.contains_key(name) {
+                        is_empty = false;
+                        stored.extend(subdirectory);
+                    }
+                })?;
+            }
+            for child in directory.edits.values().flatten() {
+                is_empty = false;
+                match child {
+                    Child::Directory(subdirectory) => queue.push((&**subdirectory, depth + 1)),
+                    Child::Stored { reference, .. } => {
+                        if let NodeRef::Directory(id) = decode_reference(reference)? {
+                            stored.push(id);
+                        }
+                    }
+                    Child::File(_) | Child::Symlink { .. } => {}
+                }
+            }
+            if !is_empty {
+                height = height.max(depth + 1);
+            }
+            for id in stored {
+                height = height.max(depth + 1 + self.of_stored(id)?);
+            }
+        }
+        Ok(height)
+    }
+
+    /// Returns the height of a directory of the store. Stops at one that is higher than any tree may be.
+    fn of_stored(&mut self, id: NodeId) -> StoreResult<usize> {
+        if let Some(height) = self.known.get(&id) {
+            return Ok(*height);
+        }
+        let mut height = 0;
+        let mut visits = vec![self.visit(id)?];
+        while let Some(visit) = visits.last_mut() {
+            let Some(subdirectory) = visit.remaining.last().copied() else {
+                height = visit.height;
+                self.known.insert(visit.id, height);
+                visits.pop();
+                continue;
+            };
+            if let Some(below) = self.known.get(&subdirectory) {
+                visit.height = visit.height.max(below + 1);
+                visit.remaining.pop();
+            } else if visits.len() > DEPTH_MAX {
+                return Ok(visits.len());
+            } else {
+                visits.push(self.visit(subdirectory)?);
+            }
+        }
+        Ok(height)
+    }
+
+    fn visit(&self, id: NodeId) -> StoreResult<Visit> {
+        self.usage.add(size_of::<Visit>())?;
+        let mut visit = Visit { id, remaining: Vec::new(), height: 0 };
+        for_each_entry(self.store, id, &mut |_, subdirectory| {
+            visit.height = 1;
+            visit.remaining.extend(subdirectory);
+        })?;
+        Ok(visit)
+    }
+}
+
+/// Calls `visit` with the name of each entry of a directory of the store, and the id of a subdirectory.
+fn for_each_entry(
+    store: &Store,
+    id: NodeId,
+    visit: &mut dyn FnMut(&[u8], Option<NodeId>),
+) -> StoreResult<()> {
+    store.for_each_leaf(id, None, &mut |page, _| {
+        for index in 0..page.len() {
+            let reference = page
+                .node_ref(index)
+                .map_err(|source| StoreError::Undecodable { what: format!("node {id}"), source })?;
+            let subdirectory = if let NodeRef::Directory(id) = reference { Some(id) } else { None };
+            visit(page.name(index), subdirectory);
+        }
+        Ok(())
+    })
+}

@@ -1,3 +1,0 @@
-#![no_main]
-
-workspace_fuzz::fuzz_format!("recent");

@@ -1,0 +1,3 @@
+#![no_main]
+
+workspace_fuzz::fuzz_format!("unsettled_row");
