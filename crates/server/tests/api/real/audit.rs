@@ -76,6 +76,18 @@ impl Fixture {
             "create_ticket" => self.act(&format!("pty/{}/ticket", self.terminal()), &json!({})),
             "create_token" => self.act("token", &json!({"rights": ["process"]})),
             "close_terminal" => self.delete(&format!("sandboxes/{sandbox}/pty/{}", self.terminal())),
+            "create_signed_url" => {
+                self.act("signed-url", &json!({"path": "/workspace/file", "method": "GET"}))
+            }
+            "write_file" => self.put("workspace/file", b"secret"),
+            "remove_file" => {
+                assert_eq!(self.put("workspace/other", b"secret").status, 200);
+                self.delete(&format!("sandboxes/{sandbox}/files/workspace/other"))
+            }
+            "change_files" => self.act(
+                "files",
+                &json!({"operations": [{"op": "write", "path": "/workspace/a", "text": "secret"}]}),
+            ),
             "import_template" => self.import("one"),
             "remove_template" => {
                 assert_eq!(self.import("two").status, 201);
@@ -105,6 +117,11 @@ impl Fixture {
     fn set_reference(&self, name: &str) -> Answer {
         let call = self.server.call("PUT", &format!("/api/v1/references/{name}"));
         call.json(&json!({"snapshot": self.snapshot}).to_string()).send()
+    }
+
+    fn put(&self, path: &str, content: &[u8]) -> Answer {
+        let route = format!("/api/v1/sandboxes/{}/files/{path}", self.sandbox);
+        self.server.call("PUT", &route).body(content).send()
     }
 
     fn import(&self, name: &str) -> Answer {
