@@ -67,6 +67,9 @@ impl From<SandboxError> for ApiError {
             SandboxError::AgentAway { id } => {
                 Self::new(error_codes::AGENT_UNAVAILABLE, message).detail("sandboxId", id)
             }
+            SandboxError::GuestOutdated { id } => {
+                Self::new(error_codes::GUEST_OUTDATED, message).detail("sandboxId", id)
+            }
             SandboxError::Elsewhere { id, server } => Self::new(error_codes::SANDBOX_ELSEWHERE, message)
                 .detail("sandboxId", id)
                 .detail("node", server),
