@@ -84,7 +84,7 @@ fn route(request: &Request, domain: Option<&str>) -> Route {
         return Route::Ambiguous("the request has two Host headers");
     }
     // A client of a proxy names the host in the request line, too.
-    let authority = request.uri().authority().map(|authority| authority.as_str());
+    let authority = request.uri().authority().map(axum::http::uri::Authority::as_str);
     let is_other =
         |name: &str| host.is_some_and(|host| !host.as_bytes().eq_ignore_ascii_case(name.as_bytes()));
     if authority.is_some_and(is_other) {

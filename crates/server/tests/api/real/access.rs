@@ -48,6 +48,7 @@ fn body(path: &str) -> Value {
         "sandboxes" => json!({"template": "base"}),
         "batch-delete" => json!({"ids": ["sbx-1"]}),
         "extend" => json!({"seconds": 1}),
+        "timeout" => json!({"timeoutSeconds": 1}),
         "commit" => json!({}),
         "fork" => json!({"count": 1}),
         "restore" => json!({"snapshot": "0190c2f1-a5c0-7cc0-a1b2-c3d4e5f60718"}),

@@ -57,6 +57,10 @@ impl Fixture {
                 call.json(r#"{"labels":{"a":"b"}}"#).send()
             }
             "extend_sandbox" => self.act("extend", &json!({"seconds": 60})),
+            "set_timeout" => {
+                let call = self.server.call("PUT", &format!("/api/v1/sandboxes/{sandbox}/timeout"));
+                call.json(r#"{"timeoutSeconds":600}"#).send()
+            }
             "commit_sandbox" => self.act("commit", &json!({})),
             "restore_sandbox" => self.act("restore", &json!({"snapshot": self.snapshot})),
             "fork_sandbox" => self.act("fork", &json!({})),
