@@ -1,7 +1,7 @@
 //! Cookies of previews: the one with the token, and those of the programs in sandboxes.
 
 use axum::http::header::{COOKIE, SET_COOKIE};
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Name of the cookie with the token.
 const NAME: &str = "workspace_preview";
@@ -25,7 +25,7 @@ pub(crate) fn tokens(headers: &HeaderMap) -> Vec<&str> {
 /// Removes the cookie of the preview from a request, and keeps those of the program.
 pub(crate) fn remove_token(headers: &mut HeaderMap) {
     let is_own = |pair: &[u8]| name(pair) != NAME.as_bytes();
-    rewrite(headers, COOKIE, |value| {
+    rewrite(headers, &COOKIE, |value| {
         let kept: Vec<&[u8]> = value.split(|byte| *byte == b';').filter(|pair| is_own(pair)).collect();
         Some(kept.join(&b';')).filter(|kept| !kept.trim_ascii().is_empty())
     });
@@ -34,7 +34,7 @@ pub(crate) fn remove_token(headers: &mut HeaderMap) {
 /// Removes `Domain` from the cookies that a program sets, so that they stay on the host of its preview. Removes cookies
 /// with the name of the token.
 pub(crate) fn confine(headers: &mut HeaderMap) {
-    rewrite(headers, SET_COOKIE, |value| {
+    rewrite(headers, &SET_COOKIE, |value| {
         let mut parts = value.split(|byte| *byte == b';');
         let pair = parts.next().filter(|pair| name(pair) != NAME.as_bytes())?;
         let attributes = parts.filter(|attribute| !name(attribute).eq_ignore_ascii_case(b"domain"));
@@ -48,17 +48,13 @@ fn name(pair: &[u8]) -> &[u8] {
 }
 
 /// Replaces all values of a header. `change` returns `None` to remove a value.
-fn rewrite(
-    headers: &mut HeaderMap,
-    header: axum::http::HeaderName,
-    change: impl Fn(&[u8]) -> Option<Vec<u8>>,
-) {
+fn rewrite(headers: &mut HeaderMap, header: &HeaderName, change: impl Fn(&[u8]) -> Option<Vec<u8>>) {
     let changed: Vec<HeaderValue> = headers
-        .get_all(&header)
+        .get_all(header)
         .iter()
         .filter_map(|value| HeaderValue::from_bytes(change(value.as_bytes())?.trim_ascii()).ok())
         .collect();
-    headers.remove(&header);
+    headers.remove(header);
     for value in changed {
         headers.append(header.clone(), value);
     }
@@ -68,14 +64,14 @@ fn rewrite(
 mod tests {
     use super::*;
 
-    fn headers(name: axum::http::HeaderName, values: &[&'static str]) -> HeaderMap {
+    fn headers(name: HeaderName, values: &[&'static str]) -> HeaderMap {
         let values = values.iter().map(|value| (name.clone(), HeaderValue::from_static(value)));
         let mut headers = HeaderMap::new();
         values.for_each(|(name, value)| _ = headers.append(name, value));
         headers
     }
 
-    fn values(headers: &HeaderMap, name: axum::http::HeaderName) -> Vec<&str> {
+    fn values(headers: &HeaderMap, name: HeaderName) -> Vec<&str> {
         headers.get_all(name).iter().map(|value| value.to_str().unwrap()).collect()
     }
 
