@@ -64,7 +64,7 @@ fn rewrite(headers: &mut HeaderMap, header: &HeaderName, change: impl Fn(&[u8]) 
 mod tests {
     use super::*;
 
-    fn headers(name: HeaderName, values: &[&'static str]) -> HeaderMap {
+    fn headers(name: &HeaderName, values: &[&'static str]) -> HeaderMap {
         let values = values.iter().map(|value| (name.clone(), HeaderValue::from_static(value)));
         let mut headers = HeaderMap::new();
         values.for_each(|(name, value)| _ = headers.append(name, value));
@@ -85,7 +85,7 @@ mod tests {
             ("workspace_preview=t;workspace_preview = u ;x", vec!["t", "u"], vec!["x"]),
             ("xworkspace_preview=t", vec![], vec!["xworkspace_preview=t"]),
         ] {
-            let mut headers = headers(COOKIE, &[sent]);
+            let mut headers = headers(&COOKIE, &[sent]);
             assert_eq!(tokens(&headers), tokens_found, "{sent}");
             remove_token(&mut headers);
             assert_eq!(values(&headers, COOKIE), kept, "{sent}");
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn cookies_of_the_program_lose_their_domain() {
         let mut headers = headers(
-            SET_COOKIE,
+            &SET_COOKIE,
             &[
                 "a=1; Domain=example.org; Path=/",
                 "b=domain=x; DOMAIN = .localhost;Secure",

@@ -7,6 +7,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::{CACHE_CONTROL, CONNECTION, HOST, LOCATION, REFERRER_POLICY, SET_COOKIE};
+use axum::http::uri::Authority;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 use tower::ServiceExt as _;
@@ -84,7 +85,7 @@ fn route(request: &Request, domain: Option<&str>) -> Route {
         return Route::Ambiguous("the request has two Host headers");
     }
     // A client of a proxy names the host in the request line, too.
-    let authority = request.uri().authority().map(axum::http::uri::Authority::as_str);
+    let authority = request.uri().authority().map(Authority::as_str);
     let is_other =
         |name: &str| host.is_some_and(|host| !host.as_bytes().eq_ignore_ascii_case(name.as_bytes()));
     if authority.is_some_and(is_other) {
