@@ -103,10 +103,10 @@ async fn arguments_are_passed_without_a_shell(home: &TestHome) {
     // The variables of the command decide where the program is searched.
     let own = RunRequest {
         cwd: Some("/tmp".to_owned()),
-        envs: [("PATH".to_owned(), "/tmp/own:/usr/bin:/bin".to_owned())].into(),
+        envs: [("PATH".to_owned(), "/workspace/own:/usr/bin:/bin".to_owned())].into(),
         ..arguments(&["tool", "a b"])
     };
-    let tool = "mkdir /tmp/own; printf '#!/bin/sh\necho own $#\n' > /tmp/own/tool; chmod +x /tmp/own/tool";
+    let tool = "mkdir /workspace/own; printf '#!/bin/sh\necho own $#\n' > /workspace/own/tool; chmod +x /workspace/own/tool";
     assert_eq!(sh(&service, &view, tool).await.exit.exit_code, 0);
     let handle = service.run(&alice(), id, own).await.unwrap();
     assert_eq!(read(&handle, 0).await.stdout, "own 1\n");
