@@ -32,7 +32,7 @@ const PATH_MAX: usize = 4096;
 /// Maximum size of all headers of a request to the API in bytes.
 const HEADERS_MAX: usize = 16 << 10;
 const ID_MAX: usize = 100;
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Default security headers. A handler can set others.
 const SECURITY: [(HeaderName, &str); 5] = [

@@ -6,6 +6,7 @@ use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 
 use crate::error::ApiError;
+use crate::request::REQUEST_ID;
 
 /// Headers of every error, so that pages of programs cannot be confused with it.
 const HEADERS: [(HeaderName, &str); 4] = [
@@ -30,6 +31,9 @@ pub(crate) fn finish(mut response: Response, request_id: &str, accepts_html: boo
         let html = HeaderValue::from_static("text/html; charset=utf-8");
         response.headers_mut().insert(header::CONTENT_TYPE, html);
         response.headers_mut().remove(header::CONTENT_LENGTH);
+    }
+    if let Ok(id) = HeaderValue::from_str(request_id) {
+        response.headers_mut().insert(REQUEST_ID, id);
     }
     for (name, value) in HEADERS {
         response.headers_mut().insert(name, HeaderValue::from_static(value));

@@ -78,6 +78,7 @@ impl Fixture {
                 self.act(&format!("pty/{}/resize", self.terminal()), &json!({"cols": 81, "rows": 25}))
             }
             "create_ticket" => self.act(&format!("pty/{}/ticket", self.terminal()), &json!({})),
+            "create_preview" => self.act("ports/8000", &json!({})),
             "create_token" => self.act("token", &json!({"rights": ["process"]})),
             "close_terminal" => self.delete(&format!("sandboxes/{sandbox}/pty/{}", self.terminal())),
             "create_signed_url" => {
