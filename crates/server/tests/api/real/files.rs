@@ -378,6 +378,55 @@ fn files_of_sandboxes_that_do_not_run_are_not_available() {
     }
 }
 
+/// Calls a signed URL without a key.
+fn by_url(fixture: &FileServer, method: &str, body: &Value, content: &[u8]) -> Answer {
+    let made = fixture.server.post(&fixture.route("signed-url"), body);
+    assert_eq!(made.status, 201, "{}", made.body);
+    let url = made.json()["url"].as_str().unwrap().to_owned();
+    let path = url.strip_prefix("http://test").unwrap();
+    Call::new(fixture.server.address(), method, path).body(content).send()
+}
+
+#[test]
+fn a_signed_url_reads_or_writes_one_file() {
+    let fixture = FileServer::new();
+    let write = json!({"path": "/workspace/a b", "method": "PUT", "maxBytes": 100_000});
+    assert_eq!(by_url(&fixture, "PUT", &write, b"small").status, 200);
+    assert_eq!(by_url(&fixture, "PUT", &write, &noise(100_000)).status, 200);
+    assert_eq!(by_url(&fixture, "PUT", &write, &noise(100_001)).error(), "PAYLOAD_TOO_LARGE");
+    assert_eq!(by_url(&fixture, "GET", &write, b"").error(), "UNAUTHORIZED");
+    let read = json!({"path": "/workspace/a b", "method": "GET"});
+    let answer = by_url(&fixture, "GET", &read, b"");
+    assert_eq!((answer.status, answer.header("content-length")), (200, Some("100000")));
+    assert_eq!(by_url(&fixture, "DELETE", &read, b"").error(), "UNAUTHORIZED");
+}
+
+#[test]
+fn tokens_need_the_right_for_files() {
+    let fixture = FileServer::new();
+    let token = |rights: &Value| {
+        let made = fixture.server.post(&fixture.route("token"), &json!({ "rights": rights }));
+        assert_eq!(made.status, 201, "{}", made.body);
+        made.json()["token"].as_str().unwrap().to_owned()
+    };
+    let (reader, writer) = (token(&json!(["files:read"])), token(&json!(["files:write"])));
+    let status = |token: &str, method: &str, path: &str| {
+        fixture.server.call_as(token, method, &fixture.route(path)).body(b"x").send().status
+    };
+    assert_eq!(status(&writer, "PUT", "files/workspace/file"), 200);
+    assert_eq!(status(&reader, "GET", "files/workspace/file"), 200);
+    assert_eq!(status(&reader, "GET", "entries/workspace"), 200);
+    for (token, method, path) in [
+        (&reader, "PUT", "files/workspace/file"),
+        (&reader, "DELETE", "files/workspace/file"),
+        (&writer, "GET", "files/workspace/file"),
+        (&writer, "GET", "entries/workspace"),
+        (&reader, "GET", "ports"),
+    ] {
+        assert_eq!(status(token, method, path), 403, "{method} {path}");
+    }
+}
+
 /// Sends the head of a `PUT` and a part of its body.
 fn begin_put(fixture: &FileServer, length: usize, sent: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(fixture.server.address()).unwrap();
