@@ -91,7 +91,8 @@ server=
 trap finish EXIT
 start
 
-# First with a sandbox, a command and a terminal that are there and stay. A stream of a command that runs does not end.
+# First with a sandbox, a command and a terminal that are there and stay. Streams of a running command and of a watch do
+# not end.
 sandbox=$(post sandboxes '{"template": "base"}')
 command=$(post "sandboxes/$sandbox/process/run" '{"command": "cat", "stdin": true, "background": true, "timeout": 0}')
 terminal=$(post "sandboxes/$sandbox/pty" '{"cols": 80, "rows": 24}')
@@ -103,7 +104,7 @@ cat >"$data/schemathesis.toml" <<END
 $checks
 END
 try $((seconds / 2)) --exclude-operation-id delete_sandbox --exclude-operation-id delete_sandboxes \
-    --exclude-operation-id command_output
+    --exclude-operation-id command_output --exclude-operation-id watch_files
 
 # Then with whatever comes to its mind; but it must not revoke its own key.
 printf '%s\n' "$checks" >"$data/schemathesis.toml"

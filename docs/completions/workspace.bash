@@ -46,6 +46,9 @@ _workspace() {
             workspace,export)
                 cmd="workspace__subcmd__export"
                 ;;
+            workspace,files)
+                cmd="workspace__subcmd__files"
+                ;;
             workspace,gc)
                 cmd="workspace__subcmd__gc"
                 ;;
@@ -81,6 +84,12 @@ _workspace() {
                 ;;
             workspace,mount)
                 cmd="workspace__subcmd__mount"
+                ;;
+            workspace,port-forward)
+                cmd="workspace__subcmd__port__subcmd__forward"
+                ;;
+            workspace,ports)
+                cmd="workspace__subcmd__ports"
                 ;;
             workspace,ps)
                 cmd="workspace__subcmd__ps"
@@ -184,6 +193,60 @@ _workspace() {
             workspace__subcmd__episode__subcmd__help,update)
                 cmd="workspace__subcmd__episode__subcmd__help__subcmd__update"
                 ;;
+            workspace__subcmd__files,cat)
+                cmd="workspace__subcmd__files__subcmd__cat"
+                ;;
+            workspace__subcmd__files,get)
+                cmd="workspace__subcmd__files__subcmd__get"
+                ;;
+            workspace__subcmd__files,help)
+                cmd="workspace__subcmd__files__subcmd__help"
+                ;;
+            workspace__subcmd__files,ls)
+                cmd="workspace__subcmd__files__subcmd__ls"
+                ;;
+            workspace__subcmd__files,mkdir)
+                cmd="workspace__subcmd__files__subcmd__mkdir"
+                ;;
+            workspace__subcmd__files,mv)
+                cmd="workspace__subcmd__files__subcmd__mv"
+                ;;
+            workspace__subcmd__files,put)
+                cmd="workspace__subcmd__files__subcmd__put"
+                ;;
+            workspace__subcmd__files,rm)
+                cmd="workspace__subcmd__files__subcmd__rm"
+                ;;
+            workspace__subcmd__files,watch)
+                cmd="workspace__subcmd__files__subcmd__watch"
+                ;;
+            workspace__subcmd__files__subcmd__help,cat)
+                cmd="workspace__subcmd__files__subcmd__help__subcmd__cat"
+                ;;
+            workspace__subcmd__files__subcmd__help,get)
+                cmd="workspace__subcmd__files__subcmd__help__subcmd__get"
+                ;;
+            workspace__subcmd__files__subcmd__help,help)
+                cmd="workspace__subcmd__files__subcmd__help__subcmd__help"
+                ;;
+            workspace__subcmd__files__subcmd__help,ls)
+                cmd="workspace__subcmd__files__subcmd__help__subcmd__ls"
+                ;;
+            workspace__subcmd__files__subcmd__help,mkdir)
+                cmd="workspace__subcmd__files__subcmd__help__subcmd__mkdir"
+                ;;
+            workspace__subcmd__files__subcmd__help,mv)
+                cmd="workspace__subcmd__files__subcmd__help__subcmd__mv"
+                ;;
+            workspace__subcmd__files__subcmd__help,put)
+                cmd="workspace__subcmd__files__subcmd__help__subcmd__put"
+                ;;
+            workspace__subcmd__files__subcmd__help,rm)
+                cmd="workspace__subcmd__files__subcmd__help__subcmd__rm"
+                ;;
+            workspace__subcmd__files__subcmd__help,watch)
+                cmd="workspace__subcmd__files__subcmd__help__subcmd__watch"
+                ;;
             workspace__subcmd__help,branch)
                 cmd="workspace__subcmd__help__subcmd__branch"
                 ;;
@@ -213,6 +276,9 @@ _workspace() {
                 ;;
             workspace__subcmd__help,export)
                 cmd="workspace__subcmd__help__subcmd__export"
+                ;;
+            workspace__subcmd__help,files)
+                cmd="workspace__subcmd__help__subcmd__files"
                 ;;
             workspace__subcmd__help,gc)
                 cmd="workspace__subcmd__help__subcmd__gc"
@@ -249,6 +315,12 @@ _workspace() {
                 ;;
             workspace__subcmd__help,mount)
                 cmd="workspace__subcmd__help__subcmd__mount"
+                ;;
+            workspace__subcmd__help,port-forward)
+                cmd="workspace__subcmd__help__subcmd__port__subcmd__forward"
+                ;;
+            workspace__subcmd__help,ports)
+                cmd="workspace__subcmd__help__subcmd__ports"
                 ;;
             workspace__subcmd__help,ps)
                 cmd="workspace__subcmd__help__subcmd__ps"
@@ -325,6 +397,30 @@ _workspace() {
             workspace__subcmd__help__subcmd__episode,update)
                 cmd="workspace__subcmd__help__subcmd__episode__subcmd__update"
                 ;;
+            workspace__subcmd__help__subcmd__files,cat)
+                cmd="workspace__subcmd__help__subcmd__files__subcmd__cat"
+                ;;
+            workspace__subcmd__help__subcmd__files,get)
+                cmd="workspace__subcmd__help__subcmd__files__subcmd__get"
+                ;;
+            workspace__subcmd__help__subcmd__files,ls)
+                cmd="workspace__subcmd__help__subcmd__files__subcmd__ls"
+                ;;
+            workspace__subcmd__help__subcmd__files,mkdir)
+                cmd="workspace__subcmd__help__subcmd__files__subcmd__mkdir"
+                ;;
+            workspace__subcmd__help__subcmd__files,mv)
+                cmd="workspace__subcmd__help__subcmd__files__subcmd__mv"
+                ;;
+            workspace__subcmd__help__subcmd__files,put)
+                cmd="workspace__subcmd__help__subcmd__files__subcmd__put"
+                ;;
+            workspace__subcmd__help__subcmd__files,rm)
+                cmd="workspace__subcmd__help__subcmd__files__subcmd__rm"
+                ;;
+            workspace__subcmd__help__subcmd__files,watch)
+                cmd="workspace__subcmd__help__subcmd__files__subcmd__watch"
+                ;;
             workspace__subcmd__help__subcmd__key,create)
                 cmd="workspace__subcmd__help__subcmd__key__subcmd__create"
                 ;;
@@ -378,6 +474,9 @@ _workspace() {
                 ;;
             workspace__subcmd__help__subcmd__sandbox,stats)
                 cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__stats"
+                ;;
+            workspace__subcmd__help__subcmd__sandbox,timeout)
+                cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__timeout"
                 ;;
             workspace__subcmd__help__subcmd__template,import)
                 cmd="workspace__subcmd__help__subcmd__template__subcmd__import"
@@ -478,6 +577,9 @@ _workspace() {
             workspace__subcmd__sandbox,stats)
                 cmd="workspace__subcmd__sandbox__subcmd__stats"
                 ;;
+            workspace__subcmd__sandbox,timeout)
+                cmd="workspace__subcmd__sandbox__subcmd__timeout"
+                ;;
             workspace__subcmd__sandbox__subcmd__help,changes)
                 cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__changes"
                 ;;
@@ -516,6 +618,9 @@ _workspace() {
                 ;;
             workspace__subcmd__sandbox__subcmd__help,stats)
                 cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__stats"
+                ;;
+            workspace__subcmd__sandbox__subcmd__help,timeout)
+                cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__timeout"
                 ;;
             workspace__subcmd__template,help)
                 cmd="workspace__subcmd__template__subcmd__help"
@@ -560,7 +665,7 @@ _workspace() {
 
     case "${cmd}" in
         workspace)
-            opts="-h -V --store --json --help --version snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs events cp sandbox template key token whoami status completions generate serve-lazy-mount help"
+            opts="-h -V --store --json --help --version snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs events cp files ports port-forward sandbox template key token whoami status completions generate serve-lazy-mount help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1193,6 +1298,407 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__files)
+            opts="-h --store --json --help ls cat put get rm mkdir mv watch help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__cat)
+            opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__get)
+            opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__help)
+            opts="ls cat put get rm mkdir mv watch help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__help__subcmd__cat)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__help__subcmd__get)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__help__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__help__subcmd__mkdir)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__help__subcmd__mv)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__help__subcmd__put)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__help__subcmd__rm)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__help__subcmd__watch)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__ls)
+            opts="-l -R -h --long --recursive --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__mkdir)
+            opts="-p -h --parents --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__mv)
+            opts="-h --replace --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__put)
+            opts="-p -h --server --api-key --mode --parents --new --if-match --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --mode)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --if-match)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__rm)
+            opts="-r -h --recursive --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__watch)
+            opts="-r -h --recursive --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__gc)
             opts="-h --dry-run --keep-last --keep-since --keep-labelled --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1244,7 +1750,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help)
-            opts="snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs events cp sandbox template key token whoami status completions generate serve-lazy-mount help"
+            opts="snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs events cp files ports port-forward sandbox template key token whoami status completions generate serve-lazy-mount help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1495,6 +2001,132 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__help__subcmd__files)
+            opts="ls cat put get rm mkdir mv watch"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__files__subcmd__cat)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__files__subcmd__get)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__files__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__files__subcmd__mkdir)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__files__subcmd__mv)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__files__subcmd__put)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__files__subcmd__rm)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__files__subcmd__watch)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__help__subcmd__gc)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1705,6 +2337,34 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__help__subcmd__port__subcmd__forward)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__ports)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__help__subcmd__ps)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1818,7 +2478,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__sandbox)
-            opts="ls create get rm extend label stats commit restore fork changes diff"
+            opts="ls create get rm extend timeout label stats commit restore fork changes diff"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1986,6 +2646,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__sandbox__subcmd__stats)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__sandbox__subcmd__timeout)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2707,6 +3381,64 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__port__subcmd__forward)
+            opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__ports)
+            opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__ps)
             opts="-q -h --quiet --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -3034,7 +3766,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox)
-            opts="-h --store --json --help ls create get rm extend label stats commit restore fork changes diff help"
+            opts="-h --store --json --help ls create get rm extend timeout label stats commit restore fork changes diff help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3349,7 +4081,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__help)
-            opts="ls create get rm extend label stats commit restore fork changes diff help"
+            opts="ls create get rm extend timeout label stats commit restore fork changes diff help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3544,6 +4276,20 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__sandbox__subcmd__help__subcmd__timeout)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__sandbox__subcmd__label)
             opts="-h --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -3669,6 +4415,35 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__stats)
+            opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__sandbox__subcmd__timeout)
             opts="-h --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

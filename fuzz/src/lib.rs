@@ -45,13 +45,14 @@ pub fn extract(bytes: &[u8]) {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
-    use workspace_state::{ArchiveLimits, Cancel, ExtractOptions, ExtractProfile, Extractor};
+    use workspace_state::{ArchiveLimits, Cancel, ExtractOptions, ExtractProfile, Extractor, MemberPaths};
 
     let mut archive = bytes.to_vec();
     workspace_state::testing::fix_checksums(&mut archive);
     let home = std::env::temp_dir().join(format!("workspace-fuzz-extract-{}", std::process::id()));
     let (outside, inside) = (home.join("outside"), home.join("inside"));
-    for profile in [ExtractProfile::Layer, ExtractProfile::Copy { name: b"copy".to_vec() }] {
+    let copy = |paths| ExtractProfile::Copy { name: b"copy".to_vec(), paths };
+    for profile in [ExtractProfile::Layer, copy(MemberPaths::BelowName), copy(MemberPaths::Relative)] {
         // Left behind if the last process was killed.
         drop(fs::remove_dir_all(&home));
         fs::create_dir_all(&outside).expect("there is room");

@@ -184,6 +184,9 @@ pub struct IdentityLimits {
     /// Maximum number of fork requests per minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fork_per_minute: Option<u64>,
+    /// Maximum number of requests for files and ports per minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files_per_minute: Option<u64>,
     /// Maximum number of other requests per minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub other_per_minute: Option<u64>,

@@ -63,18 +63,19 @@ codes! {
     SANDBOX_ELSEWHERE = 2019, 421, "Another server that uses the same catalog runs the sandbox.";
     SANDBOX_NAME_TAKEN = 2020, 409, "The owner already has a sandbox with that name, and `uniqueName` was set.";
     SANDBOX_OPERATION_FAILED = 2021, 500, "The runtime failed to perform the operation; the sandbox still exists.";
+    GUEST_OUTDATED = 2022, 409, "The guest agent of the sandbox is too old for this; fork the sandbox, and use the fork.";
 
     SNAPSHOT_NOT_FOUND = 3001, 404, "There is no such snapshot, or it is another owner's.";
     SNAPSHOT_IN_USE = 3002, 409, "A reference, a sandbox or a mount uses the snapshot.";
-    PATH_NOT_FOUND = 3003, 404, "The snapshot has no entry at that path.";
-    NOT_A_FILE = 3004, 422, "The path is a directory, or a symlink, which is not followed.";
+    PATH_NOT_FOUND = 3003, 404, "The snapshot or the sandbox has no entry at that path.";
+    NOT_A_FILE = 3004, 422, "The path is a directory, a device or a FIFO, or in a snapshot a symlink, which is not followed.";
     RANGE_NOT_SATISFIABLE = 3005, 416, "The range is outside the file; `Content-Range` has the size of the file.";
     ARCHIVE_INVALID = 3006, 400, "The body is not a valid tar archive, or a member has a path outside the archive.";
     UPLOAD_LIMIT_EXCEEDED = 3007, 429, "The limit of concurrent uploads is reached; try again.";
     SNAPSHOT_DAMAGED = 3008, 500, "The stored snapshot is damaged; run `workspace verify`.";
     UPLOADS_BUSY = 3009, 503, "The server is receiving the maximum number of uploads from all owners; try again.";
     SNAPSHOT_LIMIT_EXCEEDED = 3010, 429, "The owner has the maximum number or size of snapshots; delete some.";
-    TREE_TOO_LARGE = 3011, 422, "The tree has more entries, or longer paths, than the server reads at once.";
+    TREE_TOO_LARGE = 3011, 422, "The tree or directory has more entries, or longer paths, than are read at once.";
     REFERENCE_NOT_FOUND = 3012, 404, "There is no such reference, or it is another owner's.";
     REFERENCE_LIMIT_EXCEEDED = 3013, 429, "The owner has the maximum number of references; delete some.";
 
@@ -104,7 +105,12 @@ codes! {
     PTY_CLOSED = 4103, 410, "The shell of the terminal has exited.";
     TICKET_LIMIT_EXCEEDED = 4104, 429, "The owner has the maximum number of unused tickets; try again.";
 
+    FILE_DENIED = 4201, 403, "The user of the sandbox may not access the file.";
+    FILE_CONFLICT = 4202, 409, "An entry exists, is not empty, or is of another kind than the operation needs.";
     PRECONDITION_FAILED = 4203, 412, "`If-Match` or `If-None-Match` does not fit the current state of the resource.";
+    DISK_LIMIT_EXCEEDED = 4204, 507, "The disk of the sandbox is full; nothing was written.";
+    TRANSFER_LIMIT_EXCEEDED = 4205, 429, "The sandbox has the maximum number of transfers, watches or connections; try again.";
+    WATCH_LIMIT_EXCEEDED = 4206, 422, "The directory has more subdirectories than can be watched.";
     PORT_NOT_LISTENING = 4207, 502, "Nothing accepts connections on the port of the sandbox.";
     PREVIEW_FAILED = 4208, 502, "The program on the port of the sandbox gave no valid HTTP response.";
 

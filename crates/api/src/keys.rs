@@ -46,6 +46,10 @@ pub struct KeyLimits {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, value_type = Option<u64>)]
     pub fork_per_minute: Option<u32>,
+    /// Maximum number of requests for files and ports per minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, value_type = Option<u64>)]
+    pub files_per_minute: Option<u32>,
     /// Maximum number of other requests per minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, value_type = Option<u64>)]

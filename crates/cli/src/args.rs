@@ -9,6 +9,7 @@ mod access;
 mod episode;
 mod events;
 mod exchange;
+mod files;
 mod history;
 mod merge;
 mod process;
@@ -24,6 +25,7 @@ pub(crate) use access::{TokenCommand, Whoami};
 pub(crate) use episode::{EpisodeAdd, EpisodeCommand, EpisodePath, EpisodeRm, EpisodeRoot, EpisodeUpdate};
 pub(crate) use events::Events;
 pub(crate) use exchange::{Export, Import, ImportGit};
+pub(crate) use files::{FilesAt, FilesCommand, FilesLs, FilesPut, PortForward, PortPair, Ports};
 pub(crate) use history::{Log, Rm, Show, SnapshotArgs, SnapshotMetadata};
 pub(crate) use merge::{ConflictStyle, FileType, MergeFile, MergeRules, MergeSide};
 pub(crate) use process::{Cp, Exec, Logs, Ps, Run, ShellArgs};
@@ -155,6 +157,11 @@ pub(crate) enum Command {
     Logs(Logs),
     Events(Events),
     Cp(Cp),
+    /// Read, write, list and watch files of a sandbox
+    #[command(subcommand, after_help = files::EXAMPLES)]
+    Files(FilesCommand),
+    Ports(Ports),
+    PortForward(PortForward),
     /// Create, inspect and remove sandboxes
     #[command(subcommand, after_help = sandbox::EXAMPLES)]
     Sandbox(SandboxCommand),

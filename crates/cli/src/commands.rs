@@ -9,6 +9,7 @@ mod episode;
 mod events;
 mod exec;
 mod export;
+mod files;
 mod gc;
 mod generate;
 mod import;
@@ -21,6 +22,8 @@ mod merge_file;
 mod merge_rules;
 mod merge_tree;
 pub(crate) mod mount;
+mod port_forward;
+mod ports;
 mod ps;
 mod record;
 mod reference;
@@ -85,6 +88,9 @@ fn dispatch(context: &mut Context, command: Command) -> Result<Outcome> {
         Command::Logs(args) => logs::run(context, &args),
         Command::Events(args) => events::run(context, &args),
         Command::Cp(args) => cp::run(context, &args),
+        Command::Files(args) => files::run(context, &args),
+        Command::Ports(args) => ports::run(context, &args),
+        Command::PortForward(args) => port_forward::run(context, &args),
         Command::Sandbox(args) => sandbox::run(context, args),
         Command::Template(args) => template::run(context, &args),
         Command::Key(args) => key::run(context, &args),

@@ -1,7 +1,8 @@
 //! Sandboxes on a server: all network access of this program.
 //!
 //! [`Client`] sends requests to the server at a [`ServerUrl`], and opens streams. `command` and `terminal` are sessions in
-//! a sandbox, `copy` copies files.
+//! a sandbox, `files`, `tree_copy` and `watch` access its files, and `port_forward` its ports. `copy` copies files by a
+//! command, for sandboxes with an old guest agent.
 
 pub(crate) mod archive;
 mod backoff;
@@ -11,8 +12,10 @@ pub(crate) mod copy;
 mod event_log;
 mod event_source;
 mod events;
+pub(crate) mod files;
 mod output;
 mod percent;
+pub(crate) mod port_forward;
 mod quote;
 mod request_error;
 mod sandbox;
@@ -22,6 +25,9 @@ mod snapshot;
 mod stream;
 pub(crate) mod terminal;
 mod tls;
+pub(crate) mod tree_copy;
+mod watch;
+mod websocket;
 
 pub(crate) use client::{Client, PROBE_TIMEOUT};
 pub(crate) use command::{CommandOptions, RemoteCommand};
@@ -33,6 +39,7 @@ pub(crate) use request_error::{ApiError, RequestError};
 pub(crate) use sandbox::{check_id, find, list};
 pub(crate) use server_url::{ServerUrl, local_data};
 pub(crate) use snapshot::{find_snapshot, reference_path};
+pub(crate) use watch::Watch;
 
 use crate::args::Server;
 use crate::error::{CommandError, Result};

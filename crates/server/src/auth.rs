@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http_body::Body as _;
@@ -63,7 +63,7 @@ pub(crate) async fn authenticate(State(auth): State<AuthState>, request: Request
         Ok(()) => reserve_memory(&app, &caller, next.run(Request::from_parts(parts, body)).await),
         Err(error) => error.into_response(),
     };
-    if let (StatusCode::FORBIDDEN, Some(id)) = (response.status(), id) {
+    if let (true, Some(id)) = (is_forbidden(&response), id) {
         app.audit
             .record(Entry { level: Level::Warn, ..Entry::for_caller("auth.forbidden", &caller, &id, about) });
     }
@@ -74,6 +74,12 @@ pub(crate) async fn authenticate(State(auth): State<AuthState>, request: Request
     };
     response.headers_mut().extend(decision.into_iter().flat_map(|decision| decision.headers()));
     response
+}
+
+/// Returns true if the role of the key did not allow a request. Files that the user of a sandbox may not access have the
+/// same status.
+fn is_forbidden(response: &Response) -> bool {
+    response.extensions().get::<ApiError>().is_some_and(|error| error.code() == error_codes::FORBIDDEN)
 }
 
 /// Fails if the role of the key or the rights of the token do not allow a request. For a token, another sandbox than its
@@ -104,6 +110,7 @@ pub(crate) fn rates(caller: &Caller, app: &App) -> Rates {
         create: caller.limits.create_per_minute.or(default.create),
         run: caller.limits.run_per_minute.or(default.run),
         fork: caller.limits.fork_per_minute.or(default.fork),
+        files: caller.limits.files_per_minute.or(default.files),
         other: caller.limits.other_per_minute.or(default.other),
     }
 }

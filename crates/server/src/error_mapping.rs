@@ -3,10 +3,12 @@
 use axum::http::{HeaderValue, header};
 use serde_json::json;
 use workspace_api::error::WRITTEN_DETAIL;
-use workspace_api::error_codes;
+use workspace_api::error_codes::{self, ErrorCode};
 use workspace_sandbox::runtime::RuntimeError;
 use workspace_sandbox::template::TemplateError;
-use workspace_sandbox::{ProviderKind, SandboxError, WorkspaceError, without_host_paths};
+use workspace_sandbox::{
+    FileError, FileErrorKind, ProviderKind, SandboxError, WorkspaceError, without_host_paths,
+};
 use workspace_state::DirectoryError;
 
 use crate::error::ApiError;
@@ -66,6 +68,13 @@ impl From<SandboxError> for ApiError {
             }
             SandboxError::AgentAway { id } => {
                 Self::new(error_codes::AGENT_UNAVAILABLE, message).detail("sandboxId", id)
+            }
+            SandboxError::GuestOutdated { id } => {
+                Self::new(error_codes::GUEST_OUTDATED, message).detail("sandboxId", id)
+            }
+            SandboxError::File(error) => from_file_error(&error),
+            SandboxError::TooManyTransfers { limit, .. } => {
+                Self::new(error_codes::TRANSFER_LIMIT_EXCEEDED, message).detail("limit", limit)
             }
             SandboxError::Elsewhere { id, server } => Self::new(error_codes::SANDBOX_ELSEWHERE, message)
                 .detail("sandboxId", id)
@@ -165,6 +174,29 @@ impl From<SandboxError> for ApiError {
     }
 }
 
+/// Converts a failed operation on files or ports. The path is one inside the sandbox.
+pub(crate) fn from_file_error(error: &FileError) -> ApiError {
+    let mapped = ApiError::new(file_error_code(error.kind), error.to_string());
+    if error.path.is_empty() { mapped } else { mapped.detail("path", error.path.clone()) }
+}
+
+fn file_error_code(kind: FileErrorKind) -> ErrorCode {
+    match kind {
+        FileErrorKind::NotFound => error_codes::PATH_NOT_FOUND,
+        FileErrorKind::IsADirectory | FileErrorKind::NotAFile => error_codes::NOT_A_FILE,
+        FileErrorKind::PermissionDenied => error_codes::FILE_DENIED,
+        FileErrorKind::Invalid => error_codes::INVALID_REQUEST,
+        FileErrorKind::PreconditionFailed => error_codes::PRECONDITION_FAILED,
+        FileErrorKind::NoSpace => error_codes::DISK_LIMIT_EXCEEDED,
+        FileErrorKind::LimitExceeded => error_codes::TREE_TOO_LARGE,
+        FileErrorKind::TimedOut => error_codes::AGENT_UNAVAILABLE,
+        FileErrorKind::NotListening => error_codes::PORT_NOT_LISTENING,
+        FileErrorKind::Unsupported => error_codes::GUEST_OUTDATED,
+        // The others depend on the files, too: a file system may not support an operation.
+        _ => error_codes::FILE_CONFLICT,
+    }
+}
+
 /// Returns true if the disk or a quota is full.
 pub(crate) fn is_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
@@ -248,6 +280,37 @@ mod tests {
             let error = response.extensions().get::<ApiError>().unwrap();
             assert_eq!(error.code(), error_codes::SANDBOX_CONFLICT);
         }
+    }
+
+    #[test]
+    fn failures_of_file_operations_have_their_own_codes() {
+        for (kind, code) in [
+            (FileErrorKind::NotFound, error_codes::PATH_NOT_FOUND),
+            (FileErrorKind::AlreadyExists, error_codes::FILE_CONFLICT),
+            (FileErrorKind::NotADirectory, error_codes::FILE_CONFLICT),
+            (FileErrorKind::IsADirectory, error_codes::NOT_A_FILE),
+            (FileErrorKind::NotEmpty, error_codes::FILE_CONFLICT),
+            (FileErrorKind::PermissionDenied, error_codes::FILE_DENIED),
+            (FileErrorKind::Invalid, error_codes::INVALID_REQUEST),
+            (FileErrorKind::NotAFile, error_codes::NOT_A_FILE),
+            (FileErrorKind::PreconditionFailed, error_codes::PRECONDITION_FAILED),
+            (FileErrorKind::NoSpace, error_codes::DISK_LIMIT_EXCEEDED),
+            (FileErrorKind::LimitExceeded, error_codes::TREE_TOO_LARGE),
+            (FileErrorKind::TimedOut, error_codes::AGENT_UNAVAILABLE),
+            (FileErrorKind::NotListening, error_codes::PORT_NOT_LISTENING),
+            (FileErrorKind::Unsupported, error_codes::GUEST_OUTDATED),
+            (FileErrorKind::Other, error_codes::FILE_CONFLICT),
+        ] {
+            let error = FileError { kind, path: "/etc/x".to_owned(), message: "a reason".to_owned() };
+            let mapped = ApiError::from(SandboxError::File(error));
+            assert_eq!((mapped.code(), mapped.message()), (code, "/etc/x: a reason"), "{kind:?}");
+            assert_eq!(mapped.body("id").error.details["path"], "/etc/x");
+        }
+        let outdated = ApiError::from(SandboxError::GuestOutdated { id: "sbx-1".to_owned() });
+        assert_eq!(outdated.code(), error_codes::GUEST_OUTDATED);
+        let many = ApiError::from(SandboxError::TooManyTransfers { what: "watches", limit: 16 });
+        assert_eq!(many.code(), error_codes::TRANSFER_LIMIT_EXCEEDED);
+        assert_eq!(many.body("id").error.details["limit"], 16);
     }
 
     #[test]

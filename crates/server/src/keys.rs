@@ -27,8 +27,13 @@ use crate::time::format_millis;
 const NAME_MAX: usize = 100;
 
 fn check_limits(limits: &KeyLimits) -> Result<(), ApiError> {
-    let rates =
-        [limits.create_per_minute, limits.run_per_minute, limits.fork_per_minute, limits.other_per_minute];
+    let rates = [
+        limits.create_per_minute,
+        limits.run_per_minute,
+        limits.fork_per_minute,
+        limits.files_per_minute,
+        limits.other_per_minute,
+    ];
     if rates.contains(&Some(0)) {
         return Err(ApiError::new(error_codes::INVALID_REQUEST, "a rate must be at least 1"));
     }

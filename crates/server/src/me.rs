@@ -78,6 +78,7 @@ fn limits(app: &App, caller: &Caller) -> IdentityLimits {
         create_per_minute: rates.create.map(u64::from),
         run_per_minute: rates.run.map(u64::from),
         fork_per_minute: rates.fork.map(u64::from),
+        files_per_minute: rates.files.map(u64::from),
         other_per_minute: rates.other.map(u64::from),
         ..IdentityLimits::default()
     };

@@ -28,6 +28,8 @@ pub enum Class {
     Run,
     /// Fork of a sandbox.
     Fork,
+    /// Request for files or ports of a sandbox.
+    Files,
     /// All other requests.
     Other,
     /// Request of any class that failed with a client error.
@@ -45,6 +47,7 @@ impl Class {
                 Self::Run
             }
             Some("/api/v1/sandboxes/{id}/fork") if method == Method::POST => Self::Fork,
+            Some(route) if is_for_files(route) => Self::Files,
             _ => Self::Other,
         }
     }
@@ -55,9 +58,16 @@ impl Class {
             Self::Create => "RATE_LIMIT_CREATE",
             Self::Run => "RATE_LIMIT_RUN",
             Self::Fork => "RATE_LIMIT_FORK",
+            Self::Files => "RATE_LIMIT_FILES",
             Self::Other | Self::ClientError => "RATE_LIMIT_OTHER",
         }
     }
+}
+
+/// Returns true for the pattern of a route for files or ports of a sandbox.
+fn is_for_files(route: &str) -> bool {
+    let path = route.strip_prefix("/api/v1/sandboxes/{id}/").unwrap_or_default();
+    matches!(path.split('/').next(), Some("files" | "entries" | "watch" | "ports"))
 }
 
 /// Requests per minute by class; `None` for no limit.
@@ -69,13 +79,15 @@ pub struct Rates {
     pub run: Option<u32>,
     /// Forks of sandboxes.
     pub fork: Option<u32>,
+    /// Requests for files and ports of sandboxes.
+    pub files: Option<u32>,
     /// All other requests.
     pub other: Option<u32>,
 }
 
 impl Rates {
     /// No limit for any class.
-    pub const UNLIMITED: Self = Self { create: None, run: None, fork: None, other: None };
+    pub const UNLIMITED: Self = Self { create: None, run: None, fork: None, files: None, other: None };
 
     /// Returns the requests per minute of a class; `None` for no limit.
     fn limit(self, class: Class) -> Option<u32> {
@@ -83,6 +95,7 @@ impl Rates {
             Class::Create => self.create,
             Class::Run => self.run,
             Class::Fork => self.fork,
+            Class::Files => self.files,
             Class::Other | Class::ClientError => self.other,
         }
     }
@@ -132,6 +145,7 @@ impl Limiter {
             create: Some(settings.rate_limit_create),
             run: Some(settings.rate_limit_run),
             fork: Some(settings.rate_limit_fork),
+            files: Some(settings.rate_limit_files),
             other: Some(settings.rate_limit_other),
         };
         Self { enabled: settings.rate_limit.0, rates, buckets: Mutex::default() }
@@ -264,7 +278,13 @@ mod tests {
     fn limiter() -> Limiter {
         Limiter {
             enabled: true,
-            rates: Rates { create: Some(10), run: Some(100), fork: Some(600), other: Some(1000) },
+            rates: Rates {
+                create: Some(10),
+                run: Some(100),
+                fork: Some(600),
+                files: Some(6000),
+                other: Some(1000),
+            },
             buckets: Mutex::default(),
         }
     }
@@ -315,13 +335,21 @@ mod tests {
     }
 
     #[test]
-    fn create_run_and_fork_requests_have_separate_classes() {
-        let class = |method, route| Class::for_request(&method, Some(route));
+    fn create_run_fork_and_file_requests_have_separate_classes() {
+        let class = |method, route: &str| Class::for_request(&method, Some(route));
         assert_eq!(class(Method::POST, "/api/v1/sandboxes"), Class::Create);
         assert_eq!(class(Method::GET, "/api/v1/sandboxes"), Class::Other);
         assert_eq!(class(Method::POST, "/api/v1/sandboxes/{id}/process/run"), Class::Run);
         assert_eq!(class(Method::POST, "/api/v1/sandboxes/{id}/pty"), Class::Run);
         assert_eq!(class(Method::DELETE, "/api/v1/sandboxes/{id}/pty/{pty}"), Class::Other);
         assert_eq!(class(Method::POST, "/api/v1/sandboxes/{id}/fork"), Class::Fork);
+        for path in ["files", "files/{*path}", "entries/", "watch/{*path}", "ports", "ports/{port}/connect"] {
+            assert_eq!(
+                class(Method::GET, &format!("/api/v1/sandboxes/{{id}}/{path}")),
+                Class::Files,
+                "{path}"
+            );
+        }
+        assert_eq!(class(Method::GET, "/api/v1/snapshots/{id}/files/{*path}"), Class::Other);
     }
 }

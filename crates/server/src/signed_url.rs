@@ -1,8 +1,8 @@
 //! `/api/v1/sandboxes/{id}/signed-url`: URLs with which one file can be read or written without a key.
 //!
-//! The group is not part of [`route_groups`](crate::route_groups) until the API has routes for files. A route for files
-//! accepts signed URLs if its rule has [`QueryCredential::Signature`](crate::access::QueryCredential::Signature) and its
-//! last parameter is `{*path}`; its handler limits the body to [`Caller::upload_max`].
+//! A route for files accepts signed URLs if its rule has
+//! [`QueryCredential::Signature`](crate::access::QueryCredential::Signature) and its last parameter is `{*path}`; its
+//! handler limits the body to [`Caller::upload_max`].
 
 use axum::Router;
 use axum::extract::State;
@@ -38,7 +38,7 @@ struct Document;
 const RULES: &[Rule] = &[Rule::any_token("POST", "/api/v1/sandboxes/{id}/signed-url")];
 
 /// Returns the route that creates signed URLs.
-pub fn route_group() -> RouteGroup {
+pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new().route("/api/v1/sandboxes/{id}/signed-url", post(create));
     RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)
 }

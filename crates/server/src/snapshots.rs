@@ -32,6 +32,7 @@ pub(crate) use conversion::{check_diff, check_page, page_offset, snapshot_to_api
 pub(crate) use diff::{LIMIT_DEFAULT as DIFF_LIMIT, insight_diff, plain_diff};
 pub use owners::Snapshots;
 pub(crate) use patches::Patches;
+pub(crate) use snapshot_path::percent_decode;
 pub(crate) use tree::open;
 pub(crate) use work_limits::WorkPermit;
 
@@ -69,6 +70,7 @@ const RULES: &[Rule] = &[
     Rule::keys("GET", "/api/v1/snapshots/{id}"),
     Rule::keys("DELETE", "/api/v1/snapshots/{id}"),
     Rule::keys("GET", "/api/v1/snapshots/{a}/diff/{b}"),
+    Rule::keys("GET", "/api/v1/snapshots/{id}/archive"),
     Rule::keys("GET", "/api/v1/snapshots/{id}/tree"),
     Rule::keys("GET", "/api/v1/snapshots/{id}/tree/"),
     Rule::keys("GET", "/api/v1/snapshots/{id}/tree/{*path}"),

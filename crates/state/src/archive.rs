@@ -18,14 +18,16 @@ mod member;
 mod pax;
 mod reader;
 mod sparse;
+mod stream;
 
 pub use crate::limit::LimitKind;
 pub use error::ArchiveError;
 pub use export::{TarExport, export_tar};
-pub use extract::{ExtractOptions, ExtractProfile, ExtractReport, Extractor};
+pub use extract::{ExtractOptions, ExtractProfile, ExtractReport, Extractor, MemberPaths};
 pub use import::{ImportOptions, ImportReport, SkippedMember, import_tar};
 pub use limits::{ArchiveLimits, MemoryBudget};
 pub use list::{ListedFile, list_tar};
+pub use stream::{TarMember, TarMemberKind, TarReader, TarWriteError, TarWriter};
 
 /// Parses an archive like an import and discards its content, for [`crate::testing`].
 #[cfg(feature = "failpoints")]

@@ -123,8 +123,8 @@ mod walk_limits;
 
 pub use archive::{
     ArchiveError, ArchiveLimits, ExtractOptions, ExtractProfile, ExtractReport, Extractor, ImportOptions,
-    ImportReport, LimitKind, ListedFile, MemoryBudget, SkippedMember, TarExport, export_tar, import_tar,
-    list_tar,
+    ImportReport, LimitKind, ListedFile, MemberPaths, MemoryBudget, SkippedMember, TarExport, TarMember,
+    TarMemberKind, TarReader, TarWriteError, TarWriter, export_tar, import_tar, list_tar,
 };
 pub use cancel::{Cancel, CancelOnDrop, CancelReader, Cancelled};
 pub use codec::DecodeError;

@@ -58,7 +58,13 @@ pub(crate) async fn serve(
             transfer(channel, frames, move |channel, frames| tree::write(channel, frames, &request)).await;
         }
         Some(Operation::Watch(request)) => {
-            if let Err(failure) = watch::watch(&channel, &request).await {
+            // The server sends nothing on the channel of a watch, which may wait for a change for days.
+            let mut frames = frames;
+            let watched = tokio::select! {
+                watched = watch::watch(&channel, &request) => watched,
+                _ = frames.receive() => Err(Failure::cancelled()),
+            };
+            if let Err(failure) = watched {
                 channel.fail(failure).await;
             }
         }

@@ -2,11 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use workspace_api::error_codes;
+use workspace_api::files::FileKind;
+
 use crate::args::Cp;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::remote::copy::{self, SandboxPath};
-use crate::remote::{Client, ServerUrl, block_on, find};
+use crate::remote::files::{self, AtSymlink, RemotePath};
+use crate::remote::{Client, ServerUrl, block_on, find, tree_copy};
 
 pub(crate) fn run(context: &mut Context, args: &Cp) -> Result<Outcome> {
     let (to, from) = args.paths.split_last().ok_or_else(|| CommandError::usage("nothing to copy"))?;
@@ -40,17 +44,43 @@ async fn put(
 ) -> Result<Vec<PathBuf>> {
     let (typed, sandbox) = (sandbox, find(client, sandbox).await?);
     let target = SandboxPath::new(to)?;
-    let is_directory = copy::is_directory(client, &sandbox, &target.path()).await?;
-    if !is_directory && (from.len() > 1 || to.ends_with('/')) {
-        return Err(CommandError::failed(format!("{} is not a directory in the sandbox", target.path()))
-            .hint(format!("`workspace exec {typed} -- mkdir -p {}` creates it", target.path())));
+    let is_directory = async |path: &str| {
+        let entry = files::stat(client, &sandbox, &RemotePath::new(path)?, AtSymlink::Follow).await;
+        match entry {
+            Ok(entry) => Ok(Some(entry.is_some_and(|entry| entry.kind == FileKind::Directory))),
+            Err(failure) if failure.is(error_codes::GUEST_OUTDATED) => Ok(None),
+            Err(failure) => Err(client.explain(failure)),
+        }
+    };
+    let not_a_directory = |path: &str| {
+        CommandError::failed(format!("{path} is not a directory in the sandbox"))
+            .hint(format!("`workspace exec {typed} -- mkdir -p {path}` creates it"))
+    };
+    let by_route = is_directory(&target.path()).await?;
+    let into = match by_route {
+        Some(into) => into,
+        None => copy::is_directory(client, &sandbox, &target.path()).await?,
+    };
+    if !into && (from.len() > 1 || to.ends_with('/')) {
+        return Err(not_a_directory(&target.path()));
     }
     let sources = from.iter().map(|path| {
         let path = PathBuf::from(path);
-        let destination = if is_directory { target.join(&local_name(&path)?) } else { SandboxPath::new(to)? };
+        let destination = if into { target.join(&local_name(&path)?) } else { SandboxPath::new(to)? };
         Ok((path, destination))
     });
-    copy::put(client, &sandbox, sources.collect::<Result<_>>()?, &context.progress).await
+    let sources: Vec<(PathBuf, SandboxPath)> = sources.collect::<Result<_>>()?;
+    if by_route.is_none() {
+        return copy::put(client, &sandbox, sources, &context.progress).await;
+    }
+    let directory = if into { target.path() } else { target.directory().to_owned() };
+    // A missing directory would be created.
+    if !into && is_directory(&directory).await? != Some(true) {
+        return Err(not_a_directory(&directory));
+    }
+    let sources = sources.into_iter().map(|(path, to)| (path, to.name().to_owned())).collect();
+    let directory = RemotePath::new(&directory)?;
+    tree_copy::put(client, &sandbox, &directory, sources, &context.progress).await
 }
 
 /// Returns the name of a file, also where the path ends in `.` or `..`.
@@ -83,7 +113,22 @@ async fn get(
         let sandbox = find(client, sandbox).await?;
         let source = SandboxPath::new(path)?;
         let target = if is_directory { to.join(source.name()) } else { to.to_owned() };
-        skipped.extend(copy::get(client, &sandbox, &source, target, &context.progress).await?);
+        let path = RemotePath::new(&source.path())?;
+        let copied = match files::stat(client, &sandbox, &path, AtSymlink::Describe).await {
+            Ok(Some(entry)) => {
+                tree_copy::get(client, &sandbox, (&path, &entry), target, &context.progress).await
+            }
+            Ok(None) => {
+                let message = format!("there is no {} in the sandbox", path.quoted());
+                Err(CommandError::failed(message)
+                    .hint("check the spelling; a relative path starts in /workspace"))
+            }
+            Err(failure) if failure.is(error_codes::GUEST_OUTDATED) => {
+                copy::get(client, &sandbox, &source, target, &context.progress).await
+            }
+            Err(failure) => Err(client.explain(failure)),
+        };
+        skipped.extend(copied?);
     }
     Ok(skipped)
 }

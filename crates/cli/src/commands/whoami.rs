@@ -75,6 +75,7 @@ fn rates(limits: &IdentityLimits) -> String {
         ("create", limits.create_per_minute),
         ("run", limits.run_per_minute),
         ("fork", limits.fork_per_minute),
+        ("files", limits.files_per_minute),
         ("other", limits.other_per_minute),
     ];
     let limited: Vec<String> =

@@ -8,7 +8,9 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use tar::Builder;
-use workspace_state::{ArchiveError, ArchiveLimits, Cancel, ExtractOptions, ExtractProfile, Extractor};
+use workspace_state::{
+    ArchiveError, ArchiveLimits, Cancel, ExtractOptions, ExtractProfile, Extractor, MemberPaths,
+};
 
 use crate::text;
 
@@ -80,14 +82,14 @@ fn add(
     Ok(())
 }
 
-/// Unpacks an archive with a single top-level name, which becomes `root`. Returns devices and pipes, which are skipped.
+/// Unpacks an archive, which becomes `root`. Returns devices and pipes, which are skipped.
 ///
 /// The archive comes from a sandbox and is not trusted: nothing outside `root` is changed, and no symlink is followed.
-pub(crate) fn unpack(mut from: impl Read, root: &Path) -> CopyResult<Vec<PathBuf>> {
+pub(crate) fn unpack(mut from: impl Read, root: &Path, paths: MemberPaths) -> CopyResult<Vec<PathBuf>> {
     let name = root.file_name().ok_or_else(|| io_error(root)(io::ErrorKind::InvalidInput.into()))?;
     let directory = root.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let options = ExtractOptions {
-        profile: ExtractProfile::Copy { name: name.as_bytes().to_vec() },
+        profile: ExtractProfile::Copy { name: name.as_bytes().to_vec(), paths },
         limits: ArchiveLimits { entries: ENTRIES_MAX, metadata: METADATA_MAX, ..ArchiveLimits::default() },
         cancel: Cancel::new(),
     };
@@ -152,7 +154,8 @@ mod tests {
             let temporary = tempfile::tempdir().unwrap();
             fs::write(temporary.path().join("secret"), "s").unwrap();
             fs::create_dir(temporary.path().join("in")).unwrap();
-            let done = unpack(&archive(members)[..], &temporary.path().join("in/root"));
+            let root = temporary.path().join("in/root");
+            let done = unpack(&archive(members)[..], &root, MemberPaths::BelowName);
             assert!(matches!(done, Err(CopyError::Refused(_))), "{members:?}: {done:?}");
             assert!(
                 !temporary.path().join("out").exists() && !temporary.path().join("in/out").exists(),
@@ -181,7 +184,8 @@ mod tests {
             &[("a", Symlink, target), ("a", Directory, "")],
         ];
         for (number, members) in hostile.into_iter().enumerate() {
-            let done = unpack(&archive(members)[..], &temporary.path().join(number.to_string()));
+            let root = temporary.path().join(number.to_string());
+            let done = unpack(&archive(members)[..], &root, MemberPaths::BelowName);
             assert!(matches!(done, Err(CopyError::Refused(_))), "{done:?}");
             assert_eq!(fs::metadata(&private).unwrap().permissions().mode() & 0o7777, 0o700);
         }
@@ -192,7 +196,8 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         fs::write(temporary.path().join("secret"), "s").unwrap();
         std::os::unix::fs::symlink("secret", temporary.path().join("root")).unwrap();
-        unpack(&archive(&[("a", EntryType::Regular, "x")])[..], &temporary.path().join("root")).unwrap();
+        let archive = archive(&[("a", EntryType::Regular, "x")]);
+        unpack(&archive[..], &temporary.path().join("root"), MemberPaths::BelowName).unwrap();
         assert_eq!(fs::read_to_string(temporary.path().join("secret")).unwrap(), "s");
         assert_eq!(fs::read_to_string(temporary.path().join("root")).unwrap(), "x");
     }
@@ -207,7 +212,7 @@ mod tests {
         let mut bytes = Vec::new();
         pack(&[(from.clone(), "name".to_owned())], &mut bytes).unwrap();
         let to = temporary.path().join("to");
-        unpack(&bytes[..], &to).unwrap();
+        unpack(&bytes[..], &to, MemberPaths::BelowName).unwrap();
         assert_eq!(fs::read(to.join("below/file")).unwrap(), [0, 255, 10]);
         assert_eq!(fs::read_link(to.join("link")).unwrap(), Path::new("/nowhere"));
     }

@@ -67,14 +67,14 @@ impl Client {
         self.request_json(Method::GET, path, None, None).await
     }
 
-    /// Sends a PUT request with a JSON body and a header, and parses the response.
+    /// Sends a PUT request with a JSON body and an optional header, and parses the response.
     pub(crate) async fn put<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &impl Serialize,
-        header: Header,
+        header: Option<Header>,
     ) -> Result<T> {
-        let sent = async { self.request_json(Method::PUT, path, Some(json(body)?), Some(header)).await };
+        let sent = async { self.request_json(Method::PUT, path, Some(json(body)?), header).await };
         sent.await.map_err(|failure| self.explain(failure))
     }
 
@@ -230,11 +230,25 @@ impl Client {
         path: &str,
         source: Box<dyn Read + Send>,
     ) -> Result<T, RequestError> {
+        self.try_upload_with(method, path, None, source).await
+    }
+
+    /// Like [`Self::try_upload`], with another header.
+    pub(crate) async fn try_upload_with<T: DeserializeOwned>(
+        &self,
+        method: &Method,
+        path: &str,
+        header: Option<(HeaderName, String)>,
+        source: Box<dyn Read + Send>,
+    ) -> Result<T, RequestError> {
         let lost = |error: hyper::Error| RequestError::Disconnected(error.to_string());
         let stream = Stream::connect(&self.server).await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         tokio::spawn(async move { drop(connection.await) });
-        let request = self.head(method, path).header(CONTENT_TYPE, "application/octet-stream");
+        let mut request = self.head(method, path).header(CONTENT_TYPE, "application/octet-stream");
+        if let Some((name, value)) = header {
+            request = request.header(name, value);
+        }
         let request = request.body(StreamBody::new(read_chunks(source)));
         let request = request.map_err(|error| RequestError::Unreachable(format!("bad request: {error}")))?;
         let response = check_status(sender.send_request(request).await.map_err(lost)?).await?;

@@ -1,17 +1,12 @@
-//! Copies files into a sandbox and out of it.
-//!
-//! The API has no route for files. Therefore a shell script runs in the sandbox ([`script`]): `tar`, and a `dd` that
-//! passes the archive between `tar` and stdin or stdout. A local thread packs or unpacks the archive ([`archive`]),
-//! and the connection forwards it in pieces of bytes: as input of the script in one direction, as its output in the
-//! other. The reader of either direction acknowledges what it has read, and the writer waits when too much is
-//! unacknowledged.
+//! Copies files into a sandbox and out of it, if its guest agent is too old for the routes for files: `tar` runs in the
+//! sandbox, and its input or output is the archive.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 
 use tokio::sync::mpsc;
-use workspace_state::Progress as _;
+use workspace_state::{MemberPaths, Progress as _};
 
 use super::archive::{self, CopyError};
 use super::command::INPUT_REQUEST_MAX;
@@ -26,7 +21,7 @@ use crate::text;
 /// Maximum number of bytes sent without an acknowledgement; the last piece may exceed it.
 const IN_FLIGHT_MAX: u64 = 4 * script::INPUT_ACK_BYTES;
 /// Number of pieces queued between the connection and the thread that packs or unpacks the archive.
-const QUEUE_LENGTH: usize = 4;
+pub(super) const QUEUE_LENGTH: usize = 4;
 /// Minimum of the server's setting `OUTPUT_KEEP`: the script prints half of it without an acknowledgement.
 const OUTPUT_KEEP_MIN: u64 = 2 * script::OUTPUT_ACK_BYTES;
 
@@ -65,6 +60,11 @@ impl SandboxPath {
         &self.name
     }
 
+    /// Returns the path of the directory that it is in.
+    pub(crate) fn directory(&self) -> &str {
+        &self.directory
+    }
+
     /// Returns the path of an entry of this directory.
     pub(crate) fn join(&self, name: &str) -> Self {
         Self { directory: self.path(), name: name.to_owned() }
@@ -100,7 +100,7 @@ pub(crate) async fn put(
     let options = CommandOptions { command_line, stdin: true, ..CommandOptions::default() };
     let command = RemoteCommand::start(client, sandbox, options).await?;
     let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
-    let packing = thread::spawn(move || archive::pack(&members, ArchiveWriter { sender, piece: Vec::new() }));
+    let packing = thread::spawn(move || archive::pack(&members, ArchiveWriter::new(sender)));
     let mut transfer = Transfer::new(command, progress)?;
     let end = transfer.put(receiver).await;
     transfer.finish(end, packing).await
@@ -119,7 +119,7 @@ pub(crate) async fn get(
     let command = RemoteCommand::start(client, sandbox, options).await?;
     let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
     let unpacking =
-        thread::spawn(move || archive::unpack(ArchiveReader { receiver, piece: Vec::new(), offset: 0 }, &to));
+        thread::spawn(move || archive::unpack(ArchiveReader::new(receiver), &to, MemberPaths::BelowName));
     let mut transfer = Transfer::new(command, progress)?;
     let end = transfer.get(sender).await;
     transfer.finish(end, unpacking).await
@@ -255,7 +255,7 @@ enum TransferEvent {
 }
 
 /// Returns true if the local side failed by itself, not because `tar` in the sandbox stopped.
-fn is_cause(local_result: &Result<Vec<PathBuf>, CopyError>) -> bool {
+pub(super) fn is_cause(local_result: &Result<Vec<PathBuf>, CopyError>) -> bool {
     match local_result {
         Ok(_) | Err(CopyError::Send(_) | CopyError::Unpack(_)) => false,
         Err(CopyError::Io { error, .. }) => error.kind() != io::ErrorKind::BrokenPipe,
@@ -277,7 +277,8 @@ fn tar_error(exit: &CommandExit, stderr: &[u8]) -> CommandError {
     }
 }
 
-fn explain(error: CopyError) -> CommandError {
+/// Explains an error of packing or unpacking to the user.
+pub(super) fn explain(error: CopyError) -> CommandError {
     match error {
         CopyError::Io { path, error } => {
             CommandError::failed(format!("{}: {error}", path.display())).hint(io_hint(&error))
@@ -295,10 +296,16 @@ fn explain(error: CopyError) -> CommandError {
 }
 
 /// Writer of an archive that passes it in pieces to the connection.
-struct ArchiveWriter {
+pub(super) struct ArchiveWriter {
     sender: mpsc::Sender<Vec<u8>>,
     /// Bytes that are not passed yet, less than [`INPUT_REQUEST_MAX`].
     piece: Vec<u8>,
+}
+
+impl ArchiveWriter {
+    pub(super) fn new(sender: mpsc::Sender<Vec<u8>>) -> Self {
+        Self { sender, piece: Vec::new() }
+    }
 }
 
 impl Write for ArchiveWriter {
@@ -320,12 +327,18 @@ impl Write for ArchiveWriter {
     }
 }
 
-/// Reader of an archive that gets it in pieces from the connection.
-struct ArchiveReader {
+/// Reader of an archive that receives pieces from the connection.
+pub(super) struct ArchiveReader {
     receiver: mpsc::Receiver<Vec<u8>>,
     piece: Vec<u8>,
     /// Offset of the next byte in `piece`.
     offset: usize,
+}
+
+impl ArchiveReader {
+    pub(super) fn new(receiver: mpsc::Receiver<Vec<u8>>) -> Self {
+        Self { receiver, piece: Vec::new(), offset: 0 }
+    }
 }
 
 impl Read for ArchiveReader {

@@ -139,6 +139,18 @@ impl ApiError {
                 "`workspace ps ID` lists the commands of a sandbox"
             }
             error_codes::COMMAND_NOT_RUNNING => "`workspace logs ID COMMAND` prints its output",
+            error_codes::GUEST_OUTDATED => {
+                "`workspace sandbox fork ID` creates a sandbox with the same files"
+            }
+            error_codes::PATH_NOT_FOUND => "check the spelling; a relative path starts in /workspace",
+            error_codes::NOT_A_FILE => "`workspace cp` copies directories",
+            error_codes::FILE_DENIED => "the user of the sandbox has no rights on it",
+            error_codes::DISK_LIMIT_EXCEEDED => {
+                "remove files in the sandbox; `--disk` of a new one sets its limit"
+            }
+            error_codes::PORT_NOT_LISTENING => {
+                "`workspace ports ID` lists the ports on which programs listen"
+            }
             error_codes::PTY_LIMIT_EXCEEDED => "close another terminal of this sandbox first",
             error_codes::RATE_LIMITED => "try again in a minute",
             error_codes::SHUTTING_DOWN

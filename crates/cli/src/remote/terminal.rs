@@ -7,18 +7,14 @@ use std::time::Duration;
 
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use hyper::Method;
-use hyper::header::AUTHORIZATION;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, Interval, interval_at, timeout};
-use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
-use tokio_tungstenite::tungstenite::http::StatusCode;
 use tokio_tungstenite::tungstenite::{self, Message};
-use tokio_tungstenite::{WebSocketStream, client_async};
 use workspace_api::terminals::{OpenTerminal, ResizeTerminal, Terminal, TerminalEvent, TerminalRequest};
 
 use super::backoff::Backoff;
-use super::stream::Stream;
-use super::{ApiError, Client, RequestError};
+use super::websocket::{self, Socket};
+use super::{Client, RequestError};
 use crate::error::Result;
 use crate::screen::{self, RawMode};
 use crate::session::{
@@ -124,8 +120,6 @@ impl Session for RemoteTerminal<'_> {
     }
 }
 
-type Socket = WebSocketStream<Stream>;
-
 /// A connection to a terminal.
 struct Connection {
     socket: Socket,
@@ -199,24 +193,8 @@ impl TerminalOutput<'_> {
         if !std::mem::replace(&mut self.is_first_dial, false) {
             self.check_agent().await?;
         }
-        let server = &self.client.server;
-        let stream = Stream::connect(server).await?;
-        let scheme = if server.tls { "wss" } else { "ws" };
-        let (authority, prefix) = (server.authority(), &server.prefix);
-        let url = format!("{scheme}://{authority}{prefix}{}/ws?binary=true&from={}", self.path, self.offset);
-        let bad_request = |error: String| RequestError::Unreachable(format!("bad request: {error}"));
-        let mut request = url.into_client_request().map_err(|error| bad_request(error.to_string()))?;
-        if let Some(key) = &server.key {
-            let value = format!("Bearer {key}").parse().map_err(|_| bad_request("the key".to_owned()))?;
-            request.headers_mut().insert(AUTHORIZATION, value);
-        }
-        let mut socket = match client_async(request, stream).await {
-            Ok((socket, _)) => socket,
-            Err(tungstenite::Error::Http(response)) => {
-                return Err(api_error(response.status(), response.body().as_deref()));
-            }
-            Err(error) => return Err(RequestError::Disconnected(error.to_string())),
-        };
+        let path = format!("{}/ws?binary=true&from={}", self.path, self.offset);
+        let mut socket = websocket::connect(&self.client.server, &path).await?;
         // The size may have changed while there was no connection.
         let sent = send_size(&mut socket).await;
         sent.map_err(|error| RequestError::Disconnected(error.to_string()))?;
@@ -325,10 +303,6 @@ async fn send_size(socket: &mut Socket) -> Result<(), tungstenite::Error> {
 fn message(request: &TerminalRequest) -> Message {
     // Numbers and texts can always be serialised.
     Message::text(serde_json::to_string(request).unwrap_or_default())
-}
-
-fn api_error(status: StatusCode, body: Option<&[u8]>) -> RequestError {
-    RequestError::Api(Box::new(ApiError::new(status, None, body.unwrap_or_default())))
 }
 
 #[cfg(test)]

@@ -93,29 +93,34 @@ fn impossible_copies_are_explained() {
 }
 
 #[test]
-fn a_sandbox_cannot_write_outside_of_what_is_copied() {
+fn copies_run_no_program_of_the_sandbox_and_follow_no_link() {
     let Some(server) = Server::start() else { return };
     let place = &server.place;
     server.ok(&["sandbox", "create", "--name", "evil", "--env", "PATH=/workspace/bin:/usr/bin:/bin"]);
-    // Somebody inside has a `tar` of his own, which prints archives of his liking: a symlink and a file below it, and a
-    // symlink and a directory of the same name that everybody may write to.
-    let hostile = "ln -s ../.. d; tar -cf d.tar d; rm d; mkdir d; echo x > d/escaped; tar -cf second d/escaped; \
-                   tar -Af d.tar second; ln -s ../../private e; tar -cf e.tar e; rm e; mkdir e; chmod 777 e; \
-                   tar -cf second e; tar -Af e.tar second; mkdir bin; \
-                   printf '#!/bin/sh\\nfor last; do :; done\\ncat \"/workspace/$last.tar\"\\n' > bin/tar; chmod +x bin/tar";
+    // Programs with the names of `tar` and `dd`, and links that lead out of the directory.
+    let hostile = "mkdir bin d; printf '#!/bin/sh\\ntouch /workspace/ran\\n' > bin/tar; chmod +x bin/tar; cp bin/tar bin/dd; \
+                   ln -s ../../private d/up; ln -s d/up link";
     server.ok(&["exec", "evil", "--", "sh", "-c", hostile]);
-    fs::create_dir_all(place.path("far/inside")).unwrap();
     fs::create_dir(place.path("private")).unwrap();
-    fs::set_permissions(place.path("private"), fs::Permissions::from_mode(0o700)).unwrap();
-    for name in ["evil:d", "evil:e"] {
+    fs::create_dir_all(place.path("far/inside")).unwrap();
+    place.write("file", "x");
+    server.ok(&["cp", "file", "evil:d"]);
+    for name in ["evil:d", "evil:link"] {
         let mut copy = server.workspace(&["cp", name, "."]);
         let output = copy.current_dir(place.path("far/inside")).output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{stderr}");
-        assert!(stderr.contains("a symlink is in the place of the directory"), "{stderr}");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
-    assert_eq!(fs::metadata(place.path("private")).unwrap().permissions().mode() & 0o7777, 0o700);
-    for path in ["escaped", "far/escaped", "far/inside/escaped"] {
-        assert!(!place.path(path).exists(), "{path}");
-    }
+    assert_eq!(fs::read_link(place.path("far/inside/d/up")).unwrap(), std::path::Path::new("../../private"));
+    assert_eq!(fs::read_link(place.path("far/inside/link")).unwrap(), std::path::Path::new("d/up"));
+    assert_eq!(fs::read_dir(place.path("private")).unwrap().count(), 0);
+    // Nothing is copied through a link that is in the place of the copy.
+    fs::remove_dir_all(place.path("far/inside/d")).unwrap();
+    symlink("../../private", place.path("far/inside/d")).unwrap();
+    let mut copy = server.workspace(&["cp", "evil:d", "."]);
+    let output = copy.current_dir(place.path("far/inside")).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("a symlink is in the place of the directory"), "{stderr}");
+    assert_eq!(fs::read_dir(place.path("private")).unwrap().count(), 0);
+    assert_eq!(server.ok(&["files", "ls", "evil"]), "bin/\nd/\nlink\n");
 }

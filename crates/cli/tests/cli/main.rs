@@ -9,6 +9,7 @@ mod diffs;
 mod directories;
 mod episodes;
 mod errors;
+mod files;
 mod generated;
 mod git;
 mod history;

@@ -13,6 +13,7 @@ mod escape;
 mod failing_runtime;
 mod fair_shares;
 mod fake_runtime;
+mod files;
 mod frozen;
 mod full_disk;
 mod home;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
     trials.extend(restart::trials());
     trials.extend(limits::trials());
     trials.extend(measurements::trials());
+    trials.extend(files::trials());
     trials.extend(frozen::trials());
     trials.extend(hung_agent::trials());
     trials.extend(races::trials());

@@ -218,13 +218,7 @@ fn to_api(error: ExchangeError, port: u16) -> ApiError {
                 format!("nothing listens on port {port} of the sandbox; start a server there, and try again");
             ApiError::new(error_codes::PORT_NOT_LISTENING, message).detail("port", port)
         }
-        ExchangeError::Sandbox(SandboxError::TooManyTransfers { limit, .. }) => {
-            let message = format!("the sandbox has {limit} connections to its ports; close some");
-            ApiError::new(error_codes::CONNECTION_LIMIT_EXCEEDED, message).detail("limit", limit)
-        }
-        ExchangeError::Sandbox(error @ (SandboxError::File(_) | SandboxError::GuestOutdated { .. })) => {
-            failed(port, &error.to_string())
-        }
+        ExchangeError::Sandbox(SandboxError::File(error)) => failed(port, &error.to_string()),
         ExchangeError::Sandbox(error) => error.into(),
         ExchangeError::Http(error) => {
             let of_client = error.source().and_then(|source| source.downcast_ref::<ClientBodyError>());

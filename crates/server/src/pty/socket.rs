@@ -6,14 +6,14 @@ use axum::body::Bytes;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout, timeout_at};
 use workspace_api::error_codes;
 use workspace_api::terminals::{TerminalEvent, TerminalRequest};
-use workspace_catalog::now;
 use workspace_sandbox::{CommandHandle, Output, Piece, SandboxError, Scope, Size};
 
 use crate::app::App;
 use crate::error::ApiError;
+use crate::expiry::wait_for_expiry;
 
 /// Number of unanswered pings after which the client counts as disconnected.
 const UNANSWERED_PINGS_MAX: u32 = 3;
@@ -92,7 +92,7 @@ impl Session {
         let _running = self.app.shutdown.enter();
         let reason = tokio::select! {
             reason = self.exchange_messages(&mut socket, &mut output) => reason,
-            () = self.expired() => EndReason::Expired,
+            () = wait_for_expiry(self.ends_at) => EndReason::Expired,
         };
         let (code, reason) = match reason {
             EndReason::Disconnected => return,
@@ -104,13 +104,6 @@ impl Session {
         let frame = CloseFrame { code, reason: reason.into() };
         // An error means that the client is disconnected or does not read.
         drop(timeout(CLOSE_TIMEOUT, socket.send(Message::Close(Some(frame)))).await);
-    }
-
-    /// Waits until the token of the client expires; forever for a client with a key.
-    async fn expired(&self) {
-        let Some(time) = self.ends_at else { return std::future::pending().await };
-        let left = u64::try_from(time.saturating_sub(now())).unwrap_or(0);
-        sleep(Duration::from_millis(left)).await;
     }
 
     fn timeout_message(&self) -> String {

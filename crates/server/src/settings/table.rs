@@ -170,7 +170,7 @@ settings! {
     max_commands: u32 = Fixed("100");
     /// Maximum number of terminals per sandbox.
     max_terminals: u32 = Fixed("5");
-    /// Seconds after which a connection to a terminal is closed if the client has sent nothing, not even a pong.
+    /// Seconds after which a connection to a terminal or a port is closed if the client has sent nothing, not even a pong.
     terminal_timeout: Duration = Fixed("90");
     /// Seconds that a sandbox stays `running` after its guest agent disconnected.
     agent_grace: Duration = Fixed("30");
@@ -192,6 +192,8 @@ settings! {
     rate_limit_run: u32 = Fixed("100");
     /// Maximum number of fork requests of a key per minute. The forks themselves count as sandboxes of the owner.
     rate_limit_fork: u32 = Fixed("600");
+    /// Maximum number of requests of a key per minute for files and ports of sandboxes. A request may have many files.
+    rate_limit_files: u32 = Fixed("6000");
     /// Maximum number of other requests of a key per minute.
     rate_limit_other: u32 = Fixed("1000");
     /// Maximum number of connections to the API, further limited to half of the server's file descriptors. At the limit, idle
@@ -203,9 +205,10 @@ settings! {
     /// Maximum number of connections of one owner, including streams and terminals, further limited to half of all connections. At the
     /// limit, an idle connection of the same owner is closed; if none is idle, the request is refused. Admin keys are exempt.
     max_connections_per_owner: u32 = Fixed("1000");
-    /// Maximum size of a request body, except for archives.
+    /// Maximum size of a request body, except for archives and files.
     max_body: Size = Fixed("2m");
-    /// Maximum size of an archive that is uploaded as a snapshot, both compressed and decompressed, and of the body of a request to a preview.
+    /// Maximum size of an archive that is uploaded as a snapshot or into a sandbox, both compressed and decompressed, and of a file
+    /// that is written into a sandbox; also of the body of a request to a preview.
     max_upload: Size = Fixed("10g");
     /// Maximum total size of the files in such an archive. Holes of sparse files count, and so does every hard link.
     max_upload_expanded: Size = Fixed("100g");

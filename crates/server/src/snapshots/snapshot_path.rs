@@ -37,7 +37,7 @@ impl SnapshotPath {
 }
 
 /// Decodes percent-encoding; `None` if it is invalid.
-pub(super) fn percent_decode(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn percent_decode(text: &str) -> Option<Vec<u8>> {
     let mut parts = text.split('%');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
     for part in parts {

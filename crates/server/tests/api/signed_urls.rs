@@ -4,10 +4,10 @@ use axum::Router;
 use axum::routing::get;
 use serde_json::{Value, json};
 use workspace_api::access::Right;
+use workspace_server::RouteGroup;
 use workspace_server::access::{QueryCredential, Rule};
 use workspace_server::caller::Caller;
 use workspace_server::extract::Path;
-use workspace_server::{RouteGroup, signed_url};
 use workspace_test_support::wait_until;
 
 use crate::support::{Answer, KEY, OWNER, Server};
@@ -23,7 +23,7 @@ fn server() -> Server {
     let write = async |caller: Caller| format!("{:?}", caller.upload_max());
     let routes = Router::new().route(FILES, get(read).put(write));
     let files = RouteGroup::authenticated(routes, utoipa::openapi::OpenApi::default()).with_rules(RULES);
-    Server::with_groups(&[], vec![signed_url::route_group(), files])
+    Server::with_groups(&[], vec![files])
 }
 
 fn create(server: &Server, key: &str, sandbox: &str, body: &Value) -> Answer {

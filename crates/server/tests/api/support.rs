@@ -199,6 +199,14 @@ impl Call {
         Answer::parse(&self.exchange().unwrap())
     }
 
+    /// Sends the request, and returns the body as bytes, too. HTTP/1.0, so that it has no chunked encoding.
+    pub(crate) fn send_for_bytes(mut self) -> (Answer, Vec<u8>) {
+        self.head = self.head.replacen("HTTP/1.1", "HTTP/1.0", 1);
+        let bytes = self.exchange().unwrap();
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+        (Answer::parse(&bytes), bytes[end..].to_vec())
+    }
+
     /// Sends the request. Returns the head of the response, and its body, which must be complete and chunked.
     pub(crate) fn download(self) -> (String, Vec<u8>) {
         let bytes = self.exchange().unwrap();

@@ -49,13 +49,24 @@ pub enum ExtractProfile {
     /// A copy of a user's files. Modes and times are kept. Existing files stay unless a member has their
     /// path; a directory and another kind of entry never replace each other.
     Copy {
-        /// Replacement for the first component of every member's path.
+        /// Entry of the directory that the archive becomes.
         name: Vec<u8>,
+        /// Relation of the members' paths to that entry.
+        paths: MemberPaths,
     },
     /// Layers of a root file system, each over the ones before it: whiteouts remove entries, and an entry of any
     /// kind replaces another of any kind. Permissions are kept, with all rights on directories for their owner;
     /// times are not.
     Layer,
+}
+
+/// Relation of the paths in an archive to the entry that the archive becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemberPaths {
+    /// The first component of every path is the name of that entry, whatever it is.
+    BelowName,
+    /// Paths are relative to that entry, a directory.
+    Relative,
 }
 
 /// Options of an extraction.
@@ -156,11 +167,12 @@ impl Extractor {
             check_relative(path)?;
         }
         let mut names: Vec<Vec<u8>> = path_components(path)?.into_iter().map(<[u8]>::to_vec).collect();
-        if let ExtractProfile::Copy { name } = &self.options.profile {
-            let Some(first) = names.first_mut() else {
-                return Err(refused(path, "it has no name"));
-            };
-            first.clone_from(name);
+        if let ExtractProfile::Copy { name, paths } = &self.options.profile {
+            match (paths, names.is_empty()) {
+                (MemberPaths::Relative, _) => names.insert(0, name.clone()),
+                (MemberPaths::BelowName, false) => names[0].clone_from(name),
+                (MemberPaths::BelowName, true) => return Err(refused(path, "it has no name")),
+            }
         }
         Ok(names)
     }

@@ -25,13 +25,15 @@ fn routes(server: &TestServer, ids: &Theirs) -> Vec<Route> {
                 Some("episodes") => &ids.episode,
                 _ => &ids.sandbox,
             };
+            let file = if path.contains("/snapshots/") { "file" } else { "workspace/file" };
             let filled =
                 path.replace("{id}", id).replace("{command}", &ids.command).replace("{pty}", &ids.pty);
             let filled = filled
                 .replace("{a}", &ids.snapshot)
                 .replace("{b}", &ids.snapshot)
-                .replace("{path}", "file")
-                .replace("{name}", REFERENCE);
+                .replace("{path}", file)
+                .replace("{name}", REFERENCE)
+                .replace("{port}", "7000");
             let body = operation.get("requestBody").map(|_| body(path));
             routes.push(Route { method: method.to_uppercase(), path: filled, body });
         }
@@ -46,6 +48,7 @@ fn body(path: &str) -> Value {
         "sandboxes" => json!({"template": "base"}),
         "batch-delete" => json!({"ids": ["sbx-1"]}),
         "extend" => json!({"seconds": 1}),
+        "timeout" => json!({"timeoutSeconds": 1}),
         "commit" => json!({}),
         "fork" => json!({"count": 1}),
         "restore" => json!({"snapshot": "0190c2f1-a5c0-7cc0-a1b2-c3d4e5f60718"}),
@@ -53,8 +56,11 @@ fn body(path: &str) -> Value {
         "kill" => json!({"signal": 9}),
         "stdin" => json!({"data": "x"}),
         "pty" | "resize" => json!({"cols": 80, "rows": 24}),
+        "files" => json!({"operations": [{"op": "remove", "path": "/workspace/file"}]}),
         "token" => json!({"rights": ["process"]}),
         "ticket" => json!({"readOnly": true}),
+        "signed-url" => json!({"path": "/workspace/file", "method": "GET"}),
+        "{port}" => json!({}),
         "keys" => json!({"name": "a", "owner": "a", "role": "admin"}),
         _ => json!({"labels": {}}),
     }
@@ -93,6 +99,8 @@ fn theirs(server: &TestServer, alice: &str) -> Theirs {
     assert!(set.status < 300, "{}", set.body);
     let step = json!({"snapshot": snapshot, "action": "begin", "reward": 1});
     let episode = id(&post("/api/v1/episodes", step)["id"]);
+    let file = format!("/api/v1/sandboxes/{sandbox}/files/workspace/file");
+    assert_eq!(server.call_as(alice, "PUT", &file).body(b"content").send().status, 200);
     Theirs { sandbox, command, pty, snapshot, episode }
 }
 
@@ -130,7 +138,7 @@ fn a_sandbox_of_another_owner_is_not_found_on_any_route() {
     // No request had an effect.
     assert_eq!(server.command(&theirs.sandbox, &theirs.command)["state"], "running");
     assert_eq!(server.command(&theirs.sandbox, &theirs.pty)["state"], "running");
-    assert_eq!(server.out(&theirs.sandbox, "ls"), "");
+    assert_eq!(server.out(&theirs.sandbox, "ls; cat file"), "file\ncontent");
     let own = server.call_as(&alice, "GET", "/api/v1/sandboxes").send().json();
     assert_eq!(own["total"], 1);
 }
@@ -163,7 +171,8 @@ fn read_only_keys_change_nothing_on_any_route() {
     let (alice, looker) = (server.key("alice", "user"), server.key("alice", "read_only"));
     let theirs = theirs(&server, &alice);
     for route in routes(&server, &theirs) {
-        if is_open(&route.path) || route.path.ends_with("/output") || route.path.ends_with("/ws") {
+        let is_stream = ["/output", "/ws", "/connect"].iter().any(|end| route.path.ends_with(end));
+        if is_open(&route.path) || is_stream || route.path.contains("/watch/") {
             continue;
         }
         let mut call = server.call_as(&looker, &route.method, &route.path);
@@ -178,8 +187,11 @@ fn read_only_keys_change_nothing_on_any_route() {
     let path = format!("/api/v1/sandboxes/{}/pty/{}/ws", theirs.sandbox, theirs.pty);
     let socket = server.call_as(&looker, "GET", &path).header("upgrade", "websocket");
     assert_eq!(socket.send().error(), "FORBIDDEN", "a terminal can be typed into");
+    let path = format!("/api/v1/sandboxes/{}/ports/7000/connect", theirs.sandbox);
+    let socket = server.call_as(&looker, "GET", &path).header("upgrade", "websocket");
+    assert_eq!(socket.send().error(), "FORBIDDEN", "a connection can change something");
     assert_eq!(server.command(&theirs.sandbox, &theirs.command)["state"], "running");
-    assert_eq!(server.out(&theirs.sandbox, "ls"), "");
+    assert_eq!(server.out(&theirs.sandbox, "ls; cat file"), "file\ncontent");
 }
 
 #[test]

@@ -57,6 +57,10 @@ impl Fixture {
                 call.json(r#"{"labels":{"a":"b"}}"#).send()
             }
             "extend_sandbox" => self.act("extend", &json!({"seconds": 60})),
+            "set_timeout" => {
+                let call = self.server.call("PUT", &format!("/api/v1/sandboxes/{sandbox}/timeout"));
+                call.json(r#"{"timeoutSeconds":600}"#).send()
+            }
             "commit_sandbox" => self.act("commit", &json!({})),
             "restore_sandbox" => self.act("restore", &json!({"snapshot": self.snapshot})),
             "fork_sandbox" => self.act("fork", &json!({})),
@@ -74,8 +78,21 @@ impl Fixture {
                 self.act(&format!("pty/{}/resize", self.terminal()), &json!({"cols": 81, "rows": 25}))
             }
             "create_ticket" => self.act(&format!("pty/{}/ticket", self.terminal()), &json!({})),
+            "create_preview" => self.act("ports/8000", &json!({})),
             "create_token" => self.act("token", &json!({"rights": ["process"]})),
             "close_terminal" => self.delete(&format!("sandboxes/{sandbox}/pty/{}", self.terminal())),
+            "create_signed_url" => {
+                self.act("signed-url", &json!({"path": "/workspace/file", "method": "GET"}))
+            }
+            "write_file" => self.put("workspace/file", b"secret"),
+            "remove_file" => {
+                assert_eq!(self.put("workspace/other", b"secret").status, 200);
+                self.delete(&format!("sandboxes/{sandbox}/files/workspace/other"))
+            }
+            "change_files" => self.act(
+                "files",
+                &json!({"operations": [{"op": "write", "path": "/workspace/a", "text": "secret"}]}),
+            ),
             "import_template" => self.import("one"),
             "remove_template" => {
                 assert_eq!(self.import("two").status, 201);
@@ -105,6 +122,11 @@ impl Fixture {
     fn set_reference(&self, name: &str) -> Answer {
         let call = self.server.call("PUT", &format!("/api/v1/references/{name}"));
         call.json(&json!({"snapshot": self.snapshot}).to_string()).send()
+    }
+
+    fn put(&self, path: &str, content: &[u8]) -> Answer {
+        let route = format!("/api/v1/sandboxes/{}/files/{path}", self.sandbox);
+        self.server.call("PUT", &route).body(content).send()
     }
 
     fn import(&self, name: &str) -> Answer {

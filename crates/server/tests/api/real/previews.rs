@@ -413,7 +413,7 @@ fn ambiguous_requests_are_refused() {
         format!("POST /echo HTTP/1.1\r\nhost: {host}\r\n{token}transfer-encoding : chunked\r\n\r\n0\r\n\r\n"),
         format!("POST /echo HTTP/1.1\r\nhost: {host}\r\n{token}transfer-encoding: chunked\r\n\r\nzz\r\n\r\n"),
         format!(
-            "POST /echo HTTP/1.1\r\nhost: {host}\r\n{token}transfer-encoding: chunked\r\n\r\n2\r\nabc\r\n0\r\n\r\n"
+            "POST /echo HTTP/1.1\r\nhost: {host}\r\n{token}transfer-encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n"
         ),
         format!("GET /echo HTTP/1.1\r\nhost: {host}\r\nhost: localhost\r\n{token}\r\n"),
         format!("GET /health HTTP/1.1\r\nhost: localhost\r\nhost: {host}\r\n\r\n"),

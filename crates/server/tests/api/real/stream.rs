@@ -58,6 +58,12 @@ impl Stream {
         Self::open(server.address(), "GET", &path, last, "")
     }
 
+    /// Watches a directory.
+    pub(crate) fn watch(server: &TestServer, sandbox: &str, path: &str) -> Self {
+        let path = format!("/api/v1/sandboxes/{sandbox}/watch/{path}");
+        Self::open(server.address(), "GET", &path, None, "")
+    }
+
     // HTTP/1.0, so that the body has no chunked encoding.
     fn open(address: SocketAddr, method: &str, path: &str, last: Option<&str>, body: &str) -> Self {
         let mut socket = TcpStream::connect(address).unwrap();

@@ -35,7 +35,7 @@ impl Fixture {
 
     /// Extracts as `workspace cp` does, to the name `root`.
     fn copy(&self, members: &[Vec<u8>]) -> Result<ExtractReport> {
-        let profile = ExtractProfile::Copy { name: b"root".to_vec() };
+        let profile = ExtractProfile::Copy { name: b"root".to_vec(), paths: MemberPaths::BelowName };
         let mut extractor = self.extractor(profile, ArchiveLimits::default());
         extractor.extract(&mut &archive(members)[..])?;
         Ok(extractor.report().clone())
@@ -58,6 +58,28 @@ impl Fixture {
         assert_eq!(fs::read_dir(&private).unwrap().count(), 1);
         assert_eq!(fs::read_dir(self.home.path()).unwrap().count(), 2);
     }
+}
+
+#[test]
+fn an_archive_of_relative_paths_becomes_one_directory() {
+    let fixture = Fixture::new();
+    let profile = ExtractProfile::Copy { name: b"root".to_vec(), paths: MemberPaths::Relative };
+    let mut extractor = fixture.extractor(profile.clone(), ArchiveLimits::default());
+    let members = [
+        member(EntryType::Directory, b"./", b"", 0o750, b""),
+        member(EntryType::Regular, b"file", b"", 0o640, b"content"),
+        member(EntryType::Link, b"below/link", b"file", 0o640, b""),
+    ];
+    extractor.extract(&mut &archive(&members)[..]).unwrap();
+    assert_eq!(fs::read_to_string(fixture.path("root/below/link")).unwrap(), "content");
+    assert_eq!(fs::metadata(fixture.path("root")).unwrap().mode() & 0o7777, 0o750);
+    for hostile in [&b"../file"[..], b"/file", b"a/../../file"] {
+        let mut extractor = fixture.extractor(profile.clone(), ArchiveLimits::default());
+        let members = [member(EntryType::Regular, hostile, b"", 0o640, b"x")];
+        let done = extractor.extract(&mut &archive(&members)[..]);
+        assert!(matches!(done, Err(ArchiveError::Refused { .. })), "{done:?}");
+    }
+    fixture.assert_outside_unchanged();
 }
 
 /// Returns a member with unchecked fields.
@@ -221,7 +243,10 @@ fn names_that_no_file_can_have_are_refused() {
     let long = "n".repeat(256);
     let deep = "d/".repeat(1025) + "x";
     for path in [&b"d/a\0b"[..], long.as_bytes(), deep.as_bytes()] {
-        for profile in [ExtractProfile::Layer, ExtractProfile::Copy { name: b"root".to_vec() }] {
+        for profile in [
+            ExtractProfile::Layer,
+            ExtractProfile::Copy { name: b"root".to_vec(), paths: MemberPaths::BelowName },
+        ] {
             let fixture = Fixture::new();
             let hostile = archive(&[with_records(&[("path", path)], &file("short", "x"))]);
             let mut extractor = fixture.extractor(profile, ArchiveLimits::default());
@@ -263,7 +288,10 @@ fn limits_bound_bytes_entries_and_metadata() {
         (ArchiveLimits { entries: 50, ..none }, vec![deep], LimitKind::Entries),
         (ArchiveLimits { metadata: 4, ..none }, vec![link("d", "/etc")], LimitKind::Metadata),
     ] {
-        for profile in [ExtractProfile::Layer, ExtractProfile::Copy { name: b"root".to_vec() }] {
+        for profile in [
+            ExtractProfile::Layer,
+            ExtractProfile::Copy { name: b"root".to_vec(), paths: MemberPaths::BelowName },
+        ] {
             let fixture = Fixture::new();
             let refused = fixture.extractor(profile, limits).extract(&mut &archive(&members)[..]);
             let found = match refused {
@@ -434,7 +462,7 @@ proptest! {
         }
         crate::testing::fix_checksums(&mut bytes);
         let limits = ArchiveLimits { bytes: 1 << 20, entries: 1_000, metadata: 1 << 20 };
-        for profile in [ExtractProfile::Layer, ExtractProfile::Copy { name: b"root".to_vec() }] {
+        for profile in [ExtractProfile::Layer, ExtractProfile::Copy { name: b"root".to_vec(), paths: MemberPaths::BelowName }] {
             drop(fixture.extractor(profile, limits).extract(&mut &bytes[..]));
             fixture.assert_outside_unchanged();
         }

@@ -1,0 +1,147 @@
+//! Copies files and directories into a sandbox and out of it, by the routes for files.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::thread::{self, JoinHandle};
+
+use hyper::Method;
+use tokio::sync::mpsc;
+use workspace_api::files::{FileEntry, FileKind, TreeResult};
+use workspace_state::{MemberPaths, Progress as _, unquote_path};
+
+use super::Client;
+use super::archive::{self, CopyError};
+use super::copy::{ArchiveReader, ArchiveWriter, QUEUE_LENGTH, explain, is_cause};
+use super::files::{self, RemotePath};
+use crate::error::{CommandError, Result, io_hint};
+use crate::progress::Bars;
+use crate::signals::Signals;
+
+/// Result of the thread that packs or unpacks an archive: the paths that cannot be copied.
+type ArchiveThread = JoinHandle<Result<Vec<PathBuf>, CopyError>>;
+
+/// Copies local files into one directory of a sandbox, under new names. Returns the paths that cannot be copied.
+pub(crate) async fn put(
+    client: &Client,
+    sandbox: &str,
+    directory: &RemotePath,
+    sources: Vec<(PathBuf, String)>,
+    progress: &Bars,
+) -> Result<Vec<PathBuf>> {
+    let mut signals = Signals::new()?;
+    let (sender, mut packed) = mpsc::channel(QUEUE_LENGTH);
+    let packing = thread::spawn(move || archive::pack(&sources, ArchiveWriter::new(sender)));
+    let (counted, receiver) = mpsc::channel(QUEUE_LENGTH);
+    let count = async move {
+        while let Some(piece) = packed.recv().await {
+            progress.advance(piece.len() as u64);
+            // The upload has ended.
+            if counted.send(piece).await.is_err() {
+                return;
+            }
+        }
+    };
+    let route = format!("{}?archive=tar", directory.route(sandbox, "files"));
+    let upload =
+        client.try_upload::<TreeResult>(&Method::PUT, &route, Box::new(ArchiveReader::new(receiver)));
+    progress.begin_bytes("copying", None);
+    let sent = {
+        let (mut upload, mut count) = (pin!(upload), pin!(count));
+        let mut is_counted = false;
+        loop {
+            tokio::select! {
+                sent = &mut upload => break sent,
+                () = &mut count, if !is_counted => is_counted = true,
+                signal = signals.next() => return Err(CommandError::interrupted(signal)),
+            }
+        }
+    };
+    progress.end();
+    finish(sent.map(|_| ()).map_err(|failure| client.explain(failure)), packing)
+}
+
+/// Copies a file or directory of a sandbox to a local path. Returns the paths that cannot be copied.
+pub(crate) async fn get(
+    client: &Client,
+    sandbox: &str,
+    (path, entry): (&RemotePath, &FileEntry),
+    to: PathBuf,
+    progress: &Bars,
+) -> Result<Vec<PathBuf>> {
+    let mut signals = Signals::new()?;
+    progress.begin_bytes("copying", None);
+    let copied = async {
+        match entry.kind {
+            FileKind::File => {
+                let advance = |bytes| progress.advance(bytes);
+                files::get(client, sandbox, (path, entry), &to, advance).await?;
+                Ok(Vec::new())
+            }
+            FileKind::Directory => get_directory(client, sandbox, path, to, progress).await,
+            FileKind::Symlink => {
+                get_symlink(entry, &to)?;
+                Ok(Vec::new())
+            }
+            FileKind::Special => Ok(vec![PathBuf::from(path.quoted())]),
+        }
+    };
+    let copied = tokio::select! {
+        copied = copied => copied,
+        signal = signals.next() => Err(CommandError::interrupted(signal)),
+    };
+    progress.end();
+    copied
+}
+
+async fn get_directory(
+    client: &Client,
+    sandbox: &str,
+    path: &RemotePath,
+    to: PathBuf,
+    progress: &Bars,
+) -> Result<Vec<PathBuf>> {
+    let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
+    let unpacking =
+        thread::spawn(move || archive::unpack(ArchiveReader::new(receiver), &to, MemberPaths::Relative));
+    let route = format!("{}?archive=tar", path.route(sandbox, "files"));
+    let mut was_stopped = false;
+    let downloaded = files::download(client, &route, async |data: &[u8]| {
+        progress.advance(data.len() as u64);
+        let sent = sender.send(data.to_vec()).await;
+        was_stopped = sent.is_err();
+        sent.map_err(|_| CommandError::failed("the archive could not be unpacked"))
+    })
+    .await;
+    drop(sender);
+    finish(if was_stopped { Ok(()) } else { downloaded }, unpacking)
+}
+
+/// Returns the paths that were not copied, or the error of the side that failed first.
+fn finish(transferred: Result<()>, archive_thread: ArchiveThread) -> Result<Vec<PathBuf>> {
+    let Ok(local_result) = archive_thread.join() else {
+        return Err(CommandError::failed("the thread that packs or unpacks the archive panicked")
+            .hint("this is a bug; part of the files may have been copied"));
+    };
+    match transferred {
+        // An error that only follows from the other side's error is not reported.
+        Err(error) if !is_cause(&local_result) => Err(error),
+        _ => local_result.map_err(explain),
+    }
+}
+
+/// Creates a symlink like one in the sandbox, in the place of a file or another symlink.
+fn get_symlink(entry: &FileEntry, to: &Path) -> Result<()> {
+    let failed =
+        |error: io::Error| CommandError::failed(format!("{}: {error}", to.display())).hint(io_hint(&error));
+    let target = unquote_path(entry.target.as_deref().unwrap_or_default()).unwrap_or_default();
+    match fs::symlink_metadata(to) {
+        Ok(metadata) if metadata.is_dir() => return Err(failed(io::ErrorKind::IsADirectory.into())),
+        Ok(_) => fs::remove_file(to).map_err(failed)?,
+        Err(_) => {}
+    }
+    std::os::unix::fs::symlink(OsStr::from_bytes(&target), to).map_err(failed)
+}
