@@ -20,6 +20,9 @@ use crate::rate::Class;
 /// Interval at which the key of an open stream is checked.
 const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(15);
 
+/// Minimum time in milliseconds that a request has to finish, also if its token expires meanwhile.
+const FINISH_TIME: i64 = 10_000;
+
 /// Access to a preview.
 #[derive(Debug, Clone)]
 pub(crate) struct Access {
@@ -57,11 +60,12 @@ impl Access {
         (self.token.expires_at - now()).max(0) / 1_000
     }
 
-    /// Waits until the token expires or its key is revoked.
+    /// Waits until a request that begins now must end: its token has expired, or its key was revoked.
     pub(crate) fn ended(&self, app: &App) -> impl Future<Output = ()> + Send + 'static {
-        let (app, key_id, expires_at) = (app.clone(), self.token.key_id.clone(), self.token.expires_at);
+        let (app, key_id) = (app.clone(), self.token.key_id.clone());
+        let end = self.token.expires_at.max(now() + FINISH_TIME);
         async move {
-            while let Ok(left @ 1..) = u64::try_from(expires_at - now()) {
+            while let Ok(left @ 1..) = u64::try_from(end - now()) {
                 tokio::time::sleep(KEY_CHECK_INTERVAL.min(Duration::from_millis(left))).await;
                 // A catalog that does not respond ends nothing.
                 let found = app.cache.find(&app.catalog, KeyReference::Id(key_id.clone())).await;

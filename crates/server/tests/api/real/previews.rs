@@ -325,25 +325,37 @@ fn bodies_are_streamed_in_both_directions() {
     assert_eq!(Answer::parse(&answer).body, expected.split(' ').next().unwrap());
 }
 
+/// Sends requests at once over one connection. Returns the numbers of the program's connections that they were
+/// forwarded on.
+fn numbers(fixture: &Fixture, requests: &[String]) -> Vec<u64> {
+    let answers = exchange(&fixture.server, requests.concat().as_bytes());
+    let text = String::from_utf8(answers).unwrap();
+    let after = text.split("\"connection\": ").skip(1);
+    after.map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()).collect()
+}
+
 #[test]
 fn connections_to_the_program_are_reused_by_the_same_token_only() {
     let fixture = Fixture::new();
     let Fixture { server, sandbox, preview } = &fixture;
-    let number = |headers: &str| {
-        fixture.request("GET", "/echo", &preview.host, headers, b"").json()["connection"].as_u64().unwrap()
-    };
-    let first = number(&preview.header());
-    assert_eq!(number(&preview.header()), first);
     let another = Preview::create(server, sandbox, PORT, &json!({"expiresInSeconds": 100}));
-    let second = number(&another.header());
-    assert_ne!(second, first);
-    assert_eq!((number(&another.header()), number(&preview.header())), (second, first));
-    // The program responds before it has read the body, which it would take for the next request.
-    let smuggled = "GET /smuggled HTTP/1.1\r\nhost: x\r\n\r\n";
-    let early = fixture.request("POST", "/early", &preview.host, &preview.header(), smuggled.as_bytes());
-    assert_eq!(early.body, "early");
-    let echo = fixture.get("/echo").json();
-    assert_eq!(echo["path"], "/echo");
+    let get = |preview: &Preview, more: &str| {
+        format!("GET /echo HTTP/1.1\r\nhost: {}\r\n{}{more}\r\n", preview.host, preview.header())
+    };
+    let last = "connection: close\r\n";
+    let requests = [get(preview, ""), get(&another, ""), get(preview, ""), get(&another, last)];
+    let found = numbers(&fixture, &requests);
+    assert!(matches!(found[..], [a, b, c, d] if a == c && b == d && a != b), "{found:?}");
+
+    // The rest of a body that comes after the response would be taken for the next request.
+    let early = format!(
+        "POST /early HTTP/1.1\r\nhost: {}\r\ncontent-length: 10\r\n{}\r\nabc",
+        preview.host,
+        preview.header()
+    );
+    let found = numbers(&fixture, &[get(preview, ""), early]);
+    assert!(matches!(found[..], [a, b] if a == b), "{found:?}");
+    assert_ne!(numbers(&fixture, &[get(preview, last)]), found[..1]);
     let garbage = fixture.get("/garbage");
     assert_eq!(garbage.error(), "PREVIEW_FAILED");
     assert!(garbage.body.contains("not valid HTTP/1.1"), "{}", garbage.body);

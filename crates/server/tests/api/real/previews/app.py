@@ -90,7 +90,7 @@ class App(BaseHTTPRequestHandler):
 
     def do_POST(self):
         if self.path == "/early":
-            self.reply(b"early")
+            self.reply(json.dumps({"connection": self.number}).encode())
         elif self.path == "/hash":
             self.reply(hashlib.sha256(self.body()).hexdigest().encode())
         else:
