@@ -16,6 +16,8 @@ use crate::service::Service;
 
 /// Maximum time to list ports, or to connect to one.
 const PORT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number of bytes in a frame: less than the sandbox accepts ahead, so that there can be two.
+const PIECE_MAX: usize = 32 << 10;
 /// Maximum number of ports in a list, and length of a text in one.
 const PORTS_MAX: usize = 1_024;
 const TEXT_MAX: usize = 256;
@@ -91,8 +93,12 @@ impl PortReader {
 
 impl PortWriter {
     /// Sends bytes, as fast as the sandbox accepts them.
-    pub async fn send(&self, data: Bytes) -> Result<()> {
-        self.0.send(data).await
+    pub async fn send(&self, mut data: Bytes) -> Result<()> {
+        while !data.is_empty() {
+            let piece = data.split_to(data.len().min(PIECE_MAX));
+            self.0.send(piece).await?;
+        }
+        Ok(())
     }
 
     /// Ends the stream to the sandbox.
