@@ -14,7 +14,8 @@
 //! that there is no next one, without listing the directory, which contains the output of all commands.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, BufReader, Read as _};
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
@@ -33,6 +34,9 @@ const SEGMENT_MIN: u64 = 4 << 10;
 /// Maximum size of a segment in bytes. The last segment of a running command cannot be removed, so it must
 /// not be large.
 const SEGMENT_MAX: u64 = 512 << 10;
+/// Maximum number of bytes of a segment's file that are read to find its end: more than one of [`SEGMENT_MAX`] bytes of
+/// output has, even if each byte is a frame.
+const SEGMENT_FILE_MAX: u64 = 16 << 20;
 /// Mode of a segment that may have a successor.
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 /// Mode of the newest segment. Earlier versions of the agent never set it.
@@ -348,6 +352,51 @@ pub fn has_output(directory: impl AsFd, command: &str) -> io::Result<bool> {
         || !segments(&directory, command)?.is_empty())
 }
 
+/// Returns the offsets between which output of a command is kept, gaps included; `None` if none is left. Of a damaged
+/// segment, only the part before the damage counts.
+pub fn kept_range(directory: impl AsFd, command: &str) -> io::Result<Option<Range<u64>>> {
+    if !is_valid_id(command) {
+        return Err(invalid_id());
+    }
+    let directory = directory.as_fd().try_clone_to_owned()?;
+    let segments = match first_segment(&directory, command)? {
+        FirstSegment::Only => vec![0],
+        _ => segments(&directory, command)?,
+    };
+    let (Some(first), Some(last)) = (segments.first(), segments.last()) else { return Ok(None) };
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    match openat(&directory, segment_name(command, *last), flags, Mode::empty()) {
+        Ok(file) => Ok(Some(*first..end_of_segment(File::from(file), *last)?)),
+        // Concurrently removed.
+        Err(rustix::io::Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Returns the offset after the last byte of a segment that starts at `start`.
+fn end_of_segment(file: File, start: u64) -> io::Result<u64> {
+    let mut reader = BufReader::with_capacity(FRAME_MAX, file);
+    let (mut position, mut end) = (0, start);
+    let mut header = [0; HEADER_LEN];
+    while position < SEGMENT_FILE_MAX {
+        match reader.read_exact(&mut header) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
+            read => read?,
+        }
+        let Some(header) = Header::decode(&header) else { break };
+        // The last frame may be incomplete.
+        let skipped = io::copy(&mut reader.by_ref().take(header.len as u64), &mut io::sink())?;
+        if skipped < header.len as u64 {
+            break;
+        }
+        if header.stream != Stream::Exit {
+            end = end.max(header.offset + skipped);
+        }
+        position += HEADER_LEN as u64 + skipped;
+    }
+    Ok(end)
+}
+
 /// State of the first segment of a command's output.
 #[derive(Debug, PartialEq, Eq)]
 enum FirstSegment {
@@ -536,13 +585,8 @@ impl OpenSegment {
         if !read_exact_at(&self.file, &mut header, self.position)? {
             return Ok(None);
         }
-        let u64_at = |at: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| header[at + byte]));
-        let len = u32::from_le_bytes([header[1], header[2], header[3], header[4]]) as usize;
-        // The guest may be malicious. Callers rely on `offset + len` not to overflow.
-        let end_fits = u64_at(13).checked_add(len as u64).is_some();
-        let stream = Stream::from_byte(header[0]).filter(|_| len <= FRAME_MAX && end_fits);
         let corrupt = || io::Error::new(io::ErrorKind::InvalidData, "corrupt output file");
-        let stream = stream.ok_or_else(corrupt)?;
+        let Header { stream, len, time, offset } = Header::decode(&header).ok_or_else(corrupt)?;
         let mut data = vec![0; len];
         if !read_exact_at(&self.file, &mut data, self.position + HEADER_LEN as u64)? {
             return Ok(None);
@@ -552,7 +596,29 @@ impl OpenSegment {
             return Err(corrupt());
         }
         self.position += (HEADER_LEN + len) as u64;
-        Ok(Some(Frame { stream, time: u64_at(5) as i64, offset: u64_at(13), data }))
+        Ok(Some(Frame { stream, time, offset, data }))
+    }
+}
+
+/// Header of a frame.
+struct Header {
+    stream: Stream,
+    /// Size of the data in bytes.
+    len: usize,
+    time: i64,
+    offset: u64,
+}
+
+impl Header {
+    /// Decodes a header; `None` if it is invalid. The guest may be malicious, and callers rely on `offset + len` not to
+    /// overflow.
+    fn decode(header: &[u8; HEADER_LEN]) -> Option<Self> {
+        let u64_at = |at: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| header[at + byte]));
+        let len = u32::from_le_bytes([header[1], header[2], header[3], header[4]]) as usize;
+        let (time, offset) = (u64_at(5) as i64, u64_at(13));
+        let is_valid = len <= FRAME_MAX && offset.checked_add(len as u64).is_some();
+        let stream = Stream::from_byte(header[0]).filter(|_| is_valid)?;
+        Some(Self { stream, len, time, offset })
     }
 }
 

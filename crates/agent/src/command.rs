@@ -17,7 +17,7 @@ use crate::output::Output;
 use crate::process_tree;
 use crate::script;
 use crate::stream::NonBlockingFd;
-use crate::supervise::{self, Program, REPORT_LEN, Report, TerminalSize};
+use crate::supervise::{self, Program, ProgramSearch, REPORT_LEN, Report, TerminalSize};
 
 /// Time between SIGTERM and SIGKILL for a command that timed out.
 const TERM_GRACE_PERIOD: Duration = Duration::from_secs(2);
@@ -26,6 +26,8 @@ const TERM_GRACE_PERIOD: Duration = Duration::from_secs(2);
 const OUTPUT_IDLE_TIMEOUT: Duration = Duration::from_millis(20);
 /// Maximum delay of the exit report while there is still output.
 const EXIT_REPORT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum delay of the report of the PID. Commands that exit or print earlier need no message for it.
+const PID_REPORT_DELAY: Duration = Duration::from_millis(10);
 /// Interval at which remaining processes of a command are killed again.
 const KILL_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 const MAILBOX_CAPACITY: usize = 64;
@@ -53,6 +55,7 @@ pub(crate) enum CommandError {
 struct CommandSpec {
     id: String,
     args: Vec<String>,
+    search: ProgramSearch,
     /// Script that the arguments refer to, if the command is too long for an argument.
     script: Option<String>,
     directory: String,
@@ -70,10 +73,16 @@ struct CommandSpec {
 impl CommandSpec {
     fn of_command(request: RunCommandRequest) -> Self {
         let timeout = u64::try_from(request.timeout_ms).ok().filter(|timeout| *timeout > 0);
-        let (args, script) = script::shell_args("/bin/sh".to_owned(), request.command);
+        let (args, script, search) = if request.argv.is_empty() {
+            let (args, script) = script::shell_args("/bin/sh".to_owned(), request.command);
+            (args, script, ProgramSearch::Path)
+        } else {
+            (request.argv, None, ProgramSearch::SearchPath)
+        };
         Self {
             id: request.command_id,
             args,
+            search,
             script,
             directory: request.cwd,
             environment: request.envs,
@@ -96,6 +105,7 @@ impl CommandSpec {
         Self {
             id: request.pty_id,
             args,
+            search: ProgramSearch::Path,
             script,
             directory: request.cwd,
             environment,
@@ -165,6 +175,10 @@ struct RunningCommand {
     program: String,
     directory: String,
     supervisor: Pid,
+    /// PID of the program; 0 until the supervisor has reported it.
+    pid: u32,
+    /// Time at which the PID is reported to the server; `None` if there was other progress to report.
+    pid_deadline: Option<Instant>,
     inbox: mpsc::Receiver<CommandMessage>,
     stdin: Option<NonBlockingFd>,
     /// Input that the command has not read yet.
@@ -179,7 +193,7 @@ struct RunningCommand {
     stderr: Option<NonBlockingFd>,
     stdout_buffer: Buffer,
     stderr_buffer: Buffer,
-    /// Pipe on which the supervisor reports the exit; `None` after the report.
+    /// Pipe on which the supervisor reports; `None` after the exit.
     report: Option<NonBlockingFd>,
     writer: Output,
     /// Number of bytes that a blocking command may print ahead of its reader.
@@ -235,6 +249,7 @@ enum Event {
     Flush,
     RetrySignal,
     Deadline,
+    ReportPid,
     ReportExit,
 }
 
@@ -245,7 +260,8 @@ impl RunningCommand {
         let environment = environment(spec.environment);
         let environment = environment.iter().map(|(name, value)| (OsStr::new(name), OsStr::new(value)));
         let args: Vec<&str> = spec.args.iter().map(String::as_str).collect();
-        let program = Program::new(&args, spec.script.as_deref(), &directory, environment, spec.terminal)?;
+        let program = Program::new(&args, spec.script.as_deref(), &directory, environment, spec.terminal)?
+            .with_search(spec.search);
         let writer = guest.output(&spec.id, spec.keep_output)?;
         let started = supervise::start(&program)?;
         Ok(Self {
@@ -254,6 +270,8 @@ impl RunningCommand {
             program: spec.args.into_iter().next().unwrap_or_default(),
             directory,
             supervisor: started.supervisor,
+            pid: 0,
+            pid_deadline: None,
             inbox,
             stdin: spec.has_stdin.then_some(started.stdin),
             pending_input: Vec::new(),
@@ -285,6 +303,7 @@ impl RunningCommand {
                 Event::Input(written) => self.on_input_written(written.ok()),
                 Event::RetrySignal => self.retry_signal(),
                 Event::Deadline => self.on_deadline(),
+                Event::ReportPid => self.report_progress(),
                 Event::ReportExit => self.report_exit(),
             }
         }
@@ -337,6 +356,7 @@ impl RunningCommand {
             written = write(&mut self.stdin, &self.pending_input) => Event::Input(written),
             output = output => output,
             () = wait_until(flush_deadline) => Event::Flush,
+            () = wait_until(self.pid_deadline) => Event::ReportPid,
             () = wait_until(idle_deadline) => Event::ReportExit,
         }
     }
@@ -378,6 +398,11 @@ impl RunningCommand {
     }
 
     fn on_report(&mut self, report: Option<Report>) {
+        if let Some(Report::Forked(pid)) = report {
+            self.pid = pid.unsigned_abs();
+            self.pid_deadline = Some(Instant::now() + PID_REPORT_DELAY);
+            return;
+        }
         self.report = None;
         let (code, start_error) = match report {
             Some(Report::Exited(code)) => (code, String::new()),
@@ -390,7 +415,7 @@ impl RunningCommand {
                 (127, format!("cannot run {}: {error}", self.program))
             }
             // The supervisor was killed; `reaper.rs` kills the remaining processes.
-            None => (128 + libc::SIGKILL, String::new()),
+            Some(Report::Forked(_)) | None => (128 + libc::SIGKILL, String::new()),
         };
         if self.exit.is_none() {
             let now = Instant::now();
@@ -517,7 +542,8 @@ impl RunningCommand {
         self.deadline = Some(Instant::now() + KILL_RETRY_INTERVAL);
     }
 
-    fn report_progress(&self) {
+    fn report_progress(&mut self) {
+        self.pid_deadline = None;
         self.guest.set_progress(self.progress());
     }
 
@@ -531,6 +557,7 @@ impl RunningCommand {
             input_taken: self.consumed_input,
             input_closed: self.stdin.is_none() || self.is_input_complete,
             output_window: self.window.unwrap_or(0),
+            pid: self.pid,
             end: exit.map(|exit| CommandEnd {
                 exit_code: exit.code,
                 timed_out: self.timed_out(),

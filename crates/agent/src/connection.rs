@@ -114,6 +114,7 @@ fn registration(server: &Server, guest: &Guest) -> RegisterRequest {
             ("receipts", "input"),
             ("processes", "listed"),
             ("io", crate::io::CAPABILITY),
+            ("argv", "1"),
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into(),

@@ -12,6 +12,7 @@ mod guest;
 mod io;
 mod output;
 mod parameters;
+mod path_search;
 mod process_tree;
 mod reaper;
 mod script;

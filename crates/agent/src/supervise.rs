@@ -8,7 +8,7 @@
 //! It is forked from the agent without an exec, which saves time and memory. That is safe because the agent
 //! has a single thread.
 
-use std::ffi::{CString, OsStr, c_int};
+use std::ffi::{CStr, CString, OsStr, c_int};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -22,6 +22,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use workspace_agent_protocol::scheduling::restore_slice;
 
 use crate::command_seccomp::CommandSeccompFilter;
+use crate::path_search::search_and_execute;
 use crate::script::{self, SCRIPT_FD};
 use crate::stream::NonBlockingFd;
 
@@ -32,7 +33,17 @@ pub(crate) struct Program {
     directory: CString,
     terminal: Option<TerminalSize>,
     script: Option<OwnedFd>,
+    search: ProgramSearch,
     seccomp_filter: Option<CommandSeccompFilter>,
+}
+
+/// Method of finding the file of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProgramSearch {
+    /// The first argument is the path of the file.
+    Path,
+    /// The first argument is searched in `PATH` of the program's environment, unless it contains a slash.
+    SearchPath,
 }
 
 /// Size of a terminal, in characters.
@@ -81,8 +92,14 @@ impl Program {
             directory: text(directory.as_bytes())?,
             terminal,
             script: script.map(|script| script::create_memfd(script.as_bytes())).transpose()?,
+            search: ProgramSearch::Path,
             seccomp_filter: CommandSeccompFilter::protecting(std::process::id())?,
         })
+    }
+
+    /// Sets the method of finding the file of the program.
+    pub(crate) fn with_search(self, search: ProgramSearch) -> Self {
+        Self { search, ..self }
     }
 }
 
@@ -93,13 +110,15 @@ pub(crate) struct StartedProgram {
     pub(crate) stdout: NonBlockingFd,
     /// Standard error; `None` for a terminal.
     pub(crate) stderr: Option<NonBlockingFd>,
-    /// Pipe on which one [`Report`] arrives when the program exited or could not be started.
+    /// Pipe on which a [`Report`] arrives with the PID, and one when the program exited or could not be started.
     pub(crate) report: NonBlockingFd,
 }
 
 /// Report of a supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Report {
+    /// PID of the process that becomes the program. It is always the first report.
+    Forked(i32),
     /// Exit code; 128 + n if signal n killed the program.
     Exited(i32),
     /// Error number of `chdir`.
@@ -117,6 +136,7 @@ impl Report {
             Self::Exited(code) => (1, code),
             Self::ChdirFailed(errno) => (2, errno),
             Self::ExecFailed(errno) => (3, errno),
+            Self::Forked(pid) => (4, pid),
         };
         let mut bytes = [kind; REPORT_LEN];
         bytes[4..].copy_from_slice(&i32::to_le_bytes(value));
@@ -129,6 +149,7 @@ impl Report {
             1 => Some(Self::Exited(value)),
             2 => Some(Self::ChdirFailed(value)),
             3 => Some(Self::ExecFailed(value)),
+            4 => Some(Self::Forked(value)),
             _ => None,
         }
     }
@@ -254,6 +275,8 @@ unsafe fn reset_signals() {
 unsafe fn become_program(program: &Program, pointers: &ExecPointers) -> ! {
     // SAFETY: the strings end with NUL and the arrays with a null pointer.
     unsafe {
+        // By this process and not by the supervisor, so that it comes before the other reports.
+        report(Report::Forked(libc::getpid()));
         if program.terminal.is_none() {
             // Without a session of its own: if there are no cgroups, Linux (autogroup) divides CPU time
             // between sessions, and so between sandboxes. A new session would also start with no CPU time.
@@ -273,10 +296,23 @@ unsafe fn become_program(program: &Program, pointers: &ExecPointers) -> ! {
         }
         // The process inherited the short slice of the agent.
         drop(restore_slice());
-        libc::execve(pointers.arguments[0], pointers.arguments.as_ptr(), pointers.environment.as_ptr());
-        report(Report::ExecFailed(errno()));
+        let errno = match (program.search, program.arguments.first()) {
+            (ProgramSearch::SearchPath, Some(name)) => {
+                search_and_execute(name.as_bytes(), &program.environment, |file| execute(file, pointers))
+            }
+            (ProgramSearch::Path, Some(file)) => execute(file, pointers),
+            (_, None) => libc::EINVAL,
+        };
+        report(Report::ExecFailed(errno));
         libc::_exit(127)
     }
+}
+
+/// Executes a file. Returns the error number, since it returns only on failure.
+unsafe fn execute(file: &CStr, pointers: &ExecPointers) -> i32 {
+    // SAFETY: the caller guarantees that the strings behind the pointers are valid.
+    unsafe { libc::execve(file.as_ptr(), pointers.arguments.as_ptr(), pointers.environment.as_ptr()) };
+    errno()
 }
 
 /// Reaps descendants until none is left, and reports the exit of the program.

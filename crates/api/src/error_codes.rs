@@ -111,7 +111,8 @@ codes! {
     DISK_LIMIT_EXCEEDED = 4204, 507, "The disk of the sandbox is full; nothing was written.";
     TRANSFER_LIMIT_EXCEEDED = 4205, 429, "The sandbox has the maximum number of transfers, watches or connections; try again.";
     WATCH_LIMIT_EXCEEDED = 4206, 422, "The directory has more subdirectories than can be watched.";
-    PORT_NOT_LISTENING = 4207, 502, "Nothing listens on the port of the sandbox.";
+    PORT_NOT_LISTENING = 4207, 502, "Nothing accepts connections on the port of the sandbox.";
+    PREVIEW_FAILED = 4208, 502, "The program on the port of the sandbox gave no valid HTTP response.";
 
     INTERNAL_ERROR = 9001, 500, "Internal error; search the server log for the request id.";
     RATE_LIMITED = 9002, 429, "The key made too many requests; try again after the seconds in `Retry-After`.";

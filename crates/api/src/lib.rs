@@ -23,6 +23,7 @@ pub mod events;
 pub mod files;
 pub mod keys;
 pub mod ports;
+pub mod previews;
 pub mod processes;
 pub mod references;
 pub mod sandbox_metrics;

@@ -5,14 +5,24 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-/// Request to run a command with `/bin/sh -c`.
+/// Request to run a command: either `command` with `/bin/sh -c`, or `argv` without a shell.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"command": "echo hello"}))]
 pub struct RunCommand {
-    /// Command line for the shell.
+    /// Command line for the shell. Exactly one of `command` and `argv` is required.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "echo hello", min_length = 1)]
-    pub command: String,
+    pub command: Option<String>,
+    /// Program and its arguments, which are executed without a shell, so that they need no quotes. A program without a
+    /// slash is searched in `PATH` of the command. At most 16384 arguments of 131071 bytes each, 1 MiB in total.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = json!(["printf", "%s\n", "two words"]), min_items = 1, max_items = 16384)]
+    pub argv: Option<Vec<String>>,
+    /// Text of your choice, by which you can list commands. It has no control characters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "tests", min_length = 1, max_length = 128)]
+    pub tag: Option<String>,
     /// Working directory. Default: `/workspace`.
     pub cwd: Option<String>,
     /// Environment variables, in addition to those of the sandbox.
@@ -90,10 +100,16 @@ pub struct BackgroundCommand {
 pub struct Command {
     /// Id of the command.
     pub command_id: String,
-    /// First 4096 bytes of the command line.
+    /// First 4096 bytes of the command line. For a command with `argv`, the arguments as they are quoted for a shell.
     pub command: String,
     /// True if the command line is longer than `command`.
     pub command_truncated: bool,
+    /// Program and its arguments; null for a command that a shell runs, and if `commandTruncated` is true.
+    pub argv: Option<Vec<String>>,
+    /// Tag of the request; null if it had none.
+    pub tag: Option<String>,
+    /// PID of the program inside the sandbox; null if it is not known yet, or the program was not started.
+    pub pid: Option<u32>,
     /// Working directory; null if the request did not set one.
     pub cwd: Option<String>,
     /// State: `running`, `exited` or `failed` (could not be started, or was lost with its sandbox).
@@ -108,6 +124,26 @@ pub struct Command {
     /// End time; null while the command runs.
     #[schema(format = DateTime)]
     pub ended_at: Option<String>,
+}
+
+/// Command of a sandbox, with the part of its output that is kept.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct CommandRecord {
+    /// Command.
+    #[serde(flatten)]
+    pub command: Command,
+    /// Part of the output that is kept; null if there is none.
+    pub output: Option<KeptOutput>,
+}
+
+/// Part of a command's output that is kept. It may have gaps.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({"from": 0, "to": 6}))]
+pub struct KeptOutput {
+    /// Offset of the first byte that is kept.
+    pub from: u64,
+    /// Offset after the last byte: the number of bytes that the command has printed.
+    pub to: u64,
 }
 
 /// List of commands of a sandbox.
@@ -125,6 +161,9 @@ pub struct ListCommandsQuery {
     /// Maximum number of commands. Default: 100.
     #[param(minimum = 1, maximum = 1000)]
     pub limit: Option<u32>,
+    /// Tag of the commands. Default: commands with any tag, or none.
+    #[param(min_length = 1, max_length = 128)]
+    pub tag: Option<String>,
 }
 
 /// Request to send a signal to a command.

@@ -266,6 +266,22 @@ pub struct ExtendSandbox {
     pub seconds: u64,
 }
 
+/// Request to set the time at which a sandbox expires. Exactly one field is required.
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({"timeoutSeconds": 600}))]
+pub struct SetTimeout {
+    /// Time at which the sandbox expires, in RFC 3339. It must be in the future. The whole lifetime is at most
+    /// `MAX_SANDBOX_LIFETIME` of the server, else `LIFETIME_EXCEEDED`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    pub expires_at: Option<String>,
+    /// Seconds from now until the sandbox expires, with the same limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub timeout_seconds: Option<u64>,
+}
+
 /// Range of the logs of a sandbox.
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

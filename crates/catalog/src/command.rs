@@ -38,8 +38,12 @@ pub struct NewCommand {
     pub sandbox_id: String,
     /// Text of the command. Only the first [`COMMAND_SHOWN_MAX`] bytes are stored.
     pub command: String,
+    /// Arguments of a command that runs without a shell. They are stored only if its text is stored whole.
+    pub argv: Option<Vec<String>>,
     /// Working directory; `None` for the default.
     pub cwd: Option<String>,
+    /// Tag of the request.
+    pub tag: Option<String>,
     /// Start time in milliseconds since 1970.
     pub started_at: i64,
 }
@@ -53,6 +57,8 @@ pub struct CommandEnd {
     pub exit_code: Option<i64>,
     /// True if the command was killed by its timeout.
     pub timed_out: bool,
+    /// PID of the program inside the sandbox; `None` if it is unknown.
+    pub pid: Option<u32>,
     /// End time in milliseconds since 1970.
     pub ended_at: i64,
 }
@@ -68,8 +74,14 @@ pub struct Command {
     pub command: String,
     /// True if the text is longer than stored here.
     pub command_truncated: bool,
+    /// Arguments of a command that runs without a shell; `None` also if its text is longer than stored here.
+    pub argv: Option<Vec<String>>,
     /// Working directory; `None` for the default.
     pub cwd: Option<String>,
+    /// Tag of the request.
+    pub tag: Option<String>,
+    /// PID of the program inside the sandbox; `None` if it is unknown, or while the command runs.
+    pub pid: Option<u32>,
     /// Current state.
     pub state: CommandState,
     /// Exit code; `None` while the command runs, or if it did not exit.
@@ -87,7 +99,8 @@ macro_rules! select {
         concat!(
             // Rows of older servers contain whole commands. One character more than the limit shows that
             // there is more.
-            "SELECT id, sandbox_id, substr(command, 1, 4097) AS command, cwd, state, exit_code, timed_out, started_at, ended_at
+            "SELECT id, sandbox_id, substr(command, 1, 4097) AS command, argv, cwd, tag, pid, state, exit_code, timed_out,
+                 started_at, ended_at
              FROM commands ",
             $rest
         )
@@ -127,11 +140,20 @@ impl Commands<'_> {
         get(&mut *self.database.connection().await?, id).await
     }
 
-    /// Returns the newest commands of a sandbox, at most `limit`, newest first.
-    pub async fn list(&self, sandbox_id: &str, limit: u32) -> Result<Vec<Command>> {
-        let select =
-            Statement::new(select!("WHERE sandbox_id = $1 ORDER BY started_at DESC, id DESC LIMIT $2"));
-        let select = select.text("sandbox_id", sandbox_id).number(limit.into());
+    /// Returns the newest commands of a sandbox, at most `limit`, newest first. With `tag`, only those that have it.
+    pub async fn list(&self, sandbox_id: &str, tag: Option<&str>, limit: u32) -> Result<Vec<Command>> {
+        let select = match tag {
+            Some(tag) => Statement::new(select!(
+                "WHERE sandbox_id = $1 AND tag = $2 ORDER BY started_at DESC, id DESC LIMIT $3"
+            ))
+            .text("sandbox_id", sandbox_id)
+            .text("tag", tag),
+            None => {
+                Statement::new(select!("WHERE sandbox_id = $1 ORDER BY started_at DESC, id DESC LIMIT $2"))
+                    .text("sandbox_id", sandbox_id)
+            }
+        };
+        let select = select.number(limit.into());
         select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
 
@@ -175,12 +197,15 @@ impl Commands<'_> {
 
 pub(crate) async fn insert(connection: &mut AnyConnection, command: &NewCommand) -> Result<()> {
     let insert = Statement::new(
-        "INSERT INTO commands (id, sandbox_id, command, cwd, state, timed_out, started_at)
-         VALUES ($1, $2, $3, $4, 'running', 0, $5)",
+        "INSERT INTO commands (id, sandbox_id, command, argv, cwd, tag, state, timed_out, started_at)
+         VALUES ($1, $2, $3, $4, $5, $6, 'running', 0, $7)",
     );
+    let argv = command.argv.as_ref().filter(|_| command.command.len() <= COMMAND_SHOWN_MAX);
+    let argv = argv.map(|argv| serde_json::Value::from(argv.as_slice()).to_string());
     let insert = insert.text("id", &command.id).text("sandbox_id", &command.sandbox_id);
-    let insert =
-        insert.text("command", stored_text(&command.command)).optional_text("cwd", command.cwd.as_deref());
+    let insert = insert.text("command", stored_text(&command.command)).optional_text("argv", argv.as_deref());
+    let insert = insert.optional_text("cwd", command.cwd.as_deref());
+    let insert = insert.optional_text("tag", command.tag.as_deref());
     let done = insert.number(command.started_at).run(connection).await;
     done.map_err(|error| {
         error.or_exists("command", &command.id).or_not_found("sandbox", &command.sandbox_id)
@@ -196,11 +221,12 @@ pub(crate) async fn finish(
 ) -> Result<()> {
     let state = if end.exited { CommandState::Exited } else { CommandState::Failed };
     let update = Statement::new(
-        "UPDATE commands SET state = $1, exit_code = $2, timed_out = $3, ended_at = $4
-         WHERE id = $5 AND sandbox_id = $6 AND state = 'running'",
+        "UPDATE commands SET state = $1, exit_code = $2, timed_out = $3, ended_at = $4, pid = $5
+         WHERE id = $6 AND sandbox_id = $7 AND state = 'running'",
     );
     let update = update.text("state", state.as_str()).optional_number(end.exit_code);
     let update = update.number(end.timed_out.into()).number(end.ended_at);
+    let update = update.optional_number(end.pid.map(Into::into));
     let update = update.text("id", id).text("sandbox_id", sandbox_id);
     if update.run(connection).await? > 0 {
         return Ok(());
@@ -237,11 +263,19 @@ fn from_row(row: AnyRow) -> Result<Command> {
         sandbox_id: row.text("sandbox_id")?,
         command_truncated: command.len() < stored.len(),
         command,
+        argv: row.optional_json("argv")?.as_ref().and_then(argv_from_json),
         cwd: row.optional_text("cwd")?,
+        tag: row.optional_text("tag")?,
+        pid: row.optional_number("pid")?.and_then(|pid| u32::try_from(pid).ok()),
         state: row.parsed("state")?,
         exit_code: row.optional_number("exit_code")?,
         timed_out: row.number("timed_out")? != 0,
         started_at: row.number("started_at")?,
         ended_at: row.optional_number("ended_at")?,
     })
+}
+
+/// Converts a JSON array of strings; `None` for another value.
+fn argv_from_json(value: &serde_json::Value) -> Option<Vec<String>> {
+    value.as_array()?.iter().map(|argument| argument.as_str().map(str::to_owned)).collect()
 }

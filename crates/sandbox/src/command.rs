@@ -1,5 +1,6 @@
 //! Commands and terminals in a sandbox, their input and their output.
 
+pub(crate) mod command_line;
 pub(crate) mod exchange;
 pub(crate) mod input;
 pub(crate) mod kept_output;

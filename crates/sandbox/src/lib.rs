@@ -45,6 +45,7 @@ mod snapshot;
 mod stats;
 pub mod template;
 
+pub use command::command_line::CommandLine;
 pub use command::logs::Logs;
 pub use command::output::{Output, Piece, Stream};
 pub use command::run::{AfterInput, CommandHandle, CommandStart, RunRequest};
@@ -75,7 +76,7 @@ pub use measurements::{MEASUREMENTS_KEPT, Measured, Measurement};
 pub use runtime::Runtime;
 pub use sandbox_dir::SandboxDir;
 pub use scope::Scope;
-pub use service::{Service, View};
+pub use service::{Expiry, Service, View};
 pub use settings::{Resources, Settings};
 pub use snapshot::operations::{
     FORKS_MAX, Fork, ForkResult, IfInUse, NewCommit, Pause, RestoreResult, SandboxCommit,

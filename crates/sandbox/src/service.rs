@@ -109,6 +109,15 @@ pub(crate) struct Inner {
     port_task: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// Time at which a sandbox expires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expiry {
+    /// Time in milliseconds since 1970.
+    At(i64),
+    /// Seconds from now.
+    After(u64),
+}
+
 /// Sandbox with its present state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct View {
@@ -331,30 +340,56 @@ impl Service {
 
     /// Extends the lifetime of a sandbox.
     pub async fn extend(&self, scope: &Scope, id: &str, seconds: u64) -> Result<View> {
-        let settings = &self.0.settings;
-        let max = settings.extension.as_secs();
+        let max = self.0.settings.extension.as_secs();
         if seconds == 0 || seconds > max {
             let message = format!("must be between 1 and {max} seconds");
             return Err(SandboxError::Invalid { field: "seconds", message });
         }
         let sandbox = self.find_here(scope, id).await?;
+        let from = sandbox.expires_at;
+        self.change_expiry(&sandbox, from, |sandbox| sandbox.expires_at + milliseconds(seconds)).await
+    }
+
+    /// Sets the time at which a sandbox expires. It may be earlier than before.
+    pub async fn set_expiry(&self, scope: &Scope, id: &str, expiry: Expiry) -> Result<View> {
+        let now = now();
+        let (field, expires_at) = match expiry {
+            Expiry::At(time) => ("expiresAt", time),
+            Expiry::After(seconds) => ("timeoutSeconds", now.saturating_add(milliseconds(seconds))),
+        };
+        if expires_at <= now {
+            let message = "must be in the future; to end a sandbox at once, delete it".to_owned();
+            return Err(SandboxError::Invalid { field, message });
+        }
+        let sandbox = self.find_here(scope, id).await?;
+        self.change_expiry(&sandbox, now, |_| expires_at).await
+    }
+
+    /// Changes the expiry of a sandbox to the time that `expiry` returns. If its lifetime would be too long, the error
+    /// has the time that is left after `from`.
+    async fn change_expiry(
+        &self,
+        sandbox: &Sandbox,
+        from: i64,
+        expiry: impl Fn(&Sandbox) -> i64,
+    ) -> Result<View> {
+        let id = sandbox.id.as_str();
         if !matches!(sandbox.state, State::Starting | State::Running) {
-            return Err(not_running(&sandbox));
+            return Err(not_running(sandbox));
         }
         if sandbox.state == State::Running && sandbox.expires_at <= now() {
             return Err(SandboxError::Expired { id: id.to_owned() });
         }
-        let limit = settings.lifetime.as_secs();
+        let limit = self.0.settings.lifetime.as_secs();
         let latest = sandbox.created_at + milliseconds(limit);
-        let extended = |sandbox: &Sandbox| sandbox.expires_at + milliseconds(seconds);
-        if extended(&sandbox) > latest {
-            let left = u64::try_from((latest - sandbox.expires_at) / 1_000).unwrap_or(0);
+        if expiry(sandbox) > latest {
+            let left = u64::try_from((latest - from) / 1_000).unwrap_or(0);
             return Err(SandboxError::Lifetime { limit, left });
         }
         // If the sandbox expires at the same time, only the first of the two changes applies.
         let is_live = |sandbox: &Sandbox| matches!(sandbox.state, State::Starting | State::Running);
         let change = |sandbox: &Sandbox| {
-            let expires_at = Some(extended(sandbox)).filter(|time| *time <= latest && is_live(sandbox))?;
+            let expires_at = Some(expiry(sandbox)).filter(|time| *time <= latest && is_live(sandbox))?;
             Some(Change { expires_at: Some(expires_at), ..Change::default() })
         };
         let sandbox = self.change(id, change, &[]).await?;

@@ -13,6 +13,7 @@ use crate::event_log::feed::EventFeed;
 use crate::metrics::Metrics;
 use crate::owner_memory::OwnerMemory;
 use crate::per_owner::PerOwner;
+use crate::preview::state::Previews;
 use crate::private_file::PrivateFileError;
 use crate::rate::Limiter;
 use crate::readiness::{self, Readiness};
@@ -55,6 +56,7 @@ pub struct App {
     pub(crate) event_streams: Arc<PerOwner>,
     pub(crate) event_feed: EventFeed,
     pub(crate) creations: Arc<Creations>,
+    pub(crate) previews: Arc<Previews>,
     /// Start time of the server.
     pub started_at: Instant,
     /// Audit log.
@@ -106,6 +108,7 @@ impl App {
             event_streams: Arc::new(PerOwner::new(EVENT_STREAMS_MAX)),
             event_feed,
             limiter: Arc::new(Limiter::new(&settings)),
+            previews: Arc::new(Previews::new(&settings, secret)),
             settings: Arc::new(settings),
             catalog,
             sandboxes,

@@ -19,6 +19,7 @@ use conversion::{event_to_api, gap, number};
 use stream::StreamRequest;
 
 use crate::accept::prefers;
+use crate::access::Rule;
 use crate::app::{App, EVENT_STREAMS_MAX};
 use crate::caller::{Caller, scope};
 use crate::error::ApiError;
@@ -33,8 +34,11 @@ const LIMIT_MAX: u32 = 1_000;
 #[openapi(paths(list), components(schemas(EventPage, Event, EventGap, EventMessage)))]
 struct Document;
 
+const RULES: &[Rule] = &[Rule::keys("GET", "/api/v1/events")];
+
 pub(crate) fn route_group() -> RouteGroup {
-    RouteGroup::authenticated(Router::new().route("/api/v1/events", get(list)), Document::openapi())
+    let routes = Router::new().route("/api/v1/events", get(list));
+    RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)
 }
 
 /// List events of sandboxes and snapshots, the oldest first, or stream them.

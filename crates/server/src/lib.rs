@@ -29,6 +29,7 @@ mod event_log;
 mod expiry;
 pub mod extract;
 pub mod first_key;
+mod framing;
 #[doc(hidden)]
 pub mod fuzzing;
 mod generate;
@@ -46,6 +47,7 @@ pub mod openapi;
 mod owner_memory;
 mod pages;
 mod per_owner;
+mod preview;
 mod private_file;
 mod process;
 mod processes;

@@ -17,11 +17,11 @@ use workspace_api::error::ErrorBody;
 use workspace_api::error_codes::{self, ErrorCode};
 use workspace_api::events::{CommandEvent, ServerSentEvent};
 use workspace_api::processes::{
-    BackgroundCommand, Command, CommandInput, CommandList, CommandResult, KillCommand, ListCommandsQuery,
-    OutputQuery, Overflow, RunCommand,
+    BackgroundCommand, Command, CommandInput, CommandList, CommandRecord, CommandResult, KeptOutput,
+    KillCommand, ListCommandsQuery, OutputQuery, Overflow, RunCommand,
 };
 use workspace_catalog::NewClaim;
-use workspace_sandbox::{AfterInput, CommandHandle, CommandStart, Piece, RunRequest, Stream};
+use workspace_sandbox::{AfterInput, CommandHandle, CommandLine, CommandStart, Piece, RunRequest, Stream};
 
 use crate::access::Rule;
 use crate::app::App;
@@ -44,12 +44,13 @@ const TIMEOUT_MAX: u64 = i32::MAX as u64;
 const SIGTERM: i32 = 15;
 
 #[derive(OpenApi)]
-#[openapi(paths(run, list, output, kill, input), components(schemas(CommandResult, CommandEvent)))]
+#[openapi(paths(run, list, fetch, output, kill, input), components(schemas(CommandResult, CommandEvent)))]
 struct Document;
 
 const RULES: &[Rule] = &[
     Rule::right("GET", "/api/v1/sandboxes/{id}/process", Right::Process),
     Rule::right("POST", "/api/v1/sandboxes/{id}/process/run", Right::Process),
+    Rule::right("GET", "/api/v1/sandboxes/{id}/process/{command}", Right::Process),
     Rule::right("GET", "/api/v1/sandboxes/{id}/process/{command}/output", Right::Process),
     Rule::right("POST", "/api/v1/sandboxes/{id}/process/{command}/kill", Right::Process),
     Rule::right("POST", "/api/v1/sandboxes/{id}/process/{command}/stdin", Right::Process),
@@ -59,6 +60,7 @@ pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
         .route("/api/v1/sandboxes/{id}/process", get(list))
         .route("/api/v1/sandboxes/{id}/process/run", post(run))
+        .route("/api/v1/sandboxes/{id}/process/{command}", get(fetch))
         .route("/api/v1/sandboxes/{id}/process/{command}/output", get(output))
         .route("/api/v1/sandboxes/{id}/process/{command}/kill", post(kill))
         .route("/api/v1/sandboxes/{id}/process/{command}/stdin", post(input));
@@ -68,7 +70,8 @@ pub(crate) fn route_group() -> RouteGroup {
 /// Run a command.
 ///
 /// The response is the result of the command, a stream of events (`stream`), or only its id (`background`). A command
-/// ends when its shell exits. Processes that it leaves in the background keep running until the sandbox is deleted;
+/// ends when its shell or program exits. A program of `argv` that does not exist or cannot be executed is `COMMAND_FAILED`
+/// with exit code 127. Processes that a command leaves in the background keep running until the sandbox is deleted;
 /// `GET …/processes` lists them. A repeated request with the same `Idempotency-Key` does not run the command again, but
 /// returns the command of the first request.
 #[utoipa::path(post, path = "/api/v1/sandboxes/{id}/process/run", tag = "process", operation_id = "run_command",
@@ -98,9 +101,11 @@ async fn run(
         let message = format!("timeout must be at most {TIMEOUT_MAX} ms; 0 means no timeout");
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "timeout"));
     }
-    let (scope, details) = (scope(&caller), json!({ "command": body.command }));
+    let command = command_line(body.command, body.argv)?;
+    let (scope, details) = (scope(&caller), json!({ "command": command.to_text() }));
     let run = RunRequest {
-        command: body.command,
+        command,
+        tag: body.tag,
         cwd: body.cwd,
         envs: body.envs,
         timeout: body.timeout.map(Duration::from_millis),
@@ -135,6 +140,18 @@ async fn run(
     // The memory counts until the response has been sent.
     response.extensions_mut().insert(Arc::new(memory));
     Ok(response)
+}
+
+/// Returns the command line of a request. Fails with `INVALID_REQUEST` unless it has exactly one form.
+fn command_line(command: Option<String>, argv: Option<Vec<String>>) -> Result<CommandLine, ApiError> {
+    match (command, argv) {
+        (Some(command), None) => Ok(CommandLine::Shell(command)),
+        (None, Some(argv)) => Ok(CommandLine::Arguments(argv)),
+        _ => {
+            let message = "exactly one of `command` and `argv` is required";
+            Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "command"))
+        }
+    }
 }
 
 /// Creates the claim of an idempotency key for a request.
@@ -244,7 +261,7 @@ async fn list(
         let message = "limit must be between 1 and 1000";
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "limit"));
     }
-    let commands = app.sandboxes.commands(&scope(&caller), &id, limit).await?;
+    let commands = app.sandboxes.commands(&scope(&caller), &id, query.tag.as_deref(), limit).await?;
     let items = commands.into_iter().map(command_to_api).collect::<Result<_, _>>()?;
     Ok(Json(CommandList { items }))
 }
@@ -254,6 +271,9 @@ fn command_to_api(command: workspace_catalog::Command) -> Result<Command, ApiErr
         command_id: command.id,
         command: command.command,
         command_truncated: command.command_truncated,
+        argv: command.argv,
+        tag: command.tag,
+        pid: command.pid,
         cwd: command.cwd,
         state: command.state.as_str().to_owned(),
         exit_code: command.exit_code,
@@ -261,6 +281,22 @@ fn command_to_api(command: workspace_catalog::Command) -> Result<Command, ApiErr
         started_at: format_millis(command.started_at)?,
         ended_at: command.ended_at.map(format_millis).transpose()?,
     })
+}
+
+/// Get a command, running or ended.
+#[utoipa::path(get, path = "/api/v1/sandboxes/{id}/process/{command}", tag = "process", operation_id = "get_command",
+    params(("id" = String, Path, description = "Id of the sandbox"), ("command" = String, Path, description = "Id of the command")), responses(
+    (status = 200, description = "Command", body = CommandRecord),
+    (status = "default", description = "Error", body = ErrorBody),
+))]
+async fn fetch(
+    State(app): State<App>,
+    caller: Caller,
+    Path((id, command)): Path<(String, String)>,
+) -> Result<Json<CommandRecord>, ApiError> {
+    let (command, kept) = app.sandboxes.command_record(&scope(&caller), &id, &command).await?;
+    let output = kept.map(|range| KeptOutput { from: range.start, to: range.end });
+    Ok(Json(CommandRecord { command: command_to_api(command)?, output }))
 }
 
 /// Stream the output of a command as events.

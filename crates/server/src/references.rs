@@ -22,6 +22,7 @@ use workspace_state::{Durability, Expect, SnapshotId, Store, StoreError, check_r
 
 use precondition::{Precondition, entity_tag};
 
+use crate::access::Rule;
 use crate::app::App;
 use crate::audit::Entry;
 use crate::caller::{Caller, scope};
@@ -40,11 +41,18 @@ const ATTEMPTS_MAX: usize = 10;
 #[openapi(paths(list, fetch, set, remove))]
 struct Document;
 
+const RULES: &[Rule] = &[
+    Rule::keys("GET", "/api/v1/references"),
+    Rule::keys("GET", "/api/v1/references/{*name}"),
+    Rule::keys("PUT", "/api/v1/references/{*name}"),
+    Rule::keys("DELETE", "/api/v1/references/{*name}"),
+];
+
 pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
         .route("/api/v1/references", get(list))
         .route("/api/v1/references/{*name}", get(fetch).put(set).delete(remove));
-    RouteGroup::authenticated(routes, Document::openapi())
+    RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)
 }
 
 /// List references.

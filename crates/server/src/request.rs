@@ -27,10 +27,12 @@ use crate::guarded_body::GuardedBody;
 use crate::owner_memory::MemoryReservation;
 use crate::request_id::RequestId;
 
+/// Maximum length of path and query of a request to the API in bytes.
 const PATH_MAX: usize = 4096;
+/// Maximum size of all headers of a request to the API in bytes.
 const HEADERS_MAX: usize = 16 << 10;
 const ID_MAX: usize = 100;
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Default security headers. A handler can set others.
 const SECURITY: [(HeaderName, &str); 5] = [
@@ -71,7 +73,7 @@ async fn handle(app: &App, request: Request, next: Next) -> Response {
         let error = ApiError::new(error_codes::SHUTTING_DOWN, "the server is stopping");
         return error.header(CONNECTION, HeaderValue::from_static("close")).into_response();
     }
-    if let Err(error) = check_limits(&request) {
+    if let Err(error) = check_limits(&request, PATH_MAX, HEADERS_MAX) {
         return error.into_response();
     }
     if let Some(response) = cors::preflight(&app.settings.cors_origins, &request) {
@@ -80,22 +82,23 @@ async fn handle(app: &App, request: Request, next: Next) -> Response {
     catch_panic(next.run(request)).await
 }
 
-fn check_limits(request: &Request) -> Result<(), ApiError> {
-    if request.uri().path_and_query().is_some_and(|path| path.as_str().len() > PATH_MAX) {
-        let message = format!("path and query have more than {PATH_MAX} bytes");
+/// Fails if path and query, or the headers, of a request have more bytes than allowed.
+pub(crate) fn check_limits(request: &Request, path_max: usize, headers_max: usize) -> Result<(), ApiError> {
+    if request.uri().path_and_query().is_some_and(|path| path.as_str().len() > path_max) {
+        let message = format!("path and query have more than {path_max} bytes");
         return Err(ApiError::new(error_codes::URI_TOO_LONG, message));
     }
     let headers: usize =
         request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
-    if headers > HEADERS_MAX {
-        let message = format!("the headers have more than {HEADERS_MAX} bytes");
+    if headers > headers_max {
+        let message = format!("the headers have more than {headers_max} bytes");
         return Err(ApiError::new(error_codes::HEADERS_TOO_LARGE, message));
     }
     Ok(())
 }
 
 /// Turns a panic of a handler into an internal error, so that the connection survives.
-async fn catch_panic(handler: impl Future<Output = Response>) -> Response {
+pub(crate) async fn catch_panic(handler: impl Future<Output = Response>) -> Response {
     let mut handler = pin!(handler);
     poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(context))) {
         Ok(poll) => poll,
@@ -105,7 +108,7 @@ async fn catch_panic(handler: impl Future<Output = Response>) -> Response {
 }
 
 /// Returns the id in the header `X-Request-Id` if it has at most [`ID_MAX`] letters, digits and `-_.`, else a new one.
-fn request_id(headers: &HeaderMap) -> String {
+pub(crate) fn request_id(headers: &HeaderMap) -> String {
     let plain = |id: &&str| {
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         (1..=ID_MAX).contains(&id.len()) && id.bytes().all(is_allowed)
@@ -114,10 +117,15 @@ fn request_id(headers: &HeaderMap) -> String {
     client_id.map_or_else(|| format!("req-{}", Uuid::now_v7().simple()), str::to_owned)
 }
 
-/// Returns the method and the pattern of the route, as a label of metrics. Raw paths and unknown methods would make an
-/// unlimited number of series.
+/// Returns the method and the pattern of the route, as a label of metrics. Raw paths would make an unlimited number of
+/// series.
 fn endpoint(request: &Request) -> String {
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    format!("{} {}", method_label(request.method()), route.unwrap_or("(none)"))
+}
+
+/// Returns a method as a label of metrics. Unknown methods would make an unlimited number of series.
+pub(crate) fn method_label(method: &Method) -> &str {
     let known = [
         Method::GET,
         Method::HEAD,
@@ -127,12 +135,11 @@ fn endpoint(request: &Request) -> String {
         Method::DELETE,
         Method::OPTIONS,
     ];
-    let method = known.iter().find(|it| *it == request.method()).map_or("(other)", Method::as_str);
-    format!("{method} {}", route.unwrap_or("(none)"))
+    if known.contains(method) { method.as_str() } else { "(other)" }
 }
 
 /// Writes the body of an error, now that the request id is known, and logs its cause.
-fn render_error(response: Response, id: &str) -> Response {
+pub(crate) fn render_error(response: Response, id: &str) -> Response {
     let Some(error) = response.extensions().get::<ApiError>().cloned() else { return response };
     if let Some(cause) = error.cause() {
         tracing::error!(code = error.code().number, name = error.code().name, cause, "request failed");
@@ -145,7 +152,7 @@ fn render_error(response: Response, id: &str) -> Response {
 }
 
 /// Adds `Retry-After` where a retry may help and the header is not set.
-fn add_retry_after(response: &mut Response) {
+pub(crate) fn add_retry_after(response: &mut Response) {
     if !matches!(response.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
         return;
     }
@@ -184,7 +191,7 @@ fn add_headers(app: &App, headers: &mut HeaderMap, id: &str) {
 }
 
 /// Counts a request in the metrics and logs it.
-fn record(app: &App, endpoint: &str, response: &Response, duration: Duration) {
+pub(crate) fn record(app: &App, endpoint: &str, response: &Response, duration: Duration) {
     let status = response.status().as_u16();
     let code = response.extensions().get::<ApiError>().map(|error| error.code().name);
     app.metrics.record_request(endpoint, status, duration);

@@ -13,8 +13,8 @@ use crate::auth::AuthState;
 use crate::error::ApiError;
 use crate::route_group::RouteGroup;
 use crate::{
-    auth, episodes, event_log, health, keys, me, openapi, pages, process, processes, pty, references,
-    request, sandbox_io, sandboxes, signed_url, snapshots, system, templates, tokens,
+    auth, episodes, event_log, health, keys, me, openapi, pages, preview, process, processes, pty,
+    references, request, sandbox_io, sandboxes, signed_url, snapshots, system, templates, tokens,
 };
 
 /// Returns all route groups of the API. Add a new one only here.
@@ -31,6 +31,7 @@ pub fn route_groups() -> Vec<RouteGroup> {
         process::route_group(),
         processes::route_group(),
         pty::route_group(),
+        preview::route::route_group(),
         templates::route_group(),
         snapshots::route_group(),
         references::route_group(),

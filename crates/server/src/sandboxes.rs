@@ -12,7 +12,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use serde_json::json;
 use utoipa::OpenApi;
 use workspace_api::access::Right;
@@ -20,12 +20,13 @@ use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::sandboxes::{
     BatchDelete, BatchDeleteResult, BatchFailure, CreateSandbox, DeleteSandboxQuery, DeleteSandboxResult,
-    ExtendSandbox, ListSandboxesQuery, Logs, LogsQuery, Sandbox, SandboxList, SandboxStats, UpdateSandbox,
+    ExtendSandbox, ListSandboxesQuery, Logs, LogsQuery, Sandbox, SandboxList, SandboxStats, SetTimeout,
+    UpdateSandbox,
 };
 use workspace_catalog::{Filter, State as SandboxState};
 use workspace_sandbox::{Creator, FORKS_MAX, KeptWorkspace, ReclaimPolicy};
 
-use conversion::{ParameterOrigin, check_logs, new_sandbox, sandbox_to_api, stats_to_api};
+use conversion::{ParameterOrigin, check_logs, expiry, new_sandbox, sandbox_to_api, stats_to_api};
 
 use crate::access::Rule;
 use crate::app::App;
@@ -48,6 +49,7 @@ const KEY_MAX: usize = 255;
     remove,
     remove_many,
     extend,
+    set_timeout,
     logs,
     stats,
     metrics::metrics,
@@ -73,6 +75,8 @@ const RULES: &[Rule] = &[
     Rule::right("POST", "/api/v1/sandboxes/{id}/restore", Right::Snapshot),
     Rule::right("GET", "/api/v1/sandboxes/{id}/logs", Right::Process),
     Rule::any_token("GET", "/api/v1/sandboxes/{id}/stats"),
+    Rule::any_token("GET", "/api/v1/sandboxes/{id}/metrics"),
+    Rule::right("PUT", "/api/v1/sandboxes/{id}/timeout", Right::Lifecycle),
 ];
 
 pub(crate) fn route_group() -> RouteGroup {
@@ -87,7 +91,8 @@ pub(crate) fn route_group() -> RouteGroup {
         .route("/api/v1/sandboxes/{id}/restore", post(snapshots::restore))
         .route("/api/v1/sandboxes/{id}/logs", get(logs))
         .route("/api/v1/sandboxes/{id}/metrics", get(metrics::metrics))
-        .route("/api/v1/sandboxes/{id}/stats", get(stats));
+        .route("/api/v1/sandboxes/{id}/stats", get(stats))
+        .route("/api/v1/sandboxes/{id}/timeout", put(set_timeout));
     RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)
 }
 
@@ -324,6 +329,29 @@ async fn extend(
     app.audit
         .record(Entry { sandbox_id, ..Entry::for_caller("sandbox.extended", &caller, &request, details) });
     Ok(Json(sandbox_to_api(view)?))
+}
+
+/// Set the time at which a sandbox expires.
+///
+/// The time may be earlier or later than before. Fails with `LIFETIME_EXCEEDED` if the whole lifetime would exceed
+/// `MAX_SANDBOX_LIFETIME` of the server.
+#[utoipa::path(put, path = "/api/v1/sandboxes/{id}/timeout", tag = "sandboxes", operation_id = "set_timeout", params(("id" = String, Path, description = "Id of the sandbox")), request_body = SetTimeout, responses(
+    (status = 200, description = "Sandbox", body = Sandbox),
+    (status = "default", description = "Error", body = ErrorBody),
+))]
+async fn set_timeout(
+    State(app): State<App>,
+    caller: Caller,
+    request: RequestId,
+    Path(id): Path<String>,
+    Json(body): Json<SetTimeout>,
+) -> Result<Json<Sandbox>, ApiError> {
+    let view = app.sandboxes.set_expiry(&scope(&caller), &id, expiry(&body)?).await?;
+    let sandbox = sandbox_to_api(view)?;
+    let (sandbox_id, details) = (Some(id), json!({ "expires_at": sandbox.expires_at }));
+    app.audit
+        .record(Entry { sandbox_id, ..Entry::for_caller("sandbox.timeout_set", &caller, &request, details) });
+    Ok(Json(sandbox))
 }
 
 /// Get the logs of a sandbox.

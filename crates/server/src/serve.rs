@@ -3,18 +3,21 @@
 //! During a shutdown the server keeps listening and refuses new requests with `SHUTTING_DOWN`. Requests in progress have
 //! `SHUTDOWN_TIMEOUT` to finish. Shortly before it, long-running work is cancelled, so that clients still get an error.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -22,7 +25,9 @@ use tower::ServiceExt as _;
 
 use crate::app::App;
 use crate::connections::{Connection, Connections, Limits, ReservedDescriptor};
+use crate::framing::{FramedStream, Framing};
 use crate::health::metrics_router;
+use crate::preview::dispatch::Dispatcher;
 use crate::request_id::Peer;
 use crate::route_group::RouteGroup;
 use crate::router::router;
@@ -92,8 +97,27 @@ pub struct Server {
 struct Listener {
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
-    router: Router,
+    handler: Handler,
     connections: Connections,
+}
+
+/// Handler of the requests of a listener.
+#[derive(Clone)]
+enum Handler {
+    Api(Arc<Dispatcher>),
+    Metrics(Router),
+}
+
+impl Handler {
+    async fn handle(self, request: axum::extract::Request, framing: &Framing) -> Response {
+        match self {
+            Self::Api(dispatcher) => dispatcher.handle(request, framing).await,
+            Self::Metrics(router) => {
+                let Ok(response) = router.oneshot(request).await;
+                response
+            }
+        }
+    }
 }
 
 impl Server {
@@ -107,12 +131,13 @@ impl Server {
         let metrics = match settings.metrics_port {
             Some(port) => {
                 let listener = listen(Ipv4Addr::LOCALHOST.into(), port, "METRICS_PORT").await?;
-                let (router, connections) = (metrics_router(app.metrics.clone()), connections.clone());
-                Some(Listener { listener, tls: None, router, connections })
+                let handler = Handler::Metrics(metrics_router(app.metrics.clone()));
+                Some(Listener { listener, tls: None, handler, connections: connections.clone() })
             }
             None => None,
         };
-        let api = Listener { listener, tls, router: router(app.clone(), groups)?, connections };
+        let dispatcher = Dispatcher::new(app.clone(), router(app.clone(), groups)?);
+        let api = Listener { listener, tls, handler: Handler::Api(Arc::new(dispatcher)), connections };
         Ok(Self { app, api, metrics })
     }
 
@@ -203,8 +228,15 @@ async fn accept(listener: &Listener, shutdown: &Shutdown) {
                     }
                     continue;
                 };
-                let (tls, router) = (listener.tls.clone(), listener.router.clone());
-                tokio::spawn(handle_connection(stream, peer.ip(), tls, router, connection, shutdown.clone()));
+                let (tls, handler) = (listener.tls.clone(), listener.handler.clone());
+                tokio::spawn(handle_connection(
+                    stream,
+                    peer.ip(),
+                    tls,
+                    handler,
+                    connection,
+                    shutdown.clone(),
+                ));
             }
             Err(error) => {
                 tracing::warn!(%error, "failed to accept a connection");
@@ -228,20 +260,20 @@ async fn handle_connection(
     stream: TcpStream,
     peer: IpAddr,
     tls: Option<TlsAcceptor>,
-    router: Router,
+    handler: Handler,
     connection: Connection,
     shutdown: Shutdown,
 ) {
     // The echo of a keystroke must not wait for more data. An error means that the connection is already closed.
     let _ = stream.set_nodelay(true);
     limit_unsent(&stream);
-    let Some(tls) = tls else { return serve_http(stream, peer, router, connection, &shutdown).await };
+    let Some(tls) = tls else { return serve_http(stream, peer, handler, connection, &shutdown).await };
     let handshake = tokio::select! {
         handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => handshake,
         () = connection.close_requested() => return,
     };
     match handshake {
-        Ok(Ok(stream)) => serve_http(stream, peer, router, connection, &shutdown).await,
+        Ok(Ok(stream)) => serve_http(stream, peer, handler, connection, &shutdown).await,
         Ok(Err(error)) => tracing::debug!(%error, %peer, "TLS handshake failed"),
         Err(_) => tracing::debug!(%peer, "TLS handshake timed out"),
     }
@@ -257,24 +289,23 @@ fn limit_unsent(stream: &TcpStream) {
     let _ = stream;
 }
 
-async fn serve_http<S>(stream: S, peer: IpAddr, router: Router, connection: Connection, shutdown: &Shutdown)
+async fn serve_http<S>(stream: S, peer: IpAddr, handler: Handler, connection: Connection, shutdown: &Shutdown)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let request_connection = connection.clone();
-    let service = router.map_request(move |mut request: hyper::Request<Incoming>| {
+    let (request_connection, framing) = (connection.clone(), Framing::default());
+    let stream = FramedStream::new(WriteTimeout::new(stream, WRITE_TIMEOUT), framing.clone());
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(Peer(peer));
         request.extensions_mut().insert(request_connection.clone());
-        request.map(Body::new)
+        let (handler, framing) = (handler.clone(), framing.clone());
+        async move { Ok::<_, Infallible>(handler.handle(request.map(Body::new), &framing).await) }
     });
     let _running = shutdown.enter();
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
-        .serve_connection(
-            TokioIo::new(WriteTimeout::new(stream, WRITE_TIMEOUT)),
-            TowerToHyperService::new(service),
-        )
+        .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     let mut served = pin!(served);
     let ended = tokio::select! {

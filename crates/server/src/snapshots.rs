@@ -70,6 +70,7 @@ const RULES: &[Rule] = &[
     Rule::keys("GET", "/api/v1/snapshots/{id}"),
     Rule::keys("DELETE", "/api/v1/snapshots/{id}"),
     Rule::keys("GET", "/api/v1/snapshots/{a}/diff/{b}"),
+    Rule::keys("GET", "/api/v1/snapshots/{id}/archive"),
     Rule::keys("GET", "/api/v1/snapshots/{id}/tree"),
     Rule::keys("GET", "/api/v1/snapshots/{id}/tree/"),
     Rule::keys("GET", "/api/v1/snapshots/{id}/tree/{*path}"),

@@ -9,7 +9,8 @@ use workspace_catalog::{Catalog, sqlite_url};
 use workspace_host::NamespaceHolder;
 use workspace_sandbox::runtime::Embedded;
 use workspace_sandbox::{
-    Creator, NewCommit, NewSandbox, Piece, ReclaimPolicy, RunRequest, Scope, Service, Settings, Stream,
+    CommandLine, Creator, NewCommit, NewSandbox, Piece, ReclaimPolicy, RunRequest, Scope, Service, Settings,
+    Stream,
 };
 use workspace_state::{
     Durability, Episode, EpisodeId, Quiet, Snapshot, SnapshotId, SnapshotOptions, Store, Tree, insight,
@@ -70,7 +71,7 @@ impl Lab {
     }
 
     async fn try_in(&self, id: &str, edit: &str) -> Result<(f64, Snapshot)> {
-        let command = format!("{edit}; sh test.sh");
+        let command = CommandLine::Shell(format!("{edit}; sh test.sh"));
         let request = RunRequest { command, ..RunRequest::default() };
         let handle = self.service.run(&Scope::All, id, request).await?;
         let mut output = handle.output(0).await?;

@@ -133,6 +133,9 @@ pub struct CommandProgress {
     /// Number of bytes that the command may print ahead of its reader; 0 if it never blocks.
     #[prost(uint64, tag = "7")]
     pub output_window: u64,
+    /// PID of the program inside the sandbox; 0 if it is not known yet.
+    #[prost(uint32, tag = "8")]
+    pub pid: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CommandEnd {
@@ -277,6 +280,10 @@ pub struct RunCommandRequest {
     /// oldest output. The server reports received output by `OutputTaken`.
     #[prost(bool, tag = "8")]
     pub block_output: bool,
+    /// Program and its arguments, which are executed without a shell. The program is searched in `PATH` of the command. If
+    /// it is set, `command` is empty. A guest that supports it has the capability `argv` = `1`.
+    #[prost(string, repeated, tag = "9")]
+    pub argv: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// A reader has received the output of a command up to an offset.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -48,6 +48,36 @@ fn frames_are_read_from_any_offset() {
 }
 
 #[test]
+fn kept_range_is_that_of_the_remaining_segments() {
+    let (home, fd) = directory();
+    let range = || kept_range(&fd, "cmd-1").unwrap();
+    assert_eq!(range(), None);
+    let mut writer = Writer::create(fd.try_clone().unwrap(), "cmd-1", 16 << 10).unwrap();
+    assert_eq!(range(), Some(0..0));
+    writer.write(Stream::Stdout, 5, b"hello").unwrap();
+    writer.write_exit(7, ExitStatus { exit_code: 3, timed_out: true }).unwrap();
+    assert_eq!(range(), Some(0..5), "the exit status is no output");
+    Writer::create(fd.try_clone().unwrap(), "cmd-10", 0).unwrap().write(Stream::Stdout, 5, b"other").unwrap();
+    for _ in 0..100 {
+        writer.write(Stream::Stderr, 6, &[b'x'; 1_000]).unwrap();
+    }
+    let kept = range().unwrap();
+    assert_eq!(kept.end, writer.written());
+    assert!((16 << 10..=32 << 10).contains(&(kept.end - kept.start)), "{kept:?}");
+    let first = all_segments(&fd).unwrap().remove(0);
+    assert_eq!(first.offset, kept.start);
+    // An incomplete frame at the end does not count, nor does anything after damage.
+    let last = all_segments(&fd).unwrap().into_iter().rfind(|segment| segment.command == "cmd-1").unwrap();
+    let path = home.path().join(segment_name("cmd-1", last.offset));
+    let len = std::fs::metadata(&path).unwrap().len();
+    File::options().write(true).open(&path).unwrap().set_len(len - 1).unwrap();
+    assert_eq!(range().unwrap().end, kept.end - 1_000);
+    std::fs::write(&path, [0xff; 100]).unwrap();
+    assert_eq!(range(), Some(kept.start..last.offset));
+    assert!(kept_range(&fd, "../cmd-1").is_err());
+}
+
+#[test]
 fn following_reader_sees_everything_once() {
     let (_home, fd) = directory();
     let mut writer = Writer::create(fd.try_clone().unwrap(), "c", 64 << 10).unwrap();

@@ -13,10 +13,11 @@ use workspace_agent_protocol::v1::io_reply::Result as Reply;
 use workspace_agent_protocol::v1::io_request::Operation;
 use workspace_agent_protocol::v1::io_to_guest::Payload as ToWorker;
 use workspace_agent_protocol::v1::{
-    CopyPath, FileBatch, FileBatchResult, FileChangeKind, FileCondition, FileEntry, FileFingerprint,
-    FileKind, FileOperation, IoCancel, IoCredit, IoFailureKind, IoFrame, IoLane, IoReply, IoRequest,
-    ListFiles, ListPorts, MakeDirectory, MovePath, OpenPort, PublishFile, ReadFile, ReadTree, ReleaseFiles,
-    RemovePath, StatFile, TreeEntry, WatchFiles, WriteFile, WriteTree, file_condition, file_operation,
+    CopyPath, FileBatch, FileBatchResult, FileChange, FileChangeKind, FileCondition, FileEntry,
+    FileFingerprint, FileKind, FileOperation, IoCancel, IoCredit, IoFailureKind, IoFrame, IoLane, IoReply,
+    IoRequest, ListFiles, ListPorts, MakeDirectory, MovePath, OpenPort, PublishFile, ReadFile, ReadTree,
+    ReleaseFiles, RemovePath, StatFile, TreeEntry, WatchFiles, WriteFile, WriteTree, file_condition,
+    file_operation,
 };
 
 use crate::plain;
@@ -384,31 +385,33 @@ fn io_watch_reports_changes_below_a_directory() {
     let watch = WatchFiles { path: fixture.bytes("d"), recursive: true };
     let id = fixture.start(IoLane::Interactive, 64 << 10, Operation::Watch(watch));
     assert_eq!(fixture.reply(id).failure, None);
-    fs::create_dir(fixture.path("d/sub/new")).unwrap();
-    fs::write(fixture.path("d/sub/new/file"), "x").unwrap();
-    fs::rename(fixture.path("d/sub/new/file"), fixture.path("d/sub/new/renamed")).unwrap();
-    fs::remove_file(fixture.path("d/sub/new/renamed")).unwrap();
-    fs::remove_dir_all(fixture.path("d")).unwrap();
     let mut changes = Vec::new();
-    loop {
-        let frame = fixture.frame(id);
-        changes.extend(frame.changes);
-        if frame.end {
-            break;
+    let mut wait_for = |kind: FileChangeKind, path: &str| loop {
+        let found = changes
+            .iter()
+            .position(|change: &FileChange| change.kind() == kind && change.path == path.as_bytes());
+        if let Some(found) = found {
+            return changes.remove(found);
         }
-    }
-    let has = |kind: FileChangeKind, path: &str| {
-        changes.iter().any(|change| change.kind() == kind && change.path == path.as_bytes())
+        let frame = fixture.frame(id);
+        assert!(!frame.end, "{kind:?} {path}: {changes:?}");
+        changes.extend(frame.changes);
     };
-    assert!(
-        has(FileChangeKind::Created, "sub/new") && has(FileChangeKind::Created, "sub/new/file"),
-        "{changes:?}"
-    );
-    assert!(has(FileChangeKind::Removed, "sub/new") && has(FileChangeKind::Removed, ""), "{changes:?}");
-    assert!(
-        has(FileChangeKind::Renamed, "sub/new/renamed") || has(FileChangeKind::Removed, "sub/new/file"),
-        "{changes:?}"
-    );
+    fs::create_dir(fixture.path("d/sub/new")).unwrap();
+    assert!(wait_for(FileChangeKind::Created, "sub/new").is_directory);
+    fs::write(fixture.path("d/sub/new/file"), "x").unwrap();
+    wait_for(FileChangeKind::Created, "sub/new/file");
+    wait_for(FileChangeKind::Modified, "sub/new/file");
+    fs::rename(fixture.path("d/sub/new/file"), fixture.path("d/sub/new/renamed")).unwrap();
+    assert_eq!(wait_for(FileChangeKind::Renamed, "sub/new/renamed").from, b"sub/new/file");
+    // A renamed directory is watched at its new path.
+    fs::rename(fixture.path("d/sub/new"), fixture.path("d/moved")).unwrap();
+    wait_for(FileChangeKind::Renamed, "moved");
+    fs::remove_file(fixture.path("d/moved/renamed")).unwrap();
+    wait_for(FileChangeKind::Removed, "moved/renamed");
+    fs::remove_dir_all(fixture.path("d")).unwrap();
+    wait_for(FileChangeKind::Removed, "");
+    assert!(fixture.frame(id).end);
 }
 
 fn io_ports_are_listed_and_connected() {

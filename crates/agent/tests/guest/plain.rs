@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -20,6 +21,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         death_by_signal_is_128_plus_n,
         commands_get_cwd_and_env_but_not_the_token,
         missing_directory_is_reported,
+        arguments_reach_the_program_unchanged,
+        program_is_searched_in_the_path_of_the_command,
+        program_that_cannot_be_executed_is_reported,
+        pid_of_the_program_is_reported,
         timeout_kills_all_descendants,
         kill_leaves_no_processes,
         commands_have_own_groups_in_one_session,
@@ -151,6 +156,78 @@ fn missing_directory_is_reported() {
     let result = server.run(request);
     assert_eq!(result.exit_code, 126);
     assert!(result.failed.contains("/nowhere"), "{}", result.failed);
+}
+
+fn arguments(argv: &[&str]) -> RunCommandRequest {
+    let argv = argv.iter().map(|&argument| argument.to_owned()).collect();
+    RunCommandRequest { argv, cwd: "/".to_owned(), ..RunCommandRequest::default() }
+}
+
+fn arguments_reach_the_program_unchanged() {
+    let server = start();
+    let given = ["", "two words", "'\"$HOME\\ *", "line\nbreak", "-n", "ä", "", &"x".repeat(100_000)];
+    let result = server.run(arguments(&[&["printf", "<%s>"], given.as_slice()].concat()));
+    assert_eq!((result.exit_code, result.failed.as_str()), (0, ""));
+    let expected: String = given.iter().map(|argument| format!("<{argument}>")).collect();
+    assert_eq!(String::from_utf8(result.of(Stream::Stdout)).unwrap(), expected);
+}
+
+fn program_is_searched_in_the_path_of_the_command() {
+    let server = start();
+    let home = tempfile::tempdir().unwrap();
+    for (directory, mode) in [("denied", 0o644), ("allowed", 0o755)] {
+        let directory = home.path().join(directory);
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("tool"), "#!/bin/sh\necho \"$0 $1\"\n").unwrap();
+        fs::set_permissions(directory.join("tool"), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let with_path = |name: &str, path: &str| {
+        let mut request = arguments(&[name, "x"]);
+        request.envs.insert("PATH".to_owned(), path.to_owned());
+        request.cwd = home.path().to_str().unwrap().to_owned();
+        server.run(request)
+    };
+    let home_text = home.path().display();
+    let found = with_path("tool", &format!("/nowhere:{home_text}/denied:{home_text}/allowed"));
+    assert_eq!(found.of(Stream::Stdout), format!("{home_text}/allowed/tool x\n").into_bytes());
+    assert_eq!(with_path("allowed/tool", "/nowhere").of(Stream::Stdout), b"allowed/tool x\n");
+    let denied = with_path("tool", &format!("{home_text}/denied:/nowhere"));
+    assert_eq!(denied.exit_code, 127);
+    assert!(denied.failed.contains("Permission denied"), "{}", denied.failed);
+    let hidden = with_path("printf", "/nowhere");
+    assert!(hidden.failed.contains("No such file"), "{}", hidden.failed);
+}
+
+fn program_that_cannot_be_executed_is_reported() {
+    let server = start();
+    for name in ["no-such-program", "/nowhere/program", "echo hello", "/etc"] {
+        let result = server.run(arguments(&[name, "x"]));
+        assert_eq!((result.exit_code, result.of(Stream::Stdout)), (127, Vec::new()), "{name}");
+        assert!(result.failed.contains(name), "{}", result.failed);
+    }
+    let home = tempfile::tempdir().unwrap();
+    let text = home.path().join("text");
+    fs::write(&text, "echo hello\n").unwrap();
+    fs::set_permissions(&text, fs::Permissions::from_mode(0o755)).unwrap();
+    let result = server.run(arguments(&[text.to_str().unwrap()]));
+    assert_eq!((result.exit_code, result.of(Stream::Stdout)), (127, Vec::new()), "no shell runs it");
+}
+
+fn pid_of_the_program_is_reported() {
+    let server = start();
+    let printed = |id: &str| String::from_utf8(server.output(id)).unwrap().trim().to_owned();
+    let result = server.run(command("echo $$"));
+    assert_eq!(server.progress(&result.id).unwrap().pid.to_string(), printed(&result.id));
+    // Without any output, it is reported, too.
+    let id = server.begin(arguments(&["sleep", "1000"]));
+    assert_soon("the PID is not reported", || server.progress(&id).is_some_and(|progress| progress.pid > 0));
+    let pid = server.progress(&id).unwrap().pid;
+    assert_soon("the PID is of another program", || {
+        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line == b"sleep\x001000\0")
+    });
+    server.kill(&id, libc::SIGKILL);
+    assert_eq!(server.wait(&id).exit_code, 137);
+    assert_eq!(server.progress(&id).unwrap().pid, pid);
 }
 
 fn timeout_kills_all_descendants() {

@@ -86,6 +86,8 @@ contract! {
         command_is_finished_only_by_its_sandbox
         repeated_request_starts_one_command
         concurrent_requests_start_one_command
+        arguments_are_stored_unless_they_are_long
+        commands_are_listed_by_tag
         commands_are_listed_newest_first
         long_commands_are_truncated
         concurrent_writes_get_their_own_results

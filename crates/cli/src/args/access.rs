@@ -54,7 +54,7 @@ pub(crate) enum TokenRight {
     Terminal,
     /// Connect to ports
     Ports,
-    /// Extend, label and remove the sandbox
+    /// Extend, label and remove the sandbox, and set its timeout
     Lifecycle,
     /// Commit the workspace, and restore its snapshots
     Snapshot,

@@ -39,6 +39,18 @@ pub(crate) enum SandboxCommand {
         #[command(flatten)]
         server: Server,
     },
+    /// Set the time after which a sandbox expires, counted from now
+    #[command(after_help = "Examples:\n  workspace sandbox timeout work 10m")]
+    Timeout {
+        /// Sandbox
+        #[arg(value_name = "ID")]
+        sandbox: String,
+        /// Time from now
+        #[arg(value_name = "DURATION", value_parser = duration)]
+        after: Duration,
+        #[command(flatten)]
+        server: Server,
+    },
     /// Set and remove labels of a sandbox
     #[command(
         after_help = "Examples:\n  workspace sandbox label work step=2\n  workspace sandbox label work step-"

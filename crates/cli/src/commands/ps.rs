@@ -13,6 +13,9 @@ use crate::text;
 /// Maximum number of commands in a response.
 const COMMANDS_MAX: u32 = 1_000;
 
+/// Columns of the list of commands.
+const COLUMNS: [&str; 7] = ["ID", "STATE", "EXIT", "PID", "STARTED", "TAG", "COMMAND"];
+
 /// Form of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ListForm {
@@ -73,7 +76,7 @@ async fn print_commands(
         commands.iter().try_for_each(|command| context.output.line(&command.command_id))?;
     } else {
         let rows: Vec<_> = commands.iter().map(row).collect();
-        table::print(&mut context.output, &["ID", "STATE", "EXIT", "STARTED", "COMMAND"], &rows)?;
+        table::print(&mut context.output, &COLUMNS, &rows)?;
     }
     Ok(Outcome::Done)
 }
@@ -83,7 +86,9 @@ fn row(command: &Command) -> Vec<String> {
         command.command_id.clone(),
         command.state.clone(),
         command.exit_code.map(|code| code.to_string()).unwrap_or_default(),
+        command.pid.map(|pid| pid.to_string()).unwrap_or_default(),
         table::time(&command.started_at),
+        command.tag.clone().unwrap_or_default(),
         text::first_line(&command.command).into_owned(),
     ]
 }

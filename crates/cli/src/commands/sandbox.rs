@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use workspace_api::sandboxes::{DeleteSandboxResult, ExtendSandbox, Sandbox, SandboxStats, UpdateSandbox};
+use workspace_api::sandboxes::{
+    DeleteSandboxResult, ExtendSandbox, Sandbox, SandboxStats, SetTimeout, UpdateSandbox,
+};
 
 use super::ps::ListForm;
 use super::table;
@@ -39,6 +41,10 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
         SandboxCommand::Extend { sandbox, by, server } => {
             let extended = with_client(&server, async |client| extend(client, &sandbox, by).await)?;
             show(context, &extended, |sandbox| vec![format!("expires {}", table::time(&sandbox.expires_at))])
+        }
+        SandboxCommand::Timeout { sandbox, after, server } => {
+            let changed = with_client(&server, async |client| set_timeout(client, &sandbox, after).await)?;
+            show(context, &changed, |sandbox| vec![format!("expires {}", table::time(&sandbox.expires_at))])
         }
         SandboxCommand::Label { sandbox, labels, server } => {
             let changes = labels.iter().map(|label| parse_label_change(label)).collect::<Result<Vec<_>>>()?;
@@ -159,6 +165,12 @@ async fn extend(client: &Client, sandbox: &str, by: Duration) -> Result<Sandbox>
     let id = find(client, sandbox).await?;
     let body = ExtendSandbox { seconds: by.as_secs() };
     client.post(&format!("/api/v1/sandboxes/{id}/extend"), &body).await
+}
+
+async fn set_timeout(client: &Client, sandbox: &str, after: Duration) -> Result<Sandbox> {
+    let id = find(client, sandbox).await?;
+    let body = SetTimeout { timeout_seconds: Some(after.as_secs()), ..SetTimeout::default() };
+    client.put(&format!("/api/v1/sandboxes/{id}/timeout"), &body, None).await
 }
 
 /// Parses a change of a label: a name and its value, or `None` to remove it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use workspace_sandbox::{
-    AfterInput, Output, Piece, RunRequest, SandboxError, Service, Size, TerminalRequest,
+    AfterInput, CommandLine, Output, Piece, RunRequest, SandboxError, Service, Size, TerminalRequest,
 };
 
 use super::SCOPE;
@@ -35,7 +35,8 @@ pub(crate) async fn run(
     attachment: Attachment<'_>,
 ) -> Result<CommandExit> {
     let request = RunRequest {
-        command: options.command_line,
+        command: CommandLine::Shell(options.command_line),
+        tag: None,
         envs: options.envs,
         // Zero is no timeout; `None` would be the default of the service.
         timeout: Some(options.timeout.unwrap_or_default()),

@@ -67,14 +67,14 @@ impl Client {
         self.request_json(Method::GET, path, None, None).await
     }
 
-    /// Sends a PUT request with a JSON body and a header, and parses the response.
+    /// Sends a PUT request with a JSON body and an optional header, and parses the response.
     pub(crate) async fn put<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &impl Serialize,
-        header: Header,
+        header: Option<Header>,
     ) -> Result<T> {
-        let sent = async { self.request_json(Method::PUT, path, Some(json(body)?), Some(header)).await };
+        let sent = async { self.request_json(Method::PUT, path, Some(json(body)?), header).await };
         sent.await.map_err(|failure| self.explain(failure))
     }
 

@@ -51,7 +51,7 @@ impl<'a> RemoteCommand<'a> {
     /// Starts a command.
     pub(crate) async fn start(client: &'a Client, sandbox: &str, options: CommandOptions) -> Result<Self> {
         let body = RunCommand {
-            command: options.command_line,
+            command: Some(options.command_line),
             cwd: options.cwd,
             envs: options.envs,
             timeout: Some(options.timeout),

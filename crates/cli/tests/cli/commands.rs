@@ -202,6 +202,10 @@ fn a_detached_command_is_found_again() {
     let command = server.ok(&["exec", "-d", "work", "--", "sh", "-c", line]);
     let command = command.trim_end();
     assert_eq!(server.ok(&["ps", "-q", "work"]).trim_end(), command);
+    soon("its PID is shown", || server.json(&["ps", "work"])[0]["pid"].is_u64());
+    let (pid, table) = (server.json(&["ps", "work"])[0]["pid"].to_string(), server.ok(&["ps", "work"]));
+    let is_shown = table.lines().any(|line| line.split_whitespace().any(|word| word == pid));
+    assert!(is_shown && table.contains(" TAG "), "{table}");
     soon("it printed", || server.run(&["logs", "work", command]).stderr == "wrong\n");
     assert_eq!(
         server.ok(&["logs", "work", command]),

@@ -30,6 +30,8 @@ fn a_sandbox_is_made_labelled_extended_and_ended() {
     assert_eq!(server.json(&["sandbox", "ls", "--state", "running"]).len(), 1);
     let later = server.json(&["sandbox", "extend", "work", "30m"]).remove(0);
     assert!(later["expiresAt"].as_str() > sandbox["expiresAt"].as_str(), "{later}");
+    let earlier = server.json(&["sandbox", "timeout", "work", "30m"]).remove(0);
+    assert!(earlier["expiresAt"].as_str() < sandbox["expiresAt"].as_str(), "{earlier}");
     let short = &id[..id.len() - 6];
     assert_eq!(
         server.json(&["sandbox", "stats", short])[0]["sandboxId"],

@@ -1,6 +1,7 @@
 //! Output of a command, from any offset on, while it runs and after.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -253,6 +254,19 @@ impl Output {
 pub(crate) async fn has_output(dir: &SandboxDir, id: &str) -> Result<bool> {
     let (directory, id) = (dir.output(), id.to_owned());
     let check = move || workspace_agent_protocol::output::has_output(File::open(directory)?, &id);
+    let kept = spawn_blocking(check).await.map_err(|error| read_error(std::io::Error::other(error)))?;
+    kept.map_err(read_error)
+}
+
+/// Returns the offsets between which the output of a command is kept; `None` if none is.
+pub(crate) async fn kept_range(dir: &SandboxDir, id: &str) -> Result<Option<Range<u64>>> {
+    let (directory, id) = (dir.output(), id.to_owned());
+    let check = move || match File::open(directory) {
+        Ok(directory) => workspace_agent_protocol::output::kept_range(directory, &id),
+        // The sandbox was not started, or is being removed.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    };
     let kept = spawn_blocking(check).await.map_err(|error| read_error(std::io::Error::other(error)))?;
     kept.map_err(read_error)
 }

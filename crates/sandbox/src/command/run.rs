@@ -5,6 +5,7 @@
 //! server or the agent is killed in between.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use workspace_agent_protocol::v1::{
 use workspace_catalog::{CatalogError, Command, CommandInsertion, CommandState, NewClaim, NewCommand};
 
 use crate::clock::now;
+use crate::command::command_line::{CommandLine, check_tag};
 use crate::command::output::{self, Output};
 use crate::command::running::{CommandExit, CommandReservation, Progress, RunningCommand};
 use crate::config::{check_cwd, check_envs};
@@ -28,8 +30,6 @@ use crate::scope::Scope;
 use crate::service::{RECONNECT_TIMEOUT, Service};
 
 const WORKSPACE: &str = "/workspace";
-/// Maximum length of a command line, in bytes.
-const COMMAND_MAX: usize = 1 << 20;
 /// Timeout for a command to read its input.
 const INPUT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Numbers of signals.
@@ -40,8 +40,10 @@ pub(crate) const COMMAND_ID_PREFIX: &str = "cmd";
 /// Parameters of a new command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunRequest {
-    /// Command line for `/bin/sh`.
-    pub command: String,
+    /// Program to run.
+    pub command: CommandLine,
+    /// Tag, by which commands can be listed.
+    pub tag: Option<String>,
     /// Working directory; `/workspace` by default.
     pub cwd: Option<String>,
     /// Environment variables in addition to those of the sandbox.
@@ -174,12 +176,19 @@ impl Service {
         let max_wait = if timeout.is_zero() { RECONNECT_TIMEOUT } else { timeout };
         let handle = self.find_running_within(scope, sandbox, max_wait).await?;
         let cwd = request.cwd.as_deref().unwrap_or(WORKSPACE);
-        check_command(&request.command)?;
+        request.command.check()?;
+        request.tag.as_deref().map(check_tag).transpose()?;
         check_cwd(cwd)?;
         check_envs(&request.envs)?;
+        let text = request.command.to_text();
+        let (command, argv) = request.command.into_parts();
+        if argv.is_some() && !handle.guest.stream()?.runs_argv {
+            return Err(handle.guest.outdated_error());
+        }
         let start = RunCommandRequest {
             command_id: id::new(COMMAND_ID_PREFIX),
-            command: request.command.clone(),
+            command,
+            argv: argv.clone().unwrap_or_default(),
             cwd: cwd.to_owned(),
             envs: environment(&handle, request.envs),
             timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
@@ -193,7 +202,7 @@ impl Service {
             .commands
             .reserve(COMMAND_ID_PREFIX, &id, limit)
             .ok_or(SandboxError::TooManyCommands { limit })?;
-        let row = new_command(&handle, &id, &request.command, cwd);
+        let row = NewCommand { argv, tag: request.tag, ..new_command(&handle, &id, &text, cwd) };
         if let Some(claim) = &claim {
             let inserted = self.0.catalog.command_claims().insert(claim, &row).await?;
             if let CommandInsertion::Existing { command_id } = inserted {
@@ -239,7 +248,7 @@ impl Service {
     /// Records that a command never started, and releases its idempotency key: the request may be repeated.
     /// Does neither for a command whose end is already recorded, because it may have run.
     pub(crate) async fn record_never_began(&self, sandbox: &str, id: &str, exit: &CommandExit) {
-        if self.record_exit(sandbox, id, exit).await == ExitRecord::Existing {
+        if self.record_exit(sandbox, id, exit, None).await == ExitRecord::Existing {
             return;
         }
         if let Err(error) = self.0.catalog.command_claims().release(sandbox, id).await {
@@ -274,10 +283,36 @@ impl Service {
         }
     }
 
-    /// Lists the newest commands of a sandbox, newest first.
-    pub async fn commands(&self, scope: &Scope, sandbox: &str, limit: u32) -> Result<Vec<Command>> {
+    /// Lists the newest commands of a sandbox, newest first; with `tag`, only those that have it.
+    pub async fn commands(
+        &self,
+        scope: &Scope,
+        sandbox: &str,
+        tag: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<Command>> {
         self.find(scope, sandbox).await?;
-        Ok(self.0.catalog.commands().list(sandbox, limit).await?)
+        tag.map(check_tag).transpose()?;
+        let mut commands = self.0.catalog.commands().list(sandbox, tag, limit).await?;
+        if let Some(handle) = self.handle(sandbox) {
+            commands.iter_mut().for_each(|command| set_reported_pid(&handle, command));
+        }
+        Ok(commands)
+    }
+
+    /// Returns the record of a command, and the offsets between which its output is kept; `None` if there is none.
+    pub async fn command_record(
+        &self,
+        scope: &Scope,
+        sandbox: &str,
+        id: &str,
+    ) -> Result<(Command, Option<Range<u64>>)> {
+        let mut command = self.known_command(scope, sandbox, id).await?;
+        if let Some(handle) = self.handle(sandbox) {
+            set_reported_pid(&handle, &mut command);
+        }
+        let kept = output::kept_range(&self.dir(sandbox), id).await?;
+        Ok((command, kept))
     }
 
     /// Sends a signal to all processes of a command, also to those that outlived it.
@@ -347,7 +382,8 @@ impl Service {
     /// Records the exit of a command, with retries, and then tells the agent to forget it.
     pub(crate) async fn finish_command(&self, handle: &Arc<SandboxHandle>, id: &str, exit: &CommandExit) {
         let mut backoff = Backoff::default();
-        while self.record_exit(&handle.id, id, exit).await == ExitRecord::Failed {
+        let pid = handle.commands.get(id).and_then(|command| command.pid());
+        while self.record_exit(&handle.id, id, exit, pid).await == ExitRecord::Failed {
             backoff.wait().await;
             if self.handle(&handle.id).is_none() {
                 // The agent reports it to the next server, or the removal of the sandbox records it.
@@ -361,12 +397,19 @@ impl Service {
         self.remove_old_commands(handle).await;
     }
 
-    /// Records the exit of a command.
-    pub(crate) async fn record_exit(&self, sandbox: &str, id: &str, exit: &CommandExit) -> ExitRecord {
+    /// Records the exit of a command, and its PID if that is known.
+    pub(crate) async fn record_exit(
+        &self,
+        sandbox: &str,
+        id: &str,
+        exit: &CommandExit,
+        pid: Option<u32>,
+    ) -> ExitRecord {
         let row = workspace_catalog::CommandEnd {
             exited: exit.failed.is_none(),
             exit_code: Some(exit.exit_code.into()),
             timed_out: exit.timed_out,
+            pid,
             ended_at: now(),
         };
         match self.0.catalog.commands().finish(sandbox, id, row).await {
@@ -381,13 +424,21 @@ impl Service {
     }
 }
 
+/// Sets the PID of a running command. It is in the catalog only when the command has ended.
+fn set_reported_pid(handle: &SandboxHandle, command: &mut Command) {
+    let reported = || handle.commands.get(&command.id).and_then(|running| running.pid());
+    command.pid = command.pid.or_else(reported);
+}
+
 /// Creates the row of a command that is about to start.
 pub(crate) fn new_command(handle: &SandboxHandle, id: &str, command: &str, cwd: &str) -> NewCommand {
     NewCommand {
         id: id.to_owned(),
         sandbox_id: handle.id.clone(),
         command: command.to_owned(),
+        argv: None,
         cwd: Some(cwd.to_owned()),
+        tag: None,
         started_at: now(),
     }
 }
@@ -398,12 +449,4 @@ pub(crate) fn environment(
     of_command: BTreeMap<String, String>,
 ) -> std::collections::HashMap<String, String> {
     handle.envs().into_iter().chain(of_command).collect()
-}
-
-pub(crate) fn check_command(command: &str) -> Result<()> {
-    if command.is_empty() || command.len() > COMMAND_MAX || command.contains('\0') {
-        let message = format!("must have between 1 and {COMMAND_MAX} bytes, without a NUL");
-        return Err(SandboxError::Invalid { field: "command", message });
-    }
-    Ok(())
 }

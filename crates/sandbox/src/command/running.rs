@@ -31,6 +31,8 @@ pub(crate) struct RunningCommand {
     /// Deadline for the agent to report its exit, if it has a timeout.
     report_deadline: OnceLock<tokio::time::Instant>,
     progress: watch::Sender<Progress>,
+    /// PID of the program inside the sandbox; zero until the agent reports it.
+    pid: AtomicU32,
     pub(crate) input: Input,
     /// Maximum number of unread bytes of output; zero if the command does not wait for readers.
     window: AtomicU64,
@@ -70,6 +72,7 @@ impl RunningCommand {
             started_on: AtomicU64::default(),
             report_deadline: OnceLock::new(),
             progress: watch::Sender::default(),
+            pid: AtomicU32::default(),
             input: Input::default(),
             window: AtomicU64::default(),
             read_offset: AtomicU64::default(),
@@ -96,6 +99,11 @@ impl RunningCommand {
     /// Returns the id of the stream on which this server started the command; zero if another server did.
     pub(crate) fn started_on(&self) -> u64 {
         self.started_on.load(Ordering::Relaxed)
+    }
+
+    /// Returns the PID of the program inside the sandbox; `None` until the agent reports it.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        Some(self.pid.load(Ordering::Relaxed)).filter(|pid| *pid > 0)
     }
 
     /// Sets the maximum number of unread bytes of output; with zero the command does not wait for readers.
@@ -261,7 +269,7 @@ impl RunningCommands {
         command
     }
 
-    /// Records the input counters and the output window that the agent reported. The caller records the bytes
+    /// Records the input counters, the output window and the PID that the agent reported. The caller records the bytes
     /// that were written, and the exit, which is returned.
     pub(crate) fn record_report(
         &self,
@@ -275,6 +283,9 @@ impl RunningCommands {
         let command = self.get_or_add(&progress.command_id);
         command.input.report(progress.input_received, progress.input_taken, progress.input_closed);
         command.set_window(progress.output_window);
+        if progress.pid > 0 {
+            command.pid.store(progress.pid, Ordering::Relaxed);
+        }
         (command, exit)
     }
 
@@ -360,6 +371,15 @@ mod tests {
         assert!(commands.contains("cmd-1"));
         assert!(commands.started_before(6).is_empty());
         assert_eq!(commands.started_before(7)[0].id, command.id);
+    }
+
+    #[test]
+    fn a_pid_is_known_from_the_report_that_has_it() {
+        let commands = RunningCommands::default();
+        let report = |pid| CommandProgress { command_id: "cmd-1".into(), pid, ..CommandProgress::default() };
+        assert_eq!(commands.record_report(report(0)).0.pid(), None);
+        assert_eq!(commands.record_report(report(7)).0.pid(), Some(7));
+        assert_eq!(commands.record_report(report(0)).0.pid(), Some(7));
     }
 
     #[test]

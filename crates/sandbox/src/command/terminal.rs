@@ -7,7 +7,8 @@ use std::time::Duration;
 use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
 use workspace_agent_protocol::v1::{CreatePtyRequest, KillPtyRequest, PtyInput, ResizePtyRequest};
 
-use crate::command::run::{CommandHandle, check_command, environment, new_command};
+use crate::command::command_line::check_command;
+use crate::command::run::{CommandHandle, environment, new_command};
 use crate::config::{check_cwd, check_envs};
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;

@@ -65,6 +65,8 @@ pub(crate) struct AgentStream {
     pub(crate) confirms_input: bool,
     /// True if it has an I/O worker.
     pub(crate) serves_io: bool,
+    /// True if it runs commands without a shell.
+    pub(crate) runs_argv: bool,
     sender: mpsc::Sender<ServerMessage>,
 }
 
@@ -74,6 +76,7 @@ pub(crate) struct Capabilities {
     pub(crate) counts_input: bool,
     pub(crate) confirms_input: bool,
     pub(crate) serves_io: bool,
+    pub(crate) runs_argv: bool,
 }
 
 impl Capabilities {
@@ -82,6 +85,7 @@ impl Capabilities {
             counts_input: capabilities.get("input").is_some_and(|value| value == "counted"),
             confirms_input: capabilities.contains_key("receipts"),
             serves_io: capabilities.contains_key("io"),
+            runs_argv: capabilities.contains_key("argv"),
         }
     }
 }
@@ -91,7 +95,7 @@ impl AgentStream {
     /// Creates a stream that no agent reads.
     pub(crate) fn closed(id: u64) -> Self {
         let sender = mpsc::channel(1).0;
-        Self { id, counts_input: false, confirms_input: false, serves_io: false, sender }
+        Self { id, counts_input: false, confirms_input: false, serves_io: false, runs_argv: false, sender }
     }
 }
 
@@ -139,8 +143,9 @@ impl GuestConnection {
     pub(crate) fn connect(&self, sender: mpsc::Sender<ServerMessage>, capabilities: Capabilities) -> u64 {
         let id = next_stream();
         self.lost.send_replace(None);
-        let Capabilities { counts_input, confirms_input, serves_io } = capabilities;
-        self.stream.send_replace(Some(AgentStream { id, counts_input, confirms_input, serves_io, sender }));
+        let Capabilities { counts_input, confirms_input, serves_io, runs_argv } = capabilities;
+        let stream = AgentStream { id, counts_input, confirms_input, serves_io, runs_argv, sender };
+        self.stream.send_replace(Some(stream));
         id
     }
 

@@ -269,3 +269,123 @@ impl Drop for CancelOnDrop {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use workspace_agent_protocol::Bytes;
+    use workspace_agent_protocol::v1::{IoFailure, IoFailureKind, IoHello, ListPorts};
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    fn request() -> Operation {
+        Operation::ListPorts(ListPorts {})
+    }
+
+    fn from_guest(payload: FromGuest) -> IoFromGuest {
+        IoFromGuest { payload: Some(payload) }
+    }
+
+    fn reply(id: u64, window: u64) -> IoFromGuest {
+        from_guest(FromGuest::Reply(IoReply { id, window, ..IoReply::default() }))
+    }
+
+    fn frame(id: u64, len: usize) -> IoFromGuest {
+        from_guest(FromGuest::Frame(IoFrame { id, data: Bytes::from(vec![0; len]), ..IoFrame::default() }))
+    }
+
+    /// Starts a request and replies to it.
+    async fn started(lane: &Arc<Lane>, window: u64, granted: u64) -> Started {
+        let id = lane.last_id.load(Ordering::Relaxed) + 1;
+        let start = tokio::spawn({
+            let lane = lane.clone();
+            async move { lane.start(request(), LIMIT, window).await }
+        });
+        while !lane.calls.lock().contains_key(&id) {
+            tokio::task::yield_now().await;
+        }
+        lane.dispatch(reply(id, granted)).unwrap();
+        start.await.unwrap().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_may_send_only_what_it_was_granted() {
+        let (lane, _messages) = Lane::new("sbx-1");
+        let mut one = started(&lane, 10, 0).await;
+        lane.dispatch(frame(one.id, 7)).unwrap();
+        // Empty frames take no memory.
+        for _ in 0..1_000 {
+            lane.dispatch(frame(one.id, 0)).unwrap();
+        }
+        assert_eq!(one.frames.len(), 1);
+        assert!(lane.dispatch(frame(one.id, 4)).is_err());
+        lane.grant(one.id, 7).await.unwrap();
+        lane.dispatch(frame(one.id, 10)).unwrap();
+        assert_eq!(one.frames.recv().await.unwrap().data.len(), 7);
+        // Frames of requests that nobody waits for are ignored.
+        lane.dispatch(frame(99, 1 << 20)).unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn credit_of_a_worker_is_bounded() {
+        let (lane, _messages) = Lane::new("sbx-1");
+        let one = started(&lane, 0, u64::MAX).await;
+        assert_eq!(one.credit.available_permits(), CREDIT_MAX);
+        let credit = IoCredit { id: one.id, bytes: u64::MAX };
+        lane.dispatch(from_guest(FromGuest::Credit(credit))).unwrap();
+        assert_eq!(one.credit.available_permits(), CREDIT_MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn second_replies_and_greetings_are_violations() {
+        let (lane, _messages) = Lane::new("sbx-1");
+        let one = started(&lane, 0, 0).await;
+        assert!(lane.dispatch(reply(one.id, 0)).is_err());
+        assert!(lane.dispatch(from_guest(FromGuest::Hello(IoHello::default()))).is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_nobody_waits_for_are_cancelled() {
+        let (lane, mut messages) = Lane::new("sbx-1");
+        let one = started(&lane, 10, 0).await;
+        let id = one.id;
+        drop(one);
+        let mut sent = Vec::new();
+        while let Ok(Ok(message)) = messages.try_recv() {
+            sent.extend(message.payload);
+        }
+        assert!(matches!(sent.last(), Some(ToGuest::Cancel(cancel)) if cancel.id == id), "{sent:?}");
+        assert!(lane.is_idle());
+        // Without a reply, a request fails after its time.
+        let late = lane.call(request(), LIMIT).await.unwrap_err();
+        assert!(matches!(late, SandboxError::AgentLost { .. }), "{late}");
+        assert!(lane.is_idle());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_fail_with_their_worker() {
+        let (lane, _messages) = Lane::new("sbx-1");
+        let mut one = started(&lane, 10, 0).await;
+        lane.close();
+        assert!(lane.is_closed() && one.frames.recv().await.is_none() && one.credit.is_closed());
+        assert!(lane.call(request(), LIMIT).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_of_a_worker_end_the_request() {
+        let (lane, _messages) = Lane::new("sbx-1");
+        let call = tokio::spawn({
+            let lane = lane.clone();
+            async move { lane.call(request(), LIMIT).await }
+        });
+        while lane.is_idle() {
+            tokio::task::yield_now().await;
+        }
+        let failure = IoFailure { kind: IoFailureKind::NotFound.into(), ..IoFailure::default() };
+        let reply = IoReply { id: 1, failure: Some(failure), ..IoReply::default() };
+        lane.dispatch(from_guest(FromGuest::Reply(reply))).unwrap();
+        assert!(matches!(call.await.unwrap(), Err(SandboxError::File(_))));
+        assert!(lane.is_idle());
+    }
+}

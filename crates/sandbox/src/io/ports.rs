@@ -16,11 +16,11 @@ use crate::service::Service;
 
 /// Maximum time to list ports, or to connect to one.
 const PORT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of bytes in a frame: less than the sandbox accepts ahead, so that there can be two.
-const PIECE_MAX: usize = 32 << 10;
 /// Maximum number of ports in a list, and length of a text in one.
 const PORTS_MAX: usize = 1_024;
 const TEXT_MAX: usize = 256;
+/// Maximum number of bytes in a frame: a part of the window of a connection, which is 64 KiB.
+const FRAME_MAX: usize = 16 << 10;
 
 /// TCP port on which a process of the sandbox listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,8 +95,7 @@ impl PortWriter {
     /// Sends bytes, as fast as the sandbox accepts them.
     pub async fn send(&self, mut data: Bytes) -> Result<()> {
         while !data.is_empty() {
-            let piece = data.split_to(data.len().min(PIECE_MAX));
-            self.0.send(piece).await?;
+            self.0.send(data.split_to(data.len().min(FRAME_MAX))).await?;
         }
         Ok(())
     }

@@ -279,7 +279,9 @@ impl Service {
         match self.0.catalog.commands().running(id).await {
             Ok(commands) => {
                 for command in commands {
-                    self.record_exit(id, &command.id, &exit).await;
+                    let running = handle.and_then(|handle| handle.commands.get(&command.id));
+                    let pid = running.and_then(|running| running.pid());
+                    self.record_exit(id, &command.id, &exit, pid).await;
                 }
             }
             Err(error) => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 use workspace_catalog::{CommandState, State};
-use workspace_sandbox::{AfterInput, RunRequest, SandboxError, Service};
+use workspace_sandbox::{AfterInput, CommandLine, RunRequest, SandboxError, Service};
 
 use crate::home::{TestHome, alice, create, read, request, sh, wait_until};
 use crate::trials;
@@ -15,6 +15,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         output_and_exit_code_are_reported,
         command_gets_requested_environment_and_directory,
         command_that_cannot_run_reports_the_reason,
+        arguments_are_passed_without_a_shell,
+        invalid_arguments_and_tags_are_refused,
+        commands_are_listed_by_tag,
+        pid_is_that_inside_the_sandbox,
         command_is_killed_after_its_time_limit,
         killing_a_command_kills_its_children,
         input_is_written_and_closed,
@@ -36,7 +40,7 @@ async fn output_and_exit_code_are_reported(home: &TestHome) {
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("out\n", "err\n"));
     assert_eq!((ran.exit.exit_code, ran.exit.timed_out, ran.exit.failed), (3, false, None));
     wait_until("its end is written down", async || {
-        let commands = service.commands(&alice(), &view.sandbox.id, 10).await.unwrap();
+        let commands = service.commands(&alice(), &view.sandbox.id, None, 10).await.unwrap();
         commands.len() == 1 && commands[0].state == CommandState::Exited && commands[0].exit_code == Some(3)
     })
     .await;
@@ -74,6 +78,118 @@ async fn command_that_cannot_run_reports_the_reason(home: &TestHome) {
     let end = read(&handle, 0).await.exit;
     assert_eq!(end.exit_code, 126);
     assert!(end.failed.unwrap().contains("cannot enter `/nowhere`"));
+}
+
+fn arguments(argv: &[&str]) -> RunRequest {
+    let argv = argv.iter().map(|&argument| argument.to_owned()).collect();
+    RunRequest { command: CommandLine::Arguments(argv), ..RunRequest::default() }
+}
+
+async fn arguments_are_passed_without_a_shell(home: &TestHome) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let id = view.sandbox.id.as_str();
+    let given = ["", "two words", "'\"$HOME\\ *", "line\nbreak", "ä", ""];
+    let line = [&["printf", "<%s>"], given.as_slice()].concat();
+    let handle = service.run(&alice(), id, arguments(&line)).await.unwrap();
+    let ran = read(&handle, 0).await;
+    let expected: String = given.iter().map(|argument| format!("<{argument}>")).collect();
+    assert_eq!((ran.stdout, ran.exit.exit_code, ran.exit.failed), (expected, 0, None));
+    let (record, kept) = service.command_record(&alice(), id, &handle.id).await.unwrap();
+    assert_eq!(record.argv.unwrap(), line);
+    assert!(record.command.starts_with("printf '<%s>' '' 'two words' "), "{}", record.command);
+    assert_eq!(kept, Some(0..ran_len(&given)));
+
+    // The variables of the command decide where the program is searched.
+    let own = RunRequest {
+        cwd: Some("/tmp".to_owned()),
+        envs: [("PATH".to_owned(), "/workspace/own:/usr/bin:/bin".to_owned())].into(),
+        ..arguments(&["tool", "a b"])
+    };
+    let tool = "mkdir /workspace/own; printf '#!/bin/sh\necho own $#\n' > /workspace/own/tool; chmod +x /workspace/own/tool";
+    assert_eq!(sh(&service, &view, tool).await.exit.exit_code, 0);
+    let handle = service.run(&alice(), id, own).await.unwrap();
+    assert_eq!(read(&handle, 0).await.stdout, "own 1\n");
+    let missing = service.run(&alice(), id, arguments(&["tool", "a b"])).await.unwrap();
+    let exit = read(&missing, 0).await.exit;
+    assert_eq!(exit.exit_code, 127);
+    assert!(exit.failed.unwrap().contains("cannot run tool"));
+    wait_until("it is written down as failed", async || {
+        let (record, _) = service.command_record(&alice(), id, &missing.id).await.unwrap();
+        record.state == CommandState::Failed && record.exit_code == Some(127)
+    })
+    .await;
+}
+
+/// Returns the length of the output of `printf '<%s>'` with these arguments.
+fn ran_len(arguments: &[&str]) -> u64 {
+    arguments.iter().map(|argument| argument.len() as u64 + 2).sum()
+}
+
+async fn invalid_arguments_and_tags_are_refused(home: &TestHome) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    for wrong in [
+        arguments(&[]),
+        arguments(&["", "a"]),
+        arguments(&["a\0b"]),
+        arguments(&["echo", "\0"]),
+        RunRequest { tag: Some(String::new()), ..request("true") },
+        RunRequest { tag: Some("a\nb".to_owned()), ..request("true") },
+        RunRequest { tag: Some("ä".repeat(129)), ..request("true") },
+    ] {
+        let refused = service.run(&alice(), &view.sandbox.id, wrong).await.unwrap_err();
+        assert!(matches!(refused, SandboxError::Invalid { field: "argv" | "tag", .. }), "{refused}");
+    }
+    let unknown = service.command_record(&alice(), &view.sandbox.id, "cmd-none").await.unwrap_err();
+    assert!(matches!(unknown, SandboxError::NoCommand { .. }), "{unknown}");
+}
+
+async fn commands_are_listed_by_tag(home: &TestHome) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let id = view.sandbox.id.as_str();
+    let mut ids = Vec::new();
+    for tag in [Some("ä"), None, Some("ä"), Some("b")] {
+        let tagged = RunRequest { tag: tag.map(str::to_owned), ..request("true") };
+        ids.push(service.run(&alice(), id, tagged).await.unwrap().id);
+    }
+    for (tag, expected) in [
+        (None, vec![&ids[3], &ids[2], &ids[1], &ids[0]]),
+        (Some("ä"), vec![&ids[2], &ids[0]]),
+        (Some("b"), vec![&ids[3]]),
+        (Some("c"), vec![]),
+    ] {
+        let found = service.commands(&alice(), id, tag, 10).await.unwrap();
+        assert_eq!(found.iter().map(|command| &command.id).collect::<Vec<_>>(), expected, "{tag:?}");
+        assert!(tag.is_none() || found.iter().all(|command| command.tag.as_deref() == tag));
+    }
+}
+
+async fn pid_is_that_inside_the_sandbox(home: &TestHome) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let id = view.sandbox.id.as_str();
+    let waiting = RunRequest { stdin: true, ..request("echo $$; read line") };
+    let handle = service.run(&alice(), id, waiting).await.unwrap();
+    let pid = async || service.command_record(&alice(), id, &handle.id).await.unwrap().0.pid;
+    wait_until("its PID is known while it runs", async || pid().await.is_some()).await;
+    let running = pid().await;
+    let listed = service.processes(&alice(), id).await.unwrap();
+    assert!(listed.iter().any(|process| Some(process.pid) == running && process.command == handle.id));
+    service.input(&alice(), id, &handle.id, b"\n".to_vec(), AfterInput::Close).await.unwrap();
+    assert_eq!(read(&handle, 0).await.stdout.trim(), running.unwrap().to_string());
+    // It is kept when the command has ended, also for one without a shell.
+    let own = service.run(&alice(), id, arguments(&["readlink", "/proc/self"])).await.unwrap();
+    let printed = read(&own, 0).await.stdout;
+    wait_until("the PIDs are written down", async || {
+        let commands = service.commands(&alice(), id, None, 10).await.unwrap();
+        commands.iter().all(|command| command.state == CommandState::Exited)
+    })
+    .await;
+    assert_eq!(pid().await, running);
+    let (record, _) = service.command_record(&alice(), id, &own.id).await.unwrap();
+    assert_eq!(record.pid.unwrap().to_string(), printed.trim());
 }
 
 async fn command_is_killed_after_its_time_limit(home: &TestHome) {
@@ -204,7 +320,7 @@ async fn blocking_command_loses_no_output(home: &TestHome) {
     // Without readers, output stays within bounds, and the command ends only by force.
     assert!(hurried.wait().await.unwrap().timed_out);
     tokio::time::sleep(Duration::from_millis(300)).await;
-    for command in service.commands(&alice(), id, 10).await.unwrap() {
+    for command in service.commands(&alice(), id, None, 10).await.unwrap() {
         let ended = command.id == hurried.id;
         assert_eq!(command.state != CommandState::Running, ended, "{}", command.command);
     }

@@ -11,8 +11,8 @@ use workspace_catalog::{Catalog, sqlite_url};
 use workspace_host::NamespaceHolder;
 use workspace_host::overlay;
 use workspace_sandbox::{
-    CommandExit, CommandHandle, Creator, NewSandbox, Piece, RunRequest, SandboxDir, Scope, Service, Settings,
-    Stream, View,
+    CommandExit, CommandHandle, CommandLine, Creator, NewSandbox, Piece, RunRequest, SandboxDir, Scope,
+    Service, Settings, Stream, View,
 };
 
 use crate::kind::Kind;
@@ -148,7 +148,7 @@ pub(crate) async fn create(service: &Service) -> View {
 }
 
 pub(crate) fn request(command: &str) -> RunRequest {
-    RunRequest { command: command.to_owned(), ..RunRequest::default() }
+    RunRequest { command: CommandLine::Shell(command.to_owned()), ..RunRequest::default() }
 }
 
 /// Output and exit of a command.

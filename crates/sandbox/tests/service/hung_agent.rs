@@ -38,7 +38,7 @@ async fn hung_agent_does_not_block_clients(home: &TestHome) {
         drop(service.kill(&alice(), id, &other, 15).await);
         drop(service.input(&alice(), id, &other, data, AfterInput::Close).await);
         drop(service.stats(&alice(), id).await);
-        service.commands(&alice(), id, 10).await.unwrap();
+        service.commands(&alice(), id, None, 10).await.unwrap();
         service.logs(&alice(), id, 10, None, None).await.unwrap();
     };
     tokio::time::timeout(TIMEOUT, bounded).await.unwrap();

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use workspace_agent_protocol::v1::CommandEnd;
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_sandbox::runtime::{RuntimeError, Start, StartResult};
-use workspace_sandbox::{SandboxError, Service, Settings};
+use workspace_sandbox::{CommandLine, RunRequest, SandboxError, Service, Settings};
 
 use crate::fake_runtime::{Behaviour, FakeRuntime};
 use crate::home::{TIMEOUT, TestHome, alice, create, request, run};
@@ -16,10 +16,16 @@ use crate::kind::Kind;
 use crate::scripted_agent::{ScriptedAgents, progress};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![Trial::test("invented_commands::commands_invented_by_an_agent_are_ignored", || {
-        run(Kind::Embedded, |home| Box::pin(commands_invented_by_an_agent_are_ignored(home)));
-        Ok(())
-    })]
+    vec![
+        Trial::test("invented_commands::commands_invented_by_an_agent_are_ignored", || {
+            run(Kind::Embedded, |home| Box::pin(commands_invented_by_an_agent_are_ignored(home)));
+            Ok(())
+        }),
+        Trial::test("invented_commands::an_older_agent_gets_no_arguments", || {
+            run(Kind::Embedded, |home| Box::pin(an_older_agent_gets_no_arguments(home)));
+            Ok(())
+        }),
+    ]
 }
 
 /// A runtime whose agents report a command that no server started.
@@ -60,4 +66,18 @@ async fn commands_invented_by_an_agent_are_ignored(home: &TestHome) {
         let unknown = service.command(&alice(), id, made_up).await.map(|_| ()).unwrap_err();
         assert!(matches!(unknown, SandboxError::NoCommand { .. }), "{unknown}");
     }
+}
+
+async fn an_older_agent_gets_no_arguments(home: &TestHome) {
+    let runtime = Arc::new(FakeRuntime::<InventedCommand>::default());
+    let settings = Settings { pool: 0, ..Settings::new(home.path()) };
+    let service = Service::start(settings, home.catalog().await, runtime).await.unwrap();
+    let view = create(&service).await;
+    let id = view.sandbox.id.as_str();
+    let command = CommandLine::Arguments(vec!["true".to_owned()]);
+    let refused =
+        service.run(&alice(), id, RunRequest { command, ..RunRequest::default() }).await.unwrap_err();
+    assert!(matches!(refused, SandboxError::GuestOutdated { .. }), "{refused}");
+    assert_eq!(service.commands(&alice(), id, None, 10).await.unwrap(), [], "nothing was recorded");
+    service.run(&alice(), id, request("true")).await.unwrap();
 }

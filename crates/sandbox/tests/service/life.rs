@@ -5,7 +5,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use workspace_catalog::{EventKind, Filter, State};
 use workspace_sandbox::{
-    Creator, KeptWorkspace, NewSandbox, ReclaimPolicy, ResourceRequest, SandboxError, Scope,
+    Creator, Expiry, KeptWorkspace, NewSandbox, ReclaimPolicy, ResourceRequest, SandboxError, Scope,
 };
 use workspace_test_support::skip;
 
@@ -24,6 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         a_sandbox_whose_processes_are_killed_is_in_error,
         sandbox_can_be_removed_while_it_is_created,
         sandbox_expires_and_can_be_extended,
+        expiry_can_be_set_earlier_and_later,
         start_time_does_not_count_for_the_lifetime,
         full_workspace_stops_the_sandbox_and_is_kept,
         a_kept_workspace_outlives_its_sandbox,
@@ -65,7 +66,7 @@ async fn sandbox_of_another_owner_is_not_found(home: &TestHome) {
         service.command(&bob, id, &handle.id).await.err(),
         service.kill(&bob, id, &handle.id, 9).await.err(),
         service.extend(&bob, id, 10).await.err(),
-        service.commands(&bob, id, 10).await.err(),
+        service.commands(&bob, id, None, 10).await.err(),
         service.relabel(&bob, id, [].into()).await.err(),
     ];
     for refusal in refusals {
@@ -256,6 +257,38 @@ async fn sandbox_expires_and_can_be_extended(home: &TestHome) {
     wait_until("it expired", async || service.get(&alice(), &ends.sandbox.id).await.is_err()).await;
     wait_until("its files are gone", async || !home.workspace(&ends).exists()).await;
     service.get(&alice(), &stays.sandbox.id).await.unwrap();
+}
+
+async fn expiry_can_be_set_earlier_and_later(home: &TestHome) {
+    let service = home
+        .start_with(|settings| {
+            settings.expiry_interval = Duration::from_millis(50);
+            settings.lifetime = Duration::from_secs(2_000);
+        })
+        .await;
+    let view = create(&service).await;
+    let (id, created_at) = (view.sandbox.id.as_str(), view.sandbox.created_at);
+    let set = async |expiry| service.set_expiry(&alice(), id, expiry).await;
+    for seconds in [1_900, 1_000, 1_000] {
+        let time = created_at + seconds * 1_000;
+        assert_eq!(set(Expiry::At(time)).await.unwrap().sandbox.expires_at, time);
+    }
+    let before = set(Expiry::After(500)).await.unwrap().sandbox.expires_at;
+    assert!((created_at + 500_000..created_at + 1_000_000).contains(&before), "{before}");
+    for late in [Expiry::At(created_at + 2_000_001), Expiry::After(2_001), Expiry::After(u64::MAX)] {
+        let refused = set(late).await.unwrap_err();
+        assert!(matches!(refused, SandboxError::Lifetime { limit: 2_000, left: 1..2_000 }), "{refused}");
+    }
+    for past in [Expiry::At(0), Expiry::At(created_at), Expiry::After(0)] {
+        let refused = set(past).await.unwrap_err();
+        assert!(matches!(refused, SandboxError::Invalid { .. }), "{refused}");
+    }
+    let bob = Scope::Owner("bob".to_owned());
+    let foreign = service.set_expiry(&bob, id, Expiry::After(100)).await.unwrap_err();
+    assert!(matches!(foreign, SandboxError::NotFound { .. }), "{foreign}");
+    assert_eq!(service.get(&alice(), id).await.unwrap().sandbox.expires_at, before, "nothing has changed");
+    set(Expiry::After(1)).await.unwrap();
+    wait_until("it expired", async || service.get(&alice(), id).await.is_err()).await;
 }
 
 async fn start_time_does_not_count_for_the_lifetime(home: &TestHome) {

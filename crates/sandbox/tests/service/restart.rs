@@ -97,7 +97,7 @@ async fn command_that_ended_without_a_server_is_reported(home: &TestHome) {
     let ran = read(&again, 0).await;
     assert_eq!((ran.stdout.as_str(), ran.exit.exit_code), ("late\n", 7));
     wait_until("it is written down", async || {
-        let commands = service.commands(&alice(), &id, 10).await.unwrap();
+        let commands = service.commands(&alice(), &id, None, 10).await.unwrap();
         commands[0].state == CommandState::Exited && commands[0].exit_code == Some(7)
     })
     .await;

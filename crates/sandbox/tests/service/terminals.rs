@@ -73,7 +73,7 @@ async fn terminal_runs_a_command_line(home: &TestHome) {
     let mut terminal = service.open_terminal(&alice(), &view.sandbox.id, order).await.unwrap();
     assert_eq!(terminal.wait().await.unwrap().exit_code, 5);
     assert_eq!(shows(&terminal, "terminal").await, "a 'terminal'\r\n");
-    let listed = service.commands(&alice(), &view.sandbox.id, 1).await.unwrap();
+    let listed = service.commands(&alice(), &view.sandbox.id, None, 1).await.unwrap();
     assert_eq!(listed[0].command, line);
     let order = TerminalRequest { command: Some(String::new()), ..terminal_request() };
     let refused = service.open_terminal(&alice(), &view.sandbox.id, order).await.unwrap_err();

@@ -6,10 +6,10 @@ use std::time::Duration;
 use workspace_api::error_codes;
 use workspace_api::sandboxes::{
     CpuStats, CreateSandbox, DiskStats, LogsQuery, MemoryStats, NetworkChoice, NetworkStats, ResourceLimits,
-    Resources, Sandbox, SandboxStats,
+    Resources, Sandbox, SandboxStats, SetTimeout,
 };
 use workspace_sandbox::runtime::{AllowError, Network};
-use workspace_sandbox::{Materialize, NewSandbox, ResourceRequest, Stats, View};
+use workspace_sandbox::{Expiry, Materialize, NewSandbox, ResourceRequest, Stats, View};
 
 use crate::error::ApiError;
 use crate::settings::{Cpus, Size};
@@ -142,6 +142,19 @@ pub(super) fn check_logs(query: &LogsQuery) -> Result<(usize, Option<i64>, Optio
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "tail"));
     }
     Ok((tail, parse_time("since", query.since.as_deref())?, parse_time("until", query.until.as_deref())?))
+}
+
+/// Parses a request for an expiry. Fails with `INVALID_REQUEST` unless it has exactly one time.
+pub(super) fn expiry(request: &SetTimeout) -> Result<Expiry, ApiError> {
+    let expires_at = parse_time("expiresAt", request.expires_at.as_deref())?;
+    match (expires_at, request.timeout_seconds) {
+        (Some(time), None) => Ok(Expiry::At(time)),
+        (None, Some(seconds)) => Ok(Expiry::After(seconds)),
+        _ => {
+            let message = "exactly one of `expiresAt` and `timeoutSeconds` is required";
+            Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "expiresAt"))
+        }
+    }
 }
 
 /// Parses an optional time. Fails with `INVALID_REQUEST` and the name of the field.

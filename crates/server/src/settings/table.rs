@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::value::{
-    Count, Cpus, DatabaseUrl, DockerHost, GuestTransport, HostPort, Isolation, LogFilter, LogFormat,
-    Milliseconds, NetworkName, Origins, Patterns, Program, ProviderChoice, Ranges, RuntimeKind, Secret, Size,
-    Switch, Value,
+    Count, Cpus, DatabaseUrl, DockerHost, DomainName, GuestTransport, HostPort, Isolation, LogFilter,
+    LogFormat, Milliseconds, NetworkName, Origins, Patterns, Program, ProviderChoice, Ranges, RuntimeKind,
+    Secret, Size, Switch, Value,
 };
 use super::{Declaration, DefaultValue, HostEnvironment, SettingError, SettingsSource};
 
@@ -76,6 +76,10 @@ settings! {
     /// Origins whose pages may call the API from a browser (CORS). `*` allows all: pages still need a key or a token, because
     /// the API uses no cookies.
     cors_origins: Origins = Fixed("");
+    /// Domain of previews: port 3000 of a sandbox is shown at `3000-ID.PREVIEW_DOMAIN`. All names below it must lead to the API,
+    /// and a TLS certificate must cover them. Use a domain that serves nothing else. Without one, previews are shown
+    /// below `/preview/` on the host of the API only.
+    preview_domain (?): DomainName = Absent("`localhost` if `API_HOST` is a loopback address");
     /// Runtime of sandboxes.
     runtime: RuntimeKind = Fixed("embedded");
     /// Program of `RUNTIME=oci`, by name or path.

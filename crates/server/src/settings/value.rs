@@ -65,6 +65,8 @@ texts! {
     };
     /// Host and port.
     HostPort, "HOST:PORT", |text| host_port(text).is_some();
+    /// DNS name.
+    DomainName, "a DNS name such as preview.example.org", is_domain;
     /// Log filter of `tracing`.
     LogFilter, "off, error, warn, info, debug, trace, or TARGET=LEVEL separated by commas", |text| {
         // `EnvFilter` accepts any word as a target, also a misspelled level.
@@ -102,6 +104,19 @@ fn host_port(text: &str) -> Option<(&str, u16)> {
     rustls::pki_types::ServerName::try_from(bare).ok()?;
     let port = port.parse().ok().filter(|port| *port > 0)?;
     (bare != host || !host.contains(':')).then_some((bare, port))
+}
+
+/// Returns true if a text is a DNS name that is short enough to have names below it.
+fn is_domain(text: &str) -> bool {
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let is_number = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
+    // A name that ends with a number would be an IP address.
+    text.len() <= 180 && text.split('.').all(is_label) && !text.rsplit('.').next().is_some_and(is_number)
 }
 
 fn is_visible(text: &str) -> bool {
@@ -494,6 +509,21 @@ mod tests {
         let refused = ["bogus!!", "bogus", "infoo", "a=b=c", "a=", "=info", "info,,warn", "a b=info", "a=5"];
         assert_eq!(refused.map(|it| LogFilter::parse(it).is_some()), [false; 9]);
         assert!(DockerHost::parse("/var/run/docker.sock").is_none());
+        let domains = ["localhost", "preview.example.org", "A-1.example"];
+        assert_eq!(domains.map(|text| DomainName::parse(text).is_some()), [true; 3]);
+        let refused = [
+            "",
+            ".",
+            "a..b",
+            "example.org.",
+            "*.example.org",
+            "-a.org",
+            "127.0.0.1",
+            "::1",
+            "a.org:80",
+            "a b",
+        ];
+        assert_eq!(refused.map(|text| DomainName::parse(text).is_some()), [false; 10]);
         assert!(NetworkName::parse("--privileged").is_none());
     }
 

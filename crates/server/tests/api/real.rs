@@ -15,6 +15,7 @@ mod imports;
 mod kills;
 mod ports;
 mod postgres;
+mod previews;
 mod sandboxes;
 mod stop;
 mod stream;

@@ -11,10 +11,12 @@ fn terminal(server: &Server, sandbox: &str, id: &str) -> String {
         id: id.to_owned(),
         sandbox_id: sandbox.to_owned(),
         command: "sh".to_owned(),
+        argv: None,
         cwd: None,
+        tag: None,
         started_at: 1,
     };
-    let end = CommandEnd { exited: true, exit_code: Some(0), timed_out: false, ended_at: 2 };
+    let end = CommandEnd { exited: true, exit_code: Some(0), timed_out: false, pid: None, ended_at: 2 };
     server.runtime.block_on(async {
         server.app.catalog.commands().insert(&new).await.unwrap();
         server.app.catalog.commands().finish(sandbox, id, end).await.unwrap();

@@ -5,17 +5,27 @@ use workspace_catalog::{
 use super::{insert, new_sandbox};
 use crate::test_database::TestDatabase;
 
+/// Undoes the migration that added arguments, tags and PIDs.
+pub(crate) async fn remove_arguments(database: &TestDatabase) {
+    for column in ["argv", "tag", "pid"] {
+        database.tamper(&format!("ALTER TABLE commands DROP COLUMN {column}")).await;
+    }
+}
+
 fn command(id: &str) -> NewCommand {
     NewCommand {
         id: id.to_owned(),
         sandbox_id: "sbx-1".to_owned(),
         command: "make test".to_owned(),
+        argv: None,
         cwd: Some("/workspace".to_owned()),
+        tag: None,
         started_at: 1_000,
     }
 }
 
-const END: CommandEnd = CommandEnd { exited: true, exit_code: Some(-9), timed_out: true, ended_at: 1_500 };
+const END: CommandEnd =
+    CommandEnd { exited: true, exit_code: Some(-9), timed_out: true, pid: Some(42), ended_at: 1_500 };
 
 pub(crate) async fn command_ends_once(database: TestDatabase) {
     let catalog = database.open().await;
@@ -24,14 +34,14 @@ pub(crate) async fn command_ends_once(database: TestDatabase) {
     let running = catalog.commands().get("cmd-1").await.unwrap().unwrap();
     assert_eq!((running.command.as_str(), running.cwd.as_deref()), ("make test", Some("/workspace")));
     assert_eq!((running.state, running.exit_code, running.ended_at), (CommandState::Running, None, None));
-    assert!(!running.timed_out);
+    assert_eq!((running.timed_out, running.pid, running.argv, running.tag), (false, None, None, None));
 
     catalog.commands().finish("sbx-1", "cmd-1", END).await.unwrap();
     let ended = catalog.commands().get("cmd-1").await.unwrap().unwrap();
     assert_eq!((ended.state, ended.exit_code, ended.ended_at), (CommandState::Exited, Some(-9), Some(1_500)));
-    assert!(ended.timed_out);
+    assert_eq!((ended.timed_out, ended.pid), (true, Some(42)));
 
-    let later = CommandEnd { exited: false, exit_code: None, timed_out: false, ended_at: 2_000 };
+    let later = CommandEnd { exited: false, exit_code: None, timed_out: false, pid: None, ended_at: 2_000 };
     let error = catalog.commands().finish("sbx-1", "cmd-1", later).await.unwrap_err();
     assert_eq!(error.to_string(), "command `cmd-1` has already ended");
     assert_eq!(catalog.commands().get("cmd-1").await.unwrap(), Some(ended));
@@ -118,7 +128,7 @@ pub(crate) async fn concurrent_requests_start_one_command(database: TestDatabase
     for request in requests.collect::<Vec<_>>() {
         new += usize::from(request.await.unwrap() == CommandInsertion::New);
     }
-    assert_eq!((new, catalog.commands().list("sbx-1", 100).await.unwrap().len()), (1, 1));
+    assert_eq!((new, catalog.commands().list("sbx-1", None, 100).await.unwrap().len()), (1, 1));
 }
 
 pub(crate) async fn commands_are_listed_newest_first(database: TestDatabase) {
@@ -133,10 +143,45 @@ pub(crate) async fn commands_are_listed_newest_first(database: TestDatabase) {
     for (limit, expected) in
         [(100, vec!["cmd-4", "cmd-3", "cmd-1"]), (2, vec!["cmd-4", "cmd-3"]), (0, vec![])]
     {
-        let found = catalog.commands().list("sbx-1", limit).await.unwrap();
+        let found = catalog.commands().list("sbx-1", None, limit).await.unwrap();
         assert_eq!(found.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(), expected);
     }
-    assert_eq!(catalog.commands().list("sbx-3", 100).await.unwrap(), []);
+    assert_eq!(catalog.commands().list("sbx-3", None, 100).await.unwrap(), []);
+}
+
+pub(crate) async fn commands_are_listed_by_tag(database: TestDatabase) {
+    let catalog = database.open().await;
+    insert(&catalog, new_sandbox("sbx-1")).await;
+    insert(&catalog, new_sandbox("sbx-2")).await;
+    for (n, sandbox, tag) in
+        [(1, "sbx-1", Some("a")), (2, "sbx-2", Some("a")), (3, "sbx-1", None), (4, "sbx-1", Some("a"))]
+    {
+        let (sandbox_id, started_at, tag) = (sandbox.to_owned(), n, tag.map(str::to_owned));
+        let new = NewCommand { sandbox_id, started_at, tag, ..command(&format!("cmd-{n}")) };
+        catalog.commands().insert(&new).await.unwrap();
+    }
+    for (tag, limit, expected) in
+        [("a", 100, vec!["cmd-4", "cmd-1"]), ("a", 1, vec!["cmd-4"]), ("A", 9, vec![])]
+    {
+        let found = catalog.commands().list("sbx-1", Some(tag), limit).await.unwrap();
+        assert_eq!(found.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(), expected, "{tag}");
+        assert!(found.iter().all(|it| it.tag.as_deref() == Some(tag)));
+    }
+}
+
+pub(crate) async fn arguments_are_stored_unless_they_are_long(database: TestDatabase) {
+    let catalog = database.open().await;
+    insert(&catalog, new_sandbox("sbx-1")).await;
+    let argv = ["", "a b", "'\"\\\n\u{1}\u{1f600}", "[]"].map(str::to_owned).to_vec();
+    for (id, text, stored) in [
+        ("cmd-1", "x".to_owned(), Some(argv.clone())),
+        ("cmd-2", "x".repeat(COMMAND_SHOWN_MAX), Some(argv.clone())),
+        ("cmd-3", "x".repeat(COMMAND_SHOWN_MAX + 1), None),
+    ] {
+        let new = NewCommand { command: text, argv: Some(argv.clone()), ..command(id) };
+        catalog.commands().insert(&new).await.unwrap();
+        assert_eq!(catalog.commands().get(id).await.unwrap().unwrap().argv, stored, "{id}");
+    }
 }
 
 pub(crate) async fn long_commands_are_truncated(database: TestDatabase) {
@@ -156,7 +201,7 @@ pub(crate) async fn long_commands_are_truncated(database: TestDatabase) {
             NewCommand { command: text.clone(), started_at: -(n as i64), ..command(&format!("cmd-{n}")) };
         catalog.commands().insert(&new).await.unwrap();
     }
-    let listed = catalog.commands().list("sbx-1", 100).await.unwrap();
+    let listed = catalog.commands().list("sbx-1", None, 100).await.unwrap();
     assert_eq!(listed.len(), cases.len());
     for (listed, (text, shown, truncated)) in listed.iter().zip(&cases) {
         assert!(text.starts_with(&listed.command), "{}", listed.id);
@@ -217,7 +262,7 @@ pub(crate) async fn concurrent_writes_get_their_own_results(database: TestDataba
     }
     // Acknowledged writes are there after reopening.
     catalog.close().await;
-    let listed = database.open().await.commands().list("sbx-1", 100).await.unwrap();
+    let listed = database.open().await.commands().list("sbx-1", None, 100).await.unwrap();
     assert_eq!(listed.len(), 40);
     assert!(listed.iter().all(|command| command.state == CommandState::Exited));
     let error = catalog.commands().insert(&command("cmd-late")).await.unwrap_err();

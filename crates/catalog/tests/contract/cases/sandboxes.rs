@@ -246,7 +246,9 @@ pub(crate) async fn delete_removes_commands_and_labels(database: TestDatabase) {
         id: "cmd-1".to_owned(),
         sandbox_id: "sbx-1".to_owned(),
         command: "true".to_owned(),
+        argv: None,
         cwd: None,
+        tag: None,
         started_at: 1,
     };
     catalog.commands().insert(&command).await.unwrap();

@@ -64,7 +64,9 @@ pub(crate) async fn megabyte_texts_round_trip(database: TestDatabase) {
         id: "cmd-1".to_owned(),
         sandbox_id: "sbx-1".to_owned(),
         command: long.clone(),
+        argv: None,
         cwd: None,
+        tag: None,
         started_at: 1,
     };
     catalog.commands().insert(&command).await.unwrap();

@@ -72,7 +72,7 @@ async fn set_on(client: &Client, args: &RefSet) -> Result<(Reference, Option<Str
         Some(id) => (IF_MATCH, entity_tag(&id)),
         None => (IF_NONE_MATCH, "*".to_owned()),
     };
-    let set = client.put(&reference_path(&args.name), &SetReference { snapshot }, condition).await?;
+    let set = client.put(&reference_path(&args.name), &SetReference { snapshot }, Some(condition)).await?;
     Ok((set, previous))
 }
 

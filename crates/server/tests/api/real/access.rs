@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 use super::test_server::TestServer;
 use crate::snapshots::archive::Archive;
 
+/// Name of a reference that exists.
+const REFERENCE: &str = "main";
+
 /// Request for an operation of the OpenAPI document, with existing ids.
 struct Route {
     method: String,
@@ -25,8 +28,12 @@ fn routes(server: &TestServer, ids: &Theirs) -> Vec<Route> {
             let file = if path.contains("/snapshots/") { "file" } else { "workspace/file" };
             let filled =
                 path.replace("{id}", id).replace("{command}", &ids.command).replace("{pty}", &ids.pty);
-            let filled = filled.replace("{a}", &ids.snapshot).replace("{b}", &ids.snapshot);
-            let filled = filled.replace("{path}", file).replace("{port}", "7000");
+            let filled = filled
+                .replace("{a}", &ids.snapshot)
+                .replace("{b}", &ids.snapshot)
+                .replace("{path}", file)
+                .replace("{name}", REFERENCE)
+                .replace("{port}", "7000");
             let body = operation.get("requestBody").map(|_| body(path));
             routes.push(Route { method: method.to_uppercase(), path: filled, body });
         }
@@ -41,6 +48,7 @@ fn body(path: &str) -> Value {
         "sandboxes" => json!({"template": "base"}),
         "batch-delete" => json!({"ids": ["sbx-1"]}),
         "extend" => json!({"seconds": 1}),
+        "timeout" => json!({"timeoutSeconds": 1}),
         "commit" => json!({}),
         "fork" => json!({"count": 1}),
         "restore" => json!({"snapshot": "0190c2f1-a5c0-7cc0-a1b2-c3d4e5f60718"}),
@@ -52,6 +60,7 @@ fn body(path: &str) -> Value {
         "token" => json!({"rights": ["process"]}),
         "ticket" => json!({"readOnly": true}),
         "signed-url" => json!({"path": "/workspace/file", "method": "GET"}),
+        "{port}" => json!({}),
         "keys" => json!({"name": "a", "owner": "a", "role": "admin"}),
         _ => json!({"labels": {}}),
     }
@@ -70,7 +79,8 @@ struct Theirs {
     episode: String,
 }
 
-/// Creates a sandbox of `alice` with a running command and a terminal, and a snapshot with an episode.
+/// Creates a sandbox of `alice` with a running command and a terminal, and a snapshot with a reference and an
+/// episode.
 fn theirs(server: &TestServer, alice: &str) -> Theirs {
     let post = |path: &str, body: Value| {
         let answer = server.call_as(alice, "POST", path).json(&body.to_string()).send();
@@ -84,6 +94,9 @@ fn theirs(server: &TestServer, alice: &str) -> Theirs {
     let pty = id(&post(&format!("/api/v1/sandboxes/{sandbox}/pty"), json!({"cols": 80, "rows": 24}))["id"]);
     let archive = Archive::new().file("file", "content").bytes();
     let snapshot = id(&server.call_as(alice, "POST", "/api/v1/snapshots").body(&archive).send().json()["id"]);
+    let target = json!({"snapshot": snapshot}).to_string();
+    let set = server.call_as(alice, "PUT", &format!("/api/v1/references/{REFERENCE}")).json(&target).send();
+    assert!(set.status < 300, "{}", set.body);
     let step = json!({"snapshot": snapshot, "action": "begin", "reward": 1});
     let episode = id(&post("/api/v1/episodes", step)["id"]);
     let file = format!("/api/v1/sandboxes/{sandbox}/files/workspace/file");

@@ -57,6 +57,10 @@ impl Fixture {
                 call.json(r#"{"labels":{"a":"b"}}"#).send()
             }
             "extend_sandbox" => self.act("extend", &json!({"seconds": 60})),
+            "set_timeout" => {
+                let call = self.server.call("PUT", &format!("/api/v1/sandboxes/{sandbox}/timeout"));
+                call.json(r#"{"timeoutSeconds":600}"#).send()
+            }
             "commit_sandbox" => self.act("commit", &json!({})),
             "restore_sandbox" => self.act("restore", &json!({"snapshot": self.snapshot})),
             "fork_sandbox" => self.act("fork", &json!({})),
@@ -74,6 +78,7 @@ impl Fixture {
                 self.act(&format!("pty/{}/resize", self.terminal()), &json!({"cols": 81, "rows": 25}))
             }
             "create_ticket" => self.act(&format!("pty/{}/ticket", self.terminal()), &json!({})),
+            "create_preview" => self.act("ports/8000", &json!({})),
             "create_token" => self.act("token", &json!({"rights": ["process"]})),
             "close_terminal" => self.delete(&format!("sandboxes/{sandbox}/pty/{}", self.terminal())),
             "create_signed_url" => {
@@ -95,6 +100,11 @@ impl Fixture {
             }
             "upload_snapshot" => upload(&self.server),
             "delete_snapshot" => self.delete(&format!("snapshots/{}", uploaded(&self.server))),
+            "set_reference" => self.set_reference("one"),
+            "delete_reference" => {
+                assert!(self.set_reference("two").status < 300);
+                self.delete("references/two")
+            }
             "create_episode" => self.episode(),
             "delete_episode" => {
                 let made = self.episode().json();
@@ -107,6 +117,11 @@ impl Fixture {
 
     fn episode(&self) -> Answer {
         self.post("episodes", &json!({"snapshot": self.snapshot, "action": "a", "reward": 1}))
+    }
+
+    fn set_reference(&self, name: &str) -> Answer {
+        let call = self.server.call("PUT", &format!("/api/v1/references/{name}"));
+        call.json(&json!({"snapshot": self.snapshot}).to_string()).send()
     }
 
     fn put(&self, path: &str, content: &[u8]) -> Answer {

@@ -35,6 +35,61 @@ fn a_result_has_all_fields() {
 }
 
 #[test]
+fn arguments_are_run_without_a_shell_and_recorded() {
+    let server = TestServer::new();
+    let id = server.create();
+    let argv = json!(["printf", "<%s>", "", "two words", "'$HOME\""]);
+    let body = json!({"argv": argv, "tag": "quotes", "envs": {"A": "b"}});
+    let result = server.run_with(&id, &body);
+    assert_eq!((&result["stdout"], &result["exitCode"]), (&json!("<><two words><'$HOME\">"), &json!(0)));
+    let path = format!("/api/v1/sandboxes/{id}/process/{}", result["commandId"].as_str().unwrap());
+    soon("its end is recorded", || server.get(&path).json()["state"] == "exited");
+    let record = server.get(&path).json();
+    assert_eq!((&record["argv"], &record["tag"]), (&argv, &json!("quotes")));
+    assert_eq!(record["command"], r#"printf '<%s>' '' 'two words' ''\''$HOME"'"#);
+    assert_eq!((&record["exitCode"], &record["output"]), (&json!(0), &json!({"from": 0, "to": 22})));
+    assert!(record["pid"].as_u64().unwrap() > 1 && record["endedAt"].is_string(), "{record}");
+    let missing = server.post(&run_path(&id), &json!({"argv": ["no-such-program", "a b"]}));
+    assert_eq!(missing.error(), "COMMAND_FAILED");
+    assert_eq!(missing.json()["error"]["details"]["exitCode"], 127);
+    for wrong in [
+        json!({"argv": []}),
+        json!({"argv": [""]}),
+        json!({"argv": ["a\0"]}),
+        json!({"argv": "ls"}),
+        json!({"argv": ["true"], "command": "true"}),
+        json!({"command": "true", "tag": ""}),
+        json!({"command": "true", "tag": "x".repeat(129)}),
+    ] {
+        assert_eq!(server.post(&run_path(&id), &wrong).error(), "INVALID_REQUEST", "{wrong}");
+    }
+    let unknown = server.get(&format!("/api/v1/sandboxes/{id}/process/cmd-none"));
+    assert_eq!(unknown.error(), "COMMAND_NOT_FOUND");
+}
+
+#[test]
+fn commands_are_listed_by_tag_with_the_pid_of_running_ones() {
+    let server = TestServer::new();
+    let id = server.create();
+    let first = server.begin(&id, json!({"argv": ["sleep", "1000"], "tag": "slow one"}));
+    server.begin(&id, json!({"command": "sleep 1000", "tag": "other"}));
+    let list = |query: &str| server.get(&format!("/api/v1/sandboxes/{id}/process?{query}"));
+    soon("the PID is known", || list("tag=slow%20one").json()["items"][0]["pid"].is_u64());
+    let found = list("tag=slow%20one&limit=9").json();
+    assert_eq!(found["items"].as_array().unwrap().len(), 1, "{found}");
+    let command = &found["items"][0];
+    assert_eq!((&command["commandId"], &command["tag"]), (&json!(first), &json!("slow one")));
+    let processes = server.get(&format!("/api/v1/sandboxes/{id}/processes")).json();
+    let processes = processes["items"].as_array().unwrap();
+    let process = processes.iter().find(|process| process["pid"] == command["pid"]).unwrap();
+    assert_eq!((&process["commandId"], &process["arguments"]), (&json!(first), &json!("sleep 1000")));
+    assert_eq!(list("tag=none").json()["items"], json!([]));
+    for wrong in ["tag=", "tag=%00", "tag=%0A"] {
+        assert_eq!(list(wrong).error(), "INVALID_REQUEST", "{wrong}");
+    }
+}
+
+#[test]
 fn a_long_command_line_is_cut_in_lists_and_the_audit_log() {
     let server = TestServer::new();
     let id = server.create();

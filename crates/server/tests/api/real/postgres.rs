@@ -82,6 +82,7 @@ fn two_servers_on_one_database_do_not_interfere() {
         ("POST", format!("{path}/extend")),
         ("POST", format!("{path}/process/run")),
         ("GET", format!("{path}/stats")),
+        ("GET", format!("{path}/metrics")),
     ] {
         let answer = match method {
             "POST" => other.post(&path, &json!({"command": "true", "seconds": 60})),
@@ -92,6 +93,8 @@ fn two_servers_on_one_database_do_not_interfere() {
     }
     let answer = other.call("DELETE", &path).send();
     assert_eq!((answer.status, &answer.json()["error"]["name"]), (421, &json!("SANDBOX_ELSEWHERE")));
+    let told = other.get(&format!("/api/v1/events?sandbox={id}&type=sandbox.created")).json();
+    assert_eq!(told["items"].as_array().unwrap().len(), 1, "events are on every server: {told}");
     assert_eq!(other.post("/api/v1/gc", &json!({})).status, 200);
     one.restart();
     soon("its guest is back", || one.sandbox(&id)["agentConnected"] == true);

@@ -181,6 +181,37 @@ fn a_sandbox_can_be_extended_up_to_the_maximum_lifetime() {
 }
 
 #[test]
+fn the_timeout_of_a_sandbox_can_be_set() {
+    let server = TestServer::with(&[("MAX_SANDBOX_LIFETIME", "7000")]);
+    let id = server.create();
+    let path = format!("/api/v1/sandboxes/{id}/timeout");
+    let set = |body: &Value| server.call("PUT", &path).json(&body.to_string()).send();
+    let after = set(&json!({"timeoutSeconds": 6_000}));
+    assert_eq!(after.status, 200, "{}", after.body);
+    assert!((6_000..7_000).contains(&lifetime(&after.json())), "{}", after.body);
+    let early = set(&json!({"timeoutSeconds": 60})).json();
+    assert!((60..6_000).contains(&lifetime(&early)), "{early}");
+    for _ in 0..2 {
+        let same = set(&json!({"expiresAt": after.json()["expiresAt"]}));
+        assert_eq!((same.status, &same.json()["expiresAt"]), (200, &after.json()["expiresAt"]));
+    }
+    let refused = set(&json!({"timeoutSeconds": 7_001}));
+    assert_eq!(refused.error(), "LIFETIME_EXCEEDED");
+    assert_eq!(refused.json()["error"]["details"]["setting"], "MAX_SANDBOX_LIFETIME");
+    for wrong in [
+        json!({}),
+        json!({"timeoutSeconds": 0}),
+        json!({"timeoutSeconds": 60, "expiresAt": after.json()["expiresAt"]}),
+        json!({"expiresAt": "2020-01-01T00:00:00Z"}),
+        json!({"expiresAt": "soon"}),
+        json!({"seconds": 60}),
+    ] {
+        assert_eq!(set(&wrong).error(), "INVALID_REQUEST", "{wrong}");
+    }
+    assert_eq!(server.sandbox(&id)["expiresAt"], after.json()["expiresAt"], "nothing has changed");
+}
+
+#[test]
 fn an_expired_sandbox_refuses_requests_and_is_removed() {
     let server = TestServer::with(&[("EXPIRY_INTERVAL", "3600")]);
     let id = server.create_with(json!({"timeout_seconds": 1}));
