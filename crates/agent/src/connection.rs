@@ -79,7 +79,9 @@ async fn run_connection(
     let stored = registration_response(&mut incoming).await?;
     *registered = true;
     if guest.sends_output() {
-        guest.resume(&stored);
+        for id in guest.resume(&stored) {
+            guest.send(&id, CommandMessage::OutputStored).await;
+        }
     }
     let mut heartbeat = interval(HEARTBEAT_INTERVAL);
     loop {

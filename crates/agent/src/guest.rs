@@ -120,8 +120,9 @@ impl Guest {
     }
 
     /// Resumes the output on a new connection. The server has stored the output of each command up to the
-    /// offset in `stored`; the rest is sent again, followed by the progress of the commands.
-    pub(crate) fn resume(&self, stored: &HashMap<String, u64>) {
+    /// offset in `stored`; the rest is sent again, followed by the progress of the commands. Returns the
+    /// commands, which have to be notified: one that blocked may continue, also if nothing is left to send.
+    pub(crate) fn resume(&self, stored: &HashMap<String, u64>) -> Vec<String> {
         let mut state = self.state();
         let mut unsent = Vec::new();
         for (id, entry) in &state.commands {
@@ -130,8 +131,9 @@ impl Guest {
                 unsent.push(id.clone());
             }
         }
-        state.changed.extend(unsent);
+        state.changed.extend(unsent.iter().cloned());
         self.shared.progress_notify.notify_one();
+        unsent
     }
 
     /// Adds a command that is about to start. `has_stdin` is false if its standard input is empty. Returns
@@ -257,5 +259,23 @@ impl Guest {
             }
             self.shared.progress_notify.notified().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn resumed_commands_are_to_be_notified_even_if_all_output_is_stored() {
+        let guest = Guest::new(None);
+        let (mailbox, _inbox) = mpsc::channel(1);
+        assert!(guest.add("cmd-1", mailbox, false));
+        let mut output = guest.output("cmd-1", 0).unwrap();
+        output.write(workspace_agent_protocol::output::Stream::Stdout, 0, b"text").unwrap();
+        assert_eq!(guest.resume(&HashMap::from([("cmd-1".to_owned(), 4)])), ["cmd-1"]);
+        assert!(guest.take_unsent("cmd-1").is_empty());
+        guest.forget("cmd-1");
+        assert!(guest.resume(&HashMap::new()).is_empty());
     }
 }

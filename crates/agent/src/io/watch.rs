@@ -6,6 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{Dir, FileType};
@@ -31,6 +32,14 @@ const CHANGE_COST: usize = 64;
 const FRAME_CHANGES_MAX: usize = 64;
 /// Maximum cost of a frame in bytes; less than the window of a watch.
 const FRAME_COST_MAX: usize = 32 << 10;
+
+/// Maximum time for the second half of a rename to come.
+const MOVE_TIMEOUT: Duration = Duration::from_millis(20);
+/// Maximum number of reads that wait for the second half of a rename.
+const MOVE_READS_MAX: usize = 8;
+
+/// Watch descriptor, flags, cookie and name of an event.
+type InotifyEvent = (i32, ReadFlags, u32, Vec<u8>);
 
 /// Reports changes until the watched entry is removed or the server cancels the request.
 pub(crate) async fn watch(channel: &Channel, request: &WatchFiles) -> Result<()> {
@@ -150,33 +159,50 @@ impl Watcher {
         Ok(true)
     }
 
-    /// Waits for events, and turns them into changes.
+    /// Waits for events, and turns them into changes. The two halves of a rename may come separately.
     async fn read(&mut self) -> std::io::Result<()> {
-        let mut buffer = [MaybeUninit::uninit(); BUFFER];
-        let events = self
-            .inotify
-            .async_io(Interest::READABLE, |fd| {
-                let mut reader = inotify::Reader::new(fd, &mut buffer);
-                let mut events = Vec::new();
-                loop {
-                    let event = match reader.next() {
-                        Ok(event) => event,
-                        Err(Errno::AGAIN) if !events.is_empty() => return Ok(events),
-                        Err(error) => return Err(error.into()),
-                    };
-                    let name = event.file_name().map(|name| name.to_bytes().to_vec()).unwrap_or_default();
-                    events.push((event.wd(), event.events(), event.cookie(), name));
-                    if reader.is_buffer_empty() {
-                        return Ok(events);
-                    }
-                }
-            })
-            .await?;
-        for (descriptor, flags, cookie, name) in events {
-            self.handle(descriptor, flags, cookie, &name)?;
+        let events = self.events().await?;
+        self.handle_all(events)?;
+        for _ in 0..MOVE_READS_MAX {
+            if self.moved.is_none() {
+                return Ok(());
+            }
+            match tokio::time::timeout(MOVE_TIMEOUT, self.events()).await {
+                Ok(events) => self.handle_all(events?)?,
+                Err(_) => break,
+            }
         }
         self.finish_move();
         Ok(())
+    }
+
+    fn handle_all(&mut self, events: Vec<InotifyEvent>) -> std::io::Result<()> {
+        for (descriptor, flags, cookie, name) in events {
+            self.handle(descriptor, flags, cookie, &name)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for events of the kernel.
+    async fn events(&self) -> std::io::Result<Vec<InotifyEvent>> {
+        let mut buffer = [MaybeUninit::uninit(); BUFFER];
+        let read = |fd: &OwnedFd| {
+            let mut reader = inotify::Reader::new(fd, &mut buffer);
+            let mut events = Vec::new();
+            loop {
+                let event = match reader.next() {
+                    Ok(event) => event,
+                    Err(Errno::AGAIN) if !events.is_empty() => return Ok(events),
+                    Err(error) => return Err(error.into()),
+                };
+                let name = event.file_name().map(|name| name.to_bytes().to_vec()).unwrap_or_default();
+                events.push((event.wd(), event.events(), event.cookie(), name));
+                if reader.is_buffer_empty() {
+                    return Ok(events);
+                }
+            }
+        };
+        self.inotify.async_io(Interest::READABLE, read).await
     }
 
     fn handle(&mut self, descriptor: i32, flags: ReadFlags, cookie: u32, name: &[u8]) -> std::io::Result<()> {

@@ -1,5 +1,6 @@
 //! Files, watches and ports of a running sandbox.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,8 +8,8 @@ use libtest_mimic::Trial;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::timeout;
 use workspace_sandbox::{
-    Bytes, FileChangeKind, FileCondition, FileErrorKind, FileKind, FileOperation, FilePath, FileRead,
-    NewCommit, NewFile, SandboxError, Scope, Service, TreeEntry, View, Watch,
+    Bytes, FileChange, FileChangeKind, FileCondition, FileErrorKind, FileKind, FileOperation, FilePath,
+    FileRead, NewCommit, NewFile, SandboxError, Scope, Service, TreeEntry, View, Watch,
 };
 
 use crate::home::{TIMEOUT, TestHome, alice, create, request, sh, wait_until};
@@ -260,32 +261,48 @@ async fn tree_round_trips(home: &TestHome) {
     }
 }
 
-/// Waits for a change of this kind and path.
-async fn wait_for_change(watch: &mut Watch, kind: FileChangeKind, at: &str) {
-    let found = async {
-        while let Some(changes) = watch.next().await.unwrap() {
-            if changes.iter().any(|change| change.kind == kind && change.path == at.as_bytes()) {
-                return;
-            }
+/// Watch, with the changes that were received and not looked at.
+struct Changes {
+    watch: Watch,
+    received: VecDeque<FileChange>,
+}
+
+impl Changes {
+    /// Returns the next change; `None` at the end of the watch.
+    async fn next(&mut self) -> Option<FileChange> {
+        while self.received.is_empty() {
+            self.received.extend(self.watch.next().await.unwrap()?);
         }
-        panic!("the watch ended");
-    };
-    timeout(TIMEOUT, found).await.unwrap_or_else(|_| panic!("no {kind:?} of {at}"));
+        self.received.pop_front()
+    }
+
+    /// Waits for a change of this kind and path.
+    async fn wait_for(&mut self, kind: FileChangeKind, at: &str) {
+        let found = async {
+            while let Some(change) = self.next().await {
+                if change.kind == kind && change.path == at.as_bytes() {
+                    return;
+                }
+            }
+            panic!("the watch ended before {kind:?} of {at}");
+        };
+        timeout(TIMEOUT, found).await.unwrap_or_else(|_| panic!("no {kind:?} of {at}"));
+    }
 }
 
 async fn changes_are_reported(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     sh(&service, &view, "mkdir -p d/sub").await;
-    let mut watch =
-        service.watch_files(&alice(), &view.sandbox.id, &path("/workspace/d"), true).await.unwrap();
+    let watch = service.watch_files(&alice(), &view.sandbox.id, &path("/workspace/d"), true).await.unwrap();
+    let mut changes = Changes { watch, received: VecDeque::new() };
     sh(&service, &view, "echo x > d/sub/a; mv d/sub/a d/b; rm d/b; mkdir d/new; echo y > d/new/c").await;
-    wait_for_change(&mut watch, FileChangeKind::Created, "sub/a").await;
-    wait_for_change(&mut watch, FileChangeKind::Renamed, "b").await;
-    wait_for_change(&mut watch, FileChangeKind::Removed, "b").await;
-    wait_for_change(&mut watch, FileChangeKind::Created, "new/c").await;
+    changes.wait_for(FileChangeKind::Created, "sub/a").await;
+    changes.wait_for(FileChangeKind::Renamed, "b").await;
+    changes.wait_for(FileChangeKind::Removed, "b").await;
+    changes.wait_for(FileChangeKind::Created, "new/c").await;
     sh(&service, &view, "rm -r d").await;
-    let ended = async { while watch.next().await.unwrap().is_some() {} };
+    let ended = async { while changes.next().await.is_some() {} };
     timeout(TIMEOUT, ended).await.expect("the watch ends with its directory");
 }
 
