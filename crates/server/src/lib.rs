@@ -70,6 +70,7 @@ mod server_sent_events;
 pub mod settings;
 mod shutdown;
 mod signed_file;
+mod signed_text;
 mod signed_url;
 mod signing_key;
 pub mod snapshots;

@@ -4,10 +4,8 @@
 //! order: version (1 byte, 1), rights (1 byte, see `rights.rs`), expiry in milliseconds since 1970 (8 bytes), then key
 //! id, owner of the sandbox (empty for the owner of the key) and sandbox id, each as its length (2 bytes) and UTF-8.
 
-use base64::Engine as _;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-
 use crate::rights::Rights;
+use crate::signed_text::{self, push, take};
 use crate::signing_key::{SigningKey, SigningSecret};
 
 /// First characters of every token, by which it is told from a key.
@@ -46,28 +44,14 @@ impl Tokens {
         push(&mut bytes, &token.key_id);
         push(&mut bytes, token.sandbox_owner.as_deref().unwrap_or_default());
         push(&mut bytes, &token.sandbox);
-        let signature = self.0.sign(&bytes);
-        bytes.extend(signature);
-        format!("{PREFIX}{}", BASE64_URL_SAFE_NO_PAD.encode(bytes))
+        signed_text::sign(PREFIX, &self.0, bytes)
     }
 
     /// Returns the content of a token; `None` if this text is no token of this catalog, or has expired at `now`, in
     /// milliseconds since 1970.
     pub(crate) fn verify(&self, text: &str, now: i64) -> Option<Token> {
-        let bytes = BASE64_URL_SAFE_NO_PAD.decode(text.strip_prefix(PREFIX)?).ok()?;
-        let (payload, signature) = bytes.split_last_chunk::<{ blake3::OUT_LEN }>()?;
-        if !self.0.verify(payload, signature) {
-            return None;
-        }
-        decode(payload).filter(|token| now < token.expires_at)
+        decode(&signed_text::verify(PREFIX, &self.0, text)?).filter(|token| now < token.expires_at)
     }
-}
-
-/// Appends the length and the bytes of a text. Ids and owners have far less than 64 KiB.
-fn push(bytes: &mut Vec<u8>, text: &str) {
-    let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
-    bytes.extend(length.to_be_bytes());
-    bytes.extend(&text.as_bytes()[..usize::from(length)]);
 }
 
 fn decode(payload: &[u8]) -> Option<Token> {
@@ -88,16 +72,12 @@ fn decode(payload: &[u8]) -> Option<Token> {
     })
 }
 
-/// Reads the length and the bytes of a text. Returns it with the rest of the bytes.
-fn take(bytes: &[u8]) -> Option<(String, &[u8])> {
-    let (length, rest) = bytes.split_first_chunk::<2>()?;
-    let (text, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
-    Some((String::from_utf8(text.to_vec()).ok()?, rest))
-}
-
 #[cfg(test)]
 mod tests {
     use workspace_api::access::Right;
+
+    use base64::Engine as _;
+    use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
     use super::*;
 

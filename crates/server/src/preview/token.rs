@@ -7,16 +7,13 @@
 //! The key of the hash is derived from the secret in the catalog (`signing_key.rs`), so all servers of a catalog accept the
 //! same tokens.
 
-use base64::Engine as _;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use workspace_api::previews::HostHeader;
 
 use super::target::Target;
+use crate::signed_text::{self, push, take};
 use crate::signing_key::{SigningKey, SigningSecret};
 
 const PREFIX: &str = "wsp_";
-/// Maximum length of a token. Ids of keys and sandboxes are far shorter.
-const TEXT_MAX: usize = 1 << 10;
 const VERSION: u8 = 1;
 const LOCALHOST_BIT: u8 = 1;
 /// Context of the key. Changing it makes all tokens invalid.
@@ -53,29 +50,15 @@ impl PreviewTokens {
         bytes.extend(token.expires_at.to_be_bytes());
         push(&mut bytes, &token.key_id);
         push(&mut bytes, &token.target.sandbox);
-        let signature = self.0.sign(&bytes);
-        bytes.extend(signature);
-        format!("{PREFIX}{}", BASE64_URL_SAFE_NO_PAD.encode(bytes))
+        signed_text::sign(PREFIX, &self.0, bytes)
     }
 
     /// Returns the content of a token; `None` if this text is no token of this catalog for this target, or has expired
     /// at `now`, in milliseconds since 1970.
     pub(crate) fn verify(&self, text: &str, target: &Target, now: i64) -> Option<PreviewToken> {
-        let encoded = text.strip_prefix(PREFIX).filter(|encoded| encoded.len() <= TEXT_MAX)?;
-        let bytes = BASE64_URL_SAFE_NO_PAD.decode(encoded).ok()?;
-        let (payload, signature) = bytes.split_last_chunk::<{ blake3::OUT_LEN }>()?;
-        if !self.0.verify(payload, signature) {
-            return None;
-        }
-        decode(payload).filter(|token| now < token.expires_at && token.target == *target)
+        decode(&signed_text::verify(PREFIX, &self.0, text)?)
+            .filter(|token| now < token.expires_at && token.target == *target)
     }
-}
-
-/// Appends the length and the bytes of a text. Ids have far less than 64 KiB.
-fn push(bytes: &mut Vec<u8>, text: &str) {
-    let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
-    bytes.extend(length.to_be_bytes());
-    bytes.extend(&text.as_bytes()[..usize::from(length)]);
 }
 
 fn decode(payload: &[u8]) -> Option<PreviewToken> {
@@ -95,15 +78,11 @@ fn decode(payload: &[u8]) -> Option<PreviewToken> {
     is_valid.then_some(PreviewToken { key_id, target, host_header, expires_at })
 }
 
-/// Reads the length and the bytes of a text. Returns it with the rest of the bytes.
-fn take(bytes: &[u8]) -> Option<(String, &[u8])> {
-    let (length, rest) = bytes.split_first_chunk::<2>()?;
-    let (text, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
-    Some((String::from_utf8(text.to_vec()).ok()?, rest))
-}
-
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+
     use super::*;
 
     const EXPIRY: i64 = 1_800_000_000_000;
