@@ -367,15 +367,16 @@ impl Service {
 
     /// Returns the sandbox of a command that has not ended.
     async fn find_active(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<Arc<SandboxHandle>> {
-        let handle = self.handle_in(scope, sandbox);
-        if let Some(handle) =
-            handle.filter(|handle| handle.commands.get(id).is_some_and(|one| !one.has_ended()))
+        let ended = || SandboxError::CommandEnded { id: id.to_owned() };
+        if let Some(handle) = self.handle_in(scope, sandbox)
+            && let Some(command) = handle.commands.get(id)
         {
-            return Ok(handle);
+            // The exit may not be in the catalog yet.
+            return if command.has_ended() { Err(ended()) } else { Ok(handle) };
         }
         match self.known_command(scope, sandbox, id).await?.state {
             CommandState::Running => self.find_running(scope, sandbox).await,
-            _ => Err(SandboxError::CommandEnded { id: id.to_owned() }),
+            _ => Err(ended()),
         }
     }
 

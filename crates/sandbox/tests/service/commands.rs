@@ -29,6 +29,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         output_of_all_commands_is_limited_and_counted,
         output_after_the_end_of_a_command_is_limited_too,
         ended_command_refuses_requests,
+        command_whose_exit_was_reported_refuses_input,
         concurrent_commands_do_not_mix_output,
     ]
 }
@@ -423,6 +424,19 @@ async fn ended_command_refuses_requests(home: &TestHome) {
     for unknown in ["cmd-1", "", "../x", "a\0"] {
         let refused = service.command(&alice(), id, unknown).await.unwrap_err();
         assert!(matches!(refused, SandboxError::NoCommand { .. }), "{refused}");
+    }
+}
+
+/// Its exit may not be in the catalog yet.
+async fn command_whose_exit_was_reported_refuses_input(home: &TestHome) {
+    let service = home.start().await;
+    let view = create(&service).await;
+    let id = &view.sandbox.id;
+    for _ in 0..30 {
+        let mut handle = service.run(&alice(), id, request("true")).await.unwrap();
+        handle.wait().await.unwrap();
+        let written = service.input(&alice(), id, &handle.id, Vec::new(), AfterInput::KeepOpen).await;
+        assert!(matches!(written, Err(SandboxError::CommandEnded { .. })), "{written:?}");
     }
 }
 
