@@ -36,6 +36,9 @@ pub enum WorkspaceError {
     /// There is no such snapshot.
     #[error("snapshot {0} not found")]
     UnknownSnapshot(SnapshotId),
+    /// The snapshot has no root filesystem.
+    #[error("snapshot {0} has no root filesystem")]
+    NoRoot(SnapshotId),
     /// The workspace exists but cannot be used.
     #[error("workspace `{id}` cannot be used: {reason}")]
     Unusable {

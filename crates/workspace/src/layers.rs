@@ -38,6 +38,7 @@ use workspace_state::{
 
 use crate::delta::Delta;
 use crate::error::{Context as _, Result, WorkspaceError};
+use crate::part::SnapshotPart;
 use queue::Queue;
 
 /// Maximum number of layers in a stack. The next delta replaces all deltas of a full stack.
@@ -175,6 +176,8 @@ pub(crate) struct Layers(Arc<Inner>);
 struct Inner {
     root: PathBuf,
     store: Store,
+    /// Part of snapshots that the layers hold.
+    part: SnapshotPart,
     options: CheckoutOptions,
     /// Number of bytes that sandboxes must leave free. Layers leave twice as many.
     reserve: u64,
@@ -204,7 +207,12 @@ struct LayerState {
 
 impl Layers {
     /// Opens the layers in `root`, for exclusive use by this process.
-    pub(crate) fn open(root: &Path, store: Store, options: CheckoutOptions, reserve: u64) -> Result<Self> {
+    pub(crate) fn open(
+        root: &Path,
+        (store, part): (Store, SnapshotPart),
+        options: CheckoutOptions,
+        reserve: u64,
+    ) -> Result<Self> {
         for directory in [root.to_owned(), root.join("layers"), root.join("stacks")] {
             fs::create_dir_all(&directory).context("create", &directory)?;
         }
@@ -224,6 +232,7 @@ impl Layers {
         let inner = Inner {
             root: root.to_owned(),
             store,
+            part,
             options,
             reserve,
             boot,
@@ -324,10 +333,11 @@ impl Layers {
                     continue;
                 }
                 let Some(ancestor) = self.0.store.find_snapshot(&id)? else { continue };
+                next.extend(&ancestor.parents);
+                let Some(ancestor) = self.0.part.of(ancestor) else { continue };
                 if self.0.lock().stacks.contains_key(&StackKey::of(&ancestor)) {
                     return Ok(Some(ancestor));
                 }
-                next.extend(ancestor.parents);
             }
             generation = next;
         }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, setxattr, utimensat};
 use workspace_host::NamespaceHolder;
 use workspace_host::overlay::{self, Overlay as Mount, Xattrs};
-use workspace_state::{NewSnapshot, Node, Store, Tree, escape_xattrs};
+use workspace_state::{NewSnapshot, Node, OwnerIds, SnapshotId, Store, Tree, escape_xattrs};
 
 use crate::access::Access;
 use crate::base::{Base, Materialize};
@@ -25,9 +25,11 @@ use crate::index::Index;
 use crate::layers::{LayerSync, Layers, StackGuard};
 use crate::lazy::LazyLayer;
 use crate::lazy_command::LazyCommand;
-use crate::provider::{CommitResult, LowerLayers, Provider, WorkspaceContent, WorkspaceDir};
+use crate::provider::{
+    CommitResult, LowerLayers, Provider, ReadFiles, UncommittedContent, WorkspaceContent, WorkspaceDir,
+};
 use crate::provider_kind::ProviderKind;
-use crate::upper::{Scan, Upper};
+use crate::upper::Scan;
 use crate::writers::Writers;
 
 /// Number of entries below which a tree is not mounted lazily, but written before the workspace is created.
@@ -41,6 +43,8 @@ pub(crate) struct OverlayProvider {
     lazy: Option<LazyLayer>,
     /// UID and GID that own the files of workspaces; `None` for those of this process.
     owner: Option<(u32, u32)>,
+    /// Ids of the owners in trees of root filesystems; `None` if files have no other owners.
+    owner_ids: Option<OwnerIds>,
 }
 
 /// Lower directories of a workspace, uppermost first, and the guard of their layers.
@@ -61,13 +65,13 @@ impl OverlayProvider {
         store: &Store,
         holder: &CurrentHolder,
         layers: &Layers,
-        owner: Option<(u32, u32)>,
+        (owner, owner_ids): (Option<(u32, u32)>, Option<OwnerIds>),
         lazy: Option<LazyCommand>,
         mountpoint: PathBuf,
     ) -> Self {
         let lazy =
             lazy.map(|command| LazyLayer::new(command, store.path(), mountpoint, &holder.get(), owner));
-        Self { holder: holder.clone(), layers: layers.clone(), lazy, owner }
+        Self { holder: holder.clone(), layers: layers.clone(), lazy, owner, owner_ids }
     }
 
     /// Returns true if layers must escape extended attributes with the prefix of overlay attributes, because
@@ -151,15 +155,20 @@ impl OverlayProvider {
         fs::create_dir(path).context("create", path)?;
         let root = base.root();
         let Node::Directory(node) = root.node else { return Ok(()) };
+        let owner = self.owner_ids.map(|ids| ids.owner_on_disk(&node.xattrs)).or(self.owner);
+        let xattrs = match self.owner_ids {
+            Some(_) => OwnerIds::xattrs_on_disk(&node.xattrs).into_owned(),
+            None => node.xattrs,
+        };
         let xattrs = match overlay::xattrs(&self.holder.get()) {
-            Xattrs::User => escape_xattrs(&node.xattrs),
-            Xattrs::Trusted => node.xattrs,
+            Xattrs::User => escape_xattrs(&xattrs),
+            Xattrs::Trusted => xattrs,
         };
         for (name, value) in &xattrs {
             setxattr(path, name.as_slice(), value, XattrFlags::empty())
                 .context("set the attributes of", path)?;
         }
-        if let Some((user, group)) = self.owner {
+        if let Some((user, group)) = owner {
             chown(path, Some(user), Some(group)).context("change the owner of", path)?;
         }
         let mode = u32::from(node.mode & 0o7777);
@@ -173,23 +182,6 @@ impl OverlayProvider {
             utimensat(CWD, path, &times, AtFlags::empty()).context("set the times of", path)?;
         }
         Ok(())
-    }
-
-    /// Reads the content of a workspace from its upper directory and its base.
-    fn scan(&self, dir: &WorkspaceDir, base: &Base, writers: Writers) -> Result<Upper> {
-        let upper = dir.join("upper");
-        let (holder, index) = (self.holder.get(), Index::read(&dir.join("index")));
-        let scan = Scan {
-            store: &base.store,
-            holder: &holder,
-            access: &Access::new(&holder),
-            base,
-            upper: &upper,
-            name: &dir.name,
-            index: &index,
-            writers,
-        };
-        scan.run()
     }
 }
 
@@ -238,7 +230,7 @@ impl Provider for OverlayProvider {
     }
 
     fn content(&self, dir: &WorkspaceDir, base: &Base, writers: Writers) -> Result<WorkspaceContent> {
-        let Upper { tree, skipped, skipped_count, .. } = self.scan(dir, base, writers)?;
+        let UncommittedContent { tree, skipped, skipped_count, .. } = self.read(dir, base, writers)?;
         Ok(WorkspaceContent { tree: tree.preview()?, skipped, skipped_count })
     }
 
@@ -249,11 +241,32 @@ impl Provider for OverlayProvider {
         new: NewSnapshot,
         writers: Writers,
     ) -> Result<CommitResult> {
-        let Upper { mut tree, skipped, skipped_count, files } = self.scan(dir, base, writers)?;
+        let UncommittedContent { mut tree, skipped, skipped_count, files } = self.read(dir, base, writers)?;
         let snapshot = tree.commit(new)?;
-        let index = Index { snapshot: Some(snapshot.id), files: files.into_iter().collect() };
-        index.write(&dir.join("index"));
+        self.record_commit(dir, files, snapshot.id);
         Ok(CommitResult { snapshot, skipped, skipped_count })
+    }
+
+    fn read(&self, dir: &WorkspaceDir, base: &Base, writers: Writers) -> Result<UncommittedContent> {
+        let upper = dir.join("upper");
+        let (holder, index) = (self.holder.get(), Index::read(&dir.join("index")));
+        let scan = Scan {
+            store: &base.store,
+            holder: &holder,
+            access: &Access::new(&holder),
+            base,
+            upper: &upper,
+            name: &dir.name,
+            index: &index,
+            writers,
+            owner_ids: self.owner_ids,
+        };
+        scan.run()
+    }
+
+    fn record_commit(&self, dir: &WorkspaceDir, files: ReadFiles, snapshot: SnapshotId) {
+        let index = Index { snapshot: Some(snapshot), files: files.0.into_iter().collect() };
+        index.write(&dir.join("index"));
     }
 
     fn private_dir(&self, dir: &WorkspaceDir) -> PathBuf {
