@@ -56,6 +56,29 @@ pub struct CreateSandbox {
     /// `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub materialize: Option<String>,
+    /// Treatment of changes outside `/workspace`. With `kept`, commits, forks and restores include the root
+    /// filesystem, and a snapshot with a root starts with it. Needs an imported template; else `ROOT_UNAVAILABLE`.
+    /// Default: `discarded`.
+    #[serde(default, skip_serializing_if = "RootChoice::is_discarded")]
+    pub root: RootChoice,
+}
+
+/// Treatment of changes to the root filesystem of a sandbox.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RootChoice {
+    /// The root filesystem is read-only. Home directory and temporary directories are in memory.
+    #[default]
+    Discarded,
+    /// Everything but `/tmp`, `/run` and `/dev` is writable and kept.
+    Kept,
+}
+
+impl RootChoice {
+    /// Returns true for the default.
+    pub fn is_discarded(&self) -> bool {
+        *self == Self::Discarded
+    }
 }
 
 /// Network access of a sandbox.
@@ -128,6 +151,9 @@ pub struct Sandbox {
     /// Provider of the workspace: `overlay`, `clone` or `copy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
+    /// Treatment of changes outside `/workspace`: `discarded` or `kept`.
+    #[serde(default)]
+    pub root: RootChoice,
     /// Requested limits that this machine cannot enforce, each with the reason.
     pub not_applied: Vec<String>,
     /// True if the guest agent is connected, so that commands can run.

@@ -8,6 +8,7 @@ use workspace_state::SnapshotId;
 use workspace_workspace::{Materialize, ProviderKind};
 
 use crate::error::{Result, SandboxError};
+use crate::root::mode::RootMode;
 use crate::runtime::{AllowRule, Limits, Network};
 use crate::settings::{Resources, Settings};
 
@@ -47,6 +48,8 @@ pub struct NewSandbox {
     pub provider: Option<ProviderKind>,
     /// Mode of writing the files of the snapshot to disk.
     pub materialize: Materialize,
+    /// Treatment of changes to its root filesystem.
+    pub root: RootMode,
 }
 
 /// Requested resource limits; `None` for the default.
@@ -86,6 +89,9 @@ pub struct Config {
     /// Provider of its workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<ProviderKind>,
+    /// Treatment of changes to its root filesystem.
+    #[serde(default, skip_serializing_if = "RootMode::is_discarded")]
+    pub root: RootMode,
 }
 
 fn invalid(field: &'static str, message: impl Into<String>) -> SandboxError {
@@ -127,6 +133,7 @@ impl NewSandbox {
             not_applied: Vec::new(),
             snapshot: self.snapshot,
             provider: None,
+            root: self.root,
         };
         Ok((config, timeout))
     }

@@ -11,6 +11,7 @@
 //! - `snapshot`: commit, fork and restore of a sandbox's workspace.
 //! - `disk`: creating and measuring workspaces, and freeing space on a full disk.
 //! - `gate` and `hooks`: access to workspaces from outside their sandboxes.
+//! - `root`: root filesystems that are kept.
 //! - `measurements`: resource usage of running sandboxes over the last hour.
 //! - [`runtime`]: the programs that run sandboxes; [`template`]: their root filesystems.
 
@@ -36,6 +37,7 @@ mod lifecycle;
 mod lock_table;
 mod measurements;
 mod retry;
+mod root;
 pub mod runtime;
 mod sandbox_dir;
 mod scope;
@@ -73,6 +75,7 @@ pub use lifecycle::create::Creator;
 pub use lifecycle::recover::CollectionReport;
 pub use lifecycle::remove::{KeptWorkspace, ReclaimPolicy};
 pub use measurements::{MEASUREMENTS_KEPT, Measured, Measurement};
+pub use root::mode::RootMode;
 pub use runtime::Runtime;
 pub use sandbox_dir::SandboxDir;
 pub use scope::Scope;

@@ -30,6 +30,7 @@ use crate::lifecycle::operation_lock::OperationLocks;
 use crate::lifecycle::pool::state::Pool;
 use crate::lifecycle::reservation::Reservations;
 use crate::measurements::sampler::Sampler;
+use crate::root::roots::Roots;
 use crate::runtime::{Runtime, Template};
 use crate::sandbox_dir::SandboxDir;
 use crate::scope::Scope;
@@ -58,6 +59,8 @@ pub(crate) struct Inner {
     pub(crate) catalog: Catalog,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) workspaces: Arc<Workspaces>,
+    /// Kept root filesystems.
+    pub(crate) roots: Roots,
     handles: LeafMutex<HashMap<String, Arc<SandboxHandle>>>,
     /// Cancels long operations: set by [`Service::close`], and together with the one of the settings.
     pub(crate) cancel: Cancel,
@@ -147,6 +150,7 @@ impl Service {
             private_directory(directory).context(|| format!("create {}", directory.display()))?;
         }
         let workspaces = Arc::new(open_workspaces(&settings, &runtime).await?);
+        let roots = Roots::new(&settings, &runtime, workspaces.store()).await?;
         let permits = || FairSemaphore::new(settings.creations_at_once);
         let (start_permits, workspace_permits) = (permits(), permits());
         let queue_permits =
@@ -160,6 +164,7 @@ impl Service {
             catalog,
             runtime,
             workspaces,
+            roots,
             handles: LeafMutex::default(),
             operation_locks: OperationLocks::default(),
             gates,
@@ -216,6 +221,9 @@ impl Service {
         if let Err(error) = self.on_workspaces(Workspaces::close).await {
             tracing::warn!(%error, "failed to close the workspaces; the next server has to wait for them");
         }
+        if let Err(error) = self.on_roots(Workspaces::close).await {
+            tracing::warn!(%error, "failed to close the roots; the next server has to wait for them");
+        }
         if let Some(port) = self.0.port_task.lock().await.take() {
             port.abort();
             // The next server may listen on this port.
@@ -247,6 +255,11 @@ impl Service {
     /// Returns the workspaces of the sandboxes.
     pub fn workspaces(&self) -> &Arc<Workspaces> {
         &self.0.workspaces
+    }
+
+    /// Returns the workspaces that hold the kept root filesystems; `None` if there are none yet.
+    pub fn roots(&self) -> Option<&Arc<Workspaces>> {
+        self.0.roots.get()
     }
 
     /// Returns the runtime that runs the sandboxes.
@@ -295,12 +308,15 @@ impl Service {
         let template = name.to_owned();
         let removed = tokio::task::spawn_blocking(move || templates.remove(&template)).await;
         match removed.map_err(TemplateError::task_failed)?? {
-            true => Ok(()),
+            true => {
+                self.forget_template(name).await;
+                Ok(())
+            }
             false => Err(SandboxError::NoTemplate { name: name.to_owned(), hint: String::new() }),
         }
     }
 
-    fn imported_templates(&self) -> Result<&Templates> {
+    pub(crate) fn imported_templates(&self) -> Result<&Templates> {
         self.0
             .runtime
             .imported_templates()
@@ -464,6 +480,11 @@ impl Service {
     /// Returns the handle of a sandbox that is in the scope.
     pub(crate) fn handle_in(&self, scope: &Scope, id: &str) -> Option<Arc<SandboxHandle>> {
         self.handle(id).filter(|handle| scope.covers(id, handle.owner()))
+    }
+
+    /// Returns false if a sandbox was ended, or resumed with another handle.
+    pub(crate) fn is_current(&self, handle: &Arc<SandboxHandle>) -> bool {
+        self.handle(&handle.id).is_some_and(|current| Arc::ptr_eq(&current, handle))
     }
 
     pub(crate) fn handles(&self) -> Vec<Arc<SandboxHandle>> {

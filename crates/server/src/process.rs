@@ -102,7 +102,11 @@ async fn run(
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "timeout"));
     }
     let command = command_line(body.command, body.argv)?;
-    let (scope, details) = (scope(&caller), json!({ "command": command.to_text() }));
+    let mut details = json!({ "command": command.to_text() });
+    if let Some(user) = &body.user {
+        details["user"] = json!(user);
+    }
+    let scope = scope(&caller);
     let run = RunRequest {
         command,
         tag: body.tag,
@@ -111,6 +115,7 @@ async fn run(
         timeout: body.timeout.map(Duration::from_millis),
         stdin: body.stdin,
         block: body.overflow == Overflow::Block,
+        user: body.user,
     };
     let command = match app.sandboxes.run_once(&scope, &id, run, claim).await? {
         CommandStart::New(command) => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use workspace_api::sandboxes::{
-    DeleteSandboxResult, ExtendSandbox, Sandbox, SandboxStats, SetTimeout, UpdateSandbox,
+    DeleteSandboxResult, ExtendSandbox, RootChoice, Sandbox, SandboxStats, SetTimeout, UpdateSandbox,
 };
 
 use super::ps::ListForm;
@@ -119,6 +119,9 @@ fn print_details(context: &mut Context, sandbox: &Sandbox) -> Result<Outcome> {
         ("provider", optional(&sandbox.provider)),
         ("network", sandbox.network.clone()),
     ];
+    if sandbox.root == RootChoice::Kept {
+        fields.push(("root", "kept".to_owned()));
+    }
     let allowed = sandbox.egress_allow.iter().flatten();
     fields.extend(allowed.map(|allowed| ("allowed", allowed.clone())));
     fields.push(("reason", optional(&sandbox.state_reason)));

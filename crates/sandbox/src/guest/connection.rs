@@ -67,6 +67,8 @@ pub(crate) struct AgentStream {
     pub(crate) serves_io: bool,
     /// True if it runs commands without a shell.
     pub(crate) runs_argv: bool,
+    /// True if it runs commands as other users.
+    pub(crate) switches_users: bool,
     sender: mpsc::Sender<ServerMessage>,
 }
 
@@ -77,6 +79,7 @@ pub(crate) struct Capabilities {
     pub(crate) confirms_input: bool,
     pub(crate) serves_io: bool,
     pub(crate) runs_argv: bool,
+    pub(crate) switches_users: bool,
 }
 
 impl Capabilities {
@@ -86,6 +89,7 @@ impl Capabilities {
             confirms_input: capabilities.contains_key("receipts"),
             serves_io: capabilities.contains_key("io"),
             runs_argv: capabilities.contains_key("argv"),
+            switches_users: capabilities.contains_key("users"),
         }
     }
 }
@@ -95,7 +99,9 @@ impl AgentStream {
     /// Creates a stream that no agent reads.
     pub(crate) fn closed(id: u64) -> Self {
         let sender = mpsc::channel(1).0;
-        Self { id, counts_input: false, confirms_input: false, serves_io: false, runs_argv: false, sender }
+        let Capabilities { counts_input, confirms_input, serves_io, runs_argv, switches_users } =
+            Capabilities::default();
+        Self { id, counts_input, confirms_input, serves_io, runs_argv, switches_users, sender }
     }
 }
 
@@ -143,8 +149,10 @@ impl GuestConnection {
     pub(crate) fn connect(&self, sender: mpsc::Sender<ServerMessage>, capabilities: Capabilities) -> u64 {
         let id = next_stream();
         self.lost.send_replace(None);
-        let Capabilities { counts_input, confirms_input, serves_io, runs_argv } = capabilities;
-        let stream = AgentStream { id, counts_input, confirms_input, serves_io, runs_argv, sender };
+        let Capabilities { counts_input, confirms_input, serves_io, runs_argv, switches_users } =
+            capabilities;
+        let stream =
+            AgentStream { id, counts_input, confirms_input, serves_io, runs_argv, switches_users, sender };
         self.stream.send_replace(Some(stream));
         id
     }

@@ -56,7 +56,8 @@ impl Service {
         new: NewSandbox,
     ) -> Result<View> {
         let (mut config, lifetime) = new.check(&self.0.settings)?;
-        let template_envs = self.0.runtime.variables(&new.template).await?;
+        self.check_root(&new).await?;
+        let template_envs = self.template_envs(&new).await?;
         config.envs = template_envs.into_iter().chain(config.envs).collect();
         let (service, cancel) = (self.clone(), cancel.clone());
         // Closing the service waits until a partial creation is undone.
@@ -73,7 +74,8 @@ impl Service {
     /// Checks a request for errors that [`Service::create`] would report immediately.
     pub(crate) async fn check_creatable(&self, new: &NewSandbox) -> Result<()> {
         new.check(&self.0.settings)?;
-        self.0.runtime.variables(&new.template).await?;
+        self.check_root(new).await?;
+        self.template_envs(new).await?;
         Ok(())
     }
 
@@ -330,9 +332,10 @@ impl Service {
     /// Creates and measures the workspace of a sandbox, and tells its users. Writing a large snapshot is slow,
     /// so it has its own semaphore, and sandboxes without a snapshot do not wait for it.
     async fn prepare_workspace(&self, creation: &Creation, handle: &SandboxHandle) -> Result<WorkspaceInfo> {
-        let permit = match creation.new.snapshot {
-            Some(_) => Some(self.acquire_permit(&self.0.workspace_permits, creation).await?),
-            None => None,
+        let is_filled = creation.new.snapshot.is_some() || !creation.new.root.is_discarded();
+        let permit = match is_filled {
+            true => Some(self.acquire_permit(&self.0.workspace_permits, creation).await?),
+            false => None,
         };
         let (owner, disk) = (&creation.creator.owner, creation.config.disk);
         let workspace =
@@ -382,10 +385,12 @@ impl Service {
         let config = &creation.config;
         let egress = self.egress(&creation.new.network);
         let progress = self.publish_progress(&sandbox.id);
+        let root = self.0.roots.path(&sandbox.id);
         let start = Start {
             id: &sandbox.id,
             template: &sandbox.template,
             workspace: Some(&workspace.path),
+            root: root.as_deref(),
             dir: &unassigned.handle.dir,
             token: unassigned.token.as_bytes(),
             limits: &config.limits,
@@ -402,7 +407,7 @@ impl Service {
 
     /// Writes progress messages into the state reason of a sandbox that is starting, until the returned
     /// sender is dropped.
-    fn publish_progress(&self, id: &str) -> watch::Sender<String> {
+    pub(crate) fn publish_progress(&self, id: &str) -> watch::Sender<String> {
         let (sender, mut receiver) = watch::channel(String::new());
         let (service, id) = (self.clone(), id.to_owned());
         tokio::spawn(async move {
@@ -422,7 +427,7 @@ impl Service {
     }
 
     /// Returns the egress policy of a sandbox; `None` for a sandbox without a network.
-    fn egress(&self, network: &Network) -> Option<Egress> {
+    pub(crate) fn egress(&self, network: &Network) -> Option<Egress> {
         let Network::Egress { allow } = network else { return None };
         let settings = &self.0.settings;
         let (allow, deny, dns) = (allow.clone(), settings.egress_deny.clone(), settings.egress_dns);
@@ -432,6 +437,11 @@ impl Service {
     /// Creates the directory of a sandbox, and listens for its guest agent there.
     pub(crate) fn open_guest_socket(&self, handle: &Arc<SandboxHandle>) -> Result<()> {
         handle.dir.make().context(|| "create the directory of a sandbox".to_owned())?;
+        self.listen_for_guest(handle)
+    }
+
+    /// Listens for the guest agent of a sandbox in its directory.
+    pub(crate) fn listen_for_guest(&self, handle: &Arc<SandboxHandle>) -> Result<()> {
         let socket = handle.dir.listen().context(|| "listen for the guest agent".to_owned())?;
         listener::open(socket, handle, Arc::new(self.clone()));
         Ok(())
@@ -489,8 +499,8 @@ impl Service {
         Ok(sandbox)
     }
 
-    /// Starts to monitor a sandbox that was created.
-    fn activate(&self, handle: &Arc<SandboxHandle>) {
+    /// Starts to monitor a sandbox that was created or resumed.
+    pub(crate) fn activate(&self, handle: &Arc<SandboxHandle>) {
         handle.is_being_created.store(false, Ordering::SeqCst);
         self.watch_exit(handle);
     }

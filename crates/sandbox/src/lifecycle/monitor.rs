@@ -116,7 +116,7 @@ impl GuestHandler for Service {
 
     async fn on_disconnected(&self, handle: &Arc<SandboxHandle>) {
         // A sandbox that is being removed needs no event.
-        if self.handle(&handle.id).is_some() {
+        if self.is_current(handle) {
             tracing::info!(sandbox = handle.id, "guest agent disconnected");
             self.emit_connection_event(handle, EventKind::AgentDisconnected).await;
             self.expect_reconnect(handle);
@@ -264,7 +264,7 @@ impl Service {
     /// Handles the unexpected exit of all processes of a sandbox.
     pub(crate) async fn on_processes_exited(&self, handle: &Arc<SandboxHandle>) {
         let _operation = self.0.operation_locks.lock(&handle.id).await;
-        if self.handle(&handle.id).is_none() {
+        if !self.is_current(handle) {
             return;
         }
         self.mark_lost(handle, "its processes exited: they were killed or ran out of memory").await;
@@ -453,6 +453,7 @@ impl Service {
     async fn collect_layers(&self) -> Result<u64> {
         let collect = |workspaces: &Cancellable<'_>| workspaces.collect_layers(UnusedLayers::Expired);
         let collected = self.on_workspaces_until(&self.0.cancel, collect).await?;
+        self.on_roots(|roots| roots.collect_layers(UnusedLayers::Expired)).await?;
         Ok(collected.layers)
     }
 
@@ -463,7 +464,7 @@ impl Service {
         // A commit may hold the lock for long, but its sandbox is frozen and does not write. So the wait is
         // short, and the caller continues with other sandboxes.
         let operation = self.0.operation_locks.lock_within(&handle.id, STOP_WAIT).await;
-        if operation.is_none() || self.handle(&handle.id).is_none() {
+        if operation.is_none() || !self.is_current(handle) {
             return Ok(false);
         }
         self.remove_handle(&handle.id);

@@ -32,6 +32,7 @@ mod races;
 mod registry;
 mod remote;
 mod restart;
+mod roots;
 mod scripted_agent;
 mod slow_freeze;
 mod snapshots;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
     trials.extend(races::trials());
     trials.extend(workspace_swap::trials());
     trials.extend(snapshots::trials());
+    trials.extend(roots::trials());
     trials.extend(full_disk::trials());
     trials.extend(cancelled::trials());
     trials.extend(escape::trials());

@@ -6,10 +6,10 @@ use std::time::Duration;
 use workspace_api::error_codes;
 use workspace_api::sandboxes::{
     CpuStats, CreateSandbox, DiskStats, LogsQuery, MemoryStats, NetworkChoice, NetworkStats, ResourceLimits,
-    Resources, Sandbox, SandboxStats, SetTimeout,
+    Resources, RootChoice, Sandbox, SandboxStats, SetTimeout,
 };
 use workspace_sandbox::runtime::{AllowError, Network};
-use workspace_sandbox::{Expiry, Materialize, NewSandbox, ResourceRequest, Stats, View};
+use workspace_sandbox::{Expiry, Materialize, NewSandbox, ResourceRequest, RootMode, Stats, View};
 
 use crate::error::ApiError;
 use crate::settings::{Cpus, Size};
@@ -52,6 +52,10 @@ pub(super) fn new_sandbox(request: CreateSandbox) -> Result<NewSandbox, ApiError
         snapshot: request.snapshot.map(|text| parse("snapshot", &text)).transpose()?,
         provider: request.provider.map(|text| parse("provider", &text)).transpose()?,
         materialize: request.materialize.map_or(Ok(Materialize::Auto), |text| parse("materialize", &text))?,
+        root: match request.root {
+            RootChoice::Discarded => RootMode::Discarded,
+            RootChoice::Kept => RootMode::Kept,
+        },
     })
 }
 
@@ -123,6 +127,10 @@ pub(super) fn sandbox_to_api(view: View) -> Result<Sandbox, ApiError> {
         },
         snapshot: config.snapshot.map(|id| id.to_string()),
         provider: config.provider.map(|kind| kind.to_string()),
+        root: match config.root {
+            RootMode::Discarded => RootChoice::Discarded,
+            RootMode::Kept => RootChoice::Kept,
+        },
         not_applied: config.not_applied,
         agent_connected,
         created_at: time::format_millis(sandbox.created_at)?,

@@ -26,6 +26,7 @@ pub(super) fn create(context: &mut Context, args: &SandboxCreate) -> Result<Sand
     with_client(&args.server, async |client| {
         let mut request = run::create_request(&args.options, args.timeout);
         request.snapshot.clone_from(&args.content.snapshot);
+        request.root = args.root.into();
         request.provider = args.content.provider.as_ref().and_then(name);
         request.materialize = args.content.materialize.as_ref().and_then(name);
         if let Some(tree) = tree {
