@@ -16,6 +16,7 @@ mod kills;
 mod ports;
 mod postgres;
 mod previews;
+mod roots;
 mod sandboxes;
 mod stop;
 mod stream;
