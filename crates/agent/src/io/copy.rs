@@ -3,7 +3,8 @@
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, Stat, copy_file_range, openat, readlinkat, symlinkat, unlinkat,
+    AtFlags, Dir, FileType, Mode, OFlags, Stat, copy_file_range, fstat, openat, readlinkat, symlinkat,
+    unlinkat,
 };
 use rustix::io::Errno;
 use workspace_agent_protocol::v1::{CopyPath, IoFailureKind};
@@ -22,14 +23,18 @@ const STEP: usize = 16 << 20;
 pub(crate) fn copy(channel: &Channel, request: &CopyPath) -> Result<()> {
     let (from, to) = (target(&request.from, Parents::MustExist)?, target(&request.to, Parents::MustExist)?);
     let source = locate_at(&from.parent, &from.name, &request.from)?;
-    if to.stat().at(&request.to)?.is_some() && !request.replace {
+    let replaced = to.stat().at(&request.to)?;
+    if replaced.is_some() && !request.replace {
         return Err(Failure::of_errno(Errno::EXIST, &request.to));
     }
     if source.file_type() == FileType::Directory && !request.recursive {
         let message = "this is a directory; copy it recursively";
         return Err(Failure::new(IoFailureKind::IsADirectory, &request.from, message));
     }
-    if is_below(&request.to, &request.from) {
+    if replaced.is_some_and(|replaced| is_same(&replaced, &source.stat)) {
+        return Err(Failure::invalid(&request.to, "this is the entry itself"));
+    }
+    if source.file_type() == FileType::Directory && is_inside(&to.parent, &source.stat).at(&request.to)? {
         return Err(Failure::invalid(&request.to, "a directory cannot be copied into itself"));
     }
     let copy = Copy { channel, from: &request.from, to: &request.to };
@@ -40,13 +45,28 @@ pub(crate) fn copy(channel: &Channel, request: &CopyPath) -> Result<()> {
     }
 }
 
-/// Returns true if a path is the same as another or below it.
-fn is_below(path: &[u8], directory: &[u8]) -> bool {
-    let names = |path| {
-        <[u8]>::split(path, |byte: &u8| *byte == b'/').filter(|name: &&[u8]| !matches!(*name, b"" | b"."))
-    };
-    let mut path = names(path);
-    names(directory).all(|name| path.next() == Some(name))
+fn is_same(one: &Stat, other: &Stat) -> bool {
+    (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+}
+
+/// Returns true if a directory is another one or inside it. Paths cannot tell, because of symlinks.
+fn is_inside(directory: &OwnedFd, other: &Stat) -> std::result::Result<bool, Errno> {
+    let mut current =
+        directory.try_clone().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    let mut stat = fstat(&current)?;
+    loop {
+        if is_same(&stat, other) {
+            return Ok(true);
+        }
+        let parent =
+            openat(&current, "..", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let of_parent = fstat(&parent)?;
+        // The root is its own parent.
+        if is_same(&of_parent, &stat) {
+            return Ok(false);
+        }
+        (current, stat) = (parent, of_parent);
+    }
 }
 
 struct Copy<'a> {
@@ -146,16 +166,5 @@ impl Copy<'_> {
         let entries = Dir::read_from(&directory).at(self.from)?;
         let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
         Ok(Level { from: directory, entries, to: copy, mode })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_is_below_itself_and_its_parents() {
-        assert!(is_below(b"/a/b", b"/a") && is_below(b"/a/./b/", b"//a//b") && is_below(b"/a", b"/"));
-        assert!(!is_below(b"/ab", b"/a") && !is_below(b"/a", b"/a/b"));
     }
 }

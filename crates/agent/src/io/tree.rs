@@ -180,8 +180,9 @@ fn existing_or_new(path: &[u8]) -> Result<OwnedFd> {
     match locate(path, true) {
         Ok(located) => open_directory(&located, path),
         Err(failure) if failure.is(IoFailureKind::NotFound) => {
-            let parent =
-                path.iter().rposition(|byte| *byte == b'/').map_or(&b"/"[..], |slash| &path[..=slash]);
+            let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+            let slash = path[..end].iter().rposition(|byte| *byte == b'/');
+            let parent = slash.map_or(&b"/"[..], |slash| &path[..=slash]);
             locate(parent, true)?;
             make_directories(path)
         }

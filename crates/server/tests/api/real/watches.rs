@@ -66,6 +66,18 @@ fn a_recursive_watch_includes_new_directories() {
 }
 
 #[test]
+fn a_watch_continues_after_dropped_changes() {
+    let fixture = FileServer::new();
+    fixture.out("mkdir d");
+    let mut stream = watch(&fixture, "workspace/d?recursive=true");
+    // Nobody reads the stream, so the kernel's queue becomes full before the directory is created.
+    fixture.out("cd d; seq 1 40000 | xargs touch; mkdir late");
+    until(&mut stream, "dropped", "");
+    fixture.out("echo x > d/late/file");
+    until(&mut stream, "created", "late/file");
+}
+
+#[test]
 fn a_watch_ends_with_a_restore() {
     let fixture = FileServer::new();
     fixture.out("mkdir d");
