@@ -1,13 +1,13 @@
 //! The I/O worker: serves files, watches and ports of the sandbox to the server.
 //!
 //! File operations block, but the agent has one thread and may not start others, because it forks. So it starts
-//! this program again as a worker, which never forks. The worker gets a ticket that is valid for its two lanes
-//! only, and not the token of the agent: commands run as the same user and can attach to a new process before it
-//! has made itself undumpable. With the ticket they could only forge what they can change in the sandbox anyway.
+//! this program again as a worker, which never forks. The worker opens two gRPC streams to the server, the *lanes*:
+//! `BULK` carries the content of files, so that no request on `INTERACTIVE` waits for it. Each request is one blocking
+//! task, or for watches and ports an asynchronous one. The worker exits when the server closes a lane.
 //!
-//! The server connects requests and content of several transfers on two lanes: on `INTERACTIVE`, no request waits
-//! for the content of files, which is on `BULK`. Each request is one blocking task, or for watches and ports an
-//! asynchronous one. The worker exits when the server closes a lane.
+//! The worker gets a ticket that is valid for its two lanes only, and not the token of the agent: commands run as the
+//! same user and can attach to a new process before it has made itself undumpable. With the ticket they could only forge
+//! what they can change in the sandbox anyway.
 
 mod batch;
 mod channel;

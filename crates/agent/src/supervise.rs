@@ -167,7 +167,7 @@ pub(crate) fn start(program: &Program) -> io::Result<StartedProgram> {
 fn start_with(program: &Program, streams: Streams) -> io::Result<StartedProgram> {
     let Streams { child, agent: (stdin, stdout, stderr) } = streams;
     let (report, child_report) = pipe_with(PipeFlags::CLOEXEC)?;
-    // Before the fork: a program whose streams cannot be registered would run without anybody who waits for it.
+    // Before the fork: if a pipe could not be registered with epoll afterwards, nobody would wait for the program.
     let (stdin, stdout) = (NonBlockingFd::writer(stdin)?, NonBlockingFd::reader(stdout)?);
     let (stderr, report) = (stderr.map(NonBlockingFd::reader).transpose()?, NonBlockingFd::reader(report)?);
     let pointers = ExecPointers::of(program);
@@ -311,8 +311,9 @@ unsafe fn become_program(program: &Program, pointers: &ExecPointers) -> ! {
         // By this process and not by the supervisor, so that it comes before the other reports.
         report(Report::Forked(libc::getpid()));
         if program.terminal.is_none() {
-            // Without a session of its own: if there are no cgroups, Linux (autogroup) divides CPU time
-            // between sessions, and so between sandboxes. A new session would also start with no CPU time.
+            // No session of its own: without cgroups, Linux divides CPU time between sessions
+            // (`sched_autogroup_enabled`), so all commands of a sandbox stay in the session of its agent. A new
+            // session would also have to wait for a scheduler tick before it runs.
             libc::setpgid(0, 0);
         } else {
             libc::setsid();

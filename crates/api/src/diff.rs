@@ -54,8 +54,8 @@ pub struct Diff {
 /// Difference of one entry between two trees. With `insight=true` it has additional fields.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Difference {
-    /// Path of the entry; after a rename, the new path. A path that is not plain text is in double quotes with C
-    /// escapes.
+    /// Path of the entry; after a rename, the new path. If it has control characters, quotes, backslashes or bytes that
+    /// are not UTF-8, it is in double quotes with C escapes.
     pub path: String,
     /// Kind of the difference: `added`, `removed`, `modified`, `type_changed`, `mode_changed` or `renamed`.
     #[schema(value_type = String, example = "modified")]

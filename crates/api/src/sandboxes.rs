@@ -65,7 +65,8 @@ pub enum NetworkChoice {
     /// Loopback only.
     #[default]
     None,
-    /// Outgoing connections to everything that the machine can reach, but not to the machine itself.
+    /// Outgoing connections to the destinations in `egressAllow`; without that list, to everything that the machine can
+    /// reach, except the machine itself and the ranges in `EGRESS_DENY` of the server.
     Egress,
 }
 
@@ -205,7 +206,7 @@ pub struct UpdateSandbox {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct DeleteSandboxQuery {
-    /// Keeps the workspace as a snapshot. With an admin key, a workspace that shares no layers with others is kept as a
+    /// Keeps the workspace as a snapshot. With an admin key, a workspace of the provider `clone` or `copy` is kept as a
     /// directory on the server instead. Default: false. `keepWorkspace` is also accepted.
     #[serde(default, alias = "keepWorkspace")]
     pub keep_workspace: bool,

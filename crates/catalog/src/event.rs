@@ -61,7 +61,8 @@ pub struct Event {
     pub sequence: i64,
     /// Type of the event. A newer server may have written one that [`EventKind`] does not have.
     pub kind: String,
-    /// Owner of the event; `None` for an event of an earlier version.
+    /// Owner of the event. `None` if it belongs to no owner: an event of a sandbox of the warm pool, or of an earlier
+    /// version.
     pub owner: Option<String>,
     /// Sandbox of the event, which may be deleted.
     pub sandbox_id: Option<String>,
@@ -159,10 +160,11 @@ impl Events<'_> {
         );
         let select = select.number(sequence).number(limit.into());
         let rows = select.all(&mut *self.database.connection().await?).await?;
-        rows.into_iter().map(|row| owner(&Row(row))).collect()
+        rows.into_iter().map(|row| sequence_and_owner(&Row(row))).collect()
     }
 
-    /// Follows insertions of events by this process. The receiver does not notice those of other processes.
+    /// Returns a receiver that is notified when this process inserts an event. It is not notified of events that other
+    /// processes insert.
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.database.subscribe_to_events()
     }
@@ -173,7 +175,8 @@ impl EventFilter {
         let mut parameters = Parameters::default();
         let mut all = vec![format!("sequence > ${}", parameters.number(after))];
         if let Some(owner) = &self.owner {
-            // An expression, so that the database uses the index of sandboxes: one has far fewer events than an owner.
+            // A sandbox has far fewer events than an owner. An expression cannot use the index of owners, so the
+            // database uses that of sandboxes.
             let column = if self.sandbox_id.is_some() { "COALESCE(owner, '')" } else { "owner" };
             all.push(format!("{column} = ${}", parameters.text("owner", owner)));
             all.push(format!("owner <> '{NO_OWNER}'"));
@@ -194,8 +197,8 @@ impl EventFilter {
     }
 }
 
-/// Inserts an event as part of a transaction. It has to be the last statement: from here on, other
-/// transactions with an event wait for this one to end.
+/// Inserts an event as part of a transaction. It has to be the last statement: it locks `event_sequence`, so other
+/// transactions that insert an event wait until this one ends.
 pub(crate) async fn insert(
     connection: &mut AnyConnection,
     owner: Option<&str>,
@@ -210,7 +213,7 @@ pub(crate) async fn insert(
     );
     let insert = insert.number(sequence).text("type", event.kind.as_str()).text("owner", owner);
     insert.optional_text("sandbox_id", sandbox).text("data", &data).number(now()).run(connection).await?;
-    retention::add(connection, owner, sandbox).await?;
+    retention::count_and_limit(connection, owner, sandbox).await?;
     Ok(sequence)
 }
 
@@ -230,15 +233,15 @@ async fn dropped(connection: &mut AnyConnection, owner: Option<&str>) -> Result<
     Row(select.one(connection).await?).number("dropped")
 }
 
-/// Returns sequence number and owner of an event.
-fn owner(row: &Row) -> Result<(i64, Option<String>)> {
+/// Returns the sequence number and the owner of an event.
+fn sequence_and_owner(row: &Row) -> Result<(i64, Option<String>)> {
     let owner = Some(row.text("owner")?).filter(|owner| owner != NO_OWNER);
     Ok((row.number("sequence")?, owner))
 }
 
 fn from_row(row: AnyRow) -> Result<Event> {
     let row = Row(row);
-    let (sequence, owner) = owner(&row)?;
+    let (sequence, owner) = sequence_and_owner(&row)?;
     Ok(Event {
         sequence,
         kind: row.text("type")?,

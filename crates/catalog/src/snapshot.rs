@@ -26,7 +26,7 @@ pub struct OwnedSnapshot {
     pub created_at: i64,
 }
 
-/// Order of the snapshots of an owner. Later ids sort later, so it is the order of their ids.
+/// Order of the snapshots of an owner, which is the order of their ids: an id begins with the creation time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SnapshotOrder {
     /// Newest first.
@@ -140,7 +140,7 @@ impl Snapshots<'_> {
     }
 
     /// Returns a page of the snapshots of an owner, or of all owners. `cursor` is the last snapshot of the
-    /// previous page. Newest first, since later ids sort later.
+    /// previous page. Newest first: an id begins with the creation time.
     pub async fn list(
         &self,
         owner: Option<&str>,
@@ -214,8 +214,8 @@ impl Snapshots<'_> {
     }
 }
 
-/// Adds the bytes of a snapshot that is removed to another one of the same owner: they may have content in
-/// common, and only a garbage collection can tell.
+/// Adds the bytes of a snapshot that is removed to another snapshot of the same owner: that may contain the same
+/// content, which then stays in the store. The next garbage collection measures the sizes again.
 async fn transfer_bytes(connection: &mut AnyConnection, owner: Option<&str>, id: &str) -> Result<()> {
     let select = Statement::new("SELECT owner, bytes FROM snapshots WHERE id = $1 AND bytes > 0");
     for row in select.text("id", id).all(connection).await? {

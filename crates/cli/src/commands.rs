@@ -52,7 +52,7 @@ use crate::error::{Outcome, Result};
 pub(crate) fn run(args: Args) -> Result<Outcome> {
     let mut context = Context::new(args.global);
     let outcome = dispatch(&mut context, args.command)?;
-    context.output.finish()?;
+    context.output.flush()?;
     Ok(outcome)
 }
 

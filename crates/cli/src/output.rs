@@ -56,8 +56,8 @@ impl Output {
         &mut self.out
     }
 
-    /// Flushes the buffer.
-    pub(crate) fn finish(&mut self) -> Result<()> {
+    /// Flushes the buffer to stdout.
+    pub(crate) fn flush(&mut self) -> Result<()> {
         self.out.flush().map_err(|error| CommandError::output_failed(&error))
     }
 }

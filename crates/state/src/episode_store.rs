@@ -162,8 +162,12 @@ impl Store {
         Ok(false)
     }
 
-    /// Returns the episode and all its descendants, parents before children; all searches if `root` is
-    /// `None`.
+    /// Returns all episodes of the store, parents before children.
+    pub fn all_episodes(&self) -> Result<Vec<Episode>> {
+        self.episode_subtree(None)
+    }
+
+    /// Returns the episode and all its descendants, parents before children; all episodes if `root` is `None`.
     pub fn episode_subtree(&self, root: Option<&EpisodeId>) -> Result<Vec<Episode>> {
         let mut queue: VecDeque<Episode> = match root {
             Some(root) => VecDeque::from([self.existing_episode(root)?]),
@@ -187,7 +191,7 @@ impl Store {
         Ok(path)
     }
 
-    /// Returns the leaf with the highest reward below `root`. Ties are broken by more visits, then by the
+    /// Returns the leaf with the highest reward among `root` and its descendants, or in all searches. Ties are broken by more visits, then by the
     /// newer id.
     pub fn best_episode(&self, root: Option<&EpisodeId>) -> Result<Option<Episode>> {
         let mut best: Option<Episode> = None;
@@ -210,7 +214,8 @@ impl Store {
         Ok(links.len())
     }
 
-    /// Removes these episodes, but not their descendants.
+    /// Removes these episodes in one commit. Fails if one of them has a child that is not among them, for instance
+    /// because it was added since the links were read.
     pub fn remove_episode_links(&self, links: &[EpisodeLink]) -> Result<()> {
         let change = |&(id, parent): &EpisodeLink| Change::RemoveEpisode { id, parent };
         let changes: Vec<Change> = links.iter().map(change).collect();

@@ -324,7 +324,7 @@ impl Workspaces {
         record: &mut Record,
         base: &Base,
     ) -> Result<LowerLayers> {
-        let lower = self.create_generation(id, &record.unique_id, &mut record.current, base)?;
+        let lower = self.create_generation(id, &record.instance_id, &mut record.current, base)?;
         record.write(directory)?;
         Ok(lower)
     }
@@ -332,12 +332,12 @@ impl Workspaces {
     fn create_generation(
         &self,
         id: &str,
-        unique_id: &str,
+        instance_id: &str,
         generation: &mut Generation,
         base: &Base,
     ) -> Result<LowerLayers> {
         self.pin(id, base, generation.pin)?;
-        let dir = self.dir(id, unique_id, generation);
+        let dir = self.dir(id, instance_id, generation);
         fs::create_dir(&dir.root).context("create", &dir.root)?;
         let lower = self.provider(generation.provider).create(&dir, base)?;
         generation.layers = lower.layers();
@@ -595,22 +595,22 @@ impl Workspaces {
     }
 
     fn info(&self, id: &str, generation: &Generation, lower: &LowerLayers) -> WorkspaceInfo {
-        // The path does not depend on the unique id.
+        // The path does not depend on the instance id.
         let dir = self.dir(id, "", generation);
         let path = self.provider(generation.provider).path(&dir);
         WorkspaceInfo { path, provider: generation.provider, lazy: lower.lazy }
     }
 
     fn current_dir(&self, id: &str, record: &Record) -> WorkspaceDir {
-        self.dir(id, &record.unique_id, &record.current)
+        self.dir(id, &record.instance_id, &record.current)
     }
 
     /// Returns the directory of a generation.
-    fn dir(&self, id: &str, unique_id: &str, generation: &Generation) -> WorkspaceDir {
+    fn dir(&self, id: &str, instance_id: &str, generation: &Generation) -> WorkspaceDir {
         let number = generation.number;
         WorkspaceDir {
             root: self.directory.join(id).join(number.to_string()),
-            name: format!("{unique_id}/{number}"),
+            name: format!("{instance_id}/{number}"),
             idmap_uid: generation.idmap_uid,
             owner: generation.owner.clone(),
         }

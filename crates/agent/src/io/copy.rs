@@ -12,7 +12,7 @@ use workspace_agent_protocol::v1::{CopyPath, IoFailureKind};
 use super::channel::Channel;
 use super::failure::{AtPath as _, Failure, Result};
 use super::list::open_child;
-use super::path::{Located, Parents, Target, is_type, locate_at, open_file, target};
+use super::path::{Located, NameInParent, Parents, is_type, locate_at, open_file, open_parent};
 use super::write::PendingFile;
 
 /// Bytes that are copied between two checks for cancellation.
@@ -21,7 +21,8 @@ const STEP: usize = 16 << 20;
 /// Copies an entry: a symlink itself, and a directory with its content if `recursive` is set. Special files inside a
 /// directory are left out.
 pub(crate) fn copy(channel: &Channel, request: &CopyPath) -> Result<()> {
-    let (from, to) = (target(&request.from, Parents::MustExist)?, target(&request.to, Parents::MustExist)?);
+    let (from, to) =
+        (open_parent(&request.from, Parents::MustExist)?, open_parent(&request.to, Parents::MustExist)?);
     let source = locate_at(&from.parent, &from.name, &request.from)?;
     let replaced = to.stat().at(&request.to)?;
     if replaced.is_some() && !request.replace {
@@ -85,7 +86,7 @@ struct Level {
 }
 
 impl Copy<'_> {
-    fn file(&self, source: &Located, to: Target) -> Result<()> {
+    fn file(&self, source: &Located, to: NameInParent) -> Result<()> {
         let file = open_file(source, self.from)?;
         let mut pending = PendingFile::create_at(to, source.stat.st_mode & 0o777, self.to)?;
         let mut remaining = u64::try_from(source.stat.st_size).unwrap_or_default();
@@ -106,7 +107,7 @@ impl Copy<'_> {
         pending.publish().map(drop)
     }
 
-    fn symlink(&self, from: &Target, to: &Target) -> Result<()> {
+    fn symlink(&self, from: &NameInParent, to: &NameInParent) -> Result<()> {
         let link = readlinkat(&from.parent, from.name.as_slice(), Vec::new()).at(self.from)?;
         let create = || symlinkat(link.as_c_str(), &to.parent, to.name.as_slice());
         match create() {
@@ -118,7 +119,7 @@ impl Copy<'_> {
         }
     }
 
-    fn directory(&self, from: &Target, stat: &Stat, to: &Target) -> Result<()> {
+    fn directory(&self, from: &NameInParent, stat: &Stat, to: &NameInParent) -> Result<()> {
         // Not recursive: a tree may be deeper than the stack of a thread.
         let mut levels = vec![self.enter(&from.parent, &from.name, stat, &to.parent, &to.name)?];
         while let Some(level) = levels.last_mut() {
@@ -135,9 +136,9 @@ impl Copy<'_> {
                 continue;
             }
             let source = locate_at(&level.from, name, self.from)?;
-            let entry = |parent: &OwnedFd| -> Result<Target> {
+            let entry = |parent: &OwnedFd| -> Result<NameInParent> {
                 let parent = parent.try_clone().at(self.from)?;
-                Ok(Target { parent, name: name.to_vec() })
+                Ok(NameInParent { parent, name: name.to_vec() })
             };
             match source.file_type() {
                 FileType::Directory => {

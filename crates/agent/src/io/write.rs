@@ -16,7 +16,7 @@ use workspace_agent_protocol::v1::{FileCondition, FileEntry, IoFailureKind, IoRe
 
 use super::channel::{Channel, Frames};
 use super::failure::{AtPath as _, Failure, Result};
-use super::path::{Parents, Target, describe, followed_target, is_type, proc_path};
+use super::path::{NameInParent, Parents, describe, is_type, open_followed_parent, proc_path};
 use super::tree::times;
 
 /// Bytes of content that the server may send ahead.
@@ -29,7 +29,7 @@ static PUBLISHING: Mutex<()> = Mutex::new(());
 /// Written file that is not published yet. Dropping it removes it.
 #[derive(Debug)]
 pub(crate) struct PendingFile {
-    target: Target,
+    target: NameInParent,
     file: File,
     /// Name in the directory of the target; `None` for a file without a name.
     name: Option<Vec<u8>>,
@@ -62,7 +62,7 @@ impl PendingFile {
     fn create(request: WriteFile) -> Result<Self> {
         let WriteFile { path, mode, mkdirs, condition, .. } = request;
         let parents = if mkdirs { Parents::Create } else { Parents::MustExist };
-        let target = followed_target(&path, parents)?;
+        let target = open_followed_parent(&path, parents)?;
         let present = target.stat().at(&path)?;
         check_replaceable(present.as_ref(), &path)?;
         // Checked again when it is published; a client learns about it before it sends the content.
@@ -75,7 +75,7 @@ impl PendingFile {
     }
 
     /// Creates a file for a target that is not followed if it is a symlink.
-    pub(crate) fn create_at(target: Target, mode: u32, path: &[u8]) -> Result<Self> {
+    pub(crate) fn create_at(target: NameInParent, mode: u32, path: &[u8]) -> Result<Self> {
         let present = target.stat().at(path)?;
         let replaced = present.filter(|stat| !is_type(stat, FileType::Symlink));
         check_replaceable(replaced.as_ref(), path)?;
@@ -146,7 +146,7 @@ impl PendingFile {
 impl Drop for PendingFile {
     fn drop(&mut self) {
         if let Some(name) = self.name.take() {
-            // It is only a leftover with a random name.
+            // A file that stays has only a random name.
             let _ = unlinkat(&self.target.parent, name.as_slice(), AtFlags::empty());
         }
     }
@@ -166,16 +166,18 @@ fn check_replaceable(present: Option<&Stat>, path: &[u8]) -> Result<()> {
 
 fn check_condition(condition: Option<&FileCondition>, present: Option<&Stat>, path: &[u8]) -> Result<()> {
     let present = present.map(|stat| describe(path, stat, Vec::new()));
-    let is_met = match condition.and_then(|condition| condition.condition) {
-        None => true,
-        Some(Condition::Exists(_)) => present.is_some(),
-        Some(Condition::Absent(_)) => present.is_none(),
-        Some(Condition::Fingerprint(wanted)) => present.is_some_and(|present| {
-            (present.inode, present.size, present.mtime_ns, present.ctime_ns)
-                == (wanted.inode, wanted.size, wanted.mtime_ns, wanted.ctime_ns)
-        }),
+    let (is_met, message) = match condition.and_then(|condition| condition.condition) {
+        None => (true, ""),
+        Some(Condition::Exists(_)) => (present.is_some(), "the file does not exist"),
+        Some(Condition::Absent(_)) => (present.is_none(), "the file exists"),
+        Some(Condition::Fingerprint(wanted)) => {
+            let is_same = present.is_some_and(|present| {
+                (present.inode, present.size, present.mtime_ns, present.ctime_ns)
+                    == (wanted.inode, wanted.size, wanted.mtime_ns, wanted.ctime_ns)
+            });
+            (is_same, "the file was changed or removed")
+        }
     };
-    let message = "the file was changed, or does not exist, or exists";
     if is_met { Ok(()) } else { Err(Failure::new(IoFailureKind::PreconditionFailed, path, message)) }
 }
 

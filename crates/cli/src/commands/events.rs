@@ -61,7 +61,7 @@ async fn follow(context: &mut Context, client: &Client, args: &Events, filters: 
             LogMessage::Gap(gap) => warn_of_gap(&gap),
             LogMessage::Event(event) => print(context, &event)?,
         }
-        context.output.finish()?;
+        context.output.flush()?;
     }
 }
 

@@ -150,7 +150,7 @@ fn print_tail(context: &mut Context, unprinted: &mut Option<Tail>) -> Result<()>
 fn print(context: &mut Context, stream: Stream, data: &[u8]) -> Result<()> {
     if stream == Stream::Stdout {
         context.output.bytes(data)?;
-        return context.output.finish();
+        return context.output.flush();
     }
     let written = std::io::stderr().write_all(data);
     written.map_err(|error| CommandError::output_failed(&error))

@@ -45,7 +45,7 @@ pub(crate) struct SandboxHandle {
     pub(crate) usage: WorkspaceUsage,
     /// Size of the retained output of its commands.
     pub(crate) output: KeptOutput,
-    /// True while its resource usage is being measured for its measurements.
+    /// True while its resource usage is being measured for the history of measurements.
     pub(crate) is_being_sampled: Arc<AtomicBool>,
     /// Tasks that end with this handle.
     tasks: LeafMutex<Vec<JoinHandle<()>>>,
@@ -83,7 +83,8 @@ impl SandboxHandle {
         let handle = Self::new(&sandbox.id, dir, &sandbox.token_hash);
         handle.assign(&sandbox.owner, sandbox.expires_at, config);
         handle.is_being_created.store(sandbox.state == State::Starting, Ordering::SeqCst);
-        // The output that its commands printed before is not measured yet.
+        // The size of the output that its commands have printed is not known yet. The maximum makes the next check
+        // measure it.
         handle.output.finish_update(Some(u64::MAX));
         handle
     }

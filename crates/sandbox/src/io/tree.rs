@@ -155,7 +155,7 @@ impl TreeWriter {
         let Channel { reader, writer, .. } = &mut self.channel;
         tokio::select! {
             sent = writer.send_frame(IoFrame { entries, ..IoFrame::default() }) => sent,
-            // Before the end, the worker only reports that it failed.
+            // Without a timeout, since the worker sends nothing before the end unless it fails.
             failed = reader.receive_patiently() => failed.map(drop),
         }
     }

@@ -428,7 +428,7 @@ impl Service {
         }
     }
 
-    /// Removes the former files of a restored workspace in the background.
+    /// Removes the old directory of a restored workspace in the background.
     pub(crate) fn remove_former_files(&self, id: &str) {
         let (service, id) = (self.clone(), id.to_owned());
         tokio::spawn(async move {

@@ -1,10 +1,12 @@
 //! Preconditions of the changes of a commit.
 
+use std::collections::HashSet;
+
 use heed::RwTxn;
 
 use crate::commit_options::Expect;
 use crate::error::{Result, StoreError};
-use crate::id::SnapshotId;
+use crate::id::{EpisodeId, SnapshotId};
 use crate::log_record::Change;
 use crate::store::Inner;
 
@@ -16,6 +18,10 @@ impl Inner {
         };
         let exists =
             |id: &SnapshotId| -> Result<bool> { Ok(is_new(id) || self.index.snapshot(txn, id)?.is_some()) };
+        let removed_episodes: HashSet<EpisodeId> = changes
+            .iter()
+            .filter_map(|change| if let Change::RemoveEpisode { id, .. } = change { Some(*id) } else { None })
+            .collect();
         for change in changes {
             match change {
                 Change::SetReference { name, expect, to } => {
@@ -32,6 +38,8 @@ impl Inner {
                     }
                     self.check_unreferenced(txn, id, changes)?;
                 }
+                Change::PutEpisode { parent: Some(parent), .. } => self.check_parent(txn, parent)?,
+                Change::RemoveEpisode { id, .. } => self.check_childless(txn, id, &removed_episodes)?,
                 _ => {}
             }
         }
@@ -70,6 +78,29 @@ impl Inner {
             if !moved && snapshot_id(Some(target)) == Some(*id) {
                 return Err(StoreError::Refused(format!(
                     "snapshot {id} is the target of reference `{name}`"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if the parent of an episode does not exist: another process may have removed it meanwhile.
+    fn check_parent(&self, txn: &RwTxn<'_>, parent: &EpisodeId) -> Result<()> {
+        match self.index.episodes.get(txn, parent.as_bytes())? {
+            Some(_) => Ok(()),
+            None => Err(StoreError::Refused(format!("episode `{parent}` not found"))),
+        }
+    }
+
+    /// Fails if an episode has a child that is not removed with it. The child would have no parent, and no query would
+    /// find it.
+    fn check_childless(&self, txn: &RwTxn<'_>, id: &EpisodeId, removed: &HashSet<EpisodeId>) -> Result<()> {
+        for entry in self.index.episode_children.prefix_iter(txn, id.as_bytes())? {
+            let (key, _) = entry?;
+            let child = key[16..].try_into().ok().map(EpisodeId::from_bytes);
+            if let Some(child) = child.filter(|child| !removed.contains(child)) {
+                return Err(StoreError::Refused(format!(
+                    "episode {child} was added below episode {id} meanwhile; try again"
                 )));
             }
         }
