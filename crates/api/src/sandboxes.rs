@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::pauses::{Keep, OnTimeout};
+
 /// Request to create a sandbox.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -24,12 +26,15 @@ pub struct CreateSandbox {
     /// false. `unique_name` is also accepted.
     #[serde(default, alias = "unique_name", skip_serializing_if = "std::ops::Not::not")]
     pub unique_name: bool,
-    /// Lifetime in seconds, after which the sandbox is deleted. At most `MAX_SANDBOX_LIFETIME` of the server, else
-    /// `LIFETIME_EXCEEDED`. Default: `DEFAULT_SANDBOX_TIMEOUT` of the server (3600). `timeout_seconds` is also
-    /// accepted.
+    /// Lifetime in seconds, after which the sandbox is deleted, or paused (see `onTimeout`). At most
+    /// `MAX_SANDBOX_LIFETIME` of the server, else `LIFETIME_EXCEEDED`. Default: `DEFAULT_SANDBOX_TIMEOUT` of the server
+    /// (3600). `timeout_seconds` is also accepted.
     #[serde(default, alias = "timeout_seconds", skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub timeout_seconds: Option<u64>,
+    /// Treatment of the sandbox when its lifetime is over. Default: `delete`. `on_timeout` is also accepted.
+    #[serde(default, alias = "on_timeout", skip_serializing_if = "OnTimeout::is_default")]
+    pub on_timeout: OnTimeout,
     /// Resource limits. The defaults of the server apply to fields that are omitted.
     #[serde(default)]
     pub resources: Resources,
@@ -104,8 +109,11 @@ pub struct Sandbox {
     pub name: Option<String>,
     /// Owner of the key that created the sandbox.
     pub owner: String,
-    /// State: `starting`, `running`, `stopping`, `stopped` or `error`.
+    /// State: `starting`, `running`, `paused`, `stopping`, `stopped` or `error`.
     pub state: String,
+    /// Part of a paused sandbox that is kept. Absent if it is not paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<Keep>,
     /// Reason for the state, for instance of an error. Absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_reason: Option<String>,
@@ -136,9 +144,12 @@ pub struct Sandbox {
     /// Creation time.
     #[schema(format = DateTime)]
     pub created_at: String,
-    /// Time at which the sandbox is deleted.
+    /// Time at which the sandbox expires: then it is deleted, or paused (see `onTimeout`). A paused sandbox is deleted.
     #[schema(format = DateTime)]
     pub expires_at: String,
+    /// Treatment of the sandbox when it expires.
+    #[serde(default)]
+    pub on_timeout: OnTimeout,
 }
 
 /// Effective resource limits.
@@ -168,7 +179,7 @@ pub struct ListSandboxesQuery {
     /// Maximum number of sandboxes per page. Default: 20.
     #[param(minimum = 1, maximum = 100)]
     pub limit: Option<u32>,
-    /// Filter by state: `starting`, `running`, `stopping`, `stopped` or `error`.
+    /// Filter by state: `starting`, `running`, `paused`, `stopping`, `stopped` or `error`.
     pub state: Option<String>,
     /// Filter by the start of the name. `namePrefix` is also accepted.
     #[serde(alias = "namePrefix")]

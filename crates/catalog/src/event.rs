@@ -28,6 +28,10 @@ string_enum! {
         SandboxRunning = "sandbox.running",
         /// The workspace of the sandbox was replaced by a snapshot.
         SandboxRestored = "sandbox.restored",
+        /// The sandbox was paused.
+        SandboxPaused = "sandbox.paused",
+        /// The sandbox was resumed.
+        SandboxResumed = "sandbox.resumed",
         /// The sandbox will expire soon.
         SandboxExpiring = "sandbox.expiring",
         /// The sandbox expired and is about to be removed.

@@ -56,7 +56,9 @@ pub use episode::{EpisodeInsertion, EpisodeQuota, EpisodeUsage, Episodes, NewEpi
 pub use error::{CatalogError, Result};
 pub use event::{Event, EventFilter, EventKind, EventSlice, Events, NewEvent};
 pub use idempotency::{Idempotency, NewClaim};
-pub use sandbox::{Change, Filter, NewSandbox, PAGE_SIZE_MAX, Sandbox, SandboxInsertion, Sandboxes};
+pub use sandbox::{
+    Change, Filter, NewSandbox, PAGE_SIZE_MAX, PauseStep, Sandbox, SandboxInsertion, Sandboxes,
+};
 pub use secret::Secrets;
 pub use snapshot::{OwnedSnapshot, SnapshotOrder, Snapshots};
-pub use state::State;
+pub use state::{State, VisibleState};

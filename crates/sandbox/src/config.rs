@@ -22,6 +22,17 @@ const MEMORY_MIN: u64 = 8 << 20;
 const DISK_MIN: u64 = 1 << 20;
 const PROCESSES_MIN: u32 = 4;
 
+/// Treatment of a sandbox whose lifetime is over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnTimeout {
+    /// Deletes the sandbox.
+    #[default]
+    Delete,
+    /// Pauses the sandbox to disk.
+    Pause,
+}
+
 /// Parameters of a new sandbox.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NewSandbox {
@@ -35,6 +46,8 @@ pub struct NewSandbox {
     pub envs: BTreeMap<String, String>,
     /// Lifetime; `None` for the default.
     pub timeout: Option<Duration>,
+    /// Treatment when its lifetime is over.
+    pub on_timeout: OnTimeout,
     /// Resource limits.
     pub resources: ResourceRequest,
     /// Network access.
@@ -86,6 +99,16 @@ pub struct Config {
     /// Provider of its workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<ProviderKind>,
+    /// Treatment when its lifetime is over.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub on_timeout: OnTimeout,
+    /// Time of the last resume, in milliseconds since 1970, from which the maximum lifetime counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed_at: Option<i64>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn invalid(field: &'static str, message: impl Into<String>) -> SandboxError {
@@ -127,6 +150,8 @@ impl NewSandbox {
             not_applied: Vec::new(),
             snapshot: self.snapshot,
             provider: None,
+            on_timeout: self.on_timeout,
+            resumed_at: None,
         };
         Ok((config, timeout))
     }

@@ -26,6 +26,9 @@ pub enum SandboxError {
     /// The state of the sandbox does not allow the operation.
     #[error("sandbox `{id}` is {state}{}", reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
     NotRunning { id: String, state: State, reason: Option<String> },
+    /// The sandbox is paused.
+    #[error("sandbox `{id}` is paused; resume it first: `workspace sandbox resume {id}`, or `POST …/resume`")]
+    Paused { id: String },
     /// Another operation on the sandbox is taking long.
     #[error("another operation on sandbox `{id}` has been in progress for {seconds} s; try again")]
     Busy {
@@ -88,6 +91,12 @@ pub enum SandboxError {
         limit: u32,
         setting: &'static str,
     },
+    /// The owner's quota of sandboxes that are paused on disk is used up.
+    #[error(
+        "`{owner}` may have {limit} sandboxes paused on disk at most; resume or delete some, or raise \
+         MAX_PAUSED_PER_OWNER"
+    )]
+    TooManyPaused { owner: String, limit: u32 },
     /// The owner's quota of snapshots is used up.
     #[error("`{owner}` may have {limit} snapshots at most; delete some, or raise MAX_SNAPSHOTS_PER_OWNER")]
     TooManySnapshots { owner: String, limit: u32 },

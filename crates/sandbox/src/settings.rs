@@ -41,6 +41,10 @@ pub struct Settings {
     pub sandboxes_max: u32,
     /// Maximum number of sandboxes of each owner.
     pub sandboxes_per_owner: u32,
+    /// Time for which a sandbox stays paused. Then it is removed.
+    pub paused_max: Duration,
+    /// Maximum number of sandboxes of each owner that are paused on disk; they count for no other limit.
+    pub paused_per_owner: u32,
     /// Maximum number of snapshots of each owner; 0 for no limit.
     pub snapshots_per_owner: u32,
     /// Bytes of the store that the snapshots of each owner may use together.
@@ -149,6 +153,8 @@ impl Settings {
             extension: Duration::from_secs(3_600),
             sandboxes_max: 100,
             sandboxes_per_owner: 10,
+            paused_max: Duration::from_secs(7 * 86_400),
+            paused_per_owner: 100,
             snapshots_per_owner: 0,
             snapshot_bytes_per_owner: u64::MAX,
             creations_at_once: 10,

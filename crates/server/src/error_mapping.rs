@@ -35,6 +35,9 @@ impl From<SandboxError> for ApiError {
                     .detail("sandboxId", id)
                     .detail("state", state.as_str())
             }
+            SandboxError::Paused { id } => Self::new(error_codes::SANDBOX_NOT_RUNNING, message)
+                .detail("sandboxId", id)
+                .detail("state", "paused"),
             SandboxError::Expired { id } => {
                 Self::new(error_codes::SANDBOX_EXPIRED, message).detail("sandboxId", id)
             }
@@ -83,6 +86,11 @@ impl From<SandboxError> for ApiError {
                 Self::new(error_codes::SANDBOX_LIMIT_EXCEEDED, message)
                     .detail("limit", limit)
                     .detail("setting", setting)
+            }
+            SandboxError::TooManyPaused { limit, .. } => {
+                Self::new(error_codes::SANDBOX_LIMIT_EXCEEDED, message)
+                    .detail("limit", limit)
+                    .detail("setting", "MAX_PAUSED_PER_OWNER")
             }
             SandboxError::TooManySnapshots { limit, .. } => {
                 Self::new(error_codes::SNAPSHOT_LIMIT_EXCEEDED, message)

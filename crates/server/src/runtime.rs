@@ -87,6 +87,8 @@ fn sandbox_settings(settings: &Settings) -> workspace_sandbox::Settings {
         lifetime: settings.max_sandbox_lifetime,
         sandboxes_max: settings.max_sandboxes,
         sandboxes_per_owner: settings.max_sandboxes_per_owner,
+        paused_max: settings.max_paused,
+        paused_per_owner: settings.max_paused_per_owner,
         snapshots_per_owner: settings.max_snapshots_per_owner.0,
         snapshot_bytes_per_owner: settings.max_snapshot_bytes_per_owner.0,
         creations_at_once: settings.max_concurrent_creations,

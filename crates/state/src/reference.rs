@@ -94,6 +94,15 @@ impl Store {
         self.retry_with_reserve(|| self.commit_changes(vec![change.clone()], Durability::Synced))
     }
 
+    /// Removes a reference and the snapshot that it points to, both or neither. Fails if another reference points to
+    /// the snapshot.
+    pub fn remove_reference_with_snapshot(&self, name: &str, snapshot: SnapshotId) -> Result<()> {
+        let expect = Expect::At(snapshot);
+        let changes =
+            vec![Change::RemoveReference { name: name.to_owned(), expect }, Change::RemoveSnapshot(snapshot)];
+        self.retry_with_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))
+    }
+
     pub(crate) fn commit_changes(&self, changes: Vec<Change>, durability: Durability) -> Result<()> {
         self.inner.commit(crate::new_objects::NewObjects::default(), changes, durability)
     }
@@ -134,6 +143,26 @@ mod tests {
         );
         assert_eq!(store.references_to(&first).unwrap(), ["a", "a/b", "a/c"]);
         assert_eq!(store.references_to(&SnapshotId::generate()).unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn a_snapshot_is_removed_with_its_only_reference() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open_or_create(home.path().join("store")).unwrap();
+        let [one, other] =
+            [(); 2].map(|()| store.empty_tree().unwrap().commit(NewSnapshot::default()).unwrap().id);
+        for name in ["a", "b"] {
+            store.set_reference(name, Expect::Absent, one, Durability::Buffered).unwrap();
+        }
+        let refused = store.remove_reference_with_snapshot("a", one).unwrap_err();
+        assert!(matches!(refused, StoreError::Refused(_)), "{refused}");
+        let moved = store.remove_reference_with_snapshot("a", other).unwrap_err();
+        assert!(matches!(moved, StoreError::ReferenceMoved { .. }), "{moved}");
+        assert_eq!(store.references_to(&one).unwrap(), ["a", "b"]);
+        store.remove_reference("b", Expect::At(one)).unwrap();
+        store.remove_reference_with_snapshot("a", one).unwrap();
+        assert_eq!((store.reference("a").unwrap(), store.find_snapshot(&one).unwrap()), (None, None));
+        assert!(store.find_snapshot(&other).unwrap().is_some());
     }
 
     #[test]

@@ -434,6 +434,13 @@ impl Workspaces {
     /// Undoes a commit that no client has seen: removes the snapshot and restores the parent of the next
     /// commit.
     pub fn uncommit(&self, id: &str, snapshot: &Snapshot) -> Result<()> {
+        self.forget_commit(id, snapshot)?;
+        self.store.remove_snapshots(&[snapshot.id])?;
+        Ok(())
+    }
+
+    /// Restores the parent of the next commit, if this snapshot was the last one. The caller removes the snapshot.
+    pub fn forget_commit(&self, id: &str, snapshot: &Snapshot) -> Result<()> {
         let undone = self.with_locked(id, |workspace| {
             if workspace.record.last_snapshot != Some(snapshot.id) {
                 return Ok(());
@@ -447,11 +454,9 @@ impl Workspaces {
             Ok(())
         });
         match undone {
-            Ok(()) | Err(WorkspaceError::NotFound { .. }) => {}
-            Err(error) => return Err(error),
+            Err(WorkspaceError::NotFound { .. }) => Ok(()),
+            undone => undone,
         }
-        self.store.remove_snapshots(&[snapshot.id])?;
-        Ok(())
     }
 
     /// Adds the parent of the next commit, unless `new` has parents.

@@ -24,7 +24,7 @@ use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
 use workspace_agent_protocol::v1::{
     AgentMessage, CommandInput, CommandProgress, CreatePtyRequest, ForgetCommandRequest, IoFromGuest, IoLane,
     IoToGuest, IoWelcome, KillCommandRequest, KillPtyRequest, PtyInput, RegisterRequest, RegisterResponse,
-    ResizePtyRequest, RunCommandRequest, ServerMessage, StartIo,
+    ResizePtyRequest, RunCommandRequest, ServerMessage, StartIo, SuspendTimers,
 };
 
 pub(crate) const SANDBOX: &str = "sbx-test";
@@ -57,6 +57,8 @@ struct State {
     to_guest: Option<mpsc::Sender<Result<ServerMessage, Status>>>,
     progress: HashMap<String, CommandProgress>,
     failures: HashMap<String, String>,
+    /// Last report that timers were suspended, or continue.
+    timers_suspended: Option<bool>,
     connections: usize,
     refusals: usize,
     /// Lanes of the I/O worker by their kind, numbered in the order in which they were opened.
@@ -130,6 +132,7 @@ impl AgentService for Service {
                     Some(AgentPayload::RequestFailed(failed)) => {
                         state.failures.insert(failed.id, failed.message);
                     }
+                    Some(AgentPayload::TimersSuspended(report)) => state.timers_suspended = Some(report.on),
                     _ => {}
                 });
             }
@@ -280,6 +283,14 @@ impl TestServer {
 
     pub(crate) fn kill_terminal(&self, id: &str) {
         self.send(ServerPayload::KillPty(KillPtyRequest { pty_id: id.to_owned() }));
+    }
+
+    /// Suspends the timeouts of commands, or continues them, and waits until the guest has confirmed it.
+    pub(crate) fn suspend_timers(&self, on: bool) {
+        self.service.with(|state| state.timers_suspended = None);
+        self.send(ServerPayload::SuspendTimers(SuspendTimers { on }));
+        let reported = self.service.wait("timers were not suspended", |state| state.timers_suspended);
+        assert_eq!(reported, on);
     }
 
     pub(crate) fn refused(&self, request: RunCommandRequest) -> String {

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
 
+use super::pause::IS_PAUSED;
 use super::select;
 use crate::error::Result;
 use crate::row::Row;
-use crate::state::State;
+use crate::state::VisibleState;
 use crate::statement::{Parameters, Statement};
 
 /// Maximum page size.
@@ -20,7 +21,7 @@ pub struct Filter {
     /// Owner; `None` for sandboxes of all owners.
     pub owner: Option<String>,
     /// State; `None` for any.
-    pub state: Option<State>,
+    pub state: Option<VisibleState>,
     /// Prefix of the name, compared with case.
     pub name_prefix: Option<String>,
     /// Labels, all of which a sandbox must have.
@@ -74,7 +75,13 @@ impl Filter {
             all.push(format!("owner = ${}", parameters.text("owner", owner)));
         }
         if let Some(state) = self.state {
-            all.push(format!("state = ${}", parameters.text("state", state.as_str())));
+            all.push(match state {
+                VisibleState::Paused => IS_PAUSED.to_owned(),
+                _ => {
+                    let state = parameters.text("state", state.as_str());
+                    format!("state = ${state} AND NOT {IS_PAUSED}")
+                }
+            });
         }
         if let Some(prefix) = &self.name_prefix {
             // `LIKE` would need escaped wildcards, and ignores case on SQLite.

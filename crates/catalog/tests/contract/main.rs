@@ -80,6 +80,10 @@ contract! {
     secrets:
         first_secret_is_kept
         concurrent_servers_share_one_secret;
+    pauses:
+        paused_sandboxes_are_listed_and_counted_as_such
+        only_a_sandbox_paused_on_disk_can_be_resumed
+        a_pause_in_memory_ends_with_its_processes;
     commands:
         command_ends_once
         command_needs_an_existing_sandbox

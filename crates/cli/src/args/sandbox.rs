@@ -6,6 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use workspace_api::sandboxes::NetworkChoice;
 
 use super::history::label;
+use super::pause::{OnTimeout, SandboxPause, SandboxResume};
 use super::server::{Server, duration};
 use super::workspace::{InitialContent, SandboxChanges, SandboxCommit, SandboxFork, SandboxRestore};
 
@@ -15,6 +16,7 @@ Examples:
   workspace exec work -- make test
   workspace sandbox commit work -m \"tests pass\"
   workspace sandbox extend work 30m
+  workspace sandbox pause work
   workspace sandbox rm work";
 
 #[derive(Debug, Subcommand)]
@@ -51,6 +53,8 @@ pub(crate) enum SandboxCommand {
         #[command(flatten)]
         server: Server,
     },
+    Pause(SandboxPause),
+    Resume(SandboxResume),
     /// Set and remove labels of a sandbox
     #[command(
         after_help = "Examples:\n  workspace sandbox label work step=2\n  workspace sandbox label work step-"
@@ -91,7 +95,7 @@ Examples:
   workspace sandbox ls --state running --label run=42
   workspace --json sandbox ls | jq -r .id")]
 pub(crate) struct SandboxList {
-    /// Only sandboxes in this state: starting, running, stopping, stopped or error
+    /// Only sandboxes in this state: starting, running, paused, stopping, stopped or error
     #[arg(long, value_name = "STATE")]
     pub(crate) state: Option<String>,
     /// Only sandboxes with this label; may be repeated
@@ -118,6 +122,9 @@ pub(crate) struct SandboxCreate {
     /// Lifetime [default: set by the server, an hour]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
+    /// Treatment of the sandbox when its lifetime is over
+    #[arg(long, value_enum, default_value_t = OnTimeout::Delete)]
+    pub(crate) on_timeout: OnTimeout,
     #[command(flatten)]
     pub(crate) server: Server,
 }

@@ -1,6 +1,7 @@
 //! `workspace sandbox`
 
 mod changes;
+mod pauses;
 mod snapshots;
 mod upload;
 
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use workspace_api::pauses::OnTimeout;
 use workspace_api::sandboxes::{
     DeleteSandboxResult, ExtendSandbox, Sandbox, SandboxStats, SetTimeout, UpdateSandbox,
 };
@@ -46,6 +48,8 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
             let changed = with_client(&server, async |client| set_timeout(client, &sandbox, after).await)?;
             show(context, &changed, |sandbox| vec![format!("expires {}", table::time(&sandbox.expires_at))])
         }
+        SandboxCommand::Pause(args) => pauses::pause(context, &args),
+        SandboxCommand::Resume(args) => pauses::resume(context, &args),
         SandboxCommand::Label { sandbox, labels, server } => {
             let changes = labels.iter().map(|label| parse_label_change(label)).collect::<Result<Vec<_>>>()?;
             let labelled = with_client(&server, async |client| relabel(client, &sandbox, &changes).await)?;
@@ -124,6 +128,9 @@ fn print_details(context: &mut Context, sandbox: &Sandbox) -> Result<Outcome> {
     fields.push(("reason", optional(&sandbox.state_reason)));
     fields.push(("made", table::time(&sandbox.created_at)));
     fields.push(("expires", table::time(&sandbox.expires_at)));
+    if sandbox.on_timeout == OnTimeout::Pause {
+        fields.push(("then", "paused".to_owned()));
+    }
     fields.push(("cpu", sandbox.resources.cpu.clone()));
     fields.push(("memory", format_bytes(sandbox.resources.memory)));
     fields.push(("disk", format_bytes(sandbox.resources.disk)));

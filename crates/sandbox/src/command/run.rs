@@ -372,7 +372,10 @@ impl Service {
             && let Some(command) = handle.commands.get(id)
         {
             // The exit may not be in the catalog yet.
-            return if command.has_ended() { Err(ended()) } else { Ok(handle) };
+            return match command.has_ended() {
+                true => Err(ended()),
+                false => handle.check_not_paused().map(|()| handle),
+            };
         }
         match self.known_command(scope, sandbox, id).await?.state {
             CommandState::Running => self.find_running(scope, sandbox).await,

@@ -1,8 +1,8 @@
 //! Commands of a sandbox that run, or whose exit is not recorded yet.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -29,7 +29,7 @@ pub(crate) struct RunningCommand {
     /// or none yet.
     started_on: AtomicU64,
     /// Deadline for the agent to report its exit, if it has a timeout.
-    report_deadline: OnceLock<tokio::time::Instant>,
+    report_deadline: LeafMutex<Option<tokio::time::Instant>>,
     progress: watch::Sender<Progress>,
     /// PID of the program inside the sandbox; zero until the agent reports it.
     pid: AtomicU32,
@@ -70,7 +70,7 @@ impl RunningCommand {
         Self {
             id: id.to_owned(),
             started_on: AtomicU64::default(),
-            report_deadline: OnceLock::new(),
+            report_deadline: LeafMutex::default(),
             progress: watch::Sender::default(),
             pid: AtomicU32::default(),
             input: Input::default(),
@@ -88,12 +88,18 @@ impl RunningCommand {
     /// Sets the deadline for the agent to report its exit, unless it is already set.
     pub(crate) fn set_report_timeout(&self, timeout: Duration) {
         if let Some(deadline) = tokio::time::Instant::now().checked_add(timeout) {
-            let _ = self.report_deadline.set(deadline);
+            self.report_deadline.lock().get_or_insert(deadline);
         }
     }
 
     pub(crate) fn report_deadline(&self) -> Option<tokio::time::Instant> {
-        self.report_deadline.get().copied()
+        *self.report_deadline.lock()
+    }
+
+    /// Postpones the deadline, if there is one, by the time in which the command could not run.
+    fn postpone_report(&self, by: Duration) {
+        let mut deadline = self.report_deadline.lock();
+        *deadline = deadline.and_then(|deadline| deadline.checked_add(by));
     }
 
     /// Returns the id of the stream on which this server started the command; zero if another server did.
@@ -301,6 +307,13 @@ impl RunningCommands {
     pub(crate) fn count_end(&self, period: u32) -> bool {
         let next = |left: u32| Some(left.checked_sub(1).unwrap_or(period.saturating_sub(1)));
         self.ends_until_cleanup.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) == Ok(0)
+    }
+
+    /// Postpones the deadlines of all commands by the time of a pause.
+    pub(crate) fn postpone_reports(&self, by: Duration) {
+        for command in self.running() {
+            command.postpone_report(by);
+        }
     }
 
     /// Returns the running commands.

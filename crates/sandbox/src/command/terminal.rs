@@ -151,7 +151,7 @@ impl Service {
         let handle = self.handle_in(scope, sandbox);
         let open = handle.filter(|handle| handle.commands.get(id).is_some_and(|one| !one.has_ended()));
         match open.filter(|_| is_terminal(id)) {
-            Some(handle) => Ok(handle),
+            Some(handle) => handle.check_not_paused().map(|()| handle),
             None => {
                 self.terminal(scope, sandbox, id).await?;
                 self.find_running(scope, sandbox).await?;

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use tokio::task::JoinHandle;
 use workspace_catalog::{Sandbox, State};
@@ -14,6 +15,7 @@ use crate::command::kept_output::KeptOutput;
 use crate::command::running::RunningCommands;
 use crate::config::Config;
 use crate::disk::workspace_usage::WorkspaceUsage;
+use crate::error::{Result, SandboxError};
 use crate::guest::connection::GuestConnection;
 use crate::io::worker::IoWorker;
 use crate::leaf_mutex::LeafMutex;
@@ -47,6 +49,8 @@ pub(crate) struct SandboxHandle {
     pub(crate) output: KeptOutput,
     /// True while its resource usage is being measured for the history of measurements.
     pub(crate) is_being_sampled: Arc<AtomicBool>,
+    /// Time since which it is paused in memory, or about to be.
+    paused_since: LeafMutex<Option<Instant>>,
     /// Tasks that end with this handle.
     tasks: LeafMutex<Vec<JoinHandle<()>>>,
 }
@@ -73,6 +77,7 @@ impl SandboxHandle {
             io: IoWorker::default(),
             usage: WorkspaceUsage::default(),
             output: KeptOutput::default(),
+            paused_since: LeafMutex::default(),
             is_being_sampled: Arc::default(),
             tasks: LeafMutex::default(),
         }
@@ -83,6 +88,9 @@ impl SandboxHandle {
         let handle = Self::new(&sandbox.id, dir, &sandbox.token_hash);
         handle.assign(&sandbox.owner, sandbox.expires_at, config);
         handle.is_being_created.store(sandbox.state == State::Starting, Ordering::SeqCst);
+        if sandbox.is_paused() {
+            handle.begin_pause();
+        }
         // The size of the output that its commands have printed is not known yet. The maximum makes the next check
         // measure it.
         handle.output.finish_update(Some(u64::MAX));
@@ -117,6 +125,34 @@ impl SandboxHandle {
 
     pub(crate) fn set_expires_at(&self, time: i64) {
         self.expires_at.store(time, Ordering::Relaxed);
+    }
+
+    /// Fails if it is paused in memory, or about to be.
+    pub(crate) fn check_not_paused(&self) -> Result<()> {
+        match self.is_paused() {
+            true => Err(SandboxError::Paused { id: self.id.clone() }),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns true while it is paused in memory, or about to be.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused_since.lock().is_some()
+    }
+
+    /// Refuses requests from now on, and does not expect its guest agent to respond, until [`Self::end_pause`].
+    pub(crate) fn begin_pause(&self) {
+        let was_paused = self.paused_since.lock().replace(Instant::now()).is_some();
+        if !was_paused {
+            self.guest.begin_freeze();
+        }
+    }
+
+    /// Accepts requests again. The time of the pause does not count for commands.
+    pub(crate) fn end_pause(&self) {
+        let Some(since) = self.paused_since.lock().take() else { return };
+        self.commands.postpone_reports(since.elapsed());
+        self.guest.end_freeze();
     }
 
     /// Keeps a task that ends with this handle.

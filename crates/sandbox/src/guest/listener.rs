@@ -229,7 +229,7 @@ impl AgentService for GuestService {
             if !is_being_created {
                 handler.on_registered(&handle, stream, registration).await;
             }
-            while let Ok(Ok(Some(message))) = timeout(IDLE_TIMEOUT, messages.message()).await {
+            while let Some(message) = next_message(&handle, &mut messages).await {
                 if let Some(payload) = message.payload {
                     handler.on_message(&handle, payload).await;
                 }
@@ -254,6 +254,21 @@ impl AgentService for GuestService {
         let (lane, receiver) = attached.ok_or_else(|| Status::already_exists("this lane is connected"))?;
         tokio::spawn(async move { lane.receive(messages).await });
         Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+}
+
+/// Waits for the next message of an agent. `None` if the stream is closed, or the agent sent nothing for too long.
+async fn next_message(
+    handle: &SandboxHandle,
+    messages: &mut Streaming<AgentMessage>,
+) -> Option<AgentMessage> {
+    loop {
+        match timeout(IDLE_TIMEOUT, messages.message()).await {
+            Ok(message) => return message.ok().flatten(),
+            // A frozen agent sends nothing.
+            Err(_) if handle.guest.may_be_frozen() => {}
+            Err(_) => return None,
+        }
     }
 }
 

@@ -26,6 +26,9 @@ mod limits;
 mod measurements;
 mod oci_only;
 mod outside_writers;
+mod pause_kills;
+mod pause_races;
+mod pauses;
 mod pool;
 mod quota;
 mod races;
@@ -87,6 +90,9 @@ fn main() -> ExitCode {
     trials.extend(unresolved_restore::trials());
     trials.extend(outside_writers::trials());
     trials.extend(workspace_users::trials());
+    trials.extend(pauses::trials());
+    trials.extend(pause_kills::trials());
+    trials.extend(pause_races::trials());
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     docker::end();
     conclusion.exit_code()

@@ -4,12 +4,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use workspace_api::error_codes;
+use workspace_api::pauses::{self, Keep};
 use workspace_api::sandboxes::{
     CpuStats, CreateSandbox, DiskStats, LogsQuery, MemoryStats, NetworkChoice, NetworkStats, ResourceLimits,
     Resources, Sandbox, SandboxStats, SetTimeout,
 };
+use workspace_catalog::PauseStep;
 use workspace_sandbox::runtime::{AllowError, Network};
-use workspace_sandbox::{Expiry, Materialize, NewSandbox, ResourceRequest, Stats, View};
+use workspace_sandbox::{Expiry, Materialize, NewSandbox, OnTimeout, ResourceRequest, Stats, View};
 
 use crate::error::ApiError;
 use crate::settings::{Cpus, Size};
@@ -46,6 +48,10 @@ pub(super) fn new_sandbox(request: CreateSandbox) -> Result<NewSandbox, ApiError
         unique_name: request.unique_name,
         envs: request.envs,
         timeout: request.timeout_seconds.map(Duration::from_secs),
+        on_timeout: match request.on_timeout {
+            pauses::OnTimeout::Delete => OnTimeout::Delete,
+            pauses::OnTimeout::Pause => OnTimeout::Pause,
+        },
         resources: resource_request(&request.resources)?,
         network: network(request.network, request.egress_allow)?,
         labels: request.labels,
@@ -105,10 +111,11 @@ fn resource_request(resources: &Resources) -> Result<ResourceRequest, ApiError> 
 pub(super) fn sandbox_to_api(view: View) -> Result<Sandbox, ApiError> {
     let View { sandbox, config, agent_connected } = view;
     Ok(Sandbox {
+        keep: keep(&sandbox),
+        state: sandbox.visible_state().as_str().to_owned(),
         id: sandbox.id,
         name: sandbox.name,
         owner: sandbox.owner,
-        state: sandbox.state.as_str().to_owned(),
         state_reason: sandbox.state_reason,
         template: sandbox.template,
         runtime: sandbox.runtime,
@@ -127,7 +134,17 @@ pub(super) fn sandbox_to_api(view: View) -> Result<Sandbox, ApiError> {
         agent_connected,
         created_at: time::format_millis(sandbox.created_at)?,
         expires_at: time::format_millis(sandbox.expires_at)?,
+        on_timeout: match config.on_timeout {
+            OnTimeout::Delete => pauses::OnTimeout::Delete,
+            OnTimeout::Pause => pauses::OnTimeout::Pause,
+        },
     })
+}
+
+/// Returns the part of a paused sandbox that is kept.
+fn keep(sandbox: &workspace_catalog::Sandbox) -> Option<Keep> {
+    let on_disk = sandbox.pause == Some(PauseStep::Disk);
+    sandbox.is_paused().then_some(if on_disk { Keep::Disk } else { Keep::Memory })
 }
 
 fn cpus(millis: u32) -> String {

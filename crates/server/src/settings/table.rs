@@ -124,6 +124,10 @@ settings! {
     max_sandboxes: u32 = Fixed("100");
     /// Maximum number of sandboxes of one owner. Admin keys are exempt.
     max_sandboxes_per_owner: u32 = Fixed("10");
+    /// Maximum time in seconds for which a sandbox stays paused. Then it is deleted.
+    max_paused: Duration = Fixed("604800");
+    /// Maximum number of sandboxes of one owner that are paused to disk; they count for no other limit. Admin keys are exempt.
+    max_paused_per_owner: u32 = Fixed("100");
     /// Maximum number of snapshots of one owner; 0 is unlimited. Admin keys are exempt.
     max_snapshots_per_owner: Count = Fixed("100000");
     /// Maximum size of the snapshots of one owner in the store. Content that several of them share counts once. Admin keys are exempt.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use tokio::sync::OwnedSemaphorePermit;
 use workspace_api::error_codes;
 use workspace_catalog::{Catalog, CatalogError};
-use workspace_sandbox::Scope;
+use workspace_sandbox::{Scope, paused_sandbox_of_reference};
 use workspace_state::{Snapshot, SnapshotId, Store, StoreError};
 
 use crate::error::ApiError;
@@ -105,6 +105,11 @@ fn check_unused(store: &Store, scope: &Scope, id: &SnapshotId) -> Result<(), Api
         ApiError::new(error_codes::SNAPSHOT_IN_USE, message).detail("snapshotId", id.to_string())
     };
     let (names, references) = (ReferenceNames::of(scope), store.references_to(id)?);
+    if let Some(sandbox) = references.iter().find_map(|name| paused_sandbox_of_reference(name)) {
+        let message =
+            format!("sandbox {sandbox} was paused to snapshot {id} and needs it; delete the sandbox first");
+        return Err(in_use(message).detail("sandboxId", sandbox));
+    }
     if let Some(name) = references.iter().find_map(|name| names.in_scope(name)) {
         let error =
             in_use(format!("the reference `{name}` points to snapshot {id}; remove or move it first"));
