@@ -4,6 +4,11 @@ ALTER TABLE sandboxes ADD COLUMN agent TEXT;
 
 CREATE INDEX sandboxes_project ON sandboxes (owner, project);
 
+-- Project of the sandbox of an event, which may be deleted.
+ALTER TABLE events ADD COLUMN project TEXT;
+
+CREATE INDEX events_project ON events (owner, project, sequence);
+
 -- Snapshot that was made after a command because the sandbox is traced, or the reason why there is none although files may
 -- have changed.
 ALTER TABLE commands ADD COLUMN snapshot TEXT;

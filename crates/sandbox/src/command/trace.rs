@@ -8,6 +8,7 @@
 //! server, which makes the snapshot, or finds the one that the former server made. If a snapshot cannot be made, for
 //! example on a full disk, the command has the reason, and its changes are in the next snapshot, which says so.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -131,6 +132,44 @@ struct OtherWriters {
     origins: Vec<&'static str>,
     /// True if one of them may write now.
     are_running: bool,
+}
+
+impl OtherWriters {
+    /// Finds out what else may have changed files since the last snapshot, or does so now. The caller has exclusive access,
+    /// and no command starts.
+    fn find(handle: &SandboxHandle, has_processes: bool) -> Self {
+        let tracer = &handle.tracer;
+        let has_commands = !handle.commands.running().is_empty();
+        let is_transferring = handle.io.is_transferring();
+        let has_outside = tracer.has_outside_changes.swap(false, Ordering::Relaxed) || is_transferring;
+        let origins = [
+            ("commands", has_commands),
+            ("processes", has_processes && !has_commands),
+            ("files", has_outside),
+            ("earlier", tracer.has_untraced_changes.swap(false, Ordering::Relaxed)),
+        ];
+        let origins = origins.into_iter().filter(|(_, is_present)| *is_present).map(|(origin, _)| origin);
+        let are_running = has_commands || has_processes || is_transferring;
+        Self { origins: origins.collect(), are_running }
+    }
+
+    /// Returns the labels of the snapshot of a command.
+    fn labels(&self, command: &str) -> BTreeMap<String, String> {
+        let mut labels = BTreeMap::from([(TRACE_COMMAND_LABEL.to_owned(), command.to_owned())]);
+        if !self.origins.is_empty() {
+            labels.insert(TRACE_SHARED_LABEL.to_owned(), self.origins.join(","));
+        }
+        labels
+    }
+}
+
+/// Returns true if processes of commands run in a sandbox, also of commands that have ended. An agent that does not answer
+/// may have any.
+async fn has_processes(handle: &SandboxHandle) -> bool {
+    if !handle.commands.running().is_empty() {
+        return true;
+    }
+    handle.guest.request_processes().await.is_none_or(|listed| !listed.is_empty())
 }
 
 impl Service {
@@ -283,7 +322,10 @@ impl Service {
             return Ok(None);
         }
         self.check_trace_quota(handle).await?;
-        let sandbox = self.read_row(&handle.id).await?;
+        let commands = self.0.catalog.commands();
+        let (sandbox, command, has_processes) =
+            tokio::join!(self.read_row(&handle.id), commands.get(&running.id), has_processes(handle),);
+        let (sandbox, command) = (sandbox?, command?);
         match sandbox.state {
             State::Running => {}
             // Its agent has just come back, unless it is unknown which directory is its workspace.
@@ -291,9 +333,17 @@ impl Service {
             _ => return Err(not_running(&sandbox)),
         }
         let access = self.exclusive_access(&handle.id, &operation, cancel).await?;
-        let writers = self.other_writers(handle).await;
+        let writers = OtherWriters::find(handle, has_processes);
         let bytes = Arc::<AtomicU64>::default();
-        let new = self.trace_snapshot(&sandbox, running, &writers, &bytes).await?;
+        let new = NewSnapshot {
+            author: sandbox.owner.clone(),
+            // The record of the command may be deleted earlier.
+            message: command.map(|command| command.command).unwrap_or_default(),
+            labels: writers.labels(&running.id),
+            durability: Durability::Buffered,
+            stored_bytes: Some(Arc::clone(&bytes)),
+            ..NewSnapshot::default()
+        };
         let snapshot = match self.commit_changes(&sandbox, &access, &writers, new, cancel).await? {
             ConditionalCommit::Committed(committed) => Some(committed.snapshot),
             ConditionalCommit::Unchanged(last) => self.unrecorded_trace(running, last).await?,
@@ -331,31 +381,6 @@ impl Service {
         Ok(committed)
     }
 
-    /// Returns the description of a snapshot after a command. Its message is the command line, because the record of the
-    /// command may be deleted earlier.
-    async fn trace_snapshot(
-        &self,
-        sandbox: &Sandbox,
-        running: &RunningCommand,
-        writers: &OtherWriters,
-        bytes: &Arc<AtomicU64>,
-    ) -> Result<NewSnapshot> {
-        let command = self.0.catalog.commands().get(&running.id).await?;
-        let mut labels = std::collections::BTreeMap::new();
-        labels.insert(TRACE_COMMAND_LABEL.to_owned(), running.id.clone());
-        if !writers.origins.is_empty() {
-            labels.insert(TRACE_SHARED_LABEL.to_owned(), writers.origins.join(","));
-        }
-        Ok(NewSnapshot {
-            author: sandbox.owner.clone(),
-            message: command.map(|command| command.command).unwrap_or_default(),
-            labels,
-            durability: Durability::Buffered,
-            stored_bytes: Some(Arc::clone(bytes)),
-            ..NewSnapshot::default()
-        })
-    }
-
     /// Returns the last snapshot of a workspace if it is that of this command, and a former server was killed before it
     /// recorded it.
     async fn unrecorded_trace(
@@ -367,26 +392,6 @@ impl Service {
         let found =
             self.on_workspaces(move |workspaces| Ok(workspaces.store().find_snapshot(&last)?)).await?;
         Ok(found.filter(|snapshot| snapshot.labels.get(TRACE_COMMAND_LABEL) == Some(&running.id)))
-    }
-
-    /// Finds out what else may have changed files since the last snapshot, or does so now. The caller has exclusive access
-    /// and no command starts.
-    async fn other_writers(&self, handle: &SandboxHandle) -> OtherWriters {
-        let tracer = &handle.tracer;
-        let has_commands = !handle.commands.running().is_empty();
-        // An agent that does not answer may have any processes.
-        let has_processes =
-            has_commands || handle.guest.request_processes().await.is_none_or(|listed| !listed.is_empty());
-        let is_transferring = handle.io.is_transferring();
-        let has_outside = tracer.has_outside_changes.swap(false, Ordering::Relaxed) || is_transferring;
-        let origins = [
-            ("commands", has_commands),
-            ("processes", has_processes && !has_commands),
-            ("files", has_outside),
-            ("earlier", tracer.has_untraced_changes.swap(false, Ordering::Relaxed)),
-        ];
-        let origins = origins.into_iter().filter(|(_, is_present)| *is_present).map(|(origin, _)| origin);
-        OtherWriters { origins: origins.collect(), are_running: has_processes || is_transferring }
     }
 
     /// Fails if the owner may have no further snapshot. The result of a check holds for some snapshots, because it counts

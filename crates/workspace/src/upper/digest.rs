@@ -119,3 +119,71 @@ fn now() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use workspace_host::NamespaceHolder;
+
+    use super::*;
+
+    #[test]
+    fn every_change_changes_the_digest() {
+        let home = tempfile::tempdir().unwrap();
+        let at = |path: &str| home.path().join(path);
+        fs::create_dir_all(at("a/b")).unwrap();
+        fs::write(at("a/file"), "one").unwrap();
+        let access = Access::new(&NamespaceHolder::Host);
+        let digest = || read(&access, home.path(), &Cancel::new()).unwrap().unwrap();
+        let mut last = digest();
+        assert_eq!(last, digest());
+        let changes: [(&str, &dyn Fn()); 7] = [
+            ("content", &|| fs::write(at("a/file"), "longer").unwrap()),
+            ("mode", &|| fs::set_permissions(at("a/file"), fs::Permissions::from_mode(0o600)).unwrap()),
+            ("new entry", &|| fs::write(at("a/b/new"), "").unwrap()),
+            ("symlink", &|| symlink("x", at("link")).unwrap()),
+            ("rename", &|| fs::rename(at("a/b/new"), at("a/b/other")).unwrap()),
+            ("removal", &|| fs::remove_file(at("link")).unwrap()),
+            ("mode of the root", &|| {
+                fs::set_permissions(home.path(), fs::Permissions::from_mode(0o711)).unwrap();
+            }),
+        ];
+        for (what, change) in changes {
+            change();
+            let now = digest();
+            assert_ne!(now.hash, last.hash, "{what}");
+            last = now;
+        }
+    }
+
+    #[test]
+    fn a_digest_is_certain_when_all_changes_are_old() {
+        let home = tempfile::tempdir().unwrap();
+        fs::write(home.path().join("file"), "one").unwrap();
+        let access = Access::new(&NamespaceHolder::Host);
+        let digest = || read(&access, home.path(), &Cancel::new()).unwrap().unwrap();
+        let first = digest();
+        assert!(!first.is_certain);
+        // At most the tick of a file system with whole seconds.
+        let began = std::time::Instant::now();
+        while !digest().is_certain {
+            assert!(began.elapsed() < std::time::Duration::from_secs(30));
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        assert_eq!(digest().hash, first.hash);
+        fs::write(home.path().join("file"), "two").unwrap();
+        let changed = digest();
+        assert!(changed.hash != first.hash && !changed.is_certain);
+    }
+
+    #[test]
+    fn a_cancelled_walk_fails() {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join("directory")).unwrap();
+        let cancel = Cancel::new();
+        cancel.cancel();
+        assert!(read(&Access::new(&NamespaceHolder::Host), home.path(), &cancel).is_err());
+    }
+}

@@ -1,10 +1,11 @@
 use serde_json::json;
 use workspace_catalog::{
-    Catalog, CatalogError, CommandEnd, CommandState, CommandTrace, CreationOrder, Filter, NewCommand,
-    NewEpisode, NewNote, NewSandbox, Note, NoteFilter, NoteInsertion, NoteQuota,
+    Catalog, CatalogError, CommandEnd, CommandState, CommandTrace, CreationOrder, EventFilter, EventKind,
+    Filter, NewCommand, NewEpisode, NewEvent, NewNote, NewSandbox, Note, NoteFilter, NoteInsertion,
+    NoteQuota,
 };
 
-use super::{ids, insert, new_sandbox};
+use super::{event, ids, insert, new_sandbox};
 use crate::test_database::TestDatabase;
 
 const QUOTA: NoteQuota = NoteQuota { per_sandbox: 100, per_owner: Some(100), owner_bytes: Some(1_000) };
@@ -13,12 +14,15 @@ const END: CommandEnd =
 
 /// Undoes the migration that added lineage.
 pub(crate) async fn remove_lineage(database: &TestDatabase) {
-    for index in ["sandboxes_project", "snapshots_traces", "episodes_root", "episodes_searches"] {
+    for index in
+        ["sandboxes_project", "events_project", "snapshots_traces", "episodes_root", "episodes_searches"]
+    {
         database.tamper(&format!("DROP INDEX {index}")).await;
     }
     for (table, column) in [
         ("sandboxes", "project"),
         ("sandboxes", "agent"),
+        ("events", "project"),
         ("commands", "snapshot"),
         ("commands", "trace_error"),
         ("snapshots", "command"),
@@ -93,6 +97,18 @@ pub(crate) async fn sandboxes_are_filtered_by_project_and_agent(database: TestDa
     assert_eq!(found(Some("p"), Some("b")).await, "sbx-2");
     assert_eq!(found(None, Some("a")).await, "sbx-1");
     assert_eq!(found(Some("' OR 1=1 --"), None).await, "");
+
+    let events = async |project: &str| {
+        let filter = EventFilter { project: Some(project.to_owned()), ..EventFilter::default() };
+        let read = catalog.events().read(&filter, 0, 10).await.unwrap();
+        read.events.iter().filter_map(|event| event.sandbox_id.clone()).collect::<Vec<_>>().join(" ")
+    };
+    for id in ["sbx-1", "sbx-3", "sbx-2"] {
+        catalog.events().insert(Some("alice"), Some(id), &event(EventKind::AgentConnected)).await.unwrap();
+    }
+    let deleted = NewEvent { kind: EventKind::SandboxDeleted, data: json!({"project": "p"}) };
+    catalog.sandboxes().delete("sbx-1", &[deleted]).await.unwrap();
+    assert_eq!((events("p").await.as_str(), events("q").await.as_str()), ("sbx-1 sbx-2 sbx-1", ""));
 }
 
 pub(crate) async fn notes_get_the_next_snapshot_and_live_as_long(database: TestDatabase) {

@@ -56,6 +56,12 @@ fn sandboxes_say_where_they_come_from() {
     assert_eq!(total(&alice, "project=checkout&agent=nobody"), 0);
     assert_eq!(total(&alice, "agent=fixer-7&limit=1"), 2);
     assert_eq!(total(&server.key("bob", "user"), "project=checkout"), 0);
+    let events = |query: &str| {
+        let page =
+            server.call_as(&alice, "GET", &format!("/api/v1/events?type=sandbox.created&{query}")).send();
+        page.json()["items"].as_array().unwrap().len()
+    };
+    assert_eq!((events("project=checkout"), events("project=other"), events("")), (2, 0, 3));
     for wrong in [json!(""), json!("a\nb"), json!("x".repeat(129)), json!(7)] {
         let body = json!({"template": "base", "project": wrong});
         assert_eq!(
