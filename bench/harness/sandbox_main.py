@@ -12,6 +12,7 @@ import file_rows
 import machine
 import pause_rows
 import sandbox_rows
+import trace_rows
 from plot import plot
 from report import bars, details, reasons
 from sandbox_client import OVERRIDDEN, Server
@@ -34,6 +35,7 @@ ROWS = {
     "transfer": file_rows.transfer,
     "archive": file_rows.archive,
     "pause": pause_rows.pause,
+    "trace": trace_rows.trace,
 }
 PANELS = {"warm": "create and run", "cold": "create and run", "fifty": "all 50", "run": "one command"}
 WITH_PEERS = {"warm", "cold", "fifty", "parallel", "ordinary", "run", "archive"}

@@ -571,6 +571,7 @@ pub(crate) fn event(kind: EventKind, sandbox: &Sandbox, change: &Change) -> NewE
         ).as_str(),
         "reason": change.state_reason,
         "template": sandbox.template,
+        "project": sandbox.config["lineage"]["project"],
         "createdAt": sandbox.created_at,
         "expiresAt": change.expires_at.unwrap_or(sandbox.expires_at),
     });

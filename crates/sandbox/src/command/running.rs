@@ -31,6 +31,8 @@ pub(crate) struct RunningCommand {
     /// Deadline for the agent to report its exit, if it has a timeout.
     report_deadline: LeafMutex<Option<tokio::time::Instant>>,
     progress: watch::Sender<Progress>,
+    /// Exit that the agent reported, and that is not reported to clients before the command is traced.
+    exit_to_trace: OnceLock<CommandExit>,
     /// PID of the program inside the sandbox; zero until the agent reports it.
     pid: AtomicU32,
     pub(crate) input: Input,
@@ -63,6 +65,22 @@ pub struct CommandExit {
     pub timed_out: bool,
     /// Reason why it could not be run, or was lost.
     pub failed: Option<String>,
+    /// Outcome of tracing it.
+    pub trace: TraceOutcome,
+}
+
+/// Outcome of tracing a command (see [`Trace`](crate::Trace)).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum TraceOutcome {
+    /// The sandbox is not traced, or the command changed no file.
+    #[default]
+    None,
+    /// Snapshot that was made after the command.
+    Snapshot(String),
+    /// The snapshot takes longer, and the record of the command will have it.
+    Pending,
+    /// Reason why there is no snapshot.
+    Failed(String),
 }
 
 impl RunningCommand {
@@ -72,6 +90,7 @@ impl RunningCommand {
             started_on: AtomicU64::default(),
             report_deadline: LeafMutex::default(),
             progress: watch::Sender::default(),
+            exit_to_trace: OnceLock::new(),
             pid: AtomicU32::default(),
             input: Input::default(),
             window: AtomicU64::default(),
@@ -148,8 +167,24 @@ impl RunningCommand {
         self.started_on() != 0
     }
 
+    /// Returns true if the agent reported its exit.
     pub(crate) fn has_ended(&self) -> bool {
-        self.progress.borrow().exit.is_some()
+        self.exit_to_trace.get().is_some() || self.progress.borrow().exit.is_some()
+    }
+
+    /// Returns the exit that the agent, or the server, reported.
+    pub(crate) fn known_exit(&self) -> Option<CommandExit> {
+        self.progress.borrow().exit.clone().or_else(|| self.exit_to_trace.get().cloned())
+    }
+
+    /// Records an exit that is to be traced before clients learn of it. Returns false if an exit was recorded before.
+    pub(crate) fn set_exit_to_trace(&self, exit: &CommandExit) -> bool {
+        let is_first = self.progress.borrow().exit.is_none() && self.exit_to_trace.set(exit.clone()).is_ok();
+        if is_first {
+            // Clients that write to its input, or close it, stop waiting.
+            self.input.close();
+        }
+        is_first
     }
 
     pub(crate) fn written(&self) -> u64 {
@@ -285,6 +320,7 @@ impl RunningCommands {
             exit_code: end.exit_code,
             timed_out: end.timed_out,
             failed: Some(end.failed).filter(|reason| !reason.is_empty()),
+            trace: TraceOutcome::None,
         });
         let command = self.get_or_add(&progress.command_id);
         command.input.report(progress.input_received, progress.input_taken, progress.input_closed);

@@ -13,7 +13,8 @@ use workspace_catalog::{Sandbox, State};
 
 use crate::command::kept_output::KeptOutput;
 use crate::command::running::RunningCommands;
-use crate::config::Config;
+use crate::command::trace::Tracer;
+use crate::config::{Config, Trace};
 use crate::disk::workspace_usage::WorkspaceUsage;
 use crate::error::{Result, SandboxError};
 use crate::guest::connection::GuestConnection;
@@ -47,6 +48,8 @@ pub(crate) struct SandboxHandle {
     pub(crate) usage: WorkspaceUsage,
     /// Size of the retained output of its commands.
     pub(crate) output: KeptOutput,
+    /// Snapshots after its commands.
+    pub(crate) tracer: Tracer,
     /// True while its resource usage is being measured for the history of measurements.
     pub(crate) is_being_sampled: Arc<AtomicBool>,
     /// Time since which it is paused in memory, or about to be.
@@ -61,6 +64,7 @@ struct Assignment {
     owner: String,
     envs: BTreeMap<String, String>,
     disk: Option<u64>,
+    trace: Trace,
 }
 
 impl SandboxHandle {
@@ -78,6 +82,7 @@ impl SandboxHandle {
             usage: WorkspaceUsage::default(),
             output: KeptOutput::default(),
             paused_since: LeafMutex::default(),
+            tracer: Tracer::default(),
             is_being_sampled: Arc::default(),
             tasks: LeafMutex::default(),
         }
@@ -88,6 +93,8 @@ impl SandboxHandle {
         let handle = Self::new(&sandbox.id, dir, &sandbox.token_hash);
         handle.assign(&sandbox.owner, sandbox.expires_at, config);
         handle.is_being_created.store(sandbox.state == State::Starting, Ordering::SeqCst);
+        // A command that the former server did not trace may have changed files.
+        handle.tracer.set_untraced_changes();
         if sandbox.is_paused() {
             handle.begin_pause();
         }
@@ -100,7 +107,8 @@ impl SandboxHandle {
     /// Assigns a sandbox of the warm pool to an owner. Does nothing if it is already assigned.
     pub(crate) fn assign(&self, owner: &str, expires_at: i64, config: &Config) {
         self.set_expires_at(expires_at);
-        let assignment = Assignment { owner: owner.to_owned(), envs: config.envs.clone(), disk: config.disk };
+        let (envs, disk, trace) = (config.envs.clone(), config.disk, config.trace);
+        let assignment = Assignment { owner: owner.to_owned(), envs, disk, trace };
         drop(self.assignment.set(assignment));
     }
 
@@ -116,6 +124,11 @@ impl SandboxHandle {
     /// Returns the disk limit of the workspace, in bytes.
     pub(crate) fn disk(&self) -> Option<u64> {
         self.assignment.get().and_then(|assignment| assignment.disk)
+    }
+
+    /// Returns true if a snapshot is made after each command that changed files.
+    pub(crate) fn is_traced(&self) -> bool {
+        self.assignment.get().is_some_and(|assignment| assignment.trace == Trace::Command)
     }
 
     /// Returns true if the sandbox has expired. It may not be removed yet.

@@ -416,7 +416,7 @@ fn paused_content(sandbox: &Sandbox) -> Option<SnapshotId> {
 
 /// Reports the commands of a sandbox as failed, to the clients that wait for them.
 fn fail_waiting_commands(handle: Option<&Arc<SandboxHandle>>, reason: &str) {
-    let exit = CommandExit { exit_code: -1, timed_out: false, failed: Some(reason.to_owned()) };
+    let exit = CommandExit { exit_code: -1, failed: Some(reason.to_owned()), ..CommandExit::default() };
     for running in handle.map(|handle| handle.commands.running()).unwrap_or_default() {
         running.advance(0, Some(&exit));
     }

@@ -39,6 +39,7 @@ mod scripted_agent;
 mod slow_freeze;
 mod snapshots;
 mod terminals;
+mod traces;
 mod unresolved_restore;
 mod workspace_swap;
 mod workspace_users;
@@ -93,6 +94,7 @@ fn main() -> ExitCode {
     trials.extend(pauses::trials());
     trials.extend(pause_kills::trials());
     trials.extend(pause_races::trials());
+    trials.extend(traces::trials());
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     docker::end();
     conclusion.exit_code()
