@@ -65,6 +65,7 @@ pub use io::files::{
     BatchResult, FileCondition, FileEntry, FileKind, FileListing, FileOperation, FileRead, FileWrite,
     Fingerprint, NewFile,
 };
+pub use io::memory::{MemoryGuard, TransferMemory};
 pub use io::path::FilePath;
 pub use io::ports::{ListeningPort, PortConnection, PortReader, PortWriter};
 pub use io::tree::{TreeEntry, TreeReader, TreeWriter};
