@@ -30,7 +30,9 @@ pub(crate) use history::{Log, Rm, Show, SnapshotArgs, SnapshotMetadata};
 pub(crate) use merge::{ConflictStyle, FileType, MergeFile, MergeRules, MergeSide};
 pub(crate) use process::{Cp, Exec, Logs, Ps, Run, ShellArgs};
 pub(crate) use reference::{Branch, BranchOrTagArgs, RefCommand, RefSet, Tag};
-pub(crate) use sandbox::{Network, SandboxCommand, SandboxCreate, SandboxOne, SandboxOptions};
+pub(crate) use sandbox::{
+    Network, SandboxCommand, SandboxCreate, SandboxMetrics, SandboxOne, SandboxOptions,
+};
 pub(crate) use server::{KeyCommand, Server, Status, TemplateCommand};
 pub(crate) use space::{Gc, Verify};
 pub(crate) use trees::{Cat, Checkout, Diff, Ls, MergeTree, Mount, Umount};
