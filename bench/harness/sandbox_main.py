@@ -10,6 +10,7 @@ import tempfile
 
 import file_rows
 import machine
+import preview_rows
 import sandbox_rows
 from plot import plot
 from report import bars, details, reasons
@@ -32,6 +33,8 @@ ROWS = {
     "files": file_rows.small,
     "transfer": file_rows.transfer,
     "archive": file_rows.archive,
+    "preview": preview_rows.requests,
+    "sockets": preview_rows.sockets,
 }
 PANELS = {"warm": "create and run", "cold": "create and run", "fifty": "all 50", "run": "one command"}
 WITH_PEERS = {"warm", "cold", "fifty", "parallel", "ordinary", "run", "archive"}
