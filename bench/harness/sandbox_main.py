@@ -11,6 +11,7 @@ import tempfile
 import file_rows
 import machine
 import pause_rows
+import preview_rows
 import sandbox_rows
 import trace_rows
 from plot import plot
@@ -36,6 +37,8 @@ ROWS = {
     "archive": file_rows.archive,
     "pause": pause_rows.pause,
     "trace": trace_rows.trace,
+    "preview": preview_rows.requests,
+    "sockets": preview_rows.sockets,
 }
 PANELS = {"warm": "create and run", "cold": "create and run", "fifty": "all 50", "run": "one command"}
 WITH_PEERS = {"warm", "cold", "fifty", "parallel", "ordinary", "run", "archive"}

@@ -34,7 +34,9 @@ pub(crate) use merge::{ConflictStyle, FileType, MergeFile, MergeRules, MergeSide
 pub(crate) use pause::{SandboxPause, SandboxResume};
 pub(crate) use process::{Cp, Exec, Logs, Ps, Run, ShellArgs};
 pub(crate) use reference::{Branch, BranchOrTagArgs, RefCommand, RefSet, Tag};
-pub(crate) use sandbox::{Network, SandboxCommand, SandboxCreate, SandboxOne, SandboxOptions, Trace};
+pub(crate) use sandbox::{
+    Network, SandboxCommand, SandboxCreate, SandboxMetrics, SandboxOne, SandboxOptions, Trace,
+};
 pub(crate) use server::{KeyCommand, Server, Status, TemplateCommand};
 pub(crate) use space::{Gc, Verify};
 pub(crate) use trees::{Cat, Checkout, Diff, Ls, MergeTree, Mount, Umount};

@@ -127,16 +127,16 @@ pub struct Config {
     /// Time of the last resume, in milliseconds since 1970, from which the maximum lifetime counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed_at: Option<i64>,
-}
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
     /// Origin and purpose.
     #[serde(default, skip_serializing_if = "Lineage::is_empty")]
     pub lineage: Lineage,
     /// Automatic snapshots.
     #[serde(default, skip_serializing_if = "Trace::is_off")]
     pub trace: Trace,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn invalid(field: &'static str, message: impl Into<String>) -> SandboxError {

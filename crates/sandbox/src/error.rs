@@ -76,6 +76,9 @@ pub enum SandboxError {
         what: &'static str,
         limit: usize,
     },
+    /// Transfers, watches and connections of the owner use too much memory.
+    #[error("transfers and connections of the same owner use too much memory; wait for some to end")]
+    TransferMemory,
     /// Another server runs the sandbox.
     #[error("sandbox `{id}` runs on server `{server}`; send the request there")]
     Elsewhere {

@@ -69,13 +69,14 @@ pub use io::files::{
     BatchResult, FileCondition, FileEntry, FileKind, FileListing, FileOperation, FileRead, FileWrite,
     Fingerprint, NewFile,
 };
+pub use io::memory::{MemoryGuard, TransferMemory};
 pub use io::path::FilePath;
 pub use io::ports::{ListeningPort, PortConnection, PortReader, PortWriter};
 pub use io::tree::{TreeEntry, TreeReader, TreeWriter};
 pub use io::watch::{FileChange, FileChangeKind, Watch};
 pub use lifecycle::create::Creator;
 pub use lifecycle::pause::PauseMode;
-pub use lifecycle::pause_snapshots::paused_sandbox_of_reference;
+pub use lifecycle::pause_snapshots::{paused_sandbox_of_reference, sandbox_paused_to};
 pub use lifecycle::recover::CollectionReport;
 pub use lifecycle::remove::{KeptWorkspace, ReclaimPolicy};
 pub use lineage::Lineage;

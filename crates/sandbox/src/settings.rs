@@ -10,6 +10,7 @@ use workspace_state::{Cancel, WalkLimits};
 use workspace_workspace::{LazyCommand, ProviderPreference};
 
 use crate::hooks::WorkspaceUser;
+use crate::io::memory::TransferMemory;
 
 /// Settings of the sandbox service. The defaults are those in the documents.
 #[derive(Debug, Clone)]
@@ -121,6 +122,8 @@ pub struct Settings {
     pub shared_access_timeout: Duration,
     /// Maximum time that a commit, or another operation on a workspace, waits for writers outside its sandbox.
     pub exclusive_access_timeout: Duration,
+    /// Budget for the memory of transfers of files and of connections to ports; `None` for no limit.
+    pub transfer_memory: Option<Arc<dyn TransferMemory>>,
     /// Cancels long operations, shortly before the program ends.
     pub cancel: Cancel,
 }
@@ -199,6 +202,7 @@ impl Settings {
             hook_timeout: Duration::from_secs(10),
             shared_access_timeout: Duration::from_secs(10),
             exclusive_access_timeout: Duration::from_secs(5),
+            transfer_memory: None,
             cancel: Cancel::new(),
         }
     }

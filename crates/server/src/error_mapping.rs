@@ -79,6 +79,7 @@ impl From<SandboxError> for ApiError {
             SandboxError::TooManyTransfers { limit, .. } => {
                 Self::new(error_codes::TRANSFER_LIMIT_EXCEEDED, message).detail("limit", limit)
             }
+            SandboxError::TransferMemory => Self::new(error_codes::TRANSFER_LIMIT_EXCEEDED, message),
             SandboxError::Elsewhere { id, server } => Self::new(error_codes::SANDBOX_ELSEWHERE, message)
                 .detail("sandboxId", id)
                 .detail("node", server),

@@ -78,6 +78,7 @@ pub mod snapshots;
 mod start;
 mod store;
 mod stream;
+mod stream_access;
 mod system;
 mod templates;
 mod tickets;

@@ -31,12 +31,13 @@ use crate::audit::Entry;
 use crate::caller::{Caller, scope};
 use crate::error::ApiError;
 use crate::extract::{Json, Optional, Path, Query};
-use crate::kill_on_drop::KillOnDrop;
+use crate::kill_on_drop;
 use crate::owner_memory::MemoryReservation;
 use crate::request_id::RequestId;
 use crate::route_group::RouteGroup;
 use crate::sandboxes::idempotency_key;
 use crate::stream;
+use crate::stream_access::StreamAccess;
 use crate::time::format_millis;
 
 const OUTPUT_DEFAULT: u64 = 1 << 20;
@@ -116,7 +117,13 @@ async fn run(
         stdin: body.stdin,
         block: body.overflow == Overflow::Block,
     };
-    let command = match app.sandboxes.run_once(&scope, &id, run, claim).await? {
+    let (started, mut kill_guard) = if body.kill_on_disconnect {
+        let (started, guard) = kill_on_drop::start(&app.sandboxes, &scope, &id, run, claim).await?;
+        (started, Some(guard))
+    } else {
+        (app.sandboxes.run_once(&scope, &id, run, claim).await?, None)
+    };
+    let command = match started {
         CommandStart::New(command) => {
             let sandbox_id = Some(id.clone());
             app.audit
@@ -127,13 +134,14 @@ async fn run(
         CommandStart::Existing(command) => command,
     };
     if body.background {
+        if let Some(guard) = kill_guard.as_mut() {
+            guard.disarm();
+        }
         return Ok((StatusCode::ACCEPTED, Json(BackgroundCommand { command_id: command.id })).into_response());
     }
-    let mut kill_guard =
-        body.kill_on_disconnect.then(|| KillOnDrop::new(&app.sandboxes, scope, id, &command));
     if body.stream {
-        let output = command.output(0).await?;
-        return Ok(stream::events(output, command, 0, kill_guard));
+        let (output, access) = (command.output(0).await?, StreamAccess::of_caller(&app, &caller));
+        return Ok(stream::events(output, command, 0, kill_guard, access));
     }
     let mut memory = app.response_memory.reserve(&caller.owner);
     let result = result(&command, max_output, &mut memory).await;
@@ -330,7 +338,7 @@ async fn fetch(
 /// Stream the output of a command as events.
 ///
 /// The stream starts with the retained output, and ends after the command. To resume a lost stream, send the id of
-/// the last event as `Last-Event-ID`.
+/// the last event as `Last-Event-ID`. When the token expires or its key is revoked, the last event is `ended`.
 #[utoipa::path(get, path = "/api/v1/sandboxes/{id}/process/{command}/output", tag = "process", operation_id = "command_output",
     params(("id" = String, Path, description = "Id of the sandbox"), ("command" = String, Path, description = "Id of the command"), OutputQuery,
         ("Last-Event-ID" = Option<String>, Header, description = "Id of the last received event, to resume a stream")),
@@ -348,7 +356,7 @@ async fn output(
     let from = last_event_id(&headers)?.or(query.from).unwrap_or(0);
     let handle = app.sandboxes.command(&scope(&caller), &id, &command).await?;
     let output = handle.output(from).await?;
-    Ok(stream::events(output, handle, from, None))
+    Ok(stream::events(output, handle, from, None, StreamAccess::of_caller(&app, &caller)))
 }
 
 /// Parses the header `Last-Event-ID`; `None` if it is absent.

@@ -9,6 +9,7 @@ use workspace_sandbox::{
     GuestPort, LazyCommand, ProviderKind, ProviderPreference, Resources, Runtime, SandboxError, Service,
 };
 
+use crate::owner_memory::OwnerMemory;
 use crate::settings::{Isolation, ProviderChoice, RuntimeKind, Settings};
 use crate::store::WALK_LIMITS;
 
@@ -30,7 +31,11 @@ pub(crate) async fn service(
             Arc::new(unavailable(settings, &error)?)
         }
     };
-    let settings = workspace_sandbox::Settings { server: server_name, ..sandbox_settings(settings) };
+    let settings = workspace_sandbox::Settings {
+        server: server_name,
+        transfer_memory: Some(Arc::new(OwnerMemory::for_transfers())),
+        ..sandbox_settings(settings)
+    };
     Service::start_with(settings, catalog, runtime, port).await
 }
 

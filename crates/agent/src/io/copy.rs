@@ -2,10 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, Stat, copy_file_range, fstat, openat, readlinkat, symlinkat,
-    unlinkat,
-};
+use rustix::fs::{Dir, FileType, Mode, OFlags, Stat, copy_file_range, fstat, openat, readlinkat, syncfs};
 use rustix::io::Errno;
 use workspace_agent_protocol::v1::{CopyPath, IoFailureKind};
 
@@ -13,7 +10,7 @@ use super::channel::Channel;
 use super::failure::{AtPath as _, Failure, Result};
 use super::list::open_child;
 use super::path::{Located, NameInParent, Parents, is_type, locate_at, open_file, open_parent};
-use super::write::PendingFile;
+use super::write::{PendingFile, write_symlink};
 
 /// Bytes that are copied between two checks for cancellation.
 const STEP: usize = 16 << 20;
@@ -42,7 +39,11 @@ pub(crate) fn copy(channel: &Channel, request: &CopyPath) -> Result<()> {
     match source.file_type() {
         FileType::Directory => copy.directory(&from, &source.stat, &to),
         FileType::Symlink => copy.symlink(&from, &to),
-        _ => copy.file(&source, to),
+        _ => {
+            let copied = copy.file(&source, to)?;
+            copied.sync()?;
+            copied.publish().map(drop)
+        }
     }
 }
 
@@ -86,7 +87,8 @@ struct Level {
 }
 
 impl Copy<'_> {
-    fn file(&self, source: &Located, to: NameInParent) -> Result<()> {
+    /// Copies the content of a file. The caller publishes the copy.
+    fn file(&self, source: &Located, to: NameInParent) -> Result<PendingFile> {
         let file = open_file(source, self.from)?;
         let mut pending = PendingFile::create_at(to, source.stat.st_mode & 0o777, self.to)?;
         let mut remaining = u64::try_from(source.stat.st_size).unwrap_or_default();
@@ -104,19 +106,12 @@ impl Copy<'_> {
                 Err(error) => return Err(Failure::of_errno(error, self.to)),
             }
         }
-        pending.publish().map(drop)
+        Ok(pending)
     }
 
     fn symlink(&self, from: &NameInParent, to: &NameInParent) -> Result<()> {
         let link = readlinkat(&from.parent, from.name.as_slice(), Vec::new()).at(self.from)?;
-        let create = || symlinkat(link.as_c_str(), &to.parent, to.name.as_slice());
-        match create() {
-            Err(Errno::EXIST) => {
-                unlinkat(&to.parent, to.name.as_slice(), AtFlags::empty()).at(self.to)?;
-                create().at(self.to)
-            }
-            created => created.at(self.to),
-        }
+        write_symlink(link.to_bytes(), to).at(self.to)
     }
 
     fn directory(&self, from: &NameInParent, stat: &Stat, to: &NameInParent) -> Result<()> {
@@ -127,6 +122,10 @@ impl Copy<'_> {
             let Some(item) = level.entries.next() else {
                 // Last, since a directory may forbid writing.
                 rustix::fs::fchmod(&level.to, level.mode).at(self.to)?;
+                // One sync instead of one for each file.
+                if let [last] = levels.as_slice() {
+                    syncfs(&last.to).at(self.to)?;
+                }
                 levels.pop();
                 continue;
             };
@@ -146,7 +145,7 @@ impl Copy<'_> {
                     levels.push(next);
                 }
                 FileType::Symlink => self.symlink(&entry(&level.from)?, &entry(&level.to)?)?,
-                FileType::RegularFile => self.file(&source, entry(&level.to)?)?,
+                FileType::RegularFile => self.file(&source, entry(&level.to)?)?.publish_unsynced()?,
                 _ => {}
             }
         }

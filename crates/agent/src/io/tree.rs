@@ -3,8 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, Timespec, Timestamps, openat, readlinkat, symlinkat, unlinkat,
-    utimensat,
+    AtFlags, Dir, FileType, Mode, OFlags, Timespec, Timestamps, openat, readlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use workspace_agent_protocol::Bytes;
@@ -18,7 +17,7 @@ use super::path::{
     open_file, proc_path,
 };
 use super::read::read_at;
-use super::write::PendingFile;
+use super::write::{PendingFile, write_symlink};
 
 /// Maximum number of entries in a frame.
 const FRAME_ENTRIES_MAX: usize = 256;
@@ -222,7 +221,7 @@ impl TreeWriter {
         let target = self.open_parent(&path)?;
         match entry.kind() {
             FileKind::Directory => self.make_directory(&target, entry),
-            FileKind::Symlink => make_symlink(&target, entry),
+            FileKind::Symlink => write_symlink(&entry.target, &target).at(&path),
             FileKind::File => {
                 let pending = PendingFile::create_at(target, entry.mode & 0o7777, &path)?;
                 self.file = Some(PartialFile { pending, remaining: entry.size, mtime_ns: entry.mtime_ns });
@@ -317,17 +316,6 @@ impl TreeWriter {
 fn is_directory(target: &NameInParent) -> Result<bool> {
     let stat = target.stat().at(&target.name)?;
     Ok(stat.is_some_and(|stat| super::path::is_type(&stat, FileType::Directory)))
-}
-
-fn make_symlink(target: &NameInParent, entry: &TreeEntry) -> Result<()> {
-    let make = || symlinkat(entry.target.as_slice(), &target.parent, target.name.as_slice());
-    match make() {
-        Err(Errno::EXIST) if !is_directory(target)? => {
-            unlinkat(&target.parent, target.name.as_slice(), AtFlags::empty()).at(&entry.path)?;
-            make().at(&entry.path)
-        }
-        made => made.at(&entry.path),
-    }
 }
 
 /// Returns times that set the modification time and leave the access time.

@@ -408,6 +408,28 @@ impl TestServer {
         })
     }
 
+    /// Sends a message to the I/O worker, unless it has exited.
+    pub(crate) fn send_io_unless_lost(&self, lane: IoLane, payload: ToWorker) {
+        let sender =
+            self.service.with(|state| state.lanes.get(&i32::from(lane)).map(|(_, sender)| sender.clone()));
+        if let Some(sender) = sender {
+            // An error means that the worker has exited.
+            drop(sender.blocking_send(Ok(IoToGuest { payload: Some(payload) })));
+        }
+    }
+
+    /// Like [`TestServer::take_io`]; `None` if the worker exited without sending such a message.
+    #[track_caller]
+    pub(crate) fn take_io_unless_lost<T>(&self, find: impl Fn(&FromWorker) -> Option<T>) -> Option<T> {
+        self.service.wait("the worker neither sent the message nor exited", |state| {
+            let found = state.io_messages.iter().find_map(|(_, message)| find(message.payload.as_ref()?));
+            match found {
+                Some(found) => Some(Some(found)),
+                None => state.lanes.is_empty().then_some(None),
+            }
+        })
+    }
+
     /// Returns an id for a request to the I/O worker.
     pub(crate) fn next_id(&self) -> u64 {
         self.next.fetch_add(1, Ordering::SeqCst)

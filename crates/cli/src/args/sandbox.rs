@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use workspace_api::sandboxes::{NetworkChoice, TraceChoice};
+use workspace_state::Timestamp;
 
 use super::history::label;
 use super::pause::{OnTimeout, SandboxPause, SandboxResume};
+use super::process::since;
 use super::server::{Server, duration};
 use super::workspace::{InitialContent, SandboxChanges, SandboxCommit, SandboxFork, SandboxRestore};
 
@@ -74,6 +76,7 @@ pub(crate) enum SandboxCommand {
         after_help = "Examples:\n  workspace sandbox stats work\n  workspace --json sandbox stats work"
     )]
     Stats(SandboxOne),
+    Metrics(SandboxMetrics),
     Commit(SandboxCommit),
     Restore(SandboxRestore),
     Fork(SandboxFork),
@@ -223,6 +226,30 @@ pub(crate) struct SandboxOne {
     /// Sandbox
     #[arg(value_name = "ID")]
     pub(crate) sandbox: String,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Show the resource usage of a sandbox over time
+///
+/// The server measures every 5 seconds, and keeps the last hour, also over a restart. CPU is in percent of one core since the
+/// measurement before. Bytes received and sent count from the start of the sandbox.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace sandbox metrics work
+  workspace sandbox metrics work --since 10m
+  workspace --json sandbox metrics work | jq -r .memory")]
+pub(crate) struct SandboxMetrics {
+    /// Sandbox
+    #[arg(value_name = "ID")]
+    pub(crate) sandbox: String,
+    /// Only measurements from TIME on: a date, a time, or an age such as 90s or 10m
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    pub(crate) since: Option<Timestamp>,
+    /// Only measurements up to TIME
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    pub(crate) until: Option<Timestamp>,
     #[command(flatten)]
     pub(crate) server: Server,
 }

@@ -87,6 +87,7 @@ async fn run_command(
     } else {
         let options = CommandOptions {
             command_line,
+            tag: args.tag.clone(),
             timeout: super::exec::milliseconds(args.timeout),
             stdin: args.interactive,
             ..CommandOptions::default()

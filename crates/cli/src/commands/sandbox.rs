@@ -1,6 +1,7 @@
 //! `workspace sandbox`
 
 mod changes;
+mod metrics;
 mod pauses;
 mod snapshots;
 mod upload;
@@ -64,6 +65,7 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
                 with_client(&args.server, async |client| fetch(client, &args.sandbox, "/stats").await)?;
             print_stats(context, &stats)
         }
+        SandboxCommand::Metrics(args) => metrics::run(context, &args),
         SandboxCommand::Commit(args) => snapshots::commit(context, &args),
         SandboxCommand::Restore(args) => snapshots::restore(context, &args),
         SandboxCommand::Fork(args) => snapshots::fork(context, &args),

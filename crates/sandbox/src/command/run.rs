@@ -15,13 +15,14 @@ use workspace_agent_protocol::v1::{
     CommandInput, ForgetCommandRequest, KillCommandRequest, RunCommandRequest,
 };
 use workspace_catalog::{
-    CatalogError, Command, CommandEnd, CommandInsertion, CommandState, CommandTrace, NewClaim, NewCommand,
+    CatalogError, Command, CommandEnd, CommandState, CommandTrace, NewClaim, NewCommand,
 };
 
 use crate::clock::now;
 use crate::command::command_line::{CommandLine, check_tag};
 use crate::command::output::{self, Output};
 use crate::command::running::{CommandExit, CommandReservation, Progress, RunningCommand, TraceOutcome};
+use crate::command::start::{PendingStart, StartOptions, Started};
 use crate::config::{check_cwd, check_envs};
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
@@ -140,6 +141,13 @@ pub enum CommandStart {
 
 impl CommandStart {
     /// Returns the command, new or existing.
+    pub fn command(&self) -> &CommandHandle {
+        match self {
+            Self::New(command) | Self::Existing(command) => command,
+        }
+    }
+
+    /// Returns the command, new or existing.
     pub fn into_command(self) -> CommandHandle {
         match self {
             Self::New(command) | Self::Existing(command) => command,
@@ -205,30 +213,26 @@ impl Service {
         };
         let id = start.command_id.clone();
         let limit = self.0.settings.commands;
-        let reservation = handle
-            .commands
-            .reserve(COMMAND_ID_PREFIX, &id, limit)
-            .ok_or(SandboxError::TooManyCommands { limit })?;
-        let row = NewCommand { argv, tag: request.tag, ..new_command(&handle, &id, &text, cwd) };
-        if let Some(claim) = &claim {
-            let inserted = self.0.catalog.command_claims().insert(claim, &row).await?;
-            if let CommandInsertion::Existing { command_id } = inserted {
-                return self.command(scope, sandbox, &command_id).await.map(CommandStart::Existing);
+        let pending = PendingStart {
+            handle: handle.clone(),
+            row: NewCommand { argv, tag: request.tag, ..new_command(&handle, &id, &text, cwd) },
+            claim,
+            message: ServerPayload::RunCommand(start),
+            limit: (COMMAND_ID_PREFIX, limit),
+            options: StartOptions {
+                report_timeout: (!timeout.is_zero())
+                    .then(|| timeout.saturating_add(self.0.settings.command_grace)),
+                block: request.block,
+                stdin: request.stdin,
+            },
+        };
+        let running = match self.record_and_start(pending).await? {
+            Started::New(running) => running,
+            Started::Existing(id) => {
+                return self.command(scope, sandbox, &id).await.map(CommandStart::Existing);
             }
-        } else {
-            self.0.catalog.commands().insert(&row).await?;
-        }
-        let running =
-            self.start_recorded(&handle, &id, ServerPayload::RunCommand(start), reservation).await?;
-        if !timeout.is_zero() {
-            running.set_report_timeout(timeout.saturating_add(self.0.settings.command_grace));
-        }
-        if request.block {
-            running.set_waits_for_readers();
-        }
-        if !request.stdin {
-            running.input.close();
-        }
+            Started::LimitReached => return Err(SandboxError::TooManyCommands { limit }),
+        };
         Ok(CommandStart::New(CommandHandle::of(&handle, &running)))
     }
 

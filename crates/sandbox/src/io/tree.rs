@@ -67,7 +67,16 @@ impl Service {
     pub async fn read_tree(&self, scope: &Scope, sandbox: &str, path: &FilePath) -> Result<TreeReader> {
         let handle = self.find_running(scope, sandbox).await?;
         let operation = Operation::ReadTree(v1::ReadTree { path: path.to_vec() });
-        let channel = handle.io.open(&handle.guest, ChannelKind::Transfer, operation, OPEN_TIMEOUT).await?;
+        let channel = handle
+            .io
+            .open(
+                &handle.guest,
+                self.transfer_budget(&handle),
+                ChannelKind::Transfer,
+                operation,
+                OPEN_TIMEOUT,
+            )
+            .await?;
         Ok(TreeReader { handle, channel })
     }
 
@@ -83,7 +92,16 @@ impl Service {
         let handle = self.find_running(scope, sandbox).await?;
         handle.tracer.set_outside_changes();
         let operation = Operation::WriteTree(v1::WriteTree { path: path.to_vec(), mkdirs });
-        let channel = handle.io.open(&handle.guest, ChannelKind::Transfer, operation, OPEN_TIMEOUT).await?;
+        let channel = handle
+            .io
+            .open(
+                &handle.guest,
+                self.transfer_budget(&handle),
+                ChannelKind::Transfer,
+                operation,
+                OPEN_TIMEOUT,
+            )
+            .await?;
         Ok(TreeWriter { channel, entries: Vec::new(), cost: 0 })
     }
 }

@@ -19,6 +19,12 @@ pub fn paused_sandbox_of_reference(name: &str) -> Option<&str> {
     name.strip_prefix(REFERENCES)?.split('/').next()
 }
 
+/// Returns the sandbox that was paused to a snapshot and needs it.
+pub fn sandbox_paused_to(store: &Store, id: &SnapshotId) -> std::result::Result<Option<String>, StoreError> {
+    let reference = store.first_reference_to(id, REFERENCES)?;
+    Ok(reference.as_deref().and_then(paused_sandbox_of_reference).map(str::to_owned))
+}
+
 /// Returns an unused name of a reference to a snapshot of a sandbox.
 pub(crate) fn new_reference(sandbox: &str) -> String {
     format!("{}{}", references_of(sandbox), id::new("pause"))
@@ -99,7 +105,7 @@ fn find(store: &Store, sandbox: &str) -> std::result::Result<Vec<PauseSnapshot>,
 /// Returns true if a reference other than that of the pause, or a workspace other than that of the sandbox, needs
 /// the snapshot.
 fn is_used(store: &Store, sandbox: &str, id: &SnapshotId) -> std::result::Result<bool, StoreError> {
-    if store.references_to(id)?.iter().any(|name| paused_sandbox_of_reference(name) != Some(sandbox)) {
+    if store.first_reference_outside(id, &references_of(sandbox))?.is_some() {
         return Ok(true);
     }
     // The owner of a pin of a workspace ends with the id of its sandbox.

@@ -214,10 +214,10 @@ settings! {
     max_connections: u32 = Fixed("10000");
     /// Maximum number of connections from one address (from one /64 network with IPv6). Loopback is exempt. Behind a proxy on another
     /// machine, all connections come from the address of the proxy.
-    max_connections_per_address: u32 = Fixed("1000");
+    max_connections_per_address: u32 = Fixed("2000");
     /// Maximum number of connections of one owner, including streams and terminals, further limited to half of all connections. At the
     /// limit, an idle connection of the same owner is closed; if none is idle, the request is refused. Admin keys are exempt.
-    max_connections_per_owner: u32 = Fixed("1000");
+    max_connections_per_owner: u32 = Fixed("2000");
     /// Maximum size of a request body, except for archives and files.
     max_body: Size = Fixed("2m");
     /// Maximum size of an archive that is uploaded as a snapshot or into a sandbox, both compressed and decompressed, and of a file

@@ -8,11 +8,13 @@ use crate::commit_options::Expect;
 use crate::error::{Result, StoreError};
 use crate::id::{EpisodeId, SnapshotId};
 use crate::log_record::Change;
+use crate::reference_targets::CommitId;
 use crate::store::Inner;
 
 impl Inner {
-    /// Checks that all changes are allowed. Nothing is written before all changes of a commit are checked.
-    pub(super) fn check(&self, txn: &RwTxn<'_>, changes: &[Change]) -> Result<()> {
+    /// Checks that all changes are allowed. Nothing is written before all changes of a commit are checked. `last` is
+    /// the last commit in the transaction; `None` if the transaction has changes of references beyond it.
+    pub(super) fn check(&self, txn: &RwTxn<'_>, changes: &[Change], last: Option<&CommitId>) -> Result<()> {
         let is_new = |id: &SnapshotId| {
             changes.iter().any(|change| matches!(change, Change::PutSnapshot(new) if new.id == *id))
         };
@@ -36,7 +38,7 @@ impl Inner {
                     if !exists(id)? {
                         return Err(StoreError::UnknownSnapshot(*id));
                     }
-                    self.check_unreferenced(txn, id, changes)?;
+                    self.check_unreferenced(txn, id, changes, last)?;
                 }
                 Change::PutEpisode { parent: Some(parent), .. } => self.check_parent(txn, parent)?,
                 Change::RemoveEpisode { id, .. } => self.check_childless(txn, id, &removed_episodes)?,
@@ -65,21 +67,38 @@ impl Inner {
         })
     }
 
-    fn check_unreferenced(&self, txn: &RwTxn<'_>, id: &SnapshotId, changes: &[Change]) -> Result<()> {
-        for entry in self.index.references.iter(txn)? {
-            let (name, target) = entry?;
-            let name = String::from_utf8_lossy(name);
-            let moved = changes.iter().any(|change| match change {
+    fn check_unreferenced(
+        &self,
+        txn: &RwTxn<'_>,
+        id: &SnapshotId,
+        changes: &[Change],
+        last: Option<&CommitId>,
+    ) -> Result<()> {
+        if last.is_some_and(|last| self.reference_targets.excludes(last, id)) {
+            return Ok(());
+        }
+        let is_moved = |name: &[u8]| {
+            changes.iter().any(|change| match change {
                 Change::SetReference { name: other, .. } | Change::RemoveReference { name: other, .. } => {
-                    *other == name
+                    other.as_bytes() == name
                 }
                 _ => false,
-            });
-            if !moved && snapshot_id(Some(target)) == Some(*id) {
+            })
+        };
+        let mut targets = HashSet::new();
+        for entry in self.index.references.iter(txn)? {
+            let (name, target) = entry?;
+            let Some(target) = snapshot_id(Some(target)) else { continue };
+            if target == *id && !is_moved(name) {
+                let name = String::from_utf8_lossy(name);
                 return Err(StoreError::Refused(format!(
                     "snapshot {id} is the target of reference `{name}`"
                 )));
             }
+            targets.insert(target);
+        }
+        if let Some(last) = last {
+            self.reference_targets.replace(*last, targets);
         }
         Ok(())
     }

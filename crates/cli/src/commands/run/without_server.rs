@@ -47,6 +47,7 @@ fn server_option(args: &Run) -> Option<&'static str> {
     let options = &args.options;
     let used = [
         ("--keep", args.keep),
+        ("--tag", args.tag.is_some()),
         ("--name", options.name.is_some()),
         ("--label", !options.labels.is_empty()),
         ("--project", options.project.is_some()),
