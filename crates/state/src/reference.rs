@@ -222,7 +222,8 @@ mod tests {
         assert!(matches!(refused, StoreError::Refused(_)), "{refused}");
         let moved = store.remove_reference_with_snapshot("a", other).unwrap_err();
         assert!(matches!(moved, StoreError::ReferenceMoved { .. }), "{moved}");
-        assert_eq!(store.references_to(&one).unwrap(), ["a", "b"]);
+        assert_eq!(store.first_reference_to(&one, "").unwrap().as_deref(), Some("a"));
+        assert_eq!(store.first_reference_to(&one, "b").unwrap().as_deref(), Some("b"));
         store.remove_reference("b", Expect::At(one)).unwrap();
         store.remove_reference_with_snapshot("a", one).unwrap();
         assert_eq!((store.reference("a").unwrap(), store.find_snapshot(&one).unwrap()), (None, None));

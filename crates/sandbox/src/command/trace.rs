@@ -475,7 +475,7 @@ mod retention {
         let pinned: HashSet<SnapshotId> = store.pins()?.into_iter().map(|pin| pin.snapshot).collect();
         let (mut free, mut used) = (Vec::new(), Vec::new());
         for id in ids {
-            let is_free = !pinned.contains(&id) && store.references_to(&id)?.is_empty();
+            let is_free = !pinned.contains(&id) && store.first_reference_to(&id, "")?.is_none();
             if is_free { free.push(id) } else { used.push(id) }
         }
         // One removal, which is synced, instead of many.
