@@ -466,8 +466,14 @@ _workspace() {
             workspace__subcmd__help__subcmd__sandbox,ls)
                 cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__ls"
                 ;;
+            workspace__subcmd__help__subcmd__sandbox,pause)
+                cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__pause"
+                ;;
             workspace__subcmd__help__subcmd__sandbox,restore)
                 cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__restore"
+                ;;
+            workspace__subcmd__help__subcmd__sandbox,resume)
+                cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__resume"
                 ;;
             workspace__subcmd__help__subcmd__sandbox,rm)
                 cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__rm"
@@ -568,8 +574,14 @@ _workspace() {
             workspace__subcmd__sandbox,ls)
                 cmd="workspace__subcmd__sandbox__subcmd__ls"
                 ;;
+            workspace__subcmd__sandbox,pause)
+                cmd="workspace__subcmd__sandbox__subcmd__pause"
+                ;;
             workspace__subcmd__sandbox,restore)
                 cmd="workspace__subcmd__sandbox__subcmd__restore"
+                ;;
+            workspace__subcmd__sandbox,resume)
+                cmd="workspace__subcmd__sandbox__subcmd__resume"
                 ;;
             workspace__subcmd__sandbox,rm)
                 cmd="workspace__subcmd__sandbox__subcmd__rm"
@@ -610,8 +622,14 @@ _workspace() {
             workspace__subcmd__sandbox__subcmd__help,ls)
                 cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__ls"
                 ;;
+            workspace__subcmd__sandbox__subcmd__help,pause)
+                cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__pause"
+                ;;
             workspace__subcmd__sandbox__subcmd__help,restore)
                 cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__restore"
+                ;;
+            workspace__subcmd__sandbox__subcmd__help,resume)
+                cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__resume"
                 ;;
             workspace__subcmd__sandbox__subcmd__help,rm)
                 cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__rm"
@@ -2478,7 +2496,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__sandbox)
-            opts="ls create get rm extend timeout label stats commit restore fork changes diff"
+            opts="ls create get rm extend timeout pause resume label stats commit restore fork changes diff"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2617,7 +2635,35 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__help__subcmd__sandbox__subcmd__pause)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__help__subcmd__sandbox__subcmd__restore)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__sandbox__subcmd__resume)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -3766,7 +3812,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox)
-            opts="-h --store --json --help ls create get rm extend timeout label stats commit restore fork changes diff help"
+            opts="-h --store --json --help ls create get rm extend timeout pause resume label stats commit restore fork changes diff help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3857,7 +3903,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__create)
-            opts="-h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --snapshot --dir --provider --materialize --timeout --server --api-key --store --json --help"
+            opts="-h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --snapshot --dir --provider --materialize --timeout --on-timeout --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3920,6 +3966,10 @@ _workspace() {
                     ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --on-timeout)
+                    COMPREPLY=($(compgen -W "delete pause" -- "${cur}"))
                     return 0
                     ;;
                 --server)
@@ -4081,7 +4131,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__help)
-            opts="ls create get rm extend timeout label stats commit restore fork changes diff help"
+            opts="ls create get rm extend timeout pause resume label stats commit restore fork changes diff help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4234,7 +4284,35 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__sandbox__subcmd__help__subcmd__pause)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__sandbox__subcmd__help__subcmd__restore)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__sandbox__subcmd__help__subcmd__resume)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -4356,6 +4434,35 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__sandbox__subcmd__pause)
+            opts="-h --memory --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__sandbox__subcmd__restore)
             opts="-h --no-force --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -4363,6 +4470,39 @@ _workspace() {
                 return 0
             fi
             case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__sandbox__subcmd__resume)
+            opts="-h --timeout --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --server)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

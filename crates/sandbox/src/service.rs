@@ -534,7 +534,10 @@ impl Service {
 }
 
 pub(crate) fn not_running(sandbox: &Sandbox) -> SandboxError {
-    if sandbox.is_paused() {
+    // The processes of the second are being killed.
+    if sandbox.is_paused()
+        || (sandbox.pause == Some(PauseStep::Committed) && sandbox.state != State::Stopping)
+    {
         return SandboxError::Paused { id: sandbox.id.clone() };
     }
     let (id, state, reason) = (sandbox.id.clone(), sandbox.state, sandbox.state_reason.clone());

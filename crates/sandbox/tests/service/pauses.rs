@@ -220,8 +220,8 @@ async fn requests_to_a_paused_sandbox_are_refused(home: &TestHome) {
         assert_paused(service.restore(&alice(), id, snapshot, IfInUse::KillProcesses).await);
         if mode == PauseMode::Memory {
             assert_paused(service.write_terminal(&alice(), id, &open.id, b"x\n".to_vec()).await);
-            let input = service.input(&alice(), id, &cat.id, b"x\n".to_vec(), AfterInput::KeepOpen);
-            assert_paused(input.await);
+            let input = b"x\n".to_vec();
+            assert_paused(service.input(&alice(), id, &cat.id, input, AfterInput::KeepOpen).await);
             assert_paused(service.kill(&alice(), id, &cat.id, 15).await);
         } else {
             assert_paused(service.commit(&alice(), id, NewCommit::default()).await);

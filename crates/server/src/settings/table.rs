@@ -118,7 +118,7 @@ settings! {
     grpc_tls_ca (?): PathBuf = Absent("those in `GRPC_TLS_CERT`");
     /// Lifetime of a sandbox in seconds, if the request does not set one.
     default_sandbox_timeout: Duration = Fixed("3600");
-    /// Maximum lifetime of a sandbox in seconds, including extensions. It applies to admin keys, too.
+    /// Maximum lifetime of a sandbox in seconds, including extensions, from its creation or its last resume. It applies to admin keys, too.
     max_sandbox_lifetime: Duration = Fixed("86400");
     /// Maximum number of sandboxes of all owners together.
     max_sandboxes: u32 = Fixed("100");

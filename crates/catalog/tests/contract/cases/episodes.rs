@@ -90,6 +90,7 @@ pub(crate) async fn migration_counts_existing_episodes(database: TestDatabase) {
     super::events::remove_owners(&database).await;
     super::commands::remove_arguments(&database).await;
     super::lineage::remove_lineage(&database).await;
+    super::pauses::remove_pauses(&database).await;
     database.tamper("DROP TABLE secrets").await;
     database.tamper("DELETE FROM schema_versions WHERE version >= 8").await;
 

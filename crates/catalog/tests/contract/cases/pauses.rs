@@ -3,6 +3,13 @@ use workspace_catalog::{Catalog, CatalogError, Change, Filter, PauseStep, Sandbo
 use super::{ids, insert, new_sandbox, to};
 use crate::test_database::TestDatabase;
 
+/// Undoes the migration that added pauses.
+pub(crate) async fn remove_pauses(database: &TestDatabase) {
+    for column in ["pause", "pause_snapshot", "remaining_ms"] {
+        database.tamper(&format!("ALTER TABLE sandboxes DROP COLUMN {column}")).await;
+    }
+}
+
 /// Inserts a sandbox with a state and a step of a pause.
 async fn with_step(catalog: &Catalog, id: &str, state: State, step: PauseStep) -> Sandbox {
     let mut sandbox = insert(catalog, new_sandbox(id)).await;
