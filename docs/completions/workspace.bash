@@ -466,6 +466,9 @@ _workspace() {
             workspace__subcmd__help__subcmd__sandbox,ls)
                 cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__ls"
                 ;;
+            workspace__subcmd__help__subcmd__sandbox,metrics)
+                cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__metrics"
+                ;;
             workspace__subcmd__help__subcmd__sandbox,restore)
                 cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__restore"
                 ;;
@@ -568,6 +571,9 @@ _workspace() {
             workspace__subcmd__sandbox,ls)
                 cmd="workspace__subcmd__sandbox__subcmd__ls"
                 ;;
+            workspace__subcmd__sandbox,metrics)
+                cmd="workspace__subcmd__sandbox__subcmd__metrics"
+                ;;
             workspace__subcmd__sandbox,restore)
                 cmd="workspace__subcmd__sandbox__subcmd__restore"
                 ;;
@@ -609,6 +615,9 @@ _workspace() {
                 ;;
             workspace__subcmd__sandbox__subcmd__help,ls)
                 cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__ls"
+                ;;
+            workspace__subcmd__sandbox__subcmd__help,metrics)
+                cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__metrics"
                 ;;
             workspace__subcmd__sandbox__subcmd__help,restore)
                 cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__restore"
@@ -1199,7 +1208,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__exec)
-            opts="-i -t -d -h --interactive --terminal --cwd --env --timeout --detach --server --api-key --store --json --help"
+            opts="-i -t -d -h --interactive --terminal --cwd --env --timeout --tag --detach --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1214,6 +1223,10 @@ _workspace() {
                     return 0
                     ;;
                 --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tag)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2478,7 +2491,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__sandbox)
-            opts="ls create get rm extend timeout label stats commit restore fork changes diff"
+            opts="ls create get rm extend timeout label stats metrics commit restore fork changes diff"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2604,6 +2617,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__sandbox__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__sandbox__subcmd__metrics)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -3440,12 +3467,16 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__ps)
-            opts="-q -h --quiet --server --api-key --store --json --help"
+            opts="-q -h --tag --quiet --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --tag)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --server)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -3697,7 +3728,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__run)
-            opts="-i -t -h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --timeout --keep --interactive --terminal --server --api-key --store --json --help"
+            opts="-i -t -h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --timeout --tag --keep --interactive --terminal --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3743,6 +3774,10 @@ _workspace() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --tag)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --server)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -3766,7 +3801,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox)
-            opts="-h --store --json --help ls create get rm extend timeout label stats commit restore fork changes diff help"
+            opts="-h --store --json --help ls create get rm extend timeout label stats metrics commit restore fork changes diff help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4081,7 +4116,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__help)
-            opts="ls create get rm extend timeout label stats commit restore fork changes diff help"
+            opts="ls create get rm extend timeout label stats metrics commit restore fork changes diff help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4234,6 +4269,20 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__sandbox__subcmd__help__subcmd__metrics)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__sandbox__subcmd__help__subcmd__restore)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -4331,6 +4380,43 @@ _workspace() {
                     return 0
                     ;;
                 --label)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__sandbox__subcmd__metrics)
+            opts="-h --since --until --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --since)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --until)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
