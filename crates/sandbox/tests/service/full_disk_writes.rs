@@ -31,7 +31,7 @@ async fn nothing_is_written_to_a_full_directory_in_memory(home: &TestHome) {
     let service = home.start().await;
     let resources = ResourceRequest { memory: Some(128 << 20), ..ResourceRequest::default() };
     let view = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
-    write_to_full(&service, &view, "/tmp").await;
+    write_to_full(&service, &view, "/home/sandbox").await;
 }
 
 /// Fills the disk of a directory, tries to write there, and frees the disk again.

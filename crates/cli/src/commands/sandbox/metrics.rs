@@ -2,12 +2,11 @@
 
 use workspace_api::sandbox_metrics::{MetricSample, MetricSeries};
 
-use super::fetch;
 use crate::args::SandboxMetrics;
 use crate::commands::table;
 use crate::context::Context;
 use crate::error::{Outcome, Result};
-use crate::remote::with_client;
+use crate::remote::{find, with_client};
 use crate::text::format_bytes;
 use crate::time;
 
@@ -17,15 +16,17 @@ const MISSING: &str = "-";
 
 /// Prints the measurements of a sandbox, oldest first.
 pub(super) fn run(context: &mut Context, args: &SandboxMetrics) -> Result<Outcome> {
-    let mut path = "/metrics".to_owned();
+    let mut query = String::new();
     for (index, (name, time)) in
         [("from", args.since), ("to", args.until)].into_iter().filter_map(with_time).enumerate()
     {
-        path.push(if index == 0 { '?' } else { '&' });
-        path.push_str(&format!("{name}={}", time::rfc3339(time)));
+        query.push(if index == 0 { '?' } else { '&' });
+        query.push_str(&format!("{name}={}", time::rfc3339(time)));
     }
-    let series: MetricSeries =
-        with_client(&args.server, async |client| fetch(client, &args.sandbox, &path).await)?;
+    let series: MetricSeries = with_client(&args.server, async |client| {
+        let id = find(client, &args.sandbox).await?;
+        client.get(&format!("/api/v1/sandboxes/{id}/metrics{query}")).await
+    })?;
     if context.output.is_json() {
         series.samples.iter().try_for_each(|sample| context.output.record(sample))?;
     } else {
