@@ -1,8 +1,8 @@
 //! Commands of a sandbox that run, or whose exit is not recorded yet.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -175,6 +175,15 @@ impl RunningCommand {
     /// Returns the exit that the agent, or the server, reported.
     pub(crate) fn known_exit(&self) -> Option<CommandExit> {
         self.progress.borrow().exit.clone().or_else(|| self.exit_to_trace.get().cloned())
+    }
+
+    /// Reports to clients that it ended with its sandbox; if the agent reported its exit before, that exit.
+    pub(crate) fn end_with_sandbox(&self, reason: &str) {
+        let exit = match self.exit_to_trace.get() {
+            Some(exit) => CommandExit { trace: TraceOutcome::Failed(reason.to_owned()), ..exit.clone() },
+            None => CommandExit { exit_code: -1, failed: Some(reason.to_owned()), ..CommandExit::default() },
+        };
+        self.advance(0, Some(&exit));
     }
 
     /// Records an exit that is to be traced before clients learn of it. Returns false if an exit was recorded before.
@@ -358,6 +367,12 @@ impl RunningCommands {
         commands.by_id.values().filter(|one| !one.has_ended()).cloned().collect()
     }
 
+    /// Returns the commands whose exit clients do not know.
+    pub(crate) fn unreported(&self) -> Vec<Arc<RunningCommand>> {
+        let commands = self.lock();
+        commands.by_id.values().filter(|one| one.progress.borrow().exit.is_none()).cloned().collect()
+    }
+
     /// Returns the running commands, each with the offset up to which its output need not be kept.
     pub(crate) fn droppable_offsets(&self) -> HashMap<String, u64> {
         self.running().iter().map(|one| (one.id.clone(), one.droppable_offset())).collect()
@@ -420,6 +435,24 @@ mod tests {
         assert!(commands.contains("cmd-1"));
         assert!(commands.started_before(6).is_empty());
         assert_eq!(commands.started_before(7)[0].id, command.id);
+    }
+
+    #[test]
+    fn a_command_that_is_being_traced_keeps_its_exit() {
+        let commands = RunningCommands::default();
+        let (exited, running) = (commands.get_or_add("cmd-1"), commands.get_or_add("cmd-2"));
+        let exit = CommandExit { exit_code: 3, ..CommandExit::default() };
+        assert!(exited.set_exit_to_trace(&exit) && !exited.set_exit_to_trace(&CommandExit::default()));
+        assert!(exited.has_ended() && exited.subscribe().borrow().exit.is_none());
+        assert_eq!(commands.running().iter().map(|one| one.id.as_str()).collect::<Vec<_>>(), ["cmd-2"]);
+        assert_eq!(commands.unreported().len(), 2);
+        commands.unreported().iter().for_each(|one| one.end_with_sandbox("removed"));
+        let reported = exited.subscribe().borrow().exit.clone().unwrap();
+        assert_eq!((reported.exit_code, reported.failed), (3, None));
+        assert_eq!(reported.trace, TraceOutcome::Failed("removed".to_owned()));
+        let reported = running.subscribe().borrow().exit.clone().unwrap();
+        assert_eq!((reported.exit_code, reported.failed.as_deref()), (-1, Some("removed")));
+        assert!(commands.unreported().is_empty() && !running.set_exit_to_trace(&exit));
     }
 
     #[test]

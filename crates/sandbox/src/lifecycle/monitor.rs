@@ -305,8 +305,8 @@ impl Service {
                 tracing::error!(sandbox = id, %error, "failed to list the commands of a sandbox that exited");
             }
         }
-        for running in handle.map(|handle| handle.commands.running()).unwrap_or_default() {
-            running.advance(0, Some(&exit));
+        for running in handle.map(|handle| handle.commands.unreported()).unwrap_or_default() {
+            running.end_with_sandbox(reason);
         }
     }
 
