@@ -6,7 +6,7 @@ use crate::test_database::TestDatabase;
 
 /// Inserts an episode of 10 bytes. Returns false if it would exceed the quota.
 async fn insert(catalog: &Catalog, owner: &str, id: &str, server: &str, quota: Option<EpisodeQuota>) -> bool {
-    let new = NewEpisode { id, owner, server, bytes: 10 };
+    let new = NewEpisode { id, owner, server, bytes: 10, parent: None };
     catalog.episodes().insert(&new, quota).await.unwrap() == EpisodeInsertion::Done
 }
 
@@ -89,6 +89,7 @@ pub(crate) async fn migration_counts_existing_episodes(database: TestDatabase) {
     database.tamper("ALTER TABLE snapshots DROP COLUMN bytes").await;
     super::events::remove_owners(&database).await;
     super::commands::remove_arguments(&database).await;
+    super::lineage::remove_lineage(&database).await;
     database.tamper("DROP TABLE secrets").await;
     database.tamper("DELETE FROM schema_versions WHERE version >= 8").await;
 
