@@ -21,8 +21,10 @@ pub enum CommandTrace {
         /// Growth of the store by the snapshot, in bytes.
         bytes: u64,
     },
-    /// Reason why there is no snapshot.
+    /// Reason why there is no snapshot, or none yet.
     Failed(String),
+    /// The command changed no file.
+    Unchanged,
 }
 
 /// Stores the outcome of tracing a command. A command that was deleted meanwhile is ignored; its snapshot gets its owner
@@ -36,9 +38,11 @@ pub(crate) async fn record(
     let (snapshot, error) = match trace {
         CommandTrace::Snapshot { id, .. } => (Some(id.as_str()), None),
         CommandTrace::Failed(reason) => (None, Some(reason.as_str())),
+        CommandTrace::Unchanged => (None, None),
     };
+    // A snapshot is final: that it is being made may be recorded after it.
     let update = Statement::new(
-        "UPDATE commands SET snapshot = $1, trace_error = $2 WHERE id = $3 AND sandbox_id = $4",
+        "UPDATE commands SET snapshot = $1, trace_error = $2 WHERE id = $3 AND sandbox_id = $4 AND snapshot IS NULL",
     );
     let update = update.optional_text("snapshot", snapshot).optional_text("trace_error", error);
     update.text("id", command).text("sandbox_id", sandbox_id).run(connection).await?;

@@ -54,7 +54,7 @@ pub use command::output::{Output, Piece, Stream};
 pub use command::run::{AfterInput, CommandHandle, CommandStart, RunRequest};
 pub use command::running::{CommandExit, Progress, TraceOutcome};
 pub use command::terminal::{Size, TerminalRequest};
-pub use command::trace::{TRACE_COMMAND_LABEL, TRACE_SHARED_LABEL};
+pub use command::trace::{TRACE_COMMAND_LABEL, TRACE_PENDING, TRACE_SHARED_LABEL};
 pub use compression::zstd_reader;
 pub use config::{Config, NewSandbox, ResourceRequest, Trace};
 pub use error::{Result, SandboxError, without_host_paths};

@@ -22,7 +22,8 @@ use workspace_api::processes::{
 };
 use workspace_catalog::NewClaim;
 use workspace_sandbox::{
-    AfterInput, CommandHandle, CommandLine, CommandStart, Piece, RunRequest, Stream, TraceOutcome,
+    AfterInput, CommandHandle, CommandLine, CommandStart, Piece, RunRequest, Stream, TRACE_PENDING,
+    TraceOutcome,
 };
 
 use crate::access::Rule;
@@ -44,8 +45,6 @@ const OUTPUT_MAX: u64 = 64 << 20;
 /// Largest timeout in milliseconds that the guest protocol can carry.
 const TIMEOUT_MAX: u64 = i32::MAX as u64;
 const SIGTERM: i32 = 15;
-/// Reason in a response that is sent before the snapshot of the command exists.
-const TRACE_PENDING: &str = "the snapshot is still being made; read the record of the command later";
 
 #[derive(OpenApi)]
 #[openapi(paths(run, list, fetch, output, kill, input), components(schemas(CommandResult, CommandEvent)))]

@@ -1,6 +1,7 @@
 //! Notes, causes of differences and searches on a server.
 
 use serde_json::Value;
+use workspace_test_support::wait_until;
 
 use crate::server::Server;
 
@@ -20,7 +21,9 @@ fn commands_and_notes_of_a_sandbox_explain_its_files() {
     let note = server.ok(&["note", "add", "work", "count\nfurther", "--data", r#"{"n": 2}"#]);
     assert!(note.starts_with("note-"), "{note}");
     server.ok(&["exec", "work", "--", "sh", "-c", "echo 2 > a"]);
-    let commands = server.json(&["ps", "work"]);
+    let commands = || server.json(&["ps", "work"]);
+    wait_until("both are traced", || commands().iter().all(|command| command["snapshot"].is_string()));
+    let commands = commands();
     let snapshot = |index: usize| commands[index]["snapshot"].as_str().unwrap().to_owned();
     let (before, after) = (snapshot(1), snapshot(0));
     let notes = server.json(&["note", "ls", "work"]);

@@ -22,6 +22,7 @@ use crate::clock::now;
 use crate::command::command_line::{CommandLine, check_tag};
 use crate::command::output::{self, Output};
 use crate::command::running::{CommandExit, CommandReservation, Progress, RunningCommand, TraceOutcome};
+use crate::command::trace::TRACE_PENDING;
 use crate::config::{check_cwd, check_envs};
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
@@ -440,12 +441,17 @@ impl Service {
         pid: Option<u32>,
     ) -> ExitRecord {
         let row = exit_row(exit, pid);
-        let recorded = match &exit.trace {
-            TraceOutcome::Failed(reason) => {
-                let trace = CommandTrace::Failed(reason.clone());
+        let trace_error = match &exit.trace {
+            TraceOutcome::Failed(reason) => Some(reason.as_str()),
+            TraceOutcome::Pending => Some(TRACE_PENDING),
+            TraceOutcome::None | TraceOutcome::Snapshot(_) => None,
+        };
+        let recorded = match trace_error {
+            Some(reason) => {
+                let trace = CommandTrace::Failed(reason.to_owned());
                 self.0.catalog.commands().finish_traced(sandbox, id, row, trace).await
             }
-            _ => self.0.catalog.commands().finish(sandbox, id, row).await,
+            None => self.0.catalog.commands().finish(sandbox, id, row).await,
         };
         match recorded {
             Ok(()) => ExitRecord::New,

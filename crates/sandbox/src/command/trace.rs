@@ -35,8 +35,10 @@ pub const TRACE_COMMAND_LABEL: &str = "command";
 /// Label of an automatic snapshot that may contain other changes than those of its command: their origins, separated by
 /// commas.
 pub const TRACE_SHARED_LABEL: &str = "shared";
+/// Reason in a response or a record that is written before the snapshot exists.
+pub const TRACE_PENDING: &str = "the snapshot is still being made; read the record of the command later";
 /// Maximum time by which a trace delays the exit of its command for clients. After that it continues in the background.
-const REPORT_DELAY_MAX: Duration = Duration::from_millis(100);
+const REPORT_DELAY_MAX: Duration = Duration::from_millis(250);
 /// Maximum time of a trace. It is less than commands wait for it to start.
 const TRACE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for which a check of the quota of snapshots holds, and number of snapshots.
@@ -211,9 +213,10 @@ impl Service {
         let (traced, is_recorded_here) = match timeout(REPORT_DELAY_MAX, &mut tracing).await {
             Ok(traced) => (traced, false),
             Err(_) => {
-                running.advance(0, Some(&CommandExit { trace: TraceOutcome::Pending, ..exit.clone() }));
+                let pending = CommandExit { trace: TraceOutcome::Pending, ..exit.clone() };
+                running.advance(0, Some(&pending));
                 let is_ours = !is_claimed.swap(true, Ordering::SeqCst);
-                let is_recorded = is_ours && self.record_exit_until_done(handle, &running.id, &exit).await;
+                let is_recorded = is_ours && self.record_exit_until_done(handle, &running.id, &pending).await;
                 (tracing.await, is_recorded)
             }
         };
@@ -225,23 +228,25 @@ impl Service {
             // The agent reports the exit to the next server, which traces the command.
             return;
         }
-        let is_done = match (is_recorded_here, &exit.trace) {
-            (true, TraceOutcome::Failed(reason)) => {
-                self.record_trace_failure(&handle.id, &running.id, reason).await;
-                true
-            }
-            (true, _) => true,
-            (false, _) => is_recorded || self.record_exit_until_done(handle, &running.id, &exit).await,
-        };
+        let is_done =
+            is_recorded || is_recorded_here || self.record_exit_until_done(handle, &running.id, &exit).await;
         if is_done {
+            // A former server, or this one, may have recorded that the snapshot is being made.
+            if is_recorded_here || !running.was_started_here() {
+                self.record_no_snapshot(&handle.id, &running.id, &exit.trace).await;
+            }
             self.forget_command(handle, &running.id).await;
         }
     }
 
-    /// Records why a command has no snapshot, after its exit.
-    async fn record_trace_failure(&self, sandbox: &str, id: &str, reason: &str) {
-        let failure = CommandTrace::Failed(reason.to_owned());
-        if let Err(error) = self.0.catalog.commands().record_trace(sandbox, id, failure).await {
+    /// Records why a command has no snapshot, after its exit. Does nothing if it has one.
+    async fn record_no_snapshot(&self, sandbox: &str, id: &str, outcome: &TraceOutcome) {
+        let trace = match outcome {
+            TraceOutcome::Failed(reason) => CommandTrace::Failed(reason.clone()),
+            TraceOutcome::None => CommandTrace::Unchanged,
+            TraceOutcome::Snapshot(_) | TraceOutcome::Pending => return,
+        };
+        if let Err(error) = self.0.catalog.commands().record_trace(sandbox, id, trace).await {
             tracing::warn!(command = id, %error, "failed to record why a command has no snapshot");
         }
     }

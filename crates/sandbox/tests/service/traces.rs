@@ -5,14 +5,14 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use workspace_catalog::{CommandState, NoteFilter};
 use workspace_sandbox::{
-    FilePath, Fork, IfInUse, Lineage, NewCommit, NewFile, NewNote, NewSandbox, ProviderKind, ReclaimPolicy,
-    SandboxError, Scope, Service, Settings, TRACE_COMMAND_LABEL, TRACE_SHARED_LABEL, Trace, TraceOutcome,
-    View,
+    CommandHandle, FilePath, Fork, IfInUse, Lineage, NewCommit, NewFile, NewNote, NewSandbox, ProviderKind,
+    ReclaimPolicy, SandboxError, Scope, Service, Settings, TRACE_COMMAND_LABEL, TRACE_PENDING,
+    TRACE_SHARED_LABEL, Trace, TraceOutcome, View,
 };
 use workspace_state::{Durability, Expect, NewSnapshot, Snapshot, SnapshotId};
 use workspace_workspace::Writers;
 
-use crate::home::{Ran, TestHome, alice, base, create, creator, read, request, sh, wait_until};
+use crate::home::{Ran, TestHome, alice, base, create, creator, read, request, wait_until};
 use crate::restart::wait_for_agent;
 use crate::snapshots::{admit, refuse};
 use crate::trials;
@@ -46,6 +46,31 @@ async fn create_traced(service: &Service) -> View {
     service.create(creator(), traced()).await.unwrap()
 }
 
+/// Waits for a command and, on a slow machine, for its trace.
+async fn finish(service: &Service, view: &View, handle: &CommandHandle) -> Ran {
+    let mut ran = read(handle, 0).await;
+    if ran.exit.trace == TraceOutcome::Pending {
+        let record = async || service.command_record(&alice(), &view.sandbox.id, &handle.id).await.unwrap().0;
+        wait_until("it is traced", async || {
+            let record = record().await;
+            record.state == CommandState::Exited && record.trace_error.as_deref() != Some(TRACE_PENDING)
+        })
+        .await;
+        let record = record().await;
+        ran.exit.trace = match (record.snapshot, record.trace_error) {
+            (Some(id), _) => TraceOutcome::Snapshot(id),
+            (None, Some(reason)) => TraceOutcome::Failed(reason),
+            (None, None) => TraceOutcome::None,
+        };
+    }
+    ran
+}
+
+async fn sh(service: &Service, view: &View, command: &str) -> Ran {
+    let handle = service.run(&alice(), &view.sandbox.id, request(command)).await.unwrap();
+    finish(service, view, &handle).await
+}
+
 /// Returns the snapshot of a command that has one.
 #[track_caller]
 fn snapshot_of(service: &Service, ran: &Ran) -> Snapshot {
@@ -76,7 +101,7 @@ async fn check_trace(service: &Service, view: &View) {
         .run(&alice(), id, request("mkdir d && echo one > d/file && ln -s file d/link"))
         .await
         .unwrap();
-    let ran = read(&first, 0).await;
+    let ran = finish(service, view, &first).await;
     let one = snapshot_of(service, &ran);
     assert_eq!(content(service, &one, "d/file"), "one\n");
     assert_eq!(one.labels.get(TRACE_COMMAND_LABEL), Some(&first.id));
@@ -140,7 +165,7 @@ async fn terminal_session_is_traced(home: &TestHome) {
     let request =
         workspace_sandbox::TerminalRequest { size, shell: None, command, cwd: None, envs: [].into() };
     let terminal = service.open_terminal(&alice(), &view.sandbox.id, request).await.unwrap();
-    let made = snapshot_of(&service, &read(&terminal, 0).await);
+    let made = snapshot_of(&service, &finish(&service, &view, &terminal).await);
     assert_eq!(made.labels.get(TRACE_COMMAND_LABEL), Some(&terminal.id));
 }
 
@@ -243,7 +268,7 @@ async fn exit_is_reported_if_the_snapshot_cannot_be_recorded(home: &TestHome) {
     let id = view.sandbox.id.as_str();
     refuse(home, "snapshots").await;
     let handle = service.run(&alice(), id, request("echo x > x; echo out; exit 3")).await.unwrap();
-    let ran = read(&handle, 0).await;
+    let ran = finish(&service, &view, &handle).await;
     assert_eq!((ran.stdout.as_str(), ran.exit.exit_code), ("out\n", 3));
     assert!(matches!(&ran.exit.trace, TraceOutcome::Failed(reason) if !reason.is_empty()), "{ran:?}");
     let record = async || service.command_record(&alice(), id, &handle.id).await.unwrap().0;
@@ -374,7 +399,7 @@ async fn notes_belong_to_the_next_snapshot(home: &TestHome) {
     let id = view.sandbox.id.as_str();
     service.add_note(&alice(), id, note("before")).await.unwrap();
     let handle = service.run(&alice(), id, request("echo x > x")).await.unwrap();
-    let one = snapshot_of(&service, &read(&handle, 0).await).id.to_string();
+    let one = snapshot_of(&service, &finish(&service, &view, &handle).await).id.to_string();
     let about = NewNote { command: Some(handle.id.clone()), ..note("about it") };
     assert_eq!(service.add_note(&alice(), id, about).await.unwrap().snapshot, Some(one.clone()));
     service.add_note(&alice(), id, note("after")).await.unwrap();

@@ -81,6 +81,7 @@ pub(crate) async fn migration_counts_existing_episodes(database: TestDatabase) {
         assert!(insert(&catalog, owner, id, "here", None).await);
     }
     catalog.close().await;
+    super::lineage::remove_lineage(&database).await;
     database.tamper("DROP TABLE episode_usage").await;
     database.tamper("CREATE INDEX episodes_owner ON episodes (owner, bytes)").await;
     database.tamper("DROP INDEX events_created_at").await;
@@ -89,7 +90,6 @@ pub(crate) async fn migration_counts_existing_episodes(database: TestDatabase) {
     database.tamper("ALTER TABLE snapshots DROP COLUMN bytes").await;
     super::events::remove_owners(&database).await;
     super::commands::remove_arguments(&database).await;
-    super::lineage::remove_lineage(&database).await;
     database.tamper("DROP TABLE secrets").await;
     database.tamper("DELETE FROM schema_versions WHERE version >= 8").await;
 

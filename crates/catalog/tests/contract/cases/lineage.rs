@@ -235,6 +235,14 @@ pub(crate) async fn exit_and_trace_are_recorded_together(database: TestDatabase)
         (CommandState::Exited, Some("the disk is full"))
     );
 
+    // A snapshot is final; a reason is not.
+    let pending = || CommandTrace::Failed("not yet".to_owned());
+    commands.record_trace("sbx-1", "cmd-2", pending()).await.unwrap();
+    let traced = commands.get("cmd-2").await.unwrap().unwrap();
+    assert_eq!((traced.snapshot.as_deref(), traced.trace_error), (Some("two"), None));
+    commands.record_trace("sbx-1", "cmd-3", CommandTrace::Unchanged).await.unwrap();
+    assert_eq!(commands.get("cmd-3").await.unwrap().unwrap().trace_error, None);
+
     // A note about a command that has a snapshot belongs to that one, unless it was removed.
     let about =
         |id: &str, snapshot: &str| NewNote { snapshot: Some(snapshot.to_owned()), ..note(id, "sbx-1") };
