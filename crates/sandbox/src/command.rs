@@ -14,3 +14,4 @@ pub(crate) mod running;
 pub(crate) mod start;
 pub(crate) mod terminal;
 pub(crate) mod trace;
+pub(crate) mod tracer;

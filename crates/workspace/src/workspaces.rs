@@ -31,6 +31,7 @@ use workspace_state::{
 };
 
 use crate::base::{Base, Materialize};
+use crate::conditional_commit::UnchangedDigest;
 use crate::copy::CopyProvider;
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result, WorkspaceError};
@@ -46,8 +47,6 @@ use crate::writers::Writers;
 pub use cancellable::Cancellable;
 pub use kept_content::KeptContent;
 pub use reset::{PreparedReset, ResetMode, ResetResult};
-pub use trace::ConditionalCommit;
-use trace::UnchangedDigest;
 pub use workspace_host::disk_usage::{Bounds, DiskUsage};
 
 /// Maximum length of the name of a workspace, in bytes.

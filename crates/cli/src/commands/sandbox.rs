@@ -3,18 +3,19 @@
 mod changes;
 mod metrics;
 mod pauses;
+mod show;
 mod snapshots;
 mod upload;
 
 use std::time::Duration;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use workspace_api::pauses::OnTimeout;
 use workspace_api::sandboxes::{
     DeleteSandboxResult, ExtendSandbox, Sandbox, SandboxStats, SetTimeout, UpdateSandbox,
 };
 
+use self::show::show;
 use super::ps::ListForm;
 use super::table;
 use crate::args::SandboxCommand;
@@ -72,20 +73,6 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
         SandboxCommand::Changes(args) => changes::list(context, &args),
         SandboxCommand::Diff(args) => changes::patch(context, &args),
     }
-}
-
-/// Prints a record as JSON, or as the lines that `lines` returns.
-fn show<T: Serialize>(
-    context: &mut Context,
-    record: &T,
-    lines: impl Fn(&T) -> Vec<String>,
-) -> Result<Outcome> {
-    if context.output.is_json() {
-        context.output.record(record)?;
-    } else {
-        lines(record).iter().try_for_each(|line| context.output.line(crate::text::escape_controls(line)))?;
-    }
-    Ok(Outcome::Done)
 }
 
 /// Returns the query that filters sandboxes.

@@ -13,7 +13,7 @@ use workspace_catalog::{Sandbox, State};
 
 use crate::command::kept_output::KeptOutput;
 use crate::command::running::RunningCommands;
-use crate::command::trace::Tracer;
+use crate::command::tracer::Tracer;
 use crate::config::{Config, Trace};
 use crate::disk::workspace_usage::WorkspaceUsage;
 use crate::error::{Result, SandboxError};

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use workspace_state::{Cancel, NewSnapshot, SnapshotId, Store, StoreError};
 
 use super::{
-    Changes, CommitResult, ConditionalCommit, NewWorkspace, PreparedReset, ResetMode, ResetResult,
-    WorkspaceInfo, Workspaces,
+    Changes, CommitResult, NewWorkspace, PreparedReset, ResetMode, ResetResult, WorkspaceInfo, Workspaces,
 };
 use crate::base::Materialize;
+use crate::conditional_commit::ConditionalCommit;
 use crate::error::Result;
 use crate::layers::{LayerGcResult, UnusedLayers};
 use crate::writers::Writers;

@@ -1,28 +1,12 @@
 //! Commits of workspaces that may not have changed.
 
-use workspace_state::{NewSnapshot, SnapshotId, Store};
+use workspace_state::{NewSnapshot, Store};
 
 use super::Workspaces;
 use crate::base::{Base, Materialize};
+use crate::conditional_commit::{ConditionalCommit, UnchangedDigest};
 use crate::error::{Result, WorkspaceError};
-use crate::provider::{ChangeDigest, CommitResult};
 use crate::writers::Writers;
-
-/// Result of a commit of a workspace that may not have changed.
-#[derive(Debug, Clone)]
-pub enum ConditionalCommit {
-    /// The content differed from that of the last snapshot.
-    Committed(CommitResult),
-    /// The content is that of the last snapshot of the workspace, or of its base; `None` if both are missing or empty.
-    Unchanged(Option<SnapshotId>),
-}
-
-/// Digest of a generation whose content was found to be that of the last snapshot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct UnchangedDigest {
-    generation: u32,
-    digest: ChangeDigest,
-}
 
 impl Workspaces {
     pub(super) fn may_have_changed_with(&self, store: &Store, id: &str) -> Result<bool> {

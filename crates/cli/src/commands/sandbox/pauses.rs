@@ -4,7 +4,7 @@ use workspace_api::pauses::{Keep, PauseSandbox, ResumeSandbox};
 use workspace_api::sandboxes::Sandbox;
 
 use super::super::table;
-use super::show;
+use super::show::show;
 use crate::args::{SandboxPause, SandboxResume};
 use crate::context::Context;
 use crate::error::{Outcome, Result};
