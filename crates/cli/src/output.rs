@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::error::{CommandError, Result};
 
-/// Buffered stdout or stderr. [`Output::finish`] flushes the buffer.
+/// Buffered stdout or stderr. [`Output::flush`] writes the buffer.
 pub(crate) struct Output {
     out: BufWriter<Box<dyn Write>>,
     json: bool,
