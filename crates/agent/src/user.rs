@@ -77,13 +77,14 @@ impl User {
 
     /// Makes this user the user of this process. Only root keeps capabilities.
     pub(crate) fn become_user(&self) -> io::Result<()> {
-        let check = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+        let check = |result: libc::c_long| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
         self.privileges.raise()?;
+        // The functions of a C library would look for other threads, in memory that the supervisor shares.
         // SAFETY: the list outlives the call, and the other calls take integers.
         unsafe {
-            check(libc::setgroups(self.groups.len(), self.groups.as_ptr()))?;
-            check(libc::setresgid(self.gid, self.gid, self.gid))?;
-            check(libc::setresuid(self.uid, self.uid, self.uid))?;
+            check(libc::syscall(libc::SYS_setgroups, self.groups.len(), self.groups.as_ptr()))?;
+            check(libc::syscall(libc::SYS_setresgid, self.gid, self.gid, self.gid))?;
+            check(libc::syscall(libc::SYS_setresuid, self.uid, self.uid, self.uid))?;
         }
         if self.uid == 0 { Ok(()) } else { self.privileges.drop_all() }
     }

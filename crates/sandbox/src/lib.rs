@@ -13,6 +13,7 @@
 //! - `gate` and `hooks`: access to workspaces from outside their sandboxes.
 //! - `root`: root filesystems that are kept.
 //! - `measurements`: resource usage of running sandboxes over the last hour.
+//! - `lineage` and `notes`: origin of sandboxes, and what agents say about their steps.
 //! - [`runtime`]: the programs that run sandboxes; [`template`]: their root filesystems.
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only the runtimes of Linux need all of it"))]
@@ -34,8 +35,10 @@ mod id;
 mod io;
 mod leaf_mutex;
 mod lifecycle;
+mod lineage;
 mod lock_table;
 mod measurements;
+mod notes;
 mod retry;
 mod root;
 pub mod runtime;
@@ -51,10 +54,11 @@ pub use command::command_line::CommandLine;
 pub use command::logs::Logs;
 pub use command::output::{Output, Piece, Stream};
 pub use command::run::{AfterInput, CommandHandle, CommandStart, RunRequest};
-pub use command::running::{CommandExit, Progress};
+pub use command::running::{CommandExit, Progress, TraceOutcome};
 pub use command::terminal::{Size, TerminalRequest};
+pub use command::trace::{TRACE_COMMAND_LABEL, TRACE_PENDING, TRACE_SHARED_LABEL};
 pub use compression::zstd_reader;
-pub use config::{Config, NewSandbox, ResourceRequest};
+pub use config::{Config, NewSandbox, OnTimeout, ResourceRequest, Trace};
 pub use error::{Result, SandboxError, without_host_paths};
 pub use gate::SharedAccess;
 pub use guest::endpoint::ServerEndpoint;
@@ -67,14 +71,19 @@ pub use io::files::{
     BatchResult, FileCondition, FileEntry, FileKind, FileListing, FileOperation, FileRead, FileWrite,
     Fingerprint, NewFile,
 };
+pub use io::memory::{MemoryGuard, TransferMemory};
 pub use io::path::FilePath;
 pub use io::ports::{ListeningPort, PortConnection, PortReader, PortWriter};
 pub use io::tree::{TreeEntry, TreeReader, TreeWriter};
 pub use io::watch::{FileChange, FileChangeKind, Watch};
 pub use lifecycle::create::Creator;
+pub use lifecycle::pause::PauseMode;
+pub use lifecycle::pause_snapshots::{paused_sandbox_of_reference, sandbox_paused_to};
 pub use lifecycle::recover::CollectionReport;
 pub use lifecycle::remove::{KeptWorkspace, ReclaimPolicy};
+pub use lineage::Lineage;
 pub use measurements::{MEASUREMENTS_KEPT, Measured, Measurement};
+pub use notes::{NOTE_DATA_MAX, NOTE_TEXT_MAX, NewNote};
 pub use root::mode::RootMode;
 pub use runtime::Runtime;
 pub use sandbox_dir::SandboxDir;

@@ -104,6 +104,7 @@ mod record;
 mod records;
 mod recovery;
 mod reference;
+mod reference_targets;
 mod references_of;
 mod reserve;
 mod retention;

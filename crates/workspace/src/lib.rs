@@ -19,6 +19,7 @@
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only overlays need all of it"))]
 
 mod base;
+mod conditional_commit;
 mod copy;
 mod current_holder;
 mod error;
@@ -52,13 +53,14 @@ mod unsupported;
 use unsupported::{access, delta, overlay};
 
 pub use base::{Base, Materialize};
+pub use conditional_commit::ConditionalCommit;
 pub use error::{Result, WorkspaceError, is_disk_full_message};
 pub use layers::{LayerGcResult, UnusedLayers};
 pub use lazy_command::LazyCommand;
 pub use part::SnapshotPart;
 pub use provider::{
-    CommitResult, LowerLayers, Provider, ReadFiles, ResetInPlaceError, UncommittedContent, WorkspaceContent,
-    WorkspaceDir,
+    ChangeDigest, CommitResult, LowerLayers, Provider, ReadFiles, ResetInPlaceError, UncommittedContent,
+    WorkspaceContent, WorkspaceDir,
 };
 pub use provider_kind::ProviderKind;
 pub use record::{Generation, Phase, Record};

@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, setxattr, utimensat};
 use workspace_host::NamespaceHolder;
 use workspace_host::overlay::{self, Overlay as Mount, Xattrs};
-use workspace_state::{NewSnapshot, Node, OwnerIds, SnapshotId, Store, Tree, escape_xattrs};
+use workspace_state::{
+    Cancel, NewSnapshot, Node, OwnerIds, SnapshotId, Store, StoreError, Tree, TreeId, escape_xattrs,
+};
 
 use crate::access::Access;
 use crate::base::{Base, Materialize};
@@ -26,10 +28,11 @@ use crate::layers::{LayerSync, Layers, StackGuard};
 use crate::lazy::LazyLayer;
 use crate::lazy_command::LazyCommand;
 use crate::provider::{
-    CommitResult, LowerLayers, Provider, ReadFiles, UncommittedContent, WorkspaceContent, WorkspaceDir,
+    ChangeDigest, CommitResult, LowerLayers, Provider, ReadFiles, UncommittedContent, WorkspaceContent,
+    WorkspaceDir,
 };
 use crate::provider_kind::ProviderKind;
-use crate::upper::Scan;
+use crate::upper::{Scan, digest};
 use crate::writers::Writers;
 
 /// Number of entries below which a tree is not mounted lazily, but written before the workspace is created.
@@ -150,6 +153,19 @@ impl OverlayProvider {
         }
     }
 
+    /// Commits the content of a workspace, and records the fingerprints of its files.
+    fn commit_content(
+        &self,
+        dir: &WorkspaceDir,
+        content: UncommittedContent,
+        new: NewSnapshot,
+    ) -> Result<CommitResult> {
+        let UncommittedContent { mut tree, skipped, skipped_count, files } = content;
+        let snapshot = tree.commit(new)?;
+        self.record_commit(dir, files, snapshot.id);
+        Ok(CommitResult { snapshot, skipped, skipped_count })
+    }
+
     /// Creates the upper directory with the attributes of the root of the base.
     fn create_upper(&self, path: &Path, base: &Tree) -> Result<()> {
         fs::create_dir(path).context("create", path)?;
@@ -241,10 +257,29 @@ impl Provider for OverlayProvider {
         new: NewSnapshot,
         writers: Writers,
     ) -> Result<CommitResult> {
-        let UncommittedContent { mut tree, skipped, skipped_count, files } = self.read(dir, base, writers)?;
-        let snapshot = tree.commit(new)?;
-        self.record_commit(dir, files, snapshot.id);
-        Ok(CommitResult { snapshot, skipped, skipped_count })
+        self.commit_content(dir, self.read(dir, base, writers)?, new)
+    }
+
+    fn commit_if_changed(
+        &self,
+        dir: &WorkspaceDir,
+        base: &Base,
+        last: &TreeId,
+        new: NewSnapshot,
+        writers: Writers,
+    ) -> Result<Option<CommitResult>> {
+        let content = self.read(dir, base, writers)?;
+        if content.tree.preview()?.id() == *last {
+            return Ok(None);
+        }
+        self.commit_content(dir, content, new).map(Some)
+    }
+
+    fn change_digest(&self, dir: &WorkspaceDir, cancel: &Cancel) -> Result<Option<ChangeDigest>> {
+        let path = dir.join("upper");
+        let digest = digest::read(&Access::new(&self.holder.get()), &path, cancel);
+        cancel.check().map_err(StoreError::from)?;
+        digest.context("read", &path)
     }
 
     fn read(&self, dir: &WorkspaceDir, base: &Base, writers: Writers) -> Result<UncommittedContent> {

@@ -53,12 +53,16 @@ pub(crate) async fn watch(channel: &Channel, request: &WatchFiles) -> Result<()>
         directories: HashMap::new(),
         pending: VecDeque::new(),
         moved: None,
+        overflowed: false,
     };
     watcher.watch_root(&located)?;
     drop(located);
     channel.reply(IoReply::default()).await?;
     loop {
         watcher.read().await.at(path)?;
+        if std::mem::take(&mut watcher.overflowed) {
+            watcher.watch_again()?;
+        }
         while let Some((changes, cost)) = watcher.frame() {
             channel.send(IoFrame { changes, ..IoFrame::default() }, cost).await?;
         }
@@ -87,6 +91,8 @@ struct Watcher {
     pending: VecDeque<FileChange>,
     /// First half of a rename: its cookie, path, and whether it is a directory.
     moved: Option<(u32, Vec<u8>, bool)>,
+    /// Set if the kernel dropped events.
+    overflowed: bool,
 }
 
 impl Watcher {
@@ -114,6 +120,23 @@ impl Watcher {
             }
         }
         Ok(())
+    }
+
+    /// Watches everything anew: directories may have been created or renamed by changes that were dropped.
+    fn watch_again(&mut self) -> Result<()> {
+        let path = self.root.clone();
+        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).at(&path)?;
+        self.inotify = register(inotify).at(&path)?;
+        self.directories.clear();
+        self.moved = None;
+        match locate(&path, true) {
+            Ok(located) => self.watch_root(&located),
+            Err(failure) if failure.is(IoFailureKind::NotFound) => {
+                self.push(Kind::Removed, b"", false);
+                Ok(())
+            }
+            Err(failure) => Err(failure),
+        }
     }
 
     /// Watches an entry that `name` names, with this path below the root.
@@ -208,6 +231,7 @@ impl Watcher {
     fn handle(&mut self, descriptor: i32, flags: ReadFlags, cookie: u32, name: &[u8]) -> std::io::Result<()> {
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             self.push(Kind::Dropped, b"", false);
+            self.overflowed = true;
             return Ok(());
         }
         let Some(directory) = self.directories.get(&descriptor).cloned() else { return Ok(()) };
@@ -259,7 +283,8 @@ impl Watcher {
         }
     }
 
-    /// Reports a move to a place outside, of which the second half does not come.
+    /// Ends a rename whose second half did not arrive: the entry was moved out of the watched directory, and is reported as
+    /// removed.
     fn finish_move(&mut self) {
         if let Some((_, path, is_directory)) = self.moved.take() {
             self.push(Kind::Removed, &path, is_directory);

@@ -290,7 +290,8 @@ impl Service {
         self.check_quota(creator, more).await
     }
 
-    async fn check_quota(&self, creator: &Creator, more: u32) -> Result<()> {
+    /// Checks like [`Self::check_capacity`], for the holder of the quota lock.
+    pub(crate) async fn check_quota(&self, creator: &Creator, more: u32) -> Result<()> {
         let settings = &self.0.settings;
         let (of_server, of_owner) =
             self.0.catalog.sandboxes().count_for_quota(&settings.server, &creator.owner).await?;
@@ -317,7 +318,7 @@ impl Service {
     }
 
     /// Takes a slot in the queue of creations, without waiting.
-    fn acquire_queue_slot(&self, owner: &str) -> Result<FairPermit> {
+    pub(crate) fn acquire_queue_slot(&self, owner: &str) -> Result<FairPermit> {
         let queue = &self.0.queue_permits;
         queue.try_acquire(owner).ok_or_else(|| SandboxError::QueueFull { waiting: queue.used(owner) })
     }
@@ -448,7 +449,7 @@ impl Service {
     }
 
     /// Fails if the sandbox was removed while its creation waited.
-    async fn check_still_starting(&self, sandbox: &Sandbox) -> Result<()> {
+    pub(crate) async fn check_still_starting(&self, sandbox: &Sandbox) -> Result<()> {
         match self.0.catalog.sandboxes().get(&sandbox.id).await? {
             Some(found) if found.state == State::Starting => Ok(()),
             Some(found) => Err(not_running(&found)),
@@ -616,6 +617,7 @@ fn new_sandbox_event(row: &workspace_catalog::NewSandbox, kind: EventKind) -> Ne
         "owner": row.owner,
         "state": state.as_str(),
         "template": row.template,
+        "project": row.config["lineage"]["project"],
         "createdAt": row.created_at,
         "expiresAt": row.expires_at,
     });

@@ -22,9 +22,9 @@ use crate::guest::handle::SandboxHandle;
 use crate::id::Token;
 use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::operation_lock::{OPERATION_WAIT, Operation};
-use crate::runtime::{Network, Start};
+use crate::runtime::Start;
 use crate::service::{Service, config_of};
-use crate::snapshot::operations::{IfInUse, Pause, RestoreResult};
+use crate::snapshot::operations::{IfInUse, Pause, RestoreResult, network_of};
 
 /// Reason of the end of commands that a restore ended.
 const RESTORED: &str = "the sandbox was restored";
@@ -192,11 +192,7 @@ impl Service {
         let id = sandbox.id.as_str();
         let (workspace, root) = (self.workspace_path(id).await?, self.0.roots.path(id));
         self.listen_for_guest(handle)?;
-        let network = match sandbox.network.as_str() {
-            "egress" => Network::Egress { allow: config.egress_allow.clone() },
-            _ => Network::None,
-        };
-        let egress = self.egress(&network);
+        let egress = self.egress(&network_of(sandbox, config));
         let start = Start {
             id,
             template: &sandbox.template,

@@ -124,7 +124,7 @@ pub(crate) fn commit(
     };
     let committed = workspaces.commit(id, NewSnapshot { root: Some(root), ..new }, Writers::Stopped)?;
     // The snapshot exists. If this fails, the next commit reads unchanged files again.
-    if let Err(error) = roots.record_commit(id, files, &committed.snapshot) {
+    if let Err(error) = roots.record_files(id, files, &committed.snapshot) {
         tracing::warn!(sandbox = id, %error, "failed to record the commit of a root");
     }
     Ok(committed)

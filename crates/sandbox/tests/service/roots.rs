@@ -7,14 +7,15 @@ use libtest_mimic::Trial;
 use workspace_catalog::State;
 use workspace_sandbox::template::ImportOptions;
 use workspace_sandbox::{
-    Fork, IfInUse, KeptWorkspace, Materialize, NewCommit, NewSandbox, ReclaimPolicy, ResetMode, RootMode,
-    RunRequest, SandboxError, Scope, Service, Size, TerminalRequest, View, Workspaces,
+    Fork, IfInUse, KeptWorkspace, Materialize, NewCommit, NewSandbox, PauseMode, ReclaimPolicy, ResetMode,
+    RootMode, RunRequest, SandboxError, Scope, Service, Size, TerminalRequest, View, Workspaces,
 };
 use workspace_state::{Attributes, Cancel, NewSnapshot, Snapshot, SnapshotId, Tree, VirtualTree};
 
 use crate::home::{TIMEOUT, TestHome, alice, base, creator, read, request, sh, wait_until};
 use crate::kind::Kind;
 use crate::oci_only::unpack;
+use crate::pauses::{pause, resume};
 use crate::trials;
 
 const TEMPLATE: &str = "mini:1";
@@ -29,6 +30,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     }
     let all = trials![
         root_survives_commit_fork_and_restore,
+        root_survives_a_pause_to_disk,
         snapshot_with_a_root_can_be_used_without_it,
         snapshot_without_a_root_restores_the_workspace_only,
         root_of_another_template_is_refused,
@@ -162,6 +164,28 @@ async fn root_survives_commit_fork_and_restore(home: &TestHome) {
     let last = commit(&service, &view).await;
     assert_eq!(root_tree(&service, &last).read("usr/local/a").unwrap(), b"three\n");
     assert_eq!(root_tree(&service, &last).read("etc/a").unwrap(), b"one\n");
+}
+
+async fn root_survives_a_pause_to_disk(home: &TestHome) {
+    let service = start_with_template(home).await;
+    let view = create(&service, kept()).await;
+    let id = view.sandbox.id.as_str();
+    let root = home.path().join("roots").join(id);
+    for round in ["one", "two"] {
+        as_root(
+            &service,
+            &view,
+            &format!("echo {round} >> /etc/a; echo {round} >> a; echo {round} > /tmp/a"),
+        )
+        .await;
+        pause(&service, id, PauseMode::Disk).await;
+        wait_until("only the snapshot has it", async || !root.exists()).await;
+        resume(&service, id).await;
+        assert!(root.exists());
+        assert_eq!(sh(&service, &view, "ls /tmp").await.stdout, "");
+    }
+    assert_eq!(as_root(&service, &view, "cat /etc/a a").await, "one\ntwo\none\ntwo\n");
+    assert_eq!(service.get(&alice(), id).await.unwrap().config.root, RootMode::Kept);
 }
 
 async fn snapshot_with_a_root_can_be_used_without_it(home: &TestHome) {

@@ -63,8 +63,9 @@ fn a_root_is_committed_with_its_snapshot() {
     let new = NewSnapshot { root: Some(root.into_root("debian:12").unwrap()), ..message("c") };
     let changed = store.restore(&snapshot.id).unwrap().commit(new).unwrap();
     drop(store);
-    for store in [Store::open(home.path().join("store")), Store::rebuild_index(home.path().join("store"))] {
-        let store = store.unwrap();
+    let path = home.path().join("store");
+    for is_rebuilt in [false, true] {
+        let store = if is_rebuilt { Store::rebuild_index(&path) } else { Store::open(&path) }.unwrap();
         for expected in [&before, &snapshot, &same, &changed] {
             assert_eq!(store.snapshot(&expected.id).unwrap(), *expected);
         }

@@ -216,6 +216,19 @@ fn writes_obey_conditions() {
 }
 
 #[test]
+fn a_directory_is_not_copied_into_itself() {
+    let fixture = FileServer::new();
+    fixture.out("mkdir -p a/b; ln -s a link; ln -s . here");
+    for to in ["a/copy", "a/b/copy", "link/copy", "link/b/copy", "a", "here/a"] {
+        let copy = json!({"op": "copy", "from": "/workspace/a", "to": format!("/workspace/{to}"),
+            "recursive": true, "replace": true});
+        let failed = fixture.batch(&json!([copy])).json();
+        assert_eq!(failed["failed"]["error"]["name"], "INVALID_REQUEST", "{to}: {failed}");
+    }
+    assert_eq!(fixture.out("find a"), "a\na/b\n");
+}
+
+#[test]
 fn a_batch_stops_at_the_first_failure() {
     let fixture = FileServer::new();
     let done = fixture.batch(&json!([

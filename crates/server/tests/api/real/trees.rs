@@ -51,6 +51,7 @@ fn an_archive_adds_to_what_is_there() {
     let archive = Archive::new().file("./replaced", "new").file("./new/file", "x").bytes();
     assert_eq!(put(&fixture, "workspace/tree", &archive).status, 200);
     assert_eq!(fixture.out("cd tree; cat replaced kept new/file"), "newkept\nx");
+    assert_eq!(put(&fixture, "workspace/new/", &archive).status, 200);
     let missing = put(&fixture, "workspace/a/b", &archive);
     assert_eq!(missing.error(), "PATH_NOT_FOUND", "{}", missing.body);
     assert_eq!(put(&fixture, "workspace/a/b?mkdirs=true", &archive).status, 200);

@@ -41,6 +41,8 @@ fn changes_are_streamed() {
     until(&mut stream, "removed", "b");
     // Files that the API writes are changes, too.
     assert_eq!(fixture.put("workspace/d/c", b"x").status, 200);
+    until(&mut stream, "created", "c");
+    assert_eq!(fixture.put("workspace/d/c", b"y").status, 200);
     until(&mut stream, "renamed", "c");
     fixture.out("rm -r d");
     until(&mut stream, "removed", "");
@@ -63,6 +65,18 @@ fn a_recursive_watch_includes_new_directories() {
     until(&mut stream, "created", "two/three/b");
     assert_eq!(until(&mut stream, "renamed", "new")["from"], "two");
     until(&mut stream, "created", "new/three/c");
+}
+
+#[test]
+fn a_watch_continues_after_dropped_changes() {
+    let fixture = FileServer::new();
+    fixture.out("mkdir d");
+    let mut stream = watch(&fixture, "workspace/d?recursive=true");
+    // Nobody reads the stream, so the kernel's queue becomes full before the directory is created.
+    fixture.out("cd d; seq 1 40000 | xargs touch; mkdir late");
+    until(&mut stream, "dropped", "");
+    fixture.out("echo x > d/late/file");
+    until(&mut stream, "created", "late/file");
 }
 
 #[test]
