@@ -119,7 +119,7 @@ def save(results, output, name="sandbox"):
 
 def measure(chosen, quick, results, output):
     machine.install_missing(PACKAGES)
-    binaries = build()
+    binaries = build("workspace-bench")
     bench = Bench(binaries, quick, bool(WITH_PEERS & set(chosen)))
     try:
         results.update(quick=quick, date=datetime.date.today().isoformat(), machine=machine.describe(binaries))
@@ -161,7 +161,8 @@ def render(results, output):
         "## Before the numbers\n",
         f"- One machine: {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB of memory, Linux "
         f"{facts['kernel']}, {facts['system']}, as {facts['user']}.",
-        "- Server, client and peers share the machine; the client is Python, whose share is in every number of ours.",
+        "- Server, client and peers share the machine; the client is Python, whose share is in every number of ours, "
+        "but for rates over many connections, where it is a Rust program.",
         "- The tools take turns within each repetition. Each row says what the load was before it.",
         f"- Limits that are overridden: {overridden}.",
         f"- Docker is started with `{' '.join(HARDENED)}` and an image of busybox; runc and crun with the configuration "
