@@ -89,7 +89,7 @@ impl FailingRuntime {
     async fn reach(&self, step: Step) {
         if self.hangs_at.lock().unwrap().take_if(|at| *at == step).is_some() {
             self.hangs.send_replace(true);
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
