@@ -11,6 +11,7 @@ import tempfile
 import file_rows
 import machine
 import sandbox_rows
+import trace_rows
 from plot import plot
 from report import bars, details, reasons
 from sandbox_client import OVERRIDDEN, Server
@@ -32,6 +33,7 @@ ROWS = {
     "files": file_rows.small,
     "transfer": file_rows.transfer,
     "archive": file_rows.archive,
+    "trace": trace_rows.trace,
 }
 PANELS = {"warm": "create and run", "cold": "create and run", "fifty": "all 50", "run": "one command"}
 WITH_PEERS = {"warm", "cold", "fifty", "parallel", "ordinary", "run", "archive"}

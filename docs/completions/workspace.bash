@@ -37,6 +37,9 @@ _workspace() {
             workspace,episode)
                 cmd="workspace__subcmd__episode"
                 ;;
+            workspace,episodes)
+                cmd="workspace__subcmd__episodes"
+                ;;
             workspace,events)
                 cmd="workspace__subcmd__events"
                 ;;
@@ -84,6 +87,9 @@ _workspace() {
                 ;;
             workspace,mount)
                 cmd="workspace__subcmd__mount"
+                ;;
+            workspace,note)
+                cmd="workspace__subcmd__note"
                 ;;
             workspace,port-forward)
                 cmd="workspace__subcmd__port__subcmd__forward"
@@ -193,6 +199,24 @@ _workspace() {
             workspace__subcmd__episode__subcmd__help,update)
                 cmd="workspace__subcmd__episode__subcmd__help__subcmd__update"
                 ;;
+            workspace__subcmd__episodes,help)
+                cmd="workspace__subcmd__episodes__subcmd__help"
+                ;;
+            workspace__subcmd__episodes,ls)
+                cmd="workspace__subcmd__episodes__subcmd__ls"
+                ;;
+            workspace__subcmd__episodes,subtree)
+                cmd="workspace__subcmd__episodes__subcmd__subtree"
+                ;;
+            workspace__subcmd__episodes__subcmd__help,help)
+                cmd="workspace__subcmd__episodes__subcmd__help__subcmd__help"
+                ;;
+            workspace__subcmd__episodes__subcmd__help,ls)
+                cmd="workspace__subcmd__episodes__subcmd__help__subcmd__ls"
+                ;;
+            workspace__subcmd__episodes__subcmd__help,subtree)
+                cmd="workspace__subcmd__episodes__subcmd__help__subcmd__subtree"
+                ;;
             workspace__subcmd__files,cat)
                 cmd="workspace__subcmd__files__subcmd__cat"
                 ;;
@@ -268,6 +292,9 @@ _workspace() {
             workspace__subcmd__help,episode)
                 cmd="workspace__subcmd__help__subcmd__episode"
                 ;;
+            workspace__subcmd__help,episodes)
+                cmd="workspace__subcmd__help__subcmd__episodes"
+                ;;
             workspace__subcmd__help,events)
                 cmd="workspace__subcmd__help__subcmd__events"
                 ;;
@@ -315,6 +342,9 @@ _workspace() {
                 ;;
             workspace__subcmd__help,mount)
                 cmd="workspace__subcmd__help__subcmd__mount"
+                ;;
+            workspace__subcmd__help,note)
+                cmd="workspace__subcmd__help__subcmd__note"
                 ;;
             workspace__subcmd__help,port-forward)
                 cmd="workspace__subcmd__help__subcmd__port__subcmd__forward"
@@ -397,6 +427,12 @@ _workspace() {
             workspace__subcmd__help__subcmd__episode,update)
                 cmd="workspace__subcmd__help__subcmd__episode__subcmd__update"
                 ;;
+            workspace__subcmd__help__subcmd__episodes,ls)
+                cmd="workspace__subcmd__help__subcmd__episodes__subcmd__ls"
+                ;;
+            workspace__subcmd__help__subcmd__episodes,subtree)
+                cmd="workspace__subcmd__help__subcmd__episodes__subcmd__subtree"
+                ;;
             workspace__subcmd__help__subcmd__files,cat)
                 cmd="workspace__subcmd__help__subcmd__files__subcmd__cat"
                 ;;
@@ -429,6 +465,12 @@ _workspace() {
                 ;;
             workspace__subcmd__help__subcmd__key,rm)
                 cmd="workspace__subcmd__help__subcmd__key__subcmd__rm"
+                ;;
+            workspace__subcmd__help__subcmd__note,add)
+                cmd="workspace__subcmd__help__subcmd__note__subcmd__add"
+                ;;
+            workspace__subcmd__help__subcmd__note,ls)
+                cmd="workspace__subcmd__help__subcmd__note__subcmd__ls"
                 ;;
             workspace__subcmd__help__subcmd__ref,ls)
                 cmd="workspace__subcmd__help__subcmd__ref__subcmd__ls"
@@ -513,6 +555,24 @@ _workspace() {
                 ;;
             workspace__subcmd__key__subcmd__help,rm)
                 cmd="workspace__subcmd__key__subcmd__help__subcmd__rm"
+                ;;
+            workspace__subcmd__note,add)
+                cmd="workspace__subcmd__note__subcmd__add"
+                ;;
+            workspace__subcmd__note,help)
+                cmd="workspace__subcmd__note__subcmd__help"
+                ;;
+            workspace__subcmd__note,ls)
+                cmd="workspace__subcmd__note__subcmd__ls"
+                ;;
+            workspace__subcmd__note__subcmd__help,add)
+                cmd="workspace__subcmd__note__subcmd__help__subcmd__add"
+                ;;
+            workspace__subcmd__note__subcmd__help,help)
+                cmd="workspace__subcmd__note__subcmd__help__subcmd__help"
+                ;;
+            workspace__subcmd__note__subcmd__help,ls)
+                cmd="workspace__subcmd__note__subcmd__help__subcmd__ls"
                 ;;
             workspace__subcmd__ref,help)
                 cmd="workspace__subcmd__ref__subcmd__help"
@@ -665,7 +725,7 @@ _workspace() {
 
     case "${cmd}" in
         workspace)
-            opts="-h -V --store --json --help --version snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs events cp files ports port-forward sandbox template key token whoami status completions generate serve-lazy-mount help"
+            opts="-h -V --store --json --help --version snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode episodes try run exec shell ps logs events cp files note ports port-forward sandbox template key token whoami status completions generate serve-lazy-mount help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -807,12 +867,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__diff)
-            opts="-p -h --patch --stat --insight --no-ignore --store --json --help"
+            opts="-p -h --patch --stat --insight --why --no-ignore --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --store)
                     COMPREPLY=()
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
@@ -1157,8 +1225,151 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__episodes)
+            opts="-h --store --json --help ls subtree help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__episodes__subcmd__help)
+            opts="ls subtree help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__episodes__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__episodes__subcmd__help__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__episodes__subcmd__help__subcmd__subtree)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__episodes__subcmd__ls)
+            opts="-h --oldest --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__episodes__subcmd__subtree)
+            opts="-h --depth --limit --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --depth)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__events)
-            opts="-f -h --follow --sandbox --type --after --server --api-key --store --json --help"
+            opts="-f -h --follow --sandbox --type --project --after --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1169,6 +1380,10 @@ _workspace() {
                     return 0
                     ;;
                 --type)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --project)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1750,7 +1965,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help)
-            opts="snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs events cp files ports port-forward sandbox template key token whoami status completions generate serve-lazy-mount help"
+            opts="snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode episodes try run exec shell ps logs events cp files note ports port-forward sandbox template key token whoami status completions generate serve-lazy-mount help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1946,6 +2161,48 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__episode__subcmd__update)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__episodes)
+            opts="ls subtree"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__episodes__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__episodes__subcmd__subtree)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2326,6 +2583,48 @@ _workspace() {
         workspace__subcmd__help__subcmd__mount)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__note)
+            opts="add ls"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__note__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__note__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -3381,6 +3680,153 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__note)
+            opts="-h --store --json --help add ls help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__note__subcmd__add)
+            opts="-h --command --data --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --command)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --data)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__note__subcmd__help)
+            opts="add ls help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__note__subcmd__help__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__note__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__note__subcmd__help__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__note__subcmd__ls)
+            opts="-h --command --newest --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --command)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__port__subcmd__forward)
             opts="-h --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -3697,7 +4143,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__run)
-            opts="-i -t -h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --timeout --keep --interactive --terminal --server --api-key --store --json --help"
+            opts="-i -t -h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --project --agent --trace --timeout --keep --interactive --terminal --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3737,6 +4183,18 @@ _workspace() {
                     ;;
                 --label)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --project)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --agent)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --trace)
+                    COMPREPLY=($(compgen -W "off command" -- "${cur}"))
                     return 0
                     ;;
                 --timeout)
@@ -3857,7 +4315,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__create)
-            opts="-h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --snapshot --dir --provider --materialize --timeout --server --api-key --store --json --help"
+            opts="-h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --project --agent --trace --snapshot --dir --provider --materialize --timeout --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3897,6 +4355,18 @@ _workspace() {
                     ;;
                 --label)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --project)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --agent)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --trace)
+                    COMPREPLY=($(compgen -W "off command" -- "${cur}"))
                     return 0
                     ;;
                 --snapshot)
@@ -4320,7 +4790,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__ls)
-            opts="-h --state --label --server --api-key --store --json --help"
+            opts="-h --state --label --project --agent --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4331,6 +4801,14 @@ _workspace() {
                     return 0
                     ;;
                 --label)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --project)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --agent)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -22,6 +22,8 @@ pub struct EventsQuery {
     /// Filter by type, such as `sandbox.created`.
     #[serde(rename = "type")]
     pub kind: Option<String>,
+    /// Filter by the project of the sandbox.
+    pub project: Option<String>,
 }
 
 /// Page of events.
@@ -87,6 +89,9 @@ pub struct EventData {
     /// Template of the sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
+    /// Project of the sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
     /// Creation time of the sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]

@@ -81,6 +81,12 @@ pub struct CommandEvent<'a> {
     /// Reason why the command could not be started. Only in `error`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Id of the snapshot that was made after the command. Only in `exit`, if the sandbox is traced and files changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    /// Reason why there is no snapshot although the sandbox is traced and files may have changed. Only in `exit`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_error: Option<String>,
     /// Milliseconds since 1970-01-01 UTC.
     pub timestamp: i64,
 }
@@ -99,6 +105,8 @@ impl<'a> CommandEvent<'a> {
             exit_code: None,
             timed_out: None,
             message: None,
+            snapshot: None,
+            trace_error: None,
             timestamp,
         }
     }

@@ -56,6 +56,38 @@ pub struct CreateSandbox {
     /// `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub materialize: Option<String>,
+    /// Project that the sandbox belongs to: text of your choice, without control characters. Lists can be filtered by
+    /// it, and forks inherit it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "checkout", min_length = 1, max_length = 128)]
+    pub project: Option<String>,
+    /// Agent that works in the sandbox: text of your choice, without control characters. Lists can be filtered by it,
+    /// and forks inherit it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "fixer-7", min_length = 1, max_length = 128)]
+    pub agent: Option<String>,
+    /// Automatic snapshots. Default: `off`. Forks inherit it.
+    #[serde(default, skip_serializing_if = "TraceChoice::is_off")]
+    pub trace: TraceChoice,
+}
+
+/// Automatic snapshots of a sandbox.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TraceChoice {
+    /// None.
+    #[default]
+    Off,
+    /// A snapshot after each command that changed files of `/workspace`. It has the label `command`, and the command
+    /// has its id. The newest `TRACE_SNAPSHOTS_PER_SANDBOX` are kept.
+    Command,
+}
+
+impl TraceChoice {
+    /// Returns true for `off`.
+    pub fn is_off(&self) -> bool {
+        *self == Self::Off
+    }
 }
 
 /// Network access of a sandbox.
@@ -128,6 +160,22 @@ pub struct Sandbox {
     /// Provider of the workspace: `overlay`, `clone` or `copy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
+    /// Id of the sandbox that this one is a fork of. Absent if it is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<String>,
+    /// Name of the key that created the sandbox. Absent for sandboxes of older servers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub created_by: Option<String>,
+    /// Project that the sandbox belongs to. Absent if none was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    /// Agent that works in the sandbox. Absent if none was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// Automatic snapshots. Absent for `off`.
+    #[serde(default, skip_serializing_if = "TraceChoice::is_off")]
+    #[schema(required = false)]
+    pub trace: TraceChoice,
     /// Requested limits that this machine cannot enforce, each with the reason.
     pub not_applied: Vec<String>,
     /// True if the guest agent is connected, so that commands can run.
@@ -174,6 +222,10 @@ pub struct ListSandboxesQuery {
     pub name_prefix: Option<String>,
     /// Filter by labels, all of which must match: `name=value,name=value`.
     pub labels: Option<String>,
+    /// Filter by project.
+    pub project: Option<String>,
+    /// Filter by agent.
+    pub agent: Option<String>,
 }
 
 /// Page of sandboxes.

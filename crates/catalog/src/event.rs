@@ -80,6 +80,8 @@ pub struct EventFilter {
     pub sandbox_id: Option<String>,
     /// Type.
     pub kind: Option<EventKind>,
+    /// Project of the sandbox.
+    pub project: Option<String>,
 }
 
 /// Events after a sequence number.
@@ -184,6 +186,9 @@ impl EventFilter {
         if let Some(kind) = self.kind {
             all.push(format!("type = ${}", parameters.text("type", kind.as_str())));
         }
+        if let Some(project) = &self.project {
+            all.push(format!("project = ${}", parameters.text("project", project)));
+        }
         let (condition, limit) = (all.join(" AND "), parameters.number(limit.into()));
         let sql = format!(
             "SELECT sequence, type, owner, sandbox_id, data, created_at FROM events
@@ -206,10 +211,13 @@ pub(crate) async fn insert(
     let sequence = Row(next.one(connection).await?).number("last")?;
     let (owner, data) = (owner.unwrap_or(NO_OWNER), event.data.to_string());
     let insert = Statement::new(
-        "INSERT INTO events (sequence, type, owner, sandbox_id, data, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
+        "INSERT INTO events (sequence, type, owner, sandbox_id, data, created_at, project)
+         VALUES ($1, $2, $3, $4, $5, $6, COALESCE($7, (SELECT project FROM sandboxes WHERE id = $4)))",
     );
     let insert = insert.number(sequence).text("type", event.kind.as_str()).text("owner", owner);
-    insert.optional_text("sandbox_id", sandbox).text("data", &data).number(now()).run(connection).await?;
+    let insert = insert.optional_text("sandbox_id", sandbox).text("data", &data).number(now());
+    // The row of a deleted sandbox does not exist any more.
+    insert.optional_text("project", event.data["project"].as_str()).run(connection).await?;
     retention::add(connection, owner, sandbox).await?;
     Ok(sequence)
 }

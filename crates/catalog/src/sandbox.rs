@@ -13,6 +13,7 @@ use crate::database::Database;
 use crate::error::{CatalogError, Result};
 use crate::event::{self, NewEvent};
 use crate::idempotency::{self, ClaimResult, NewClaim};
+use crate::note;
 use crate::row::Row;
 use crate::state::State;
 use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
@@ -299,13 +300,14 @@ impl Sandboxes<'_> {
         Ok(changed)
     }
 
-    /// Deletes a sandbox with its labels and commands, and inserts events in the same transaction. Returns
+    /// Deletes a sandbox with its labels, commands and notes without a snapshot, and inserts events in the same transaction. Returns
     /// false, and inserts no events, if it does not exist.
     pub async fn delete(&self, id: &str, events: &[NewEvent]) -> Result<bool> {
         let mut transaction = self.database.begin().await?;
         let delete = Statement::new("DELETE FROM sandboxes WHERE id = $1 RETURNING owner");
         let Some(deleted) = delete.text("id", id).optional(&mut transaction).await? else { return Ok(false) };
         let owner = Row(deleted).text("owner")?;
+        note::delete_pending(&mut transaction, id).await?;
         insert_events(&mut transaction, &owner, id, events).await?;
         self.commit(transaction, events).await?;
         Ok(true)
@@ -399,8 +401,8 @@ async fn insert(connection: &mut AnyConnection, sandbox: &Sandbox, unique_name: 
     let (labels, config) = (labels_to_json(sandbox), sandbox.config.to_string());
     let insert = Statement::new(
         "INSERT INTO sandboxes (id, node, name, owner, state, template, runtime, network, workspace_path, token_hash,
-         labels, config, created_at, expires_at, updated_at, version, unique_name)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+         labels, config, created_at, expires_at, updated_at, version, unique_name, project, agent)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
          ON CONFLICT (owner, unique_name) DO NOTHING",
     );
     let insert = insert
@@ -420,11 +422,19 @@ async fn insert(connection: &mut AnyConnection, sandbox: &Sandbox, unique_name: 
         .number(sandbox.expires_at)
         .number(sandbox.updated_at)
         .number(sandbox.version)
-        .optional_text("name", unique_name);
+        .optional_text("name", unique_name)
+        .optional_text("project", lineage_text(sandbox, "project"))
+        .optional_text("agent", lineage_text(sandbox, "agent"));
     match (insert.run(connection).await?, unique_name) {
         (0, Some(name)) => Err(CatalogError::NameTaken { name: name.to_owned() }),
         _ => Ok(()),
     }
+}
+
+/// Returns a text of the lineage in the configuration. Columns repeat it, because the databases have no JSON query in
+/// common.
+fn lineage_text<'s>(sandbox: &'s Sandbox, name: &str) -> Option<&'s str> {
+    sandbox.config.get("lineage")?.get(name)?.as_str()
 }
 
 async fn insert_labels(connection: &mut AnyConnection, sandbox: &Sandbox) -> Result<()> {

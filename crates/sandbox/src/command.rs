@@ -12,3 +12,4 @@ pub(crate) mod retention;
 pub(crate) mod run;
 pub(crate) mod running;
 pub(crate) mod terminal;
+pub(crate) mod trace;

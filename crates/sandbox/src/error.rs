@@ -97,6 +97,24 @@ pub enum SandboxError {
          MAX_SNAPSHOT_BYTES_PER_OWNER. What you delete counts until garbage is collected, which has begun now"
     )]
     SnapshotsTooLarge { owner: String, bytes: u64, limit: u64 },
+    /// A note is too large.
+    #[error("{field}: must have at most {limit} bytes")]
+    NoteTooLarge { field: &'static str, limit: usize },
+    /// The quota of notes is used up.
+    #[error(
+        "{what} may have {limit} {unit} at most; notes are deleted with their snapshots and sandboxes; or raise {setting}"
+    )]
+    TooManyNotes {
+        /// Subject of the quota: the sandbox, or the owner in backquotes.
+        what: String,
+        limit: u64,
+        /// Plural noun.
+        unit: &'static str,
+        setting: &'static str,
+    },
+    /// The snapshot after a command took too long.
+    #[error("the files could not be read within {seconds} s")]
+    TraceTimeout { seconds: u64 },
     /// The queue of creations is full.
     #[error("{waiting} sandboxes are already waiting to be created; try again")]
     QueueFull { waiting: usize },

@@ -551,6 +551,7 @@ pub(crate) fn event(kind: EventKind, sandbox: &Sandbox, change: &Change) -> NewE
         "state": change.state.unwrap_or(sandbox.state).as_str(),
         "reason": change.state_reason,
         "template": sandbox.template,
+        "project": sandbox.config["lineage"]["project"],
         "createdAt": sandbox.created_at,
         "expiresAt": change.expires_at.unwrap_or(sandbox.expires_at),
     });

@@ -45,6 +45,14 @@ pub struct Settings {
     pub snapshots_per_owner: u32,
     /// Bytes of the store that the snapshots of each owner may use together.
     pub snapshot_bytes_per_owner: u64,
+    /// Maximum number of notes that are kept of each sandbox.
+    pub notes_per_sandbox: u32,
+    /// Maximum number of notes of each owner; 0 for no limit.
+    pub notes_per_owner: u32,
+    /// Maximum size of the notes of each owner in bytes.
+    pub note_bytes_per_owner: u64,
+    /// Number of automatic snapshots that are kept of each traced sandbox.
+    pub traces_kept: u32,
     /// Limit on sandboxes that start, and on workspaces that are filled, at the same time; more wait. One
     /// owner has at most half of each.
     pub creations_at_once: u32,
@@ -151,6 +159,10 @@ impl Settings {
             sandboxes_per_owner: 10,
             snapshots_per_owner: 0,
             snapshot_bytes_per_owner: u64::MAX,
+            notes_per_sandbox: 1_000,
+            notes_per_owner: 100_000,
+            note_bytes_per_owner: 256 << 20,
+            traces_kept: 1_000,
             creations_at_once: 10,
             creations_waiting: 1_000,
             default_resources: resources,

@@ -93,6 +93,16 @@ impl From<SandboxError> for ApiError {
                 let error = Self::new(error_codes::SNAPSHOT_LIMIT_EXCEEDED, message).detail("limit", limit);
                 error.detail("bytes", bytes).detail("setting", "MAX_SNAPSHOT_BYTES_PER_OWNER")
             }
+            SandboxError::NoteTooLarge { field, limit } => Self::new(error_codes::PAYLOAD_TOO_LARGE, message)
+                .detail("field", field)
+                .detail("limit", limit),
+            SandboxError::TooManyNotes { limit, setting, .. } => {
+                Self::new(error_codes::NOTE_LIMIT_EXCEEDED, message)
+                    .detail("limit", limit)
+                    .detail("setting", setting)
+            }
+            // Only the record of a command has it.
+            SandboxError::TraceTimeout { .. } => Self::internal(message),
             SandboxError::QueueFull { waiting } => {
                 let error = Self::new(error_codes::QUEUE_FULL, message).detail("waiting", waiting);
                 error.detail("setting", "MAX_QUEUED_CREATIONS")

@@ -43,6 +43,7 @@ mod log;
 mod me;
 mod metrics;
 mod node_name;
+mod notes;
 pub mod openapi;
 mod owner_memory;
 mod pages;

@@ -21,7 +21,10 @@ use workspace_api::processes::{
     KillCommand, ListCommandsQuery, OutputQuery, Overflow, RunCommand,
 };
 use workspace_catalog::NewClaim;
-use workspace_sandbox::{AfterInput, CommandHandle, CommandLine, CommandStart, Piece, RunRequest, Stream};
+use workspace_sandbox::{
+    AfterInput, CommandHandle, CommandLine, CommandStart, Piece, RunRequest, Stream, TRACE_PENDING,
+    TraceOutcome,
+};
 
 use crate::access::Rule;
 use crate::app::App;
@@ -189,7 +192,8 @@ async fn result(
                 }
                 Piece::Gap { .. } => truncated = true,
                 Piece::Exit(end) => {
-                    let result = command_result(&command.id, end.exit_code, out, err, truncated);
+                    let mut result = command_result(&command.id, end.exit_code, out, err, truncated);
+                    (result.snapshot, result.trace_error) = trace_to_api(&end.trace);
                     return match end.failed {
                         Some(reason) => Err(failed(error_codes::COMMAND_FAILED, reason, result)),
                         None if end.timed_out => {
@@ -225,13 +229,34 @@ fn failed(code: ErrorCode, message: String, result: CommandResult) -> ApiError {
         .detail("stdout", result.stdout)
         .detail("stderr", result.stderr)
         .detail("truncated", result.truncated)
+        .detail("snapshot", result.snapshot)
 }
 
 fn command_result(id: &str, exit_code: i32, out: Vec<u8>, err: Vec<u8>, truncated: bool) -> CommandResult {
     let (stdout, stdout_base64) = text(out);
     let (stderr, stderr_base64) = text(err);
     let command_id = id.to_owned();
-    CommandResult { command_id, exit_code, stdout, stderr, stdout_base64, stderr_base64, truncated }
+    CommandResult {
+        command_id,
+        exit_code,
+        stdout,
+        stderr,
+        stdout_base64,
+        stderr_base64,
+        truncated,
+        snapshot: None,
+        trace_error: None,
+    }
+}
+
+/// Returns the snapshot that was made after a command, and the reason why there is none.
+pub(crate) fn trace_to_api(trace: &TraceOutcome) -> (Option<String>, Option<String>) {
+    match trace {
+        TraceOutcome::None => (None, None),
+        TraceOutcome::Snapshot(id) => (Some(id.clone()), None),
+        TraceOutcome::Pending => (None, Some(TRACE_PENDING.to_owned())),
+        TraceOutcome::Failed(reason) => (None, Some(reason.clone())),
+    }
 }
 
 fn text(bytes: Vec<u8>) -> (String, Option<String>) {
@@ -280,6 +305,8 @@ fn command_to_api(command: workspace_catalog::Command) -> Result<Command, ApiErr
         timed_out: command.timed_out,
         started_at: format_millis(command.started_at)?,
         ended_at: command.ended_at.map(format_millis).transpose()?,
+        snapshot: command.snapshot,
+        trace_error: command.trace_error,
     })
 }
 

@@ -89,6 +89,10 @@ fn sandbox_settings(settings: &Settings) -> workspace_sandbox::Settings {
         sandboxes_per_owner: settings.max_sandboxes_per_owner,
         snapshots_per_owner: settings.max_snapshots_per_owner.0,
         snapshot_bytes_per_owner: settings.max_snapshot_bytes_per_owner.0,
+        notes_per_sandbox: settings.max_notes_per_sandbox,
+        notes_per_owner: settings.max_notes_per_owner.0,
+        note_bytes_per_owner: settings.max_note_bytes_per_owner.0,
+        traces_kept: settings.trace_snapshots_per_sandbox,
         creations_at_once: settings.max_concurrent_creations,
         creations_waiting: settings.max_queued_creations,
         default_resources: Resources {

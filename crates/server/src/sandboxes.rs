@@ -131,7 +131,7 @@ async fn create(
         // A snapshot of another owner does not exist for the caller.
         app.snapshots().find(&scope(&caller), snapshot).await?;
     }
-    let new = new_sandbox(body)?;
+    let new = new_sandbox(body, &caller.name)?;
     let created = app.sandboxes.create(creator, new).await.map_err(ApiError::from);
     app.creations.observe(origin, began.elapsed(), created.as_ref().err());
     let view = created?;
@@ -174,7 +174,18 @@ async fn list(
         None => None,
     };
     let labels = query.labels.as_deref().map(parse_labels).transpose()?.unwrap_or_default();
-    let filter = Filter { owner: None, state, name_prefix: query.name_prefix, labels, cursor, page, limit };
+    let (project, agent) = (query.project, query.agent);
+    let filter = Filter {
+        owner: None,
+        state,
+        name_prefix: query.name_prefix,
+        labels,
+        project,
+        agent,
+        cursor,
+        page,
+        limit,
+    };
     let (views, total) = app.sandboxes.list(&scope(&caller), filter).await?;
     let next = views.last().filter(|_| views.len() == limit as usize);
     let next = next.map(|last| format!("{}.{}", last.sandbox.created_at, last.sandbox.id));

@@ -16,7 +16,7 @@ use workspace_catalog::now;
 use workspace_sandbox::{CommandHandle, Output, Piece, Stream};
 
 use crate::kill_on_drop::KillOnDrop;
-use crate::process::whole_characters;
+use crate::process::{trace_to_api, whole_characters};
 use crate::server_sent_events::{KEEPALIVE, KEEPALIVE_INTERVAL, response};
 
 /// Maximum number of chunks in the queue to the client.
@@ -52,7 +52,10 @@ fn event<'a>(piece: &'a Piece, id: &'a str, end: u64) -> (CommandEvent<'a>, u64)
         }
         Piece::Exit(status) => {
             let kind = if status.failed.is_some() { CommandEventKind::Error } else { CommandEventKind::Exit };
+            let (snapshot, trace_error) = trace_to_api(&status.trace);
             let event = CommandEvent {
+                snapshot,
+                trace_error,
                 message: status.failed.clone(),
                 exit_code: Some(status.exit_code),
                 timed_out: Some(status.timed_out),
@@ -166,7 +169,7 @@ mod tests {
             offset,
             data: data.to_vec(),
         };
-        let end = CommandExit { exit_code: 3, timed_out: false, failed: None };
+        let end = CommandExit { exit_code: 3, ..CommandExit::default() };
         let pieces =
             [data(10, b"a\nb"), Piece::Gap { from: 13, to: 20 }, data(20, &[0xff]), Piece::Exit(end)];
         let mut end = 10;

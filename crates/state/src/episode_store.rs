@@ -147,6 +147,47 @@ impl Store {
         Ok(ControlFlow::Continue(()))
     }
 
+    /// Returns the ids of an episode and of its parent, without decoding the rest of its record; `None` if there is no such
+    /// episode.
+    pub fn episode_link(&self, id: &EpisodeId) -> Result<Option<EpisodeLink>> {
+        let txn = self.inner.index.read()?;
+        let record = self.inner.index.episodes.get(&txn, id.as_bytes())?;
+        let parent = record.map(parent_of).transpose().map_err(undecodable)?;
+        Ok(parent.map(|parent| (*id, parent)))
+    }
+
+    /// Returns ids of an episode and its descendants, level by level: at most `limit`, at most `depth` levels below the
+    /// episode. The second result is true if there are more.
+    pub fn episode_levels(
+        &self,
+        root: &EpisodeId,
+        depth: u32,
+        limit: usize,
+    ) -> Result<(Vec<EpisodeId>, bool)> {
+        let (mut ids, mut level_start) = (vec![*root], 0);
+        for _ in 0..depth {
+            let level: Vec<EpisodeId> = ids[level_start..].to_vec();
+            if level.is_empty() {
+                return Ok((ids, false));
+            }
+            level_start = ids.len();
+            for id in level {
+                for child in self.episode_children_ids(Some(&id))? {
+                    if ids.len() >= limit {
+                        return Ok((ids, true));
+                    }
+                    ids.push(child);
+                }
+            }
+        }
+        for id in &ids[level_start..] {
+            if self.has_children(id)? {
+                return Ok((ids, true));
+            }
+        }
+        Ok((ids, false))
+    }
+
     /// Returns true if a step is an ancestor of an episode, or the episode itself.
     pub fn episode_leads_to(&self, step: &EpisodeId, id: &EpisodeId) -> Result<bool> {
         let mut next = Some(*id);

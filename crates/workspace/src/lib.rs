@@ -54,12 +54,14 @@ pub use base::{Base, Materialize};
 pub use error::{Result, WorkspaceError, is_disk_full_message};
 pub use layers::{LayerGcResult, UnusedLayers};
 pub use lazy_command::LazyCommand;
-pub use provider::{CommitResult, LowerLayers, Provider, ResetInPlaceError, WorkspaceContent, WorkspaceDir};
+pub use provider::{
+    ChangeDigest, CommitResult, LowerLayers, Provider, ResetInPlaceError, WorkspaceContent, WorkspaceDir,
+};
 pub use provider_kind::ProviderKind;
 pub use record::{Generation, Phase, Record};
 pub use selection::{ProviderPreference, ProviderSelection};
 pub use workspaces::{
-    Bounds, Cancellable, Changes, DiskUsage, KeptContent, NewWorkspace, Options, PreparedReset, ResetMode,
-    ResetResult, WorkspaceEntry, WorkspaceInfo, Workspaces,
+    Bounds, Cancellable, Changes, ConditionalCommit, DiskUsage, KeptContent, NewWorkspace, Options,
+    PreparedReset, ResetMode, ResetResult, WorkspaceEntry, WorkspaceInfo, Workspaces,
 };
 pub use writers::Writers;

@@ -7,6 +7,7 @@
 //!
 //! A snapshot stores hard links as entries with equal *link labels*: numbers, one per linked file.
 
+pub(crate) mod digest;
 mod links;
 
 use std::collections::{HashMap, HashSet};

@@ -13,6 +13,7 @@ mod cancellable;
 mod kept_content;
 mod recover;
 mod reset;
+mod trace;
 
 use std::collections::HashMap;
 use std::fs;
@@ -45,6 +46,8 @@ use crate::writers::Writers;
 pub use cancellable::Cancellable;
 pub use kept_content::KeptContent;
 pub use reset::{PreparedReset, ResetMode, ResetResult};
+pub use trace::ConditionalCommit;
+use trace::UnchangedDigest;
 pub use workspace_host::disk_usage::{Bounds, DiskUsage};
 
 /// Maximum length of the name of a workspace, in bytes.
@@ -191,6 +194,8 @@ struct LiveWorkspace {
     lower: LowerLayers,
     /// Guard of the layers of the former generation.
     former: Option<LowerLayers>,
+    /// Digest at which the content was found to be that of the last snapshot; lost with the process.
+    unchanged: Option<UnchangedDigest>,
 }
 
 impl Workspaces {
@@ -282,7 +287,7 @@ impl Workspaces {
         let (record, lower) = created?;
         let info = self.info(id, &record.current, &lower);
         *lock(&slot.summary) = Some(self.summarize(id, &record, &lower));
-        *workspace = Some(LiveWorkspace { record, lower, former: None });
+        *workspace = Some(LiveWorkspace { record, lower, former: None, unchanged: None });
         Ok(info)
     }
 
@@ -422,13 +427,18 @@ impl Workspaces {
             let new = self.with_parent(workspace, new)?;
             let provider = self.provider(generation.provider);
             let committed = provider.commit(&dir, &base, new, writers)?;
-            workspace.record.last_snapshot = Some(committed.snapshot.id);
-            // The snapshot exists. A lost record only affects the parent of the next commit.
-            if let Err(error) = workspace.record.write(&self.directory.join(id)) {
-                tracing::warn!(workspace = id, %error, "failed to record the last snapshot of the workspace");
-            }
+            self.record_commit(id, workspace, &committed);
             Ok(committed)
         })
+    }
+
+    /// Records the last snapshot of a workspace. The snapshot exists, so a failure is only logged: it affects the parent of
+    /// the next commit.
+    fn record_commit(&self, id: &str, workspace: &mut LiveWorkspace, committed: &CommitResult) {
+        workspace.record.last_snapshot = Some(committed.snapshot.id);
+        if let Err(error) = workspace.record.write(&self.directory.join(id)) {
+            tracing::warn!(workspace = id, %error, "failed to record the last snapshot of the workspace");
+        }
     }
 
     /// Undoes a commit that no client has seen: removes the snapshot and restores the parent of the next
@@ -439,6 +449,7 @@ impl Workspaces {
                 return Ok(());
             }
             workspace.record.last_snapshot = snapshot.parents.first().copied();
+            workspace.unchanged = None;
             // Not fatal: the commit may be undone because the disk is full, and the next commit skips a
             // missing parent.
             if let Err(error) = workspace.record.write(&self.directory.join(id)) {

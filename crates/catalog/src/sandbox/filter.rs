@@ -25,6 +25,10 @@ pub struct Filter {
     pub name_prefix: Option<String>,
     /// Labels, all of which a sandbox must have.
     pub labels: BTreeMap<String, String>,
+    /// Project; `None` for any.
+    pub project: Option<String>,
+    /// Agent; `None` for any.
+    pub agent: Option<String>,
     /// Creation time and id of the last sandbox of the previous page. Unlike page numbers, a cursor neither
     /// repeats nor skips sandboxes if some are created or removed in between.
     pub cursor: Option<(i64, String)>,
@@ -37,7 +41,17 @@ pub struct Filter {
 impl Default for Filter {
     fn default() -> Self {
         let labels = BTreeMap::new();
-        Self { owner: None, state: None, name_prefix: None, labels, cursor: None, page: 1, limit: 20 }
+        Self {
+            owner: None,
+            state: None,
+            name_prefix: None,
+            labels,
+            project: None,
+            agent: None,
+            cursor: None,
+            page: 1,
+            limit: 20,
+        }
     }
 }
 
@@ -80,6 +94,12 @@ impl Filter {
             // `LIKE` would need escaped wildcards, and ignores case on SQLite.
             let n = parameters.text("name_prefix", prefix);
             all.push(format!("substr(name, 1, length(${n})) = ${n}"));
+        }
+        if let Some(project) = &self.project {
+            all.push(format!("project = ${}", parameters.text("project", project)));
+        }
+        if let Some(agent) = &self.agent {
+            all.push(format!("agent = ${}", parameters.text("agent", agent)));
         }
         for (name, value) in &self.labels {
             let (name, value) = (parameters.text("label", name), parameters.text("label", value));

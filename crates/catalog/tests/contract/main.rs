@@ -114,6 +114,14 @@ contract! {
         migration_counts_existing_episodes
         adding_an_episode_does_not_recount
         usage_is_exact_under_concurrency;
+    lineage:
+        sandboxes_are_filtered_by_project_and_agent
+        notes_get_the_next_snapshot_and_live_as_long
+        notes_count_until_they_are_deleted
+        notes_are_listed_in_pages_of_limited_size
+        exit_and_trace_are_recorded_together
+        old_traces_are_found_until_they_are_kept
+        searches_are_listed_with_their_steps;
     text:
         hostile_text_round_trips
         megabyte_texts_round_trip

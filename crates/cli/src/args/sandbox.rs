@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use workspace_api::sandboxes::NetworkChoice;
+use workspace_api::sandboxes::{NetworkChoice, TraceChoice};
 
 use super::history::label;
 use super::server::{Server, duration};
@@ -20,7 +20,7 @@ Examples:
 #[derive(Debug, Subcommand)]
 pub(crate) enum SandboxCommand {
     Ls(SandboxList),
-    Create(SandboxCreate),
+    Create(Box<SandboxCreate>),
     /// Show the details of a sandbox
     #[command(
         after_help = "Examples:\n  workspace sandbox get work\n  workspace --json sandbox get sbx-0199a"
@@ -97,6 +97,12 @@ pub(crate) struct SandboxList {
     /// Only sandboxes with this label; may be repeated
     #[arg(long = "label", value_name = "K=V", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
+    /// Only sandboxes of this project
+    #[arg(long, value_name = "NAME")]
+    pub(crate) project: Option<String>,
+    /// Only sandboxes of this agent
+    #[arg(long, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
     #[command(flatten)]
     pub(crate) server: Server,
 }
@@ -108,6 +114,7 @@ Examples:
   workspace sandbox create
   workspace sandbox create --name work --timeout 4h --memory 4g --label run=42
   workspace sandbox create --dir project
+  workspace sandbox create --project checkout --agent fixer-7 --trace command
   workspace sandbox create --snapshot 0199a1b2-63f1-7c01-9f2c-2f1c2ea4a7d0 --materialize full
   workspace sandbox create --network egress --allow pypi.org --allow '*.pythonhosted.org'")]
 pub(crate) struct SandboxCreate {
@@ -156,6 +163,33 @@ pub(crate) struct SandboxOptions {
     /// Label; may be repeated
     #[arg(long = "label", value_name = "K=V", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
+    /// Project that the sandbox belongs to
+    #[arg(long, value_name = "NAME")]
+    pub(crate) project: Option<String>,
+    /// Agent that works in the sandbox
+    #[arg(long, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
+    /// Automatic snapshots
+    #[arg(long, value_enum, default_value_t = Trace::Off)]
+    pub(crate) trace: Trace,
+}
+
+/// Automatic snapshots of a sandbox.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Trace {
+    /// None
+    Off,
+    /// After each command that changed files
+    Command,
+}
+
+impl From<Trace> for TraceChoice {
+    fn from(trace: Trace) -> Self {
+        match trace {
+            Trace::Off => Self::Off,
+            Trace::Command => Self::Command,
+        }
+    }
 }
 
 /// Network access of a sandbox.

@@ -32,6 +32,9 @@ async fn filters(client: &Client, args: &Events) -> Result<String> {
     if let Some(kind) = &args.kind {
         filters.push_str(&format!("&type={}", percent_encode(kind.as_bytes())));
     }
+    if let Some(project) = &args.project {
+        filters.push_str(&format!("&project={}", percent_encode(project.as_bytes())));
+    }
     Ok(filters)
 }
 

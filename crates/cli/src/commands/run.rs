@@ -113,6 +113,9 @@ pub(super) fn create_request(options: &SandboxOptions, lifetime: Option<Duration
         network: options.network.into(),
         egress_allow: (!options.allowed.is_empty()).then(|| options.allowed.clone()),
         labels: super::exec::pairs(&options.labels),
+        project: options.project.clone(),
+        agent: options.agent.clone(),
+        trace: options.trace.into(),
         ..CreateSandbox::default()
     }
 }

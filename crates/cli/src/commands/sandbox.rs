@@ -23,7 +23,11 @@ use crate::text::format_bytes;
 pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outcome> {
     match command {
         SandboxCommand::Ls(args) => {
-            let filter_query = filter_query(args.state.as_deref(), &args.labels)?;
+            let mut filter_query = filter_query(args.state.as_deref(), &args.labels)?;
+            for (name, value) in [("project", &args.project), ("agent", &args.agent)] {
+                let value = value.iter().map(|value| percent_encode(value.as_bytes()));
+                value.for_each(|value| filter_query.push_str(&format!("&{name}={value}")));
+            }
             let found = with_client(&args.server, async |client| list(client, &filter_query).await)?;
             super::ps::print_sandboxes(context, &found, ListForm::Table)
         }
@@ -118,6 +122,11 @@ fn print_details(context: &mut Context, sandbox: &Sandbox) -> Result<Outcome> {
         ("snapshot", optional(&sandbox.snapshot)),
         ("provider", optional(&sandbox.provider)),
         ("network", sandbox.network.clone()),
+        ("forked from", optional(&sandbox.forked_from)),
+        ("created by", optional(&sandbox.created_by)),
+        ("project", optional(&sandbox.project)),
+        ("agent name", optional(&sandbox.agent)),
+        ("trace", if sandbox.trace.is_off() { String::new() } else { "command".to_owned() }),
     ];
     let allowed = sandbox.egress_allow.iter().flatten();
     fields.extend(allowed.map(|allowed| ("allowed", allowed.clone())));

@@ -12,7 +12,8 @@ use workspace_catalog::{Sandbox, State};
 
 use crate::command::kept_output::KeptOutput;
 use crate::command::running::RunningCommands;
-use crate::config::Config;
+use crate::command::trace::Tracer;
+use crate::config::{Config, Trace};
 use crate::disk::workspace_usage::WorkspaceUsage;
 use crate::guest::connection::GuestConnection;
 use crate::io::worker::IoWorker;
@@ -45,6 +46,8 @@ pub(crate) struct SandboxHandle {
     pub(crate) usage: WorkspaceUsage,
     /// Size of the retained output of its commands.
     pub(crate) output: KeptOutput,
+    /// Snapshots after its commands.
+    pub(crate) tracer: Tracer,
     /// True while its resource usage is being measured for its measurements.
     pub(crate) is_being_sampled: Arc<AtomicBool>,
     /// Tasks that end with this handle.
@@ -57,6 +60,7 @@ struct Assignment {
     owner: String,
     envs: BTreeMap<String, String>,
     disk: Option<u64>,
+    trace: Trace,
 }
 
 impl SandboxHandle {
@@ -73,6 +77,7 @@ impl SandboxHandle {
             io: IoWorker::default(),
             usage: WorkspaceUsage::default(),
             output: KeptOutput::default(),
+            tracer: Tracer::default(),
             is_being_sampled: Arc::default(),
             tasks: LeafMutex::default(),
         }
@@ -83,6 +88,8 @@ impl SandboxHandle {
         let handle = Self::new(&sandbox.id, dir, &sandbox.token_hash);
         handle.assign(&sandbox.owner, sandbox.expires_at, config);
         handle.is_being_created.store(sandbox.state == State::Starting, Ordering::SeqCst);
+        // A command that the former server did not trace may have changed files.
+        handle.tracer.set_untraced_changes();
         // The output that its commands printed before is not measured yet.
         handle.output.finish_update(Some(u64::MAX));
         handle
@@ -91,7 +98,8 @@ impl SandboxHandle {
     /// Assigns a sandbox of the warm pool to an owner. Does nothing if it is already assigned.
     pub(crate) fn assign(&self, owner: &str, expires_at: i64, config: &Config) {
         self.set_expires_at(expires_at);
-        let assignment = Assignment { owner: owner.to_owned(), envs: config.envs.clone(), disk: config.disk };
+        let (envs, disk, trace) = (config.envs.clone(), config.disk, config.trace);
+        let assignment = Assignment { owner: owner.to_owned(), envs, disk, trace };
         drop(self.assignment.set(assignment));
     }
 
@@ -107,6 +115,11 @@ impl SandboxHandle {
     /// Returns the disk limit of the workspace, in bytes.
     pub(crate) fn disk(&self) -> Option<u64> {
         self.assignment.get().and_then(|assignment| assignment.disk)
+    }
+
+    /// Returns true if a snapshot is made after each command that changed files.
+    pub(crate) fn is_traced(&self) -> bool {
+        self.assignment.get().is_some_and(|assignment| assignment.trace == Trace::Command)
     }
 
     /// Returns true if the sandbox has expired. It may not be removed yet.

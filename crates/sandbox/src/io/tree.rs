@@ -81,6 +81,7 @@ impl Service {
         mkdirs: bool,
     ) -> Result<TreeWriter> {
         let handle = self.find_running(scope, sandbox).await?;
+        handle.tracer.set_outside_changes();
         let operation = Operation::WriteTree(v1::WriteTree { path: path.to_vec(), mkdirs });
         let channel = handle.io.open(&handle.guest, ChannelKind::Transfer, operation, OPEN_TIMEOUT).await?;
         Ok(TreeWriter { channel, entries: Vec::new(), cost: 0 })

@@ -152,6 +152,11 @@ impl IoWorker {
         }
     }
 
+    /// Returns true while content of files is transferred. A tree that is being written changes files.
+    pub(crate) fn is_transferring(&self) -> bool {
+        self.lanes.borrow().open().is_some_and(|(_, bulk)| !bulk.is_idle())
+    }
+
     /// Makes the worker close all files, before they are replaced. A worker that does not is closed.
     pub(crate) async fn release_files(&self) {
         let Some((interactive, bulk)) = self.lanes.borrow().open() else { return };

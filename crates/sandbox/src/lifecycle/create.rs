@@ -606,6 +606,7 @@ fn new_sandbox_event(row: &workspace_catalog::NewSandbox, kind: EventKind) -> Ne
         "owner": row.owner,
         "state": state.as_str(),
         "template": row.template,
+        "project": row.config["lineage"]["project"],
         "createdAt": row.created_at,
         "expiresAt": row.expires_at,
     });

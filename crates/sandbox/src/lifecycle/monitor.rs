@@ -97,7 +97,8 @@ impl GuestHandler for Service {
             AgentPayload::RequestFailed(failed)
                 if failed.never_began && handle.commands.get(&failed.id).is_some() =>
             {
-                let exit = CommandExit { exit_code: -1, timed_out: false, failed: Some(failed.message) };
+                let exit =
+                    CommandExit { exit_code: -1, failed: Some(failed.message), ..CommandExit::default() };
                 self.record_never_began(&handle.id, &failed.id, &exit).await;
                 self.advance_command(handle, &failed.id, 0, Some(exit)).await;
             }
@@ -169,6 +170,13 @@ impl Service {
         let running = handle.commands.get_or_add(id);
         handle.output.add(written.saturating_sub(running.written()));
         self.limit_output(handle);
+        let exit = match exit {
+            Some(exit) if handle.is_traced() && exit.failed.is_none() => {
+                running.advance(written, None);
+                return self.trace_exit(handle, &running, exit).await;
+            }
+            exit => exit,
+        };
         if running.advance(written, exit.as_ref())
             && let Some(exit) = exit
             && let Some(permit) = handle.commands.acquire_exit_permit(id).await
@@ -275,21 +283,23 @@ impl Service {
 
     /// Records as failed all commands of a sandbox in which nothing runs, whatever its agent reported.
     pub(crate) async fn fail_commands(&self, id: &str, handle: Option<&Arc<SandboxHandle>>, reason: &str) {
-        let exit = CommandExit { exit_code: -1, timed_out: false, failed: Some(reason.to_owned()) };
+        let exit = CommandExit { exit_code: -1, failed: Some(reason.to_owned()), ..CommandExit::default() };
         match self.0.catalog.commands().running(id).await {
             Ok(commands) => {
                 for command in commands {
                     let running = handle.and_then(|handle| handle.commands.get(&command.id));
-                    let pid = running.and_then(|running| running.pid());
-                    self.record_exit(id, &command.id, &exit, pid).await;
+                    let pid = running.as_ref().and_then(|running| running.pid());
+                    // It may have exited before, and not be recorded yet.
+                    let known = running.and_then(|running| running.known_exit());
+                    self.record_exit(id, &command.id, known.as_ref().unwrap_or(&exit), pid).await;
                 }
             }
             Err(error) => {
                 tracing::error!(sandbox = id, %error, "failed to list the commands of a sandbox that exited");
             }
         }
-        for running in handle.map(|handle| handle.commands.running()).unwrap_or_default() {
-            running.advance(0, Some(&exit));
+        for running in handle.map(|handle| handle.commands.unreported()).unwrap_or_default() {
+            running.end_with_sandbox(reason);
         }
     }
 

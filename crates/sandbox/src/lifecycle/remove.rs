@@ -11,7 +11,6 @@ use workspace_state::{Cancel, NewSnapshot, SnapshotId};
 use workspace_workspace::{KeptContent, WorkspaceError};
 
 use crate::clock::now;
-use crate::command::running::CommandExit;
 use crate::disk::usage::remove_quota;
 use crate::error::{Result, SandboxError, without_host_paths};
 use crate::guest::handle::SandboxHandle;
@@ -403,9 +402,8 @@ impl Service {
 
 /// Reports the commands of a sandbox as failed, to the clients that wait for them.
 fn fail_waiting_commands(handle: Option<&Arc<SandboxHandle>>, reason: &str) {
-    let exit = CommandExit { exit_code: -1, timed_out: false, failed: Some(reason.to_owned()) };
-    for running in handle.map(|handle| handle.commands.running()).unwrap_or_default() {
-        running.advance(0, Some(&exit));
+    for running in handle.map(|handle| handle.commands.unreported()).unwrap_or_default() {
+        running.end_with_sandbox(reason);
     }
 }
 

@@ -107,6 +107,8 @@ pub struct Fork {
     pub labels: BTreeMap<String, String>,
     /// Description of the snapshot that they are made from.
     pub commit: NewCommit,
+    /// Name of the key that forks.
+    pub created_by: Option<String>,
 }
 
 /// Sandboxes made from the present state of another one.
@@ -213,7 +215,7 @@ impl Service {
     }
 
     /// Removes the last snapshot of a sandbox from the store, if possible.
-    async fn remove_snapshot_from_store(&self, sandbox: &str, snapshot: &Snapshot) {
+    pub(crate) async fn remove_snapshot_from_store(&self, sandbox: &str, snapshot: &Snapshot) {
         let (id, snapshot) = (sandbox.to_owned(), snapshot.clone());
         let name = snapshot.id;
         let removed = self.on_workspaces(move |workspaces| workspaces.uncommit(&id, &snapshot)).await;
@@ -518,7 +520,7 @@ impl Service {
 
     /// Runs `work` while a sandbox is frozen and writers outside are excluded. The caller holds its operation
     /// lock. The result of `work` stands even if the sandbox could not be thawed after it.
-    async fn while_frozen<T>(
+    pub(crate) async fn while_frozen<T>(
         &self,
         sandbox: &Sandbox,
         _access: &ExclusiveAccess,
@@ -573,5 +575,7 @@ fn fork_parameters(sandbox: &Sandbox, fork: &Fork) -> Result<NewSandbox> {
         snapshot: None,
         provider: config.provider.filter(|_| config.snapshot.is_some()),
         materialize: Materialize::Auto,
+        lineage: config.lineage.fork(&sandbox.id, fork.created_by.clone()),
+        trace: config.trace,
     })
 }

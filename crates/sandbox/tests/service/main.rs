@@ -36,6 +36,7 @@ mod scripted_agent;
 mod slow_freeze;
 mod snapshots;
 mod terminals;
+mod traces;
 mod unresolved_restore;
 mod workspace_swap;
 mod workspace_users;
@@ -87,6 +88,7 @@ fn main() -> ExitCode {
     trials.extend(unresolved_restore::trials());
     trials.extend(outside_writers::trials());
     trials.extend(workspace_users::trials());
+    trials.extend(traces::trials());
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     docker::end();
     conclusion.exit_code()

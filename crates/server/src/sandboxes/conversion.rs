@@ -6,10 +6,10 @@ use std::time::Duration;
 use workspace_api::error_codes;
 use workspace_api::sandboxes::{
     CpuStats, CreateSandbox, DiskStats, LogsQuery, MemoryStats, NetworkChoice, NetworkStats, ResourceLimits,
-    Resources, Sandbox, SandboxStats, SetTimeout,
+    Resources, Sandbox, SandboxStats, SetTimeout, TraceChoice,
 };
 use workspace_sandbox::runtime::{AllowError, Network};
-use workspace_sandbox::{Expiry, Materialize, NewSandbox, ResourceRequest, Stats, View};
+use workspace_sandbox::{Expiry, Lineage, Materialize, NewSandbox, ResourceRequest, Stats, Trace, View};
 
 use crate::error::ApiError;
 use crate::settings::{Cpus, Size};
@@ -38,9 +38,15 @@ impl ParameterOrigin {
     }
 }
 
-/// Parses a request for a sandbox. Fails with `INVALID_REQUEST` and the name of the field.
-pub(super) fn new_sandbox(request: CreateSandbox) -> Result<NewSandbox, ApiError> {
+/// Parses a request for a sandbox of the key `created_by`. Fails with `INVALID_REQUEST` and the name of the field.
+pub(super) fn new_sandbox(request: CreateSandbox, created_by: &str) -> Result<NewSandbox, ApiError> {
+    let (created_by, project, agent) = (Some(created_by.to_owned()), request.project, request.agent);
     Ok(NewSandbox {
+        lineage: Lineage { forked_from: None, created_by, project, agent },
+        trace: match request.trace {
+            TraceChoice::Off => Trace::Off,
+            TraceChoice::Command => Trace::Command,
+        },
         template: request.template,
         name: request.name,
         unique_name: request.unique_name,
@@ -123,6 +129,14 @@ pub(super) fn sandbox_to_api(view: View) -> Result<Sandbox, ApiError> {
         },
         snapshot: config.snapshot.map(|id| id.to_string()),
         provider: config.provider.map(|kind| kind.to_string()),
+        forked_from: config.lineage.forked_from,
+        created_by: config.lineage.created_by,
+        project: config.lineage.project,
+        agent: config.lineage.agent,
+        trace: match config.trace {
+            Trace::Off => TraceChoice::Off,
+            Trace::Command => TraceChoice::Command,
+        },
         not_applied: config.not_applied,
         agent_connected,
         created_at: time::format_millis(sandbox.created_at)?,

@@ -134,6 +134,15 @@ settings! {
     max_episodes_per_owner: Count = Fixed("100000");
     /// Maximum size of the episodes of one owner in the index of the store. Admin keys are exempt.
     max_episode_bytes_per_owner: Size = Fixed("256m");
+    /// Maximum number of notes that are kept of one sandbox.
+    max_notes_per_sandbox: u32 = Fixed("1000");
+    /// Maximum number of notes of one owner; 0 is unlimited. Admin keys are exempt.
+    max_notes_per_owner: Count = Fixed("100000");
+    /// Maximum size of the notes of one owner in the catalog. Admin keys are exempt.
+    max_note_bytes_per_owner: Size = Fixed("256m");
+    /// Number of automatic snapshots that are kept of each sandbox with `trace: "command"`. Older ones are deleted, unless a
+    /// reference, an episode or a sandbox uses them.
+    trace_snapshots_per_sandbox: u32 = Fixed("1000");
     /// Maximum number of sandboxes that are being started, and, counted separately, of sandboxes whose files are being written. One
     /// owner gets at most half of each.
     max_concurrent_creations: u32 = Fixed("10");

@@ -13,6 +13,7 @@ mod files;
 mod full_disk;
 mod imports;
 mod kills;
+mod lineage;
 mod ports;
 mod postgres;
 mod previews;

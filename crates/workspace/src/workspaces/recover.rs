@@ -78,7 +78,7 @@ impl Workspaces {
                 && generation.base.is_some(),
         };
         let former = record.former.as_ref().map(lower);
-        let workspace = LiveWorkspace { lower: lower(&record.current), former, record };
+        let workspace = LiveWorkspace { lower: lower(&record.current), former, record, unchanged: None };
         let summary = self.summarize(id, &workspace.record, &workspace.lower);
         let slot = Slot { workspace: Mutex::new(Some(workspace)), summary: Mutex::new(Some(summary)) };
         self.lock_slots().insert(id.to_owned(), Arc::new(slot));

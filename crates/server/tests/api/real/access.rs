@@ -60,6 +60,7 @@ fn body(path: &str) -> Value {
         "token" => json!({"rights": ["process"]}),
         "ticket" => json!({"readOnly": true}),
         "signed-url" => json!({"path": "/workspace/file", "method": "GET"}),
+        "notes" => json!({"text": "a note"}),
         "{port}" => json!({}),
         "keys" => json!({"name": "a", "owner": "a", "role": "admin"}),
         _ => json!({"labels": {}}),

@@ -81,6 +81,7 @@ impl Fixture {
             "create_preview" => self.act("ports/8000", &json!({})),
             "create_token" => self.act("token", &json!({"rights": ["process"]})),
             "close_terminal" => self.delete(&format!("sandboxes/{sandbox}/pty/{}", self.terminal())),
+            "create_note" => self.act("notes", &json!({"text": "secret"})),
             "create_signed_url" => {
                 self.act("signed-url", &json!({"path": "/workspace/file", "method": "GET"}))
             }
