@@ -13,10 +13,14 @@ use crate::support::{Answer, KEY};
 
 const OLD: &[u8] = b"old content";
 
-/// Sends the head of a `PUT`, and a part of the body.
-fn begin_put(address: SocketAddr, route: &str, length: usize, sent: &[u8]) -> TcpStream {
-    let mut stream = TcpStream::connect(address).unwrap();
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream
+}
+
+/// Sends the head of a `PUT`, and a part of the body.
+fn begin_put(mut stream: TcpStream, route: &str, length: usize, sent: &[u8]) -> TcpStream {
     let head = format!(
         "PUT {route} HTTP/1.1\r\nhost: test\r\nconnection: close\r\nauthorization: Bearer {KEY}\r\n\
          content-length: {length}\r\n\r\n"
@@ -53,7 +57,7 @@ fn a_kill_of_the_server_before_the_end_of_a_body_keeps_the_old_file() {
     for sent in [0, content.len() / 2, content.len() - 1] {
         assert_eq!(fixture.put("workspace/file", OLD).status, 200);
         let route = fixture.route("files/workspace/file");
-        let stream = begin_put(fixture.server.address(), &route, content.len(), &content[..sent]);
+        let stream = begin_put(connect(fixture.server.address()), &route, content.len(), &content[..sent]);
         // The request is served: another one finds its transfer in progress, or its temporary file.
         assert_eq!(fixture.read("workspace/file").1, OLD);
         fixture.server.kill();
@@ -71,11 +75,11 @@ fn a_kill_of_the_server_at_the_end_of_a_write_leaves_a_whole_file() {
         assert_eq!(fixture.put("workspace/file", OLD).status, 200);
         // In one message to the worker, and in several with a publication.
         let content = noise(if round % 2 == 0 { 50_000 } else { 300_000 });
-        let (address, route) = (fixture.server.address(), fixture.route("files/workspace/file"));
+        let (stream, route) = (connect(fixture.server.address()), fixture.route("files/workspace/file"));
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let delay = Duration::from_micros((state >> 33) % 6_000);
         let replied = std::thread::scope(|scope| {
-            let put = scope.spawn(|| answer(begin_put(address, &route, content.len(), &content)));
+            let put = scope.spawn(|| answer(begin_put(stream, &route, content.len(), &content)));
             std::thread::sleep(delay);
             fixture.server.kill();
             put.join().unwrap()
