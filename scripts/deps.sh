@@ -3,7 +3,8 @@
 #
 #   scripts/deps.sh build    a C compiler and make
 #   scripts/deps.sh test     these, and what the tests run: FUSE, git, attr, busybox, PostgreSQL, openssl, Docker, runc,
-#                            crun, passt, slirp4netns, Python, rsync, and what makes ext4, XFS and btrfs
+#                            crun, passt, slirp4netns, Python, rsync, and what makes ext4, XFS and btrfs; with
+#                            WORKSPACE_TEST_FULL also Chromium
 #   scripts/deps.sh vm       what the virtual machine of scripts/vm.sh is made with
 
 . "$(dirname "$0")/lib.sh"
@@ -53,6 +54,8 @@ test)
     need rsync rsync
     need python3 python3
     python3 -c "import ensurepip" 2>/dev/null || missing="$missing python3-venv"
+    # Only `make test-full` has tests with a browser.
+    if [ -n "${WORKSPACE_TEST_FULL:-}" ]; then need chromium chromium; fi
     ;;
 vm)
     need qemu-system-x86_64 qemu-system-x86

@@ -9,7 +9,7 @@ import tempfile
 import time
 
 from row import Row
-from sandbox_rows import OURS, add, together
+from sandbox_rows import OURS, add, load
 from timing import summary
 
 SMALL = 1024
@@ -41,15 +41,9 @@ def small(bench):
             writes.append(written - began)
             reads.append(ended - written)
             both.append(ended - began)
-        clients, each = [server.client() for _ in range(16)], bench.rounds
-
-        def many(index):
-            name = path_of(sandbox, f"workspace/file-{index}")
-            for _ in range(each):
-                clients[index].put(name, content)
-                clients[index].get(name)
-
-        rates = [2 * 16 * each / together(16, many) for _ in range(3)]
+        name = path_of(sandbox, "workspace/file-{n}")
+        requests = [{"method": "PUT", "path": name, "body": content.decode()}, {"method": "GET", "path": name}]
+        rates = [load(bench, server, requests, rounds=bench.rounds * 2)["requests_per_second"] for _ in range(3)]
     add(row, OURS, "write and read", both)
     add(row, OURS, "write", writes)
     add(row, OURS, "read", reads)

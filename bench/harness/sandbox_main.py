@@ -10,7 +10,10 @@ import tempfile
 
 import file_rows
 import machine
+import pause_rows
+import preview_rows
 import sandbox_rows
+import trace_rows
 from plot import plot
 from report import bars, details, reasons
 from sandbox_client import OVERRIDDEN, Server
@@ -32,6 +35,10 @@ ROWS = {
     "files": file_rows.small,
     "transfer": file_rows.transfer,
     "archive": file_rows.archive,
+    "pause": pause_rows.pause,
+    "trace": trace_rows.trace,
+    "preview": preview_rows.requests,
+    "sockets": preview_rows.sockets,
 }
 PANELS = {"warm": "create and run", "cold": "create and run", "fifty": "all 50", "run": "one command"}
 WITH_PEERS = {"warm", "cold", "fifty", "parallel", "ordinary", "run", "archive"}
@@ -119,7 +126,7 @@ def save(results, output, name="sandbox"):
 
 def measure(chosen, quick, results, output):
     machine.install_missing(PACKAGES)
-    binaries = build()
+    binaries = build("workspace-bench")
     bench = Bench(binaries, quick, bool(WITH_PEERS & set(chosen)))
     try:
         results.update(quick=quick, date=datetime.date.today().isoformat(), machine=machine.describe(binaries))
@@ -161,7 +168,8 @@ def render(results, output):
         "## Before the numbers\n",
         f"- One machine: {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB of memory, Linux "
         f"{facts['kernel']}, {facts['system']}, as {facts['user']}.",
-        "- Server, client and peers share the machine; the client is Python, whose share is in every number of ours.",
+        "- Server, client and peers share the machine; the client is Python, whose share is in every number of ours, "
+        "but for rates over many connections, where it is a Rust program.",
         "- The tools take turns within each repetition. Each row says what the load was before it.",
         f"- Limits that are overridden: {overridden}.",
         f"- Docker is started with `{' '.join(HARDENED)}` and an image of busybox; runc and crun with the configuration "

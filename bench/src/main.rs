@@ -1,6 +1,6 @@
 //! Benchmarks: seeded data, storage layouts, hashes, and measurements through the libraries in one process.
 //!
-//! `bench/run`, `bench/workspace` and `bench/merge` drive this program and the peers, and write
+//! `bench/run`, `bench/sandbox`, `bench/workspace` and `bench/merge` drive this program and the peers, and write
 //! `docs/benchmarks/`.
 
 mod args;
@@ -12,6 +12,7 @@ mod history;
 mod layouts;
 mod merges;
 mod plan;
+mod requests;
 mod rng;
 mod stats;
 mod text;
@@ -36,6 +37,8 @@ usage: workspace-bench COMMAND …
   hashes DIR [--json]                                                BLAKE3 against SHA-256
   merges BED --part text|json|tree|large                             what merging costs
          [--files 1000] [--rounds 10] [--tree TREE] [--changes 100] [--run 1] [--size 104857600]
+  requests                                                           send HTTP requests over many connections
+                                                                     (described by JSON on standard input)
   workspaces BED TREE --part create|change|copy|lazy|many|build      what workspaces of a tree cost
              [--files 100000] [--rounds 50] [--many 1000] [--jobs 2] [--git WORKTREE]
 ";
@@ -100,6 +103,7 @@ fn run(command: &str, mut args: Args) -> Result<(), Failure> {
             hashes::run(&dir, json)
         }
         "merges" => merges::run(args),
+        "requests" => requests::run(args),
         "workspaces" => workspaces::run(args),
         other => Err(format!("unknown command `{other}`").into()),
     }

@@ -37,6 +37,9 @@ _workspace() {
             workspace,episode)
                 cmd="workspace__subcmd__episode"
                 ;;
+            workspace,episodes)
+                cmd="workspace__subcmd__episodes"
+                ;;
             workspace,events)
                 cmd="workspace__subcmd__events"
                 ;;
@@ -84,6 +87,9 @@ _workspace() {
                 ;;
             workspace,mount)
                 cmd="workspace__subcmd__mount"
+                ;;
+            workspace,note)
+                cmd="workspace__subcmd__note"
                 ;;
             workspace,port-forward)
                 cmd="workspace__subcmd__port__subcmd__forward"
@@ -193,6 +199,24 @@ _workspace() {
             workspace__subcmd__episode__subcmd__help,update)
                 cmd="workspace__subcmd__episode__subcmd__help__subcmd__update"
                 ;;
+            workspace__subcmd__episodes,help)
+                cmd="workspace__subcmd__episodes__subcmd__help"
+                ;;
+            workspace__subcmd__episodes,ls)
+                cmd="workspace__subcmd__episodes__subcmd__ls"
+                ;;
+            workspace__subcmd__episodes,subtree)
+                cmd="workspace__subcmd__episodes__subcmd__subtree"
+                ;;
+            workspace__subcmd__episodes__subcmd__help,help)
+                cmd="workspace__subcmd__episodes__subcmd__help__subcmd__help"
+                ;;
+            workspace__subcmd__episodes__subcmd__help,ls)
+                cmd="workspace__subcmd__episodes__subcmd__help__subcmd__ls"
+                ;;
+            workspace__subcmd__episodes__subcmd__help,subtree)
+                cmd="workspace__subcmd__episodes__subcmd__help__subcmd__subtree"
+                ;;
             workspace__subcmd__files,cat)
                 cmd="workspace__subcmd__files__subcmd__cat"
                 ;;
@@ -268,6 +292,9 @@ _workspace() {
             workspace__subcmd__help,episode)
                 cmd="workspace__subcmd__help__subcmd__episode"
                 ;;
+            workspace__subcmd__help,episodes)
+                cmd="workspace__subcmd__help__subcmd__episodes"
+                ;;
             workspace__subcmd__help,events)
                 cmd="workspace__subcmd__help__subcmd__events"
                 ;;
@@ -315,6 +342,9 @@ _workspace() {
                 ;;
             workspace__subcmd__help,mount)
                 cmd="workspace__subcmd__help__subcmd__mount"
+                ;;
+            workspace__subcmd__help,note)
+                cmd="workspace__subcmd__help__subcmd__note"
                 ;;
             workspace__subcmd__help,port-forward)
                 cmd="workspace__subcmd__help__subcmd__port__subcmd__forward"
@@ -397,6 +427,12 @@ _workspace() {
             workspace__subcmd__help__subcmd__episode,update)
                 cmd="workspace__subcmd__help__subcmd__episode__subcmd__update"
                 ;;
+            workspace__subcmd__help__subcmd__episodes,ls)
+                cmd="workspace__subcmd__help__subcmd__episodes__subcmd__ls"
+                ;;
+            workspace__subcmd__help__subcmd__episodes,subtree)
+                cmd="workspace__subcmd__help__subcmd__episodes__subcmd__subtree"
+                ;;
             workspace__subcmd__help__subcmd__files,cat)
                 cmd="workspace__subcmd__help__subcmd__files__subcmd__cat"
                 ;;
@@ -429,6 +465,12 @@ _workspace() {
                 ;;
             workspace__subcmd__help__subcmd__key,rm)
                 cmd="workspace__subcmd__help__subcmd__key__subcmd__rm"
+                ;;
+            workspace__subcmd__help__subcmd__note,add)
+                cmd="workspace__subcmd__help__subcmd__note__subcmd__add"
+                ;;
+            workspace__subcmd__help__subcmd__note,ls)
+                cmd="workspace__subcmd__help__subcmd__note__subcmd__ls"
                 ;;
             workspace__subcmd__help__subcmd__ref,ls)
                 cmd="workspace__subcmd__help__subcmd__ref__subcmd__ls"
@@ -466,8 +508,17 @@ _workspace() {
             workspace__subcmd__help__subcmd__sandbox,ls)
                 cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__ls"
                 ;;
+            workspace__subcmd__help__subcmd__sandbox,metrics)
+                cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__metrics"
+                ;;
+            workspace__subcmd__help__subcmd__sandbox,pause)
+                cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__pause"
+                ;;
             workspace__subcmd__help__subcmd__sandbox,restore)
                 cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__restore"
+                ;;
+            workspace__subcmd__help__subcmd__sandbox,resume)
+                cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__resume"
                 ;;
             workspace__subcmd__help__subcmd__sandbox,rm)
                 cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__rm"
@@ -513,6 +564,24 @@ _workspace() {
                 ;;
             workspace__subcmd__key__subcmd__help,rm)
                 cmd="workspace__subcmd__key__subcmd__help__subcmd__rm"
+                ;;
+            workspace__subcmd__note,add)
+                cmd="workspace__subcmd__note__subcmd__add"
+                ;;
+            workspace__subcmd__note,help)
+                cmd="workspace__subcmd__note__subcmd__help"
+                ;;
+            workspace__subcmd__note,ls)
+                cmd="workspace__subcmd__note__subcmd__ls"
+                ;;
+            workspace__subcmd__note__subcmd__help,add)
+                cmd="workspace__subcmd__note__subcmd__help__subcmd__add"
+                ;;
+            workspace__subcmd__note__subcmd__help,help)
+                cmd="workspace__subcmd__note__subcmd__help__subcmd__help"
+                ;;
+            workspace__subcmd__note__subcmd__help,ls)
+                cmd="workspace__subcmd__note__subcmd__help__subcmd__ls"
                 ;;
             workspace__subcmd__ref,help)
                 cmd="workspace__subcmd__ref__subcmd__help"
@@ -568,8 +637,17 @@ _workspace() {
             workspace__subcmd__sandbox,ls)
                 cmd="workspace__subcmd__sandbox__subcmd__ls"
                 ;;
+            workspace__subcmd__sandbox,metrics)
+                cmd="workspace__subcmd__sandbox__subcmd__metrics"
+                ;;
+            workspace__subcmd__sandbox,pause)
+                cmd="workspace__subcmd__sandbox__subcmd__pause"
+                ;;
             workspace__subcmd__sandbox,restore)
                 cmd="workspace__subcmd__sandbox__subcmd__restore"
+                ;;
+            workspace__subcmd__sandbox,resume)
+                cmd="workspace__subcmd__sandbox__subcmd__resume"
                 ;;
             workspace__subcmd__sandbox,rm)
                 cmd="workspace__subcmd__sandbox__subcmd__rm"
@@ -610,8 +688,17 @@ _workspace() {
             workspace__subcmd__sandbox__subcmd__help,ls)
                 cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__ls"
                 ;;
+            workspace__subcmd__sandbox__subcmd__help,metrics)
+                cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__metrics"
+                ;;
+            workspace__subcmd__sandbox__subcmd__help,pause)
+                cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__pause"
+                ;;
             workspace__subcmd__sandbox__subcmd__help,restore)
                 cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__restore"
+                ;;
+            workspace__subcmd__sandbox__subcmd__help,resume)
+                cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__resume"
                 ;;
             workspace__subcmd__sandbox__subcmd__help,rm)
                 cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__rm"
@@ -665,7 +752,7 @@ _workspace() {
 
     case "${cmd}" in
         workspace)
-            opts="-h -V --store --json --help --version snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs events cp files ports port-forward sandbox template key token whoami status completions generate serve-lazy-mount help"
+            opts="-h -V --store --json --help --version snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode episodes try run exec shell ps logs events cp files note ports port-forward sandbox template key token whoami status completions generate serve-lazy-mount help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -807,12 +894,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__diff)
-            opts="-p -h --patch --stat --insight --no-ignore --store --json --help"
+            opts="-p -h --patch --stat --insight --why --no-ignore --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --store)
                     COMPREPLY=()
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
@@ -1157,8 +1252,151 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__episodes)
+            opts="-h --store --json --help ls subtree help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__episodes__subcmd__help)
+            opts="ls subtree help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__episodes__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__episodes__subcmd__help__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__episodes__subcmd__help__subcmd__subtree)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__episodes__subcmd__ls)
+            opts="-h --oldest --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__episodes__subcmd__subtree)
+            opts="-h --depth --limit --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --depth)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__events)
-            opts="-f -h --follow --sandbox --type --after --server --api-key --store --json --help"
+            opts="-f -h --follow --sandbox --type --project --after --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1169,6 +1407,10 @@ _workspace() {
                     return 0
                     ;;
                 --type)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --project)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1199,7 +1441,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__exec)
-            opts="-i -t -d -h --interactive --terminal --cwd --env --timeout --detach --server --api-key --store --json --help"
+            opts="-i -t -d -h --interactive --terminal --cwd --env --timeout --tag --detach --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1214,6 +1456,10 @@ _workspace() {
                     return 0
                     ;;
                 --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tag)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1750,7 +1996,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help)
-            opts="snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs events cp files ports port-forward sandbox template key token whoami status completions generate serve-lazy-mount help"
+            opts="snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode episodes try run exec shell ps logs events cp files note ports port-forward sandbox template key token whoami status completions generate serve-lazy-mount help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1946,6 +2192,48 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__episode__subcmd__update)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__episodes)
+            opts="ls subtree"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__episodes__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__episodes__subcmd__subtree)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2337,6 +2625,48 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__help__subcmd__note)
+            opts="add ls"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__note__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__note__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__help__subcmd__port__subcmd__forward)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -2478,7 +2808,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__sandbox)
-            opts="ls create get rm extend timeout label stats commit restore fork changes diff"
+            opts="ls create get rm extend timeout pause resume label stats metrics commit restore fork changes diff"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2617,7 +2947,49 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__help__subcmd__sandbox__subcmd__metrics)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__sandbox__subcmd__pause)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__help__subcmd__sandbox__subcmd__restore)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__sandbox__subcmd__resume)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -3381,6 +3753,153 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__note)
+            opts="-h --store --json --help add ls help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__note__subcmd__add)
+            opts="-h --command --data --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --command)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --data)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__note__subcmd__help)
+            opts="add ls help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__note__subcmd__help__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__note__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__note__subcmd__help__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__note__subcmd__ls)
+            opts="-h --command --newest --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --command)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__port__subcmd__forward)
             opts="-h --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -3440,12 +3959,16 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__ps)
-            opts="-q -h --quiet --server --api-key --store --json --help"
+            opts="-q -h --tag --quiet --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --tag)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --server)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -3697,7 +4220,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__run)
-            opts="-i -t -h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --timeout --keep --interactive --terminal --server --api-key --store --json --help"
+            opts="-i -t -h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --project --agent --trace --timeout --tag --keep --interactive --terminal --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3739,7 +4262,23 @@ _workspace() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --project)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --agent)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --trace)
+                    COMPREPLY=($(compgen -W "off command" -- "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tag)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -3766,7 +4305,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox)
-            opts="-h --store --json --help ls create get rm extend timeout label stats commit restore fork changes diff help"
+            opts="-h --store --json --help ls create get rm extend timeout pause resume label stats metrics commit restore fork changes diff help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3857,7 +4396,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__create)
-            opts="-h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --snapshot --dir --provider --materialize --timeout --server --api-key --store --json --help"
+            opts="-h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --project --agent --trace --snapshot --dir --provider --materialize --timeout --on-timeout --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3899,6 +4438,18 @@ _workspace() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --project)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --agent)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --trace)
+                    COMPREPLY=($(compgen -W "off command" -- "${cur}"))
+                    return 0
+                    ;;
                 --snapshot)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -3920,6 +4471,10 @@ _workspace() {
                     ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --on-timeout)
+                    COMPREPLY=($(compgen -W "delete pause" -- "${cur}"))
                     return 0
                     ;;
                 --server)
@@ -4081,7 +4636,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__help)
-            opts="ls create get rm extend timeout label stats commit restore fork changes diff help"
+            opts="ls create get rm extend timeout pause resume label stats metrics commit restore fork changes diff help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4234,7 +4789,49 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__sandbox__subcmd__help__subcmd__metrics)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__sandbox__subcmd__help__subcmd__pause)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__sandbox__subcmd__help__subcmd__restore)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__sandbox__subcmd__help__subcmd__resume)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -4320,7 +4917,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__ls)
-            opts="-h --state --label --server --api-key --store --json --help"
+            opts="-h --state --label --project --agent --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4334,6 +4931,80 @@ _workspace() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --project)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --agent)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__sandbox__subcmd__metrics)
+            opts="-h --since --until --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --since)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --until)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__sandbox__subcmd__pause)
+            opts="-h --memory --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --server)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -4363,6 +5034,39 @@ _workspace() {
                 return 0
             fi
             case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__sandbox__subcmd__resume)
+            opts="-h --timeout --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --server)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

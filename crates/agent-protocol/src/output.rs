@@ -34,8 +34,8 @@ const SEGMENT_MIN: u64 = 4 << 10;
 /// Maximum size of a segment in bytes. The last segment of a running command cannot be removed, so it must
 /// not be large.
 const SEGMENT_MAX: u64 = 512 << 10;
-/// Maximum number of bytes of a segment's file that are read to find its end: more than one of [`SEGMENT_MAX`] bytes of
-/// output has, even if each byte is a frame.
+/// Maximum number of bytes that are read of a segment's file to find the end of its output. No file of the agent is as
+/// long: with a frame for each byte, [`SEGMENT_MAX`] bytes of output take 11 MiB.
 const SEGMENT_FILE_MAX: u64 = 16 << 20;
 /// Mode of a segment that may have a successor.
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -527,26 +527,28 @@ impl Reader {
         let segments = segments(&self.directory, &self.command)?;
         let index = segments.partition_point(|start| *start <= self.offset).saturating_sub(1);
         let Some(start) = segments.get(index) else { return Ok(false) };
-        self.open_at(*start)
+        self.open_at(*start)?;
+        Ok(true)
     }
 
-    fn open_at(&mut self, start: u64) -> io::Result<bool> {
+    /// Opens the segment that starts at an offset. If it was removed concurrently, no segment is open afterwards, and
+    /// [`Self::next_item`] looks for another.
+    fn open_at(&mut self, start: u64) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         match openat(&self.directory, segment_name(&self.command, start), flags, Mode::empty()) {
             Ok(file) => {
                 self.open = Some(OpenSegment { start, file: File::from(file), position: 0 });
-                Ok(true)
+                Ok(())
             }
-            // Concurrently removed; the next iteration finds another segment.
             Err(rustix::io::Errno::NOENT) => {
                 self.open = None;
-                Ok(true)
+                Ok(())
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Advances to the next segment, if there is one and the current one is read completely.
+    /// Advances to the next segment if the current one is read completely. Returns false if there is no next one.
     fn next_segment(&mut self) -> io::Result<bool> {
         let Some(open) = &self.open else { return Ok(true) };
         let start = open.start;
@@ -559,7 +561,8 @@ impl Reader {
         if self.has_frame()? {
             return Ok(true);
         }
-        self.open_at(next)
+        self.open_at(next)?;
+        Ok(true)
     }
 
     fn has_frame(&mut self) -> io::Result<bool> {

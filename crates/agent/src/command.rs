@@ -47,6 +47,8 @@ const WORKSPACE: &str = "/workspace";
 pub(crate) enum CommandError {
     #[error("command `{0}` already exists")]
     Exists(String),
+    #[error("the sandbox is paused")]
+    Paused,
     #[error("cannot start a process: {0}")]
     Start(#[from] io::Error),
 }
@@ -150,6 +152,9 @@ pub(crate) fn start_terminal(guest: &Guest, request: CreatePtyRequest) -> Result
 }
 
 fn start_spec(guest: &Guest, spec: CommandSpec) -> Result<(), CommandError> {
+    if guest.is_suspended() {
+        return Err(CommandError::Paused);
+    }
     let (mailbox, inbox) = mpsc::channel(MAILBOX_CAPACITY);
     let id = spec.id.clone();
     if !guest.add(&id, mailbox, spec.has_stdin) {
@@ -202,6 +207,8 @@ struct RunningCommand {
     received_output: u64,
     /// Time at which to send SIGTERM, or to kill the remaining processes.
     deadline: Option<Instant>,
+    /// Time since which the timeout is suspended.
+    suspended_since: Option<Instant>,
     termination: Termination,
     exit: Option<Exit>,
     supervisor_exited: bool,
@@ -287,6 +294,7 @@ impl RunningCommand {
             window,
             received_output: 0,
             deadline: spec.timeout.map(|timeout| Instant::now() + timeout),
+            suspended_since: None,
             termination: Termination::NotRequested,
             exit: None,
             supervisor_exited: false,
@@ -330,6 +338,7 @@ impl RunningCommand {
         let idle_deadline = unreported.map(|exit| exit.idle_deadline);
         let report_deadline = unreported.map(|exit| exit.report_deadline);
         let signal_retry = self.pending_signal.map(|(_, time)| time);
+        let deadline = self.deadline.filter(|_| self.suspended_since.is_none());
         let buffers = [&self.stdout_buffer, &self.stderr_buffer];
         let flush_deadline = buffers.into_iter().filter_map(Buffer::deadline).min();
         let (stdout, stderr) = (&self.stdout, &self.stderr);
@@ -350,7 +359,7 @@ impl RunningCommand {
             biased;
             Some(message) = self.inbox.recv() => Event::Message(message),
             () = wait_until(signal_retry) => Event::RetrySignal,
-            () = wait_until(self.deadline) => Event::Deadline,
+            () = wait_until(deadline) => Event::Deadline,
             report = read_report(&mut self.report) => Event::Report(report),
             () = wait_until(report_deadline) => Event::ReportExit,
             written = write(&mut self.stdin, &self.pending_input) => Event::Input(written),
@@ -459,6 +468,10 @@ impl RunningCommand {
                     drop(size.set(terminal));
                 }
             }
+            CommandMessage::SuspendTimers(true) => {
+                self.suspended_since.get_or_insert_with(Instant::now);
+            }
+            CommandMessage::SuspendTimers(false) => self.continue_timeout(),
             CommandMessage::SupervisorExited => {
                 self.supervisor_exited = true;
                 self.drop_input();
@@ -531,6 +544,12 @@ impl RunningCommand {
             Termination::Terminating => self.kill(KillReason::Timeout),
             Termination::Killing(reason) => self.kill(reason),
         }
+    }
+
+    /// Continues a suspended timeout: the time since then does not count.
+    fn continue_timeout(&mut self) {
+        let Some(since) = self.suspended_since.take() else { return };
+        self.deadline = self.deadline.map(|deadline| deadline + since.elapsed());
     }
 
     /// Kills all processes of the command. The deadline repeats it until none is left.

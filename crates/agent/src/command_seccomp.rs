@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::OnceLock;
 
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -26,9 +27,19 @@ const PRIO: [u32; 3] = [libc::PRIO_PROCESS as _, libc::PRIO_PGRP as _, libc::PRI
 const IOPRIO_WHO: [u32; 3] = [1, 2, 3];
 
 impl CommandSeccompFilter {
+    /// Returns the filter that protects this process, which is compiled once. `None` on kernels without seccomp.
+    pub(crate) fn of_commands() -> io::Result<Option<&'static Self>> {
+        static FILTER: OnceLock<Option<CommandSeccompFilter>> = OnceLock::new();
+        if let Some(filter) = FILTER.get() {
+            return Ok(filter.as_ref());
+        }
+        let filter = Self::protecting(std::process::id())?;
+        Ok(FILTER.get_or_init(|| filter).as_ref())
+    }
+
     /// Creates a filter that protects the process with this PID, which must be the leader of its process
     /// group. `None` on kernels without seccomp.
-    pub(crate) fn protecting(agent: u32) -> io::Result<Option<Self>> {
+    fn protecting(agent: u32) -> io::Result<Option<Self>> {
         if !kernel_has_filters() {
             return Ok(None);
         }

@@ -16,7 +16,8 @@ use workspace_agent_protocol::v1::agent_service_client::AgentServiceClient;
 use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
 use workspace_agent_protocol::v1::{
     AgentMessage, CommandInput, CommandOutput, CommandProgress, Heartbeat, OutputStored, OutputTaken,
-    OutputType, Process, Processes, PtyOutput, RegisterRequest, RequestFailed, ServerMessage, pty_output,
+    OutputType, Process, Processes, PtyOutput, RegisterRequest, RequestFailed, ServerMessage,
+    TimersSuspended, pty_output,
 };
 
 use crate::command::{self, CommandError};
@@ -117,6 +118,7 @@ fn registration(server: &Server, guest: &Guest) -> RegisterRequest {
             ("processes", "listed"),
             ("io", crate::io::CAPABILITY),
             ("argv", "1"),
+            ("timers", "suspend"),
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into(),
@@ -238,6 +240,10 @@ impl Outbox<'_> {
                 if must_notify {
                     guest.send(&command_id, CommandMessage::OutputStored).await;
                 }
+            }
+            Some(ServerPayload::SuspendTimers(request)) => {
+                guest.suspend_timers(request.on).await;
+                self.push(AgentPayload::TimersSuspended(TimersSuspended { on: request.on }));
             }
             Some(ServerPayload::ForgetCommand(request)) => guest.forget(&request.command_id),
             Some(ServerPayload::StartIo(request)) => {

@@ -35,6 +35,8 @@ struct State {
     supervisors: HashMap<Pid, String>,
     /// Running I/O worker.
     io_worker: Option<Pid>,
+    /// True while the sandbox is paused: timeouts do not advance, and nothing is started.
+    is_suspended: bool,
 }
 
 /// Command with the channel to its task.
@@ -75,6 +77,8 @@ pub(crate) enum CommandMessage {
     OutputStored,
     /// Changes the size of the terminal.
     Resize(TerminalSize),
+    /// Suspends the timeout, or continues it.
+    SuspendTimers(bool),
     /// The supervisor exited: no processes are left.
     SupervisorExited,
 }
@@ -180,6 +184,23 @@ impl Guest {
     pub(crate) fn is_own_child(&self, pid: Pid) -> bool {
         let state = self.state();
         state.supervisors.contains_key(&pid) || state.io_worker == Some(pid)
+    }
+
+    /// Returns true while timeouts are suspended.
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.state().is_suspended
+    }
+
+    /// Suspends the timeouts of all commands, or continues them. A command handles this before its timeout.
+    pub(crate) async fn suspend_timers(&self, on: bool) {
+        let ids: Vec<String> = {
+            let mut state = self.state();
+            state.is_suspended = on;
+            state.commands.keys().cloned().collect()
+        };
+        for id in ids {
+            self.send(&id, CommandMessage::SuspendTimers(on)).await;
+        }
     }
 
     /// Returns the running supervisors with their commands.

@@ -1,18 +1,19 @@
 //! The I/O worker: serves files, watches and ports of the sandbox to the server.
 //!
 //! File operations block, but the agent has one thread and may not start others, because it forks. So it starts
-//! this program again as a worker, which never forks. The worker gets a ticket that is valid for its two lanes
-//! only, and not the token of the agent: commands run as the same user and can attach to a new process before it
-//! has made itself undumpable. With the ticket they could only forge what they can change in the sandbox anyway.
+//! this program again as a worker, which never forks. The worker opens two gRPC streams to the server, the *lanes*:
+//! `BULK` carries the content of files, so that no request on `INTERACTIVE` waits for it. Each request is one blocking
+//! task, or for watches and ports an asynchronous one. The worker exits when the server closes a lane.
 //!
-//! The server connects requests and content of several transfers on two lanes: on `INTERACTIVE`, no request waits
-//! for the content of files, which is on `BULK`. Each request is one blocking task, or for watches and ports an
-//! asynchronous one. The worker exits when the server closes a lane.
+//! The worker gets a ticket that is valid for its two lanes only, and not the token of the agent: commands run as the
+//! same user and can attach to a new process before it has made itself undumpable. With the ticket they could only forge
+//! what they can change in the sandbox anyway.
 
 mod batch;
 mod channel;
 mod copy;
 mod failure;
+mod journal;
 mod lane;
 mod list;
 mod path;
@@ -48,7 +49,7 @@ const STACK_SIZE: usize = 256 << 10;
 /// Starts a worker, and returns its PID. The caller reaps it.
 pub(crate) fn start(server: &Server, ticket: Vec<u8>) -> io::Result<Pid> {
     let mut command = Command::new("/proc/self/exe");
-    command.env_clear().current_dir("/").stdout(Stdio::null());
+    command.env_clear().current_dir("/").stdout(Stdio::from(journal::for_workers()?));
     command.args(["--sandbox", &server.sandbox, OPTION, "0"]);
     let parameters = match &server.transport {
         Transport::Socket(path) => {
@@ -71,6 +72,7 @@ pub(crate) fn run(server: &Server) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     // The slice is short for the latency of commands, which transfers must not delay.
     drop(restore_slice());
+    journal::open()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_TASKS_MAX)
@@ -82,6 +84,7 @@ pub(crate) fn run(server: &Server) -> io::Result<()> {
             ended = lane::run(server, IoLane::Bulk) => ended,
         }
     });
+    write::stop_publishing();
     // Without waiting for blocking tasks, which may hang in system calls.
     runtime.shutdown_background();
     ended.map_err(io::Error::other)

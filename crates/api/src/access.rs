@@ -16,7 +16,7 @@ pub enum Right {
     /// Writing files.
     #[serde(rename = "files:write")]
     FilesWrite,
-    /// Commands and processes, with their input and output.
+    /// Commands and processes, with their input and output, and notes about them.
     Process,
     /// Terminals.
     Terminal,

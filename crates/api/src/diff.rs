@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::notes::Note;
 use crate::snapshots::EntryKind;
 
 /// Options of a comparison. `insight` and `patch` are mutually exclusive.
@@ -23,6 +24,48 @@ pub struct DiffQuery {
     /// Maximum number of differences, ordered by path. Default: 1000.
     #[param(minimum = 1, maximum = 10000)]
     pub limit: Option<usize>,
+}
+
+/// Options of a comparison of snapshots. `patch` excludes `insight` and `why`.
+#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct SnapshotDiffQuery {
+    /// Adds line counts, totals and risk notes. Default: false.
+    #[serde(default)]
+    pub insight: bool,
+    /// Returns a unified diff for `git apply` (`text/x-diff`) instead of JSON. Default: false.
+    #[serde(default)]
+    pub patch: bool,
+    /// Maximum number of differences, ordered by path. Default: 1000.
+    #[param(minimum = 1, maximum = 10000)]
+    pub limit: Option<usize>,
+    /// Adds the causes of each difference: the snapshots between the two in which the entry changed, with their commands
+    /// and notes. Default: false.
+    #[serde(default)]
+    pub why: bool,
+}
+
+/// Snapshot in which entries of a comparison changed.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Cause {
+    /// Id of the snapshot.
+    pub snapshot: String,
+    /// Creation time.
+    #[schema(format = DateTime)]
+    pub time: String,
+    /// Message of the snapshot; for an automatic snapshot, the command line.
+    pub message: String,
+    /// Id of the command after which the snapshot was made automatically. Absent for other snapshots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Origins of other changes that the automatic snapshot may contain: `commands` or `processes` that were running,
+    /// `files` that were written over the API, `earlier` changes of a command without a snapshot. Empty if all changes
+    /// are those of the command.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared_with: Vec<String>,
+    /// Notes that belong to the snapshot, oldest first.
+    pub notes: Vec<Note>,
 }
 
 /// Differences between two trees. With `insight=true` it has the additional fields that `docs/insight.md` describes.
@@ -49,13 +92,21 @@ pub struct Diff {
     pub total: usize,
     /// True if `entries` does not contain all differences.
     pub truncated: bool,
+    /// Snapshots in which the entries changed, newest first. Absent without `why=true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub causes: Option<Vec<Cause>>,
+    /// False if there may be other causes: the old snapshot is no ancestor of the new one, you may not see a snapshot
+    /// between them, one was deleted, or there are more than 1000 of them, 20 for an entry, or 1 MiB of notes. Absent
+    /// without `why=true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub causes_complete: Option<bool>,
 }
 
 /// Difference of one entry between two trees. With `insight=true` it has additional fields.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Difference {
-    /// Path of the entry; after a rename, the new path. A path that is not plain text is in double quotes with C
-    /// escapes.
+    /// Path of the entry; after a rename, the new path. If it has control characters, quotes, backslashes or bytes that
+    /// are not UTF-8, it is in double quotes with C escapes.
     pub path: String,
     /// Kind of the difference: `added`, `removed`, `modified`, `type_changed`, `mode_changed` or `renamed`.
     #[schema(value_type = String, example = "modified")]
@@ -69,6 +120,10 @@ pub struct Difference {
     /// Entry in the new tree. Absent if it was removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new: Option<DifferenceSide>,
+    /// Ids of the snapshots in which the entry changed, newest first; `causes` of the comparison has the details. Absent
+    /// without `why=true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub causes: Option<Vec<String>>,
     /// Additional fields of the same object, with `insight=true`.
     #[serde(flatten)]
     #[schema(ignore)]

@@ -59,6 +59,79 @@ pub struct Episode {
     pub time: String,
 }
 
+/// Search: a tree of steps, named by its first step.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Search {
+    /// First step.
+    #[serde(flatten)]
+    pub first: Episode,
+    /// Number of your steps in the search; with an admin key, of all its steps, at most 10000.
+    pub steps: u64,
+}
+
+/// Page of searches.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct SearchList {
+    /// Searches in the order of `sort`. Searches whose first snapshot was removed are omitted.
+    pub items: Vec<Search>,
+    /// Number of searches on all pages, including omitted ones.
+    pub total: u64,
+    /// Maximum number of searches per page.
+    pub limit: u32,
+    /// Value of `cursor` for the next page. Absent on the last page. A page that would exceed 1 MiB ends early.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// Page of a list of searches.
+#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ListSearchesQuery {
+    /// `next` of the previous page.
+    pub cursor: Option<String>,
+    /// Maximum number of searches per page. Default: 100.
+    #[param(minimum = 1, maximum = 1000)]
+    pub limit: Option<u32>,
+    /// Order. Default: `newest`. Use a cursor with the order of the list that it is from.
+    #[param(inline)]
+    pub sort: Option<SearchSort>,
+}
+
+/// Order of a list of searches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SearchSort {
+    /// Newest first.
+    #[default]
+    Newest,
+    /// Oldest first.
+    Oldest,
+}
+
+/// A step and the steps after it.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct EpisodeSubtree {
+    /// Steps level by level, parents before children, oldest first in a level. Steps whose snapshots were removed are
+    /// omitted.
+    pub items: Vec<Episode>,
+    /// True if there are more steps than `limit`, below `depth`, or than fit into 8 MiB.
+    pub truncated: bool,
+}
+
+/// Bounds of a subtree of steps.
+#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct EpisodeSubtreeQuery {
+    /// Maximum number of levels below the step. Default: 1000.
+    #[param(maximum = 1000)]
+    pub depth: Option<u32>,
+    /// Maximum number of steps. Default: 1000.
+    #[param(minimum = 1, maximum = 10000)]
+    pub limit: Option<u32>,
+}
+
 /// Steps from the start of a search to one of its steps.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct EpisodePath {

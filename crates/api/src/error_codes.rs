@@ -82,6 +82,7 @@ codes! {
     EPISODE_NOT_FOUND = 3101, 404, "There is no such episode, or its snapshot is another owner's.";
     EPISODE_LIMIT_EXCEEDED = 3102, 429, "The owner has the maximum number or size of episodes; delete some.";
     EPISODE_SHARED = 3103, 409, "Episodes of another owner are descendants of this one, so it cannot be deleted.";
+    NOTE_LIMIT_EXCEEDED = 3104, 429, "The sandbox or the owner has the maximum number or size of notes.";
 
     WORKSPACE_IN_USE = 3201, 409, "Processes of the sandbox use its workspace; `force` kills them.";
     PROVIDER_UNAVAILABLE = 3202, 422, "The requested workspace provider is not available on this machine.";
@@ -137,7 +138,7 @@ pub const RANGES: &[(u16, u16, &str)] = &[
     (1000, 1999, "keys"),
     (2000, 2999, "sandboxes"),
     (3000, 3099, "snapshots"),
-    (3100, 3199, "episodes"),
+    (3100, 3199, "episodes and notes"),
     (3200, 3999, "workspaces"),
     (4000, 4099, "commands"),
     (4100, 4199, "terminals"),

@@ -22,6 +22,8 @@ pub struct EventsQuery {
     /// Filter by type, such as `sandbox.created`.
     #[serde(rename = "type")]
     pub kind: Option<String>,
+    /// Filter by the project of the sandbox.
+    pub project: Option<String>,
 }
 
 /// Page of events.
@@ -53,9 +55,9 @@ pub struct EventPage {
 pub struct Event {
     /// Number of the event. A later event has a higher number. Numbers are not consecutive.
     pub id: u64,
-    /// Type: `sandbox.starting`, `sandbox.running`, `sandbox.created`, `sandbox.restored`, `sandbox.expiring`,
-    /// `sandbox.expired`, `sandbox.error`, `sandbox.deleted`, `agent.connected`, `agent.disconnected` or
-    /// `snapshot.created`. Later versions may add types.
+    /// Type: `sandbox.starting`, `sandbox.running`, `sandbox.created`, `sandbox.restored`, `sandbox.paused`,
+    /// `sandbox.resumed`, `sandbox.expiring`, `sandbox.expired`, `sandbox.error`, `sandbox.deleted`, `agent.connected`,
+    /// `agent.disconnected` or `snapshot.created`. Later versions may add types.
     #[serde(rename = "type")]
     pub kind: String,
     /// Time of the event.
@@ -78,7 +80,7 @@ pub struct EventData {
     /// Name of the sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// State of the sandbox after the event: `starting`, `running`, `stopping`, `stopped` or `error`.
+    /// State of the sandbox after the event: `starting`, `running`, `paused`, `stopping`, `stopped` or `error`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// Reason for the state.
@@ -87,6 +89,9 @@ pub struct EventData {
     /// Template of the sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
+    /// Project of the sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
     /// Creation time of the sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
@@ -95,7 +100,7 @@ pub struct EventData {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub expires_at: Option<String>,
-    /// Id of the snapshot that was created, or to which the sandbox was restored.
+    /// Id of the snapshot that was created, to which the sandbox was restored, or to which it was paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot_id: Option<String>,
     /// Bytes that the snapshot added to the store.

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 /// Server-sent event of a command. The stream is text; this schema describes its fields.
 #[derive(Debug, ToSchema)]
 pub struct ServerSentEvent {
-    /// Kind of the event: `stdout`, `stderr`, `gap`, `exit` or `error`.
+    /// Kind of the event: `stdout`, `stderr`, `gap`, `exit`, `error` or `ended`.
     pub event: String,
     /// Offset in the command's output after this event. Send it as `Last-Event-ID` to resume the stream.
     pub id: String,
@@ -31,6 +31,8 @@ pub enum CommandEventKind {
     Exit,
     /// The command could not be started.
     Error,
+    /// The stream ended before the command, because the token expired or its key was revoked.
+    Ended,
 }
 
 impl fmt::Display for CommandEventKind {
@@ -41,15 +43,16 @@ impl fmt::Display for CommandEventKind {
             Self::Gap => "gap",
             Self::Exit => "exit",
             Self::Error => "error",
+            Self::Ended => "ended",
         })
     }
 }
 
-/// Event of a command. `exit` or `error` is the last event of a stream.
+/// Event of a command. `exit`, `error` or `ended` is the last event of a stream.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CommandEvent<'a> {
-    /// Kind of the event: `stdout`, `stderr`, `gap`, `exit` or `error`.
+    /// Kind of the event: `stdout`, `stderr`, `gap`, `exit`, `error` or `ended`.
     #[serde(rename = "type")]
     #[schema(value_type = String)]
     pub kind: CommandEventKind,
@@ -78,9 +81,15 @@ pub struct CommandEvent<'a> {
     /// True if the command was killed by its timeout. Only in `exit` and `error`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timed_out: Option<bool>,
-    /// Reason why the command could not be started. Only in `error`.
+    /// Reason why the command could not be started, or why the stream ended. Only in `error` and `ended`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Id of the snapshot that was made after the command. Only in `exit`, if the sandbox is traced and files changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    /// Reason why there is no snapshot although the sandbox is traced and files may have changed. Only in `exit`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_error: Option<String>,
     /// Milliseconds since 1970-01-01 UTC.
     pub timestamp: i64,
 }
@@ -99,6 +108,8 @@ impl<'a> CommandEvent<'a> {
             exit_code: None,
             timed_out: None,
             message: None,
+            snapshot: None,
+            trace_error: None,
             timestamp,
         }
     }

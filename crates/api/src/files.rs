@@ -1,7 +1,8 @@
 //! `/api/v1/sandboxes/{id}/files`, `entries` and `watch`: files of a running sandbox.
 //!
-//! Paths are those inside the sandbox, with the rights of its user. In JSON, a path that is not plain text is in
-//! double quotes with C escapes, in requests as well as in responses.
+//! Paths are those inside the sandbox, with the rights of its user. In JSON, a path with control characters, quotes,
+//! backslashes or bytes that are not UTF-8 is in double quotes with C escapes, as in the output of git. That applies to
+//! requests as well as to responses.
 
 use std::fmt;
 
@@ -27,8 +28,8 @@ pub enum FileKind {
 /// File, directory or another entry in a sandbox.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct FileEntry {
-    /// Absolute path. In the items of a listing, the path relative to the directory. A path that is not plain text is
-    /// in double quotes with C escapes.
+    /// Absolute path. In the items of a listing, the path relative to the directory. A path with
+    /// control characters, quotes, backslashes or bytes that are not UTF-8 is in double quotes with C escapes.
     #[schema(example = "/workspace/README.md")]
     pub path: String,
     /// Kind of the entry: `file`, `directory`, `symlink` or `special` (FIFO, socket or device).

@@ -22,6 +22,8 @@ pub mod event_log;
 pub mod events;
 pub mod files;
 pub mod keys;
+pub mod notes;
+pub mod pauses;
 pub mod ports;
 pub mod previews;
 pub mod processes;

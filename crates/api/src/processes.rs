@@ -84,6 +84,13 @@ pub struct CommandResult {
     pub stderr_base64: Option<String>,
     /// True if output was cut off. `GET …/process/{command}/output` returns all retained output.
     pub truncated: bool,
+    /// Id of the snapshot that was made after the command. Absent if the sandbox is not traced, or the command changed no
+    /// file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    /// Reason why there is no snapshot although the sandbox is traced and files may have changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_error: Option<String>,
 }
 
 /// Command that runs in the background.
@@ -124,6 +131,11 @@ pub struct Command {
     /// End time; null while the command runs.
     #[schema(format = DateTime)]
     pub ended_at: Option<String>,
+    /// Id of the snapshot that was made after the command, which may be deleted by now; null if the sandbox is not traced,
+    /// or the command changed no file.
+    pub snapshot: Option<String>,
+    /// Reason why there is no snapshot although the sandbox is traced and files may have changed; null if there is none.
+    pub trace_error: Option<String>,
 }
 
 /// Command of a sandbox, with the part of its output that is kept.

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::pauses::{Keep, OnTimeout};
+
 /// Request to create a sandbox.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -24,12 +26,15 @@ pub struct CreateSandbox {
     /// false. `unique_name` is also accepted.
     #[serde(default, alias = "unique_name", skip_serializing_if = "std::ops::Not::not")]
     pub unique_name: bool,
-    /// Lifetime in seconds, after which the sandbox is deleted. At most `MAX_SANDBOX_LIFETIME` of the server, else
-    /// `LIFETIME_EXCEEDED`. Default: `DEFAULT_SANDBOX_TIMEOUT` of the server (3600). `timeout_seconds` is also
-    /// accepted.
+    /// Lifetime in seconds, after which the sandbox is deleted, or paused (see `onTimeout`). At most
+    /// `MAX_SANDBOX_LIFETIME` of the server, else `LIFETIME_EXCEEDED`. Default: `DEFAULT_SANDBOX_TIMEOUT` of the server
+    /// (3600). `timeout_seconds` is also accepted.
     #[serde(default, alias = "timeout_seconds", skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub timeout_seconds: Option<u64>,
+    /// Treatment of the sandbox when its lifetime is over. Default: `delete`. `on_timeout` is also accepted.
+    #[serde(default, alias = "on_timeout", skip_serializing_if = "OnTimeout::is_default")]
+    pub on_timeout: OnTimeout,
     /// Resource limits. The defaults of the server apply to fields that are omitted.
     #[serde(default)]
     pub resources: Resources,
@@ -56,6 +61,38 @@ pub struct CreateSandbox {
     /// `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub materialize: Option<String>,
+    /// Project that the sandbox belongs to: text of your choice, without control characters. Lists can be filtered by
+    /// it, and forks inherit it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "checkout", min_length = 1, max_length = 128)]
+    pub project: Option<String>,
+    /// Agent that works in the sandbox: text of your choice, without control characters. Lists can be filtered by it,
+    /// and forks inherit it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "fixer-7", min_length = 1, max_length = 128)]
+    pub agent: Option<String>,
+    /// Automatic snapshots. Default: `off`. Forks inherit it.
+    #[serde(default, skip_serializing_if = "TraceChoice::is_off")]
+    pub trace: TraceChoice,
+}
+
+/// Automatic snapshots of a sandbox.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TraceChoice {
+    /// None.
+    #[default]
+    Off,
+    /// A snapshot after each command that changed files of `/workspace`. It has the label `command`, and the command
+    /// has its id. The newest `TRACE_SNAPSHOTS_PER_SANDBOX` are kept.
+    Command,
+}
+
+impl TraceChoice {
+    /// Returns true for `off`.
+    pub fn is_off(&self) -> bool {
+        *self == Self::Off
+    }
 }
 
 /// Network access of a sandbox.
@@ -65,7 +102,8 @@ pub enum NetworkChoice {
     /// Loopback only.
     #[default]
     None,
-    /// Outgoing connections to everything that the machine can reach, but not to the machine itself.
+    /// Outgoing connections to the destinations in `egressAllow`; without that list, to everything that the machine can
+    /// reach, except the machine itself and the ranges in `EGRESS_DENY` of the server.
     Egress,
 }
 
@@ -103,8 +141,11 @@ pub struct Sandbox {
     pub name: Option<String>,
     /// Owner of the key that created the sandbox.
     pub owner: String,
-    /// State: `starting`, `running`, `stopping`, `stopped` or `error`.
+    /// State: `starting`, `running`, `paused`, `stopping`, `stopped` or `error`.
     pub state: String,
+    /// Part of a paused sandbox that is kept. Absent if it is not paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<Keep>,
     /// Reason for the state, for instance of an error. Absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_reason: Option<String>,
@@ -128,6 +169,22 @@ pub struct Sandbox {
     /// Provider of the workspace: `overlay`, `clone` or `copy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
+    /// Id of the sandbox that this one is a fork of. Absent if it is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<String>,
+    /// Name of the key that created the sandbox. Absent for sandboxes of older servers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub created_by: Option<String>,
+    /// Project that the sandbox belongs to. Absent if none was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    /// Agent that works in the sandbox. Absent if none was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// Automatic snapshots. Absent for `off`.
+    #[serde(default, skip_serializing_if = "TraceChoice::is_off")]
+    #[schema(required = false)]
+    pub trace: TraceChoice,
     /// Requested limits that this machine cannot enforce, each with the reason.
     pub not_applied: Vec<String>,
     /// True if the guest agent is connected, so that commands can run.
@@ -135,9 +192,12 @@ pub struct Sandbox {
     /// Creation time.
     #[schema(format = DateTime)]
     pub created_at: String,
-    /// Time at which the sandbox is deleted.
+    /// Time at which the sandbox expires: then it is deleted, or paused (see `onTimeout`). A paused sandbox is deleted.
     #[schema(format = DateTime)]
     pub expires_at: String,
+    /// Treatment of the sandbox when it expires.
+    #[serde(default)]
+    pub on_timeout: OnTimeout,
 }
 
 /// Effective resource limits.
@@ -167,13 +227,17 @@ pub struct ListSandboxesQuery {
     /// Maximum number of sandboxes per page. Default: 20.
     #[param(minimum = 1, maximum = 100)]
     pub limit: Option<u32>,
-    /// Filter by state: `starting`, `running`, `stopping`, `stopped` or `error`.
+    /// Filter by state: `starting`, `running`, `paused`, `stopping`, `stopped` or `error`.
     pub state: Option<String>,
     /// Filter by the start of the name. `namePrefix` is also accepted.
     #[serde(alias = "namePrefix")]
     pub name_prefix: Option<String>,
     /// Filter by labels, all of which must match: `name=value,name=value`.
     pub labels: Option<String>,
+    /// Filter by project.
+    pub project: Option<String>,
+    /// Filter by agent.
+    pub agent: Option<String>,
 }
 
 /// Page of sandboxes.
@@ -205,7 +269,7 @@ pub struct UpdateSandbox {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct DeleteSandboxQuery {
-    /// Keeps the workspace as a snapshot. With an admin key, a workspace that shares no layers with others is kept as a
+    /// Keeps the workspace as a snapshot. With an admin key, a workspace of the provider `clone` or `copy` is kept as a
     /// directory on the server instead. Default: false. `keepWorkspace` is also accepted.
     #[serde(default, alias = "keepWorkspace")]
     pub keep_workspace: bool,

@@ -87,6 +87,9 @@ pub struct SystemStats {
 pub struct SandboxCounts {
     /// Number of sandboxes in any state.
     pub total: u64,
+    /// Number of sandboxes in the state `paused`.
+    #[serde(default)]
+    pub paused: u64,
     /// Number of sandboxes in the state `running`.
     pub running: u64,
     /// Number of sandboxes in the state `stopped`.

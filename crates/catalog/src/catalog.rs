@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::event::Events;
 use crate::idempotency::Idempotency;
 use crate::migration;
+use crate::note::Notes;
 use crate::sandbox::Sandboxes;
 use crate::secret::Secrets;
 use crate::snapshot::Snapshots;
@@ -65,6 +66,11 @@ impl Catalog {
     /// Accesses the table `episodes`.
     pub fn episodes(&self) -> Episodes<'_> {
         Episodes { database: &self.database }
+    }
+
+    /// Accesses the table `notes`.
+    pub fn notes(&self) -> Notes<'_> {
+        Notes { database: &self.database }
     }
 
     /// Accesses the table `idempotency`.

@@ -8,6 +8,7 @@ use crate::error::{CatalogError, Result};
 use crate::row::Row;
 use crate::statement::Statement;
 use crate::string_enum::string_enum;
+use crate::trace::CommandTrace;
 use crate::writer::{Write, Writer};
 
 /// Maximum size of the returned text of a command, in bytes. Longer texts are cut at a character boundary, so
@@ -92,6 +93,10 @@ pub struct Command {
     pub started_at: i64,
     /// End time in milliseconds since 1970; `None` while the command runs.
     pub ended_at: Option<i64>,
+    /// Snapshot that was made automatically after the command. It may be deleted.
+    pub snapshot: Option<String>,
+    /// Reason why there is no snapshot although the sandbox is traced and files may have changed.
+    pub trace_error: Option<String>,
 }
 
 macro_rules! select {
@@ -100,7 +105,7 @@ macro_rules! select {
             // Rows of older servers contain whole commands. One character more than the limit shows that
             // there is more.
             "SELECT id, sandbox_id, substr(command, 1, 4097) AS command, argv, cwd, tag, pid, state, exit_code, timed_out,
-                 started_at, ended_at
+                 started_at, ended_at, snapshot, trace_error
              FROM commands ",
             $rest
         )
@@ -119,7 +124,7 @@ impl Commands<'_> {
     async fn write(&self, write: Write) -> Result<()> {
         match self.writer {
             Some(writer) => writer.write(write).await,
-            None => write.run(&mut *self.database.connection().await?).await,
+            None => write.run_alone(self.database).await,
         }
     }
 
@@ -133,6 +138,25 @@ impl Commands<'_> {
     pub async fn finish(&self, sandbox_id: &str, id: &str, end: CommandEnd) -> Result<()> {
         let (sandbox_id, id) = (sandbox_id.to_owned(), id.to_owned());
         self.write(Write::Finish { sandbox_id, id, end }).await
+    }
+
+    /// Stores the exit status of a command like [`Self::finish`], and in the same transaction the outcome of tracing it:
+    /// the owner of its snapshot, which gets the notes of the sandbox that have none.
+    pub async fn finish_traced(
+        &self,
+        sandbox_id: &str,
+        id: &str,
+        end: CommandEnd,
+        trace: CommandTrace,
+    ) -> Result<()> {
+        let (sandbox_id, id) = (sandbox_id.to_owned(), id.to_owned());
+        self.write(Write::FinishTraced { sandbox_id, id, end, trace }).await
+    }
+
+    /// Stores the outcome of tracing a command whose exit status is already stored.
+    pub async fn record_trace(&self, sandbox_id: &str, id: &str, trace: CommandTrace) -> Result<()> {
+        let (sandbox_id, id) = (sandbox_id.to_owned(), id.to_owned());
+        self.write(Write::Trace { sandbox_id, id, trace }).await
     }
 
     /// Returns a command by id.
@@ -272,6 +296,8 @@ fn from_row(row: AnyRow) -> Result<Command> {
         timed_out: row.number("timed_out")? != 0,
         started_at: row.number("started_at")?,
         ended_at: row.optional_number("ended_at")?,
+        snapshot: row.optional_text("snapshot")?,
+        trace_error: row.optional_text("trace_error")?,
     })
 }
 

@@ -27,6 +27,8 @@ pub struct NewEpisode<'a> {
     pub server: &'a str,
     /// Size in that store, in bytes.
     pub bytes: u64,
+    /// Id of the previous step; `None` for the first step of a search.
+    pub parent: Option<&'a str>,
 }
 
 /// Current number and total size of an owner's episodes.
@@ -79,13 +81,17 @@ impl Episodes<'_> {
                 return Ok(EpisodeInsertion::QuotaExceeded(usage));
             }
         }
+        let root = match new.parent {
+            Some(parent) => root(&mut transaction, parent).await?,
+            None => new.id.to_owned(),
+        };
         let insert = Statement::new(
-            "INSERT INTO episodes (owner, id, created_at, bytes, node) VALUES ($1, $2, $3, $4, $5)
+            "INSERT INTO episodes (owner, id, created_at, bytes, node, root) VALUES ($1, $2, $3, $4, $5, $6)
              ON CONFLICT (owner, id) DO NOTHING",
         );
         let bytes = i64::try_from(new.bytes).unwrap_or(i64::MAX);
         let insert = insert.text("owner", new.owner).text("id", new.id).number(now()).number(bytes);
-        if insert.text("server", new.server).run(&mut transaction).await? > 0 {
+        if insert.text("server", new.server).text("root", &root).run(&mut transaction).await? > 0 {
             let add_usage = Statement::new(
                 "INSERT INTO episode_usage (owner, episodes, bytes) VALUES ($1, 1, $2) ON CONFLICT (owner) DO UPDATE
                  SET episodes = episode_usage.episodes + 1, bytes = episode_usage.bytes + excluded.bytes",
@@ -134,6 +140,13 @@ impl Episodes<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns the first step of the search that an episode belongs to; an empty text if it is not recorded.
+async fn root(connection: &mut AnyConnection, id: &str) -> Result<String> {
+    let select = Statement::new("SELECT root FROM episodes WHERE id = $1 LIMIT 1").text("id", id);
+    let row = select.optional(connection).await?;
+    Ok(row.map(|row| Row(row).text("root")).transpose()?.unwrap_or_default())
 }
 
 async fn usage(connection: &mut AnyConnection, owner: &str) -> Result<EpisodeUsage> {

@@ -49,7 +49,7 @@ pub enum CatalogError {
         what: &'static str,
         value: String,
     },
-    /// The hash of an API key is malformed; it may be the key itself.
+    /// The hash of an API key is malformed. It is not part of the message, since the caller may have passed the key itself.
     #[error("the hash of an API key must be 64 lowercase hexadecimal digits")]
     InvalidHash,
     /// The row does not exist.

@@ -28,6 +28,10 @@ string_enum! {
         SandboxRunning = "sandbox.running",
         /// The workspace of the sandbox was replaced by a snapshot.
         SandboxRestored = "sandbox.restored",
+        /// The sandbox was paused.
+        SandboxPaused = "sandbox.paused",
+        /// The sandbox was resumed.
+        SandboxResumed = "sandbox.resumed",
         /// The sandbox will expire soon.
         SandboxExpiring = "sandbox.expiring",
         /// The sandbox expired and is about to be removed.
@@ -61,7 +65,8 @@ pub struct Event {
     pub sequence: i64,
     /// Type of the event. A newer server may have written one that [`EventKind`] does not have.
     pub kind: String,
-    /// Owner of the event; `None` for an event of an earlier version.
+    /// Owner of the event. `None` if it belongs to no owner: an event of a sandbox of the warm pool, or of an earlier
+    /// version.
     pub owner: Option<String>,
     /// Sandbox of the event, which may be deleted.
     pub sandbox_id: Option<String>,
@@ -80,6 +85,8 @@ pub struct EventFilter {
     pub sandbox_id: Option<String>,
     /// Type.
     pub kind: Option<EventKind>,
+    /// Project of the sandbox.
+    pub project: Option<String>,
 }
 
 /// Events after a sequence number.
@@ -159,10 +166,11 @@ impl Events<'_> {
         );
         let select = select.number(sequence).number(limit.into());
         let rows = select.all(&mut *self.database.connection().await?).await?;
-        rows.into_iter().map(|row| owner(&Row(row))).collect()
+        rows.into_iter().map(|row| sequence_and_owner(&Row(row))).collect()
     }
 
-    /// Follows insertions of events by this process. The receiver does not notice those of other processes.
+    /// Returns a receiver that is notified when this process inserts an event. It is not notified of events that other
+    /// processes insert.
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.database.subscribe_to_events()
     }
@@ -173,7 +181,8 @@ impl EventFilter {
         let mut parameters = Parameters::default();
         let mut all = vec![format!("sequence > ${}", parameters.number(after))];
         if let Some(owner) = &self.owner {
-            // An expression, so that the database uses the index of sandboxes: one has far fewer events than an owner.
+            // A sandbox has far fewer events than an owner. An expression cannot use the index of owners, so the
+            // database uses that of sandboxes.
             let column = if self.sandbox_id.is_some() { "COALESCE(owner, '')" } else { "owner" };
             all.push(format!("{column} = ${}", parameters.text("owner", owner)));
             all.push(format!("owner <> '{NO_OWNER}'"));
@@ -183,6 +192,9 @@ impl EventFilter {
         }
         if let Some(kind) = self.kind {
             all.push(format!("type = ${}", parameters.text("type", kind.as_str())));
+        }
+        if let Some(project) = &self.project {
+            all.push(format!("project = ${}", parameters.text("project", project)));
         }
         let (condition, limit) = (all.join(" AND "), parameters.number(limit.into()));
         let sql = format!(
@@ -194,8 +206,8 @@ impl EventFilter {
     }
 }
 
-/// Inserts an event as part of a transaction. It has to be the last statement: from here on, other
-/// transactions with an event wait for this one to end.
+/// Inserts an event as part of a transaction. It has to be the last statement: it locks `event_sequence`, so other
+/// transactions that insert an event wait until this one ends.
 pub(crate) async fn insert(
     connection: &mut AnyConnection,
     owner: Option<&str>,
@@ -206,11 +218,14 @@ pub(crate) async fn insert(
     let sequence = Row(next.one(connection).await?).number("last")?;
     let (owner, data) = (owner.unwrap_or(NO_OWNER), event.data.to_string());
     let insert = Statement::new(
-        "INSERT INTO events (sequence, type, owner, sandbox_id, data, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
+        "INSERT INTO events (sequence, type, owner, sandbox_id, data, created_at, project)
+         VALUES ($1, $2, $3, $4, $5, $6, COALESCE($7, (SELECT project FROM sandboxes WHERE id = $4)))",
     );
     let insert = insert.number(sequence).text("type", event.kind.as_str()).text("owner", owner);
-    insert.optional_text("sandbox_id", sandbox).text("data", &data).number(now()).run(connection).await?;
-    retention::add(connection, owner, sandbox).await?;
+    let insert = insert.optional_text("sandbox_id", sandbox).text("data", &data).number(now());
+    // The row of a deleted sandbox does not exist any more.
+    insert.optional_text("project", event.data["project"].as_str()).run(connection).await?;
+    retention::count_and_limit(connection, owner, sandbox).await?;
     Ok(sequence)
 }
 
@@ -230,15 +245,15 @@ async fn dropped(connection: &mut AnyConnection, owner: Option<&str>) -> Result<
     Row(select.one(connection).await?).number("dropped")
 }
 
-/// Returns sequence number and owner of an event.
-fn owner(row: &Row) -> Result<(i64, Option<String>)> {
+/// Returns the sequence number and the owner of an event.
+fn sequence_and_owner(row: &Row) -> Result<(i64, Option<String>)> {
     let owner = Some(row.text("owner")?).filter(|owner| owner != NO_OWNER);
     Ok((row.number("sequence")?, owner))
 }
 
 fn from_row(row: AnyRow) -> Result<Event> {
     let row = Row(row);
-    let (sequence, owner) = owner(&row)?;
+    let (sequence, owner) = sequence_and_owner(&row)?;
     Ok(Event {
         sequence,
         kind: row.text("type")?,

@@ -10,6 +10,7 @@
 //! - [`Commands`]: commands that ran in sandboxes, with their exit status.
 //! - [`Snapshots`]: owners of snapshots.
 //! - [`Episodes`]: owners of episodes.
+//! - [`Notes`]: what agents say about their steps.
 //! - [`Secrets`]: random values that all servers share.
 //! - [`Idempotency`], [`CommandClaims`]: idempotency keys, so that a repeated request has no second effect.
 //!
@@ -37,13 +38,17 @@ mod error;
 mod event;
 mod idempotency;
 mod migration;
+mod note;
+mod order;
 mod row;
 mod sandbox;
+mod search;
 mod secret;
 mod snapshot;
 mod state;
 mod statement;
 mod string_enum;
+mod trace;
 mod writer;
 
 pub use api_key::{ApiKey, ApiKeys, NewApiKey, Role};
@@ -56,7 +61,13 @@ pub use episode::{EpisodeInsertion, EpisodeQuota, EpisodeUsage, Episodes, NewEpi
 pub use error::{CatalogError, Result};
 pub use event::{Event, EventFilter, EventKind, EventSlice, Events, NewEvent};
 pub use idempotency::{Idempotency, NewClaim};
-pub use sandbox::{Change, Filter, NewSandbox, PAGE_SIZE_MAX, Sandbox, SandboxInsertion, Sandboxes};
+pub use note::{NewNote, Note, NoteFilter, NoteInsertion, NotePage, NoteQuota, Notes};
+pub use order::CreationOrder;
+pub use sandbox::{
+    Change, Filter, NewSandbox, PAGE_SIZE_MAX, PauseStep, Sandbox, SandboxInsertion, Sandboxes,
+};
+pub use search::{Search, SearchPage};
 pub use secret::Secrets;
 pub use snapshot::{OwnedSnapshot, SnapshotOrder, Snapshots};
-pub use state::State;
+pub use state::{State, VisibleState};
+pub use trace::CommandTrace;

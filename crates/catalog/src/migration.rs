@@ -24,6 +24,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0015_secrets.sql"),
     include_str!("../migrations/0016_event_owners.sql"),
     include_str!("../migrations/0017_command_arguments.sql"),
+    include_str!("../migrations/0018_pause.sql"),
+    include_str!("../migrations/0019_lineage.sql"),
 ];
 
 const CREATE_VERSIONS_TABLE_SQL: &str = "CREATE TABLE IF NOT EXISTS schema_versions (

@@ -1,6 +1,7 @@
 //! Table `sandboxes`: sandboxes with their state, configuration and labels.
 
 mod filter;
+mod pause;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,11 +14,13 @@ use crate::database::Database;
 use crate::error::{CatalogError, Result};
 use crate::event::{self, NewEvent};
 use crate::idempotency::{self, ClaimResult, NewClaim};
+use crate::note;
 use crate::row::Row;
-use crate::state::State;
+use crate::state::{State, VisibleState};
 use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
 
 pub use filter::{Filter, PAGE_SIZE_MAX};
+pub use pause::PauseStep;
 
 /// Sandbox to insert.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,6 +92,12 @@ pub struct Sandbox {
     pub created_at: i64,
     /// Expiry time in milliseconds since 1970.
     pub expires_at: i64,
+    /// Step of a pause or resume; `None` if it is neither paused nor about to be.
+    pub pause: Option<PauseStep>,
+    /// Snapshot of the last pause to disk. After a resume, the workspace is based on it.
+    pub pause_snapshot: Option<String>,
+    /// Lifetime in milliseconds that was left when the sandbox was paused.
+    pub remaining_ms: Option<i64>,
     /// Time of the last change in milliseconds since 1970.
     pub updated_at: i64,
     /// Number of changes, for optimistic locking: a change has to name the version that was read.
@@ -126,13 +135,21 @@ pub struct Change {
     pub expires_at: Option<i64>,
     /// Labels, which replace all existing ones.
     pub labels: Option<BTreeMap<String, String>>,
+    /// Step of a pause or resume; `Some(None)` clears it. A new state without a step clears it if the processes that
+    /// it is about have ended.
+    pub pause: Option<Option<PauseStep>>,
+    /// Snapshot of a pause to disk; `Some(None)` clears it.
+    pub pause_snapshot: Option<Option<String>>,
+    /// Lifetime in milliseconds that was left; `Some(None)` clears it.
+    pub remaining_ms: Option<Option<i64>>,
 }
 
 macro_rules! select {
     ($rest:literal) => {
         concat!(
             "SELECT id, node, name, owner, state, state_reason, template, runtime, network, process, workspace_path,
-             token_hash, labels, config, created_at, expires_at, updated_at, version FROM sandboxes ",
+             token_hash, labels, config, created_at, expires_at, pause, pause_snapshot, remaining_ms, updated_at, version
+             FROM sandboxes ",
             $rest
         )
     };
@@ -225,28 +242,31 @@ impl Sandboxes<'_> {
         Ok((rows.into_iter().map(from_row).collect::<Result<_>>()?, total))
     }
 
-    /// Counts the sandboxes of a server by state, in the order of [`State::ALL`].
-    pub async fn count_by_state(&self, server: &str) -> Result<Vec<(State, u64)>> {
-        let select =
-            Statement::new("SELECT state, COUNT(*) AS total FROM sandboxes WHERE node = $1 GROUP BY state");
-        let mut counts: Vec<(State, u64)> = State::ALL.iter().map(|state| (*state, 0)).collect();
+    /// Counts the sandboxes of a server by state, in the order of [`VisibleState::ALL`].
+    pub async fn count_by_state(&self, server: &str) -> Result<Vec<(VisibleState, u64)>> {
+        let select = Statement::new(
+            "SELECT state, pause, COUNT(*) AS total FROM sandboxes WHERE node = $1 GROUP BY state, pause",
+        );
+        let mut counts: Vec<(VisibleState, u64)> =
+            VisibleState::ALL.iter().map(|state| (*state, 0)).collect();
         for row in select.text("server", server).all(&mut *self.database.connection().await?).await? {
             let row = Row(row);
-            let (found, total) = (row.parsed("state")?, row.count("total")?);
-            for (state, count) in &mut counts {
-                if *state == found {
-                    *count = total;
-                }
+            let (found, total) =
+                (VisibleState::of(row.parsed("state")?, pause_step(&row)?), row.count("total")?);
+            for (_, count) in counts.iter_mut().filter(|(state, _)| *state == found) {
+                *count += total;
             }
         }
         Ok(counts)
     }
 
-    /// Counts the sandboxes of a server, and those of an owner on all servers.
+    /// Counts the sandboxes of a server, and those of an owner on all servers, without those that are paused on
+    /// disk.
     pub async fn count_for_quota(&self, server: &str, owner: &str) -> Result<(u64, u64)> {
         let select = Statement::new(
             "SELECT COUNT(CASE WHEN node = $1 THEN 1 END) AS of_server,
-             COUNT(CASE WHEN owner = $2 THEN 1 END) AS of_owner FROM sandboxes",
+             COUNT(CASE WHEN owner = $2 THEN 1 END) AS of_owner FROM sandboxes
+             WHERE COALESCE(pause, '') <> 'disk'",
         );
         let select = select.text("server", server).text("owner", owner);
         let row = Row(select.one(&mut *self.database.connection().await?).await?);
@@ -299,13 +319,14 @@ impl Sandboxes<'_> {
         Ok(changed)
     }
 
-    /// Deletes a sandbox with its labels and commands, and inserts events in the same transaction. Returns
+    /// Deletes a sandbox with its labels, commands and notes without a snapshot, and inserts events in the same transaction. Returns
     /// false, and inserts no events, if it does not exist.
     pub async fn delete(&self, id: &str, events: &[NewEvent]) -> Result<bool> {
         let mut transaction = self.database.begin().await?;
         let delete = Statement::new("DELETE FROM sandboxes WHERE id = $1 RETURNING owner");
         let Some(deleted) = delete.text("id", id).optional(&mut transaction).await? else { return Ok(false) };
         let owner = Row(deleted).text("owner")?;
+        note::delete_pending(&mut transaction, id).await?;
         insert_events(&mut transaction, &owner, id, events).await?;
         self.commit(transaction, events).await?;
         Ok(true)
@@ -341,6 +362,9 @@ impl NewSandbox {
             config: new.config,
             created_at: new.created_at,
             expires_at: new.expires_at,
+            pause: None,
+            pause_snapshot: None,
+            remaining_ms: None,
             updated_at: new.created_at,
             version: 1,
         }
@@ -353,9 +377,7 @@ impl Sandbox {
         if self.version != expected {
             return Err(CatalogError::Conflict { id: self.id, expected });
         }
-        if let Some(to) = change.state.filter(|to| !self.state.can_become(*to)) {
-            return Err(CatalogError::Transition { id: self.id, from: self.state, to });
-        }
+        let change = self.complete_change(change)?;
         let old_reason = if change.state.is_none() { self.state_reason } else { None };
         Ok(Self {
             state: change.state.unwrap_or(self.state),
@@ -366,6 +388,9 @@ impl Sandbox {
             config: change.config.unwrap_or(self.config),
             labels: change.labels.unwrap_or(self.labels),
             expires_at: change.expires_at.unwrap_or(self.expires_at),
+            pause: change.pause.unwrap_or(self.pause),
+            pause_snapshot: change.pause_snapshot.unwrap_or(self.pause_snapshot),
+            remaining_ms: change.remaining_ms.unwrap_or(self.remaining_ms),
             updated_at: now(),
             version: expected + 1,
             ..self
@@ -399,8 +424,8 @@ async fn insert(connection: &mut AnyConnection, sandbox: &Sandbox, unique_name: 
     let (labels, config) = (labels_to_json(sandbox), sandbox.config.to_string());
     let insert = Statement::new(
         "INSERT INTO sandboxes (id, node, name, owner, state, template, runtime, network, workspace_path, token_hash,
-         labels, config, created_at, expires_at, updated_at, version, unique_name)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+         labels, config, created_at, expires_at, updated_at, version, unique_name, project, agent)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
          ON CONFLICT (owner, unique_name) DO NOTHING",
     );
     let insert = insert
@@ -420,11 +445,19 @@ async fn insert(connection: &mut AnyConnection, sandbox: &Sandbox, unique_name: 
         .number(sandbox.expires_at)
         .number(sandbox.updated_at)
         .number(sandbox.version)
-        .optional_text("name", unique_name);
+        .optional_text("name", unique_name)
+        .optional_text("project", lineage_text(sandbox, "project"))
+        .optional_text("agent", lineage_text(sandbox, "agent"));
     match (insert.run(connection).await?, unique_name) {
         (0, Some(name)) => Err(CatalogError::NameTaken { name: name.to_owned() }),
         _ => Ok(()),
     }
+}
+
+/// Returns a text of the lineage in the configuration. Columns repeat it, because the databases have no JSON query in
+/// common.
+fn lineage_text<'s>(sandbox: &'s Sandbox, name: &str) -> Option<&'s str> {
+    sandbox.config.get("lineage")?.get(name)?.as_str()
 }
 
 async fn insert_labels(connection: &mut AnyConnection, sandbox: &Sandbox) -> Result<()> {
@@ -444,8 +477,8 @@ async fn update(connection: &mut AnyConnection, sandbox: &Sandbox, expected: i64
     let labels = labels_to_json(sandbox);
     let update = Statement::new(
         "UPDATE sandboxes SET state = $1, state_reason = $2, process = $3, workspace_path = $4, token_hash = $5,
-         config = $6, labels = $7, expires_at = $8, updated_at = $9, version = $10
-         WHERE id = $11 AND version = $12",
+         config = $6, labels = $7, expires_at = $8, updated_at = $9, version = $10, pause = $11,
+         pause_snapshot = $12, remaining_ms = $13 WHERE id = $14 AND version = $15",
     );
     let update = update
         .text("state", sandbox.state.as_str())
@@ -458,6 +491,9 @@ async fn update(connection: &mut AnyConnection, sandbox: &Sandbox, expected: i64
         .number(sandbox.expires_at)
         .number(sandbox.updated_at)
         .number(sandbox.version)
+        .optional_text("pause", sandbox.pause.map(PauseStep::as_str))
+        .optional_text("pause_snapshot", sandbox.pause_snapshot.as_deref())
+        .optional_number(sandbox.remaining_ms)
         .text("id", &sandbox.id)
         .number(expected);
     match update.run(connection).await? {
@@ -476,6 +512,11 @@ async fn insert_events(
         event::insert(connection, Some(owner), Some(id), event).await?;
     }
     Ok(())
+}
+
+/// Reads the step of a pause.
+fn pause_step(row: &Row) -> Result<Option<PauseStep>> {
+    row.optional_text("pause")?.map(|step| step.parse()).transpose()
 }
 
 fn labels_to_json(sandbox: &Sandbox) -> String {
@@ -505,6 +546,9 @@ fn from_row(row: AnyRow) -> Result<Sandbox> {
         config: row.json("config")?,
         created_at: row.number("created_at")?,
         expires_at: row.number("expires_at")?,
+        pause: pause_step(&row)?,
+        pause_snapshot: row.optional_text("pause_snapshot")?,
+        remaining_ms: row.optional_number("remaining_ms")?,
         updated_at: row.number("updated_at")?,
         version: row.number("version")?,
     })

@@ -10,6 +10,7 @@ use crate::clock::now;
 use crate::database::Database;
 use crate::error::Result;
 use crate::event::{self, EventKind, NewEvent};
+use crate::note;
 use crate::row::Row;
 use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement, owned_ids};
 
@@ -26,7 +27,7 @@ pub struct OwnedSnapshot {
     pub created_at: i64,
 }
 
-/// Order of the snapshots of an owner. Later ids sort later, so it is the order of their ids.
+/// Order of the snapshots of an owner, which is the order of their ids: an id begins with the creation time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SnapshotOrder {
     /// Newest first.
@@ -49,7 +50,8 @@ pub struct Snapshots<'c> {
 
 impl Snapshots<'_> {
     /// Adds an owner to a snapshot, and inserts the event `snapshot.created` in the same transaction. `bytes` is the
-    /// growth of the store by this snapshot. Adding the same owner again has no effect.
+    /// growth of the store by this snapshot. Notes of the sandbox that belong to no snapshot yet get this one. Adding the
+    /// same owner again has no effect.
     pub async fn add_owner(&self, owner: &str, id: &str, sandbox: Option<&str>, bytes: u64) -> Result<()> {
         let mut transaction = self.database.begin().await?;
         let insert = Statement::new(
@@ -59,6 +61,9 @@ impl Snapshots<'_> {
         let insert = insert.text("owner", owner).text("id", id).optional_text("sandbox", sandbox);
         if insert.number(now()).number(signed(bytes)).run(&mut transaction).await? == 0 {
             return Ok(());
+        }
+        if let Some(sandbox) = sandbox {
+            note::attach(&mut transaction, sandbox, id).await?;
         }
         let data = json!({ "snapshotId": id, "sandboxId": sandbox, "owner": owner, "bytes": bytes });
         let created = NewEvent { kind: EventKind::SnapshotCreated, data };
@@ -140,7 +145,7 @@ impl Snapshots<'_> {
     }
 
     /// Returns a page of the snapshots of an owner, or of all owners. `cursor` is the last snapshot of the
-    /// previous page. Newest first, since later ids sort later.
+    /// previous page. Newest first: an id begins with the creation time.
     pub async fn list(
         &self,
         owner: Option<&str>,
@@ -193,7 +198,7 @@ impl Snapshots<'_> {
         rows.into_iter().map(|row| Row(row).text("id")).collect()
     }
 
-    /// Removes an owner, or all owners, from a snapshot. Returns whether it still has another owner.
+    /// Removes an owner, or all owners, from a snapshot, with their notes. Returns whether it still has another owner.
     pub async fn remove_owner(&self, owner: Option<&str>, id: &str) -> Result<bool> {
         let mut transaction = self.database.begin().await?;
         // If two owners remove it at the same time, the second has to see that the first did.
@@ -207,6 +212,7 @@ impl Snapshots<'_> {
             None => Statement::new("DELETE FROM snapshots WHERE id = $1").text("id", id),
         };
         delete.run(&mut transaction).await?;
+        note::delete_of_snapshot(&mut transaction, owner, id).await?;
         let count = Statement::new("SELECT COUNT(*) AS total FROM snapshots WHERE id = $1");
         let owners = Row(count.text("id", id).one(&mut transaction).await?).count("total")?;
         transaction.commit().await?;
@@ -214,8 +220,8 @@ impl Snapshots<'_> {
     }
 }
 
-/// Adds the bytes of a snapshot that is removed to another one of the same owner: they may have content in
-/// common, and only a garbage collection can tell.
+/// Adds the bytes of a snapshot that is removed to another snapshot of the same owner: that may contain the same
+/// content, which then stays in the store. The next garbage collection measures the sizes again.
 async fn transfer_bytes(connection: &mut AnyConnection, owner: Option<&str>, id: &str) -> Result<()> {
     let select = Statement::new("SELECT owner, bytes FROM snapshots WHERE id = $1 AND bytes > 0");
     for row in select.text("id", id).all(connection).await? {
@@ -232,7 +238,7 @@ async fn transfer_bytes(connection: &mut AnyConnection, owner: Option<&str>, id:
     Ok(())
 }
 
-fn signed(bytes: u64) -> i64 {
+pub(crate) fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 

@@ -11,7 +11,25 @@ string_enum! {
         Running = "running",
         /// Processes are being stopped.
         Stopping = "stopping",
-        /// All processes have ended. Final.
+        /// All processes have ended. Final, unless the sandbox is paused.
+        Stopped = "stopped",
+        /// A failure; the state's reason describes it.
+        Error = "error",
+    }
+}
+
+string_enum! {
+    /// State of a sandbox as clients see it.
+    pub enum VisibleState {
+        /// Processes are being started.
+        Starting = "starting",
+        /// The guest agent is connected.
+        Running = "running",
+        /// It waits for a resume, in memory or on disk.
+        Paused = "paused",
+        /// Processes are being stopped.
+        Stopping = "stopping",
+        /// All processes have ended.
         Stopped = "stopped",
         /// A failure; the state's reason describes it.
         Error = "error",

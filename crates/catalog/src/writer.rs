@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::command::{self, CommandEnd, NewCommand};
 use crate::database::Database;
 use crate::error::{CatalogError, Result};
+use crate::trace::{self, CommandTrace};
 
 /// Maximum number of writes in one transaction.
 const BATCH_MAX: usize = 128;
@@ -21,6 +22,10 @@ pub(crate) enum Write {
     Insert(NewCommand),
     /// Exit status of a command.
     Finish { sandbox_id: String, id: String, end: CommandEnd },
+    /// Exit status of a command, and the outcome of tracing it.
+    FinishTraced { sandbox_id: String, id: String, end: CommandEnd, trace: CommandTrace },
+    /// Outcome of tracing a command.
+    Trace { sandbox_id: String, id: String, trace: CommandTrace },
 }
 
 impl Write {
@@ -28,6 +33,23 @@ impl Write {
         match self {
             Self::Insert(command) => command::insert(connection, command).await,
             Self::Finish { sandbox_id, id, end } => command::finish(connection, sandbox_id, id, *end).await,
+            Self::FinishTraced { sandbox_id, id, end, trace } => {
+                command::finish(connection, sandbox_id, id, *end).await?;
+                trace::record(connection, sandbox_id, id, trace).await
+            }
+            Self::Trace { sandbox_id, id, trace } => trace::record(connection, sandbox_id, id, trace).await,
+        }
+    }
+
+    /// Runs it by itself. A single statement is its own transaction; `BEGIN` and `COMMIT` would be two more.
+    pub(crate) async fn run_alone(&self, database: &Database) -> Result<()> {
+        match self {
+            Self::Insert(_) | Self::Finish { .. } => self.run(&mut *database.connection().await?).await,
+            Self::FinishTraced { .. } | Self::Trace { .. } => {
+                let mut transaction = database.begin().await?;
+                self.run(&mut transaction).await?;
+                Ok(transaction.commit().await?)
+            }
         }
     }
 }
@@ -59,7 +81,6 @@ async fn write_all(database: Database, mut writes: mpsc::Receiver<PendingWrite>)
     let mut batch = Vec::new();
     while writes.recv_many(&mut batch, BATCH_MAX).await > 0 {
         let results = match batch[..] {
-            // A single statement is its own transaction; `BEGIN` and `COMMIT` would be two more.
             [_] => one_by_one(&database, &batch).await,
             _ => match in_one_transaction(&database, &batch).await {
                 Ok(results) => results,
@@ -92,10 +113,7 @@ async fn in_one_transaction(database: &Database, batch: &[PendingWrite]) -> Resu
 async fn one_by_one(database: &Database, batch: &[PendingWrite]) -> Vec<Result<()>> {
     let mut results = Vec::with_capacity(batch.len());
     for (write, _) in batch {
-        results.push(match database.connection().await {
-            Ok(mut connection) => write.run(&mut connection).await,
-            Err(error) => Err(error),
-        });
+        results.push(write.run_alone(database).await);
     }
     results
 }

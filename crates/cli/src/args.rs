@@ -11,7 +11,9 @@ mod events;
 mod exchange;
 mod files;
 mod history;
+mod lineage;
 mod merge;
+mod pause;
 mod process;
 mod reference;
 mod sandbox;
@@ -27,10 +29,14 @@ pub(crate) use events::Events;
 pub(crate) use exchange::{Export, Import, ImportGit};
 pub(crate) use files::{FilesAt, FilesCommand, FilesLs, FilesPut, PortForward, PortPair, Ports};
 pub(crate) use history::{Log, Rm, Show, SnapshotArgs, SnapshotMetadata};
+pub(crate) use lineage::{EpisodesCommand, EpisodesSubtree, NoteAdd, NoteCommand, NoteLs};
 pub(crate) use merge::{ConflictStyle, FileType, MergeFile, MergeRules, MergeSide};
+pub(crate) use pause::{SandboxPause, SandboxResume};
 pub(crate) use process::{Cp, Exec, Logs, Ps, Run, ShellArgs};
 pub(crate) use reference::{Branch, BranchOrTagArgs, RefCommand, RefSet, Tag};
-pub(crate) use sandbox::{Network, SandboxCommand, SandboxCreate, SandboxOne, SandboxOptions};
+pub(crate) use sandbox::{
+    Network, SandboxCommand, SandboxCreate, SandboxMetrics, SandboxOne, SandboxOptions, Trace,
+};
 pub(crate) use server::{KeyCommand, Server, Status, TemplateCommand};
 pub(crate) use space::{Gc, Verify};
 pub(crate) use trees::{Cat, Checkout, Diff, Ls, MergeTree, Mount, Umount};
@@ -149,6 +155,11 @@ pub(crate) enum Command {
     /// An episode is one step: a parent episode, an action, the snapshot that the action led to, and a reward.
     #[command(subcommand, after_help = episode::EXAMPLES)]
     Episode(EpisodeCommand),
+    /// List the searches of a server, and their steps
+    ///
+    /// A search is a tree of episodes on the server. `workspace episode` records those of the store.
+    #[command(subcommand, after_help = lineage::SEARCH_EXAMPLES)]
+    Episodes(EpisodesCommand),
     Try(Try),
     Run(Run),
     Exec(Exec),
@@ -160,6 +171,9 @@ pub(crate) enum Command {
     /// Read, write, list and watch files of a sandbox
     #[command(subcommand, after_help = files::EXAMPLES)]
     Files(FilesCommand),
+    /// Say why: notes about the steps in a sandbox
+    #[command(subcommand, after_help = lineage::NOTE_EXAMPLES)]
+    Note(NoteCommand),
     Ports(Ports),
     PortForward(PortForward),
     /// Create, inspect and remove sandboxes

@@ -6,6 +6,7 @@ mod completions;
 mod cp;
 mod diff;
 mod episode;
+mod episodes;
 mod events;
 mod exec;
 mod export;
@@ -22,6 +23,7 @@ mod merge_file;
 mod merge_rules;
 mod merge_tree;
 pub(crate) mod mount;
+mod note;
 mod port_forward;
 mod ports;
 mod ps;
@@ -52,7 +54,7 @@ use crate::error::{Outcome, Result};
 pub(crate) fn run(args: Args) -> Result<Outcome> {
     let mut context = Context::new(args.global);
     let outcome = dispatch(&mut context, args.command)?;
-    context.output.finish()?;
+    context.output.flush()?;
     Ok(outcome)
 }
 
@@ -80,6 +82,7 @@ fn dispatch(context: &mut Context, command: Command) -> Result<Outcome> {
         Command::Import(args) => import::run(context, args),
         Command::ImportGit(args) => import_git::run(context, &args),
         Command::Episode(args) => episode::run(context, args),
+        Command::Episodes(args) => episodes::run(context, &args),
         Command::Run(args) => run::run(context, &args),
         Command::Exec(args) => exec::run(context, &args),
         Command::Shell(args) => shell::run(context, &args),
@@ -89,6 +92,7 @@ fn dispatch(context: &mut Context, command: Command) -> Result<Outcome> {
         Command::Events(args) => events::run(context, &args),
         Command::Cp(args) => cp::run(context, &args),
         Command::Files(args) => files::run(context, &args),
+        Command::Note(args) => note::run(context, args),
         Command::Ports(args) => ports::run(context, &args),
         Command::PortForward(args) => port_forward::run(context, &args),
         Command::Sandbox(args) => sandbox::run(context, args),

@@ -85,7 +85,7 @@ pub(crate) fn episode(store: &Store, text: &str) -> Result<Episode> {
     if digits.len() < ID_DIGITS_MIN || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(unknown_episode(text));
     }
-    let mut found = store.episode_subtree(None)?;
+    let mut found = store.all_episodes()?;
     found.retain(|episode| self::digits(&episode.id.to_string()).starts_with(&digits));
     match found.len() {
         0 => Err(unknown_episode(text)),

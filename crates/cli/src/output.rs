@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::error::{CommandError, Result};
 
-/// Buffered stdout or stderr. [`Output::finish`] flushes the buffer.
+/// Buffered stdout or stderr. [`Output::flush`] writes the buffer.
 pub(crate) struct Output {
     out: BufWriter<Box<dyn Write>>,
     json: bool,
@@ -56,8 +56,8 @@ impl Output {
         &mut self.out
     }
 
-    /// Flushes the buffer.
-    pub(crate) fn finish(&mut self) -> Result<()> {
+    /// Flushes the buffer to stdout.
+    pub(crate) fn flush(&mut self) -> Result<()> {
         self.out.flush().map_err(|error| CommandError::output_failed(&error))
     }
 }

@@ -230,7 +230,7 @@ impl Destination<'_> {
         };
         match self {
             Self::Streams(output, on_closed) if stream == Stream::Stdout => {
-                let Err(error) = output.bytes(&data).and_then(|()| output.finish()) else { return Ok(()) };
+                let Err(error) = output.bytes(&data).and_then(|()| output.flush()) else { return Ok(()) };
                 let drains = *on_closed == OnClosedStdout::Drain;
                 if drains || error.kind == ErrorKind::OutputClosed {
                     session.kill(SIGPIPE).await?;

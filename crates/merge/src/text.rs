@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn comparison_over_the_limit_fails() {
-        let limits = DiffLimits { lines: 10, exact: 0 };
+        let limits = DiffLimits { lines: 10, myers_lines: 0 };
         let base = numbered(0..100);
         let one = base.replace("50\n", "fifty\n");
         let merge = |ours: &str, theirs: &str| {

@@ -15,6 +15,7 @@ use fuser::{
 use workspace_state::Timestamp;
 
 use crate::inode::attributes_without_content;
+use crate::read_ahead::is_candidate;
 use crate::server::{FuseResult, FuseServer, ListingEntry, NAME_MAX, ROOT, TTL_FOREVER, TTL_ZERO};
 
 const GENERATION: Generation = Generation(0);
@@ -150,9 +151,10 @@ impl Filesystem for FuseServer {
     ) {
         // Entries of the root must not be cached: only a lookup pins the snapshot, and references change.
         let ttl = if number.0 == ROOT { TTL_ZERO } else { TTL_FOREVER };
+        let (mut end, mut files) = (offset, Vec::new());
         let done = self.for_each_entry(number, offset, |next, name, listed| {
             let name = OsStr::from_bytes(name);
-            match listed {
+            let full = match listed {
                 ListingEntry::DotEntry(number) => {
                     let attributes = attributes_without_content(
                         number,
@@ -168,13 +170,22 @@ impl Filesystem for FuseServer {
                     let full = reply.add(attributes.ino, next, name, &ttl, &attributes, GENERATION);
                     if full {
                         self.table.forget(attributes.ino.0, 1);
+                    } else if is_candidate(inode) {
+                        files.push(attributes.ino.0);
                     }
                     full
                 }
+            };
+            if !full {
+                end = next;
             }
+            full
         });
         match done {
-            Ok(()) => reply.ok(),
+            Ok(()) => {
+                self.read_ahead.add_listed(number.0, offset..end, &files);
+                reply.ok();
+            }
             Err(errno) => reply.error(errno),
         }
     }

@@ -40,6 +40,7 @@ pub(crate) enum Body {
 
 pub(crate) struct Directory {
     pub(crate) id: NodeId,
+    /// Node of the directory in the tree of modification times; `None` if they were not stored.
     pub(crate) times: Option<NodeId>,
     pub(crate) snapshot: Arc<PinnedSnapshot>,
     entries: u64,

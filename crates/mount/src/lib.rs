@@ -52,6 +52,8 @@ mod open_files;
 #[cfg(target_os = "linux")]
 mod pinned_snapshot;
 #[cfg(target_os = "linux")]
+mod read_ahead;
+#[cfg(target_os = "linux")]
 mod report;
 #[cfg(target_os = "linux")]
 mod root;

@@ -12,6 +12,7 @@ use crate::identity::Identity;
 use crate::inode::{Body, Directory, Inode, Owner, attributes_without_content};
 use crate::listing::{Listing, Listings};
 use crate::options::MountOptions;
+use crate::read_ahead::ReadAhead;
 use crate::report::Reporter;
 use crate::requests::RequestCounter;
 use crate::root::{Root, RootEntry};
@@ -37,9 +38,10 @@ pub(crate) type FuseResult<T> = Result<T, Errno>;
 pub(crate) struct FuseServer {
     pub(crate) store: Store,
     root: Root,
-    pub(crate) table: InodeTable,
+    pub(crate) table: Arc<InodeTable>,
     listings: Listings,
-    reader: Reader,
+    reader: Arc<Reader>,
+    pub(crate) read_ahead: ReadAhead,
     reporter: Reporter,
     pub(crate) requests: RequestCounter,
     pub(crate) owner: Owner,
@@ -59,11 +61,14 @@ impl FuseServer {
         requests: RequestCounter,
         notifier: Arc<OnceLock<Notifier>>,
     ) -> io::Result<Self> {
+        let (table, reader) = (Arc::<InodeTable>::default(), Arc::new(Reader::new(store.clone())?));
+        let read_ahead = ReadAhead::start(Arc::clone(&table), Arc::clone(&reader), Arc::clone(&notifier))?;
         Ok(Self {
             root: Root::new(store.clone(), pin_owner),
-            reader: Reader::new(store.clone())?,
+            reader,
+            read_ahead,
             store,
-            table: InodeTable::default(),
+            table,
             listings: Listings::default(),
             reporter: Reporter::default(),
             requests,
@@ -232,6 +237,9 @@ impl FuseServer {
         let inode = self.inode(number)?;
         match &inode.body {
             Body::File { content, .. } => {
+                if offset == 0 {
+                    self.read_ahead.add_read(number.0);
+                }
                 self.reader.read(content, offset, u64::from(len)).map_err(|error| self.report(&error))
             }
             Body::Directory(_) | Body::UnusedSnapshot => Err(Errno::EISDIR),

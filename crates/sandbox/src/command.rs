@@ -11,4 +11,7 @@ pub(crate) mod remote_output;
 pub(crate) mod retention;
 pub(crate) mod run;
 pub(crate) mod running;
+pub(crate) mod start;
 pub(crate) mod terminal;
+pub(crate) mod trace;
+pub(crate) mod tracer;

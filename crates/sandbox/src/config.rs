@@ -8,6 +8,7 @@ use workspace_state::SnapshotId;
 use workspace_workspace::{Materialize, ProviderKind};
 
 use crate::error::{Result, SandboxError};
+use crate::lineage::Lineage;
 use crate::runtime::{AllowRule, Limits, Network};
 use crate::settings::{Resources, Settings};
 
@@ -22,6 +23,17 @@ const MEMORY_MIN: u64 = 8 << 20;
 const DISK_MIN: u64 = 1 << 20;
 const PROCESSES_MIN: u32 = 4;
 
+/// Treatment of a sandbox whose lifetime is over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnTimeout {
+    /// Deletes the sandbox.
+    #[default]
+    Delete,
+    /// Pauses the sandbox to disk.
+    Pause,
+}
+
 /// Parameters of a new sandbox.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NewSandbox {
@@ -35,6 +47,8 @@ pub struct NewSandbox {
     pub envs: BTreeMap<String, String>,
     /// Lifetime; `None` for the default.
     pub timeout: Option<Duration>,
+    /// Treatment when its lifetime is over.
+    pub on_timeout: OnTimeout,
     /// Resource limits.
     pub resources: ResourceRequest,
     /// Network access.
@@ -47,6 +61,27 @@ pub struct NewSandbox {
     pub provider: Option<ProviderKind>,
     /// Mode of writing the files of the snapshot to disk.
     pub materialize: Materialize,
+    /// Origin and purpose.
+    pub lineage: Lineage,
+    /// Automatic snapshots.
+    pub trace: Trace,
+}
+
+/// Automatic snapshots of a sandbox.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Trace {
+    /// None.
+    #[default]
+    Off,
+    /// One after each command that changed files of the workspace.
+    Command,
+}
+
+impl Trace {
+    fn is_off(&self) -> bool {
+        *self == Self::Off
+    }
 }
 
 /// Requested resource limits; `None` for the default.
@@ -86,6 +121,22 @@ pub struct Config {
     /// Provider of its workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<ProviderKind>,
+    /// Treatment when its lifetime is over.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub on_timeout: OnTimeout,
+    /// Time of the last resume, in milliseconds since 1970, from which the maximum lifetime counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed_at: Option<i64>,
+    /// Origin and purpose.
+    #[serde(default, skip_serializing_if = "Lineage::is_empty")]
+    pub lineage: Lineage,
+    /// Automatic snapshots.
+    #[serde(default, skip_serializing_if = "Trace::is_off")]
+    pub trace: Trace,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn invalid(field: &'static str, message: impl Into<String>) -> SandboxError {
@@ -105,6 +156,7 @@ impl NewSandbox {
         }
         check_labels(&self.labels)?;
         check_envs(&self.envs)?;
+        self.lineage.check()?;
         let timeout = self.timeout.unwrap_or(settings.timeout.min(settings.lifetime));
         if timeout.is_zero() {
             return Err(invalid("timeout_seconds", "must be at least 1 second"));
@@ -127,6 +179,10 @@ impl NewSandbox {
             not_applied: Vec::new(),
             snapshot: self.snapshot,
             provider: None,
+            on_timeout: self.on_timeout,
+            resumed_at: None,
+            lineage: self.lineage.clone(),
+            trace: self.trace,
         };
         Ok((config, timeout))
     }
@@ -169,7 +225,7 @@ fn check_network(network: &Network) -> Result<Option<Vec<AllowRule>>> {
     Ok(Some(allow.clone()))
 }
 
-fn check_text(field: &'static str, text: &str, max: usize) -> Result<()> {
+pub(crate) fn check_text(field: &'static str, text: &str, max: usize) -> Result<()> {
     if text.is_empty() || text.len() > max || text.chars().any(char::is_control) {
         return Err(invalid(
             field,

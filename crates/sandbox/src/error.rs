@@ -26,6 +26,9 @@ pub enum SandboxError {
     /// The state of the sandbox does not allow the operation.
     #[error("sandbox `{id}` is {state}{}", reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
     NotRunning { id: String, state: State, reason: Option<String> },
+    /// The sandbox is paused.
+    #[error("sandbox `{id}` is paused; resume it first: `workspace sandbox resume {id}`, or `POST …/resume`")]
+    Paused { id: String },
     /// Another operation on the sandbox is taking long.
     #[error("another operation on sandbox `{id}` has been in progress for {seconds} s; try again")]
     Busy {
@@ -73,6 +76,9 @@ pub enum SandboxError {
         what: &'static str,
         limit: usize,
     },
+    /// Transfers, watches and connections of the owner use too much memory.
+    #[error("transfers and connections of the same owner use too much memory; wait for some to end")]
+    TransferMemory,
     /// Another server runs the sandbox.
     #[error("sandbox `{id}` runs on server `{server}`; send the request there")]
     Elsewhere {
@@ -88,6 +94,12 @@ pub enum SandboxError {
         limit: u32,
         setting: &'static str,
     },
+    /// The owner's quota of sandboxes that are paused on disk is used up.
+    #[error(
+        "`{owner}` may have {limit} sandboxes paused on disk at most; resume or delete some, or raise \
+         MAX_PAUSED_PER_OWNER"
+    )]
+    TooManyPaused { owner: String, limit: u32 },
     /// The owner's quota of snapshots is used up.
     #[error("`{owner}` may have {limit} snapshots at most; delete some, or raise MAX_SNAPSHOTS_PER_OWNER")]
     TooManySnapshots { owner: String, limit: u32 },
@@ -97,6 +109,24 @@ pub enum SandboxError {
          MAX_SNAPSHOT_BYTES_PER_OWNER. What you delete counts until garbage is collected, which has begun now"
     )]
     SnapshotsTooLarge { owner: String, bytes: u64, limit: u64 },
+    /// A note is too large.
+    #[error("{field}: must have at most {limit} bytes")]
+    NoteTooLarge { field: &'static str, limit: usize },
+    /// The quota of notes is used up.
+    #[error(
+        "{what} may have {limit} {unit} at most; notes are deleted with their snapshots and sandboxes; or raise {setting}"
+    )]
+    TooManyNotes {
+        /// Subject of the quota: the sandbox, or the owner in backquotes.
+        what: String,
+        limit: u64,
+        /// Plural noun.
+        unit: &'static str,
+        setting: &'static str,
+    },
+    /// The snapshot after a command took too long.
+    #[error("the files could not be read within {seconds} s")]
+    TraceTimeout { seconds: u64 },
     /// The queue of creations is full.
     #[error("{waiting} sandboxes are already waiting to be created; try again")]
     QueueFull { waiting: usize },

@@ -42,6 +42,7 @@ pub fn handle_messages(bytes: &[u8], directory: &Path) -> io::Result<()> {
             }
             AgentPayload::Heartbeat(_) => {}
             AgentPayload::Processes(listed) => handle.guest.set_processes(listed.processes),
+            AgentPayload::TimersSuspended(report) => handle.guest.set_timers_suspended(report.on),
             AgentPayload::CommandProgress(progress) => record_progress(&handle, progress),
             AgentPayload::RequestFailed(failed) => drop(handle.commands.get_or_add(&failed.id)),
             AgentPayload::CommandOutput(output) => store(Piece::of_command(output), directory)?,

@@ -55,9 +55,10 @@ pub trait WorkspaceUser: Send + Sync + Debug {
     /// answer, if the removal was interrupted.
     async fn before_removal(&self, id: &str, cause: RemovalCause) -> Result<Retain, UserError>;
 
-    /// Called when a workspace was replaced by a restore, while nobody else has access to it. The former root
-    /// must not be used any more. `root` is `None` if the new one cannot be opened, for example because the
-    /// process that holds its mount has died.
+    /// Called when a workspace was replaced by a restore or a resume, or is about to be removed because its
+    /// sandbox is paused on disk, while nobody else has access to it. The former root must not be used any
+    /// more. `root` is `None` if there is no new one, or it cannot be opened, for example because the process
+    /// that holds its mount has died.
     async fn replaced(&self, id: &str, root: Option<OwnedFd>);
 
     /// Returns those of the `ids`, which are workspaces without a sandbox, whose files the user keeps since it

@@ -9,6 +9,7 @@ pub(crate) mod channel;
 pub(crate) mod error;
 pub(crate) mod files;
 pub(crate) mod lane;
+pub(crate) mod memory;
 pub(crate) mod path;
 pub(crate) mod ports;
 pub(crate) mod tree;

@@ -12,6 +12,7 @@
 //! - `disk`: creating and measuring workspaces, and freeing space on a full disk.
 //! - `gate` and `hooks`: access to workspaces from outside their sandboxes.
 //! - `measurements`: resource usage of running sandboxes over the last hour.
+//! - `lineage` and `notes`: origin of sandboxes, and what agents say about their steps.
 //! - [`runtime`]: the programs that run sandboxes; [`template`]: their root filesystems.
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only the runtimes of Linux need all of it"))]
@@ -33,8 +34,10 @@ mod id;
 mod io;
 mod leaf_mutex;
 mod lifecycle;
+mod lineage;
 mod lock_table;
 mod measurements;
+mod notes;
 mod retry;
 pub mod runtime;
 mod sandbox_dir;
@@ -49,10 +52,11 @@ pub use command::command_line::CommandLine;
 pub use command::logs::Logs;
 pub use command::output::{Output, Piece, Stream};
 pub use command::run::{AfterInput, CommandHandle, CommandStart, RunRequest};
-pub use command::running::{CommandExit, Progress};
+pub use command::running::{CommandExit, Progress, TraceOutcome};
 pub use command::terminal::{Size, TerminalRequest};
+pub use command::trace::{TRACE_COMMAND_LABEL, TRACE_PENDING, TRACE_SHARED_LABEL};
 pub use compression::zstd_reader;
-pub use config::{Config, NewSandbox, ResourceRequest};
+pub use config::{Config, NewSandbox, OnTimeout, ResourceRequest, Trace};
 pub use error::{Result, SandboxError, without_host_paths};
 pub use gate::SharedAccess;
 pub use guest::endpoint::ServerEndpoint;
@@ -65,14 +69,19 @@ pub use io::files::{
     BatchResult, FileCondition, FileEntry, FileKind, FileListing, FileOperation, FileRead, FileWrite,
     Fingerprint, NewFile,
 };
+pub use io::memory::{MemoryGuard, TransferMemory};
 pub use io::path::FilePath;
 pub use io::ports::{ListeningPort, PortConnection, PortReader, PortWriter};
 pub use io::tree::{TreeEntry, TreeReader, TreeWriter};
 pub use io::watch::{FileChange, FileChangeKind, Watch};
 pub use lifecycle::create::Creator;
+pub use lifecycle::pause::PauseMode;
+pub use lifecycle::pause_snapshots::{paused_sandbox_of_reference, sandbox_paused_to};
 pub use lifecycle::recover::CollectionReport;
 pub use lifecycle::remove::{KeptWorkspace, ReclaimPolicy};
+pub use lineage::Lineage;
 pub use measurements::{MEASUREMENTS_KEPT, Measured, Measurement};
+pub use notes::{NOTE_DATA_MAX, NOTE_TEXT_MAX, NewNote};
 pub use runtime::Runtime;
 pub use sandbox_dir::SandboxDir;
 pub use scope::Scope;

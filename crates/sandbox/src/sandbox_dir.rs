@@ -90,6 +90,27 @@ impl SandboxDir {
         self.make_measurements()
     }
 
+    /// Makes the directories that are missing, and removes the record of a freeze that ended with the processes.
+    pub(crate) fn make_again(&self) -> io::Result<()> {
+        if !self.root.try_exists()? {
+            return self.make();
+        }
+        for (path, mode) in [(self.output(), 0o700), (self.sockets(), 0o755)] {
+            fs::DirBuilder::new().recursive(true).mode(mode).create(&path)?;
+        }
+        fs::set_permissions(self.sockets(), fs::Permissions::from_mode(0o755))?;
+        self.remove_frozen()?;
+        self.make_measurements()
+    }
+
+    /// Removes the record of a freeze, if there is one. Nothing runs in the sandbox any more.
+    pub(crate) fn remove_frozen(&self) -> io::Result<()> {
+        match fs::remove_file(self.frozen()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Makes the file of measurements, unless it exists.
     pub(crate) fn make_measurements(&self) -> io::Result<()> {
         let mut options = fs::File::options();

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
-use workspace_catalog::{Catalog, CatalogError, Change, EventKind, Filter, NewEvent, Sandbox, State};
+use workspace_catalog::{
+    Catalog, CatalogError, Change, EventKind, Filter, NewEvent, PauseStep, Sandbox, State, VisibleState,
+};
 use workspace_state::Cancel;
 use workspace_workspace::Workspaces;
 
@@ -89,7 +91,7 @@ pub(crate) struct Inner {
     /// Sandboxes that were started before a request needed one.
     pub(crate) pool: Pool,
     /// Number of sandboxes in each state at the last count.
-    counts: LeafMutex<Vec<(State, u64)>>,
+    counts: LeafMutex<Vec<(VisibleState, u64)>>,
     /// Scans of workspaces that the server makes by itself.
     pub(crate) scans: DiskScans,
     /// Scans of workspaces for requests.
@@ -229,7 +231,7 @@ impl Service {
     }
 
     /// Returns the number of sandboxes in each state, as of the last count a moment ago.
-    pub fn state_counts(&self) -> Vec<(State, u64)> {
+    pub fn state_counts(&self) -> Vec<(VisibleState, u64)> {
         self.0.counts.lock().clone()
     }
 
@@ -374,20 +376,23 @@ impl Service {
         expiry: impl Fn(&Sandbox) -> i64,
     ) -> Result<View> {
         let id = sandbox.id.as_str();
-        if !matches!(sandbox.state, State::Starting | State::Running) {
+        // A sandbox that is paused expires only later.
+        let is_live = |sandbox: &Sandbox| {
+            matches!(sandbox.visible_state(), VisibleState::Starting | VisibleState::Running)
+        };
+        if !is_live(sandbox) {
             return Err(not_running(sandbox));
         }
         if sandbox.state == State::Running && sandbox.expires_at <= now() {
             return Err(SandboxError::Expired { id: id.to_owned() });
         }
         let limit = self.0.settings.lifetime.as_secs();
-        let latest = sandbox.created_at + milliseconds(limit);
+        let latest = config_of(sandbox)?.resumed_at.unwrap_or(sandbox.created_at) + milliseconds(limit);
         if expiry(sandbox) > latest {
             let left = u64::try_from((latest - from) / 1_000).unwrap_or(0);
             return Err(SandboxError::Lifetime { limit, left });
         }
         // If the sandbox expires at the same time, only the first of the two changes applies.
-        let is_live = |sandbox: &Sandbox| matches!(sandbox.state, State::Starting | State::Running);
         let change = |sandbox: &Sandbox| {
             let expires_at = Some(expiry(sandbox)).filter(|time| *time <= latest && is_live(sandbox))?;
             Some(Change { expires_at: Some(expires_at), ..Change::default() })
@@ -466,6 +471,11 @@ impl Service {
         self.handle(id).filter(|handle| scope.covers(id, handle.owner()))
     }
 
+    /// Returns false if a sandbox was ended, or resumed with another handle.
+    pub(crate) fn is_current(&self, handle: &Arc<SandboxHandle>) -> bool {
+        self.handle(&handle.id).is_some_and(|current| Arc::ptr_eq(&current, handle))
+    }
+
     pub(crate) fn handles(&self) -> Vec<Arc<SandboxHandle>> {
         self.0.handles.lock().values().cloned().collect()
     }
@@ -492,8 +502,11 @@ impl Service {
         max_wait: Duration,
     ) -> Result<Arc<SandboxHandle>> {
         let handle = self.handle_in(scope, id);
-        if handle.as_ref().is_some_and(|handle| handle.has_expired(now())) {
-            return Err(SandboxError::Expired { id: id.to_owned() });
+        if let Some(handle) = &handle {
+            handle.check_not_paused()?;
+            if handle.has_expired(now()) {
+                return Err(SandboxError::Expired { id: id.to_owned() });
+            }
         }
         if let Some(handle) = handle.as_ref().filter(|handle| handle.guest.is_connected()) {
             return Ok(handle.clone());
@@ -521,6 +534,12 @@ impl Service {
 }
 
 pub(crate) fn not_running(sandbox: &Sandbox) -> SandboxError {
+    // The processes of the second are being killed.
+    if sandbox.is_paused()
+        || (sandbox.pause == Some(PauseStep::Committed) && sandbox.state != State::Stopping)
+    {
+        return SandboxError::Paused { id: sandbox.id.clone() };
+    }
     let (id, state, reason) = (sandbox.id.clone(), sandbox.state, sandbox.state_reason.clone());
     SandboxError::NotRunning { id, state, reason }
 }
@@ -534,7 +553,7 @@ pub(crate) fn config_of(sandbox: &Sandbox) -> Result<Config> {
 /// does not allow the transition.
 pub(crate) fn transition(state: State, reason: &str) -> impl Fn(&Sandbox) -> Option<Change> + '_ {
     move |sandbox| {
-        sandbox.state.can_become(state).then(|| Change {
+        sandbox.can_become(state).then(|| Change {
             state: Some(state),
             state_reason: Some(reason.to_owned()),
             ..Change::default()
@@ -542,20 +561,28 @@ pub(crate) fn transition(state: State, reason: &str) -> impl Fn(&Sandbox) -> Opt
     }
 }
 
-/// Returns an event about a sandbox after a change. The event of a restore has the snapshot.
+/// Returns an event about a sandbox after a change. The event of a restore, and of a pause to disk, has the
+/// snapshot.
 pub(crate) fn event(kind: EventKind, sandbox: &Sandbox, change: &Change) -> NewEvent {
     let mut data = json!({
         "sandboxId": sandbox.id,
         "name": sandbox.name,
         "owner": sandbox.owner,
-        "state": change.state.unwrap_or(sandbox.state).as_str(),
+        "state": VisibleState::of(
+            change.state.unwrap_or(sandbox.state),
+            change.pause.unwrap_or(sandbox.pause),
+        ).as_str(),
         "reason": change.state_reason,
         "template": sandbox.template,
+        "project": sandbox.config["lineage"]["project"],
         "createdAt": sandbox.created_at,
         "expiresAt": change.expires_at.unwrap_or(sandbox.expires_at),
     });
     if kind == EventKind::SandboxRestored {
         data["snapshotId"] = change.config.as_ref().unwrap_or(&sandbox.config)["snapshot"].clone();
+    }
+    if kind == EventKind::SandboxPaused && change.pause == Some(Some(PauseStep::Disk)) {
+        data["snapshotId"] = json!(sandbox.pause_snapshot);
     }
     NewEvent { kind, data }
 }

@@ -10,6 +10,7 @@ use workspace_state::{Cancel, WalkLimits};
 use workspace_workspace::{LazyCommand, ProviderPreference};
 
 use crate::hooks::WorkspaceUser;
+use crate::io::memory::TransferMemory;
 
 /// Settings of the sandbox service. The defaults are those in the documents.
 #[derive(Debug, Clone)]
@@ -41,10 +42,22 @@ pub struct Settings {
     pub sandboxes_max: u32,
     /// Maximum number of sandboxes of each owner.
     pub sandboxes_per_owner: u32,
+    /// Time for which a sandbox stays paused. Then it is removed.
+    pub paused_max: Duration,
+    /// Maximum number of sandboxes of each owner that are paused on disk; they count for no other limit.
+    pub paused_per_owner: u32,
     /// Maximum number of snapshots of each owner; 0 for no limit.
     pub snapshots_per_owner: u32,
     /// Bytes of the store that the snapshots of each owner may use together.
     pub snapshot_bytes_per_owner: u64,
+    /// Maximum number of notes that are kept of each sandbox.
+    pub notes_per_sandbox: u32,
+    /// Maximum number of notes of each owner; 0 for no limit.
+    pub notes_per_owner: u32,
+    /// Maximum size of the notes of each owner in bytes.
+    pub note_bytes_per_owner: u64,
+    /// Number of automatic snapshots that are kept of each traced sandbox.
+    pub traces_kept: u32,
     /// Limit on sandboxes that start, and on workspaces that are filled, at the same time; more wait. One
     /// owner has at most half of each.
     pub creations_at_once: u32,
@@ -109,6 +122,8 @@ pub struct Settings {
     pub shared_access_timeout: Duration,
     /// Maximum time that a commit, or another operation on a workspace, waits for writers outside its sandbox.
     pub exclusive_access_timeout: Duration,
+    /// Budget for the memory of transfers of files and of connections to ports; `None` for no limit.
+    pub transfer_memory: Option<Arc<dyn TransferMemory>>,
     /// Cancels long operations, shortly before the program ends.
     pub cancel: Cancel,
 }
@@ -149,8 +164,14 @@ impl Settings {
             extension: Duration::from_secs(3_600),
             sandboxes_max: 100,
             sandboxes_per_owner: 10,
+            paused_max: Duration::from_secs(7 * 86_400),
+            paused_per_owner: 100,
             snapshots_per_owner: 0,
             snapshot_bytes_per_owner: u64::MAX,
+            notes_per_sandbox: 1_000,
+            notes_per_owner: 100_000,
+            note_bytes_per_owner: 256 << 20,
+            traces_kept: 1_000,
             creations_at_once: 10,
             creations_waiting: 1_000,
             default_resources: resources,
@@ -181,6 +202,7 @@ impl Settings {
             hook_timeout: Duration::from_secs(10),
             shared_access_timeout: Duration::from_secs(10),
             exclusive_access_timeout: Duration::from_secs(5),
+            transfer_memory: None,
             cancel: Cancel::new(),
         }
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
 use workspace_catalog::{ApiKey, Catalog};
 
 use crate::caller::Caller;
@@ -18,6 +19,8 @@ const CACHE_ENTRIES_MAX: usize = 10_000;
 #[derive(Debug, Default)]
 pub(crate) struct CallerCache {
     inner: Mutex<CachedCallers>,
+    /// Changes after a key was revoked here.
+    revoked: watch::Sender<()>,
 }
 
 /// Reference to a key.
@@ -78,6 +81,13 @@ impl CallerCache {
         let mut cached = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         cached.revocations += 1;
         cached.callers.retain(|_, (caller, _)| caller.key_id != key_id);
+        drop(cached);
+        self.revoked.send_replace(());
+    }
+
+    /// Returns a receiver that changes after this server has revoked a key.
+    pub(crate) fn revocations(&self) -> watch::Receiver<()> {
+        self.revoked.subscribe()
     }
 }
 

@@ -1,18 +1,21 @@
 //! `/api/v1/episodes`: steps of searches over snapshots. An episode is one such step: an action, its reward, and the
 //! resulting snapshot. A caller sees a step if it sees the snapshot of the step.
 
+mod searches;
+
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{get, post};
+use axum::routing::get;
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::OpenApi;
 use workspace_api::episodes::{
-    CreateEpisode, Episode, EpisodeChildrenQuery, EpisodeList, EpisodePath, EpisodePathQuery,
+    CreateEpisode, Episode, EpisodeChildrenQuery, EpisodeList, EpisodePath, EpisodePathQuery, EpisodeSubtree,
+    EpisodeSubtreeQuery, ListSearchesQuery, Search, SearchList,
 };
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
@@ -104,26 +107,51 @@ fn parse_cursor(cursor: Option<&str>) -> Result<Option<EpisodeId>, ApiError> {
 }
 
 #[derive(OpenApi)]
-#[openapi(paths(create, fetch, remove, path, children, best))]
+#[openapi(paths(list, create, fetch, remove, path, children, best, subtree))]
 struct Document;
 
 const RULES: &[Rule] = &[
+    Rule::keys("GET", "/api/v1/episodes"),
     Rule::keys("POST", "/api/v1/episodes"),
     Rule::keys("GET", "/api/v1/episodes/{id}"),
     Rule::keys("DELETE", "/api/v1/episodes/{id}"),
     Rule::keys("GET", "/api/v1/episodes/{id}/path"),
     Rule::keys("GET", "/api/v1/episodes/{id}/children"),
     Rule::keys("GET", "/api/v1/episodes/{id}/best"),
+    Rule::keys("GET", "/api/v1/episodes/{id}/subtree"),
 ];
 
 pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
-        .route("/api/v1/episodes", post(create))
+        .route("/api/v1/episodes", get(list).post(create))
         .route("/api/v1/episodes/{id}", get(fetch).delete(remove))
         .route("/api/v1/episodes/{id}/path", get(path))
         .route("/api/v1/episodes/{id}/children", get(children))
-        .route("/api/v1/episodes/{id}/best", get(best));
+        .route("/api/v1/episodes/{id}/best", get(best))
+        .route("/api/v1/episodes/{id}/subtree", get(subtree));
     RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)
+}
+
+/// List searches, by default the newest first.
+#[utoipa::path(get, path = "/api/v1/episodes", tag = "episodes", operation_id = "list_searches", params(ListSearchesQuery), responses(
+    (status = 200, description = "Page of searches", body = SearchList),
+    (status = "default", description = "Error", body = ErrorBody),
+))]
+async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    Query(query): Query<ListSearchesQuery>,
+) -> Result<Json<SearchList>, ApiError> {
+    let (_, limit) = check_page(&PageQuery { page: None, limit: query.limit })?;
+    let cursor = parse_cursor(query.cursor.as_deref())?;
+    let scope = scope(&caller);
+    let _permit = app.work_limits.read(&caller.owner).await;
+    let page = searches::page(&app, &scope, cursor, limit, query.sort.unwrap_or_default()).await?;
+    let visible = visible(&app, &scope, page.items.iter().map(|(first, _)| first.snapshot)).await?;
+    let items = page.items.into_iter().filter(|(first, _)| visible.contains(&first.snapshot));
+    let items = items.map(|(first, steps)| Ok(Search { first: episode_to_api(first)?, steps }));
+    let next = page.next.map(|id| id.to_string());
+    Ok(Json(SearchList { items: items.collect::<Result<_, ApiError>>()?, total: page.total, limit, next }))
 }
 
 /// Add a step to a search, or start a search.
@@ -204,7 +232,10 @@ async fn store_step(
 ) -> Result<Record, ApiError> {
     let (id, bytes) = (record.id.to_string(), json_len(&record) as u64);
     let server = &app.sandboxes.settings().server;
-    let new = NewEpisode { id: &id, owner: &owner, server, bytes };
+    let parent = record.parent.map(|parent| parent.to_string());
+    let new = NewEpisode { id: &id, owner: &owner, server, bytes, parent: parent.as_deref() };
+    // An automatic snapshot is not removed any more.
+    app.catalog.snapshots().keep(&record.snapshot.to_string()).await?;
     let insertion = app.catalog.episodes().insert(&new, quota).await?;
     if let (EpisodeInsertion::QuotaExceeded(usage), Some(quota)) = (insertion, quota) {
         return Err(quota_exceeded(&owner, usage, quota));
@@ -429,6 +460,32 @@ async fn best(
     let candidates = found.into_iter().filter(|one| visible.contains(&one.snapshot)).collect();
     let best = best_of(candidates).ok_or_else(|| episode_not_found(&id))?;
     Ok(Json(episode_to_api(find(&app, &scope, &best.id.to_string()).await?)?))
+}
+
+/// Get a step and all steps after it, in one response.
+#[utoipa::path(get, path = "/api/v1/episodes/{id}/subtree", tag = "episodes", operation_id = "get_episode_subtree",
+    params(("id" = String, Path, description = "Id of the step"), EpisodeSubtreeQuery), responses(
+    (status = 200, description = "Steps", body = EpisodeSubtree),
+    (status = "default", description = "Error", body = ErrorBody),
+))]
+async fn subtree(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Query(query): Query<EpisodeSubtreeQuery>,
+) -> Result<Json<EpisodeSubtree>, ApiError> {
+    let (depth, limit) = searches::check_subtree(&query)?;
+    let scope = scope(&caller);
+    let permit = app.work_limits.comparison(&caller.owner).await;
+    let found = related(&app, permit, &scope, &id, move |store, id| {
+        let (ids, has_more) = store.episode_levels(id, depth, limit)?;
+        let items = store.episodes_within(&ids, searches::SUBTREE_BYTES)?;
+        let is_cut = items.last().map(|last| last.id) != ids.last().copied();
+        Ok((items, has_more || is_cut))
+    });
+    let ((items, truncated), _permit) = found.await?;
+    let items = episodes_to_api(filter_visible(&app, &scope, items).await?)?;
+    Ok(Json(EpisodeSubtree { items, truncated }))
 }
 
 /// Returns the leaf with the highest reward; more visits, then the newer id, break a tie.

@@ -35,6 +35,9 @@ impl From<SandboxError> for ApiError {
                     .detail("sandboxId", id)
                     .detail("state", state.as_str())
             }
+            SandboxError::Paused { id } => Self::new(error_codes::SANDBOX_NOT_RUNNING, message)
+                .detail("sandboxId", id)
+                .detail("state", "paused"),
             SandboxError::Expired { id } => {
                 Self::new(error_codes::SANDBOX_EXPIRED, message).detail("sandboxId", id)
             }
@@ -76,6 +79,7 @@ impl From<SandboxError> for ApiError {
             SandboxError::TooManyTransfers { limit, .. } => {
                 Self::new(error_codes::TRANSFER_LIMIT_EXCEEDED, message).detail("limit", limit)
             }
+            SandboxError::TransferMemory => Self::new(error_codes::TRANSFER_LIMIT_EXCEEDED, message),
             SandboxError::Elsewhere { id, server } => Self::new(error_codes::SANDBOX_ELSEWHERE, message)
                 .detail("sandboxId", id)
                 .detail("node", server),
@@ -83,6 +87,11 @@ impl From<SandboxError> for ApiError {
                 Self::new(error_codes::SANDBOX_LIMIT_EXCEEDED, message)
                     .detail("limit", limit)
                     .detail("setting", setting)
+            }
+            SandboxError::TooManyPaused { limit, .. } => {
+                Self::new(error_codes::SANDBOX_LIMIT_EXCEEDED, message)
+                    .detail("limit", limit)
+                    .detail("setting", "MAX_PAUSED_PER_OWNER")
             }
             SandboxError::TooManySnapshots { limit, .. } => {
                 Self::new(error_codes::SNAPSHOT_LIMIT_EXCEEDED, message)
@@ -93,6 +102,16 @@ impl From<SandboxError> for ApiError {
                 let error = Self::new(error_codes::SNAPSHOT_LIMIT_EXCEEDED, message).detail("limit", limit);
                 error.detail("bytes", bytes).detail("setting", "MAX_SNAPSHOT_BYTES_PER_OWNER")
             }
+            SandboxError::NoteTooLarge { field, limit } => Self::new(error_codes::PAYLOAD_TOO_LARGE, message)
+                .detail("field", field)
+                .detail("limit", limit),
+            SandboxError::TooManyNotes { limit, setting, .. } => {
+                Self::new(error_codes::NOTE_LIMIT_EXCEEDED, message)
+                    .detail("limit", limit)
+                    .detail("setting", setting)
+            }
+            // Only the record of a command has it.
+            SandboxError::TraceTimeout { .. } => Self::internal(message),
             SandboxError::QueueFull { waiting } => {
                 let error = Self::new(error_codes::QUEUE_FULL, message).detail("waiting", waiting);
                 error.detail("setting", "MAX_QUEUED_CREATIONS")

@@ -66,9 +66,11 @@ async fn list(
         let message = format!("limit must be between 1 and {LIMIT_MAX}");
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "limit"));
     }
-    if query.sandbox.as_deref().is_some_and(|id| id.contains('\0')) {
-        let error = ApiError::new(error_codes::INVALID_REQUEST, "sandbox must not contain NUL characters");
-        return Err(error.detail("field", "sandbox"));
+    for (field, text) in [("sandbox", &query.sandbox), ("project", &query.project)] {
+        if text.as_deref().is_some_and(|text| text.contains('\0')) {
+            let message = format!("{field} must not contain NUL characters");
+            return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", field));
+        }
     }
     let after = last_event_id(&headers)?.or(query.after);
     let after = after.map(|id| i64::try_from(id).map_err(|_| unknown_position())).transpose()?;
@@ -76,6 +78,7 @@ async fn list(
         owner: scope(&caller).owner().map(str::to_owned),
         sandbox_id: query.sandbox,
         kind: query.kind.as_deref().map(parse_kind).transpose()?,
+        project: query.project,
     };
     let mut response = if prefers(&headers, "text/event-stream") {
         open_stream(&app, caller, filter, after).await?

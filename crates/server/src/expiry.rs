@@ -1,10 +1,6 @@
 //! Expiry of the access that a caller passes on.
 
-use std::time::Duration;
-
-use tokio::time::sleep;
 use workspace_api::error_codes;
-use workspace_catalog::now;
 
 use crate::caller::Caller;
 use crate::error::ApiError;
@@ -25,13 +21,6 @@ pub(crate) fn expiry(caller: &Caller, seconds: Option<u64>, now: i64) -> Result<
     let wanted = now.saturating_add_unsigned(seconds * 1_000);
     let own = caller.grant.as_ref().and_then(|grant| grant.expires_at);
     Ok(own.map_or(wanted, |own| own.min(wanted)))
-}
-
-/// Waits until the access of a caller ends, in milliseconds since 1970; forever for a caller with a key.
-pub(crate) async fn wait_for_expiry(ends_at: Option<i64>) {
-    let Some(time) = ends_at else { return std::future::pending().await };
-    let left = u64::try_from(time.saturating_sub(now())).unwrap_or(0);
-    sleep(Duration::from_millis(left)).await;
 }
 
 #[cfg(test)]

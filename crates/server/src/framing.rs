@@ -3,7 +3,8 @@
 //! If a request has both `Content-Length` and `Transfer-Encoding`, hyper drops the former, decodes the body by the latter
 //! and closes the connection afterwards. The standard allows that, but other programs on the way may use the former, and
 //! handlers cannot see that it was there. So the bytes of a connection also pass a [`Framing`], which finds such requests.
-//! It decides nothing else: if it disagreed with hyper, a request would only be refused, or not be refused.
+//! It decides nothing else. If it parsed a request differently from hyper, the only consequence would be that a valid
+//! request is refused, or that such a request is not.
 
 use std::io;
 use std::pin::Pin;

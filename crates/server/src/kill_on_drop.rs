@@ -1,8 +1,35 @@
 //! Commands that must not outlive the request that started them.
 
-use workspace_sandbox::{CommandHandle, Scope, Service};
+use tokio::sync::oneshot;
+use workspace_catalog::NewClaim;
+use workspace_sandbox::{CommandHandle, CommandStart, RunRequest, Scope, Service};
+
+use crate::error::ApiError;
 
 const SIGKILL: i32 = 9;
+
+/// Starts a command that must not outlive its request. It is also killed if the request is dropped while it starts.
+pub(crate) async fn start(
+    service: &Service,
+    scope: &Scope,
+    sandbox: &str,
+    run: RunRequest,
+    claim: Option<NewClaim>,
+) -> Result<(CommandStart, KillOnDrop), ApiError> {
+    let (sender, receiver) = oneshot::channel();
+    let (service, scope, sandbox) = (service.clone(), scope.clone(), sandbox.to_owned());
+    tokio::spawn(async move {
+        let started = service.run_once(&scope, &sandbox, run, claim).await;
+        let guarded = started.map(|start| {
+            let guard = KillOnDrop::new(&service, scope, sandbox, start.command());
+            (start, guard)
+        });
+        // Nobody waits if the request was dropped; dropping the guard kills the command.
+        drop(sender.send(guarded));
+    });
+    let started = receiver.await.map_err(|_| ApiError::internal("the start of a command panicked"))?;
+    Ok(started?)
+}
 
 /// Guard that kills a command when it is dropped, which happens when the client disconnects.
 pub(crate) struct KillOnDrop {
@@ -14,7 +41,7 @@ pub(crate) struct KillOnDrop {
 }
 
 impl KillOnDrop {
-    pub(crate) fn new(service: &Service, scope: Scope, sandbox: String, command: &CommandHandle) -> Self {
+    fn new(service: &Service, scope: Scope, sandbox: String, command: &CommandHandle) -> Self {
         Self { service: service.clone(), scope, sandbox, command: command.id.clone(), armed: true }
     }
 

@@ -1,9 +1,10 @@
-//! Memory budgets per owner: for responses that are complete in memory until they have been sent, and for uploads until
-//! they are snapshots.
+//! Memory budgets per owner: for responses that are complete in memory until they have been sent, for uploads until they
+//! are snapshots, and for transfers to and from sandboxes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use workspace_sandbox::{MemoryGuard, TransferMemory};
 use workspace_state::MemoryBudget;
 
 use crate::per_owner::PerOwner;
@@ -13,6 +14,9 @@ const RESPONSE_BYTES_MAX: usize = 128 << 20;
 /// Budget for the uploads of one owner in bytes: names, attributes and extents of files. Enough for one archive with the
 /// maximum number of files.
 pub(crate) const UPLOAD_BYTES_MAX: usize = 768 << 20;
+/// Budget for the queues between clients and sandboxes of one owner in bytes: 128 transfers of files, or 2,048 connections
+/// to ports.
+const TRANSFER_BYTES_MAX: usize = 256 << 20;
 /// Bytes per permit of a semaphore.
 const PERMIT_BYTES: usize = 4 << 10;
 
@@ -31,6 +35,11 @@ impl OwnerMemory {
         Self::new(UPLOAD_BYTES_MAX)
     }
 
+    /// Creates the budgets for transfers.
+    pub(crate) fn for_transfers() -> Self {
+        Self::new(TRANSFER_BYTES_MAX)
+    }
+
     /// Creates a budget of `bytes` for each owner.
     pub(crate) fn new(bytes: usize) -> Self {
         Self(PerOwner::new(bytes / PERMIT_BYTES))
@@ -42,7 +51,14 @@ impl OwnerMemory {
     }
 }
 
-/// Memory of one response or upload. It is released on drop.
+impl TransferMemory for OwnerMemory {
+    fn reserve_transfer(&self, owner: &str, bytes: usize) -> Option<MemoryGuard> {
+        let mut reservation = self.reserve(owner);
+        reservation.grow_by(bytes).then(|| -> MemoryGuard { Box::new(reservation) })
+    }
+}
+
+/// Memory of one response, upload or transfer. It is released on drop.
 #[derive(Debug)]
 pub(crate) struct MemoryReservation {
     budget: Arc<Semaphore>,
@@ -118,5 +134,17 @@ mod tests {
         assert!(memory.reserve("b").grow(&piece), "another owner has its own");
         drop(first);
         assert!(memory.reserve("a").grow(&[b'x'; 8 << 20]));
+    }
+
+    #[test]
+    fn memory_of_one_owners_transfers_is_bounded_and_released() {
+        let memory = OwnerMemory::for_transfers();
+        let transfer = |owner| memory.reserve_transfer(owner, 2 << 20);
+        let mut transfers: Vec<MemoryGuard> = std::iter::from_fn(|| transfer("a")).take(1_000).collect();
+        assert_eq!(transfers.len(), TRANSFER_BYTES_MAX >> 21);
+        assert!(transfer("b").is_some(), "another owner has its own");
+        transfers.pop();
+        assert!(transfer("a").is_some());
+        assert!(memory.reserve_transfer("a", 4 << 20).is_none());
     }
 }

@@ -21,7 +21,10 @@ use workspace_api::processes::{
     KillCommand, ListCommandsQuery, OutputQuery, Overflow, RunCommand,
 };
 use workspace_catalog::NewClaim;
-use workspace_sandbox::{AfterInput, CommandHandle, CommandLine, CommandStart, Piece, RunRequest, Stream};
+use workspace_sandbox::{
+    AfterInput, CommandHandle, CommandLine, CommandStart, Piece, RunRequest, Stream, TRACE_PENDING,
+    TraceOutcome,
+};
 
 use crate::access::Rule;
 use crate::app::App;
@@ -29,12 +32,13 @@ use crate::audit::Entry;
 use crate::caller::{Caller, scope};
 use crate::error::ApiError;
 use crate::extract::{Json, Optional, Path, Query};
-use crate::kill_on_drop::KillOnDrop;
+use crate::kill_on_drop;
 use crate::owner_memory::MemoryReservation;
 use crate::request_id::RequestId;
 use crate::route_group::RouteGroup;
 use crate::sandboxes::idempotency_key;
 use crate::stream;
+use crate::stream_access::StreamAccess;
 use crate::time::format_millis;
 
 const OUTPUT_DEFAULT: u64 = 1 << 20;
@@ -112,7 +116,13 @@ async fn run(
         stdin: body.stdin,
         block: body.overflow == Overflow::Block,
     };
-    let command = match app.sandboxes.run_once(&scope, &id, run, claim).await? {
+    let (started, mut kill_guard) = if body.kill_on_disconnect {
+        let (started, guard) = kill_on_drop::start(&app.sandboxes, &scope, &id, run, claim).await?;
+        (started, Some(guard))
+    } else {
+        (app.sandboxes.run_once(&scope, &id, run, claim).await?, None)
+    };
+    let command = match started {
         CommandStart::New(command) => {
             let sandbox_id = Some(id.clone());
             app.audit
@@ -123,13 +133,14 @@ async fn run(
         CommandStart::Existing(command) => command,
     };
     if body.background {
+        if let Some(guard) = kill_guard.as_mut() {
+            guard.disarm();
+        }
         return Ok((StatusCode::ACCEPTED, Json(BackgroundCommand { command_id: command.id })).into_response());
     }
-    let mut kill_guard =
-        body.kill_on_disconnect.then(|| KillOnDrop::new(&app.sandboxes, scope, id, &command));
     if body.stream {
-        let output = command.output(0).await?;
-        return Ok(stream::events(output, command, 0, kill_guard));
+        let (output, access) = (command.output(0).await?, StreamAccess::of_caller(&app, &caller));
+        return Ok(stream::events(output, command, 0, kill_guard, access));
     }
     let mut memory = app.response_memory.reserve(&caller.owner);
     let result = result(&command, max_output, &mut memory).await;
@@ -189,7 +200,8 @@ async fn result(
                 }
                 Piece::Gap { .. } => truncated = true,
                 Piece::Exit(end) => {
-                    let result = command_result(&command.id, end.exit_code, out, err, truncated);
+                    let mut result = command_result(&command.id, end.exit_code, out, err, truncated);
+                    (result.snapshot, result.trace_error) = trace_to_api(&end.trace);
                     return match end.failed {
                         Some(reason) => Err(failed(error_codes::COMMAND_FAILED, reason, result)),
                         None if end.timed_out => {
@@ -225,13 +237,34 @@ fn failed(code: ErrorCode, message: String, result: CommandResult) -> ApiError {
         .detail("stdout", result.stdout)
         .detail("stderr", result.stderr)
         .detail("truncated", result.truncated)
+        .detail("snapshot", result.snapshot)
 }
 
 fn command_result(id: &str, exit_code: i32, out: Vec<u8>, err: Vec<u8>, truncated: bool) -> CommandResult {
     let (stdout, stdout_base64) = text(out);
     let (stderr, stderr_base64) = text(err);
     let command_id = id.to_owned();
-    CommandResult { command_id, exit_code, stdout, stderr, stdout_base64, stderr_base64, truncated }
+    CommandResult {
+        command_id,
+        exit_code,
+        stdout,
+        stderr,
+        stdout_base64,
+        stderr_base64,
+        truncated,
+        snapshot: None,
+        trace_error: None,
+    }
+}
+
+/// Returns the snapshot that was made after a command, and the reason why there is none.
+pub(crate) fn trace_to_api(trace: &TraceOutcome) -> (Option<String>, Option<String>) {
+    match trace {
+        TraceOutcome::None => (None, None),
+        TraceOutcome::Snapshot(id) => (Some(id.clone()), None),
+        TraceOutcome::Pending => (None, Some(TRACE_PENDING.to_owned())),
+        TraceOutcome::Failed(reason) => (None, Some(reason.clone())),
+    }
 }
 
 fn text(bytes: Vec<u8>) -> (String, Option<String>) {
@@ -280,6 +313,8 @@ fn command_to_api(command: workspace_catalog::Command) -> Result<Command, ApiErr
         timed_out: command.timed_out,
         started_at: format_millis(command.started_at)?,
         ended_at: command.ended_at.map(format_millis).transpose()?,
+        snapshot: command.snapshot,
+        trace_error: command.trace_error,
     })
 }
 
@@ -302,7 +337,7 @@ async fn fetch(
 /// Stream the output of a command as events.
 ///
 /// The stream starts with the retained output, and ends after the command. To resume a lost stream, send the id of
-/// the last event as `Last-Event-ID`.
+/// the last event as `Last-Event-ID`. When the token expires or its key is revoked, the last event is `ended`.
 #[utoipa::path(get, path = "/api/v1/sandboxes/{id}/process/{command}/output", tag = "process", operation_id = "command_output",
     params(("id" = String, Path, description = "Id of the sandbox"), ("command" = String, Path, description = "Id of the command"), OutputQuery,
         ("Last-Event-ID" = Option<String>, Header, description = "Id of the last received event, to resume a stream")),
@@ -320,7 +355,7 @@ async fn output(
     let from = last_event_id(&headers)?.or(query.from).unwrap_or(0);
     let handle = app.sandboxes.command(&scope(&caller), &id, &command).await?;
     let output = handle.output(from).await?;
-    Ok(stream::events(output, handle, from, None))
+    Ok(stream::events(output, handle, from, None, StreamAccess::of_caller(&app, &caller)))
 }
 
 /// Parses the header `Last-Event-ID`; `None` if it is absent.

@@ -30,6 +30,7 @@ use crate::error::ApiError;
 use crate::extract::{Json, Optional, Path, Query};
 use crate::request_id::RequestId;
 use crate::route_group::RouteGroup;
+use crate::stream_access::StreamAccess;
 use crate::tickets::{TICKET_LIFETIME, TICKETS_PER_OWNER_MAX, Ticket, TicketError};
 use crate::time::format_millis;
 
@@ -182,7 +183,7 @@ fn no_ticket(error: TicketError) -> ApiError {
 /// input as binary messages. The server first sends the retained output. It sends messages of the types `output`,
 /// `gap` (output that is no longer retained), `exit`, `pong` and `error`, and WebSocket pings. With a read-only ticket,
 /// input and resizing are refused with an `error`. If the client sends nothing for `TERMINAL_TIMEOUT`, not even a pong,
-/// the server closes the connection with the code 1008.
+/// the server closes the connection with the code 1008, and also when the token expires or its key is revoked.
 #[utoipa::path(get, path = "/api/v1/sandboxes/{id}/pty/{pty}/ws", tag = "pty", operation_id = "connect_terminal",
     params(("id" = String, Path, description = "Id of the sandbox"), ("pty" = String, Path, description = "Id of the terminal"), ConnectTerminalQuery), responses(
     (status = 101, description = "WebSocket connection"),
@@ -224,8 +225,8 @@ async fn connect(
     // Connections are logged, because every client may send input.
     let details = json!({ "pty_id": pty, "read_only": mode == InputMode::Refused });
     record(&app, &caller, &request, "pty.connected", &id, details);
-    let ends_at = caller.grant.and_then(|grant| grant.expires_at);
-    let session = socket::Session { app, scope, sandbox: id, terminal, binary: query.binary, mode, ends_at };
+    let access = StreamAccess::of_caller(&app, &caller);
+    let session = socket::Session { app, scope, sandbox: id, terminal, binary: query.binary, mode, access };
     let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
     // While the client is connected, the permit is held and the connection does not count as idle.
     let request = connection.map(|connection| connection.begin_request());

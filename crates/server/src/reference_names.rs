@@ -68,9 +68,10 @@ impl ReferenceNames {
         Ok(found)
     }
 
-    /// Returns the name in the scope of a reference with this name in the store; `None` for references of others.
-    pub(crate) fn in_scope<'n>(&self, store_name: &'n str) -> Option<&'n str> {
-        store_name.strip_prefix(&self.prefix)
+    /// Returns the first name of the scope that points to a snapshot. Reads no references of others.
+    pub(crate) fn first_to(&self, store: &Store, id: &SnapshotId) -> Result<Option<String>, StoreError> {
+        let found = store.first_reference_to(id, &self.prefix)?;
+        Ok(found.map(|name| name[self.prefix.len()..].to_owned()))
     }
 
     /// Returns the key of the lock for changes of the references of an owner, or of those without an owner.
@@ -81,9 +82,9 @@ impl ReferenceNames {
     }
 }
 
-/// Returns true if a name in the store belongs to no owner, such as the names that the command line uses.
-pub(crate) fn has_no_owner(store_name: &str) -> bool {
-    !store_name.starts_with(OWNERS)
+/// Returns true if a reference that belongs to no owner, such as one of the command line, points to a snapshot.
+pub(crate) fn has_reference_without_owner(store: &Store, id: &SnapshotId) -> Result<bool, StoreError> {
+    Ok(store.first_reference_outside(id, OWNERS)?.is_some())
 }
 
 fn encode_owner(owner: &str) -> String {
@@ -134,15 +135,34 @@ mod tests {
                     names.check(name).is_ok() && check_reference_name(&store_name).is_ok(),
                     "{store_name}"
                 );
-                assert_eq!(names.in_scope(&store_name), Some(name));
                 assert!(seen.insert(store_name.clone()), "{store_name} twice");
-                assert!(!has_no_owner(&store_name));
-                let readers = owners.iter().filter(|other| of(other).in_scope(&store_name).is_some()).count();
+                assert!(store_name.starts_with(OWNERS), "{store_name}");
+                let readers = owners.iter().filter(|other| store_name.starts_with(&of(other).prefix)).count();
                 assert_eq!(readers, 1, "{store_name}");
             }
         }
         assert_eq!(of("alice").in_store("main"), "owners/alice/main");
         assert_eq!(of("team a").in_store("main"), "owners/team.20a/main");
+    }
+
+    #[test]
+    fn references_to_a_snapshot_are_found_in_their_scope() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open_or_create(home.path().join("store")).unwrap();
+        let id = store.empty_tree().unwrap().commit(workspace_state::NewSnapshot::default()).unwrap().id;
+        let set = |name: &str| {
+            let (expect, durability) =
+                (workspace_state::Expect::Absent, workspace_state::Durability::Buffered);
+            store.set_reference(name, expect, id, durability).unwrap();
+        };
+        let first = |scope: &Scope| ReferenceNames::of(scope).first_to(&store, &id).unwrap();
+        let (alice, bob) = (Scope::Owner("alice".to_owned()), Scope::Owner("bob".to_owned()));
+        set("owners/alice/main");
+        assert_eq!(first(&alice).as_deref(), Some("main"));
+        assert_eq!((first(&bob), has_reference_without_owner(&store, &id).unwrap()), (None, false));
+        assert_eq!(first(&Scope::All).as_deref(), Some("owners/alice/main"));
+        set("runs/1");
+        assert!(has_reference_without_owner(&store, &id).unwrap());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::auth::AuthState;
 use crate::error::ApiError;
 use crate::route_group::RouteGroup;
 use crate::{
-    auth, episodes, event_log, health, keys, me, openapi, pages, preview, process, processes, pty,
+    auth, episodes, event_log, health, keys, me, notes, openapi, pages, preview, process, processes, pty,
     references, request, sandbox_io, sandboxes, signed_url, snapshots, system, templates, tokens,
 };
 
@@ -30,6 +30,7 @@ pub fn route_groups() -> Vec<RouteGroup> {
         tokens::route_group(),
         process::route_group(),
         processes::route_group(),
+        notes::route_group(),
         pty::route_group(),
         preview::route::route_group(),
         templates::route_group(),

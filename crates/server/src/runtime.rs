@@ -9,6 +9,7 @@ use workspace_sandbox::{
     GuestPort, LazyCommand, ProviderKind, ProviderPreference, Resources, Runtime, SandboxError, Service,
 };
 
+use crate::owner_memory::OwnerMemory;
 use crate::settings::{Isolation, ProviderChoice, RuntimeKind, Settings};
 use crate::store::WALK_LIMITS;
 
@@ -30,7 +31,11 @@ pub(crate) async fn service(
             Arc::new(unavailable(settings, &error)?)
         }
     };
-    let settings = workspace_sandbox::Settings { server: server_name, ..sandbox_settings(settings) };
+    let settings = workspace_sandbox::Settings {
+        server: server_name,
+        transfer_memory: Some(Arc::new(OwnerMemory::for_transfers())),
+        ..sandbox_settings(settings)
+    };
     Service::start_with(settings, catalog, runtime, port).await
 }
 
@@ -87,8 +92,14 @@ fn sandbox_settings(settings: &Settings) -> workspace_sandbox::Settings {
         lifetime: settings.max_sandbox_lifetime,
         sandboxes_max: settings.max_sandboxes,
         sandboxes_per_owner: settings.max_sandboxes_per_owner,
+        paused_max: settings.max_paused,
+        paused_per_owner: settings.max_paused_per_owner,
         snapshots_per_owner: settings.max_snapshots_per_owner.0,
         snapshot_bytes_per_owner: settings.max_snapshot_bytes_per_owner.0,
+        notes_per_sandbox: settings.max_notes_per_sandbox,
+        notes_per_owner: settings.max_notes_per_owner.0,
+        note_bytes_per_owner: settings.max_note_bytes_per_owner.0,
+        traces_kept: settings.trace_snapshots_per_sandbox,
         creations_at_once: settings.max_concurrent_creations,
         creations_waiting: settings.max_queued_creations,
         default_resources: Resources {

@@ -3,6 +3,7 @@
 mod conversion;
 pub(crate) mod creations;
 mod metrics;
+mod pauses;
 mod snapshots;
 
 use std::collections::BTreeMap;
@@ -23,7 +24,7 @@ use workspace_api::sandboxes::{
     ExtendSandbox, ListSandboxesQuery, Logs, LogsQuery, Sandbox, SandboxList, SandboxStats, SetTimeout,
     UpdateSandbox,
 };
-use workspace_catalog::{Filter, State as SandboxState};
+use workspace_catalog::{Filter, VisibleState};
 use workspace_sandbox::{Creator, FORKS_MAX, KeptWorkspace, ReclaimPolicy};
 
 use conversion::{ParameterOrigin, check_logs, expiry, new_sandbox, sandbox_to_api, stats_to_api};
@@ -53,6 +54,8 @@ const KEY_MAX: usize = 255;
     logs,
     stats,
     metrics::metrics,
+    pauses::pause,
+    pauses::resume,
     snapshots::commit,
     snapshots::restore,
     snapshots::fork,
@@ -72,7 +75,9 @@ const RULES: &[Rule] = &[
     Rule::right("POST", "/api/v1/sandboxes/{id}/commit", Right::Snapshot),
     Rule::right("POST", "/api/v1/sandboxes/{id}/extend", Right::Lifecycle),
     Rule::keys("POST", "/api/v1/sandboxes/{id}/fork"),
+    Rule::right("POST", "/api/v1/sandboxes/{id}/pause", Right::Lifecycle),
     Rule::right("POST", "/api/v1/sandboxes/{id}/restore", Right::Snapshot),
+    Rule::right("POST", "/api/v1/sandboxes/{id}/resume", Right::Lifecycle),
     Rule::right("GET", "/api/v1/sandboxes/{id}/logs", Right::Process),
     Rule::any_token("GET", "/api/v1/sandboxes/{id}/stats"),
     Rule::any_token("GET", "/api/v1/sandboxes/{id}/metrics"),
@@ -88,7 +93,9 @@ pub(crate) fn route_group() -> RouteGroup {
         .route("/api/v1/sandboxes/{id}/commit", post(snapshots::commit))
         .route("/api/v1/sandboxes/{id}/extend", post(extend))
         .route("/api/v1/sandboxes/{id}/fork", post(snapshots::fork))
+        .route("/api/v1/sandboxes/{id}/pause", post(pauses::pause))
         .route("/api/v1/sandboxes/{id}/restore", post(snapshots::restore))
+        .route("/api/v1/sandboxes/{id}/resume", post(pauses::resume))
         .route("/api/v1/sandboxes/{id}/logs", get(logs))
         .route("/api/v1/sandboxes/{id}/metrics", get(metrics::metrics))
         .route("/api/v1/sandboxes/{id}/stats", get(stats))
@@ -131,7 +138,7 @@ async fn create(
         // A snapshot of another owner does not exist for the caller.
         app.snapshots().find(&scope(&caller), snapshot).await?;
     }
-    let new = new_sandbox(body)?;
+    let new = new_sandbox(body, &caller.name)?;
     let created = app.sandboxes.create(creator, new).await.map_err(ApiError::from);
     app.creations.observe(origin, began.elapsed(), created.as_ref().err());
     let view = created?;
@@ -170,11 +177,22 @@ async fn list(
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message));
     }
     let state = match query.state.as_deref() {
-        Some(word) => Some(word.parse::<SandboxState>().map_err(|_| invalid_state(word))?),
+        Some(word) => Some(word.parse::<VisibleState>().map_err(|_| invalid_state(word))?),
         None => None,
     };
     let labels = query.labels.as_deref().map(parse_labels).transpose()?.unwrap_or_default();
-    let filter = Filter { owner: None, state, name_prefix: query.name_prefix, labels, cursor, page, limit };
+    let (project, agent) = (query.project, query.agent);
+    let filter = Filter {
+        owner: None,
+        state,
+        name_prefix: query.name_prefix,
+        labels,
+        project,
+        agent,
+        cursor,
+        page,
+        limit,
+    };
     let (views, total) = app.sandboxes.list(&scope(&caller), filter).await?;
     let next = views.last().filter(|_| views.len() == limit as usize);
     let next = next.map(|last| format!("{}.{}", last.sandbox.created_at, last.sandbox.id));
@@ -189,7 +207,7 @@ fn parse_cursor(cursor: &str, page: Option<u32>) -> Result<(i64, String), ApiErr
 }
 
 fn invalid_state(word: &str) -> ApiError {
-    let words: Vec<_> = SandboxState::ALL.iter().map(|state| state.as_str()).collect();
+    let words: Vec<_> = VisibleState::ALL.iter().map(|state| state.as_str()).collect();
     let message = format!("`{word}` is not a state; the states are {}", words.join(", "));
     ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "state")
 }

@@ -12,6 +12,7 @@ mod patches;
 mod snapshot_path;
 mod tree;
 mod upload;
+mod why;
 pub(crate) mod work_limits;
 
 use axum::Router;

@@ -76,6 +76,7 @@ pub async fn start(
     let store = open_store(&settings.store_dir).await?;
     let server_name = node_name::read_or_create(&settings.data_dir)?;
     episode_recovery::remove_stale_records(&catalog, &server_name, &store).await?;
+    episode_recovery::record_searches(&catalog, &server_name, &store).await?;
     let key = first_key::ensure(&settings, &server_name, &catalog).await?;
     let port = guest_port::listen(&settings).await?;
     let guests = port.as_ref().map(GuestPort::address).transpose()?;

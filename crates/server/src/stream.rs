@@ -4,23 +4,28 @@
 //! slows its own stream: unread output stays in the files of the command.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::response::Response;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::SendError;
 use tokio::time::timeout;
 use workspace_api::events::{CommandEvent, CommandEventKind};
 use workspace_catalog::now;
 use workspace_sandbox::{CommandHandle, Output, Piece, Stream};
 
 use crate::kill_on_drop::KillOnDrop;
-use crate::process::whole_characters;
+use crate::process::{trace_to_api, whole_characters};
 use crate::server_sent_events::{KEEPALIVE, KEEPALIVE_INTERVAL, response};
+use crate::stream_access::StreamAccess;
 
 /// Maximum number of chunks in the queue to the client.
 const QUEUE_MAX: usize = 1;
+/// Timeout for sending the event with which a stream ends early.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// Size in bytes from which a chunk is sent. A smaller chunk is sent if there is no more output.
 const CHUNK_SIZE: usize = 64 << 10;
 /// Maximum number of bytes per read. It is small, because one owner may have a thousand unread streams.
@@ -52,7 +57,10 @@ fn event<'a>(piece: &'a Piece, id: &'a str, end: u64) -> (CommandEvent<'a>, u64)
         }
         Piece::Exit(status) => {
             let kind = if status.failed.is_some() { CommandEventKind::Error } else { CommandEventKind::Exit };
+            let (snapshot, trace_error) = trace_to_api(&status.trace);
             let event = CommandEvent {
+                snapshot,
+                trace_error,
                 message: status.failed.clone(),
                 exit_code: Some(status.exit_code),
                 timed_out: Some(status.timed_out),
@@ -64,55 +72,74 @@ fn event<'a>(piece: &'a Piece, id: &'a str, end: u64) -> (CommandEvent<'a>, u64)
 }
 
 /// Creates a response that streams the output of a command. `kill_guard` kills the command if the client disconnects
-/// before the end.
+/// before the end, or its access ends.
 pub(crate) fn events(
     mut output: Output,
     command: CommandHandle,
     from: u64,
     mut kill_guard: Option<KillOnDrop>,
+    access: StreamAccess,
 ) -> Response {
     let (sender, receiver) = mpsc::channel::<Bytes>(QUEUE_MAX);
     output.set_batch_size(BATCH_SIZE);
     tokio::spawn(async move {
         // Until the handle is dropped, the guest agent reports the progress of the command.
         let id = &command.id;
-        // A comment is sent immediately, so that the client knows the id of the command.
         let mut end = from;
-        let comment = Bytes::from(format!(": {id}\n\n"));
-        if sender.send(comment).await.is_err() {
-            return;
-        }
-        loop {
-            let next = tokio::select! {
-                next = timeout(KEEPALIVE_INTERVAL, output.next()) => next,
-                () = sender.closed() => return,
-            };
-            let pieces = match next {
-                Err(_) => {
-                    if sender.send(Bytes::from_static(KEEPALIVE)).await.is_err() {
-                        return;
-                    }
-                    continue;
+        let reason = tokio::select! {
+            sent = send_output(&mut output, id, &mut end, &sender) => {
+                if let (Ok(()), Some(guard)) = (sent, kill_guard.as_mut()) {
+                    guard.disarm();
                 }
-                Ok(Ok(Some(pieces))) => pieces,
-                Ok(Ok(None)) => break,
-                Ok(Err(error)) => {
-                    tracing::error!(command = id, %error, "failed to read the output of a command");
-                    break;
-                }
-            };
-            let mut pieces = pieces.into_iter().flat_map(split);
-            while let Some(chunk) = encode(&mut pieces, id, &mut end) {
-                if sender.send(chunk).await.is_err() {
-                    return;
-                }
+                return;
             }
-        }
-        if let Some(guard) = kill_guard.as_mut() {
-            guard.disarm();
-        }
+            reason = access.ended() => reason,
+        };
+        let event = CommandEvent {
+            message: Some(reason.to_owned()),
+            ..CommandEvent::new(CommandEventKind::Ended, id, now())
+        };
+        let mut text = Vec::new();
+        write_event(&mut text, &event, end);
+        // An error means that the client is disconnected or does not read.
+        drop(timeout(END_TIMEOUT, sender.send(text.into())).await);
     });
     response(receiver)
+}
+
+/// Sends output until the command or the server ends. Fails if the client has disconnected. `end` is the offset after
+/// the output that was sent.
+async fn send_output(
+    output: &mut Output,
+    id: &str,
+    end: &mut u64,
+    sender: &mpsc::Sender<Bytes>,
+) -> Result<(), SendError<Bytes>> {
+    // A comment is sent immediately, so that the client knows the id of the command.
+    sender.send(Bytes::from(format!(": {id}\n\n"))).await?;
+    loop {
+        let next = tokio::select! {
+            next = timeout(KEEPALIVE_INTERVAL, output.next()) => next,
+            () = sender.closed() => return Err(SendError(Bytes::new())),
+        };
+        let pieces = match next {
+            Err(_) => {
+                sender.send(Bytes::from_static(KEEPALIVE)).await?;
+                continue;
+            }
+            Ok(Ok(Some(pieces))) => pieces,
+            Ok(Ok(None)) => return Ok(()),
+            Ok(Err(error)) => {
+                tracing::error!(command = id, %error, "failed to read the output of a command");
+                return Ok(());
+            }
+        };
+        let (mut pieces, mut encoded) = (pieces.into_iter().flat_map(split), *end);
+        while let Some(chunk) = encode(&mut pieces, id, &mut encoded) {
+            sender.send(chunk).await?;
+            *end = encoded;
+        }
+    }
 }
 
 /// Splits a piece into pieces of at most [`EVENT_SIZE`] bytes, between characters.
@@ -143,14 +170,19 @@ fn encode(pieces: &mut impl Iterator<Item = Piece>, id: &str, end: &mut u64) -> 
     {
         let (event, next) = event(&piece, id, *end);
         *end = next;
-        text.extend_from_slice(format!("event: {}\nid: {next}\ndata: ", event.kind).as_bytes());
-        // JSON has no line breaks; writing into memory does not fail.
-        let _ = serde_json::to_writer(&mut text, &event);
-        text.extend_from_slice(b"\n\n");
+        write_event(&mut text, &event, next);
     }
     // It may be queued for a long time.
     text.shrink_to_fit();
     (!text.is_empty()).then(|| Bytes::from(text))
+}
+
+/// Appends an event with the offset after it.
+fn write_event(text: &mut Vec<u8>, event: &CommandEvent<'_>, id: u64) {
+    text.extend_from_slice(format!("event: {}\nid: {id}\ndata: ", event.kind).as_bytes());
+    // JSON has no line breaks; writing into memory does not fail.
+    let _ = serde_json::to_writer(&mut *text, event);
+    text.extend_from_slice(b"\n\n");
 }
 
 #[cfg(test)]
@@ -166,7 +198,7 @@ mod tests {
             offset,
             data: data.to_vec(),
         };
-        let end = CommandExit { exit_code: 3, timed_out: false, failed: None };
+        let end = CommandExit { exit_code: 3, ..CommandExit::default() };
         let pieces =
             [data(10, b"a\nb"), Piece::Gap { from: 13, to: 20 }, data(20, &[0xff]), Piece::Exit(end)];
         let mut end = 10;

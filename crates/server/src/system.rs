@@ -7,7 +7,7 @@ use serde_json::json;
 use utoipa::OpenApi;
 use workspace_api::error::ErrorBody;
 use workspace_api::system::{GcReport, MachineUsage, NfsStats, SandboxCounts, SystemStats};
-use workspace_catalog::State as SandboxState;
+use workspace_catalog::VisibleState;
 
 use crate::access::Rule;
 use crate::app::App;
@@ -43,9 +43,10 @@ async fn stats(State(app): State<App>, caller: Caller) -> Result<Json<SystemStat
     Ok(Json(SystemStats {
         sandboxes: SandboxCounts {
             total: counts.iter().map(|(_, count)| count).sum(),
-            running: count(SandboxState::Running),
-            stopped: count(SandboxState::Stopped),
-            error: count(SandboxState::Error),
+            paused: count(VisibleState::Paused),
+            running: count(VisibleState::Running),
+            stopped: count(VisibleState::Stopped),
+            error: count(VisibleState::Error),
         },
         resources: machine_usage(&app.settings.data_dir).map_err(ApiError::internal)?,
         nfs: NfsStats { mode: "off".to_owned(), connections: 0 },

@@ -11,6 +11,7 @@ mod block;
 mod error;
 mod export;
 mod extract;
+mod header;
 mod import;
 mod limits;
 mod list;

@@ -152,12 +152,15 @@ impl Inner {
         if synced {
             self.sync_unsynced_packs(&mut txn, group)?;
         }
-        let (is_only_request, pack) = (group.len() == 1, state.pack);
+        let (is_only_request, pack, last) = (group.len() == 1, state.pack, state.previous);
+        let sets_references = group.iter().flat_map(|request| &request.changes).any(Change::sets_reference);
+        // Requests of a group see the changes of those before them.
+        let known = Some(&last).filter(|_| is_only_request || !sets_references);
         let mut append = LogAppend { start: state.end, bytes: Vec::new() };
         let mut results = Vec::with_capacity(group.len());
         let mut bases = Vec::with_capacity(group.len());
         for request in &mut *group {
-            if let Err(error) = self.check(&txn, &request.changes) {
+            if let Err(error) = self.check(&txn, &request.changes, known) {
                 results.push(Err(error));
                 bases.push(None);
                 continue;
@@ -169,14 +172,18 @@ impl Inner {
         }
         if !append.bytes.is_empty() {
             // The disk writes the log while the index is updated.
-            let written = self
-                .write_log(&mut append, &mut state, synced)
-                .and_then(|()| self.update_index(txn, state, &append, group, &bases));
+            let written = self.write_log(&mut append, &mut state, synced).and_then(|()| {
+                let after = state.previous;
+                self.update_index(txn, state, &append, group, &bases).map(|()| after)
+            });
             if written.is_err() {
                 // The original error is more useful than a second one.
                 drop(self.discard_log_tail(pack, append.start));
             }
-            written?;
+            let after = written?;
+            let changes = group.iter().zip(&bases).filter(|(_, base)| base.is_some());
+            let changes = changes.flat_map(|(request, _)| &request.changes);
+            self.reference_targets.advance(&last, &after, changes);
             failpoint::hit("after-index").context("commit to", &self.path)?;
         }
         Ok(results)

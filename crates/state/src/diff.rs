@@ -1,7 +1,7 @@
 //! Differences between two trees.
 //!
 //! Nodes are named by their content, so two directories or pages with the same id are equal and are not read.
-//! Other directories are merged by name, comparing encoded references; only entries that differ are decoded.
+//! Other directories are merged by name, comparing encoded node references; only entries that differ are decoded.
 //! The cost is that of the directories on the paths to the changes.
 //!
 //! Times are not a difference: they are not part of a tree's identity.
@@ -200,7 +200,7 @@ impl<'s> Comparison<'s> {
                 std::cmp::Ordering::Less => take(self.old, path, a, &mut self.removed, &self.usage)?,
                 std::cmp::Ordering::Greater => take(self.new, path, b, &mut self.added, &self.usage)?,
                 std::cmp::Ordering::Equal => {
-                    if a.reference() != b.reference() {
+                    if a.encoded_node_ref() != b.encoded_node_ref() {
                         self.entry_changed(path, a, b)?;
                     }
                     a.skip();

@@ -147,6 +147,47 @@ impl Store {
         Ok(ControlFlow::Continue(()))
     }
 
+    /// Returns the ids of an episode and of its parent, without decoding the rest of its record; `None` if there is no such
+    /// episode.
+    pub fn episode_link(&self, id: &EpisodeId) -> Result<Option<EpisodeLink>> {
+        let txn = self.inner.index.read()?;
+        let record = self.inner.index.episodes.get(&txn, id.as_bytes())?;
+        let parent = record.map(parent_of).transpose().map_err(undecodable)?;
+        Ok(parent.map(|parent| (*id, parent)))
+    }
+
+    /// Returns ids of an episode and its descendants, level by level: at most `limit`, at most `depth` levels below the
+    /// episode. The second result is true if there are more.
+    pub fn episode_levels(
+        &self,
+        root: &EpisodeId,
+        depth: u32,
+        limit: usize,
+    ) -> Result<(Vec<EpisodeId>, bool)> {
+        let (mut ids, mut level_start) = (vec![*root], 0);
+        for _ in 0..depth {
+            let level: Vec<EpisodeId> = ids[level_start..].to_vec();
+            if level.is_empty() {
+                return Ok((ids, false));
+            }
+            level_start = ids.len();
+            for id in level {
+                for child in self.episode_children_ids(Some(&id))? {
+                    if ids.len() >= limit {
+                        return Ok((ids, true));
+                    }
+                    ids.push(child);
+                }
+            }
+        }
+        for id in &ids[level_start..] {
+            if self.has_children(id)? {
+                return Ok((ids, true));
+            }
+        }
+        Ok((ids, false))
+    }
+
     /// Returns true if a step is an ancestor of an episode, or the episode itself.
     pub fn episode_leads_to(&self, step: &EpisodeId, id: &EpisodeId) -> Result<bool> {
         let mut next = Some(*id);
@@ -162,8 +203,12 @@ impl Store {
         Ok(false)
     }
 
-    /// Returns the episode and all its descendants, parents before children; all searches if `root` is
-    /// `None`.
+    /// Returns all episodes of the store, parents before children.
+    pub fn all_episodes(&self) -> Result<Vec<Episode>> {
+        self.episode_subtree(None)
+    }
+
+    /// Returns the episode and all its descendants, parents before children; all episodes if `root` is `None`.
     pub fn episode_subtree(&self, root: Option<&EpisodeId>) -> Result<Vec<Episode>> {
         let mut queue: VecDeque<Episode> = match root {
             Some(root) => VecDeque::from([self.existing_episode(root)?]),
@@ -187,7 +232,7 @@ impl Store {
         Ok(path)
     }
 
-    /// Returns the leaf with the highest reward below `root`. Ties are broken by more visits, then by the
+    /// Returns the leaf with the highest reward among `root` and its descendants, or in all searches. Ties are broken by more visits, then by the
     /// newer id.
     pub fn best_episode(&self, root: Option<&EpisodeId>) -> Result<Option<Episode>> {
         let mut best: Option<Episode> = None;
@@ -210,7 +255,8 @@ impl Store {
         Ok(links.len())
     }
 
-    /// Removes these episodes, but not their descendants.
+    /// Removes these episodes in one commit. Fails if one of them has a child that is not among them, for instance
+    /// because it was added since the links were read.
     pub fn remove_episode_links(&self, links: &[EpisodeLink]) -> Result<()> {
         let change = |&(id, parent): &EpisodeLink| Change::RemoveEpisode { id, parent };
         let changes: Vec<Change> = links.iter().map(change).collect();

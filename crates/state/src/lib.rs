@@ -103,6 +103,7 @@ mod record;
 mod records;
 mod recovery;
 mod reference;
+mod reference_targets;
 mod references_of;
 mod reserve;
 mod retention;

@@ -42,6 +42,11 @@ pub(crate) enum Change {
 }
 
 impl Change {
+    /// Returns true if the change sets a reference.
+    pub(crate) fn sets_reference(&self) -> bool {
+        matches!(self, Self::SetReference { .. })
+    }
+
     /// Returns the length of the encoded change in bytes.
     pub(crate) fn encoded_len(&self) -> usize {
         let mut out = Vec::new();

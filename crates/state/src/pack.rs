@@ -153,10 +153,10 @@ impl Packs {
 
     /// Reads the record at `location` and verifies its checksum. Returns `Ok(None)` if the pack is gone.
     fn read_record(&self, location: Location) -> Result<Option<(Header, Vec<u8>)>> {
-        let path = || self.path(location.pack);
         let file = match self.open(location.pack) {
+            Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            other => other.context("open", &path())?,
+            Err(error) => return Err(error).context("open", &self.path(location.pack)),
         };
         let damaged = |reason| StoreError::Damaged {
             what: "a record".to_owned(),
@@ -165,11 +165,11 @@ impl Packs {
             reason,
         };
         let mut bytes = vec![0; location.len as usize];
-        match file.read_exact_at(&mut bytes, u64::from(location.offset)) {
-            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+        if let Err(error) = file.read_exact_at(&mut bytes, u64::from(location.offset)) {
+            if error.kind() == std::io::ErrorKind::UnexpectedEof {
                 return Err(damaged("the pack is shorter than it was"));
             }
-            other => other.context("read", &path())?,
+            return Err(error).context("read", &self.path(location.pack));
         }
         let Some((head, stored)) = bytes.split_first_chunk::<HEADER>() else {
             return Err(damaged("the index has an impossible length for it"));

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! list    level u8, count, items
-//! entry   name, reference (see `node.rs`)           level 0 of a directory
+//! entry   name, node reference (see `node.rs`)      level 0 of a directory
 //! child   last name and number of entries below, page id   level > 0 of a directory
 //! time    0 | 1, times id | 2, seconds, nanoseconds | 3, seconds, nanoseconds, link label u64
 //!         (unknown, directory, file or symlink, hard-linked file or symlink)    level 0 of times
@@ -249,7 +249,7 @@ impl Page {
         &self.bytes[item.name as usize..item.name as usize + item.name_len as usize]
     }
 
-    /// Returns the encoded reference or time of an item at level 0.
+    /// Returns the encoded node reference or time of an item at level 0.
     pub(crate) fn body(&self, index: usize) -> &[u8] {
         let item = self.items[index];
         &self.bytes[item.body as usize..item.end as usize]
@@ -396,9 +396,9 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
         self.times.reserve_like(times);
     }
 
-    /// Adds an entry from its encoded reference and time.
-    pub(crate) fn push(&mut self, name: &[u8], reference: &[u8], time: &[u8]) -> Result<()> {
-        self.list.push(Some(name), reference, 1);
+    /// Adds an entry from its encoded node reference and time.
+    pub(crate) fn push(&mut self, name: &[u8], node_ref: &[u8], time: &[u8]) -> Result<()> {
+        self.list.push(Some(name), node_ref, 1);
         self.times.push(None, time, 1);
         if self.paged {
             self.last_name.clear();

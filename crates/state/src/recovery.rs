@@ -187,7 +187,8 @@ fn replay(
             index.apply(txn, change)?;
         }
     }
-    // Everything up to a checkpoint is on disk before it is written.
+    // A checkpoint is written only when everything before it is on disk. So commits before one that are missing now were
+    // lost by damage.
     result.log_damaged |= incomplete_checkpoint.is_some_and(|sequence| sequence > state.sequence);
     index_reachable(packs, contents, index, txn)?;
     for pack in &contents.packs {

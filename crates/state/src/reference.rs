@@ -1,5 +1,7 @@
 //! References: names of snapshots, changed only by compare-and-set.
 
+use std::ops::Bound;
+
 use crate::commit_options::{Durability, Expect};
 use crate::error::{Result, StoreError};
 use crate::id::SnapshotId;
@@ -63,17 +65,38 @@ impl Store {
         Ok(found)
     }
 
-    /// Returns the names of the references that point to a snapshot, sorted.
-    pub fn references_to(&self, id: &SnapshotId) -> Result<Vec<String>> {
+    /// Returns the first reference whose name begins with `prefix` and that points to a snapshot. Reads no others.
+    pub fn first_reference_to(&self, id: &SnapshotId, prefix: &str) -> Result<Option<String>> {
+        if prefix.len() > NAME_MAX {
+            return Ok(None);
+        }
+        let after = (!prefix.is_empty()).then(|| end_of_prefix(prefix)).flatten();
+        self.first_between(id, Bound::Included(prefix.as_bytes()), bound_before(after.as_deref()))
+    }
+
+    /// Returns the first reference whose name does not begin with `prefix` and that points to a snapshot. Reads no others.
+    pub fn first_reference_outside(&self, id: &SnapshotId, prefix: &str) -> Result<Option<String>> {
+        let before = self.first_between(id, Bound::Unbounded, Bound::Excluded(prefix.as_bytes()))?;
+        match (before, end_of_prefix(prefix)) {
+            (None, Some(after)) => self.first_between(id, Bound::Included(&after), Bound::Unbounded),
+            (found, _) => Ok(found),
+        }
+    }
+
+    fn first_between(&self, id: &SnapshotId, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Option<String>> {
+        // LMDB rejects empty keys.
+        let from = if from == Bound::Included(&[][..]) { Bound::Unbounded } else { from };
+        if to == Bound::Excluded(&[][..]) {
+            return Ok(None);
+        }
         let txn = self.inner.index.read()?;
-        let mut names = Vec::new();
-        for row in self.inner.index.references.iter(&txn)? {
+        for row in self.inner.index.references.range(&txn, &(from, to))? {
             let (name, target) = row?;
             if target == id.as_bytes() {
-                names.extend(decode(name, target).map(|(name, _)| name));
+                return Ok(decode(name, target).map(|(name, _)| name));
             }
         }
-        Ok(names)
+        Ok(None)
     }
 
     /// Points a reference to `to` if its current value matches `expect`.
@@ -94,9 +117,30 @@ impl Store {
         self.retry_with_reserve(|| self.commit_changes(vec![change.clone()], Durability::Synced))
     }
 
+    /// Removes a reference and the snapshot that it points to, both or neither. Fails if another reference points to
+    /// the snapshot.
+    pub fn remove_reference_with_snapshot(&self, name: &str, snapshot: SnapshotId) -> Result<()> {
+        let expect = Expect::At(snapshot);
+        let changes =
+            vec![Change::RemoveReference { name: name.to_owned(), expect }, Change::RemoveSnapshot(snapshot)];
+        self.retry_with_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))
+    }
+
     pub(crate) fn commit_changes(&self, changes: Vec<Change>, durability: Durability) -> Result<()> {
         self.inner.commit(crate::new_objects::NewObjects::default(), changes, durability)
     }
+}
+
+/// Returns the smallest text after all texts with a prefix; `None` if there is none. Names are ASCII.
+fn end_of_prefix(prefix: &str) -> Option<Vec<u8>> {
+    let mut end = prefix.as_bytes().to_vec();
+    let last = end.last_mut()?;
+    *last = last.checked_add(1)?;
+    Some(end)
+}
+
+fn bound_before(end: Option<&[u8]>) -> Bound<&[u8]> {
+    end.map_or(Bound::Unbounded, Bound::Excluded)
 }
 
 /// Decodes a row of the index; `None` if it is not a reference.
@@ -132,8 +176,58 @@ mod tests {
             (names("c"), names("\0"), names(&"a".repeat(5_000))),
             (String::new(), String::new(), String::new())
         );
-        assert_eq!(store.references_to(&first).unwrap(), ["a", "a/b", "a/c"]);
-        assert_eq!(store.references_to(&SnapshotId::generate()).unwrap(), [""; 0]);
+        let first_to = |id: &SnapshotId, prefix: &str| store.first_reference_to(id, prefix).unwrap();
+        assert_eq!(first_to(&first, "").as_deref(), Some("a"));
+        assert_eq!(first_to(&second, "a/").as_deref(), Some("a/b/c"));
+        assert_eq!((first_to(&first, "b"), first_to(&SnapshotId::generate(), "")), (None, None));
+        assert_eq!(first_to(&first, &"a".repeat(5_000)), None);
+        let outside = |id: &SnapshotId, prefix: &str| store.first_reference_outside(id, prefix).unwrap();
+        assert_eq!(outside(&first, "a/").as_deref(), Some("a"));
+        assert_eq!(outside(&second, "a").as_deref(), Some("b"));
+        assert_eq!((outside(&first, "a"), outside(&first, "")), (None, None));
+    }
+
+    #[test]
+    fn a_snapshot_is_removed_only_without_references() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open_or_create(home.path().join("store")).unwrap();
+        let snapshot = || store.empty_tree().unwrap().commit(NewSnapshot::default()).unwrap().id;
+        let set = |name: &str, to| store.set_reference(name, Expect::Anything, to, Durability::Buffered);
+        let removed = |id| store.remove_snapshots(&[id]);
+        let (kept, other) = (snapshot(), snapshot());
+        set("main", kept).unwrap();
+        removed(snapshot()).unwrap();
+        assert!(matches!(removed(kept), Err(StoreError::Refused(_))), "it was set before the first removal");
+        // Set after all references were read.
+        set("late", other).unwrap();
+        assert!(matches!(removed(other), Err(StoreError::Refused(_))));
+        set("late", kept).unwrap();
+        removed(other).unwrap();
+        store.remove_reference("main", Expect::At(kept)).unwrap();
+        assert!(matches!(removed(kept), Err(StoreError::Refused(_))));
+        store.remove_reference("late", Expect::At(kept)).unwrap();
+        removed(kept).unwrap();
+    }
+
+    #[test]
+    fn a_snapshot_is_removed_with_its_only_reference() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open_or_create(home.path().join("store")).unwrap();
+        let [one, other] =
+            [(); 2].map(|()| store.empty_tree().unwrap().commit(NewSnapshot::default()).unwrap().id);
+        for name in ["a", "b"] {
+            store.set_reference(name, Expect::Absent, one, Durability::Buffered).unwrap();
+        }
+        let refused = store.remove_reference_with_snapshot("a", one).unwrap_err();
+        assert!(matches!(refused, StoreError::Refused(_)), "{refused}");
+        let moved = store.remove_reference_with_snapshot("a", other).unwrap_err();
+        assert!(matches!(moved, StoreError::ReferenceMoved { .. }), "{moved}");
+        assert_eq!(store.first_reference_to(&one, "").unwrap().as_deref(), Some("a"));
+        assert_eq!(store.first_reference_to(&one, "b").unwrap().as_deref(), Some("b"));
+        store.remove_reference("b", Expect::At(one)).unwrap();
+        store.remove_reference_with_snapshot("a", one).unwrap();
+        assert_eq!((store.reference("a").unwrap(), store.find_snapshot(&one).unwrap()), (None, None));
+        assert!(store.find_snapshot(&other).unwrap().is_some());
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl Store {
         }
         let mut in_use: HashSet<_> = self.references()?.into_iter().map(|(_, id)| id).collect();
         in_use.extend(self.pins()?.into_iter().map(|pin| pin.snapshot));
-        in_use.extend(self.episode_subtree(None)?.into_iter().map(|episode| episode.snapshot));
+        in_use.extend(self.all_episodes()?.into_iter().map(|episode| episode.snapshot));
         let first_of_newest = snapshots.len().saturating_sub(rules.keep_last.unwrap_or(0));
         let mut plan = RetentionPlan::default();
         for (position, snapshot) in snapshots.into_iter().enumerate() {

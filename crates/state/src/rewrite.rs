@@ -11,10 +11,10 @@ use crate::snapshot::Timestamp;
 use crate::store::Store;
 use crate::tree::check_same_shape;
 
-/// An encoded reference and time.
+/// An encoded node reference and time.
 pub(crate) type EncodedEntry<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
 
-/// A changed name: its encoded reference and time, or `None` if it is removed.
+/// A changed name: its encoded node reference and time, or `None` if it is removed.
 pub(crate) struct Edit<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) entry: Option<EncodedEntry<'a>>,
@@ -115,8 +115,8 @@ fn merge(
         let (next, exists) = page.position_of(edit.name);
         writer.push_entries(page, times, index..next)?;
         index = next + usize::from(exists);
-        if let Some((reference, time)) = &edit.entry {
-            writer.push(edit.name, reference, time)?;
+        if let Some((node_ref, time)) = &edit.entry {
+            writer.push(edit.name, node_ref, time)?;
         }
     }
     writer.push_entries(page, times, index..page.len())
@@ -124,8 +124,8 @@ fn merge(
 
 fn push_edits(writer: &mut DirectoryWriter<'_, Batch>, edits: &[Edit<'_>]) -> Result<()> {
     for edit in edits {
-        if let Some((reference, time)) = &edit.entry {
-            writer.push(edit.name, reference, time)?;
+        if let Some((node_ref, time)) = &edit.entry {
+            writer.push(edit.name, node_ref, time)?;
         }
     }
     Ok(())

@@ -47,6 +47,7 @@ use crate::pack::Packs;
 use crate::page::Page;
 use crate::rebuild_report::RebuildReport;
 use crate::record::Kind;
+use crate::reference_targets::ReferenceTargets;
 use crate::reserve::Reserve;
 
 /// An open store. Cheap to clone; all clones share caches, locks and the commit queue.
@@ -75,6 +76,7 @@ pub(crate) struct Inner {
     pub(crate) gc_guards: Arc<GcGuards>,
     pub(crate) commit_queue: CommitQueue,
     pub(crate) log: Log,
+    pub(crate) reference_targets: ReferenceTargets,
     pub(crate) pages: Cache<NodeId, Arc<Page>, IdHashBuilder>,
     /// True once the trust marker on disk has the id of this boot; see [`Inner::mark_index_dirty`].
     is_index_dirty: AtomicBool,

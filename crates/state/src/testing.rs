@@ -22,7 +22,7 @@ use crate::references_of::references_of;
 use crate::snapshot::{Snapshot, Timestamp};
 use crate::store::Store;
 use crate::unsettled_cache::Row;
-use crate::virtual_tree::{commit_snapshot, file_reference, symlink_reference};
+use crate::virtual_tree::{commit_snapshot, file_node_ref, symlink_node_ref};
 
 /// Reads an archive to its end as an import does, and discards it. Limits keep the test fast.
 pub fn read_archive(bytes: &[u8]) -> std::result::Result<(), ArchiveError> {
@@ -83,21 +83,21 @@ impl RawTree {
             list.varint(self.entries.len() as u64);
         }
         for (name, entry) in &self.entries {
-            let reference = match entry {
+            let node_ref = match entry {
                 RawEntry::File(content) => {
                     let chunk = batch.put_chunk(content)?;
                     let extents = vec![Extent::Data { len: content.len() as u64, chunk }];
                     let node = FileNode { mode: 0o644, xattrs: Xattrs::new(), extents };
-                    file_reference(&node.encode(), |node| batch.put_node(node))?
+                    file_node_ref(&node.encode(), |node| batch.put_node(node))?
                 }
                 RawEntry::Symlink(target) => {
                     let node = SymlinkNode { target: target.clone() };
-                    symlink_reference(&node.encode(), |node| batch.put_node(node))?
+                    symlink_node_ref(&node.encode(), |node| batch.put_node(node))?
                 }
                 RawEntry::Directory(tree) => NodeRef::Directory(tree.root()).encode(),
             };
             directory.blob(name);
-            directory.extend_from_slice(&reference);
+            directory.extend_from_slice(&node_ref);
             times.extend_from_slice(&EntryTime::Unknown.encode());
         }
         let (tree, times) = (batch.put_node(&directory)?, batch.put_node(&times)?);
@@ -302,10 +302,10 @@ fn pages() -> Vec<Vec<u8>> {
         out.extend(items.concat());
         out
     };
-    let entry = |name: &[u8], reference: NodeRef<'_>| {
+    let entry = |name: &[u8], node_ref: NodeRef<'_>| {
         let mut out = Vec::new();
         out.blob(name);
-        out.extend(reference.encode());
+        out.extend(node_ref.encode());
         out
     };
     let child = |name: Option<&[u8]>| {

@@ -381,32 +381,32 @@ impl Store {
             Some(_) => return Err(decode_error(DecodeError("times do not fit the directory"))),
             None => EntryTime::Unknown,
         };
-        let reference = page.node_ref(index).map_err(decode_error)?;
-        self.entry_of(page.name(index), reference, time)
+        let node_ref = page.node_ref(index).map_err(decode_error)?;
+        self.entry_of(page.name(index), node_ref, time)
     }
 
     /// Decodes an entry from its parts.
-    pub(crate) fn entry_of(&self, name: &[u8], reference: NodeRef<'_>, time: EntryTime) -> Result<Entry> {
+    pub(crate) fn entry_of(&self, name: &[u8], node_ref: NodeRef<'_>, time: EntryTime) -> Result<Entry> {
         let (mut modified, link) = match time {
             EntryTime::Modified { time, link } => (Some(time), link),
             EntryTime::Unknown | EntryTime::Directory(_) => (None, None),
         };
-        let node = match (reference, time) {
+        let node = match (node_ref, time) {
             (NodeRef::Directory(id), EntryTime::Directory(times)) => {
                 let (node, time) = self.directory(id, Some(times))?;
                 modified = time;
                 Node::Directory(node)
             }
             (NodeRef::Directory(id), _) => Node::Directory(self.directory(id, None)?.0),
-            (NodeRef::File(_) | NodeRef::InlineFile(_), _) => Node::File(self.file(reference)?),
-            (NodeRef::Symlink(_) | NodeRef::InlineSymlink(_), _) => Node::Symlink(self.symlink(reference)?),
+            (NodeRef::File(_) | NodeRef::InlineFile(_), _) => Node::File(self.file(node_ref)?),
+            (NodeRef::Symlink(_) | NodeRef::InlineSymlink(_), _) => Node::Symlink(self.symlink(node_ref)?),
         };
         Ok(Entry { name: name.to_vec(), node, modified, link })
     }
 
-    pub(crate) fn file(&self, reference: NodeRef<'_>) -> Result<FileNode> {
+    pub(crate) fn file(&self, node_ref: NodeRef<'_>) -> Result<FileNode> {
         let decode_error = |source| StoreError::Undecodable { what: "a file".to_owned(), source };
-        match reference {
+        match node_ref {
             NodeRef::InlineFile(node) => FileNode::decode(node).map_err(decode_error),
             NodeRef::File(id) => {
                 FileNode::decode(&self.read_node(&id)?).map_err(|source| undecodable(&id, source))
@@ -415,9 +415,9 @@ impl Store {
         }
     }
 
-    pub(crate) fn symlink(&self, reference: NodeRef<'_>) -> Result<SymlinkNode> {
+    pub(crate) fn symlink(&self, node_ref: NodeRef<'_>) -> Result<SymlinkNode> {
         let decode_error = |source| StoreError::Undecodable { what: "a symlink".to_owned(), source };
-        match reference {
+        match node_ref {
             NodeRef::InlineSymlink(node) => SymlinkNode::decode(node).map_err(decode_error),
             NodeRef::Symlink(id) => {
                 SymlinkNode::decode(&self.read_node(&id)?).map_err(|source| undecodable(&id, source))

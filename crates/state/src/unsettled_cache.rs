@@ -1,4 +1,7 @@
-//! Content of unsettled rows (`unsettled_rows.rs`): their encoding, and the cache that each process keeps.
+//! Content of unsettled rows: their encoding, and the cache that each process keeps.
+//!
+//! A small commit is one row of the table [`Index::unsettled`](crate::index::Index::unsettled). Later the row is settled:
+//! its objects and snapshots are moved into their tables (`unsettled_rows.rs`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::RwLock;
@@ -49,7 +52,7 @@ impl Row {
         self.objects.len() + self.snapshots.len()
     }
 
-    /// Encodes the row; `None` if it is too large for the table `recent`.
+    /// Encodes the row; `None` if it is too large for the table of unsettled rows.
     pub(crate) fn encode_if_small(&self) -> Option<Vec<u8>> {
         let few = (1..=ROW_OBJECTS_MAX).contains(&self.len());
         few.then(|| self.encode()).filter(|row| row.len() <= ROW_MAX)

@@ -1,7 +1,7 @@
 //! Unsettled rows: objects and snapshots of the latest small commits that are not in their tables yet.
 //!
 //! Ids are random, so that adding the dozen objects of a small commit and its snapshot to their tables would
-//! write a dozen pages or more. Instead they become one row of the table `recent`, and each process caches
+//! write a dozen pages or more. Instead they become one row of a table (`recent` on disk), and each process caches
 //! these rows in memory. Once there are enough rows, they are settled: their objects are moved into the tables
 //! together, sorted by id.
 //!

@@ -30,7 +30,7 @@ use crate::tree_path::{BadPath, DEPTH_MAX, path_names};
 
 pub use files::{AddOutcome, FileToAdd, LinkedFile};
 
-pub(crate) use commit::{commit_snapshot, file_reference, symlink_reference};
+pub(crate) use commit::{commit_snapshot, file_node_ref, symlink_node_ref};
 
 /// Mode of a new directory.
 const NEW_DIRECTORY_MODE: u16 = 0o755;
@@ -192,7 +192,7 @@ enum Child {
     },
     /// An unchanged entry of the store, moved here.
     Stored {
-        reference: Box<[u8]>,
+        node_ref: Box<[u8]>,
         time: Box<[u8]>,
     },
 }
@@ -242,7 +242,7 @@ impl Directory {
             && self.modified.is_none()
     }
 
-    /// Returns the encoded reference and time of an entry of the base.
+    /// Returns the encoded node reference and time of an entry of the base.
     fn base_entry(&self, store: &Store, name: &[u8]) -> StoreResult<Option<StoredEntry>> {
         let Some((id, times)) = self.base else { return Ok(None) };
         let Some((page, times, index)) = store.find_entry(id, Some(times), name)? else { return Ok(None) };
@@ -258,7 +258,7 @@ impl Directory {
         match self.edits.get(name) {
             Some(edit) => Ok(edit.clone()),
             None => {
-                Ok(self.base_entry(store, name)?.map(|(reference, time)| Child::Stored { reference, time }))
+                Ok(self.base_entry(store, name)?.map(|(node_ref, time)| Child::Stored { node_ref, time }))
             }
         }
     }
@@ -368,8 +368,8 @@ impl VirtualTree {
                         self.created_directories += 1;
                         Directory::new(NEW_DIRECTORY_MODE, Xattrs::new(), Some(now))
                     }
-                    Some(Child::Stored { reference, time }) => {
-                        stored_directory(&reference, &time)?.ok_or_else(not_a_directory)?
+                    Some(Child::Stored { node_ref, time }) => {
+                        stored_directory(&node_ref, &time)?.ok_or_else(not_a_directory)?
                     }
                     Some(_) => return Err(not_a_directory()),
                 };
@@ -392,16 +392,15 @@ fn split(path: &[u8]) -> Result<Option<ParentAndName<'_>>> {
     Ok(names.pop().map(|name| (names, name)))
 }
 
-/// Decodes the reference of an entry to its node.
-fn decode_reference(reference: &[u8]) -> StoreResult<NodeRef<'_>> {
-    NodeRef::decode(reference)
+/// Decodes the node reference of an entry.
+fn decode_node_ref(node_ref: &[u8]) -> StoreResult<NodeRef<'_>> {
+    NodeRef::decode(node_ref)
         .map_err(|source| StoreError::Undecodable { what: "an entry".to_owned(), source })
 }
 
-fn stored_directory(reference: &[u8], time: &[u8]) -> StoreResult<Option<Directory>> {
+fn stored_directory(node_ref: &[u8], time: &[u8]) -> StoreResult<Option<Directory>> {
     let decode_error = |source| StoreError::Undecodable { what: "an entry".to_owned(), source };
-    match (NodeRef::decode(reference).map_err(decode_error)?, EntryTime::decode(time).map_err(decode_error)?)
-    {
+    match (NodeRef::decode(node_ref).map_err(decode_error)?, EntryTime::decode(time).map_err(decode_error)?) {
         (NodeRef::Directory(id), EntryTime::Directory(times)) => Ok(Some(Directory::stored(id, times))),
         (NodeRef::Directory(_), _) => {
             Err(StoreError::Refused("a directory of the tree has no times".to_owned()))

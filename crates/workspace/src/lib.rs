@@ -19,6 +19,7 @@
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only overlays need all of it"))]
 
 mod base;
+mod conditional_commit;
 mod copy;
 mod current_holder;
 mod error;
@@ -51,10 +52,13 @@ mod unsupported;
 use unsupported::{access, delta, overlay};
 
 pub use base::{Base, Materialize};
+pub use conditional_commit::ConditionalCommit;
 pub use error::{Result, WorkspaceError, is_disk_full_message};
 pub use layers::{LayerGcResult, UnusedLayers};
 pub use lazy_command::LazyCommand;
-pub use provider::{CommitResult, LowerLayers, Provider, ResetInPlaceError, WorkspaceContent, WorkspaceDir};
+pub use provider::{
+    ChangeDigest, CommitResult, LowerLayers, Provider, ResetInPlaceError, WorkspaceContent, WorkspaceDir,
+};
 pub use provider_kind::ProviderKind;
 pub use record::{Generation, Phase, Record};
 pub use selection::{ProviderPreference, ProviderSelection};

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, setxattr, utimensat};
 use workspace_host::NamespaceHolder;
 use workspace_host::overlay::{self, Overlay as Mount, Xattrs};
-use workspace_state::{NewSnapshot, Node, Store, Tree, escape_xattrs};
+use workspace_state::{Cancel, NewSnapshot, Node, Store, StoreError, Tree, TreeId, escape_xattrs};
 
 use crate::access::Access;
 use crate::base::{Base, Materialize};
@@ -25,9 +25,9 @@ use crate::index::Index;
 use crate::layers::{LayerSync, Layers, StackGuard};
 use crate::lazy::LazyLayer;
 use crate::lazy_command::LazyCommand;
-use crate::provider::{CommitResult, LowerLayers, Provider, WorkspaceContent, WorkspaceDir};
+use crate::provider::{ChangeDigest, CommitResult, LowerLayers, Provider, WorkspaceContent, WorkspaceDir};
 use crate::provider_kind::ProviderKind;
-use crate::upper::{Scan, Upper};
+use crate::upper::{Scan, Upper, digest};
 use crate::writers::Writers;
 
 /// Number of entries below which a tree is not mounted lazily, but written before the workspace is created.
@@ -249,11 +249,29 @@ impl Provider for OverlayProvider {
         new: NewSnapshot,
         writers: Writers,
     ) -> Result<CommitResult> {
-        let Upper { mut tree, skipped, skipped_count, files } = self.scan(dir, base, writers)?;
-        let snapshot = tree.commit(new)?;
-        let index = Index { snapshot: Some(snapshot.id), files: files.into_iter().collect() };
-        index.write(&dir.join("index"));
-        Ok(CommitResult { snapshot, skipped, skipped_count })
+        commit_upper(dir, self.scan(dir, base, writers)?, new)
+    }
+
+    fn commit_if_changed(
+        &self,
+        dir: &WorkspaceDir,
+        base: &Base,
+        last: &TreeId,
+        new: NewSnapshot,
+        writers: Writers,
+    ) -> Result<Option<CommitResult>> {
+        let upper = self.scan(dir, base, writers)?;
+        if upper.tree.preview()?.id() == *last {
+            return Ok(None);
+        }
+        commit_upper(dir, upper, new).map(Some)
+    }
+
+    fn change_digest(&self, dir: &WorkspaceDir, cancel: &Cancel) -> Result<Option<ChangeDigest>> {
+        let path = dir.join("upper");
+        let digest = digest::read(&Access::new(&self.holder.get()), &path, cancel);
+        cancel.check().map_err(StoreError::from)?;
+        digest.context("read", &path)
     }
 
     fn private_dir(&self, dir: &WorkspaceDir) -> PathBuf {
@@ -268,6 +286,15 @@ impl Provider for OverlayProvider {
     fn remove(&self, path: &Path) -> Result<()> {
         Ok(overlay::remove_tree(&self.holder.get(), path)?)
     }
+}
+
+/// Commits the content of a workspace, and records the fingerprints of its files.
+fn commit_upper(dir: &WorkspaceDir, upper: Upper, new: NewSnapshot) -> Result<CommitResult> {
+    let Upper { mut tree, skipped, skipped_count, files } = upper;
+    let snapshot = tree.commit(new)?;
+    let index = Index { snapshot: Some(snapshot.id), files: files.into_iter().collect() };
+    index.write(&dir.join("index"));
+    Ok(CommitResult { snapshot, skipped, skipped_count })
 }
 
 /// Returns true if a tree has fewer than [`SMALL_TREE_ENTRIES`] entries. Reads only part of a large tree.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use workspace_state::{NewSnapshot, SkippedEntry, Snapshot, Tree};
+use workspace_state::{Cancel, NewSnapshot, SkippedEntry, Snapshot, Tree, TreeId};
 
 use crate::base::Base;
 use crate::error::{Result, WorkspaceError};
@@ -71,6 +71,14 @@ pub struct CommitResult {
     pub skipped_count: u64,
 }
 
+/// Digest of the changed entries of a workspace. An equal one means that nothing has changed, if it was certain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChangeDigest {
+    pub(crate) hash: [u8; 32],
+    /// False if an entry has changed so recently that another change may leave the digest as it is.
+    pub(crate) is_certain: bool,
+}
+
 /// Failure of a reset in place.
 #[derive(Debug)]
 pub struct ResetInPlaceError {
@@ -116,6 +124,27 @@ pub trait Provider: Send + Sync + fmt::Debug {
         new: NewSnapshot,
         writers: Writers,
     ) -> Result<CommitResult>;
+
+    /// Commits the current content as a snapshot, unless it is the tree `last`.
+    fn commit_if_changed(
+        &self,
+        dir: &WorkspaceDir,
+        base: &Base,
+        last: &TreeId,
+        new: NewSnapshot,
+        writers: Writers,
+    ) -> Result<Option<CommitResult>> {
+        if self.content(dir, base, writers)?.tree.id() == *last {
+            return Ok(None);
+        }
+        self.commit(dir, base, new, writers).map(Some)
+    }
+
+    /// Computes a digest of the changed entries without reading them. Returns `None` if the provider cannot do that.
+    fn change_digest(&self, dir: &WorkspaceDir, cancel: &Cancel) -> Result<Option<ChangeDigest>> {
+        let _ = (dir, cancel);
+        Ok(None)
+    }
 
     /// Resets the agent's directory to another base in place. Returns false if the provider does not support
     /// it; the caller then creates a new generation.

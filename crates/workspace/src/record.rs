@@ -24,9 +24,9 @@ const REMOVING_FILE: &str = "removing";
 /// State of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Unique id. Unlike the name, it is never reused.
+    /// Id of this instance of the workspace. Unlike the workspace id that the caller chooses, it is never reused.
     #[serde(rename = "uid")]
-    pub unique_id: String,
+    pub instance_id: String,
     /// Progress of a reset or removal.
     pub phase: Phase,
     /// Generation in use.
@@ -97,11 +97,11 @@ impl Generation {
 }
 
 impl Record {
-    /// Creates the record of a workspace with a new unique id.
+    /// Creates the record of a workspace with a new instance id.
     pub(crate) fn new(current: Generation) -> Self {
-        let unique_id = uuid::Uuid::now_v7().to_string();
+        let instance_id = uuid::Uuid::now_v7().to_string();
         Self {
-            unique_id,
+            instance_id,
             phase: Phase::Ready,
             current,
             former: None,
@@ -189,7 +189,7 @@ mod tests {
             owner: Some("alice".to_owned()),
         };
         let record = Record {
-            unique_id: "a".to_owned(),
+            instance_id: "a".to_owned(),
             phase: Phase::Switching,
             former: Some(generation.clone()),
             current: Generation { number: 2, provider: ProviderKind::Copy, ..generation },

@@ -7,6 +7,7 @@
 //!
 //! A snapshot stores hard links as entries with equal *link labels*: numbers, one per linked file.
 
+pub(crate) mod digest;
 mod links;
 
 use std::collections::{HashMap, HashSet};
@@ -320,7 +321,7 @@ impl Walk<'_> {
         if !is_in_place {
             self.remove(path)?;
             if let Some(entry) = base.as_ref().filter(|entry| is_directory(entry)) {
-                // Another name in the same directory is as deep.
+                // A redirect without a slash is another name in the same parent, and so as deep as `path`.
                 let from = match overlay_flags.redirect.as_deref() {
                     Some([b'/', from @ ..]) => from,
                     _ => path,

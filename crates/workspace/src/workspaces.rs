@@ -13,6 +13,7 @@ mod cancellable;
 mod kept_content;
 mod recover;
 mod reset;
+mod trace;
 
 use std::collections::HashMap;
 use std::fs;
@@ -30,6 +31,7 @@ use workspace_state::{
 };
 
 use crate::base::{Base, Materialize};
+use crate::conditional_commit::UnchangedDigest;
 use crate::copy::CopyProvider;
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result, WorkspaceError};
@@ -191,6 +193,8 @@ struct LiveWorkspace {
     lower: LowerLayers,
     /// Guard of the layers of the former generation.
     former: Option<LowerLayers>,
+    /// Digest at which the content was found to be that of the last snapshot; lost with the process.
+    unchanged: Option<UnchangedDigest>,
 }
 
 impl Workspaces {
@@ -282,7 +286,7 @@ impl Workspaces {
         let (record, lower) = created?;
         let info = self.info(id, &record.current, &lower);
         *lock(&slot.summary) = Some(self.summarize(id, &record, &lower));
-        *workspace = Some(LiveWorkspace { record, lower, former: None });
+        *workspace = Some(LiveWorkspace { record, lower, former: None, unchanged: None });
         Ok(info)
     }
 
@@ -324,7 +328,7 @@ impl Workspaces {
         record: &mut Record,
         base: &Base,
     ) -> Result<LowerLayers> {
-        let lower = self.create_generation(id, &record.unique_id, &mut record.current, base)?;
+        let lower = self.create_generation(id, &record.instance_id, &mut record.current, base)?;
         record.write(directory)?;
         Ok(lower)
     }
@@ -332,12 +336,12 @@ impl Workspaces {
     fn create_generation(
         &self,
         id: &str,
-        unique_id: &str,
+        instance_id: &str,
         generation: &mut Generation,
         base: &Base,
     ) -> Result<LowerLayers> {
         self.pin(id, base, generation.pin)?;
-        let dir = self.dir(id, unique_id, generation);
+        let dir = self.dir(id, instance_id, generation);
         fs::create_dir(&dir.root).context("create", &dir.root)?;
         let lower = self.provider(generation.provider).create(&dir, base)?;
         generation.layers = lower.layers();
@@ -422,23 +426,36 @@ impl Workspaces {
             let new = self.with_parent(workspace, new)?;
             let provider = self.provider(generation.provider);
             let committed = provider.commit(&dir, &base, new, writers)?;
-            workspace.record.last_snapshot = Some(committed.snapshot.id);
-            // The snapshot exists. A lost record only affects the parent of the next commit.
-            if let Err(error) = workspace.record.write(&self.directory.join(id)) {
-                tracing::warn!(workspace = id, %error, "failed to record the last snapshot of the workspace");
-            }
+            self.record_commit(id, workspace, &committed);
             Ok(committed)
         })
+    }
+
+    /// Records the last snapshot of a workspace. The snapshot exists, so a failure is only logged: it affects the parent of
+    /// the next commit.
+    fn record_commit(&self, id: &str, workspace: &mut LiveWorkspace, committed: &CommitResult) {
+        workspace.record.last_snapshot = Some(committed.snapshot.id);
+        if let Err(error) = workspace.record.write(&self.directory.join(id)) {
+            tracing::warn!(workspace = id, %error, "failed to record the last snapshot of the workspace");
+        }
     }
 
     /// Undoes a commit that no client has seen: removes the snapshot and restores the parent of the next
     /// commit.
     pub fn uncommit(&self, id: &str, snapshot: &Snapshot) -> Result<()> {
+        self.forget_commit(id, snapshot)?;
+        self.store.remove_snapshots(&[snapshot.id])?;
+        Ok(())
+    }
+
+    /// Restores the parent of the next commit, if this snapshot was the last one. The caller removes the snapshot.
+    pub fn forget_commit(&self, id: &str, snapshot: &Snapshot) -> Result<()> {
         let undone = self.with_locked(id, |workspace| {
             if workspace.record.last_snapshot != Some(snapshot.id) {
                 return Ok(());
             }
             workspace.record.last_snapshot = snapshot.parents.first().copied();
+            workspace.unchanged = None;
             // Not fatal: the commit may be undone because the disk is full, and the next commit skips a
             // missing parent.
             if let Err(error) = workspace.record.write(&self.directory.join(id)) {
@@ -447,11 +464,9 @@ impl Workspaces {
             Ok(())
         });
         match undone {
-            Ok(()) | Err(WorkspaceError::NotFound { .. }) => {}
-            Err(error) => return Err(error),
+            Err(WorkspaceError::NotFound { .. }) => Ok(()),
+            undone => undone,
         }
-        self.store.remove_snapshots(&[snapshot.id])?;
-        Ok(())
     }
 
     /// Adds the parent of the next commit, unless `new` has parents.
@@ -595,22 +610,22 @@ impl Workspaces {
     }
 
     fn info(&self, id: &str, generation: &Generation, lower: &LowerLayers) -> WorkspaceInfo {
-        // The path does not depend on the unique id.
+        // The path does not depend on the instance id.
         let dir = self.dir(id, "", generation);
         let path = self.provider(generation.provider).path(&dir);
         WorkspaceInfo { path, provider: generation.provider, lazy: lower.lazy }
     }
 
     fn current_dir(&self, id: &str, record: &Record) -> WorkspaceDir {
-        self.dir(id, &record.unique_id, &record.current)
+        self.dir(id, &record.instance_id, &record.current)
     }
 
     /// Returns the directory of a generation.
-    fn dir(&self, id: &str, unique_id: &str, generation: &Generation) -> WorkspaceDir {
+    fn dir(&self, id: &str, instance_id: &str, generation: &Generation) -> WorkspaceDir {
         let number = generation.number;
         WorkspaceDir {
             root: self.directory.join(id).join(number.to_string()),
-            name: format!("{unique_id}/{number}"),
+            name: format!("{instance_id}/{number}"),
             idmap_uid: generation.idmap_uid,
             owner: generation.owner.clone(),
         }

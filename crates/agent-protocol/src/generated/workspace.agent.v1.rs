@@ -3,7 +3,7 @@
 pub struct AgentMessage {
     #[prost(string, tag = "1")]
     pub sandbox_id: ::prost::alloc::string::String,
-    #[prost(oneof = "agent_message::Payload", tags = "2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "agent_message::Payload", tags = "2, 3, 4, 5, 6, 7, 8, 9")]
     pub payload: ::core::option::Option<agent_message::Payload>,
 }
 /// Nested message and enum types in `AgentMessage`.
@@ -24,6 +24,8 @@ pub mod agent_message {
         RequestFailed(super::RequestFailed),
         #[prost(message, tag = "8")]
         Processes(super::Processes),
+        #[prost(message, tag = "9")]
+        TimersSuspended(super::TimersSuspended),
     }
 }
 /// First message of every connection.
@@ -160,6 +162,12 @@ pub struct RequestFailed {
     #[prost(bool, tag = "3")]
     pub never_began: bool,
 }
+/// Response to `SuspendTimers`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TimersSuspended {
+    #[prost(bool, tag = "1")]
+    pub on: bool,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PtyOutput {
     #[prost(string, tag = "1")]
@@ -189,7 +197,7 @@ pub mod pty_output {
 pub struct ServerMessage {
     #[prost(
         oneof = "server_message::Payload",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15"
     )]
     pub payload: ::core::option::Option<server_message::Payload>,
 }
@@ -225,6 +233,8 @@ pub mod server_message {
         OutputStored(super::OutputStored),
         #[prost(message, tag = "14")]
         StartIo(super::StartIo),
+        #[prost(message, tag = "15")]
+        SuspendTimers(super::SuspendTimers),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -371,6 +381,14 @@ pub struct StartIo {
     /// Credential of the worker, valid for the lanes of one worker.
     #[prost(bytes = "vec", tag = "1")]
     pub ticket: ::prost::alloc::vec::Vec<u8>,
+}
+/// Suspends the timeouts of all commands, or continues them, before and after a pause of the sandbox. While they are
+/// suspended, the guest starts no command and no terminal (`RequestFailed`). The response is `TimersSuspended`. A guest
+/// that supports it has the capability `timers` = `suspend`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SuspendTimers {
+    #[prost(bool, tag = "1")]
+    pub on: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct IoFromGuest {

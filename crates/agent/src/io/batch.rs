@@ -10,7 +10,7 @@ use workspace_agent_protocol::v1::{
 use super::channel::Channel;
 use super::copy::copy;
 use super::failure::{AtPath as _, Failure, Result};
-use super::path::{self, DIRECTORY_MODE, Parents, locate, make_directories, target};
+use super::path::{self, DIRECTORY_MODE, Parents, locate, make_directories, open_parent};
 use super::remove::remove;
 use super::write::{sync_directory, write_all};
 
@@ -43,8 +43,8 @@ fn make_directory(request: &MakeDirectory) -> Result<()> {
     let found = match request.parents {
         // The root exists.
         true if path.iter().all(|byte| *byte == b'/') => return path::check(path),
-        true => target(path, Parents::Create)?,
-        false => target(path, Parents::MustExist)?,
+        true => open_parent(path, Parents::Create)?,
+        false => open_parent(path, Parents::MustExist)?,
     };
     let mode = request.mode.map_or(DIRECTORY_MODE, Mode::from_raw_mode);
     match rustix::fs::mkdirat(&found.parent, found.name.as_slice(), mode) {
@@ -62,7 +62,8 @@ fn make_directory(request: &MakeDirectory) -> Result<()> {
 }
 
 fn move_entry(request: &MovePath) -> Result<()> {
-    let (from, to) = (target(&request.from, Parents::MustExist)?, target(&request.to, Parents::MustExist)?);
+    let (from, to) =
+        (open_parent(&request.from, Parents::MustExist)?, open_parent(&request.to, Parents::MustExist)?);
     let (old, new) = (from.name.as_slice(), to.name.as_slice());
     match request.replace {
         true => renameat(&from.parent, old, &to.parent, new),

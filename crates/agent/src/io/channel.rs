@@ -1,5 +1,7 @@
-//! Channels: the content of requests, with credits in both directions.
+//! Channels: the content of requests, with flow control by credits in both directions.
 //!
+//! A *lane* is one gRPC stream of the worker to the server (`Io` in `agent.proto`). It carries requests, their replies,
+//! and a channel for each request that transfers content.
 //! Blocking tasks use a channel from their own threads; asynchronous tasks await it.
 
 use std::sync::Arc;
@@ -15,13 +17,13 @@ use super::failure::{Failure, Result};
 
 /// Maximum number of bytes of content in a frame.
 pub(crate) const FRAME_MAX: usize = 256 << 10;
-/// Maximum number of messages to the server that wait in a lane.
+/// Maximum number of messages to the server that are queued on a lane.
 pub(crate) const OUTBOX_CAPACITY: usize = 16;
 
 /// Sender of messages on a lane.
 pub(crate) type Outbox = mpsc::Sender<IoFromGuest>;
 
-/// State that the lane and the task of a request share.
+/// State of a request that the reader of the lane and the task of the request share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     is_cancelled: AtomicBool,
@@ -62,11 +64,12 @@ pub(crate) struct Channel {
     shared: Arc<Shared>,
     has_replied: AtomicBool,
     runtime: Handle,
-    /// Counts the requests whose tasks have not ended.
+    /// Reference that `Requests::wait_for_others` counts: it is dropped when the task of the request has ended.
     _active: Arc<()>,
 }
 
-/// Frames from the server on a channel: as many as it was granted.
+/// Frames from the server on a channel. The queue needs no limit, because the server may send only as many bytes as it
+/// was granted.
 #[derive(Debug)]
 pub(crate) struct Frames {
     receiver: mpsc::UnboundedReceiver<IoFrame>,

@@ -2,18 +2,15 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, Stat, copy_file_range, fstat, openat, readlinkat, symlinkat,
-    unlinkat,
-};
+use rustix::fs::{Dir, FileType, Mode, OFlags, Stat, copy_file_range, fstat, openat, readlinkat, syncfs};
 use rustix::io::Errno;
 use workspace_agent_protocol::v1::{CopyPath, IoFailureKind};
 
 use super::channel::Channel;
 use super::failure::{AtPath as _, Failure, Result};
 use super::list::open_child;
-use super::path::{Located, Parents, Target, is_type, locate_at, open_file, target};
-use super::write::PendingFile;
+use super::path::{Located, NameInParent, Parents, is_type, locate_at, open_file, open_parent};
+use super::write::{PendingFile, write_symlink};
 
 /// Bytes that are copied between two checks for cancellation.
 const STEP: usize = 16 << 20;
@@ -21,7 +18,8 @@ const STEP: usize = 16 << 20;
 /// Copies an entry: a symlink itself, and a directory with its content if `recursive` is set. Special files inside a
 /// directory are left out.
 pub(crate) fn copy(channel: &Channel, request: &CopyPath) -> Result<()> {
-    let (from, to) = (target(&request.from, Parents::MustExist)?, target(&request.to, Parents::MustExist)?);
+    let (from, to) =
+        (open_parent(&request.from, Parents::MustExist)?, open_parent(&request.to, Parents::MustExist)?);
     let source = locate_at(&from.parent, &from.name, &request.from)?;
     let replaced = to.stat().at(&request.to)?;
     if replaced.is_some() && !request.replace {
@@ -41,7 +39,11 @@ pub(crate) fn copy(channel: &Channel, request: &CopyPath) -> Result<()> {
     match source.file_type() {
         FileType::Directory => copy.directory(&from, &source.stat, &to),
         FileType::Symlink => copy.symlink(&from, &to),
-        _ => copy.file(&source, to),
+        _ => {
+            let copied = copy.file(&source, to)?;
+            copied.sync()?;
+            copied.publish().map(drop)
+        }
     }
 }
 
@@ -85,7 +87,8 @@ struct Level {
 }
 
 impl Copy<'_> {
-    fn file(&self, source: &Located, to: Target) -> Result<()> {
+    /// Copies the content of a file. The caller publishes the copy.
+    fn file(&self, source: &Located, to: NameInParent) -> Result<PendingFile> {
         let file = open_file(source, self.from)?;
         let mut pending = PendingFile::create_at(to, source.stat.st_mode & 0o777, self.to)?;
         let mut remaining = u64::try_from(source.stat.st_size).unwrap_or_default();
@@ -103,22 +106,15 @@ impl Copy<'_> {
                 Err(error) => return Err(Failure::of_errno(error, self.to)),
             }
         }
-        pending.publish().map(drop)
+        Ok(pending)
     }
 
-    fn symlink(&self, from: &Target, to: &Target) -> Result<()> {
+    fn symlink(&self, from: &NameInParent, to: &NameInParent) -> Result<()> {
         let link = readlinkat(&from.parent, from.name.as_slice(), Vec::new()).at(self.from)?;
-        let create = || symlinkat(link.as_c_str(), &to.parent, to.name.as_slice());
-        match create() {
-            Err(Errno::EXIST) => {
-                unlinkat(&to.parent, to.name.as_slice(), AtFlags::empty()).at(self.to)?;
-                create().at(self.to)
-            }
-            created => created.at(self.to),
-        }
+        write_symlink(link.to_bytes(), to).at(self.to)
     }
 
-    fn directory(&self, from: &Target, stat: &Stat, to: &Target) -> Result<()> {
+    fn directory(&self, from: &NameInParent, stat: &Stat, to: &NameInParent) -> Result<()> {
         // Not recursive: a tree may be deeper than the stack of a thread.
         let mut levels = vec![self.enter(&from.parent, &from.name, stat, &to.parent, &to.name)?];
         while let Some(level) = levels.last_mut() {
@@ -126,6 +122,10 @@ impl Copy<'_> {
             let Some(item) = level.entries.next() else {
                 // Last, since a directory may forbid writing.
                 rustix::fs::fchmod(&level.to, level.mode).at(self.to)?;
+                // One sync instead of one for each file.
+                if let [last] = levels.as_slice() {
+                    syncfs(&last.to).at(self.to)?;
+                }
                 levels.pop();
                 continue;
             };
@@ -135,9 +135,9 @@ impl Copy<'_> {
                 continue;
             }
             let source = locate_at(&level.from, name, self.from)?;
-            let entry = |parent: &OwnedFd| -> Result<Target> {
+            let entry = |parent: &OwnedFd| -> Result<NameInParent> {
                 let parent = parent.try_clone().at(self.from)?;
-                Ok(Target { parent, name: name.to_vec() })
+                Ok(NameInParent { parent, name: name.to_vec() })
             };
             match source.file_type() {
                 FileType::Directory => {
@@ -145,7 +145,7 @@ impl Copy<'_> {
                     levels.push(next);
                 }
                 FileType::Symlink => self.symlink(&entry(&level.from)?, &entry(&level.to)?)?,
-                FileType::RegularFile => self.file(&source, entry(&level.to)?)?,
+                FileType::RegularFile => self.file(&source, entry(&level.to)?)?.publish_unsynced()?,
                 _ => {}
             }
         }

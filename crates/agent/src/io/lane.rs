@@ -1,4 +1,4 @@
-//! One lane: dispatches the requests of the server, and routes frames and credits to them.
+//! One lane, which is a gRPC stream to the server: dispatches its requests, and routes frames and credits to them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,9 +18,9 @@ use super::request;
 use super::write::PendingFile;
 use crate::server::{ConnectionError, Server, connect};
 
-/// Interval at which a request waits for the end of others.
+/// Interval at which a request that waits for others checks whether they have ended.
 const ACTIVE_POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// Maximum time until the reply to a request that does not say another.
+/// Maximum time until the reply, if the request has no timeout.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Requests in progress on a lane.

@@ -137,15 +137,15 @@ fn is_of_kernel(file_system: &StatFs) -> bool {
     KERNEL_FILE_SYSTEMS.contains(&kind)
 }
 
-/// Directory and name of an entry that may not exist.
+/// Open parent directory and name of an entry that may not exist.
 #[derive(Debug)]
-pub(crate) struct Target {
+pub(crate) struct NameInParent {
     /// Directory, opened with `O_PATH`.
     pub(crate) parent: OwnedFd,
     pub(crate) name: Vec<u8>,
 }
 
-impl Target {
+impl NameInParent {
     /// Returns the entry itself; `None` if there is none.
     pub(crate) fn stat(&self) -> std::result::Result<Option<Stat>, Errno> {
         match statat(&self.parent, self.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
@@ -163,8 +163,8 @@ pub(crate) enum Parents {
     MustExist,
 }
 
-/// Finds the directory and the name of a path, of which the last component may be missing. A symlink there stays.
-pub(crate) fn target(path: &[u8], parents: Parents) -> Result<Target> {
+/// Opens the parent directory of a path. The last component may be missing, and is not followed if it is a symlink.
+pub(crate) fn open_parent(path: &[u8], parents: Parents) -> Result<NameInParent> {
     check(path)?;
     let trimmed = trim_slashes(path);
     let (parent, name) = split(trimmed);
@@ -175,12 +175,12 @@ pub(crate) fn target(path: &[u8], parents: Parents) -> Result<Target> {
         Parents::MustExist => open(parent, DIRECTORY_FLAGS, Mode::empty()).at(path)?,
         Parents::Create => make_directories(parent)?,
     };
-    Ok(Target { parent, name: name.to_vec() })
+    Ok(NameInParent { parent, name: name.to_vec() })
 }
 
-/// Like [`target`], but follows symlinks in the last component, also to a file that does not exist.
-pub(crate) fn followed_target(path: &[u8], parents: Parents) -> Result<Target> {
-    let mut found = target(path, parents)?;
+/// Like [`open_parent`], but follows symlinks in the last component, also to a file that does not exist.
+pub(crate) fn open_followed_parent(path: &[u8], parents: Parents) -> Result<NameInParent> {
+    let mut found = open_parent(path, parents)?;
     for _ in 0..SYMLINKS_MAX {
         let is_symlink = found.stat().at(path)?.is_some_and(|stat| is_type(&stat, FileType::Symlink));
         if !is_symlink {
@@ -193,7 +193,7 @@ pub(crate) fn followed_target(path: &[u8], parents: Parents) -> Result<Target> {
         }
         let parent = if parent.is_empty() { b"." } else { parent };
         let parent = openat(&found.parent, parent, DIRECTORY_FLAGS, Mode::empty()).at(path)?;
-        found = Target { parent, name: name.to_vec() };
+        found = NameInParent { parent, name: name.to_vec() };
     }
     Err(Failure::of_errno(Errno::LOOP, path))
 }

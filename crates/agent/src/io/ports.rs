@@ -1,11 +1,13 @@
 //! TCP ports of the sandbox.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use workspace_agent_protocol::Bytes;
@@ -30,7 +32,7 @@ pub(crate) fn list() -> Result<ListeningPorts> {
         match fs::read_to_string(file) {
             Ok(text) => listening.extend(text.lines().skip(1).filter_map(parse)),
             // A kernel without IPv6.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error).at(file.as_bytes()),
         }
     }
@@ -137,13 +139,24 @@ async fn open(port: u16) -> Result<TcpStream> {
     }
 }
 
+thread_local! {
+    /// Buffer of all connections: an idle one takes no memory. Only one is read at a time, since the worker has one
+    /// thread for them.
+    static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; BUFFER]);
+}
+
 /// Sends the bytes of a connection to the server.
-async fn send(channel: &Channel, mut reader: OwnedReadHalf) -> Result<()> {
-    let mut buffer = vec![0; BUFFER];
+async fn send(channel: &Channel, reader: OwnedReadHalf) -> Result<()> {
     loop {
-        match reader.read(&mut buffer).await {
-            Ok(0) => return channel.end().await,
-            Ok(read) => channel.send_data(Bytes::copy_from_slice(&buffer[..read])).await?,
+        reader.readable().await.at(b"")?;
+        let read: io::Result<Bytes> = READ_BUFFER.with_borrow_mut(|buffer| {
+            let read = reader.try_read(buffer)?;
+            Ok(Bytes::copy_from_slice(&buffer[..read]))
+        });
+        match read {
+            Ok(data) if data.is_empty() => return channel.end().await,
+            Ok(data) => channel.send_data(data).await?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error).at(b""),
         }
     }

@@ -10,13 +10,12 @@ use workspace_agent_protocol::v1::{IoFailureKind, RemovePath};
 use super::channel::Channel;
 use super::failure::{AtPath as _, Failure, Result};
 use super::list::open_child;
-use super::path::{Parents, is_type, target};
+use super::path::{Parents, is_type, open_parent};
 
-/// Removes what a path names: a symlink itself, and a directory only if it is empty or `recursive` is set.
+/// Removes the entry at a path: a symlink itself, and a directory only if it is empty or `recursive` is set.
 pub(crate) fn remove(channel: &Channel, request: &RemovePath) -> Result<()> {
     let path = &request.path;
-    let found = target(path, Parents::MustExist);
-    let found = match found {
+    let found = match open_parent(path, Parents::MustExist) {
         Err(failure) if request.force && failure.is(IoFailureKind::NotFound) => return Ok(()),
         found => found?,
     };
@@ -77,7 +76,7 @@ fn remove_content(channel: &Channel, directory: OwnedFd, path: &[u8]) -> Result<
                 levels.push(Level::new(child).at(path)?);
             }
             None => match remove_entry(&level.fd, name, AtFlags::empty()) {
-                // A directory that may not be read; it may be empty.
+                // It is a directory that may not be read, which `open_child` does not open. It may be empty.
                 Err(Errno::ISDIR) => remove_entry(&level.fd, name, AtFlags::REMOVEDIR).at(path)?,
                 removed => removed.at(path)?,
             },

@@ -3,8 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, Timespec, Timestamps, openat, readlinkat, symlinkat, unlinkat,
-    utimensat,
+    AtFlags, Dir, FileType, Mode, OFlags, Timespec, Timestamps, openat, readlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use workspace_agent_protocol::Bytes;
@@ -14,11 +13,11 @@ use super::channel::{Channel, Frames};
 use super::failure::{AtPath as _, Failure, Result};
 use super::list::{join, open_child};
 use super::path::{
-    Located, Target, describe, is_inside, locate, locate_at, make_directories, open_directory, open_file,
-    proc_path,
+    Located, NameInParent, describe, is_inside, locate, locate_at, make_directories, open_directory,
+    open_file, proc_path,
 };
 use super::read::read_at;
-use super::write::PendingFile;
+use super::write::{PendingFile, write_symlink};
 
 /// Maximum number of entries in a frame.
 const FRAME_ENTRIES_MAX: usize = 256;
@@ -219,10 +218,10 @@ impl TreeWriter {
         if !is_inside(&path) {
             return Err(Failure::invalid(&path, "the path is not inside the tree"));
         }
-        let target = self.target(&path)?;
+        let target = self.open_parent(&path)?;
         match entry.kind() {
             FileKind::Directory => self.make_directory(&target, entry),
-            FileKind::Symlink => make_symlink(&target, entry),
+            FileKind::Symlink => write_symlink(&entry.target, &target).at(&path),
             FileKind::File => {
                 let pending = PendingFile::create_at(target, entry.mode & 0o7777, &path)?;
                 self.file = Some(PartialFile { pending, remaining: entry.size, mtime_ns: entry.mtime_ns });
@@ -249,7 +248,7 @@ impl TreeWriter {
         file.pending.publish_unsynced()
     }
 
-    fn make_directory(&mut self, target: &Target, entry: &TreeEntry) -> Result<()> {
+    fn make_directory(&mut self, target: &NameInParent, entry: &TreeEntry) -> Result<()> {
         let make = || rustix::fs::mkdirat(&target.parent, target.name.as_slice(), Mode::from_raw_mode(0o700));
         match make() {
             Ok(()) => {}
@@ -265,7 +264,7 @@ impl TreeWriter {
     }
 
     /// Opens the directory of an entry, component by component. Missing ones are created.
-    fn target(&mut self, path: &[u8]) -> Result<Target> {
+    fn open_parent(&mut self, path: &[u8]) -> Result<NameInParent> {
         let (prefix, name) = match path.iter().rposition(|byte| *byte == b'/') {
             Some(slash) => (&path[..slash], &path[slash + 1..]),
             None => (&b""[..], path),
@@ -277,7 +276,7 @@ impl TreeWriter {
                 &self.parent.insert((prefix.to_vec(), parent)).1
             }
         };
-        Ok(Target { parent: parent.try_clone().at(path)?, name: name.to_vec() })
+        Ok(NameInParent { parent: parent.try_clone().at(path)?, name: name.to_vec() })
     }
 
     fn open(&self, path: &[u8]) -> Result<OwnedFd> {
@@ -314,20 +313,9 @@ impl TreeWriter {
     }
 }
 
-fn is_directory(target: &Target) -> Result<bool> {
+fn is_directory(target: &NameInParent) -> Result<bool> {
     let stat = target.stat().at(&target.name)?;
     Ok(stat.is_some_and(|stat| super::path::is_type(&stat, FileType::Directory)))
-}
-
-fn make_symlink(target: &Target, entry: &TreeEntry) -> Result<()> {
-    let make = || symlinkat(entry.target.as_slice(), &target.parent, target.name.as_slice());
-    match make() {
-        Err(Errno::EXIST) if !is_directory(target)? => {
-            unlinkat(&target.parent, target.name.as_slice(), AtFlags::empty()).at(&entry.path)?;
-            make().at(&entry.path)
-        }
-        made => made.at(&entry.path),
-    }
 }
 
 /// Returns times that set the modification time and leave the access time.

@@ -283,7 +283,8 @@ impl Watcher {
         }
     }
 
-    /// Reports a move to a place outside, of which the second half does not come.
+    /// Ends a rename whose second half did not arrive: the entry was moved out of the watched directory, and is reported as
+    /// removed.
     fn finish_move(&mut self) {
         if let Some((_, path, is_directory)) = self.moved.take() {
             self.push(Kind::Removed, &path, is_directory);

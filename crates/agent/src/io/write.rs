@@ -1,22 +1,27 @@
 //! Writing files: a new file replaces the old one, atomically.
 //!
 //! The content goes to a file without a name (`O_TMPFILE`) in the directory of the target, so that nothing is left if
-//! the write is cancelled or the worker killed. It gets a random name for a moment, since only a name can replace
-//! another. File systems without `O_TMPFILE` get a file with such a name from the start.
+//! the write is cancelled or the worker killed. A file that replaces another gets a temporary name for a moment, since
+//! only a name can replace another. File systems without `O_TMPFILE` get a file with such a name from the start.
+//! `journal.rs` has these names, and the next worker removes those that a killed one left.
 
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fchmod, fstat, linkat, openat, renameat, unlinkat};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, Stat, fchmod, fstat, linkat, openat, renameat, symlinkat, unlinkat,
+};
 use rustix::io::Errno;
 use workspace_agent_protocol::v1::file_condition::Condition;
 use workspace_agent_protocol::v1::{FileCondition, FileEntry, IoFailureKind, IoReply, WriteFile};
 
 use super::channel::{Channel, Frames};
 use super::failure::{AtPath as _, Failure, Result};
-use super::path::{Parents, Target, describe, followed_target, is_type, proc_path};
+use super::journal::{self, RecordedName, random_name};
+use super::path::{NameInParent, Parents, describe, is_type, open_followed_parent, proc_path};
 use super::tree::times;
 
 /// Bytes of content that the server may send ahead.
@@ -25,16 +30,50 @@ const WINDOW: u64 = 1 << 20;
 const FILE_MODE: u32 = 0o644;
 /// Held from checking a condition until the file is replaced.
 static PUBLISHING: Mutex<()> = Mutex::new(());
+/// Maximum time that a worker waits for a file that is being replaced, before it exits.
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(1);
+const PUBLISH_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Written file that is not published yet. Dropping it removes it.
 #[derive(Debug)]
 pub(crate) struct PendingFile {
-    target: Target,
+    target: NameInParent,
     file: File,
     /// Name in the directory of the target; `None` for a file without a name.
-    name: Option<Vec<u8>>,
+    name: Option<TemporaryName>,
     condition: Option<FileCondition>,
     path: Vec<u8>,
+}
+
+/// Name of a file that is not published yet, in the directory of its target.
+#[derive(Debug)]
+struct TemporaryName {
+    name: Vec<u8>,
+    _recorded: Option<RecordedName>,
+}
+
+impl TemporaryName {
+    /// Makes a name, and records it.
+    fn new(directory: &OwnedFd) -> std::result::Result<Self, Errno> {
+        let name = random_name()?;
+        Ok(Self { _recorded: journal::record(directory, &name), name })
+    }
+}
+
+/// Waits until no file is being replaced, and replaces no other: a worker that exits in between would leave a
+/// temporary name.
+pub(crate) fn stop_publishing() {
+    let deadline = Instant::now() + PUBLISH_TIMEOUT;
+    loop {
+        match PUBLISHING.try_lock() {
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                std::thread::sleep(PUBLISH_POLL_INTERVAL);
+            }
+            Err(TryLockError::WouldBlock) => return,
+            Ok(guard) => return std::mem::forget(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return std::mem::forget(poisoned.into_inner()),
+        }
+    }
 }
 
 /// Writes a file whose content is in the request.
@@ -62,7 +101,7 @@ impl PendingFile {
     fn create(request: WriteFile) -> Result<Self> {
         let WriteFile { path, mode, mkdirs, condition, .. } = request;
         let parents = if mkdirs { Parents::Create } else { Parents::MustExist };
-        let target = followed_target(&path, parents)?;
+        let target = open_followed_parent(&path, parents)?;
         let present = target.stat().at(&path)?;
         check_replaceable(present.as_ref(), &path)?;
         // Checked again when it is published; a client learns about it before it sends the content.
@@ -75,7 +114,7 @@ impl PendingFile {
     }
 
     /// Creates a file for a target that is not followed if it is a symlink.
-    pub(crate) fn create_at(target: Target, mode: u32, path: &[u8]) -> Result<Self> {
+    pub(crate) fn create_at(target: NameInParent, mode: u32, path: &[u8]) -> Result<Self> {
         let present = target.stat().at(path)?;
         let replaced = present.filter(|stat| !is_type(stat, FileType::Symlink));
         check_replaceable(replaced.as_ref(), path)?;
@@ -99,7 +138,7 @@ impl PendingFile {
         self.file.write_all(data).at(&self.path)
     }
 
-    fn sync(&self) -> Result<()> {
+    pub(crate) fn sync(&self) -> Result<()> {
         self.file.sync_all().at(&self.path)
     }
 
@@ -121,33 +160,61 @@ impl PendingFile {
     }
 
     fn replace(mut self) -> Result<Self> {
-        let name = match self.name.clone() {
-            Some(name) => name,
-            None => {
-                let name = random_name().at(&self.path)?;
-                link(&self.file, &self.target.parent, &name).at(&self.path)?;
-                // Dropping the file removes the name, if it cannot replace the target.
-                self.name.insert(name).clone()
+        let _publishing = PUBLISHING.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.name.is_none() && self.checked_present()?.is_none() {
+            match link(&self.file, &self.target.parent, &self.target.name) {
+                // Created meanwhile.
+                Err(Errno::EXIST) => {}
+                linked => return linked.at(&self.path).map(|()| self),
             }
-        };
-        {
-            let _publishing = PUBLISHING.lock().unwrap_or_else(PoisonError::into_inner);
-            let present = self.target.stat().at(&self.path)?;
-            check_replaceable(present.as_ref().filter(|stat| !is_type(stat, FileType::Symlink)), &self.path)?;
-            check_condition(self.condition.as_ref(), present.as_ref(), &self.path)?;
+        }
+        if self.name.is_none() {
+            let name = TemporaryName::new(&self.target.parent).at(&self.path)?;
+            link(&self.file, &self.target.parent, &name.name).at(&self.path)?;
+            // Dropping the file removes the name, if it cannot replace the target.
+            self.name = Some(name);
+        }
+        self.checked_present()?;
+        if let Some(TemporaryName { name, .. }) = &self.name {
             let parent = &self.target.parent;
             renameat(parent, name.as_slice(), parent, self.target.name.as_slice()).at(&self.path)?;
         }
         self.name = None;
         Ok(self)
     }
+
+    /// Returns the present file. Fails if it may not be replaced, or does not meet the condition.
+    fn checked_present(&self) -> Result<Option<Stat>> {
+        let present = self.target.stat().at(&self.path)?;
+        check_replaceable(present.as_ref().filter(|stat| !is_type(stat, FileType::Symlink)), &self.path)?;
+        check_condition(self.condition.as_ref(), present.as_ref(), &self.path)?;
+        Ok(present)
+    }
+}
+
+/// Creates a symlink, which replaces a file or a symlink atomically.
+pub(crate) fn write_symlink(link: &[u8], target: &NameInParent) -> std::result::Result<(), Errno> {
+    let _publishing = PUBLISHING.lock().unwrap_or_else(PoisonError::into_inner);
+    match symlinkat(link, &target.parent, target.name.as_slice()) {
+        Err(Errno::EXIST) => {}
+        created => return created,
+    }
+    let temporary = TemporaryName::new(&target.parent)?;
+    let name = temporary.name.as_slice();
+    symlinkat(link, &target.parent, name)?;
+    let renamed = renameat(&target.parent, name, &target.parent, target.name.as_slice());
+    if renamed.is_err() {
+        // It is only a leftover with a random name.
+        let _ = unlinkat(&target.parent, name, AtFlags::empty());
+    }
+    renamed
 }
 
 impl Drop for PendingFile {
     fn drop(&mut self) {
-        if let Some(name) = self.name.take() {
-            // It is only a leftover with a random name.
-            let _ = unlinkat(&self.target.parent, name.as_slice(), AtFlags::empty());
+        if let Some(temporary) = self.name.take() {
+            // A file that stays has only a random name.
+            let _ = unlinkat(&self.target.parent, temporary.name.as_slice(), AtFlags::empty());
         }
     }
 }
@@ -166,29 +233,32 @@ fn check_replaceable(present: Option<&Stat>, path: &[u8]) -> Result<()> {
 
 fn check_condition(condition: Option<&FileCondition>, present: Option<&Stat>, path: &[u8]) -> Result<()> {
     let present = present.map(|stat| describe(path, stat, Vec::new()));
-    let is_met = match condition.and_then(|condition| condition.condition) {
-        None => true,
-        Some(Condition::Exists(_)) => present.is_some(),
-        Some(Condition::Absent(_)) => present.is_none(),
-        Some(Condition::Fingerprint(wanted)) => present.is_some_and(|present| {
-            (present.inode, present.size, present.mtime_ns, present.ctime_ns)
-                == (wanted.inode, wanted.size, wanted.mtime_ns, wanted.ctime_ns)
-        }),
+    let (is_met, message) = match condition.and_then(|condition| condition.condition) {
+        None => (true, ""),
+        Some(Condition::Exists(_)) => (present.is_some(), "the file does not exist"),
+        Some(Condition::Absent(_)) => (present.is_none(), "the file exists"),
+        Some(Condition::Fingerprint(wanted)) => {
+            let is_same = present.is_some_and(|present| {
+                (present.inode, present.size, present.mtime_ns, present.ctime_ns)
+                    == (wanted.inode, wanted.size, wanted.mtime_ns, wanted.ctime_ns)
+            });
+            (is_same, "the file was changed or removed")
+        }
     };
-    let message = "the file was changed, or does not exist, or exists";
     if is_met { Ok(()) } else { Err(Failure::new(IoFailureKind::PreconditionFailed, path, message)) }
 }
 
 /// Creates a file for writing in a directory, without a name where the file system supports that.
-fn create_file(directory: &OwnedFd) -> std::result::Result<(OwnedFd, Option<Vec<u8>>), Errno> {
+fn create_file(directory: &OwnedFd) -> std::result::Result<(OwnedFd, Option<TemporaryName>), Errno> {
     let (flags, mode) = (OFlags::RDWR | OFlags::CLOEXEC, Mode::from_raw_mode(0o600));
     match openat(directory, ".", flags | OFlags::TMPFILE, mode) {
         Ok(file) => Ok((file, None)),
         // Older kernels do not know the flag and see an attempt to write a directory.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
-            let name = random_name()?;
-            let file = openat(directory, name.as_slice(), flags | OFlags::CREATE | OFlags::EXCL, mode)?;
-            Ok((file, Some(name)))
+            let temporary = TemporaryName::new(directory)?;
+            let name = temporary.name.as_slice();
+            let file = openat(directory, name, flags | OFlags::CREATE | OFlags::EXCL, mode)?;
+            Ok((file, Some(temporary)))
         }
         Err(error) => Err(error),
     }
@@ -198,13 +268,6 @@ fn create_file(directory: &OwnedFd) -> std::result::Result<(OwnedFd, Option<Vec<
 fn link(file: &File, directory: &OwnedFd, name: &[u8]) -> std::result::Result<(), Errno> {
     // `AT_EMPTY_PATH` needs a capability; the link in `/proc` does not.
     linkat(rustix::fs::CWD, proc_path(file), directory, name, AtFlags::SYMLINK_FOLLOW)
-}
-
-/// Returns a name that no file has: 64 random bits.
-fn random_name() -> std::result::Result<Vec<u8>, Errno> {
-    let mut bytes = [0; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(format!(".{:016x}.tmp", u64::from_le_bytes(bytes)).into_bytes())
 }
 
 /// Makes new names in a directory durable. A directory that may not be read cannot be opened for that; then the name is

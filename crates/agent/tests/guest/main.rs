@@ -4,11 +4,13 @@
 //! Sandboxes are started by executing this program again, so it has its own `main`.
 
 mod io;
+mod killed_writes;
 mod network;
 mod plain;
 mod sandboxed;
 mod server;
 mod start_parameters;
+mod tracer;
 
 use std::process::ExitCode;
 
@@ -29,10 +31,14 @@ fn main() -> ExitCode {
     if let Some(code) = workspace_host::helper_main() {
         return code;
     }
-    let trials =
-        [plain::trials(), io::trials(), start_parameters::trials(), network::trials(), sandboxed::trials()]
-            .into_iter()
-            .flatten()
-            .collect();
+    let trials = [
+        plain::trials(),
+        io::trials(),
+        killed_writes::trials(),
+        start_parameters::trials(),
+        network::trials(),
+        sandboxed::trials(),
+    ];
+    let trials = trials.into_iter().flatten().collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

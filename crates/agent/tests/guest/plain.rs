@@ -26,6 +26,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         program_that_cannot_be_executed_is_reported,
         pid_of_the_program_is_reported,
         timeout_kills_all_descendants,
+        suspended_timeout_does_not_advance,
+        nothing_is_started_while_timers_are_suspended,
         kill_leaves_no_processes,
         commands_have_own_groups_in_one_session,
         background_processes_do_not_delay_the_exit,
@@ -243,6 +245,35 @@ fn timeout_kills_all_descendants() {
     assert!(result.timed_out);
     assert_ne!(result.exit_code, 0);
     assert_soon("processes of the command are still running", || running(&mark).is_empty());
+}
+
+fn suspended_timeout_does_not_advance() {
+    let server = start();
+    let begin = |text: &str| {
+        let mut request = command(text);
+        request.cwd = server.home().to_str().unwrap().to_owned();
+        request.timeout_ms = 1_000;
+        server.begin(request)
+    };
+    let (short, long) = (begin("while [ ! -e end ]; do sleep 0.01; done"), begin("sleep 1000"));
+    server.suspend_timers(true);
+    // Twice their timeout.
+    std::thread::sleep(Duration::from_secs(2));
+    fs::write(server.home().join("end"), "").unwrap();
+    assert!(!server.wait(&short).timed_out);
+    assert!(server.progress(&long).is_none_or(|progress| progress.end.is_none()));
+    server.suspend_timers(false);
+    assert!(server.wait(&long).timed_out);
+}
+
+fn nothing_is_started_while_timers_are_suspended() {
+    let server = start();
+    server.suspend_timers(true);
+    let request = |id: &str| RunCommandRequest { command_id: id.to_owned(), ..command("true") };
+    assert_eq!(server.refused(request("cmd-paused")), "the sandbox is paused");
+    server.suspend_timers(false);
+    // The same id may be used again, because the command never began.
+    assert_eq!(server.run(request("cmd-paused")).exit_code, 0);
 }
 
 fn kill_leaves_no_processes() {

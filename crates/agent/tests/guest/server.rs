@@ -24,7 +24,7 @@ use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
 use workspace_agent_protocol::v1::{
     AgentMessage, CommandInput, CommandProgress, CreatePtyRequest, ForgetCommandRequest, IoFromGuest, IoLane,
     IoToGuest, IoWelcome, KillCommandRequest, KillPtyRequest, PtyInput, RegisterRequest, RegisterResponse,
-    ResizePtyRequest, RunCommandRequest, ServerMessage, StartIo,
+    ResizePtyRequest, RunCommandRequest, ServerMessage, StartIo, SuspendTimers,
 };
 
 pub(crate) const SANDBOX: &str = "sbx-test";
@@ -57,6 +57,8 @@ struct State {
     to_guest: Option<mpsc::Sender<Result<ServerMessage, Status>>>,
     progress: HashMap<String, CommandProgress>,
     failures: HashMap<String, String>,
+    /// Last report that timers were suspended, or continue.
+    timers_suspended: Option<bool>,
     connections: usize,
     refusals: usize,
     /// Lanes of the I/O worker by their kind, numbered in the order in which they were opened.
@@ -130,6 +132,7 @@ impl AgentService for Service {
                     Some(AgentPayload::RequestFailed(failed)) => {
                         state.failures.insert(failed.id, failed.message);
                     }
+                    Some(AgentPayload::TimersSuspended(report)) => state.timers_suspended = Some(report.on),
                     _ => {}
                 });
             }
@@ -282,6 +285,14 @@ impl TestServer {
         self.send(ServerPayload::KillPty(KillPtyRequest { pty_id: id.to_owned() }));
     }
 
+    /// Suspends the timeouts of commands, or continues them, and waits until the guest has confirmed it.
+    pub(crate) fn suspend_timers(&self, on: bool) {
+        self.service.with(|state| state.timers_suspended = None);
+        self.send(ServerPayload::SuspendTimers(SuspendTimers { on }));
+        let reported = self.service.wait("timers were not suspended", |state| state.timers_suspended);
+        assert_eq!(reported, on);
+    }
+
     pub(crate) fn refused(&self, request: RunCommandRequest) -> String {
         let id = request.command_id.clone();
         self.send(ServerPayload::RunCommand(request));
@@ -394,6 +405,28 @@ impl TestServer {
             let (index, found) = found?;
             state.io_messages.remove(index);
             Some(found)
+        })
+    }
+
+    /// Sends a message to the I/O worker, unless it has exited.
+    pub(crate) fn send_io_unless_lost(&self, lane: IoLane, payload: ToWorker) {
+        let sender =
+            self.service.with(|state| state.lanes.get(&i32::from(lane)).map(|(_, sender)| sender.clone()));
+        if let Some(sender) = sender {
+            // An error means that the worker has exited.
+            drop(sender.blocking_send(Ok(IoToGuest { payload: Some(payload) })));
+        }
+    }
+
+    /// Like [`TestServer::take_io`]; `None` if the worker exited without sending such a message.
+    #[track_caller]
+    pub(crate) fn take_io_unless_lost<T>(&self, find: impl Fn(&FromWorker) -> Option<T>) -> Option<T> {
+        self.service.wait("the worker neither sent the message nor exited", |state| {
+            let found = state.io_messages.iter().find_map(|(_, message)| find(message.payload.as_ref()?));
+            match found {
+                Some(found) => Some(Some(found)),
+                None => state.lanes.is_empty().then_some(None),
+            }
         })
     }
 

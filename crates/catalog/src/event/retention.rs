@@ -1,6 +1,7 @@
 //! Limits on the number of events, and the table `event_owners`, which counts them.
 //!
-//! Every transaction here holds the row of `event_sequence`, so no two of them change the same rows in another order.
+//! Every transaction here holds the lock on the row of `event_sequence`. So no two of them change the same rows at once,
+//! which could deadlock.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,11 @@ const OWNER_EVENTS_MAX: i64 = 100_000;
 const DELETE_BATCH_SIZE: i64 = 2_000;
 
 /// Counts a new event, and deletes the oldest events of its sandbox and of its owner that exceed the limits.
-pub(super) async fn add(connection: &mut AnyConnection, owner: &str, sandbox: Option<&str>) -> Result<()> {
+pub(super) async fn count_and_limit(
+    connection: &mut AnyConnection,
+    owner: &str,
+    sandbox: Option<&str>,
+) -> Result<()> {
     let count = Statement::new(
         "INSERT INTO event_owners (owner, events, dropped) VALUES ($1, 1, 0)
          ON CONFLICT (owner) DO UPDATE SET events = event_owners.events + 1 RETURNING events",

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
 
+use super::pause::IS_PAUSED;
 use super::select;
 use crate::error::Result;
 use crate::row::Row;
-use crate::state::State;
+use crate::state::VisibleState;
 use crate::statement::{Parameters, Statement};
 
 /// Maximum page size.
@@ -20,11 +21,15 @@ pub struct Filter {
     /// Owner; `None` for sandboxes of all owners.
     pub owner: Option<String>,
     /// State; `None` for any.
-    pub state: Option<State>,
+    pub state: Option<VisibleState>,
     /// Prefix of the name, compared with case.
     pub name_prefix: Option<String>,
     /// Labels, all of which a sandbox must have.
     pub labels: BTreeMap<String, String>,
+    /// Project; `None` for any.
+    pub project: Option<String>,
+    /// Agent; `None` for any.
+    pub agent: Option<String>,
     /// Creation time and id of the last sandbox of the previous page. Unlike page numbers, a cursor neither
     /// repeats nor skips sandboxes if some are created or removed in between.
     pub cursor: Option<(i64, String)>,
@@ -37,7 +42,17 @@ pub struct Filter {
 impl Default for Filter {
     fn default() -> Self {
         let labels = BTreeMap::new();
-        Self { owner: None, state: None, name_prefix: None, labels, cursor: None, page: 1, limit: 20 }
+        Self {
+            owner: None,
+            state: None,
+            name_prefix: None,
+            labels,
+            project: None,
+            agent: None,
+            cursor: None,
+            page: 1,
+            limit: 20,
+        }
     }
 }
 
@@ -74,12 +89,24 @@ impl Filter {
             all.push(format!("owner = ${}", parameters.text("owner", owner)));
         }
         if let Some(state) = self.state {
-            all.push(format!("state = ${}", parameters.text("state", state.as_str())));
+            all.push(match state {
+                VisibleState::Paused => IS_PAUSED.to_owned(),
+                _ => {
+                    let state = parameters.text("state", state.as_str());
+                    format!("state = ${state} AND NOT {IS_PAUSED}")
+                }
+            });
         }
         if let Some(prefix) = &self.name_prefix {
             // `LIKE` would need escaped wildcards, and ignores case on SQLite.
             let n = parameters.text("name_prefix", prefix);
             all.push(format!("substr(name, 1, length(${n})) = ${n}"));
+        }
+        if let Some(project) = &self.project {
+            all.push(format!("project = ${}", parameters.text("project", project)));
+        }
+        if let Some(agent) = &self.agent {
+            all.push(format!("agent = ${}", parameters.text("agent", agent)));
         }
         for (name, value) in &self.labels {
             let (name, value) = (parameters.text("label", name), parameters.text("label", value));

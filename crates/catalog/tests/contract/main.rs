@@ -80,6 +80,10 @@ contract! {
     secrets:
         first_secret_is_kept
         concurrent_servers_share_one_secret;
+    pauses:
+        paused_sandboxes_are_listed_and_counted_as_such
+        only_a_sandbox_paused_on_disk_can_be_resumed
+        a_pause_in_memory_ends_with_its_processes;
     commands:
         command_ends_once
         command_needs_an_existing_sandbox
@@ -114,6 +118,14 @@ contract! {
         migration_counts_existing_episodes
         adding_an_episode_does_not_recount
         usage_is_exact_under_concurrency;
+    lineage:
+        sandboxes_are_filtered_by_project_and_agent
+        notes_get_the_next_snapshot_and_live_as_long
+        notes_count_until_they_are_deleted
+        notes_are_listed_in_pages_of_limited_size
+        exit_and_trace_are_recorded_together
+        old_traces_are_found_until_they_are_kept
+        searches_are_listed_with_their_steps;
     text:
         hostile_text_round_trips
         megabyte_texts_round_trip

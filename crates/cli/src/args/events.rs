@@ -26,6 +26,9 @@ pub(crate) struct Events {
     /// Only events of this type, such as sandbox.created
     #[arg(long = "type", value_name = "TYPE")]
     pub(crate) kind: Option<String>,
+    /// Only events of sandboxes of this project
+    #[arg(long, value_name = "NAME")]
+    pub(crate) project: Option<String>,
     /// Only events after the one with this number
     #[arg(long, value_name = "N")]
     pub(crate) after: Option<u64>,

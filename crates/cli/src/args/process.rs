@@ -32,6 +32,9 @@ pub(crate) struct Run {
     /// Timeout
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
+    /// Tag of the command, by which `workspace ps ID --tag TAG` finds it
+    #[arg(long, conflicts_with = "terminal")]
+    pub(crate) tag: Option<String>,
     /// Do not remove the sandbox; print its id on stderr
     #[arg(long)]
     pub(crate) keep: bool,
@@ -58,6 +61,7 @@ Examples:
   workspace exec work -- make test
   workspace exec -i work -- sh -c 'cat > notes' < notes
   workspace exec -t work -- top
+  workspace exec --tag tests work -- make test; workspace ps work --tag tests
   command=$(workspace exec -d work -- ./server); workspace logs -f work $command")]
 pub(crate) struct Exec {
     /// Forward stdin to the program
@@ -75,6 +79,9 @@ pub(crate) struct Exec {
     /// Timeout [default: the lifetime of the sandbox]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
+    /// Tag of the command, by which `workspace ps ID --tag TAG` finds it
+    #[arg(long, conflicts_with = "terminal")]
+    pub(crate) tag: Option<String>,
     /// Run the program in the background, and print the id of the command
     #[arg(short, long)]
     pub(crate) detach: bool,
@@ -116,11 +123,19 @@ pub(crate) struct ShellArgs {
 
 /// List sandboxes, or the commands of a sandbox
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  workspace ps\n  workspace ps work\n  workspace ps -q")]
+#[command(after_help = "\
+Examples:
+  workspace ps
+  workspace ps work
+  workspace ps work --tag tests
+  workspace ps -q")]
 pub(crate) struct Ps {
     /// Sandbox whose commands are listed
     #[arg(value_name = "ID")]
     pub(crate) sandbox: Option<String>,
+    /// Only commands with this tag
+    #[arg(long, requires = "sandbox")]
+    pub(crate) tag: Option<String>,
     /// Print only ids
     #[arg(short, long)]
     pub(crate) quiet: bool,
@@ -131,7 +146,7 @@ pub(crate) struct Ps {
 /// Print the output of commands in a sandbox
 ///
 /// Without COMMAND, prints the last lines of all commands in the order of time. With COMMAND, prints all output of that
-/// command that is still kept; its stderr goes to stderr.
+/// command that is still kept; its stderr goes to stderr. Without --follow, output that is printed later is not waited for.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -158,7 +173,7 @@ pub(crate) struct Logs {
     pub(crate) server: Server,
 }
 
-fn since(text: &str) -> Result<Timestamp, String> {
+pub(super) fn since(text: &str) -> Result<Timestamp, String> {
     time::parse(text, &time::now()).ok_or_else(|| format!("expected {}", time::FORMATS))
 }
 

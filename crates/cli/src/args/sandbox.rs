@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use workspace_api::sandboxes::NetworkChoice;
+use workspace_api::sandboxes::{NetworkChoice, TraceChoice};
+use workspace_state::Timestamp;
 
 use super::history::label;
+use super::pause::{OnTimeout, SandboxPause, SandboxResume};
+use super::process::since;
 use super::server::{Server, duration};
 use super::workspace::{InitialContent, SandboxChanges, SandboxCommit, SandboxFork, SandboxRestore};
 
@@ -15,12 +18,13 @@ Examples:
   workspace exec work -- make test
   workspace sandbox commit work -m \"tests pass\"
   workspace sandbox extend work 30m
+  workspace sandbox pause work
   workspace sandbox rm work";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SandboxCommand {
     Ls(SandboxList),
-    Create(SandboxCreate),
+    Create(Box<SandboxCreate>),
     /// Show the details of a sandbox
     #[command(
         after_help = "Examples:\n  workspace sandbox get work\n  workspace --json sandbox get sbx-0199a"
@@ -51,6 +55,8 @@ pub(crate) enum SandboxCommand {
         #[command(flatten)]
         server: Server,
     },
+    Pause(SandboxPause),
+    Resume(SandboxResume),
     /// Set and remove labels of a sandbox
     #[command(
         after_help = "Examples:\n  workspace sandbox label work step=2\n  workspace sandbox label work step-"
@@ -70,6 +76,7 @@ pub(crate) enum SandboxCommand {
         after_help = "Examples:\n  workspace sandbox stats work\n  workspace --json sandbox stats work"
     )]
     Stats(SandboxOne),
+    Metrics(SandboxMetrics),
     Commit(SandboxCommit),
     Restore(SandboxRestore),
     Fork(SandboxFork),
@@ -91,12 +98,18 @@ Examples:
   workspace sandbox ls --state running --label run=42
   workspace --json sandbox ls | jq -r .id")]
 pub(crate) struct SandboxList {
-    /// Only sandboxes in this state: starting, running, stopping, stopped or error
+    /// Only sandboxes in this state: starting, running, paused, stopping, stopped or error
     #[arg(long, value_name = "STATE")]
     pub(crate) state: Option<String>,
     /// Only sandboxes with this label; may be repeated
     #[arg(long = "label", value_name = "K=V", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
+    /// Only sandboxes of this project
+    #[arg(long, value_name = "NAME")]
+    pub(crate) project: Option<String>,
+    /// Only sandboxes of this agent
+    #[arg(long, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
     #[command(flatten)]
     pub(crate) server: Server,
 }
@@ -108,6 +121,7 @@ Examples:
   workspace sandbox create
   workspace sandbox create --name work --timeout 4h --memory 4g --label run=42
   workspace sandbox create --dir project
+  workspace sandbox create --project checkout --agent fixer-7 --trace command
   workspace sandbox create --snapshot 0199a1b2-63f1-7c01-9f2c-2f1c2ea4a7d0 --materialize full
   workspace sandbox create --network egress --allow pypi.org --allow '*.pythonhosted.org'")]
 pub(crate) struct SandboxCreate {
@@ -118,6 +132,9 @@ pub(crate) struct SandboxCreate {
     /// Lifetime [default: set by the server, an hour]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
+    /// Treatment of the sandbox when its lifetime is over
+    #[arg(long, value_enum, default_value_t = OnTimeout::Delete)]
+    pub(crate) on_timeout: OnTimeout,
     #[command(flatten)]
     pub(crate) server: Server,
 }
@@ -156,6 +173,33 @@ pub(crate) struct SandboxOptions {
     /// Label; may be repeated
     #[arg(long = "label", value_name = "K=V", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
+    /// Project that the sandbox belongs to
+    #[arg(long, value_name = "NAME")]
+    pub(crate) project: Option<String>,
+    /// Agent that works in the sandbox
+    #[arg(long, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
+    /// Automatic snapshots
+    #[arg(long, value_enum, default_value_t = Trace::Off)]
+    pub(crate) trace: Trace,
+}
+
+/// Automatic snapshots of a sandbox.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Trace {
+    /// None
+    Off,
+    /// After each command that changed files
+    Command,
+}
+
+impl From<Trace> for TraceChoice {
+    fn from(trace: Trace) -> Self {
+        match trace {
+            Trace::Off => Self::Off,
+            Trace::Command => Self::Command,
+        }
+    }
 }
 
 /// Network access of a sandbox.
@@ -182,6 +226,30 @@ pub(crate) struct SandboxOne {
     /// Sandbox
     #[arg(value_name = "ID")]
     pub(crate) sandbox: String,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Show the resource usage of a sandbox over time
+///
+/// The server measures every 5 seconds, and keeps the last hour, also over a restart. CPU is in percent of one core since the
+/// measurement before. Bytes received and sent count from the start of the sandbox.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace sandbox metrics work
+  workspace sandbox metrics work --since 10m
+  workspace --json sandbox metrics work | jq -r .memory")]
+pub(crate) struct SandboxMetrics {
+    /// Sandbox
+    #[arg(value_name = "ID")]
+    pub(crate) sandbox: String,
+    /// Only measurements from TIME on: a date, a time, or an age such as 90s or 10m
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    pub(crate) since: Option<Timestamp>,
+    /// Only measurements up to TIME
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    pub(crate) until: Option<Timestamp>,
     #[command(flatten)]
     pub(crate) server: Server,
 }

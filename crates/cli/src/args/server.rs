@@ -38,6 +38,25 @@ impl StoreServer {
     }
 }
 
+/// Server of `diff --why`.
+#[derive(Debug, Args)]
+pub(crate) struct WhyServer {
+    /// URL of the server for --why [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]
+    #[arg(long, value_name = "URL", help_heading = "Server", requires = "why")]
+    server: Option<String>,
+    /// API key for --why; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or the
+    /// key of a local server]
+    #[arg(long, value_name = "KEY", help_heading = "Server", requires = "why")]
+    api_key: Option<String>,
+}
+
+impl WhyServer {
+    /// Returns the server of a comparison with causes.
+    pub(crate) fn for_why(&self) -> Server {
+        Server { server: self.server.clone(), api_key: self.api_key.clone() }
+    }
+}
+
 /// Show whether a server is ready, and the results of its checks
 ///
 /// The exit status is 1 if the server is not ready, or does not accept the key.

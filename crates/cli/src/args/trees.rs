@@ -7,6 +7,7 @@ use clap::{Args, ValueHint};
 
 use super::history::SnapshotMetadata;
 use super::merge::MergeRules;
+use super::server::WhyServer;
 
 /// List a directory of a snapshot
 ///
@@ -62,7 +63,8 @@ Examples:
   workspace diff main project --patch
   workspace diff main ./main --stat
   workspace diff main project --no-ignore
-  workspace --json diff 0199a main --insight")]
+  workspace --json diff 0199a main --insight
+  workspace diff 0199a1b2-63f1-7c01-9f2c-2f1c2ea4a7d0 main --why")]
 pub(crate) struct Diff {
     /// Old side: a snapshot or a directory
     #[arg(value_hint = ValueHint::DirPath)]
@@ -79,9 +81,14 @@ pub(crate) struct Diff {
     /// Print the insight diff: size, lines and risks of each change
     #[arg(long, group = "form")]
     pub(crate) insight: bool,
+    /// Print the commands and notes that caused each change, for two snapshots of a server: full ids or references
+    #[arg(long, group = "form")]
+    pub(crate) why: bool,
     /// Do not read .workspaceignore files in directories
-    #[arg(long)]
+    #[arg(long, conflicts_with = "why")]
     pub(crate) no_ignore: bool,
+    #[command(flatten)]
+    pub(crate) server: WhyServer,
 }
 
 /// Merge snapshots or directories that have a common ancestor

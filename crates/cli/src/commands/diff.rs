@@ -2,6 +2,7 @@
 
 pub(super) mod side;
 mod stat;
+mod why;
 
 use serde::Serialize;
 use workspace_state::{
@@ -20,6 +21,9 @@ use side::{Side, SideSource};
 const CONTEXT_LINES: usize = 3;
 
 pub(crate) fn run(context: &mut Context, args: &Diff) -> Result<Outcome> {
+    if args.why {
+        return why::run(context, args);
+    }
     let store = context.store()?;
     // Both names are resolved before a directory is read.
     let (a, b) = (SideSource::resolve(&store, &args.a)?, SideSource::resolve(&store, &args.b)?);

@@ -32,6 +32,9 @@ async fn filters(client: &Client, args: &Events) -> Result<String> {
     if let Some(kind) = &args.kind {
         filters.push_str(&format!("&type={}", percent_encode(kind.as_bytes())));
     }
+    if let Some(project) = &args.project {
+        filters.push_str(&format!("&project={}", percent_encode(project.as_bytes())));
+    }
     Ok(filters)
 }
 
@@ -61,7 +64,7 @@ async fn follow(context: &mut Context, client: &Client, args: &Events, filters: 
             LogMessage::Gap(gap) => warn_of_gap(&gap),
             LogMessage::Event(event) => print(context, &event)?,
         }
-        context.output.finish()?;
+        context.output.flush()?;
     }
 }
 

@@ -38,6 +38,7 @@ async fn exec(context: &mut Context, client: &Client, args: &Exec) -> Result<Out
     }
     let options = CommandOptions {
         command_line,
+        tag: args.tag.clone(),
         cwd,
         envs,
         timeout: milliseconds(args.timeout),

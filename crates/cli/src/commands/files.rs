@@ -172,7 +172,7 @@ async fn watch(context: &mut Context, client: &Client, route: &str) -> Result<()
         } else if event.kind != WatchEventKind::Ended {
             context.output.line(event_line(&event))?;
         }
-        context.output.finish()?;
+        context.output.flush()?;
         if event.kind == WatchEventKind::Ended {
             let reason = event.reason.as_deref().unwrap_or("the watch ended");
             text::print_stderr(&format!("note: {reason}"));

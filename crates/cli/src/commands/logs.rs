@@ -4,10 +4,8 @@ mod newest_output;
 
 use std::collections::VecDeque;
 use std::io::Write as _;
-use std::time::Duration;
 
-use tokio::time::timeout;
-use workspace_api::processes::CommandList;
+use workspace_api::processes::{CommandList, CommandRecord};
 use workspace_api::sandboxes::Logs as SandboxLogs;
 use workspace_state::Timestamp;
 
@@ -19,8 +17,8 @@ use crate::session::{OutputEvent, OutputStream as _, Stream, warn_of_gap};
 use crate::time;
 use newest_output::NewestOutput;
 
-/// Idle time after which all stored output has arrived. Stored output arrives without pauses.
-const IDLE_TIMEOUT: Duration = Duration::from_millis(500);
+/// State of a command that has not ended.
+const RUNNING: &str = "running";
 /// Nanoseconds of a millisecond.
 const NANOS_PER_MILLI: i64 = 1_000_000;
 /// Default number of lines of all commands.
@@ -54,13 +52,17 @@ async fn print_all(context: &mut Context, client: &Client, sandbox: &str, args: 
     }
     let mut newest = NewestOutput::new();
     for command in &commands {
+        let end = match command.state.as_str() {
+            RUNNING => retained_end(client, sandbox, &command.command_id).await?,
+            _ => u64::MAX,
+        };
         let output = OutputFollower::of_command(client, sandbox, &command.command_id);
         let add = |time, data| {
             if is_wanted(time, args.since) {
                 newest.add(time, data);
             }
         };
-        output.read_retained(IDLE_TIMEOUT, add).await?;
+        output.read_retained(end, add).await?;
     }
     let mut tail = Tail::new(args.tail.unwrap_or(DEFAULT_TAIL).into());
     newest.into_pieces().for_each(|data| tail.push(Stream::Stdout, &data));
@@ -94,39 +96,42 @@ async fn print_all_by_server(
     Ok(Outcome::Done)
 }
 
-/// Prints the output of one command.
+/// Returns the offset up to which a command has printed now. A command that has ended is read to its end.
+async fn retained_end(client: &Client, sandbox: &str, command: &str) -> Result<u64> {
+    let path = format!("/api/v1/sandboxes/{sandbox}/process/{command}");
+    let record: CommandRecord = client.get(&path).await?;
+    let is_running = record.command.state == RUNNING;
+    Ok(if is_running { record.output.map_or(0, |kept| kept.to) } else { u64::MAX })
+}
+
+/// Prints the output of one command: what it has printed now, and with `--follow` all that it prints later.
 async fn print_one(
     context: &mut Context,
     client: &Client,
     (sandbox, command): (&str, &str),
     args: &Logs,
 ) -> Result<Outcome> {
+    let end = retained_end(client, sandbox, command).await?;
     let mut follower = OutputFollower::of_command(client, sandbox, command);
     let mut unprinted = args.tail.map(|lines| Tail::new(lines.into()));
     loop {
-        let stops_when_idle = unprinted.is_some() || !args.follow;
-        let event = if stops_when_idle {
-            match timeout(IDLE_TIMEOUT, follower.next()).await {
-                Ok(event) => event?,
-                Err(_) => {
-                    print_tail(context, &mut unprinted)?;
-                    if args.follow {
-                        continue;
-                    }
-                    return Ok(Outcome::Done);
-                }
-            }
-        } else {
-            follower.next().await?
+        // With the last lines alone, those up to now are printed first, and then each as it comes.
+        let is_limited = unprinted.is_some() || !args.follow;
+        let event = match is_limited {
+            true => follower.next_before(end).await?,
+            false => Some(follower.next().await?),
         };
         match event {
-            OutputEvent::Data { stream, data, time } if is_wanted(time, args.since) => match &mut unprinted {
-                Some(tail) => tail.push(stream, &data),
-                None => print(context, stream, &data)?,
-            },
-            OutputEvent::Data { .. } => {}
-            OutputEvent::Gap { from, to } => warn_of_gap(from, to),
-            OutputEvent::Exited(_) => {
+            Some(OutputEvent::Data { stream, data, time }) if is_wanted(time, args.since) => {
+                match &mut unprinted {
+                    Some(tail) => tail.push(stream, &data),
+                    None => print(context, stream, &data)?,
+                }
+            }
+            Some(OutputEvent::Data { .. }) => {}
+            Some(OutputEvent::Gap { from, to }) => warn_of_gap(from, to),
+            None if args.follow => print_tail(context, &mut unprinted)?,
+            None | Some(OutputEvent::Exited(_)) => {
                 print_tail(context, &mut unprinted)?;
                 return Ok(Outcome::Done);
             }
@@ -150,7 +155,7 @@ fn print_tail(context: &mut Context, unprinted: &mut Option<Tail>) -> Result<()>
 fn print(context: &mut Context, stream: Stream, data: &[u8]) -> Result<()> {
     if stream == Stream::Stdout {
         context.output.bytes(data)?;
-        return context.output.finish();
+        return context.output.flush();
     }
     let written = std::io::stderr().write_all(data);
     written.map_err(|error| CommandError::output_failed(&error))

@@ -50,7 +50,7 @@ struct Report<'a> {
 }
 
 pub(crate) fn run(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
-    let merged = merge(context, args).and_then(|outcome| context.output.finish().map(|()| outcome));
+    let merged = merge(context, args).and_then(|outcome| context.output.flush().map(|()| outcome));
     merged.map_err(|error| {
         let error = error.not_merged();
         if !error.is_not_text() && driver::is_temporary(&args.ours) {

@@ -23,7 +23,7 @@ use crate::output::Output;
 const EXIT_CONFLICTS: u8 = 1;
 
 pub(crate) fn run(context: &mut Context, args: MergeTree) -> Result<Outcome> {
-    let merged = merge(context, args).and_then(|outcome| context.output.finish().map(|()| outcome));
+    let merged = merge(context, args).and_then(|outcome| context.output.flush().map(|()| outcome));
     merged.map_err(CommandError::not_merged)
 }
 

@@ -61,7 +61,7 @@ async fn forward(
     } else {
         context.output.line(format!("{address} -> {}:{remote}", args.sandbox))?;
     }
-    context.output.finish()?;
+    context.output.flush()?;
     tokio::select! {
         never = accept(&listener, &server, &sandbox, remote) => match never {},
         signal = signals.next() => Err(CommandError::interrupted(signal)),

@@ -7,7 +7,7 @@ use super::table;
 use crate::args::Ps;
 use crate::context::Context;
 use crate::error::{Outcome, Result};
-use crate::remote::{Client, ServerUrl, block_on, find, list};
+use crate::remote::{Client, ServerUrl, block_on, find, list, percent_encode};
 use crate::text;
 
 /// Maximum number of commands in a response.
@@ -29,7 +29,7 @@ pub(crate) fn run(context: &mut Context, args: &Ps) -> Result<Outcome> {
     let client = Client::new(ServerUrl::new(&args.server)?);
     block_on(async {
         match &args.sandbox {
-            Some(sandbox) => print_commands(context, &client, sandbox, form).await,
+            Some(sandbox) => print_commands(context, &client, (sandbox, args.tag.as_deref()), form).await,
             None => print_sandboxes(context, &list(&client, "").await?, form),
         }
     })
@@ -64,11 +64,14 @@ pub(super) fn print_sandboxes(
 async fn print_commands(
     context: &mut Context,
     client: &Client,
-    sandbox: &str,
+    (sandbox, tag): (&str, Option<&str>),
     form: ListForm,
 ) -> Result<Outcome> {
     let sandbox = find(client, sandbox).await?;
-    let path = format!("/api/v1/sandboxes/{sandbox}/process?limit={COMMANDS_MAX}");
+    let mut path = format!("/api/v1/sandboxes/{sandbox}/process?limit={COMMANDS_MAX}");
+    if let Some(tag) = tag {
+        path.push_str(&format!("&tag={}", percent_encode(tag.as_bytes())));
+    }
     let commands = client.get::<CommandList>(&path).await?.items;
     if context.output.is_json() {
         commands.iter().try_for_each(|command| context.output.record(command))?;

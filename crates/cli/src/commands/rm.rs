@@ -44,9 +44,9 @@ pub(crate) fn run(context: &mut Context, args: &Rm) -> Result<Outcome> {
         context.output.record(&RemovedFields { snapshots: &ids, references: &args.references, episodes })?;
     }
     if episodes > 0 {
-        let episodes_name = pluralize(episodes, "episode names", "episodes name");
+        let subject_and_verb = pluralize(episodes, "episode names", "episodes name");
         print_stderr(&format!(
-            "warning: {episodes_name} a removed snapshot, and can be read but not restored"
+            "warning: {subject_and_verb} a removed snapshot, and can be read but not restored"
         ));
     }
     Ok(Outcome::Done)
@@ -59,12 +59,12 @@ fn target(store: &Store, name: &str) -> Result<SnapshotId> {
     })
 }
 
-/// Counts the episodes that have one of these snapshots.
+/// Counts the episodes whose snapshot is one of these.
 fn count_episodes(store: &Store, ids: &[SnapshotId]) -> Result<u64> {
     if ids.is_empty() {
         return Ok(0);
     }
-    let episodes = store.episode_subtree(None)?;
+    let episodes = store.all_episodes()?;
     Ok(episodes.iter().filter(|episode| ids.contains(&episode.snapshot)).count() as u64)
 }
 

@@ -87,6 +87,7 @@ async fn run_command(
     } else {
         let options = CommandOptions {
             command_line,
+            tag: args.tag.clone(),
             timeout: super::exec::milliseconds(args.timeout),
             stdin: args.interactive,
             ..CommandOptions::default()
@@ -113,6 +114,9 @@ pub(super) fn create_request(options: &SandboxOptions, lifetime: Option<Duration
         network: options.network.into(),
         egress_allow: (!options.allowed.is_empty()).then(|| options.allowed.clone()),
         labels: super::exec::pairs(&options.labels),
+        project: options.project.clone(),
+        agent: options.agent.clone(),
+        trace: options.trace.into(),
         ..CreateSandbox::default()
     }
 }

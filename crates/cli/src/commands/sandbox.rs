@@ -1,17 +1,21 @@
 //! `workspace sandbox`
 
 mod changes;
+mod metrics;
+mod pauses;
+mod show;
 mod snapshots;
 mod upload;
 
 use std::time::Duration;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use workspace_api::pauses::OnTimeout;
 use workspace_api::sandboxes::{
     DeleteSandboxResult, ExtendSandbox, Sandbox, SandboxStats, SetTimeout, UpdateSandbox,
 };
 
+use self::show::show;
 use super::ps::ListForm;
 use super::table;
 use crate::args::SandboxCommand;
@@ -23,7 +27,11 @@ use crate::text::format_bytes;
 pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outcome> {
     match command {
         SandboxCommand::Ls(args) => {
-            let filter_query = filter_query(args.state.as_deref(), &args.labels)?;
+            let mut filter_query = filter_query(args.state.as_deref(), &args.labels)?;
+            for (name, value) in [("project", &args.project), ("agent", &args.agent)] {
+                let value = value.iter().map(|value| percent_encode(value.as_bytes()));
+                value.for_each(|value| filter_query.push_str(&format!("&{name}={value}")));
+            }
             let found = with_client(&args.server, async |client| list(client, &filter_query).await)?;
             super::ps::print_sandboxes(context, &found, ListForm::Table)
         }
@@ -46,6 +54,8 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
             let changed = with_client(&server, async |client| set_timeout(client, &sandbox, after).await)?;
             show(context, &changed, |sandbox| vec![format!("expires {}", table::time(&sandbox.expires_at))])
         }
+        SandboxCommand::Pause(args) => pauses::pause(context, &args),
+        SandboxCommand::Resume(args) => pauses::resume(context, &args),
         SandboxCommand::Label { sandbox, labels, server } => {
             let changes = labels.iter().map(|label| parse_label_change(label)).collect::<Result<Vec<_>>>()?;
             let labelled = with_client(&server, async |client| relabel(client, &sandbox, &changes).await)?;
@@ -56,26 +66,13 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
                 with_client(&args.server, async |client| fetch(client, &args.sandbox, "/stats").await)?;
             print_stats(context, &stats)
         }
+        SandboxCommand::Metrics(args) => metrics::run(context, &args),
         SandboxCommand::Commit(args) => snapshots::commit(context, &args),
         SandboxCommand::Restore(args) => snapshots::restore(context, &args),
         SandboxCommand::Fork(args) => snapshots::fork(context, &args),
         SandboxCommand::Changes(args) => changes::list(context, &args),
         SandboxCommand::Diff(args) => changes::patch(context, &args),
     }
-}
-
-/// Prints a record as JSON, or as the lines that `lines` returns.
-fn show<T: Serialize>(
-    context: &mut Context,
-    record: &T,
-    lines: impl Fn(&T) -> Vec<String>,
-) -> Result<Outcome> {
-    if context.output.is_json() {
-        context.output.record(record)?;
-    } else {
-        lines(record).iter().try_for_each(|line| context.output.line(crate::text::escape_controls(line)))?;
-    }
-    Ok(Outcome::Done)
 }
 
 /// Returns the query that filters sandboxes.
@@ -118,12 +115,20 @@ fn print_details(context: &mut Context, sandbox: &Sandbox) -> Result<Outcome> {
         ("snapshot", optional(&sandbox.snapshot)),
         ("provider", optional(&sandbox.provider)),
         ("network", sandbox.network.clone()),
+        ("forked from", optional(&sandbox.forked_from)),
+        ("created by", optional(&sandbox.created_by)),
+        ("project", optional(&sandbox.project)),
+        ("agent name", optional(&sandbox.agent)),
+        ("trace", if sandbox.trace.is_off() { String::new() } else { "command".to_owned() }),
     ];
     let allowed = sandbox.egress_allow.iter().flatten();
     fields.extend(allowed.map(|allowed| ("allowed", allowed.clone())));
     fields.push(("reason", optional(&sandbox.state_reason)));
     fields.push(("made", table::time(&sandbox.created_at)));
     fields.push(("expires", table::time(&sandbox.expires_at)));
+    if sandbox.on_timeout == OnTimeout::Pause {
+        fields.push(("then", "paused".to_owned()));
+    }
     fields.push(("cpu", sandbox.resources.cpu.clone()));
     fields.push(("memory", format_bytes(sandbox.resources.memory)));
     fields.push(("disk", format_bytes(sandbox.resources.disk)));

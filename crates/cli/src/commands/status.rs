@@ -49,7 +49,7 @@ pub(crate) fn run(context: &mut Context, args: &Status) -> Result<Outcome> {
     }
     match key_check {
         Err(error) if authorized == Some(false) => {
-            context.output.finish()?;
+            context.output.flush()?;
             Err(client.explain(error))
         }
         _ => Ok(if is_ready { Outcome::Done } else { Outcome::Exit(EXIT_NOT_READY) }),

@@ -272,7 +272,7 @@ impl TryRun<'_> {
             return Ok(());
         }
         let mut output = Output::to_stderr();
-        print_insight(&mut output, &ran.changes).and_then(|()| output.finish())
+        print_insight(&mut output, &ran.changes).and_then(|()| output.flush())
     }
 
     fn report(&mut self, ran: TryRunResult, kept: bool) -> Result<()> {
@@ -285,7 +285,7 @@ impl TryRun<'_> {
         let report =
             Report { directory, exit_code, timed_out, kept, ignored, skipped, changes: Some(changes) };
         self.context.output.record(&report)?;
-        self.context.output.finish()
+        self.context.output.flush()
     }
 }
 

@@ -187,7 +187,7 @@ fn event(piece: Piece) -> OutputEvent {
             OutputEvent::Data { stream, data, time }
         }
         Piece::Gap { from, to } => OutputEvent::Gap { from, to },
-        Piece::Exit(workspace_sandbox::CommandExit { exit_code, timed_out, failed }) => {
+        Piece::Exit(workspace_sandbox::CommandExit { exit_code, timed_out, failed, .. }) => {
             OutputEvent::Exited(CommandExit { exit_code, timed_out, start_error: failed })
         }
     }

@@ -22,6 +22,7 @@ pub(super) const INPUT_REQUEST_MAX: usize = 1 << 20;
 pub(crate) struct CommandOptions {
     /// Command line for `/bin/sh`.
     pub(crate) command_line: String,
+    pub(crate) tag: Option<String>,
     pub(crate) cwd: Option<String>,
     pub(crate) envs: BTreeMap<String, String>,
     /// Timeout in milliseconds; 0 for the lifetime of the sandbox.
@@ -52,6 +53,7 @@ impl<'a> RemoteCommand<'a> {
     pub(crate) async fn start(client: &'a Client, sandbox: &str, options: CommandOptions) -> Result<Self> {
         let body = RunCommand {
             command: Some(options.command_line),
+            tag: options.tag,
             cwd: options.cwd,
             envs: options.envs,
             timeout: Some(options.timeout),

@@ -236,7 +236,9 @@ impl<'a> Transfer<'a> {
         };
         match (end, local_result) {
             // An error that only follows from the other side's error is not reported.
-            (TransferEnd::Remote(exit), local_result) if exit.exit_code != 0 && !is_cause(&local_result) => {
+            (TransferEnd::Remote(exit), local_result)
+                if exit.exit_code != 0 && !has_own_error(&local_result) =>
+            {
                 Err(tar_error(&exit, &self.stderr))
             }
             (_, local_result) => local_result.map_err(explain),
@@ -254,8 +256,8 @@ enum TransferEvent {
     None,
 }
 
-/// Returns true if the local side failed by itself, not because `tar` in the sandbox stopped.
-pub(super) fn is_cause(local_result: &Result<Vec<PathBuf>, CopyError>) -> bool {
+/// Returns true if packing or unpacking failed by itself, and not because the transfer or `tar` in the sandbox ended.
+pub(super) fn has_own_error(local_result: &Result<Vec<PathBuf>, CopyError>) -> bool {
     match local_result {
         Ok(_) | Err(CopyError::Send(_) | CopyError::Unpack(_)) => false,
         Err(CopyError::Io { error, .. }) => error.kind() != io::ErrorKind::BrokenPipe,

@@ -41,6 +41,11 @@ impl<'a> EventSource<'a> {
         Ok(())
     }
 
+    /// Returns the id of the last event that was returned.
+    pub(super) fn last_event_id(&self) -> Option<&str> {
+        self.last_event_id.as_deref()
+    }
+
     /// Returns the next event. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Event> {
         loop {

@@ -36,7 +36,7 @@ pub(crate) async fn forward(
     let (reader, writer) = local.into_split();
     let (sink, stream) = socket.split();
     let sink = Mutex::new(sink);
-    // Both end when the server closes the WebSocket.
+    // The server closes the WebSocket when both directions have ended, which ends all three.
     tokio::select! {
         () = send(reader, &sink) => {}
         () = receive(stream, writer) => {}
@@ -45,8 +45,8 @@ pub(crate) async fn forward(
     Ok(())
 }
 
-/// Sends the bytes of the local connection. Returns only if the WebSocket is closed, because the other direction may
-/// still have bytes after the end of this one.
+/// Sends the bytes of the local connection. Returns if the WebSocket is closed or the local connection fails. Does not
+/// return at the end of the local input, because the other direction may still have bytes.
 async fn send(mut reader: OwnedReadHalf, sink: &Sink) {
     let mut buffer = vec![0; BUFFER_SIZE];
     loop {

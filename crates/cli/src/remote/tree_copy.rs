@@ -15,7 +15,7 @@ use workspace_state::{MemberPaths, Progress as _, unquote_path};
 
 use super::Client;
 use super::archive::{self, CopyError};
-use super::copy::{ArchiveReader, ArchiveWriter, QUEUE_LENGTH, explain, is_cause};
+use super::copy::{ArchiveReader, ArchiveWriter, QUEUE_LENGTH, explain, has_own_error};
 use super::files::{self, RemotePath};
 use crate::error::{CommandError, Result, io_hint};
 use crate::progress::Bars;
@@ -120,7 +120,8 @@ async fn get_directory(
     finish(if was_stopped { Ok(()) } else { downloaded }, unpacking)
 }
 
-/// Returns the paths that were not copied, or the error of the side that failed first.
+/// Waits for the archive thread. Returns the paths that were not copied, or the error that ended the copy: that of the
+/// transfer or that of the thread.
 fn finish(transferred: Result<()>, archive_thread: ArchiveThread) -> Result<Vec<PathBuf>> {
     let Ok(local_result) = archive_thread.join() else {
         return Err(CommandError::failed("the thread that packs or unpacks the archive panicked")
@@ -128,20 +129,56 @@ fn finish(transferred: Result<()>, archive_thread: ArchiveThread) -> Result<Vec<
     };
     match transferred {
         // An error that only follows from the other side's error is not reported.
-        Err(error) if !is_cause(&local_result) => Err(error),
+        Err(error) if !has_own_error(&local_result) => Err(error),
         _ => local_result.map_err(explain),
     }
 }
 
-/// Creates a symlink like one in the sandbox, in the place of a file or another symlink.
+/// Creates a symlink like one in the sandbox. It replaces a file or another symlink, atomically.
 fn get_symlink(entry: &FileEntry, to: &Path) -> Result<()> {
     let failed =
         |error: io::Error| CommandError::failed(format!("{}: {error}", to.display())).hint(io_hint(&error));
     let target = unquote_path(entry.target.as_deref().unwrap_or_default()).unwrap_or_default();
-    match fs::symlink_metadata(to) {
-        Ok(metadata) if metadata.is_dir() => return Err(failed(io::ErrorKind::IsADirectory.into())),
-        Ok(_) => fs::remove_file(to).map_err(failed)?,
-        Err(_) => {}
+    if fs::symlink_metadata(to).is_ok_and(|metadata| metadata.is_dir()) {
+        return Err(failed(io::ErrorKind::IsADirectory.into()));
     }
-    std::os::unix::fs::symlink(OsStr::from_bytes(&target), to).map_err(failed)
+    let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let create = |path: &Path| std::os::unix::fs::symlink(OsStr::from_bytes(&target), path);
+    let link = tempfile::Builder::new().make_in(directory, create).map_err(failed)?;
+    link.into_temp_path().persist(to).map_err(|error| failed(error.error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn symlink_entry(target: &str) -> FileEntry {
+        FileEntry {
+            path: "/workspace/link".to_owned(),
+            kind: FileKind::Symlink,
+            mode: "0777".to_owned(),
+            size: 0,
+            modified: "2026-01-01T00:00:00Z".to_owned(),
+            etag: String::new(),
+            uid: 0,
+            gid: 0,
+            target: Some(target.to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_file_is_kept_if_it_cannot_be_replaced_by_a_symlink() {
+        let directory = tempfile::tempdir().unwrap();
+        let to = directory.path().join("file");
+        fs::write(&to, "content").unwrap();
+        // No symlink has an empty target.
+        assert!(get_symlink(&symlink_entry(""), &to).is_err());
+        assert_eq!(fs::read_to_string(&to).unwrap(), "content");
+        get_symlink(&symlink_entry("../a"), &to).unwrap();
+        assert_eq!(fs::read_link(&to).unwrap(), Path::new("../a"));
+        get_symlink(&symlink_entry("b"), &to).unwrap();
+        assert_eq!(fs::read_link(&to).unwrap(), Path::new("b"));
+        assert!(get_symlink(&symlink_entry("b"), directory.path()).is_err());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no temporary files are left");
+    }
 }

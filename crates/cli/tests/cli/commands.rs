@@ -195,6 +195,56 @@ fn output_goes_on_over_the_death_of_the_server() {
 }
 
 #[test]
+fn logs_end_while_a_command_prints_without_pause() {
+    let Some(server) = Server::start() else { return };
+    server.sandbox("work");
+    let line = "i=0; while :; do i=$((i+1)); echo line $i; sleep 0.02; done";
+    let command = server.ok(&["exec", "-d", "work", "--", "sh", "-c", line]);
+    let command = command.trim_end();
+    soon("it printed", || server.ok(&["logs", "work", command]).contains("line 3\n"));
+    let tail = server.ok(&["logs", "work", command, "--tail", "2"]);
+    assert_eq!(tail.lines().count(), 2, "{tail}");
+    // With a copy among the commands, this program merges the output.
+    server.place.write("a", "1");
+    server.ok(&["cp", "a", "work:"]);
+    server.ok(&["cp", "work:a", "b"]);
+    let logs = server.ok(&["logs", "work"]);
+    assert!(logs.lines().all(|line| line.starts_with("line ")), "{logs}");
+    assert_eq!(server.json(&["ps", "work"]).last().unwrap()["state"], "running");
+}
+
+#[test]
+fn commands_are_found_by_their_tag() {
+    let Some(server) = Server::start() else { return };
+    server.sandbox("work");
+    server.ok(&["exec", "--tag", "tests", "work", "--", "true"]);
+    server.ok(&["exec", "work", "--", "true"]);
+    let command = server.ok(&["exec", "-d", "--tag", "tests", "work", "--", "true"]);
+    let found = server.json(&["ps", "work", "--tag", "tests"]);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert_eq!((&found[0]["commandId"], &found[0]["tag"]), (&command.trim_end().into(), &"tests".into()));
+    assert_eq!(server.ok(&["ps", "-q", "work", "--tag", "none"]), "");
+    server.ok(&["run", "--keep", "--name", "kept", "--tag", "first", "--", "true"]);
+    assert_eq!(server.json(&["ps", "kept"])[0]["tag"], "first");
+    assert_eq!(server.run(&["ps", "--tag", "tests"]).status, 2, "it needs a sandbox");
+    assert_eq!(server.run(&["exec", "-t", "--tag", "tests", "work", "--", "true"]).status, 2);
+}
+
+#[test]
+fn measurements_of_a_sandbox_are_listed() {
+    let Some(server) = Server::start() else { return };
+    server.sandbox("work");
+    soon("it was measured", || !server.json(&["sandbox", "metrics", "work"]).is_empty());
+    let samples = server.json(&["sandbox", "metrics", "work", "--since", "10m"]);
+    assert!(samples[0]["time"].is_string() && samples[0]["disk"].is_u64(), "{samples:?}");
+    let table = server.ok(&["sandbox", "metrics", "work"]);
+    assert!(table.starts_with("TIME ") && table.contains(" PROCESSES "), "{table}");
+    assert!(table.lines().count() > samples.len(), "{table}");
+    assert_eq!(server.ok(&["sandbox", "metrics", "work", "--since", "2100-01-01"]), "");
+    assert_eq!(server.ok(&["sandbox", "metrics", "work", "--until", "2000-01-01"]), "");
+}
+
+#[test]
 fn a_detached_command_is_found_again() {
     let Some(server) = Server::start() else { return };
     server.sandbox("work");

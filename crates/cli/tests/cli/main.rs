@@ -14,6 +14,7 @@ mod generated;
 mod git;
 mod history;
 mod json;
+mod lineage;
 mod merge_driver;
 mod merged_trees;
 mod merges;

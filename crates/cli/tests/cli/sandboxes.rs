@@ -45,6 +45,24 @@ fn a_sandbox_is_made_labelled_extended_and_ended() {
 }
 
 #[test]
+fn a_sandbox_is_paused_and_resumed() {
+    let Some(server) = Server::start() else { return };
+    server.ok(&["sandbox", "create", "--name", "work", "--on-timeout", "pause"]);
+    server.ok(&["exec", "work", "--", "sh", "-c", "echo kept > file"]);
+    for words in [&["sandbox", "pause", "work"][..], &["sandbox", "pause", "--memory", "work"]] {
+        assert!(server.ok(words).starts_with("paused until "));
+        assert!(server.ok(&["sandbox", "ls", "--state", "paused"]).contains("paused"));
+        let refused = server.run(&["exec", "work", "--", "true"]);
+        assert!(refused.status != 0 && refused.stderr.contains("paused; resume it"), "{}", refused.stderr);
+        assert!(server.ok(&["sandbox", "resume", "work", "--timeout", "1h"]).starts_with("expires "));
+    }
+    assert_eq!(server.ok(&["exec", "work", "--", "cat", "file"]), "kept\n");
+    assert!(server.ok(&["sandbox", "get", "work"]).contains("paused"), "it will be when it expires");
+    server.ok(&["sandbox", "pause", "work"]);
+    server.ok(&["sandbox", "rm", "work"]);
+}
+
+#[test]
 fn the_records_have_stable_fields() {
     let Some(server) = Server::start() else { return };
     server.sandbox("work");

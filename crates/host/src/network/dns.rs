@@ -78,7 +78,7 @@ impl Question {
 
     /// Returns whether the answer is always empty. Sandboxes have no IPv6, and service records would lead to
     /// names that are not on the allow list.
-    pub(super) fn has_no_answer(&self) -> bool {
+    pub(super) fn has_empty_answer(&self) -> bool {
         [AAAA, SVCB, HTTPS].contains(&self.record_type)
     }
 
@@ -102,7 +102,7 @@ impl Question {
 
     /// Turns the upstream response to [`Question::query`] into the response to the original query. Returns
     /// `None` if it does not match the query.
-    pub(super) fn relay(&self, id: [u8; 2], mut answer: Vec<u8>) -> Option<Vec<u8>> {
+    pub(super) fn translate_response(&self, id: [u8; 2], mut answer: Vec<u8>) -> Option<Vec<u8>> {
         let question = answer.get(HEADER..HEADER + self.bytes.len())?;
         let is_match = answer[..2] == id
             && answer[2] & (RESPONSE | OPCODE) == RESPONSE
@@ -112,7 +112,7 @@ impl Question {
         is_match.then_some(answer)
     }
 
-    /// Returns the addresses in a response that [`Question::relay`] accepted, or `None` if it is malformed.
+    /// Returns the addresses in a response that [`Question::translate_response`] accepted, or `None` if it is malformed.
     pub(super) fn addresses(&self, answer: &[u8]) -> Option<Vec<Ipv4Addr>> {
         let count = u16::from_be_bytes([*answer.get(6)?, *answer.get(7)?]);
         let mut offset = HEADER + self.bytes.len();
@@ -223,8 +223,8 @@ mod tests {
         assert_eq!((asked.id, asked.bytes), ([1, 2], question.bytes.clone()));
         let addresses = [Ipv4Addr::new(8, 8, 8, 8), Ipv4Addr::new(10, 0, 0, 1)];
         let answer = answer(&question, [1, 2], &addresses);
-        assert_eq!(question.relay([1, 3], answer.clone()), None);
-        let passed = question.relay([1, 2], answer).unwrap();
+        assert_eq!(question.translate_response([1, 3], answer.clone()), None);
+        let passed = question.translate_response([1, 2], answer).unwrap();
         assert_eq!(passed[..2], [7, 9]);
         assert_eq!(question.addresses(&passed).unwrap(), addresses);
     }
@@ -233,8 +233,8 @@ mod tests {
     fn a_response_to_another_query_is_rejected() {
         let question = Question::parse(&packet("example.com", A)).unwrap();
         let other = Question::parse(&packet("example.org", A)).unwrap();
-        assert_eq!(question.relay([1, 2], answer(&other, [1, 2], &[])), None);
-        assert_eq!(question.relay([1, 2], question.query([1, 2])), None);
+        assert_eq!(question.translate_response([1, 2], answer(&other, [1, 2], &[])), None);
+        assert_eq!(question.translate_response([1, 2], question.query([1, 2])), None);
     }
 
     #[test]
@@ -272,14 +272,14 @@ mod tests {
         // Every prefix, and every byte changed in every way.
         for length in 0..whole.len() {
             let _ = Question::parse(&whole[..length]);
-            let _ = question.relay([1, 2], whole[..length].to_vec());
+            let _ = question.translate_response([1, 2], whole[..length].to_vec());
             assert_eq!(question.addresses(&whole[..length]), None, "{length}");
         }
         for at in 0..whole.len() {
             for byte in 0..=u8::MAX {
                 let mut hostile = whole.clone();
                 hostile[at] = byte;
-                let _ = question.relay([1, 2], hostile.clone());
+                let _ = question.translate_response([1, 2], hostile.clone());
                 let _ = question.addresses(&hostile);
                 hostile[2] &= !RESPONSE;
                 let _ = Question::parse(&hostile);

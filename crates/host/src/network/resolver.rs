@@ -87,7 +87,7 @@ impl Resolver {
         if !self.allows(&question.name) {
             return Some(question.answer(ResponseCode::NxDomain));
         }
-        if question.has_no_answer() {
+        if question.has_empty_answer() {
             return Some(question.answer(ResponseCode::NoError));
         }
         match self.resolve(&question, transport).await {
@@ -207,7 +207,7 @@ async fn query_udp_once(upstream: SocketAddr, question: &Question) -> Option<Vec
     let mut buffer = vec![0; PACKET_MAX];
     loop {
         let length = socket.recv(&mut buffer).await.ok()?;
-        if let Some(answer) = question.relay(id, buffer[..length].to_vec()) {
+        if let Some(answer) = question.translate_response(id, buffer[..length].to_vec()) {
             return Some(answer);
         }
     }
@@ -216,7 +216,7 @@ async fn query_udp_once(upstream: SocketAddr, question: &Question) -> Option<Vec
 async fn query_tcp(upstream: SocketAddr, question: &Question) -> Option<Vec<u8>> {
     let (mut stream, id) = (TcpStream::connect(upstream).await.ok()?, random_id()?);
     send(&mut stream, &question.query(id)).await.ok()?;
-    question.relay(id, receive(&mut stream).await.ok()?)
+    question.translate_response(id, receive(&mut stream).await.ok()?)
 }
 
 fn random_id() -> Option<[u8; 2]> {

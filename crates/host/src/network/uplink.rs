@@ -37,7 +37,7 @@ const PRIVATE_DIR: &str = "/tmp";
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 /// Option that `pasta` has since August 2024.
 const RECENT_OPTION: &str = "--map-host-loopback";
-/// Timeout of a program for creating its link.
+/// Maximum time until an uplink program has created its link.
 const LINK_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -163,6 +163,7 @@ impl UplinkProcess {
 
     fn wait(&mut self, router: &Router, program: &Program) -> Result<()> {
         self.child.notify()?;
+        // Until the child executes the program. Fails if it cannot.
         while self.child.wait()? {}
         let began = Instant::now();
         loop {
@@ -229,7 +230,7 @@ fn exec_program(
         }
     }
     // Set last, because changing credentials resets it.
-    kill_on_exit_of(daemon).context("stay with the network daemon")?;
+    kill_on_exit_of(daemon).context("bind the uplink program to the life of the network daemon")?;
     parent.wait()?;
     let stderr = stderr.try_clone().context("duplicate a file descriptor")?;
     Err(program.command(&namespace).stderr(stderr).exec()).context("start the uplink")

@@ -23,7 +23,7 @@ use crate::error::{HostError, Result};
 use crate::process::Process;
 use crate::resources::cgroup;
 pub use crate::resources::frozen::{FreezeMethod, Frozen};
-use record::{FreezeRecord, LockedRecord, RecordWriter};
+use record::{LockedRecord, RecordWriter, RecordedMethod};
 
 /// Time in which all processes must have stopped.
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,7 +37,7 @@ pub fn freeze(id: &str, process: &Process, record: &Path) -> Result<Frozen> {
     if let Some(frozen) = freeze_group(id, process, record)? {
         return Ok(frozen);
     }
-    let mut writer = RecordWriter::create(record, &FreezeRecord::Signals(process.clone()))?;
+    let mut writer = RecordWriter::create(record, &RecordedMethod::Signals(process.clone()))?;
     let stopped = signals::stop(process, &mut writer, FREEZE_TIMEOUT).map_err(|error| undo(error, record))?;
     Ok(Frozen { method: FreezeMethod::Signals, processes: Some(stopped) })
 }
@@ -45,7 +45,7 @@ pub fn freeze(id: &str, process: &Process, record: &Path) -> Result<Frozen> {
 /// Freezes a sandbox by its cgroup. Returns `None` if it has none that can be frozen.
 pub fn freeze_group(id: &str, process: &Process, record: &Path) -> Result<Option<Frozen>> {
     let Some(freezer) = cgroup::freezer(id, process)? else { return Ok(None) };
-    let mut writer = RecordWriter::create(record, &FreezeRecord::Group(freezer.clone()))?;
+    let mut writer = RecordWriter::create(record, &RecordedMethod::Group(freezer.clone()))?;
     let frozen =
         freezer::freeze(&freezer, &mut writer, FREEZE_TIMEOUT).map_err(|error| undo(error, record))?;
     Ok(Some(Frozen { method: FreezeMethod::Cgroup, processes: Some(frozen) }))
@@ -69,8 +69,8 @@ pub fn thaw(record: &Path) -> Result<()> {
     let Some(mut locked) = LockedRecord::lock(record)? else { return Ok(()) };
     match locked.read()? {
         None => {}
-        Some((FreezeRecord::Group(freezer), _)) => freezer::thaw(&freezer)?,
-        Some((FreezeRecord::Signals(process), stopped)) => signals::resume(&process, &stopped)?,
+        Some((RecordedMethod::Group(freezer), _)) => freezer::thaw(&freezer)?,
+        Some((RecordedMethod::Signals(process), stopped)) => signals::resume(&process, &stopped)?,
     }
     locked.remove()
 }

@@ -432,7 +432,7 @@ fn compare<'a>(
     before: impl ExactSizeIterator<Item = Option<&'a JsonValue>>,
     after: impl ExactSizeIterator<Item = Option<&'a JsonValue>>,
 ) -> Vec<(Range<usize>, Range<usize>)> {
-    let is_long = before.len() + after.len() > DiffLimits::default().exact;
+    let is_long = before.len() + after.len() > DiffLimits::default().myers_lines;
     let mut input = InternedInput::default();
     input.update_before(before);
     input.update_after(after);

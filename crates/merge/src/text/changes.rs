@@ -28,16 +28,17 @@ pub struct DiffLimitExceeded;
 /// Limits of the diff of two texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiffLimits {
-    /// Maximum number of lines of both texts together, without their common start and end.
+    /// Maximum number of lines of both texts together. If they have more than `myers_lines` lines, their common start and end do
+    /// not count.
     pub lines: usize,
     /// Maximum number of lines of both texts together for the Myers diff. Longer texts get the faster
     /// histogram diff, which matches repeated lines less well.
-    pub exact: usize,
+    pub myers_lines: usize,
 }
 
 impl Default for DiffLimits {
     fn default() -> Self {
-        Self { lines: 1_000_000, exact: 400_000 }
+        Self { lines: 1_000_000, myers_lines: 400_000 }
     }
 }
 
@@ -93,7 +94,7 @@ impl<'b, 't> BaseDiff<'b, 't> {
     fn diff_with(&mut self, side: &Lines<'t>, range: Range<usize>) -> Result<LineChanges, DiffLimitExceeded> {
         let (prefix, suffix) = self.base.common(&self.range, side, &range);
         let size = self.range.len() + range.len();
-        let is_large = size > self.limits.exact;
+        let is_large = size > self.limits.myers_lines;
         // The common prefix and suffix of large texts do not count, since they cost little. They stay part of
         // the diff: a change of repeated lines has several possible positions, and git chooses among all of
         // them.
@@ -107,7 +108,7 @@ impl<'b, 't> BaseDiff<'b, 't> {
             return Ok(LineChanges(vec![LineChange { base: removed, side: added }]));
         }
         self.intern(side, &range, prefix, suffix)?;
-        let algorithm = if size > self.limits.exact { Algorithm::Histogram } else { Algorithm::Myers };
+        let algorithm = if size > self.limits.myers_lines { Algorithm::Histogram } else { Algorithm::Myers };
         let mut diff = Diff::compute(algorithm, &self.input);
         diff.postprocess_no_heuristic(&self.input);
         let shift_range = |lines: Range<u32>, by: usize| lines.start as usize + by..lines.end as usize + by;

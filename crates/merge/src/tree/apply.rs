@@ -271,9 +271,9 @@ impl TreeBuilder<'_> {
             Node::File(_) | Node::Symlink(_) => old,
         };
         let merged = attributes::merge(
-            Some(NodeAttributes::of(old)),
-            NodeAttributes::of(our_node),
-            NodeAttributes::of(new),
+            Some(NodeAttributes::of_directory(old)),
+            NodeAttributes::of_directory(our_node),
+            NodeAttributes::of_directory(new),
         );
         let (mode, xattrs) = (merged.mode, merged.xattrs);
         for (class, clash) in

@@ -14,7 +14,9 @@ const SIGNIFICANT_BITS: u16 = 0o7111;
 pub(super) struct MergedAttributes {
     pub(super) mode: u16,
     pub(super) xattrs: Xattrs,
+    /// Set if both sides changed permission bits differently.
     pub(super) modes_clash: bool,
+    /// Set if both sides changed an extended attribute differently.
     pub(super) xattrs_clash: bool,
 }
 
@@ -26,7 +28,7 @@ pub(super) struct NodeAttributes<'a> {
 }
 
 impl<'a> NodeAttributes<'a> {
-    pub(super) fn of(directory: &'a DirectoryNode) -> Self {
+    pub(super) fn of_directory(directory: &'a DirectoryNode) -> Self {
         Self { mode: directory.mode, xattrs: &directory.xattrs }
     }
 

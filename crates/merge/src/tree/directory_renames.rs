@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use workspace_state::Node;
+
 use super::changes::{EntryChange, SideChanges};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
 use super::leaf::TreeMerger;
@@ -32,19 +34,13 @@ pub(super) fn apply(
         renamed_by_ours.remove(&path);
         renamed_by_theirs.remove(&path);
     }
-    let additions = Additions {
-        renamed_directories: &renamed_by_theirs,
-        own_renamed_directories: &renamed_by_ours,
-        side: Side::Ours,
-    };
-    additions.relocate(merger, slots, ours)?;
-    mark_directories_of_ours(&renamed_by_theirs, ours, theirs);
-    let additions = Additions {
-        renamed_directories: &renamed_by_ours,
-        own_renamed_directories: &renamed_by_theirs,
-        side: Side::Theirs,
-    };
-    additions.relocate(merger, slots, theirs)?;
+    let renamed =
+        RenamedDirectories { side: Side::Ours, by_other: &renamed_by_theirs, by_same: &renamed_by_ours };
+    renamed.relocate_additions(merger, slots, ours)?;
+    mark_moved_directories_of_ours(&renamed_by_theirs, ours, theirs);
+    let renamed =
+        RenamedDirectories { side: Side::Theirs, by_other: &renamed_by_ours, by_same: &renamed_by_theirs };
+    renamed.relocate_additions(merger, slots, theirs)?;
     relocate_directories_of_theirs(&renamed_by_ours, theirs);
     Ok(())
 }
@@ -95,7 +91,9 @@ fn find_renamed_directories(
         }
     }
     for (from, moved) in &side.directory_moves {
-        count_move(side, &mut counts, from, &moved.to, moved.new.node.size());
+        // The entries of a directory that was moved as a whole are not among the renames.
+        let Node::Directory(directory) = &moved.new.node else { continue };
+        count_move(side, &mut counts, from, &moved.to, directory.entries);
     }
     let renamed = counts.into_iter().filter(|(from, _)| directories.contains(from)).map(|(from, counts)| {
         let maximum = counts.values().max().copied().unwrap_or_default();
@@ -109,18 +107,18 @@ fn find_renamed_directories(
     renamed.collect()
 }
 
-/// Counts a move of files between directories. While the names of both directories are equal, the move also
+/// Counts a move of entries between directories. While the names of both directories are equal, the move also
 /// counts for their parents.
 fn count_move<'p>(
     side: &SideChanges<'_>,
     counts: &mut BTreeMap<&'p [u8], BTreeMap<&'p [u8], u64>>,
     mut from: &'p [u8],
     mut to: &'p [u8],
-    files: u64,
+    entries: u64,
 ) {
     loop {
         if side.has_removed(from) {
-            *counts.entry(from).or_default().entry(to).or_default() += files;
+            *counts.entry(from).or_default().entry(to).or_default() += entries;
         }
         if name(from) != name(to) {
             return;
@@ -132,39 +130,40 @@ fn count_move<'p>(
     }
 }
 
-/// Files that one side added.
-struct Additions<'a> {
-    /// Renames by the other side.
-    renamed_directories: &'a BTreeMap<Vec<u8>, RenameTarget>,
-    /// Renames by the same side.
-    own_renamed_directories: &'a BTreeMap<Vec<u8>, RenameTarget>,
+/// Directories that were renamed, as seen by the side that added files to them.
+struct RenamedDirectories<'a> {
+    /// Side that added files.
     side: Side,
+    /// Directories that the other side renamed: the files follow them.
+    by_other: &'a BTreeMap<Vec<u8>, RenameTarget>,
+    /// Directories that the same side renamed.
+    by_same: &'a BTreeMap<Vec<u8>, RenameTarget>,
 }
 
-impl Additions<'_> {
+impl RenamedDirectories<'_> {
     /// Moves added files to the new paths of their directories, and reports a conflict for each.
-    fn relocate(
+    fn relocate_additions(
         &self,
         merger: &mut TreeMerger<'_>,
         slots: &mut Slots,
         side: &mut SideChanges<'_>,
     ) -> Result<()> {
-        if self.renamed_directories.is_empty() {
+        if self.by_other.is_empty() {
             return Ok(());
         }
         let added = side.leaves.iter().filter(|(_, change)| change.old.is_none() && change.new.is_some());
         let added: Vec<Vec<u8>> = added.map(|(path, _)| path.clone()).collect();
         let mut paths_by_target: BTreeMap<Vec<u8>, Vec<Vec<u8>>> = BTreeMap::new();
         for path in added {
-            match nearest(self.renamed_directories, &path) {
+            match nearest(self.by_other, &path) {
                 None => {}
                 Some((_, RenameTarget::Ambiguous)) => {
                     self.report(merger, slots, ConflictClass::DirectoryRename, &path, &path);
                 }
                 Some((from, RenameTarget::Path(to))) => {
                     let target = replace_prefix(&path, from, to);
-                    let is_renamed_too = parent(&target)
-                        .is_some_and(|directory| self.own_renamed_directories.contains_key(directory));
+                    let is_renamed_too =
+                        parent(&target).is_some_and(|directory| self.by_same.contains_key(directory));
                     // Our entries are not moved by a rename that requires a review.
                     let is_held = self.side == Side::Ours && merger.rename_requires_review(&path, &target);
                     if !is_renamed_too && !is_held {
@@ -240,7 +239,7 @@ fn relocate_directories_of_theirs(
 
 /// Marks directories that our side added to renamed directories as removed by their side, so that they are
 /// removed if they are empty.
-fn mark_directories_of_ours(
+fn mark_moved_directories_of_ours(
     renamed_directories: &BTreeMap<Vec<u8>, RenameTarget>,
     ours: &SideChanges<'_>,
     theirs: &mut SideChanges<'_>,

@@ -177,7 +177,7 @@ struct RenameSearch<'t> {
     base: &'t Tree,
     tree: &'t Tree,
     budget: RenameOptions,
-    /// Pieces of the files read so far, by path and [`Candidate::is_old`]; `None` for files that exceeded the
+    /// Hashed pieces of the files read so far, see [`super::similarity`], by path and [`Candidate::is_old`]; `None` for files that exceeded the
     /// budget.
     pieces: HashMap<(Vec<u8>, bool), Option<Pieces>>,
     /// Renames: old path to new path.

@@ -1,4 +1,4 @@
-//! Slots: the three versions of the leaf at a path.
+//! Slots: the three versions of the leaf (file or symlink) at a path.
 
 use std::collections::BTreeMap;
 

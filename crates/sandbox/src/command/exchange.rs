@@ -55,9 +55,12 @@ impl SandboxHandle {
     /// Waits until the agent should have reported the end of a command. Time in which it may be frozen does
     /// not count.
     async fn wait_until_overdue(&self, command: &RunningCommand) {
-        let Some(deadline) = command.report_deadline() else { return std::future::pending().await };
-        tokio::time::sleep_until(deadline).await;
-        while self.guest.may_be_frozen() {
+        loop {
+            let Some(deadline) = command.report_deadline() else { return std::future::pending().await };
+            tokio::time::sleep_until(deadline).await;
+            if !self.guest.may_be_frozen() {
+                return;
+            }
             tokio::time::sleep(FREEZE_POLL_INTERVAL).await;
         }
     }

@@ -13,7 +13,7 @@ use workspace_agent_protocol::output::{Frame, Item, Reader};
 
 pub use workspace_agent_protocol::output::Stream;
 
-use crate::command::running::{CommandExit, Progress, RunningCommand};
+use crate::command::running::{CommandExit, Progress, RunningCommand, TraceOutcome};
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
 use crate::sandbox_dir::SandboxDir;
@@ -27,6 +27,8 @@ const EXIT_NOT_EXECUTABLE: i32 = 126;
 const EXIT_NOT_FOUND: i32 = 127;
 /// Timeout for the reason why a command could not be run.
 const FAILURE_REASON_TIMEOUT: Duration = Duration::from_secs(1);
+/// Timeout for the outcome of tracing a command, which has a timeout of its own.
+const TRACE_REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A piece of output.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -164,10 +166,10 @@ impl Output {
             if let Some(Piece::Exit(CommandExit { exit_code, .. })) = pieces.last() {
                 let exit_code = *exit_code;
                 self.last_pieces = Some(pieces);
-                let reason = self.failure_reason(exit_code).await;
+                let (reason, trace) = self.rest_of_exit(exit_code).await;
                 pieces = self.last_pieces.take().unwrap_or_default();
                 if let Some(Piece::Exit(exit)) = pieces.last_mut() {
-                    exit.failed = reason;
+                    (exit.failed, exit.trace) = (reason, trace);
                 }
                 self.ended = true;
             } else if let Some(exit) = exit.filter(|_| pieces.is_empty()) {
@@ -220,15 +222,25 @@ impl Output {
         self.ended
     }
 
-    /// Returns the reason why a command could not be run. It is not in the files; the agent reports it at the
-    /// same time.
-    async fn failure_reason(&mut self, exit_code: i32) -> Option<String> {
-        if !matches!(exit_code, EXIT_NOT_EXECUTABLE | EXIT_NOT_FOUND) {
-            return None;
-        }
+    /// Returns the reason why a command could not be run, and the outcome of tracing it. They are not in the files; the
+    /// agent reports its exit at the same time, and then it is traced.
+    async fn rest_of_exit(&mut self, exit_code: i32) -> (Option<String>, TraceOutcome) {
+        let may_have_failed = matches!(exit_code, EXIT_NOT_EXECUTABLE | EXIT_NOT_FOUND);
+        let is_traced = self.running.as_ref().is_some_and(|(handle, _)| handle.is_traced());
+        let limit = match (is_traced, may_have_failed) {
+            (true, _) => TRACE_REPORT_TIMEOUT,
+            (false, true) => FAILURE_REASON_TIMEOUT,
+            (false, false) => Duration::ZERO,
+        };
         let exited = self.progress.wait_for(|progress| progress.exit.is_some());
-        let progress = timeout(FAILURE_REASON_TIMEOUT, exited).await.ok()?.ok()?;
-        progress.exit.as_ref().and_then(|exit| exit.failed.clone())
+        match timeout(limit, exited).await {
+            Ok(Ok(progress)) => {
+                let exit = progress.exit.clone().unwrap_or_default();
+                (exit.failed.filter(|_| may_have_failed), exit.trace)
+            }
+            _ if is_traced => (None, TraceOutcome::Pending),
+            _ => (None, TraceOutcome::None),
+        }
     }
 
     /// Reads the next batch. If the future is dropped, the next call waits for the same read.
@@ -296,7 +308,7 @@ fn piece_of_frame(frame: Frame) -> Piece {
         Some(status) => Piece::Exit(CommandExit {
             exit_code: status.exit_code,
             timed_out: status.timed_out,
-            failed: None,
+            ..CommandExit::default()
         }),
         None => {
             Piece::Data { stream: frame.stream, time: frame.time, offset: frame.offset, data: frame.data }

@@ -14,12 +14,16 @@ use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
 use workspace_agent_protocol::v1::{
     CommandInput, ForgetCommandRequest, KillCommandRequest, RunCommandRequest,
 };
-use workspace_catalog::{CatalogError, Command, CommandInsertion, CommandState, NewClaim, NewCommand};
+use workspace_catalog::{
+    CatalogError, Command, CommandEnd, CommandState, CommandTrace, NewClaim, NewCommand,
+};
 
 use crate::clock::now;
 use crate::command::command_line::{CommandLine, check_tag};
 use crate::command::output::{self, Output};
-use crate::command::running::{CommandExit, CommandReservation, Progress, RunningCommand};
+use crate::command::running::{CommandExit, CommandReservation, Progress, RunningCommand, TraceOutcome};
+use crate::command::start::{PendingStart, StartOptions, Started};
+use crate::command::trace::TRACE_PENDING;
 use crate::config::{check_cwd, check_envs};
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
@@ -80,6 +84,11 @@ impl CommandHandle {
             exit_code: command.exit_code.and_then(|code| i32::try_from(code).ok()).unwrap_or(-1),
             timed_out: command.timed_out,
             failed: (command.state == CommandState::Failed).then(lost),
+            trace: match (&command.snapshot, &command.trace_error) {
+                (Some(snapshot), _) => TraceOutcome::Snapshot(snapshot.clone()),
+                (None, Some(reason)) => TraceOutcome::Failed(reason.clone()),
+                (None, None) => TraceOutcome::None,
+            },
         };
         let (_, progress) = watch::channel(Progress { written: 0, exit: Some(exit) });
         Self { id: command.id.clone(), dir, progress, running: None }
@@ -132,6 +141,13 @@ pub enum CommandStart {
 }
 
 impl CommandStart {
+    /// Returns the command, new or existing.
+    pub fn command(&self) -> &CommandHandle {
+        match self {
+            Self::New(command) | Self::Existing(command) => command,
+        }
+    }
+
     /// Returns the command, new or existing.
     pub fn into_command(self) -> CommandHandle {
         match self {
@@ -198,30 +214,26 @@ impl Service {
         };
         let id = start.command_id.clone();
         let limit = self.0.settings.commands;
-        let reservation = handle
-            .commands
-            .reserve(COMMAND_ID_PREFIX, &id, limit)
-            .ok_or(SandboxError::TooManyCommands { limit })?;
-        let row = NewCommand { argv, tag: request.tag, ..new_command(&handle, &id, &text, cwd) };
-        if let Some(claim) = &claim {
-            let inserted = self.0.catalog.command_claims().insert(claim, &row).await?;
-            if let CommandInsertion::Existing { command_id } = inserted {
-                return self.command(scope, sandbox, &command_id).await.map(CommandStart::Existing);
+        let pending = PendingStart {
+            handle: handle.clone(),
+            row: NewCommand { argv, tag: request.tag, ..new_command(&handle, &id, &text, cwd) },
+            claim,
+            message: ServerPayload::RunCommand(start),
+            limit: (COMMAND_ID_PREFIX, limit),
+            options: StartOptions {
+                report_timeout: (!timeout.is_zero())
+                    .then(|| timeout.saturating_add(self.0.settings.command_grace)),
+                block: request.block,
+                stdin: request.stdin,
+            },
+        };
+        let running = match self.record_and_start(pending).await? {
+            Started::New(running) => running,
+            Started::Existing(id) => {
+                return self.command(scope, sandbox, &id).await.map(CommandStart::Existing);
             }
-        } else {
-            self.0.catalog.commands().insert(&row).await?;
-        }
-        let running =
-            self.start_recorded(&handle, &id, ServerPayload::RunCommand(start), reservation).await?;
-        if !timeout.is_zero() {
-            running.set_report_timeout(timeout.saturating_add(self.0.settings.command_grace));
-        }
-        if request.block {
-            running.set_waits_for_readers();
-        }
-        if !request.stdin {
-            running.input.close();
-        }
+            Started::LimitReached => return Err(SandboxError::TooManyCommands { limit }),
+        };
         Ok(CommandStart::New(CommandHandle::of(&handle, &running)))
     }
 
@@ -233,7 +245,11 @@ impl Service {
         request: ServerPayload,
         reservation: CommandReservation<'_>,
     ) -> Result<Arc<RunningCommand>> {
-        let started = handle.start_command(reservation, request).await;
+        // No command starts while the files are read after another one.
+        let started = match handle.allow_start().await {
+            Ok(_permit) => handle.start_command(reservation, request).await,
+            Err(error) => Err(error),
+        };
         if let Err(error) = &started {
             self.record_never_began(
                 &handle.id,
@@ -276,6 +292,11 @@ impl Service {
 
     async fn known_command(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<Command> {
         self.find_here(scope, sandbox).await?;
+        self.sandbox_command(sandbox, id).await
+    }
+
+    /// Returns the row of a command of a sandbox that is in scope.
+    pub(crate) async fn sandbox_command(&self, sandbox: &str, id: &str) -> Result<Command> {
         let none = || SandboxError::NoCommand { id: id.to_owned() };
         match self.0.catalog.commands().get(id).await {
             Err(CatalogError::Nul { .. }) => Err(none()),
@@ -372,7 +393,10 @@ impl Service {
             && let Some(command) = handle.commands.get(id)
         {
             // The exit may not be in the catalog yet.
-            return if command.has_ended() { Err(ended()) } else { Ok(handle) };
+            return match command.has_ended() {
+                true => Err(ended()),
+                false => handle.check_not_paused().map(|()| handle),
+            };
         }
         match self.known_command(scope, sandbox, id).await?.state {
             CommandState::Running => self.find_running(scope, sandbox).await,
@@ -382,15 +406,32 @@ impl Service {
 
     /// Records the exit of a command, with retries, and then tells the agent to forget it.
     pub(crate) async fn finish_command(&self, handle: &Arc<SandboxHandle>, id: &str, exit: &CommandExit) {
+        if self.record_exit_until_done(handle, id, exit).await {
+            self.forget_command(handle, id).await;
+        }
+    }
+
+    /// Records the exit of a command, with retries. Returns false if the sandbox was removed before that was possible.
+    pub(crate) async fn record_exit_until_done(
+        &self,
+        handle: &SandboxHandle,
+        id: &str,
+        exit: &CommandExit,
+    ) -> bool {
         let mut backoff = Backoff::default();
         let pid = handle.commands.get(id).and_then(|command| command.pid());
         while self.record_exit(&handle.id, id, exit, pid).await == ExitRecord::Failed {
             backoff.wait().await;
             if self.handle(&handle.id).is_none() {
                 // The agent reports it to the next server, or the removal of the sandbox records it.
-                return;
+                return false;
             }
         }
+        true
+    }
+
+    /// Tells the agent to forget a command whose exit is recorded.
+    pub(crate) async fn forget_command(&self, handle: &Arc<SandboxHandle>, id: &str) {
         // A disconnected agent reports the exit again when it reconnects.
         let forget = ForgetCommandRequest { command_id: id.to_owned() };
         drop(handle.guest.send(ServerPayload::ForgetCommand(forget)).await);
@@ -406,14 +447,20 @@ impl Service {
         exit: &CommandExit,
         pid: Option<u32>,
     ) -> ExitRecord {
-        let row = workspace_catalog::CommandEnd {
-            exited: exit.failed.is_none(),
-            exit_code: Some(exit.exit_code.into()),
-            timed_out: exit.timed_out,
-            pid,
-            ended_at: now(),
+        let row = exit_row(exit, pid);
+        let trace_error = match &exit.trace {
+            TraceOutcome::Failed(reason) => Some(reason.as_str()),
+            TraceOutcome::Pending => Some(TRACE_PENDING),
+            TraceOutcome::None | TraceOutcome::Snapshot(_) => None,
         };
-        match self.0.catalog.commands().finish(sandbox, id, row).await {
+        let recorded = match trace_error {
+            Some(reason) => {
+                let trace = CommandTrace::Failed(reason.to_owned());
+                self.0.catalog.commands().finish_traced(sandbox, id, row, trace).await
+            }
+            None => self.0.catalog.commands().finish(sandbox, id, row).await,
+        };
+        match recorded {
             Ok(()) => ExitRecord::New,
             // Reported twice, for a removed sandbox, or for a command that does not exist.
             Err(CatalogError::Ended { .. } | CatalogError::NotFound { .. }) => ExitRecord::Existing,
@@ -422,6 +469,17 @@ impl Service {
                 ExitRecord::Failed
             }
         }
+    }
+}
+
+/// Returns the exit status for the catalog.
+pub(crate) fn exit_row(exit: &CommandExit, pid: Option<u32>) -> CommandEnd {
+    CommandEnd {
+        exited: exit.failed.is_none(),
+        exit_code: Some(exit.exit_code.into()),
+        timed_out: exit.timed_out,
+        pid,
+        ended_at: now(),
     }
 }
 

@@ -29,8 +29,10 @@ pub(crate) struct RunningCommand {
     /// or none yet.
     started_on: AtomicU64,
     /// Deadline for the agent to report its exit, if it has a timeout.
-    report_deadline: OnceLock<tokio::time::Instant>,
+    report_deadline: LeafMutex<Option<tokio::time::Instant>>,
     progress: watch::Sender<Progress>,
+    /// Exit that the agent reported, and that is not reported to clients before the command is traced.
+    exit_to_trace: OnceLock<CommandExit>,
     /// PID of the program inside the sandbox; zero until the agent reports it.
     pid: AtomicU32,
     pub(crate) input: Input,
@@ -63,6 +65,22 @@ pub struct CommandExit {
     pub timed_out: bool,
     /// Reason why it could not be run, or was lost.
     pub failed: Option<String>,
+    /// Outcome of tracing it.
+    pub trace: TraceOutcome,
+}
+
+/// Outcome of tracing a command (see [`Trace`](crate::Trace)).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum TraceOutcome {
+    /// The sandbox is not traced, or the command changed no file.
+    #[default]
+    None,
+    /// Snapshot that was made after the command.
+    Snapshot(String),
+    /// The snapshot takes longer, and the record of the command will have it.
+    Pending,
+    /// Reason why there is no snapshot.
+    Failed(String),
 }
 
 impl RunningCommand {
@@ -70,8 +88,9 @@ impl RunningCommand {
         Self {
             id: id.to_owned(),
             started_on: AtomicU64::default(),
-            report_deadline: OnceLock::new(),
+            report_deadline: LeafMutex::default(),
             progress: watch::Sender::default(),
+            exit_to_trace: OnceLock::new(),
             pid: AtomicU32::default(),
             input: Input::default(),
             window: AtomicU64::default(),
@@ -88,12 +107,18 @@ impl RunningCommand {
     /// Sets the deadline for the agent to report its exit, unless it is already set.
     pub(crate) fn set_report_timeout(&self, timeout: Duration) {
         if let Some(deadline) = tokio::time::Instant::now().checked_add(timeout) {
-            let _ = self.report_deadline.set(deadline);
+            self.report_deadline.lock().get_or_insert(deadline);
         }
     }
 
     pub(crate) fn report_deadline(&self) -> Option<tokio::time::Instant> {
-        self.report_deadline.get().copied()
+        *self.report_deadline.lock()
+    }
+
+    /// Postpones the deadline, if there is one, by the time in which the command could not run.
+    fn postpone_report(&self, by: Duration) {
+        let mut deadline = self.report_deadline.lock();
+        *deadline = deadline.and_then(|deadline| deadline.checked_add(by));
     }
 
     /// Returns the id of the stream on which this server started the command; zero if another server did.
@@ -142,8 +167,33 @@ impl RunningCommand {
         self.started_on() != 0
     }
 
+    /// Returns true if the agent reported its exit.
     pub(crate) fn has_ended(&self) -> bool {
-        self.progress.borrow().exit.is_some()
+        self.exit_to_trace.get().is_some() || self.progress.borrow().exit.is_some()
+    }
+
+    /// Returns the exit that the agent, or the server, reported.
+    pub(crate) fn known_exit(&self) -> Option<CommandExit> {
+        self.progress.borrow().exit.clone().or_else(|| self.exit_to_trace.get().cloned())
+    }
+
+    /// Reports to clients that it ended with its sandbox; if the agent reported its exit before, that exit.
+    pub(crate) fn end_with_sandbox(&self, reason: &str) {
+        let exit = match self.exit_to_trace.get() {
+            Some(exit) => CommandExit { trace: TraceOutcome::Failed(reason.to_owned()), ..exit.clone() },
+            None => CommandExit { exit_code: -1, failed: Some(reason.to_owned()), ..CommandExit::default() },
+        };
+        self.advance(0, Some(&exit));
+    }
+
+    /// Records an exit that is to be traced before clients learn of it. Returns false if an exit was recorded before.
+    pub(crate) fn set_exit_to_trace(&self, exit: &CommandExit) -> bool {
+        let is_first = self.progress.borrow().exit.is_none() && self.exit_to_trace.set(exit.clone()).is_ok();
+        if is_first {
+            // Clients that write to its input, or close it, stop waiting.
+            self.input.close();
+        }
+        is_first
     }
 
     pub(crate) fn written(&self) -> u64 {
@@ -279,6 +329,7 @@ impl RunningCommands {
             exit_code: end.exit_code,
             timed_out: end.timed_out,
             failed: Some(end.failed).filter(|reason| !reason.is_empty()),
+            trace: TraceOutcome::None,
         });
         let command = self.get_or_add(&progress.command_id);
         command.input.report(progress.input_received, progress.input_taken, progress.input_closed);
@@ -303,10 +354,23 @@ impl RunningCommands {
         self.ends_until_cleanup.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) == Ok(0)
     }
 
+    /// Postpones the deadlines of all commands by the time of a pause.
+    pub(crate) fn postpone_reports(&self, by: Duration) {
+        for command in self.running() {
+            command.postpone_report(by);
+        }
+    }
+
     /// Returns the running commands.
     pub(crate) fn running(&self) -> Vec<Arc<RunningCommand>> {
         let commands = self.lock();
         commands.by_id.values().filter(|one| !one.has_ended()).cloned().collect()
+    }
+
+    /// Returns the commands whose exit clients do not know.
+    pub(crate) fn unreported(&self) -> Vec<Arc<RunningCommand>> {
+        let commands = self.lock();
+        commands.by_id.values().filter(|one| one.progress.borrow().exit.is_none()).cloned().collect()
     }
 
     /// Returns the running commands, each with the offset up to which its output need not be kept.
@@ -371,6 +435,24 @@ mod tests {
         assert!(commands.contains("cmd-1"));
         assert!(commands.started_before(6).is_empty());
         assert_eq!(commands.started_before(7)[0].id, command.id);
+    }
+
+    #[test]
+    fn a_command_that_is_being_traced_keeps_its_exit() {
+        let commands = RunningCommands::default();
+        let (exited, running) = (commands.get_or_add("cmd-1"), commands.get_or_add("cmd-2"));
+        let exit = CommandExit { exit_code: 3, ..CommandExit::default() };
+        assert!(exited.set_exit_to_trace(&exit) && !exited.set_exit_to_trace(&CommandExit::default()));
+        assert!(exited.has_ended() && exited.subscribe().borrow().exit.is_none());
+        assert_eq!(commands.running().iter().map(|one| one.id.as_str()).collect::<Vec<_>>(), ["cmd-2"]);
+        assert_eq!(commands.unreported().len(), 2);
+        commands.unreported().iter().for_each(|one| one.end_with_sandbox("removed"));
+        let reported = exited.subscribe().borrow().exit.clone().unwrap();
+        assert_eq!((reported.exit_code, reported.failed), (3, None));
+        assert_eq!(reported.trace, TraceOutcome::Failed("removed".to_owned()));
+        let reported = running.subscribe().borrow().exit.clone().unwrap();
+        assert_eq!((reported.exit_code, reported.failed.as_deref()), (-1, Some("removed")));
+        assert!(commands.unreported().is_empty() && !running.set_exit_to_trace(&exit));
     }
 
     #[test]

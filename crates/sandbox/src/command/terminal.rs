@@ -9,6 +9,7 @@ use workspace_agent_protocol::v1::{CreatePtyRequest, KillPtyRequest, PtyInput, R
 
 use crate::command::command_line::check_command;
 use crate::command::run::{CommandHandle, environment, new_command};
+use crate::command::start::{PendingStart, StartOptions, Started};
 use crate::config::{check_cwd, check_envs};
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
@@ -90,13 +91,18 @@ impl Service {
             command: request.command.unwrap_or_default(),
         };
         let (id, limit) = (create.pty_id.clone(), self.0.settings.terminals);
-        let reservation = handle
-            .commands
-            .reserve(TERMINAL_ID_PREFIX, &id, limit)
-            .ok_or(SandboxError::TooManyTerminals { limit })?;
-        self.0.catalog.commands().insert(&new_command(&handle, &id, &title, cwd)).await?;
-        self.start_recorded(&handle, &id, ServerPayload::CreatePty(create), reservation).await?;
-        self.terminal(scope, sandbox, &id).await
+        let pending = PendingStart {
+            row: new_command(&handle, &id, &title, cwd),
+            handle,
+            claim: None,
+            message: ServerPayload::CreatePty(create),
+            limit: (TERMINAL_ID_PREFIX, limit),
+            options: StartOptions { report_timeout: None, block: false, stdin: true },
+        };
+        match self.record_and_start(pending).await? {
+            Started::New(_) | Started::Existing(_) => self.terminal(scope, sandbox, &id).await,
+            Started::LimitReached => Err(SandboxError::TooManyTerminals { limit }),
+        }
     }
 
     /// Returns the terminal with this id, open or closed.
@@ -151,7 +157,7 @@ impl Service {
         let handle = self.handle_in(scope, sandbox);
         let open = handle.filter(|handle| handle.commands.get(id).is_some_and(|one| !one.has_ended()));
         match open.filter(|_| is_terminal(id)) {
-            Some(handle) => Ok(handle),
+            Some(handle) => handle.check_not_paused().map(|()| handle),
             None => {
                 self.terminal(scope, sandbox, id).await?;
                 self.find_running(scope, sandbox).await?;

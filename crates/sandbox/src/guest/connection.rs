@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{timeout, timeout_at};
 use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
-use workspace_agent_protocol::v1::{Process, ProcessesRequest, ResourceUsage, ServerMessage, UsageRequest};
+use workspace_agent_protocol::v1::{
+    Process, ProcessesRequest, ResourceUsage, ServerMessage, SuspendTimers, UsageRequest,
+};
 
 use crate::error::{Result, SandboxError};
 use crate::leaf_mutex::{LeafGuard, LeafMutex};
@@ -19,6 +21,8 @@ use crate::leaf_mutex::{LeafGuard, LeafMutex};
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for an agent to report its resource usage, or to list processes.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Timeout for an agent to suspend the timeouts of commands. A sandbox with little CPU time may need most of it.
+const SUSPEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout for a thawed agent to send a message.
 const THAW_GRACE: Duration = Duration::from_secs(15);
 /// Maximum number of processes that an agent may list, and length of the arguments of each in bytes.
@@ -47,6 +51,8 @@ pub(crate) struct GuestConnection {
     usage: watch::Sender<Option<ResourceUsage>>,
     /// Processes that the agent listed last.
     processes: watch::Sender<Vec<Process>>,
+    /// Last report of the agent that it suspended the timeouts of commands, or continued them.
+    timers_suspended: watch::Sender<bool>,
     /// Id of the stream on which the agent did not respond to a request for its processes; [`NO_STREAM`] if
     /// it responded.
     stream_without_processes: AtomicU64,
@@ -67,6 +73,8 @@ pub(crate) struct AgentStream {
     pub(crate) serves_io: bool,
     /// True if it runs commands without a shell.
     pub(crate) runs_argv: bool,
+    /// True if it can suspend the timeouts of commands.
+    pub(crate) suspends_timers: bool,
     sender: mpsc::Sender<ServerMessage>,
 }
 
@@ -77,6 +85,7 @@ pub(crate) struct Capabilities {
     pub(crate) confirms_input: bool,
     pub(crate) serves_io: bool,
     pub(crate) runs_argv: bool,
+    pub(crate) suspends_timers: bool,
 }
 
 impl Capabilities {
@@ -86,7 +95,16 @@ impl Capabilities {
             confirms_input: capabilities.contains_key("receipts"),
             serves_io: capabilities.contains_key("io"),
             runs_argv: capabilities.contains_key("argv"),
+            suspends_timers: capabilities.contains_key("timers"),
         }
+    }
+}
+
+impl AgentStream {
+    fn new(id: u64, sender: mpsc::Sender<ServerMessage>, capabilities: Capabilities) -> Self {
+        let Capabilities { counts_input, confirms_input, serves_io, runs_argv, suspends_timers } =
+            capabilities;
+        Self { id, counts_input, confirms_input, serves_io, runs_argv, suspends_timers, sender }
     }
 }
 
@@ -94,8 +112,7 @@ impl Capabilities {
 impl AgentStream {
     /// Creates a stream that no agent reads.
     pub(crate) fn closed(id: u64) -> Self {
-        let sender = mpsc::channel(1).0;
-        Self { id, counts_input: false, confirms_input: false, serves_io: false, runs_argv: false, sender }
+        Self::new(id, mpsc::channel(1).0, Capabilities::default())
     }
 }
 
@@ -109,6 +126,7 @@ impl GuestConnection {
             frozen: LeafMutex::default(),
             usage: watch::Sender::default(),
             processes: watch::Sender::default(),
+            timers_suspended: watch::Sender::default(),
             stream_without_processes: AtomicU64::new(NO_STREAM),
             events: LeafMutex::default(),
         }
@@ -143,9 +161,7 @@ impl GuestConnection {
     pub(crate) fn connect(&self, sender: mpsc::Sender<ServerMessage>, capabilities: Capabilities) -> u64 {
         let id = next_stream();
         self.lost.send_replace(None);
-        let Capabilities { counts_input, confirms_input, serves_io, runs_argv } = capabilities;
-        let stream = AgentStream { id, counts_input, confirms_input, serves_io, runs_argv, sender };
-        self.stream.send_replace(Some(stream));
+        self.stream.send_replace(Some(AgentStream::new(id, sender, capabilities)));
         id
     }
 
@@ -209,8 +225,18 @@ impl GuestConnection {
 
     /// Records that the agent may be frozen until the guard is dropped, and is not expected to respond.
     pub(crate) fn expect_freeze(&self) -> FreezeGuard<'_> {
-        self.freezes().0 += 1;
+        self.begin_freeze();
         FreezeGuard(self)
+    }
+
+    /// Records that the agent may be frozen until [`Self::end_freeze`].
+    pub(crate) fn begin_freeze(&self) {
+        self.freezes().0 += 1;
+    }
+
+    pub(crate) fn end_freeze(&self) {
+        let mut freezes = self.freezes();
+        *freezes = (freezes.0.saturating_sub(1), Some(Instant::now()));
     }
 
     fn freezes(&self) -> LeafGuard<'_, (usize, Option<Instant>)> {
@@ -245,6 +271,39 @@ impl GuestConnection {
 
     pub(crate) fn set_usage(&self, usage: ResourceUsage) {
         self.usage.send_replace(Some(usage));
+    }
+
+    /// Suspends the timeouts of all commands, or continues them. While they are suspended, the agent starts no
+    /// command. Fails if the agent does not confirm it, or is too old for it.
+    pub(crate) async fn suspend_timers(&self, on: bool) -> Result<()> {
+        let stream = self.stream()?;
+        if !stream.suspends_timers {
+            return Err(self.outdated_error());
+        }
+        let mut reported = self.timers_suspended.subscribe();
+        reported.mark_unchanged();
+        self.send_on(&stream, ServerPayload::SuspendTimers(SuspendTimers { on })).await?;
+        let confirmed = async {
+            while reported.changed().await.is_ok() {
+                if *reported.borrow_and_update() == on {
+                    return;
+                }
+            }
+        };
+        let late = |_| self.lost_error("it did not suspend the timeouts of its commands in time");
+        timeout(SUSPEND_TIMEOUT, confirmed).await.map_err(late)
+    }
+
+    /// Tells an agent that has just connected whether the timeouts of its commands are suspended.
+    pub(crate) async fn send_suspended(&self, on: bool) {
+        if self.stream().is_ok_and(|stream| stream.suspends_timers) {
+            // A disconnected agent gets it when it reconnects.
+            drop(self.send(ServerPayload::SuspendTimers(SuspendTimers { on })).await);
+        }
+    }
+
+    pub(crate) fn set_timers_suspended(&self, on: bool) {
+        self.timers_suspended.send_replace(on);
     }
 
     /// Asks the agent for its processes. `None` if it is disconnected or too old to support this.
@@ -318,8 +377,7 @@ pub(crate) struct FreezeGuard<'a>(&'a GuestConnection);
 
 impl Drop for FreezeGuard<'_> {
     fn drop(&mut self) {
-        let mut freezes = self.0.freezes();
-        *freezes = (freezes.0 - 1, Some(Instant::now()));
+        self.0.end_freeze();
     }
 }
 

@@ -6,14 +6,17 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use tokio::task::JoinHandle;
 use workspace_catalog::{Sandbox, State};
 
 use crate::command::kept_output::KeptOutput;
 use crate::command::running::RunningCommands;
-use crate::config::Config;
+use crate::command::tracer::Tracer;
+use crate::config::{Config, Trace};
 use crate::disk::workspace_usage::WorkspaceUsage;
+use crate::error::{Result, SandboxError};
 use crate::guest::connection::GuestConnection;
 use crate::io::worker::IoWorker;
 use crate::leaf_mutex::LeafMutex;
@@ -45,8 +48,12 @@ pub(crate) struct SandboxHandle {
     pub(crate) usage: WorkspaceUsage,
     /// Size of the retained output of its commands.
     pub(crate) output: KeptOutput,
-    /// True while its resource usage is being measured for its measurements.
+    /// Snapshots after its commands.
+    pub(crate) tracer: Tracer,
+    /// True while its resource usage is being measured for the history of measurements.
     pub(crate) is_being_sampled: Arc<AtomicBool>,
+    /// Time since which it is paused in memory, or about to be.
+    paused_since: LeafMutex<Option<Instant>>,
     /// Tasks that end with this handle.
     tasks: LeafMutex<Vec<JoinHandle<()>>>,
 }
@@ -57,6 +64,7 @@ struct Assignment {
     owner: String,
     envs: BTreeMap<String, String>,
     disk: Option<u64>,
+    trace: Trace,
 }
 
 impl SandboxHandle {
@@ -73,6 +81,8 @@ impl SandboxHandle {
             io: IoWorker::default(),
             usage: WorkspaceUsage::default(),
             output: KeptOutput::default(),
+            paused_since: LeafMutex::default(),
+            tracer: Tracer::default(),
             is_being_sampled: Arc::default(),
             tasks: LeafMutex::default(),
         }
@@ -83,7 +93,13 @@ impl SandboxHandle {
         let handle = Self::new(&sandbox.id, dir, &sandbox.token_hash);
         handle.assign(&sandbox.owner, sandbox.expires_at, config);
         handle.is_being_created.store(sandbox.state == State::Starting, Ordering::SeqCst);
-        // The output that its commands printed before is not measured yet.
+        // A command that the former server did not trace may have changed files.
+        handle.tracer.set_untraced_changes();
+        if sandbox.is_paused() {
+            handle.begin_pause();
+        }
+        // The size of the output that its commands have printed is not known yet. The maximum makes the next check
+        // measure it.
         handle.output.finish_update(Some(u64::MAX));
         handle
     }
@@ -91,7 +107,8 @@ impl SandboxHandle {
     /// Assigns a sandbox of the warm pool to an owner. Does nothing if it is already assigned.
     pub(crate) fn assign(&self, owner: &str, expires_at: i64, config: &Config) {
         self.set_expires_at(expires_at);
-        let assignment = Assignment { owner: owner.to_owned(), envs: config.envs.clone(), disk: config.disk };
+        let (envs, disk, trace) = (config.envs.clone(), config.disk, config.trace);
+        let assignment = Assignment { owner: owner.to_owned(), envs, disk, trace };
         drop(self.assignment.set(assignment));
     }
 
@@ -109,6 +126,11 @@ impl SandboxHandle {
         self.assignment.get().and_then(|assignment| assignment.disk)
     }
 
+    /// Returns true if a snapshot is made after each command that changed files.
+    pub(crate) fn is_traced(&self) -> bool {
+        self.assignment.get().is_some_and(|assignment| assignment.trace == Trace::Command)
+    }
+
     /// Returns true if the sandbox has expired. It may not be removed yet.
     pub(crate) fn has_expired(&self, now: i64) -> bool {
         self.expires_at.load(Ordering::Relaxed) <= now
@@ -116,6 +138,34 @@ impl SandboxHandle {
 
     pub(crate) fn set_expires_at(&self, time: i64) {
         self.expires_at.store(time, Ordering::Relaxed);
+    }
+
+    /// Fails if it is paused in memory, or about to be.
+    pub(crate) fn check_not_paused(&self) -> Result<()> {
+        match self.is_paused() {
+            true => Err(SandboxError::Paused { id: self.id.clone() }),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns true while it is paused in memory, or about to be.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused_since.lock().is_some()
+    }
+
+    /// Refuses requests from now on, and does not expect its guest agent to respond, until [`Self::end_pause`].
+    pub(crate) fn begin_pause(&self) {
+        let was_paused = self.paused_since.lock().replace(Instant::now()).is_some();
+        if !was_paused {
+            self.guest.begin_freeze();
+        }
+    }
+
+    /// Accepts requests again. The time of the pause does not count for commands.
+    pub(crate) fn end_pause(&self) {
+        let Some(since) = self.paused_since.lock().take() else { return };
+        self.commands.postpone_reports(since.elapsed());
+        self.guest.end_freeze();
     }
 
     /// Keeps a task that ends with this handle.

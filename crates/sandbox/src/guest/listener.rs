@@ -13,6 +13,8 @@ use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, sleep, timeout};
+use tokio_stream::StreamExt as _;
+use tokio_stream::adapters::Map;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status, Streaming};
@@ -30,6 +32,7 @@ use crate::guest::connection::Capabilities;
 use crate::guest::connection_limit::{ConnectionQuota, LimitedStream, Peer};
 use crate::guest::handle::SandboxHandle;
 use crate::id;
+use crate::io::lane::Queued;
 use crate::leaf_mutex::LeafMutex;
 
 /// Maximum number of connections of a sandbox. An agent needs one, and another while the first is being lost.
@@ -229,7 +232,7 @@ impl AgentService for GuestService {
             if !is_being_created {
                 handler.on_registered(&handle, stream, registration).await;
             }
-            while let Ok(Ok(Some(message))) = timeout(IDLE_TIMEOUT, messages.message()).await {
+            while let Some(message) = next_message(&handle, &mut messages).await {
                 if let Some(payload) = message.payload {
                     handler.on_message(&handle, payload).await;
                 }
@@ -241,7 +244,7 @@ impl AgentService for GuestService {
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
 
-    type IoStream = ReceiverStream<Result<IoToGuest, Status>>;
+    type IoStream = Map<ReceiverStream<Queued>, fn(Queued) -> Result<IoToGuest, Status>>;
 
     async fn io(&self, request: Request<Streaming<IoFromGuest>>) -> Result<Response<Self::IoStream>, Status> {
         let peer = request.extensions().get::<Peer>().cloned();
@@ -253,7 +256,22 @@ impl AgentService for GuestService {
         let attached = handle.io.attach(&handle.id, hello.lane());
         let (lane, receiver) = attached.ok_or_else(|| Status::already_exists("this lane is connected"))?;
         tokio::spawn(async move { lane.receive(messages).await });
-        Ok(Response::new(ReceiverStream::new(receiver)))
+        Ok(Response::new(ReceiverStream::new(receiver).map(Queued::into_message)))
+    }
+}
+
+/// Waits for the next message of an agent. `None` if the stream is closed, or the agent sent nothing for too long.
+async fn next_message(
+    handle: &SandboxHandle,
+    messages: &mut Streaming<AgentMessage>,
+) -> Option<AgentMessage> {
+    loop {
+        match timeout(IDLE_TIMEOUT, messages.message()).await {
+            Ok(message) => return message.ok().flatten(),
+            // A frozen agent sends nothing.
+            Err(_) if handle.guest.may_be_frozen() => {}
+            Err(_) => return None,
+        }
     }
 }
 

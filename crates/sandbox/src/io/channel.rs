@@ -10,7 +10,8 @@ use workspace_agent_protocol::v1::{IoFrame, IoReply};
 
 use crate::error::{Result, SandboxError};
 use crate::io::error::check;
-use crate::io::lane::{CancelOnDrop, Lane, Started, cost};
+use crate::io::lane::{CancelOnDrop, Held, Lane, Started, cost};
+use crate::io::memory::SharedMemory;
 
 /// Maximum number of bytes of content in a frame.
 const FRAME_MAX: usize = 256 << 10;
@@ -40,6 +41,8 @@ pub(crate) struct ChannelReader {
 pub(crate) struct ChannelWriter {
     shared: Arc<Shared>,
     credit: Arc<Semaphore>,
+    /// Bytes that may be queued. A hostile worker can grant more than it accepts.
+    queue: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
@@ -48,16 +51,28 @@ struct Shared {
     id: u64,
     /// Cancels the request when both parts are dropped.
     _cancel: CancelOnDrop,
-    _permit: OwnedSemaphorePermit,
+    limits: ChannelLimits,
+}
+
+/// Limits that a channel occupies until it is dropped.
+#[derive(Debug)]
+pub(crate) struct ChannelLimits {
+    /// Limits the channels of the sandbox.
+    pub(crate) _permit: OwnedSemaphorePermit,
+    /// Maximum number of bytes in the queue to the worker.
+    pub(crate) queue_max: usize,
+    /// Memory of the queues in both directions.
+    pub(crate) memory: SharedMemory,
 }
 
 impl Channel {
-    /// Creates the channel of a request. The permit limits the channels of a sandbox.
-    pub(crate) fn new(lane: Arc<Lane>, started: Started, permit: OwnedSemaphorePermit) -> Self {
+    /// Creates the channel of a request.
+    pub(crate) fn new(lane: Arc<Lane>, started: Started, limits: ChannelLimits) -> Self {
         let Started { id, reply, frames, credit, cancel } = started;
-        let shared = Arc::new(Shared { lane, id, _cancel: cancel, _permit: permit });
+        let queue = Arc::new(Semaphore::new(limits.queue_max));
+        let shared = Arc::new(Shared { lane, id, _cancel: cancel, limits });
         let reader = ChannelReader { shared: shared.clone(), frames, consumed: 0, has_ended: false };
-        Self { reply, reader, writer: ChannelWriter { shared, credit } }
+        Self { reply, reader, writer: ChannelWriter { shared, credit, queue } }
     }
 }
 
@@ -100,13 +115,17 @@ impl ChannelWriter {
         let cost = u32::try_from(cost(&frame)).unwrap_or(u32::MAX);
         let permit = timeout(STALL_TIMEOUT, self.credit.acquire_many(cost)).await;
         permit.map_err(|_| self.shared.stalled())?.map_err(|_| self.shared.lane.lost())?.forget();
-        self.shared.lane.send_frame(IoFrame { id: self.shared.id, ..frame }).await
+        let queued = timeout(STALL_TIMEOUT, self.queue.clone().acquire_many_owned(cost)).await;
+        // The semaphore is never closed.
+        let queue = queued.map_err(|_| self.shared.stalled())?.ok();
+        let held = (queue, self.shared.limits.memory.clone());
+        self.shared.lane.send_frame(IoFrame { id: self.shared.id, ..frame }, held).await
     }
 
     /// Ends the direction to the worker.
     pub(crate) async fn end(&self) -> Result<()> {
         let frame = IoFrame { id: self.shared.id, end: true, ..IoFrame::default() };
-        self.shared.lane.send_frame(frame).await
+        self.shared.lane.send_frame(frame, Held::default()).await
     }
 
     /// Returns the id of the request that opened the channel.

@@ -12,6 +12,7 @@ use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
 use crate::io::channel::{Channel, ChannelReader};
 use crate::io::error::FileError;
+use crate::io::memory::OwnerBudget;
 use crate::io::path::FilePath;
 use crate::io::worker::ChannelKind;
 use crate::scope::Scope;
@@ -278,7 +279,16 @@ impl Service {
         let handle = self.find_running(scope, sandbox).await?;
         let length = length.unwrap_or_default();
         let operation = Operation::Read(v1::ReadFile { path: path.to_vec(), offset, length });
-        let channel = handle.io.open(&handle.guest, ChannelKind::Transfer, operation, FILE_TIMEOUT).await?;
+        let channel = handle
+            .io
+            .open(
+                &handle.guest,
+                self.transfer_budget(&handle),
+                ChannelKind::Transfer,
+                operation,
+                FILE_TIMEOUT,
+            )
+            .await?;
         let Channel { mut reply, reader, .. } = channel;
         let content = match reply.content.take() {
             Some(content) => Content::Whole(Some(content)),
@@ -302,9 +312,10 @@ impl Service {
             return write.finish().await;
         }
         let handle = self.find_running(scope, sandbox).await?;
+        let memory = self.transfer_budget(&handle).reserve(content.len())?;
         let operation = Operation::Write(write_request(file, Some(content)));
         let _access = self.shared_access(&handle.id).await?;
-        let reply = handle.io.call(&handle.guest, operation, FILE_TIMEOUT).await?;
+        let reply = handle.io.call_counted(&handle.guest, operation, FILE_TIMEOUT, memory).await?;
         entry_of(&handle, reply)
     }
 
@@ -312,8 +323,24 @@ impl Service {
     pub async fn start_write(&self, scope: &Scope, sandbox: &str, file: &NewFile) -> Result<FileWrite> {
         let handle = self.find_running(scope, sandbox).await?;
         let operation = Operation::Write(write_request(file, None));
-        let channel = handle.io.open(&handle.guest, ChannelKind::Transfer, operation, FILE_TIMEOUT).await?;
+        let channel = handle
+            .io
+            .open(
+                &handle.guest,
+                self.transfer_budget(&handle),
+                ChannelKind::Transfer,
+                operation,
+                FILE_TIMEOUT,
+            )
+            .await?;
         Ok(FileWrite { service: self.clone(), handle, channel })
+    }
+
+    /// Returns the budget for transfers of the owner of a sandbox.
+    pub(crate) fn transfer_budget<'a>(&'a self, handle: &'a SandboxHandle) -> OwnerBudget<'a> {
+        // Only sandboxes with an owner get requests.
+        let owner = handle.owner().unwrap_or_default();
+        OwnerBudget::new(self.0.settings.transfer_memory.as_deref(), owner)
     }
 
     /// Performs operations in order, up to the first that fails. No commit happens in between.
@@ -324,11 +351,12 @@ impl Service {
         operations: Vec<FileOperation>,
     ) -> Result<BatchResult> {
         let handle = self.find_running(scope, sandbox).await?;
+        let memory = self.transfer_budget(&handle).reserve(operations.iter().map(size_of_operation).sum())?;
         let operations = operations.into_iter().map(operation_message).collect();
         let batch = Operation::Batch(v1::FileBatch { operations });
         // A snapshot contains all of a batch or nothing.
         let _access = self.shared_access(&handle.id).await?;
-        let reply = handle.io.call(&handle.guest, batch, BATCH_TIMEOUT).await?;
+        let reply = handle.io.call_counted(&handle.guest, batch, BATCH_TIMEOUT, memory).await?;
         match reply.result {
             Some(Reply::Batch(result)) => Ok(BatchResult {
                 completed: result.completed as usize,
@@ -423,6 +451,19 @@ fn write_request(file: &NewFile, content: Option<Bytes>) -> v1::WriteFile {
         mkdirs: file.mkdirs,
         condition: condition.map(|condition| v1::FileCondition { condition: Some(condition) }),
         content,
+    }
+}
+
+/// Returns the number of bytes of an operation that count: its content and paths.
+fn size_of_operation(operation: &FileOperation) -> usize {
+    match operation {
+        FileOperation::Write { file, content } => file.path.as_bytes().len() + content.len(),
+        FileOperation::Move { from, to, .. } | FileOperation::Copy { from, to, .. } => {
+            from.as_bytes().len() + to.as_bytes().len()
+        }
+        FileOperation::Mkdir { path, .. }
+        | FileOperation::Chmod { path, .. }
+        | FileOperation::Remove { path, .. } => path.as_bytes().len(),
     }
 }
 

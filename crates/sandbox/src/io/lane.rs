@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 use tonic::{Status, Streaming};
 use workspace_agent_protocol::v1::io_from_guest::Payload as FromGuest;
@@ -17,6 +17,7 @@ use workspace_agent_protocol::v1::{
 
 use crate::error::{Result, SandboxError};
 use crate::io::error::check;
+use crate::io::memory::SharedMemory;
 use crate::leaf_mutex::LeafMutex;
 
 /// Maximum number of messages to a worker that wait.
@@ -32,9 +33,30 @@ const ENTRY_COST: usize = 256;
 const CHANGE_COST: usize = 64;
 
 /// Sender of messages to a worker.
-pub(crate) type Outbox = mpsc::Sender<std::result::Result<IoToGuest, Status>>;
+pub(crate) type Outbox = mpsc::Sender<Queued>;
 /// Receiver of messages to a worker.
-pub(crate) type Messages = mpsc::Receiver<std::result::Result<IoToGuest, Status>>;
+pub(crate) type Messages = mpsc::Receiver<Queued>;
+
+/// Message that waits until its worker accepts it.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    message: IoToGuest,
+    _held: Held,
+}
+
+/// Limits that a message occupies while it is queued: a part of the queue of its channel, and memory of the owner.
+pub(crate) type Held = (Option<OwnedSemaphorePermit>, SharedMemory);
+
+impl Queued {
+    fn new(payload: ToGuest, held: Held) -> Self {
+        Self { message: IoToGuest { payload: Some(payload) }, _held: held }
+    }
+
+    /// Returns the message for the worker, which is no longer queued.
+    pub(crate) fn into_message(self) -> std::result::Result<IoToGuest, Status> {
+        Ok(self.message)
+    }
+}
 
 /// One lane. It is closed when the worker is no longer needed, or fails.
 #[derive(Debug)]
@@ -74,9 +96,8 @@ impl Lane {
     /// Creates a lane, and the stream of messages to its worker.
     pub(crate) fn new(sandbox: &str) -> (Arc<Self>, Messages) {
         let (outbox, messages) = mpsc::channel(OUTBOX_CAPACITY);
-        let welcome = IoToGuest { payload: Some(ToGuest::Welcome(IoWelcome {})) };
         // The queue is empty.
-        drop(outbox.try_send(Ok(welcome)));
+        drop(outbox.try_send(Queued::new(ToGuest::Welcome(IoWelcome {}), Held::default())));
         let lane = Self {
             sandbox: sandbox.to_owned(),
             outbox: LeafMutex::new(Some(outbox)),
@@ -151,9 +172,9 @@ impl Lane {
         }
     }
 
-    async fn send(&self, payload: ToGuest) -> Result<()> {
+    async fn send(&self, payload: ToGuest, held: Held) -> Result<()> {
         let outbox = self.outbox.lock().clone().ok_or_else(|| self.lost())?;
-        let sent = timeout(SEND_TIMEOUT, outbox.send(Ok(IoToGuest { payload: Some(payload) }))).await;
+        let sent = timeout(SEND_TIMEOUT, outbox.send(Queued::new(payload, held))).await;
         sent.map_err(|_| self.lost())?.map_err(|_| self.lost())
     }
 
@@ -170,12 +191,13 @@ impl Lane {
     }
 
     /// Sends a request and waits for its reply. Fails if the worker reports a failure. `window` is the number of bytes
-    /// that the worker may send on the channel.
+    /// that the worker may send on the channel, and `memory` that of the queued request.
     pub(crate) async fn start(
         self: &Arc<Self>,
         operation: Operation,
         limit: Duration,
         window: u64,
+        memory: SharedMemory,
     ) -> Result<Started> {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let (reply, replied) = oneshot::channel();
@@ -186,7 +208,8 @@ impl Lane {
         self.calls.lock().insert(id, call);
         let mut cancel = CancelOnDrop { lane: Some(self.clone()), id };
         let timeout_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
-        self.send(ToGuest::Request(IoRequest { id, timeout_ms, window, operation: Some(operation) })).await?;
+        let request = IoRequest { id, timeout_ms, window, operation: Some(operation) };
+        self.send(ToGuest::Request(request), (None, memory)).await?;
         let reply = timeout(limit + REPLY_GRACE, replied).await.map_err(|_| self.timed_out())?;
         let reply = reply.map_err(|_| self.lost())?;
         if reply.failure.is_some() {
@@ -197,15 +220,20 @@ impl Lane {
     }
 
     /// Sends a request that opens no channel, and returns its reply.
-    pub(crate) async fn call(self: &Arc<Self>, operation: Operation, limit: Duration) -> Result<IoReply> {
-        let mut started = self.start(operation, limit, 0).await?;
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        operation: Operation,
+        limit: Duration,
+        memory: SharedMemory,
+    ) -> Result<IoReply> {
+        let mut started = self.start(operation, limit, 0, memory).await?;
         started.cancel.finish();
         Ok(started.reply)
     }
 
     /// Sends a frame. The caller has the credit for it.
-    pub(crate) async fn send_frame(&self, frame: IoFrame) -> Result<()> {
-        self.send(ToGuest::Frame(frame)).await
+    pub(crate) async fn send_frame(&self, frame: IoFrame, held: Held) -> Result<()> {
+        self.send(ToGuest::Frame(frame), held).await
     }
 
     /// Grants the worker more bytes on a channel.
@@ -214,7 +242,7 @@ impl Lane {
             Some(call) => call.granted += bytes,
             None => return Err(self.lost()),
         }
-        self.send(ToGuest::Credit(IoCredit { id, bytes })).await
+        self.send(ToGuest::Credit(IoCredit { id, bytes }), Held::default()).await
     }
 }
 
@@ -263,8 +291,8 @@ impl Drop for CancelOnDrop {
         let was_known = lane.calls.lock().remove(&self.id).is_some();
         let outbox = lane.outbox.lock().clone();
         let Some(outbox) = outbox.filter(|_| was_known) else { return };
-        let cancel = IoToGuest { payload: Some(ToGuest::Cancel(IoCancel { id: self.id })) };
-        if let Err(mpsc::error::TrySendError::Full(message)) = outbox.try_send(Ok(cancel)) {
+        let cancel = Queued::new(ToGuest::Cancel(IoCancel { id: self.id }), Held::default());
+        if let Err(mpsc::error::TrySendError::Full(message)) = outbox.try_send(cancel) {
             tokio::spawn(async move { outbox.send_timeout(message, SEND_TIMEOUT).await.is_ok() });
         }
     }
@@ -276,6 +304,7 @@ mod tests {
     use workspace_agent_protocol::v1::{IoFailure, IoFailureKind, IoHello, ListPorts};
 
     use super::*;
+    use crate::io::channel::{Channel, ChannelLimits};
 
     const LIMIT: Duration = Duration::from_secs(30);
 
@@ -300,7 +329,7 @@ mod tests {
         let id = lane.last_id.load(Ordering::Relaxed) + 1;
         let start = tokio::spawn({
             let lane = lane.clone();
-            async move { lane.start(request(), LIMIT, window).await }
+            async move { lane.start(request(), LIMIT, window, None).await }
         });
         while !lane.calls.lock().contains_key(&id) {
             tokio::task::yield_now().await;
@@ -337,6 +366,36 @@ mod tests {
         assert_eq!(one.credit.available_permits(), CREDIT_MAX);
     }
 
+    fn count_frames(messages: &mut Messages) -> usize {
+        let queued = std::iter::from_fn(|| messages.try_recv().ok());
+        queued.filter(|queued| matches!(queued.message.payload, Some(ToGuest::Frame(_)))).count()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_that_accepts_nothing_fills_only_the_queue_of_its_channel() {
+        let (lane, mut messages) = Lane::new("sbx-1");
+        // It grants everything.
+        let one = started(&lane, 0, u64::MAX).await;
+        let memory: SharedMemory = Some(Arc::new(Box::new("memory")));
+        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let limits = ChannelLimits { _permit: permit, queue_max: 300, memory: memory.clone() };
+        let channel = Channel::new(lane.clone(), one, limits);
+        let sending = tokio::spawn(async move {
+            let channel = channel;
+            for _ in 0..5 {
+                channel.writer.send(Bytes::from(vec![0; 100])).await.unwrap();
+            }
+        });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!sending.is_finished());
+        assert_eq!(count_frames(&mut messages), 3);
+        sending.await.unwrap();
+        let in_use = |memory: &SharedMemory| memory.as_ref().map(Arc::strong_count);
+        assert_eq!(in_use(&memory), Some(3), "the channel is gone, and two frames are queued");
+        assert_eq!(count_frames(&mut messages), 2);
+        assert_eq!(in_use(&memory), Some(1));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn second_replies_and_greetings_are_violations() {
         let (lane, _messages) = Lane::new("sbx-1");
@@ -352,13 +411,13 @@ mod tests {
         let id = one.id;
         drop(one);
         let mut sent = Vec::new();
-        while let Ok(Ok(message)) = messages.try_recv() {
-            sent.extend(message.payload);
+        while let Ok(queued) = messages.try_recv() {
+            sent.extend(queued.message.payload);
         }
         assert!(matches!(sent.last(), Some(ToGuest::Cancel(cancel)) if cancel.id == id), "{sent:?}");
         assert!(lane.is_idle());
         // Without a reply, a request fails after its time.
-        let late = lane.call(request(), LIMIT).await.unwrap_err();
+        let late = lane.call(request(), LIMIT, None).await.unwrap_err();
         assert!(matches!(late, SandboxError::AgentLost { .. }), "{late}");
         assert!(lane.is_idle());
     }
@@ -369,7 +428,7 @@ mod tests {
         let mut one = started(&lane, 10, 0).await;
         lane.close();
         assert!(lane.is_closed() && one.frames.recv().await.is_none() && one.credit.is_closed());
-        assert!(lane.call(request(), LIMIT).await.is_err());
+        assert!(lane.call(request(), LIMIT, None).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]
@@ -377,7 +436,7 @@ mod tests {
         let (lane, _messages) = Lane::new("sbx-1");
         let call = tokio::spawn({
             let lane = lane.clone();
-            async move { lane.call(request(), LIMIT).await }
+            async move { lane.call(request(), LIMIT, None).await }
         });
         while lane.is_idle() {
             tokio::task::yield_now().await;

@@ -66,7 +66,16 @@ impl Service {
     pub async fn connect_port(&self, scope: &Scope, sandbox: &str, port: u16) -> Result<PortConnection> {
         let handle = self.find_running(scope, sandbox).await?;
         let operation = Operation::OpenPort(v1::OpenPort { port: port.into() });
-        let channel = handle.io.open(&handle.guest, ChannelKind::Connection, operation, PORT_TIMEOUT).await?;
+        let channel = handle
+            .io
+            .open(
+                &handle.guest,
+                self.transfer_budget(&handle),
+                ChannelKind::Connection,
+                operation,
+                PORT_TIMEOUT,
+            )
+            .await?;
         let Channel { reader, writer, .. } = channel;
         Ok(PortConnection { reader: PortReader(reader), writer: PortWriter(writer) })
     }

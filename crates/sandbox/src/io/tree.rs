@@ -67,7 +67,16 @@ impl Service {
     pub async fn read_tree(&self, scope: &Scope, sandbox: &str, path: &FilePath) -> Result<TreeReader> {
         let handle = self.find_running(scope, sandbox).await?;
         let operation = Operation::ReadTree(v1::ReadTree { path: path.to_vec() });
-        let channel = handle.io.open(&handle.guest, ChannelKind::Transfer, operation, OPEN_TIMEOUT).await?;
+        let channel = handle
+            .io
+            .open(
+                &handle.guest,
+                self.transfer_budget(&handle),
+                ChannelKind::Transfer,
+                operation,
+                OPEN_TIMEOUT,
+            )
+            .await?;
         Ok(TreeReader { handle, channel })
     }
 
@@ -81,8 +90,18 @@ impl Service {
         mkdirs: bool,
     ) -> Result<TreeWriter> {
         let handle = self.find_running(scope, sandbox).await?;
+        handle.tracer.set_outside_changes();
         let operation = Operation::WriteTree(v1::WriteTree { path: path.to_vec(), mkdirs });
-        let channel = handle.io.open(&handle.guest, ChannelKind::Transfer, operation, OPEN_TIMEOUT).await?;
+        let channel = handle
+            .io
+            .open(
+                &handle.guest,
+                self.transfer_budget(&handle),
+                ChannelKind::Transfer,
+                operation,
+                OPEN_TIMEOUT,
+            )
+            .await?;
         Ok(TreeWriter { channel, entries: Vec::new(), cost: 0 })
     }
 }
@@ -155,7 +174,7 @@ impl TreeWriter {
         let Channel { reader, writer, .. } = &mut self.channel;
         tokio::select! {
             sent = writer.send_frame(IoFrame { entries, ..IoFrame::default() }) => sent,
-            // Before the end, the worker only reports that it failed.
+            // Without a timeout, since the worker sends nothing before the end unless it fails.
             failed = reader.receive_patiently() => failed.map(drop),
         }
     }

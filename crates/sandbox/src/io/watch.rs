@@ -60,7 +60,18 @@ impl Service {
     ) -> Result<Watch> {
         let handle = self.find_running(scope, sandbox).await?;
         let operation = Operation::Watch(v1::WatchFiles { path: path.to_vec(), recursive });
-        Ok(Watch(handle.io.open(&handle.guest, ChannelKind::Watch, operation, WATCH_TIMEOUT).await?))
+        Ok(Watch(
+            handle
+                .io
+                .open(
+                    &handle.guest,
+                    self.transfer_budget(&handle),
+                    ChannelKind::Watch,
+                    operation,
+                    WATCH_TIMEOUT,
+                )
+                .await?,
+        ))
     }
 }
 

@@ -12,8 +12,9 @@ use workspace_agent_protocol::v1::{IoLane, IoReply, ReleaseFiles, StartIo};
 use crate::error::{Context as _, Result, SandboxError};
 use crate::guest::connection::GuestConnection;
 use crate::id::{self, Token};
-use crate::io::channel::Channel;
+use crate::io::channel::{Channel, ChannelLimits};
 use crate::io::lane::{Lane, Messages};
+use crate::io::memory::{OwnerBudget, SharedMemory};
 use crate::leaf_mutex::LeafMutex;
 
 /// Id of the worker in the failures that an agent reports.
@@ -28,7 +29,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const REQUESTS_MAX: usize = 64;
 const TRANSFERS_MAX: usize = 16;
 const WATCHES_MAX: usize = 16;
-const CONNECTIONS_MAX: usize = 1_024;
+const CONNECTIONS_MAX: usize = 1_536;
 /// Maximum time that a request waits for others to finish.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -44,8 +45,8 @@ pub(crate) enum ChannelKind {
 }
 
 impl ChannelKind {
-    /// Returns the number of bytes that the worker may send ahead.
-    fn window(self) -> u64 {
+    /// Returns the number of bytes that each side may send ahead.
+    fn window(self) -> usize {
         match self {
             Self::Transfer => 1 << 20,
             Self::Watch | Self::Connection => 64 << 10,
@@ -152,25 +153,41 @@ impl IoWorker {
         }
     }
 
+    /// Returns true while content of files is transferred. A tree that is being written changes files.
+    pub(crate) fn is_transferring(&self) -> bool {
+        self.lanes.borrow().open().is_some_and(|(_, bulk)| !bulk.is_idle())
+    }
+
     /// Makes the worker close all files, before they are replaced. A worker that does not is closed.
     pub(crate) async fn release_files(&self) {
         let Some((interactive, bulk)) = self.lanes.borrow().open() else { return };
         let release = || Operation::Release(ReleaseFiles { path: b"/".to_vec() });
         let released = tokio::join!(
-            timeout(RELEASE_TIMEOUT, interactive.call(release(), RELEASE_TIMEOUT)),
-            timeout(RELEASE_TIMEOUT, bulk.call(release(), RELEASE_TIMEOUT)),
+            timeout(RELEASE_TIMEOUT, interactive.call(release(), RELEASE_TIMEOUT, None)),
+            timeout(RELEASE_TIMEOUT, bulk.call(release(), RELEASE_TIMEOUT, None)),
         );
         if !matches!(released, (Ok(Ok(_)), Ok(Ok(_)))) {
             self.close();
         }
     }
 
-    /// Sends a request without a channel.
+    /// Sends a small request without a channel.
     pub(crate) async fn call(
         &self,
         guest: &GuestConnection,
         operation: Operation,
         limit: Duration,
+    ) -> Result<IoReply> {
+        self.call_counted(guest, operation, limit, None).await
+    }
+
+    /// Sends a request with content and without a channel. `memory` is that of the content.
+    pub(crate) async fn call_counted(
+        &self,
+        guest: &GuestConnection,
+        operation: Operation,
+        limit: Duration,
+        memory: SharedMemory,
     ) -> Result<IoReply> {
         let queued = timeout(QUEUE_TIMEOUT, self.requests.acquire()).await;
         let _permit = queued
@@ -178,7 +195,7 @@ impl IoWorker {
             .and_then(std::result::Result::ok)
             .ok_or(SandboxError::TooManyTransfers { what: "file requests", limit: REQUESTS_MAX })?;
         let (interactive, _) = self.lanes(guest).await?;
-        interactive.call(operation, limit).await
+        interactive.call(operation, limit, memory).await
     }
 
     /// Sends a request on the bulk lane that belongs to a channel there.
@@ -189,26 +206,29 @@ impl IoWorker {
         limit: Duration,
     ) -> Result<IoReply> {
         let (_, bulk) = self.lanes(guest).await?;
-        bulk.call(operation, limit).await
+        bulk.call(operation, limit, None).await
     }
 
-    /// Sends a request that opens a channel.
+    /// Sends a request that opens a channel. Its queues count for the budget.
     pub(crate) async fn open(
         &self,
         guest: &GuestConnection,
+        budget: OwnerBudget<'_>,
         kind: ChannelKind,
         operation: Operation,
         limit: Duration,
     ) -> Result<Channel> {
         let permit = self.channel_permit(kind).await?;
+        let memory = budget.reserve(2 * kind.window())?;
         let (interactive, bulk) = self.lanes(guest).await?;
         let lane = if kind == ChannelKind::Transfer { bulk } else { interactive };
-        let mut started = lane.start(operation, limit, kind.window()).await?;
+        let mut started = lane.start(operation, limit, kind.window() as u64, None).await?;
         if started.reply.content.is_some() {
             // The reply is all.
             started.cancel.finish();
         }
-        Ok(Channel::new(lane, started, permit))
+        let limits = ChannelLimits { _permit: permit, queue_max: kind.window(), memory };
+        Ok(Channel::new(lane, started, limits))
     }
 
     async fn channel_permit(&self, kind: ChannelKind) -> Result<OwnedSemaphorePermit> {

@@ -60,7 +60,10 @@ impl Service {
         self.remove_dir(id).await
     }
 
+    /// Removes the directory of a sandbox. Before that, removes the snapshots of its pauses: an interrupted removal of
+    /// these is continued as long as the directory exists.
     pub(crate) async fn remove_dir(&self, id: &str) -> Result<()> {
+        self.release_pause_snapshots(id, None).await?;
         let dir = self.dir(id);
         blocking(move || dir.remove()).await?.context(|| "remove the directory of a sandbox".to_owned())
     }

@@ -288,7 +288,8 @@ impl Service {
         self.check_quota(creator, more).await
     }
 
-    async fn check_quota(&self, creator: &Creator, more: u32) -> Result<()> {
+    /// Checks like [`Self::check_capacity`], for the holder of the quota lock.
+    pub(crate) async fn check_quota(&self, creator: &Creator, more: u32) -> Result<()> {
         let settings = &self.0.settings;
         let (of_server, of_owner) =
             self.0.catalog.sandboxes().count_for_quota(&settings.server, &creator.owner).await?;
@@ -315,7 +316,7 @@ impl Service {
     }
 
     /// Takes a slot in the queue of creations, without waiting.
-    fn acquire_queue_slot(&self, owner: &str) -> Result<FairPermit> {
+    pub(crate) fn acquire_queue_slot(&self, owner: &str) -> Result<FairPermit> {
         let queue = &self.0.queue_permits;
         queue.try_acquire(owner).ok_or_else(|| SandboxError::QueueFull { waiting: queue.used(owner) })
     }
@@ -402,7 +403,7 @@ impl Service {
 
     /// Writes progress messages into the state reason of a sandbox that is starting, until the returned
     /// sender is dropped.
-    fn publish_progress(&self, id: &str) -> watch::Sender<String> {
+    pub(crate) fn publish_progress(&self, id: &str) -> watch::Sender<String> {
         let (sender, mut receiver) = watch::channel(String::new());
         let (service, id) = (self.clone(), id.to_owned());
         tokio::spawn(async move {
@@ -422,7 +423,7 @@ impl Service {
     }
 
     /// Returns the egress policy of a sandbox; `None` for a sandbox without a network.
-    fn egress(&self, network: &Network) -> Option<Egress> {
+    pub(crate) fn egress(&self, network: &Network) -> Option<Egress> {
         let Network::Egress { allow } = network else { return None };
         let settings = &self.0.settings;
         let (allow, deny, dns) = (allow.clone(), settings.egress_deny.clone(), settings.egress_dns);
@@ -432,13 +433,18 @@ impl Service {
     /// Creates the directory of a sandbox, and listens for its guest agent there.
     pub(crate) fn open_guest_socket(&self, handle: &Arc<SandboxHandle>) -> Result<()> {
         handle.dir.make().context(|| "create the directory of a sandbox".to_owned())?;
+        self.listen_for_guest(handle)
+    }
+
+    /// Listens for the guest agent of a sandbox in its directory.
+    pub(crate) fn listen_for_guest(&self, handle: &Arc<SandboxHandle>) -> Result<()> {
         let socket = handle.dir.listen().context(|| "listen for the guest agent".to_owned())?;
         listener::open(socket, handle, Arc::new(self.clone()));
         Ok(())
     }
 
     /// Fails if the sandbox was removed while its creation waited.
-    async fn check_still_starting(&self, sandbox: &Sandbox) -> Result<()> {
+    pub(crate) async fn check_still_starting(&self, sandbox: &Sandbox) -> Result<()> {
         match self.0.catalog.sandboxes().get(&sandbox.id).await? {
             Some(found) if found.state == State::Starting => Ok(()),
             Some(found) => Err(not_running(&found)),
@@ -489,8 +495,8 @@ impl Service {
         Ok(sandbox)
     }
 
-    /// Starts to monitor a sandbox that was created.
-    fn activate(&self, handle: &Arc<SandboxHandle>) {
+    /// Starts to monitor a sandbox that was created or resumed.
+    pub(crate) fn activate(&self, handle: &Arc<SandboxHandle>) {
         handle.is_being_created.store(false, Ordering::SeqCst);
         self.watch_exit(handle);
     }
@@ -606,6 +612,7 @@ fn new_sandbox_event(row: &workspace_catalog::NewSandbox, kind: EventKind) -> Ne
         "owner": row.owner,
         "state": state.as_str(),
         "template": row.template,
+        "project": row.config["lineage"]["project"],
         "createdAt": row.created_at,
         "expiresAt": row.expires_at,
     });

@@ -19,6 +19,7 @@ use workspace_workspace::{Bounds, Cancellable, UnusedLayers};
 use crate::blocking::blocking;
 use crate::clock::{milliseconds, now};
 use crate::command::running::CommandExit;
+use crate::config::OnTimeout;
 use crate::disk::fullness::free;
 use crate::error::{Result, SandboxError};
 use crate::fair_semaphore::FairPermit;
@@ -26,8 +27,9 @@ use crate::guest::connection::reconnects_within;
 use crate::guest::handle::SandboxHandle;
 use crate::guest::listener::GuestHandler;
 use crate::io::worker::IO_WORKER_ID;
+use crate::lifecycle::pause::PauseCause;
 use crate::lifecycle::remove::Removal;
-use crate::service::{Inner, Service, event, transition};
+use crate::service::{Inner, Service, config_of, event, transition};
 
 /// Time before the expiry of a sandbox at which an event is emitted.
 const EXPIRY_WARNING: Duration = Duration::from_secs(300);
@@ -67,6 +69,8 @@ impl GuestHandler for Service {
     }
 
     async fn on_registered(&self, handle: &Arc<SandboxHandle>, stream: u64, request: RegisterRequest) {
+        // The server that suspended its timers, or should have continued them, may be gone.
+        handle.guest.send_suspended(handle.is_paused()).await;
         let reported: HashSet<&str> =
             request.commands.iter().map(|progress| progress.command_id.as_str()).collect();
         let unreported = handle
@@ -97,7 +101,8 @@ impl GuestHandler for Service {
             AgentPayload::RequestFailed(failed)
                 if failed.never_began && handle.commands.get(&failed.id).is_some() =>
             {
-                let exit = CommandExit { exit_code: -1, timed_out: false, failed: Some(failed.message) };
+                let exit =
+                    CommandExit { exit_code: -1, failed: Some(failed.message), ..CommandExit::default() };
                 self.record_never_began(&handle.id, &failed.id, &exit).await;
                 self.advance_command(handle, &failed.id, 0, Some(exit)).await;
             }
@@ -107,6 +112,7 @@ impl GuestHandler for Service {
             AgentPayload::CommandOutput(output) => self.store_command_output(handle, output).await,
             AgentPayload::PtyOutput(output) => self.store_terminal_output(handle, output).await,
             AgentPayload::Processes(listed) => handle.guest.set_processes(listed.processes),
+            AgentPayload::TimersSuspended(report) => handle.guest.set_timers_suspended(report.on),
             AgentPayload::Heartbeat(Heartbeat { resource_usage: Some(usage), .. }) => {
                 handle.guest.set_usage(usage);
             }
@@ -116,7 +122,7 @@ impl GuestHandler for Service {
 
     async fn on_disconnected(&self, handle: &Arc<SandboxHandle>) {
         // A sandbox that is being removed needs no event.
-        if self.handle(&handle.id).is_some() {
+        if self.is_current(handle) {
             tracing::info!(sandbox = handle.id, "guest agent disconnected");
             self.emit_connection_event(handle, EventKind::AgentDisconnected).await;
             self.expect_reconnect(handle);
@@ -169,6 +175,13 @@ impl Service {
         let running = handle.commands.get_or_add(id);
         handle.output.add(written.saturating_sub(running.written()));
         self.limit_output(handle);
+        let exit = match exit {
+            Some(exit) if handle.is_traced() && exit.failed.is_none() => {
+                running.advance(written, None);
+                return self.trace_exit(handle, &running, exit).await;
+            }
+            exit => exit,
+        };
         if running.advance(written, exit.as_ref())
             && let Some(exit) = exit
             && let Some(permit) = handle.commands.acquire_exit_permit(id).await
@@ -224,9 +237,11 @@ impl Service {
                 return;
             }
             let (Some(inner), Some(handle)) = (service.upgrade(), handle.upgrade()) else { return };
-            if !handle.guest.is_connected() {
+            let service = Service(inner);
+            // A frozen agent does not reconnect. The resume waits for it.
+            if !handle.guest.is_connected() && service.is_current(&handle) && !handle.is_paused() {
                 let reason = format!("its guest agent has been disconnected for {} s", grace.as_secs());
-                Service(inner).mark_lost(&handle, &reason).await;
+                service.mark_lost(&handle, &reason).await;
                 handle.guest.set_lost(&reason);
             }
         });
@@ -264,7 +279,7 @@ impl Service {
     /// Handles the unexpected exit of all processes of a sandbox.
     pub(crate) async fn on_processes_exited(&self, handle: &Arc<SandboxHandle>) {
         let _operation = self.0.operation_locks.lock(&handle.id).await;
-        if self.handle(&handle.id).is_none() {
+        if !self.is_current(handle) {
             return;
         }
         self.mark_lost(handle, "its processes exited: they were killed or ran out of memory").await;
@@ -275,21 +290,23 @@ impl Service {
 
     /// Records as failed all commands of a sandbox in which nothing runs, whatever its agent reported.
     pub(crate) async fn fail_commands(&self, id: &str, handle: Option<&Arc<SandboxHandle>>, reason: &str) {
-        let exit = CommandExit { exit_code: -1, timed_out: false, failed: Some(reason.to_owned()) };
+        let exit = CommandExit { exit_code: -1, failed: Some(reason.to_owned()), ..CommandExit::default() };
         match self.0.catalog.commands().running(id).await {
             Ok(commands) => {
                 for command in commands {
                     let running = handle.and_then(|handle| handle.commands.get(&command.id));
-                    let pid = running.and_then(|running| running.pid());
-                    self.record_exit(id, &command.id, &exit, pid).await;
+                    let pid = running.as_ref().and_then(|running| running.pid());
+                    // It may have exited before, and not be recorded yet.
+                    let known = running.and_then(|running| running.known_exit());
+                    self.record_exit(id, &command.id, known.as_ref().unwrap_or(&exit), pid).await;
                 }
             }
             Err(error) => {
                 tracing::error!(sandbox = id, %error, "failed to list the commands of a sandbox that exited");
             }
         }
-        for running in handle.map(|handle| handle.commands.running()).unwrap_or_default() {
-            running.advance(0, Some(&exit));
+        for running in handle.map(|handle| handle.commands.unreported()).unwrap_or_default() {
+            running.end_with_sandbox(reason);
         }
     }
 
@@ -331,7 +348,7 @@ impl Service {
         spawn_periodic_after(settings.gc_interval, settings.gc_interval, service(), gc);
     }
 
-    /// Removes expired sandboxes, and emits events for those that expire soon.
+    /// Removes or pauses expired sandboxes, and emits events for those that expire soon.
     pub(crate) async fn expire(&self) -> Result<u64> {
         let (catalog, server) = (&self.0.catalog, &self.0.settings.server);
         let time = now();
@@ -342,7 +359,8 @@ impl Service {
             if sandbox.state == State::Starting || self.is_removal_retried(&sandbox.id) {
                 continue;
             }
-            if sandbox.state != State::Stopping {
+            let is_paused_now = self.pauses_on_timeout(&sandbox, time);
+            if sandbox.state != State::Stopping && !is_paused_now {
                 let expiry = event(EventKind::SandboxExpired, &sandbox, &Change::default());
                 catalog.events().insert(Some(&sandbox.owner), Some(&sandbox.id), &expiry).await?;
             }
@@ -351,7 +369,12 @@ impl Service {
                 removed += u64::from(removals.join_next().await.is_some_and(|done| done.unwrap_or(false)));
             }
             let service = self.clone();
-            removals.spawn(async move { service.remove_expired(&sandbox).await });
+            removals.spawn(async move {
+                match is_paused_now {
+                    true => service.pause_expired(&sandbox).await,
+                    false => service.remove_expired(&sandbox).await,
+                }
+            });
         }
         while let Some(done) = removals.join_next().await {
             removed += u64::from(done.unwrap_or(false));
@@ -381,13 +404,41 @@ impl Service {
     async fn remove_expired(&self, sandbox: &Sandbox) -> bool {
         match self.remove_with_timeout(&sandbox.id, Removal::Expired).await {
             Ok(_) => true,
-            // Concurrently deleted or extended.
-            Err(SandboxError::NotFound { .. } | SandboxError::NotRunning { .. }) => false,
+            // Concurrently deleted, extended or paused.
+            Err(
+                SandboxError::NotFound { .. } | SandboxError::NotRunning { .. } | SandboxError::Paused { .. },
+            ) => false,
             Err(error) => {
                 tracing::error!(sandbox = sandbox.id, %error, "failed to remove an expired sandbox");
                 false
             }
         }
+    }
+
+    /// Returns whether an expired sandbox is to be paused. If that has not succeeded for as long as a sandbox may be
+    /// paused, it is removed.
+    fn pauses_on_timeout(&self, sandbox: &Sandbox, time: i64) -> bool {
+        let pauses = config_of(sandbox).is_ok_and(|config| config.on_timeout == OnTimeout::Pause);
+        let can_be_paused = sandbox.state != State::Stopping && !sandbox.is_paused();
+        let paused_max = milliseconds(self.0.settings.paused_max.as_secs());
+        pauses && can_be_paused && time < sandbox.expires_at.saturating_add(paused_max)
+    }
+
+    /// Pauses an expired sandbox to disk. A failure is tried again in the next round. Returns false, since it is not
+    /// removed.
+    async fn pause_expired(&self, sandbox: &Sandbox) -> bool {
+        let _operation_guard = self.0.operation_count.begin();
+        match self.pause_to_disk(&sandbox.id, PauseCause::Expiry, &self.0.cancel).await {
+            Ok(_) => {}
+            // Concurrently deleted, extended or resumed, or the service is closed.
+            Err(
+                SandboxError::NotFound { .. } | SandboxError::NotRunning { .. } | SandboxError::Cancelled,
+            ) => {}
+            Err(error) => {
+                tracing::error!(sandbox = sandbox.id, %error, "failed to pause an expired sandbox, trying again");
+            }
+        }
+        false
     }
 
     /// Scans the workspaces that are due, and stops sandboxes that exceed their disk limit.
@@ -463,7 +514,7 @@ impl Service {
         // A commit may hold the lock for long, but its sandbox is frozen and does not write. So the wait is
         // short, and the caller continues with other sandboxes.
         let operation = self.0.operation_locks.lock_within(&handle.id, STOP_WAIT).await;
-        if operation.is_none() || self.handle(&handle.id).is_none() {
+        if operation.is_none() || !self.is_current(handle) {
             return Ok(false);
         }
         self.remove_handle(&handle.id);
@@ -487,7 +538,7 @@ impl Service {
     /// The caller holds the sandbox's operation lock.
     async fn kill_and_set_stopped(&self, handle: &Arc<SandboxHandle>, reason: &str) -> Result<()> {
         let found = self.0.catalog.sandboxes().get(&handle.id).await?;
-        if !found.is_some_and(|sandbox| sandbox.state.can_become(State::Stopped)) {
+        if !found.is_some_and(|sandbox| sandbox.can_become(State::Stopped)) {
             return Ok(());
         }
         let stopped = transition(State::Stopped, reason);

@@ -32,7 +32,11 @@ impl Service {
     /// a client or for such an operation. Fails with [`SandboxError::WorkspaceBusy`] after
     /// [`Settings::shared_access_timeout`](crate::Settings). The workspace need not have a sandbox.
     pub async fn shared_access(&self, id: &str) -> Result<SharedAccess> {
-        self.0.gates.shared(id).await
+        let access = self.0.gates.shared(id).await?;
+        if let Some(handle) = self.handle(id) {
+            handle.tracer.set_outside_changes();
+        }
+        Ok(access)
     }
 
     /// Excludes writers outside a sandbox from its workspace, for the holder of its operation lock.

@@ -11,7 +11,7 @@ use crate::lock_table::LockTable;
 ///
 /// The rule:
 ///
-/// - **Held by** create, commit, listing of changes, restore, delete, expiry, stopping a sandbox that filled
+/// - **Held by** create, commit, trace, listing of changes, restore, delete, expiry, stopping a sandbox that filled
 ///   its disk, cleaning up after processes that died, and recovery: by everything that starts, freezes,
 ///   reads, replaces or kills a sandbox. It is held from before the operation reads the state of the sandbox
 ///   until its last effect on the sandbox. A fork holds it only for its commit.

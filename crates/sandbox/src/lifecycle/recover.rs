@@ -107,8 +107,9 @@ impl Service {
         tracing::error!(sandbox = id, reason, "failed to recover a sandbox, trying again in the background");
         let reason = without_host_paths(&format!("{NOT_RECOVERED}: {reason}"));
         let in_error = |sandbox: &Sandbox| {
+            // A paused one stays paused.
             let is_live = matches!(sandbox.state, State::Starting | State::Running);
-            is_live.then(|| Change {
+            (is_live && sandbox.pause.is_none()).then(|| Change {
                 state: Some(State::Error),
                 state_reason: Some(reason.clone()),
                 ..Change::default()
@@ -130,7 +131,12 @@ impl Service {
         if let Some(handle) = self.handle(id) {
             return self.resolve_restore(&handle, &sandbox, &operation).await;
         }
-        if matches!(sandbox.state, State::Stopping | State::Stopped) {
+        if sandbox.state == State::Stopping {
+            return Ok(());
+        }
+        let Some(sandbox) = self.recover_pause(sandbox, &operation).await? else { return Ok(()) };
+        let id = sandbox.id.as_str();
+        if sandbox.state == State::Stopped {
             return Ok(());
         }
         let dir = self.dir(id);
@@ -172,7 +178,7 @@ impl Service {
     }
 
     /// Listens for the guest agent of a sandbox that is still running.
-    fn reattach(&self, sandbox: &Sandbox) -> Result<()> {
+    pub(crate) fn reattach(&self, sandbox: &Sandbox) -> Result<()> {
         let config = config_of(sandbox)?;
         let handle = Arc::new(SandboxHandle::of(sandbox, self.dir(&sandbox.id), &config));
         let socket = handle.dir.listen().context(|| "listen for the guest agent".to_owned())?;
@@ -184,6 +190,9 @@ impl Service {
         listener::open(socket, &handle, Arc::new(self.clone()));
         if sandbox.state == State::Starting {
             self.spawn_resume_creation(handle, config);
+        } else if sandbox.is_paused() {
+            // Its agent may be frozen, and reconnects after a resume.
+            self.watch_exit(&handle);
         } else {
             self.watch_exit(&handle);
             handle.guest.expect_within(RECONNECT_TIMEOUT.min(self.0.settings.agent_grace));

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use workspace_catalog::{Change, EventKind, Sandbox, State};
+use workspace_catalog::{Change, EventKind, PauseStep, Sandbox, State};
 use workspace_state::{Cancel, NewSnapshot, SnapshotId};
 use workspace_workspace::{KeptContent, WorkspaceError};
 
 use crate::clock::now;
-use crate::command::running::CommandExit;
 use crate::disk::usage::remove_quota;
 use crate::error::{Result, SandboxError, without_host_paths};
 use crate::guest::handle::SandboxHandle;
@@ -234,7 +233,10 @@ impl Service {
                 return Err(error);
             }
             // Removed, or concurrently deleted.
-            Ok(_) | Err(SandboxError::NotFound { .. } | SandboxError::NotRunning { .. }) => {}
+            Ok(_)
+            | Err(
+                SandboxError::NotFound { .. } | SandboxError::NotRunning { .. } | SandboxError::Paused { .. },
+            ) => {}
             Err(error) => tracing::error!(sandbox = id, %error, "failed to remove a sandbox"),
         }
         Ok(())
@@ -299,10 +301,10 @@ impl Service {
         Ok(())
     }
 
-    /// Sets the state of a sandbox to `stopping`. One that has stopped stays `stopped`.
+    /// Sets the state of a sandbox to `stopping`. One that has stopped stays `stopped`, unless it is paused.
     async fn set_stopping(&self, id: &str, removal: Removal) -> Result<()> {
         let stopping = |sandbox: &Sandbox| {
-            let is_applicable = removal.covers(sandbox) && sandbox.state.can_become(State::Stopping);
+            let is_applicable = removal.covers(sandbox) && sandbox.can_become(State::Stopping);
             is_applicable.then(|| Change {
                 state: Some(State::Stopping),
                 state_reason: removal.reason().map(str::to_owned),
@@ -362,6 +364,10 @@ impl Service {
         operation: &Operation,
     ) -> Result<KeptWorkspace> {
         let (id, owner) = (sandbox.id.as_str(), sandbox.owner.as_str());
+        if let Some(snapshot) = paused_content(sandbox) {
+            self.keep_pause_snapshots(id).await?;
+            return Ok(KeptWorkspace::Snapshot(snapshot));
+        }
         let _access = self.0.gates.exclusive(id, operation).await?;
         if removal != Removal::KeepSnapshot && retain == Retain::Release {
             match self.keep_directory(id).await? {
@@ -401,11 +407,16 @@ impl Service {
     }
 }
 
+/// Returns the snapshot that is all that is left of a sandbox which is paused on disk.
+fn paused_content(sandbox: &Sandbox) -> Option<SnapshotId> {
+    let is_on_disk = matches!(sandbox.pause, Some(PauseStep::Disk | PauseStep::Resuming));
+    sandbox.pause_snapshot.as_ref().filter(|_| is_on_disk)?.parse().ok()
+}
+
 /// Reports the commands of a sandbox as failed, to the clients that wait for them.
 fn fail_waiting_commands(handle: Option<&Arc<SandboxHandle>>, reason: &str) {
-    let exit = CommandExit { exit_code: -1, timed_out: false, failed: Some(reason.to_owned()) };
-    for running in handle.map(|handle| handle.commands.running()).unwrap_or_default() {
-        running.advance(0, Some(&exit));
+    for running in handle.map(|handle| handle.commands.unreported()).unwrap_or_default() {
+        running.end_with_sandbox(reason);
     }
 }
 

@@ -59,6 +59,16 @@ impl Service {
         }
     }
 
+    /// Tells every user that a workspace is about to be removed while its sandbox stays: the former root is void.
+    pub(crate) async fn announce_void(&self, id: &str, _access: &ExclusiveAccess) {
+        let settings = &self.0.settings;
+        for user in &settings.workspace_users {
+            if timeout(settings.hook_timeout, user.replaced(id, None)).await.is_err() {
+                tracing::error!(sandbox = id, "a user of a paused workspace did not answer in time");
+            }
+        }
+    }
+
     /// Returns those of the `ids`, which are workspaces without a sandbox, that a user keeps.
     pub(crate) async fn retained_workspaces(
         &self,

@@ -57,8 +57,10 @@ const RUNNING_REPORTS_MIN: u32 = 3;
 const SANDBOX_LABEL: &str = "workspace.sandbox";
 /// Label with the id of the server.
 const SERVER_LABEL: &str = "workspace.server";
-/// Timeout for a started agent to connect to its handover socket, and for the removal of a container.
+/// Timeout for a started agent to connect to its handover socket.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout for the daemon to remove a container.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Poll interval of a container that is starting or being removed.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval between attempts to reach a daemon that does not respond.
@@ -277,6 +279,7 @@ impl Docker {
             RuntimeError::Network(reason)
         })?;
         let addresses = tcp_parameters.into_iter().flat_map(|parameters| &parameters.addresses);
+        // Allowed, although the addresses of the host are denied.
         let except = addresses.filter_map(|address| address.parse().ok()).collect();
         Ok(Egress { uplink, except, ..egress.clone() })
     }
@@ -308,7 +311,7 @@ impl Docker {
             }
             Ok::<_, Error>(())
         };
-        let removed = timeout(AGENT_TIMEOUT, removed).await;
+        let removed = timeout(REMOVAL_TIMEOUT, removed).await;
         let removed =
             removed.map_err(|_| failed("remove a container", &"the daemon did not remove it in time"))?;
         removed.map_err(|error| failed("remove a container", &error))

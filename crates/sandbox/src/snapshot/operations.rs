@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
-use workspace_catalog::{Change, EventKind, Sandbox, State};
+use workspace_catalog::{Change, EventKind, PauseStep, Sandbox, State};
 use workspace_state::{Cancel, Durability, NewSnapshot, Snapshot, SnapshotId};
 use workspace_workspace::{
     Cancellable, Changes, CommitResult, Materialize, ResetMode, WorkspaceError, Writers,
@@ -107,6 +107,8 @@ pub struct Fork {
     pub labels: BTreeMap<String, String>,
     /// Description of the snapshot that they are made from.
     pub commit: NewCommit,
+    /// Name of the key that forks.
+    pub created_by: Option<String>,
 }
 
 /// Sandboxes made from the present state of another one.
@@ -213,7 +215,7 @@ impl Service {
     }
 
     /// Removes the last snapshot of a sandbox from the store, if possible.
-    async fn remove_snapshot_from_store(&self, sandbox: &str, snapshot: &Snapshot) {
+    pub(crate) async fn remove_snapshot_from_store(&self, sandbox: &str, snapshot: &Snapshot) {
         let (id, snapshot) = (sandbox.to_owned(), snapshot.clone());
         let name = snapshot.id;
         let removed = self.on_workspaces(move |workspaces| workspaces.uncommit(&id, &snapshot)).await;
@@ -290,7 +292,8 @@ impl Service {
         let kills_processes = if_in_use == IfInUse::KillProcesses;
         let operation = self.operation(id, cancel).await?;
         let sandbox = &self.read_row(id).await?;
-        let handle = self.handle(id).filter(|_| sandbox.state == State::Running);
+        let runs = sandbox.state == State::Running && !sandbox.is_paused();
+        let handle = self.handle(id).filter(|_| runs);
         let handle = handle.ok_or_else(|| not_running(sandbox))?;
         // Before any process is terminated.
         let found =
@@ -428,7 +431,7 @@ impl Service {
         }
     }
 
-    /// Removes the former files of a restored workspace in the background.
+    /// Removes the old directory of a restored workspace in the background.
     pub(crate) fn remove_former_files(&self, id: &str) {
         let (service, id) = (self.clone(), id.to_owned());
         tokio::spawn(async move {
@@ -518,7 +521,7 @@ impl Service {
 
     /// Runs `work` while a sandbox is frozen and writers outside are excluded. The caller holds its operation
     /// lock. The result of `work` stands even if the sandbox could not be thawed after it.
-    async fn while_frozen<T>(
+    pub(crate) async fn while_frozen<T>(
         &self,
         sandbox: &Sandbox,
         _access: &ExclusiveAccess,
@@ -526,16 +529,8 @@ impl Service {
     ) -> Result<(T, Result<Pause>)> {
         let began = Instant::now();
         let (id, dir) = (sandbox.id.as_str(), self.dir(&sandbox.id));
-        let runs = match sandbox.state {
-            State::Running => true,
-            // Processes of a sandbox that is starting or stopping are about to change.
-            State::Starting | State::Stopping => return Err(not_running(sandbox)),
-            // It is unknown which directory is its workspace.
-            State::Error if self.has_unresolved_swap(id).await? => return Err(not_running(sandbox)),
-            // A sandbox whose agent is lost still has processes.
-            State::Error => with_runtime_timeout(self.0.runtime.is_running(id, &dir)).await?,
-            State::Stopped => false,
-        };
+        // A sandbox that is paused in memory is frozen, and stays so.
+        let runs = self.has_processes(sandbox).await? && !sandbox.is_paused();
         let handle = self.handle(id);
         // Before the freeze, which can take long: meanwhile the agent may already be unable to respond.
         let expected_freeze = handle.as_ref().map(|handle| handle.guest.expect_freeze());
@@ -545,15 +540,33 @@ impl Service {
         drop(expected_freeze);
         Ok((done?, thawed.map(|()| Pause { frozen, lasted: began.elapsed() })))
     }
+
+    /// Returns whether a sandbox has processes that use its workspace. Fails if the workspace cannot be read now.
+    pub(crate) async fn has_processes(&self, sandbox: &Sandbox) -> Result<bool> {
+        let id = sandbox.id.as_str();
+        match (sandbox.state, sandbox.pause) {
+            // Its workspace is in a snapshot only.
+            (_, Some(PauseStep::Committed | PauseStep::Disk)) => {
+                Err(SandboxError::Paused { id: id.to_owned() })
+            }
+            (State::Running, _) => Ok(true),
+            // Processes of a sandbox that is starting or stopping are about to change.
+            (State::Starting | State::Stopping, _) => Err(not_running(sandbox)),
+            // It is unknown which directory is its workspace.
+            (State::Error, _) if self.has_unresolved_swap(id).await? => Err(not_running(sandbox)),
+            // A sandbox whose agent is lost still has processes.
+            (State::Error, _) => {
+                Ok(with_runtime_timeout(self.0.runtime.is_running(id, &self.dir(id))).await?)
+            }
+            (State::Stopped, _) => Ok(false),
+        }
+    }
 }
 
 /// Returns the parameters of a fork of a sandbox, without the snapshot.
 fn fork_parameters(sandbox: &Sandbox, fork: &Fork) -> Result<NewSandbox> {
     let config = config_of(sandbox)?;
-    let network = match sandbox.network.as_str() {
-        "egress" => Network::Egress { allow: config.egress_allow },
-        _ => Network::None,
-    };
+    let network = network_of(sandbox, &config);
     let mut labels = sandbox.labels.clone();
     labels.extend(fork.labels.clone());
     Ok(NewSandbox {
@@ -562,6 +575,7 @@ fn fork_parameters(sandbox: &Sandbox, fork: &Fork) -> Result<NewSandbox> {
         unique_name: false,
         envs: config.envs,
         timeout: fork.timeout,
+        on_timeout: config.on_timeout,
         resources: ResourceRequest {
             cpu_millis: config.limits.cpu_millis,
             memory: config.limits.memory_bytes,
@@ -573,5 +587,15 @@ fn fork_parameters(sandbox: &Sandbox, fork: &Fork) -> Result<NewSandbox> {
         snapshot: None,
         provider: config.provider.filter(|_| config.snapshot.is_some()),
         materialize: Materialize::Auto,
+        lineage: config.lineage.fork(&sandbox.id, fork.created_by.clone()),
+        trace: config.trace,
     })
+}
+
+/// Returns the network access of a sandbox.
+pub(crate) fn network_of(sandbox: &Sandbox, config: &Config) -> Network {
+    match sandbox.network.as_str() {
+        "egress" => Network::Egress { allow: config.egress_allow.clone() },
+        _ => Network::None,
+    }
 }

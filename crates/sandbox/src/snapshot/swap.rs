@@ -1,8 +1,10 @@
-//! Moving a running sandbox to the new directory of its workspace, the last step of a restore.
+//! Swaps: moving a running sandbox to the new directory of its workspace.
 //!
-//! A helper process of the runtime moves it, and may die or time out. Then the server checks which of the two
-//! directories is mounted in the sandbox. If it cannot tell, it keeps both, and the sandbox is in `error`
-//! until it can tell.
+//! A *restore* (the request of a client) is a *reset* of the workspace, by which the crate `workspace` prepares a new
+//! directory and keeps the old one, then a *swap*, and then the removal of the old directory.
+//!
+//! A helper process of the runtime swaps the directories, and may die or time out. Then the server checks which of the
+//! two is mounted in the sandbox. If it cannot tell, it keeps both, and the sandbox is in `error` until it can tell.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -85,7 +87,8 @@ impl Service {
         }
     }
 
-    /// Returns whether a sandbox has the new directory of its workspace, and not the old one.
+    /// Finishes or reverts a swap whose outcome is unknown. Returns whether the sandbox now has the new directory of its
+    /// workspace, and not the old one.
     async fn is_swapped(&self, id: &str, dir: &SandboxDir) -> Result<bool> {
         let name = id.to_owned();
         let runtime = &self.0.runtime;
@@ -153,6 +156,7 @@ impl Service {
         let thawed = self.thaw(id, dir).await;
         if let Some(access) = replaced {
             self.announce_replacement(id, &access).await;
+            // The old directory.
             self.remove_former_files(id);
         }
         thawed?;

@@ -4,13 +4,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use workspace_catalog::{Filter, State};
+use workspace_catalog::{CommandState, Filter, State};
 use workspace_sandbox::{
-    Fork, IfInUse, NewCommit, NewSandbox, ProviderKind, SandboxError, Scope, Service, View,
+    Fork, IfInUse, NewCommit, NewSandbox, ProviderKind, SandboxError, Scope, Service, Size, TerminalRequest,
+    View,
 };
 use workspace_state::{Cancel, NewSnapshot, SnapshotId};
 
-use crate::home::{TIMEOUT, TestHome, alice, base as new, creator, sh, wait_until};
+use crate::home::{TIMEOUT, TestHome, alice, base as new, creator, request, sh, wait_until};
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -22,7 +23,48 @@ pub(crate) fn trials() -> Vec<Trial> {
         cancelled_restore_leaves_the_workspace_unchanged,
         cancelled_restore_in_place_leaves_the_workspace_unchanged,
         request_waiting_for_another_operation_can_be_cancelled,
+        command_whose_request_is_dropped_is_not_running_forever,
     ]
+}
+
+/// Polls a future so many times, and drops it. Returns true if it was ready.
+async fn poll_times<T>(future: impl Future<Output = T>, times: usize) -> bool {
+    let (mut future, mut polled) = (std::pin::pin!(future), 0);
+    let ready = std::future::poll_fn(|context| {
+        polled += 1;
+        match future.as_mut().poll(context) {
+            std::task::Poll::Ready(_) => std::task::Poll::Ready(true),
+            std::task::Poll::Pending if polled >= times => std::task::Poll::Ready(false),
+            std::task::Poll::Pending => std::task::Poll::Pending,
+        }
+    });
+    ready.await
+}
+
+/// A request is dropped at each of its steps, as by a client that leaves.
+async fn command_whose_request_is_dropped_is_not_running_forever(home: &TestHome) {
+    let service = home.start().await;
+    let view = service.create(creator(), new()).await.unwrap();
+    let id = view.sandbox.id.as_str();
+    let mut times = 1;
+    while !poll_times(service.run(&alice(), id, request("true")), times).await {
+        times += 1;
+    }
+    assert!(times > 1, "it was dropped {times} times");
+    let size = Size { cols: 80, rows: 24 };
+    let command = Some("true".to_owned());
+    let terminal =
+        || TerminalRequest { size, shell: None, command: command.clone(), cwd: None, envs: [].into() };
+    let mut times = 1;
+    while !poll_times(service.open_terminal(&alice(), id, terminal()), times).await {
+        times += 1;
+    }
+    wait_until("every recorded command has ended", async || {
+        let commands = service.commands(&alice(), id, None, 1_000).await.unwrap();
+        commands.iter().all(|command| command.state == CommandState::Exited)
+    })
+    .await;
+    assert_eq!(sh(&service, &view, "echo works").await.stdout, "works\n");
 }
 
 /// Files in a snapshot that takes a while to write.

@@ -11,11 +11,12 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use workspace_sandbox::runtime::{Docker, Network};
-use workspace_sandbox::{GuestPort, Identity, NewSandbox, ReclaimPolicy, Service, Settings, View};
+use workspace_sandbox::{Bytes, GuestPort, Identity, NewSandbox, ReclaimPolicy, Service, Settings, View};
 use workspace_test_support::stable_port;
 
 use crate::docker;
 use crate::escape::assert_no_token;
+use crate::files;
 use crate::home::{TestHome, agent_program, alice, base, create, creator, request, run, sh, wait_until};
 use crate::kind::Kind;
 use crate::restart::{LongWork, wait_for_agent};
@@ -38,6 +39,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         agent_refuses_a_server_with_another_certificate,
         sandbox_that_floods_the_port_affects_no_other,
         advertised_address_is_preferred_over_the_gateway,
+        files_watches_and_ports_work_over_tls,
+        io_worker_reconnects_to_the_next_server,
     ]
 }
 
@@ -206,4 +209,40 @@ async fn advertised_address_is_preferred_over_the_gateway(home: &TestHome) {
     let service = bridge.start_as(home, Some((bridge.gateway(), 9))).await;
     let refused = service.create(creator(), new).await.unwrap_err().to_string();
     assert!(refused.contains("did not connect") && refused.contains("Connection refused"), "{refused}");
+}
+
+/// The I/O worker connects to the port like its agent. Each check has a sandbox of its own.
+async fn files_watches_and_ports_work_over_tls(home: &TestHome) {
+    let bridge = Bridge::new("files").await;
+    let service = bridge.start(home).await;
+    macro_rules! check {
+        ($($check:ident),* $(,)?) => {
+            $(
+                let view = create_reaching(&service).await;
+                assert!(!dials_socket(&view));
+                files::$check(&service, &view).await;
+                service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+            )*
+        };
+    }
+    check![check_entries, check_content, check_conditions, check_batch, check_tree, check_watch, check_port,];
+}
+
+async fn io_worker_reconnects_to_the_next_server(home: &TestHome) {
+    let bridge = Bridge::new("worker").await;
+    let service = bridge.start(home).await;
+    let view = create_reaching(&service).await;
+    let (id, file) = (view.sandbox.id.as_str(), files::new_file("/workspace/file"));
+    let content = Bytes::from(files::noise(300_000));
+    service.write_file(&alice(), id, &file, content.clone()).await.unwrap();
+    service.close().await;
+    drop(service);
+    let service = bridge.start(home).await;
+    wait_for_agent(&service, id).await;
+    let mut read = service.read_file(&alice(), id, &file.path, 0, None).await.unwrap();
+    let mut found = Vec::new();
+    while let Some(piece) = read.next().await.unwrap() {
+        found.extend_from_slice(&piece);
+    }
+    assert!(found == content, "{} bytes", found.len());
 }

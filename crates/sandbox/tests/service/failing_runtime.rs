@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use libtest_mimic::Trial;
+use tokio::sync::watch;
 use workspace_catalog::State;
 use workspace_sandbox::runtime::{
     Frozen, LazyMount, NamespaceHolder, ProcessScope, ResourceUsage, Runtime, RuntimeError, Start,
@@ -16,7 +17,7 @@ use workspace_sandbox::runtime::{
 use workspace_sandbox::{NewSandbox, ReclaimPolicy, ResourceRequest, SandboxDir, Service, Settings};
 use workspace_test_support::skip;
 
-use crate::home::{TestHome, alice, base, creator, request, run, wait_until};
+use crate::home::{TIMEOUT, TestHome, alice, base, creator, request, run, wait_until};
 use crate::kind::Kind;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -41,6 +42,23 @@ pub(crate) struct FailingRuntime {
     pub(crate) is_blind: AtomicBool,
     /// Number of attempts to kill a sandbox that will fail.
     pub(crate) failing_ends: AtomicU32,
+    /// Step at which the next call never returns, like that of a server that was killed there.
+    hangs_at: Mutex<Option<Step>>,
+    /// True once a call hangs.
+    hangs: watch::Sender<bool>,
+}
+
+/// Step of a call to the runtime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    BeforeFreeze,
+    AfterFreeze,
+    BeforeThaw,
+    BeforeKill,
+    AfterKill,
+    BeforeWorkspace,
+    BeforeStart,
+    AfterStart,
 }
 
 impl FailingRuntime {
@@ -51,6 +69,27 @@ impl FailingRuntime {
             dies_before: AtomicBool::new(false),
             is_blind: AtomicBool::new(false),
             failing_ends: AtomicU32::new(0),
+            hangs_at: Mutex::default(),
+            hangs: watch::Sender::default(),
+        }
+    }
+
+    /// Lets the next call that reaches this step hang.
+    pub(crate) fn hang_at(&self, step: Step) {
+        *self.hangs_at.lock().unwrap() = Some(step);
+    }
+
+    /// Waits until a call hangs.
+    pub(crate) async fn wait_until_it_hangs(&self) {
+        let hangs =
+            tokio::time::timeout(TIMEOUT, self.hangs.subscribe().wait_for(|hangs| *hangs)).await.is_ok();
+        assert!(hangs, "no call reached {:?}", self.hangs_at.lock().unwrap());
+    }
+
+    async fn reach(&self, step: Step) {
+        if self.hangs_at.lock().unwrap().take_if(|at| *at == step).is_some() {
+            self.hangs.send_replace(true);
+            std::future::pending::<()>().await;
         }
     }
 
@@ -71,7 +110,10 @@ impl Runtime for FailingRuntime {
     }
 
     async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
-        self.inner.start(start).await
+        self.reach(Step::BeforeStart).await;
+        let started = self.inner.start(start).await;
+        self.reach(Step::AfterStart).await;
+        started
     }
 
     async fn mount_holder(&self) -> Result<NamespaceHolder, String> {
@@ -92,6 +134,7 @@ impl Runtime for FailingRuntime {
     }
 
     async fn dedicated_uid(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
+        self.reach(Step::BeforeWorkspace).await;
         self.inner.dedicated_uid(id, dir).await
     }
 
@@ -113,14 +156,21 @@ impl Runtime for FailingRuntime {
         if fails.is_ok() {
             return Err(self.helper_died());
         }
-        self.inner.kill(id, dir).await
+        self.reach(Step::BeforeKill).await;
+        let killed = self.inner.kill(id, dir).await;
+        self.reach(Step::AfterKill).await;
+        killed
     }
 
     async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
-        self.inner.freeze(id, dir).await
+        self.reach(Step::BeforeFreeze).await;
+        let frozen = self.inner.freeze(id, dir).await;
+        self.reach(Step::AfterFreeze).await;
+        frozen
     }
 
     async fn thaw(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
+        self.reach(Step::BeforeThaw).await;
         self.inner.thaw(id, dir).await
     }
 

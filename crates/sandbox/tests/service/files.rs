@@ -31,16 +31,16 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-fn path(path: &str) -> FilePath {
+pub(crate) fn path(path: &str) -> FilePath {
     FilePath::new(path).unwrap()
 }
 
-fn new_file(at: &str) -> NewFile {
+pub(crate) fn new_file(at: &str) -> NewFile {
     NewFile { path: path(at), mode: None, mkdirs: false, condition: None }
 }
 
 /// Returns bytes without a pattern.
-fn noise(len: usize) -> Vec<u8> {
+pub(crate) fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let next = || {
         state ^= state << 13;
@@ -83,7 +83,7 @@ impl<'a> Files<'a> {
 
 /// Returns the kind of a failed operation.
 #[track_caller]
-fn kind_of<T: std::fmt::Debug>(result: Result<T, SandboxError>) -> FileErrorKind {
+pub(crate) fn kind_of<T: std::fmt::Debug>(result: Result<T, SandboxError>) -> FileErrorKind {
     match result {
         Err(SandboxError::File(error)) => error.kind,
         other => panic!("{other:?}"),
@@ -93,9 +93,12 @@ fn kind_of<T: std::fmt::Debug>(result: Result<T, SandboxError>) -> FileErrorKind
 async fn entries_are_described_and_listed(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
+    check_entries(&service, &view).await;
+}
+
+pub(crate) async fn check_entries(service: &Service, view: &View) {
     let id = view.sandbox.id.as_str();
-    sh(&service, &view, "mkdir -p d/sub; printf abc > d/a; chmod 640 d/a; ln -s a d/link; touch d/sub/x")
-        .await;
+    sh(service, view, "mkdir -p d/sub; printf abc > d/a; chmod 640 d/a; ln -s a d/link; touch d/sub/x").await;
     let entry = service.stat_file(&alice(), id, &path("/workspace/d/a"), true).await.unwrap();
     assert_eq!((entry.kind, entry.mode, entry.size), (FileKind::File, 0o640, 3));
     assert_eq!(entry.path, b"/workspace/d/a");
@@ -118,7 +121,11 @@ async fn entries_are_described_and_listed(home: &TestHome) {
 async fn small_and_large_files_round_trip(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
-    let files = Files::of(&service, &view);
+    check_content(&service, &view).await;
+}
+
+pub(crate) async fn check_content(service: &Service, view: &View) {
+    let files = Files::of(service, view);
     for size in [0, 10, 64 << 10, 8 << 20] {
         let content = noise(size);
         files.write(&new_file("/workspace/file"), &content).await.unwrap();
@@ -127,7 +134,7 @@ async fn small_and_large_files_round_trip(home: &TestHome) {
     let content = noise(8 << 20);
     let range = files.read_range("/workspace/file", 1_000_000, Some(300_000)).await.unwrap();
     assert!(range == content[1_000_000..1_300_000]);
-    let sum = sh(&service, &view, "wc -c < file; ls -A").await.stdout;
+    let sum = sh(service, view, "wc -c < file; ls -A").await.stdout;
     assert_eq!(sum.split_whitespace().collect::<Vec<_>>(), ["8388608", "file"]);
     // A write that is given up leaves the old content.
     let mut write = service.start_write(&alice(), files.id, &new_file("/workspace/file")).await.unwrap();
@@ -136,14 +143,18 @@ async fn small_and_large_files_round_trip(home: &TestHome) {
     assert!(files.read("/workspace/file").await.unwrap() == content);
     let nested = NewFile { mkdirs: true, mode: Some(0o750), ..new_file("/workspace/a/b/c") };
     files.write(&nested, b"x").await.unwrap();
-    let ran = sh(&service, &view, "ls -l a/b/c | cut -c 1-10; ls -A a/b").await;
+    let ran = sh(service, view, "ls -l a/b/c | cut -c 1-10; ls -A a/b").await;
     assert_eq!(ran.stdout, "-rwxr-x---\nc\n", "{ran:?}");
 }
 
 async fn conditions_decide_about_writes(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
-    let files = Files::of(&service, &view);
+    check_conditions(&service, &view).await;
+}
+
+pub(crate) async fn check_conditions(service: &Service, view: &View) {
+    let files = Files::of(service, view);
     let when = |condition| NewFile { condition: Some(condition), ..new_file("/workspace/file") };
     let refused = files.write(&when(FileCondition::Exists), b"x").await;
     assert_eq!(kind_of(refused), FileErrorKind::PreconditionFailed);
@@ -161,7 +172,7 @@ async fn conditions_decide_about_writes(home: &TestHome) {
     let file = when(FileCondition::Unchanged(second));
     let mut write = service.start_write(&alice(), files.id, &file).await.unwrap();
     write.append(Bytes::from(noise(200_000))).await.unwrap();
-    sh(&service, &view, "echo program > file").await;
+    sh(service, view, "echo program > file").await;
     assert_eq!(kind_of(write.finish().await), FileErrorKind::PreconditionFailed);
     assert_eq!(files.read("/workspace/file").await.unwrap(), b"program\n");
 }
@@ -193,6 +204,10 @@ async fn only_regular_files_of_the_sandbox_are_opened(home: &TestHome) {
 async fn batch_stops_at_the_first_failure(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
+    check_batch(&service, &view).await;
+}
+
+pub(crate) async fn check_batch(service: &Service, view: &View) {
     let write = |at: &str, content: &'static [u8]| FileOperation::Write {
         file: new_file(at),
         content: Bytes::from_static(content),
@@ -214,16 +229,20 @@ async fn batch_stops_at_the_first_failure(home: &TestHome) {
     let result = service.file_batch(&alice(), &view.sandbox.id, operations).await.unwrap();
     assert_eq!(result.completed, 5);
     assert_eq!(result.failure.unwrap().kind, FileErrorKind::NotEmpty);
-    assert_eq!(sh(&service, &view, "cat two c/b/one; ls").await.stdout, "11a\nc\ntwo\n");
+    assert_eq!(sh(service, view, "cat two c/b/one; ls").await.stdout, "11a\nc\ntwo\n");
 }
 
 async fn tree_round_trips(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
+    check_tree(&service, &view).await;
+}
+
+pub(crate) async fn check_tree(service: &Service, view: &View) {
     let id = view.sandbox.id.as_str();
     let make = "mkdir -p tree/sub/empty; head -c 700000 /dev/zero > tree/large; echo small > tree/sub/small; \
                 chmod 750 tree/sub; ln -s sub/small tree/link; mkfifo tree/fifo; touch tree/nothing";
-    sh(&service, &view, make).await;
+    sh(service, view, make).await;
     let mut reader = service.read_tree(&alice(), id, &path("/workspace/tree")).await.unwrap();
     let mut writer = service.write_tree(&alice(), id, &path("/workspace/a/copy"), true).await.unwrap();
     let mut names = Vec::new();
@@ -240,7 +259,7 @@ async fn tree_round_trips(home: &TestHome) {
     assert_eq!(names, ["large", "link", "nothing", "sub", "sub/empty", "sub/small"]);
     let compare = "rm tree/fifo; cmp tree/large a/copy/large && cmp tree/sub/small a/copy/sub/small && \
                    readlink a/copy/link; ls -ld a/copy/sub | cut -c 1-10; find a/copy | wc -l";
-    let ran = sh(&service, &view, compare).await;
+    let ran = sh(service, view, compare).await;
     assert_eq!(
         ran.stdout.split_whitespace().collect::<Vec<_>>(),
         ["sub/small", "drwxr-x---", "7"],
@@ -293,15 +312,19 @@ impl Changes {
 async fn changes_are_reported(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
-    sh(&service, &view, "mkdir -p d/sub").await;
+    check_watch(&service, &view).await;
+}
+
+pub(crate) async fn check_watch(service: &Service, view: &View) {
+    sh(service, view, "mkdir -p d/sub").await;
     let watch = service.watch_files(&alice(), &view.sandbox.id, &path("/workspace/d"), true).await.unwrap();
     let mut changes = Changes { watch, received: VecDeque::new() };
-    sh(&service, &view, "echo x > d/sub/a; mv d/sub/a d/b; rm d/b; mkdir d/new; echo y > d/new/c").await;
+    sh(service, view, "echo x > d/sub/a; mv d/sub/a d/b; rm d/b; mkdir d/new; echo y > d/new/c").await;
     changes.wait_for(FileChangeKind::Created, "sub/a").await;
     changes.wait_for(FileChangeKind::Renamed, "b").await;
     changes.wait_for(FileChangeKind::Removed, "b").await;
     changes.wait_for(FileChangeKind::Created, "new/c").await;
-    sh(&service, &view, "rm -r d").await;
+    sh(service, view, "rm -r d").await;
     let ended = async { while changes.next().await.is_some() {} };
     timeout(TIMEOUT, ended).await.expect("the watch ends with its directory");
 }
@@ -309,6 +332,10 @@ async fn changes_are_reported(home: &TestHome) {
 async fn port_is_listed_and_connected(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
+    check_port(&service, &view).await;
+}
+
+pub(crate) async fn check_port(service: &Service, view: &View) {
     let id = view.sandbox.id.as_str();
     let refused = service.connect_port(&alice(), id, 7000).await;
     assert_eq!(kind_of(refused), FileErrorKind::NotListening);
@@ -348,12 +375,17 @@ fn children(parent: i32) -> Vec<i32> {
     .collect()
 }
 
-/// Kills the I/O worker of a sandbox in which no command runs.
-async fn kill_worker(home: &TestHome, view: &View) {
+/// Returns the PID of the I/O worker of a sandbox in which no command runs.
+pub(crate) async fn worker(home: &TestHome, view: &View) -> Pid {
     let agent = home.kind.pid(home.path(), &view.sandbox.id);
     // The supervisors of commands end a little after their commands.
     wait_until("only the worker runs", async || children(agent).len() == 1).await;
-    kill_process(Pid::from_raw(children(agent)[0]).unwrap(), Signal::KILL).unwrap();
+    Pid::from_raw(children(agent)[0]).unwrap()
+}
+
+/// Kills the I/O worker of a sandbox in which no command runs.
+async fn kill_worker(home: &TestHome, view: &View) {
+    kill_process(worker(home, view).await, Signal::KILL).unwrap();
 }
 
 /// Reads the rest of a file, which fails.

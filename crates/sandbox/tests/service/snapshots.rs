@@ -315,13 +315,13 @@ async fn refused_fork_leaves_no_snapshot(home: &TestHome) {
 }
 
 /// Makes writes to a table fail until [`admit`].
-async fn refuse(home: &TestHome, table: &str) {
+pub(crate) async fn refuse(home: &TestHome, table: &str) {
     let trigger =
         format!("CREATE TRIGGER refuse BEFORE INSERT ON {table} BEGIN SELECT RAISE(ABORT, 'refused'); END");
     home.sql(&trigger).await;
 }
 
-async fn admit(home: &TestHome) {
+pub(crate) async fn admit(home: &TestHome) {
     home.sql("DROP TRIGGER refuse").await;
 }
 

@@ -11,8 +11,8 @@ use libtest_mimic::Trial;
 use rustix::fs::{Mode, OFlags, openat};
 use workspace_catalog::{Change, Filter, State};
 use workspace_sandbox::{
-    IfInUse, KeptWorkspace, NewSandbox, ReclaimPolicy, RemovalCause, Retain, SandboxError, Scope, Service,
-    Settings, UserError, View, WorkspaceUser,
+    IfInUse, KeptWorkspace, NewSandbox, PauseMode, ReclaimPolicy, RemovalCause, Retain, SandboxError, Scope,
+    Service, Settings, UserError, View, WorkspaceUser,
 };
 use workspace_state::{NewSnapshot, SnapshotId};
 
@@ -29,7 +29,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             })),*]
         };
     }
-    let mut trials = trials![user_reads_new_and_restored_workspaces];
+    let mut trials = trials![user_reads_new_and_restored_workspaces, user_follows_pauses];
     trials.append(&mut on_embedded![
         files_that_a_user_keeps_outlive_their_sandbox,
         workspace_that_a_user_keeps_becomes_a_snapshot_for_the_caller,
@@ -128,7 +128,11 @@ impl WorkspaceUser for TestUser {
 
     async fn replaced(&self, id: &str, root: Option<OwnedFd>) {
         self.record(Call::Replaced { id: id.to_owned() });
-        self.roots.lock().unwrap().insert(id.to_owned(), root.unwrap());
+        let mut roots = self.roots.lock().unwrap();
+        match root {
+            Some(root) => drop(roots.insert(id.to_owned(), root)),
+            None => drop(roots.remove(id)),
+        }
     }
 
     async fn retained(&self, ids: &[String]) -> Result<HashSet<String>, UserError> {
@@ -173,6 +177,21 @@ async fn expire(home: &TestHome, id: &str) {
 
 async fn wait_until_removed(service: &Service, id: &str) {
     wait_until("it is removed", async || service.get(&alice(), id).await.is_err()).await;
+}
+
+async fn user_follows_pauses(home: &TestHome) {
+    let user = Arc::new(TestUser::default());
+    let service = start(home, &user).await;
+    let view = create(&service).await;
+    let id = &view.sandbox.id;
+    sh(&service, &view, "echo hello > greeting").await;
+    service.pause(&alice(), id, PauseMode::Disk).await.unwrap();
+    assert_eq!(user.read(id, "greeting"), None, "it was told that the workspace is gone");
+    service.resume(&alice(), id, creator(), None).await.unwrap();
+    assert_eq!(user.read(id, "greeting").as_deref(), Some("hello\n"));
+    sh(&service, &view, "echo later > later").await;
+    assert_eq!(user.read(id, "later").as_deref(), Some("later\n"));
+    service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap();
 }
 
 async fn user_reads_new_and_restored_workspaces(home: &TestHome) {

@@ -26,6 +26,7 @@ fn data_to_api(data: &Value) -> Result<EventData, ApiError> {
         state: text("state"),
         reason: text("reason"),
         template: text("template"),
+        project: text("project"),
         created_at: time("createdAt")?,
         expires_at: time("expiresAt")?,
         snapshot_id: text("snapshotId"),

@@ -1,7 +1,6 @@
 //! Access to a preview: the token of a request, and the key that created it.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use serde_json::json;
 use workspace_api::error_codes;
@@ -16,9 +15,7 @@ use crate::caller::Caller;
 use crate::caller_cache::KeyReference;
 use crate::error::ApiError;
 use crate::rate::Class;
-
-/// Interval at which the key of an open stream is checked.
-const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(15);
+use crate::stream_access::StreamAccess;
 
 /// Minimum time in milliseconds that a request has to finish, also if its token expires meanwhile.
 const FINISH_TIME: i64 = 10_000;
@@ -60,19 +57,21 @@ impl Access {
         (self.token.expires_at - now()).max(0) / 1_000
     }
 
-    /// Waits until a request that begins now must end: its token has expired, or its key was revoked.
+    /// Waits until a request that begins now must end: its token has expired, or its key was revoked. It has
+    /// [`FINISH_TIME`] in any case.
     pub(crate) fn ended(&self, app: &App) -> impl Future<Output = ()> + Send + 'static {
-        let (app, key_id) = (app.clone(), self.token.key_id.clone());
-        let end = self.token.expires_at.max(now() + FINISH_TIME);
+        self.ended_at(app, self.token.expires_at.max(now() + FINISH_TIME))
+    }
+
+    /// Waits until a WebSocket must be closed: its token has expired, or its key was revoked.
+    pub(crate) fn tunnel_ended(&self, app: &App) -> impl Future<Output = ()> + Send + 'static {
+        self.ended_at(app, self.token.expires_at)
+    }
+
+    fn ended_at(&self, app: &App, end: i64) -> impl Future<Output = ()> + Send + 'static {
+        let access = StreamAccess::new(app, &self.token.key_id, Some(end));
         async move {
-            while let Ok(left @ 1..) = u64::try_from(end - now()) {
-                tokio::time::sleep(KEY_CHECK_INTERVAL.min(Duration::from_millis(left))).await;
-                // A catalog that does not respond ends nothing.
-                let found = app.cache.find(&app.catalog, KeyReference::Id(key_id.clone())).await;
-                if let Ok(None) = found {
-                    return;
-                }
-            }
+            access.ended().await;
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) enum ClientBodyError {
     Invalid,
 }
 
-/// Body with a maximum size and a stall timeout. The timeout counts while the sandbox waits for the client only.
+/// Body with a maximum size and a stall timeout. The timeout runs only while the sandbox waits for the client.
 #[derive(Debug)]
 pub(crate) struct ClientBody {
     body: Body,

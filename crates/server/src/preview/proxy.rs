@@ -101,7 +101,7 @@ pub(crate) async fn forward(app: &App, forward: Forward) -> Result<Response, Api
         };
         // While the client is connected, the permit is held and the connection does not count as idle.
         let guards = (permit, connection.map(|connection| connection.begin_request()));
-        tokio::spawn(tunnel.run(access.ended(app), guards));
+        tokio::spawn(tunnel.run(access.tunnel_ended(app), guards));
         let (mut parts, _) = response.into_parts();
         headers::prepare_response(&mut parts, &method, &form);
         headers::add_upgrade(&mut parts.headers);

@@ -12,11 +12,13 @@ use crate::signing_key::SigningSecret;
 
 /// Domain of previews if the API listens on a loopback address. Browsers resolve all names below it to that address.
 const LOOPBACK_DOMAIN: &str = "localhost";
-/// Maximum number of requests in progress, WebSockets included, to one sandbox and of one owner.
+/// Maximum number of requests in progress, without WebSockets, to one sandbox and of one owner.
 const REQUESTS_PER_SANDBOX_MAX: usize = 256;
 const REQUESTS_PER_OWNER_MAX: usize = 512;
-/// Maximum number of WebSockets to one sandbox.
-const TUNNELS_PER_SANDBOX_MAX: usize = 128;
+/// Maximum number of WebSockets to one sandbox and of one owner. With [`REQUESTS_PER_SANDBOX_MAX`], a sandbox has enough
+/// connections for them.
+const SOCKETS_PER_SANDBOX_MAX: usize = 1_000;
+const SOCKETS_PER_OWNER_MAX: usize = 1_500;
 
 /// Shared state of previews.
 #[derive(Debug)]
@@ -24,9 +26,17 @@ pub(crate) struct Previews {
     domain: Option<String>,
     pub(crate) tokens: PreviewTokens,
     pub(crate) pool: Arc<Pool>,
-    sandbox_requests: PerOwner,
-    owner_requests: PerOwner,
-    tunnels: PerOwner,
+    requests: Permits,
+    sockets: Permits,
+}
+
+/// Permits for requests of one kind.
+#[derive(Debug)]
+struct Permits {
+    sandboxes: PerOwner,
+    owners: PerOwner,
+    /// Name of the requests in messages.
+    what: &'static str,
 }
 
 /// Permit of a request in progress.
@@ -34,7 +44,6 @@ pub(crate) struct Previews {
 pub(crate) struct PreviewPermit {
     _sandbox: OwnedSemaphorePermit,
     _owner: OwnedSemaphorePermit,
-    _tunnel: Option<OwnedSemaphorePermit>,
 }
 
 /// Kind of a request.
@@ -46,10 +55,11 @@ pub(crate) enum RequestKind {
 
 /// Limit that a request would exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{limit} {what} are in progress; close some")]
+#[error("{limit} {what} of this {place} are in progress; close some")]
 pub(crate) struct LimitReached {
     pub(crate) limit: usize,
     what: &'static str,
+    place: &'static str,
 }
 
 impl Previews {
@@ -60,9 +70,16 @@ impl Previews {
             domain: set.or_else(default),
             tokens: PreviewTokens::new(secret),
             pool: Arc::default(),
-            sandbox_requests: PerOwner::new(REQUESTS_PER_SANDBOX_MAX),
-            owner_requests: PerOwner::new(REQUESTS_PER_OWNER_MAX),
-            tunnels: PerOwner::new(TUNNELS_PER_SANDBOX_MAX),
+            requests: Permits {
+                sandboxes: PerOwner::new(REQUESTS_PER_SANDBOX_MAX),
+                owners: PerOwner::new(REQUESTS_PER_OWNER_MAX),
+                what: "requests to previews",
+            },
+            sockets: Permits {
+                sandboxes: PerOwner::new(SOCKETS_PER_SANDBOX_MAX),
+                owners: PerOwner::new(SOCKETS_PER_OWNER_MAX),
+                what: "WebSockets to previews",
+            },
         }
     }
 
@@ -78,21 +95,19 @@ impl Previews {
         owner: &str,
         kind: RequestKind,
     ) -> Result<PreviewPermit, LimitReached> {
-        let tunnel = match kind {
-            RequestKind::Plain => None,
-            RequestKind::WebSocket => Some(acquire(&self.tunnels, sandbox, "WebSockets to this sandbox")?),
+        let permits = match kind {
+            RequestKind::Plain => &self.requests,
+            RequestKind::WebSocket => &self.sockets,
+        };
+        let acquire = |semaphores: &PerOwner, name, place| {
+            let permit = semaphores.semaphore(name).try_acquire_owned();
+            permit.map_err(|_| LimitReached { limit: semaphores.permits(), what: permits.what, place })
         };
         Ok(PreviewPermit {
-            _sandbox: acquire(&self.sandbox_requests, sandbox, "requests to previews of this sandbox")?,
-            _owner: acquire(&self.owner_requests, owner, "requests to previews of this owner")?,
-            _tunnel: tunnel,
+            _sandbox: acquire(&permits.sandboxes, sandbox, "sandbox")?,
+            _owner: acquire(&permits.owners, owner, "owner")?,
         })
     }
-}
-
-fn acquire(permits: &PerOwner, name: &str, what: &'static str) -> Result<OwnedSemaphorePermit, LimitReached> {
-    let permit = permits.semaphore(name).try_acquire_owned();
-    permit.map_err(|_| LimitReached { limit: permits.permits(), what })
 }
 
 #[cfg(test)]
@@ -129,8 +144,10 @@ mod tests {
         drop(plain("sbx-3").unwrap());
         drop((first, second));
         let socket = || previews.begin("sbx-1", "alice", RequestKind::WebSocket);
-        let sockets: Vec<_> = (0..TUNNELS_PER_SANDBOX_MAX).map(|_| socket().unwrap()).collect();
-        assert_eq!(socket().unwrap_err().limit, TUNNELS_PER_SANDBOX_MAX);
+        let sockets: Vec<_> = (0..SOCKETS_PER_SANDBOX_MAX).map(|_| socket().unwrap()).collect();
+        assert_eq!(socket().unwrap_err().limit, SOCKETS_PER_SANDBOX_MAX);
+        let message = socket().unwrap_err().to_string();
+        assert_eq!(message, "1000 WebSockets to previews of this sandbox are in progress; close some");
         assert!(plain("sbx-1").is_ok(), "pages still load");
         drop(sockets);
         assert!(socket().is_ok());

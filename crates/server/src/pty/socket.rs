@@ -13,7 +13,7 @@ use workspace_sandbox::{CommandHandle, Output, Piece, SandboxError, Scope, Size}
 
 use crate::app::App;
 use crate::error::ApiError;
-use crate::expiry::wait_for_expiry;
+use crate::stream_access::StreamAccess;
 
 /// Number of unanswered pings after which the client counts as disconnected.
 const UNANSWERED_PINGS_MAX: u32 = 3;
@@ -70,8 +70,8 @@ pub(super) struct Session {
     pub(super) terminal: CommandHandle,
     pub(super) binary: bool,
     pub(super) mode: InputMode,
-    /// Time at which the connection is closed, in milliseconds since 1970; `None` for a connection by a key.
-    pub(super) ends_at: Option<i64>,
+    /// Access with which the connection ends.
+    pub(super) access: StreamAccess,
 }
 
 /// Reason why a connection ended. Only `Closed` also ends the terminal.
@@ -79,8 +79,8 @@ enum EndReason {
     Disconnected,
     /// The client sent nothing for `TERMINAL_TIMEOUT`, or did not read.
     TimedOut,
-    /// The token has expired.
-    Expired,
+    /// The token has expired, or the key was revoked.
+    AccessEnded(&'static str),
     /// The terminal is closed.
     Closed,
     /// The server is stopping.
@@ -92,12 +92,12 @@ impl Session {
         let _running = self.app.shutdown.enter();
         let reason = tokio::select! {
             reason = self.exchange_messages(&mut socket, &mut output) => reason,
-            () = wait_for_expiry(self.ends_at) => EndReason::Expired,
+            reason = self.access.ended() => EndReason::AccessEnded(reason),
         };
         let (code, reason) = match reason {
             EndReason::Disconnected => return,
             EndReason::TimedOut => (close_code::POLICY, self.timeout_message()),
-            EndReason::Expired => (close_code::POLICY, "the token has expired".to_owned()),
+            EndReason::AccessEnded(reason) => (close_code::POLICY, reason.to_owned()),
             EndReason::Closed => (close_code::NORMAL, "the terminal is closed".to_owned()),
             EndReason::Stopping => (close_code::AWAY, "the server is stopping; connect again".to_owned()),
         };

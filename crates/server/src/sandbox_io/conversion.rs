@@ -46,7 +46,7 @@ pub(super) fn parse_mode(text: &str, field: &str) -> Result<u32, ApiError> {
     })
 }
 
-/// Parses an absolute path, which is quoted if it is not plain text. `field` is its name in the request.
+/// Parses an absolute path, which may be quoted (see `workspace_api::files`). `field` is its name in the request.
 pub(super) fn parse_path(text: &str, field: &str) -> Result<FilePath, ApiError> {
     let path = unquote_path(text).ok_or_else(|| invalid(field, "the quotes or escapes are not valid"))?;
     FilePath::new(path).map_err(|error| match error {

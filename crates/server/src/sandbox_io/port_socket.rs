@@ -12,8 +12,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use workspace_sandbox::{PortConnection, PortReader, PortWriter, SandboxError};
 
 use crate::error::ApiError;
-use crate::expiry::wait_for_expiry;
 use crate::shutdown::Shutdown;
+use crate::stream_access::StreamAccess;
 
 /// Number of unanswered pings after which the client counts as disconnected.
 const UNANSWERED_PINGS_MAX: u32 = 3;
@@ -30,8 +30,8 @@ pub(super) struct Session {
     pub(super) shutdown: Shutdown,
     /// Time after which a client that has sent nothing counts as disconnected.
     pub(super) client_timeout: Duration,
-    /// Time at which the connection is closed, in milliseconds since 1970; `None` for a connection by a key.
-    pub(super) ends_at: Option<i64>,
+    /// Access with which the connection ends.
+    pub(super) access: StreamAccess,
 }
 
 /// Reason why a connection ended.
@@ -42,8 +42,8 @@ enum EndReason {
     Disconnected,
     /// The client sent nothing for too long.
     TimedOut(Duration),
-    /// The token has expired.
-    Expired,
+    /// The token has expired, or the key was revoked.
+    AccessEnded(&'static str),
     /// The client sent a message that is not allowed.
     Violation(u16, &'static str),
     /// The connection in the sandbox failed, for this reason.
@@ -75,7 +75,7 @@ impl Session {
         let reason = tokio::select! {
             reason = send(&mut sink, reader, client_has_ended.subscribe(), ping_interval) => reason,
             reason = receive(stream, &writer, &client_has_ended, self.client_timeout) => reason,
-            () = wait_for_expiry(self.ends_at) => Err(EndReason::Expired),
+            reason = self.access.ended() => Err(EndReason::AccessEnded(reason)),
             () = self.shutdown.begun() => Err(EndReason::Stopping),
         };
         let Some((code, reason)) = close_frame(reason.err().unwrap_or(EndReason::Finished)) else { return };
@@ -94,7 +94,7 @@ fn close_frame(reason: EndReason) -> Option<(u16, String)> {
             let seconds = limit.as_secs();
             (close_code::POLICY, format!("nothing was received for {seconds} s, not even a pong"))
         }
-        EndReason::Expired => (close_code::POLICY, "the token has expired".to_owned()),
+        EndReason::AccessEnded(reason) => (close_code::POLICY, reason.to_owned()),
         EndReason::Violation(code, reason) => (code, reason.to_owned()),
         EndReason::Failed(reason) => (close_code::ERROR, reason),
         EndReason::Stopping => (close_code::AWAY, "the server is stopping; connect again".to_owned()),

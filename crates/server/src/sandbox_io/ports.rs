@@ -19,6 +19,7 @@ use crate::connections::Connection;
 use crate::error::ApiError;
 use crate::extract::{Json, Path};
 use crate::request_id::RequestId;
+use crate::stream_access::StreamAccess;
 
 /// Maximum size of a message of the client in bytes.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -49,8 +50,8 @@ pub(super) async fn list(
 /// The server connects to the port on the loopback of the sandbox, which needs no network. Binary messages are the
 /// bytes of the connection; an empty one ends its direction, and the other direction stays open. The server closes
 /// the WebSocket with the code 1000 when both directions have ended, 1001 when it stops, 1008 if the client sends
-/// nothing for `TERMINAL_TIMEOUT`, not even a pong, and 1011 if the connection in the sandbox fails. Fails with
-/// `PORT_NOT_LISTENING` before the upgrade if nothing accepts the connection.
+/// nothing for `TERMINAL_TIMEOUT`, not even a pong, or when the token expires or its key is revoked, and 1011 if the
+/// connection in the sandbox fails. Fails with `PORT_NOT_LISTENING` before the upgrade if nothing accepts the connection.
 #[utoipa::path(get, path = "/api/v1/sandboxes/{id}/ports/{port}/connect", tag = "ports", operation_id = "connect_port",
     params(("id" = String, Path, description = "Id of the sandbox"), ("port" = u16, Path, description = "Number of the port", minimum = 1)), responses(
     (status = 101, description = "WebSocket connection"),
@@ -83,7 +84,7 @@ pub(super) async fn connect(
         connection: opened,
         shutdown: app.shutdown.clone(),
         client_timeout: app.settings.terminal_timeout,
-        ends_at: caller.grant.and_then(|grant| grant.expires_at),
+        access: StreamAccess::of_caller(&app, &caller),
     };
     let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
     // While the client is connected, the connection does not count as idle.

@@ -21,10 +21,10 @@ use super::location::FileLocation;
 use crate::app::App;
 use crate::caller::{Caller, scope};
 use crate::error::ApiError;
-use crate::expiry::wait_for_expiry;
 use crate::extract::Query;
 use crate::server_sent_events::{KEEPALIVE, KEEPALIVE_INTERVAL, response};
 use crate::shutdown::Shutdown;
+use crate::stream_access::StreamAccess;
 
 /// Maximum number of chunks in the queue to the client.
 const QUEUE_MAX: usize = 1;
@@ -54,8 +54,8 @@ pub(super) async fn watch(
     let watch = app.sandboxes.watch_files(&scope(&caller), sandbox, path, query.recursive).await;
     let watch = watch.map_err(watch_error)?;
     let (sender, receiver) = mpsc::channel(QUEUE_MAX);
-    let ends_at = caller.grant.and_then(|grant| grant.expires_at);
-    tokio::spawn(send(watch, app.shutdown.clone(), ends_at, sender));
+    let access = StreamAccess::of_caller(&app, &caller);
+    tokio::spawn(send(watch, app.shutdown.clone(), access, sender));
     Ok(response(receiver))
 }
 
@@ -70,11 +70,11 @@ fn watch_error(error: SandboxError) -> ApiError {
 }
 
 /// Sends changes until the watch ends or the client leaves.
-async fn send(mut watch: Watch, shutdown: Shutdown, ends_at: Option<i64>, sender: mpsc::Sender<Bytes>) {
+async fn send(mut watch: Watch, shutdown: Shutdown, access: StreamAccess, sender: mpsc::Sender<Bytes>) {
     let reason = tokio::select! {
         reason = send_changes(&mut watch, &sender) => reason,
         () = sender.closed() => None,
-        () = wait_for_expiry(ends_at) => Some("the token has expired".to_owned()),
+        reason = access.ended() => Some(reason.to_owned()),
         () = shutdown.begun() => Some("the server is stopping; connect again".to_owned()),
     };
     if let Some(reason) = reason {

@@ -4,12 +4,16 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use workspace_api::error_codes;
+use workspace_api::pauses::{self, Keep};
 use workspace_api::sandboxes::{
     CpuStats, CreateSandbox, DiskStats, LogsQuery, MemoryStats, NetworkChoice, NetworkStats, ResourceLimits,
-    Resources, Sandbox, SandboxStats, SetTimeout,
+    Resources, Sandbox, SandboxStats, SetTimeout, TraceChoice,
 };
+use workspace_catalog::PauseStep;
 use workspace_sandbox::runtime::{AllowError, Network};
-use workspace_sandbox::{Expiry, Materialize, NewSandbox, ResourceRequest, Stats, View};
+use workspace_sandbox::{
+    Expiry, Lineage, Materialize, NewSandbox, OnTimeout, ResourceRequest, Stats, Trace, View,
+};
 
 use crate::error::ApiError;
 use crate::settings::{Cpus, Size};
@@ -38,14 +42,24 @@ impl ParameterOrigin {
     }
 }
 
-/// Parses a request for a sandbox. Fails with `INVALID_REQUEST` and the name of the field.
-pub(super) fn new_sandbox(request: CreateSandbox) -> Result<NewSandbox, ApiError> {
+/// Parses a request for a sandbox of the key `created_by`. Fails with `INVALID_REQUEST` and the name of the field.
+pub(super) fn new_sandbox(request: CreateSandbox, created_by: &str) -> Result<NewSandbox, ApiError> {
+    let (created_by, project, agent) = (Some(created_by.to_owned()), request.project, request.agent);
     Ok(NewSandbox {
+        lineage: Lineage { forked_from: None, created_by, project, agent },
+        trace: match request.trace {
+            TraceChoice::Off => Trace::Off,
+            TraceChoice::Command => Trace::Command,
+        },
         template: request.template,
         name: request.name,
         unique_name: request.unique_name,
         envs: request.envs,
         timeout: request.timeout_seconds.map(Duration::from_secs),
+        on_timeout: match request.on_timeout {
+            pauses::OnTimeout::Delete => OnTimeout::Delete,
+            pauses::OnTimeout::Pause => OnTimeout::Pause,
+        },
         resources: resource_request(&request.resources)?,
         network: network(request.network, request.egress_allow)?,
         labels: request.labels,
@@ -105,10 +119,11 @@ fn resource_request(resources: &Resources) -> Result<ResourceRequest, ApiError> 
 pub(super) fn sandbox_to_api(view: View) -> Result<Sandbox, ApiError> {
     let View { sandbox, config, agent_connected } = view;
     Ok(Sandbox {
+        keep: keep(&sandbox),
+        state: sandbox.visible_state().as_str().to_owned(),
         id: sandbox.id,
         name: sandbox.name,
         owner: sandbox.owner,
-        state: sandbox.state.as_str().to_owned(),
         state_reason: sandbox.state_reason,
         template: sandbox.template,
         runtime: sandbox.runtime,
@@ -123,11 +138,29 @@ pub(super) fn sandbox_to_api(view: View) -> Result<Sandbox, ApiError> {
         },
         snapshot: config.snapshot.map(|id| id.to_string()),
         provider: config.provider.map(|kind| kind.to_string()),
+        forked_from: config.lineage.forked_from,
+        created_by: config.lineage.created_by,
+        project: config.lineage.project,
+        agent: config.lineage.agent,
+        trace: match config.trace {
+            Trace::Off => TraceChoice::Off,
+            Trace::Command => TraceChoice::Command,
+        },
         not_applied: config.not_applied,
         agent_connected,
         created_at: time::format_millis(sandbox.created_at)?,
         expires_at: time::format_millis(sandbox.expires_at)?,
+        on_timeout: match config.on_timeout {
+            OnTimeout::Delete => pauses::OnTimeout::Delete,
+            OnTimeout::Pause => pauses::OnTimeout::Pause,
+        },
     })
+}
+
+/// Returns the part of a paused sandbox that is kept.
+fn keep(sandbox: &workspace_catalog::Sandbox) -> Option<Keep> {
+    let on_disk = sandbox.pause == Some(PauseStep::Disk);
+    sandbox.is_paused().then_some(if on_disk { Keep::Disk } else { Keep::Memory })
 }
 
 fn cpus(millis: u32) -> String {

@@ -136,6 +136,7 @@ pub(super) async fn fork(
         timeout: body.timeout_seconds.map(Duration::from_secs),
         labels: body.labels,
         commit: NewCommit { message: body.message, ..NewCommit::default() },
+        created_by: Some(caller.name.clone()),
     };
     let creator = Creator {
         owner: caller.owner.clone(),

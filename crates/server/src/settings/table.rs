@@ -118,12 +118,16 @@ settings! {
     grpc_tls_ca (?): PathBuf = Absent("those in `GRPC_TLS_CERT`");
     /// Lifetime of a sandbox in seconds, if the request does not set one.
     default_sandbox_timeout: Duration = Fixed("3600");
-    /// Maximum lifetime of a sandbox in seconds, including extensions. It applies to admin keys, too.
+    /// Maximum lifetime of a sandbox in seconds, including extensions, from its creation or its last resume. It applies to admin keys, too.
     max_sandbox_lifetime: Duration = Fixed("86400");
     /// Maximum number of sandboxes of all owners together.
     max_sandboxes: u32 = Fixed("100");
     /// Maximum number of sandboxes of one owner. Admin keys are exempt.
     max_sandboxes_per_owner: u32 = Fixed("10");
+    /// Maximum time in seconds for which a sandbox stays paused. Then it is deleted.
+    max_paused: Duration = Fixed("604800");
+    /// Maximum number of sandboxes of one owner that are paused to disk; they count for no other limit. Admin keys are exempt.
+    max_paused_per_owner: u32 = Fixed("100");
     /// Maximum number of snapshots of one owner; 0 is unlimited. Admin keys are exempt.
     max_snapshots_per_owner: Count = Fixed("100000");
     /// Maximum size of the snapshots of one owner in the store. Content that several of them share counts once. Admin keys are exempt.
@@ -134,6 +138,15 @@ settings! {
     max_episodes_per_owner: Count = Fixed("100000");
     /// Maximum size of the episodes of one owner in the index of the store. Admin keys are exempt.
     max_episode_bytes_per_owner: Size = Fixed("256m");
+    /// Maximum number of notes that are kept of one sandbox.
+    max_notes_per_sandbox: u32 = Fixed("1000");
+    /// Maximum number of notes of one owner; 0 is unlimited. Admin keys are exempt.
+    max_notes_per_owner: Count = Fixed("100000");
+    /// Maximum size of the notes of one owner in the catalog. Admin keys are exempt.
+    max_note_bytes_per_owner: Size = Fixed("256m");
+    /// Number of automatic snapshots that are kept of each sandbox with `trace: "command"`. Older ones are deleted, unless a
+    /// reference, an episode or a sandbox uses them.
+    trace_snapshots_per_sandbox: u32 = Fixed("1000");
     /// Maximum number of sandboxes that are being started, and, counted separately, of sandboxes whose files are being written. One
     /// owner gets at most half of each.
     max_concurrent_creations: u32 = Fixed("10");
@@ -201,10 +214,10 @@ settings! {
     max_connections: u32 = Fixed("10000");
     /// Maximum number of connections from one address (from one /64 network with IPv6). Loopback is exempt. Behind a proxy on another
     /// machine, all connections come from the address of the proxy.
-    max_connections_per_address: u32 = Fixed("1000");
+    max_connections_per_address: u32 = Fixed("2000");
     /// Maximum number of connections of one owner, including streams and terminals, further limited to half of all connections. At the
     /// limit, an idle connection of the same owner is closed; if none is idle, the request is refused. Admin keys are exempt.
-    max_connections_per_owner: u32 = Fixed("1000");
+    max_connections_per_owner: u32 = Fixed("2000");
     /// Maximum size of a request body, except for archives and files.
     max_body: Size = Fixed("2m");
     /// Maximum size of an archive that is uploaded as a snapshot or into a sandbox, both compressed and decompressed, and of a file

@@ -1,38 +1,77 @@
 //! Differences between two trees.
 
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use serde_json::Value;
 use workspace_api::diff::{
-    ChangeKind, Diff, DiffQuery, DiffTotals, Difference, DifferenceInsight, DifferenceSide, RiskNote,
+    Cause, ChangeKind, Diff, DiffQuery, DiffTotals, Difference, DifferenceInsight, DifferenceSide, RiskNote,
+    SnapshotDiffQuery,
 };
 use workspace_api::error::ErrorBody;
+use workspace_api::error_codes;
+use workspace_api::notes::Note;
 use workspace_api::snapshots::EntryKind;
+use workspace_sandbox::{Scope, TRACE_COMMAND_LABEL, TRACE_SHARED_LABEL};
 use workspace_state::{
     self as state, ChangeCode, Difference as TreeDifference, DifferenceKind, Entry, EntryCode, EntryInsight,
-    EntrySummary, InsightDiff, Node, Snapshot, Store, StoreError, Totals, Tree, TreePath, diff, insight,
-    quote_path,
+    EntrySummary, InsightDiff, Node, Snapshot, SnapshotId, Store, StoreError, Totals, Tree, TreePath, diff,
+    insight, quote_path,
 };
 
 use super::conversion::{check_diff, kind_to_api, octal};
 use super::patches::Patches;
 use super::tree::open;
+use super::why::{Causes, EntryPaths, find_causes};
 use crate::app::App;
 use crate::caller::{Caller, scope};
 use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
+use crate::notes::note_to_api;
 use crate::store::with_store;
+use crate::time::format_store_time;
 
 /// Default number of differences in a response.
 pub(crate) const LIMIT_DEFAULT: usize = 1_000;
 pub(super) const LIMIT_MAX: usize = 10_000;
 
+/// Maximum time for finding the causes of differences.
+const CAUSES_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number and size of the notes of all causes.
+const NOTES_MAX: usize = 1_000;
+const NOTE_BYTES_MAX: u64 = 1 << 20;
+
 /// Returns the first `limit` differences, without insight.
 pub(crate) fn plain_diff(from: &Tree, to: &Tree, limit: usize) -> Result<Diff, StoreError> {
+    Ok(plain_diff_with_paths(from, to, limit)?.0)
+}
+
+/// Returns the first `limit` differences, with insight. Totals and notes are those of all differences.
+pub(crate) fn insight_diff(from: &Tree, to: &Tree, limit: usize) -> Result<Diff, StoreError> {
+    Ok(insight_diff_with_paths(from, to, limit)?.0)
+}
+
+/// Returns the paths of a difference.
+pub(super) fn entry_paths(difference: &TreeDifference) -> EntryPaths {
+    let from = match &difference.kind {
+        DifferenceKind::Renamed { from } => Some(from.clone()),
+        _ => None,
+    };
+    (difference.path.clone(), from)
+}
+
+fn plain_diff_with_paths(
+    from: &Tree,
+    to: &Tree,
+    limit: usize,
+) -> Result<(Diff, Vec<EntryPaths>), StoreError> {
     let differences = diff(from, to)?;
     let total = differences.len();
-    Ok(Diff {
+    let paths = differences.iter().take(limit).map(entry_paths).collect();
+    let diff = Diff {
         version: None,
         from: from.id().to_string(),
         to: to.id().to_string(),
@@ -41,14 +80,23 @@ pub(crate) fn plain_diff(from: &Tree, to: &Tree, limit: usize) -> Result<Diff, S
         entries: differences.iter().take(limit).map(difference_to_api).collect(),
         total,
         truncated: total > limit,
-    })
+        causes: None,
+        causes_complete: None,
+    };
+    Ok((diff, paths))
 }
 
-/// Returns the first `limit` differences, with insight. Totals and notes are those of all differences.
-pub(crate) fn insight_diff(from: &Tree, to: &Tree, limit: usize) -> Result<Diff, StoreError> {
+fn insight_diff_with_paths(
+    from: &Tree,
+    to: &Tree,
+    limit: usize,
+) -> Result<(Diff, Vec<EntryPaths>), StoreError> {
     let InsightDiff { version, from, to, totals, notes, entries } = insight(from, to)?;
     let total = entries.len();
-    Ok(Diff {
+    let paths =
+        |entry: &EntryInsight| (entry.path.0.clone(), entry.renamed_from.as_ref().map(|path| path.0.clone()));
+    let paths = entries.iter().take(limit).map(paths).collect();
+    let diff = Diff {
         version: Some(version),
         from: from.to_string(),
         to: to.to_string(),
@@ -57,7 +105,10 @@ pub(crate) fn insight_diff(from: &Tree, to: &Tree, limit: usize) -> Result<Diff,
         entries: entries.iter().take(limit).map(insight_to_api).collect(),
         total,
         truncated: total > limit,
-    })
+        causes: None,
+        causes_complete: None,
+    };
+    Ok((diff, paths))
 }
 
 fn difference_to_api(difference: &TreeDifference) -> Difference {
@@ -75,6 +126,7 @@ fn difference_to_api(difference: &TreeDifference) -> Difference {
         renamed_from,
         old: difference.old.as_ref().map(side_to_api),
         new: difference.new.as_ref().map(side_to_api),
+        causes: None,
         insight: None,
     }
 }
@@ -102,6 +154,7 @@ fn insight_to_api(entry: &EntryInsight) -> Difference {
         renamed_from: entry.renamed_from.as_ref().map(path_to_api),
         old: entry.old.map(summary_to_api),
         new: entry.new.map(summary_to_api),
+        causes: None,
         insight: Some(DifferenceInsight {
             content: entry.content.map(code_name),
             lines_added: entry.lines_added,
@@ -163,8 +216,11 @@ fn code_name(code: impl Serialize) -> String {
 }
 
 /// Compare two snapshots.
+///
+/// With `why=true`, each difference names the snapshots between the two in which the entry changed, with the command that
+/// made it and the notes of agents.
 #[utoipa::path(get, path = "/api/v1/snapshots/{a}/diff/{b}", tag = "snapshots", operation_id = "diff_snapshots",
-    params(("a" = String, Path, description = "Id of the old snapshot"), ("b" = String, Path, description = "Id of the new snapshot"), DiffQuery),
+    params(("a" = String, Path, description = "Id of the old snapshot"), ("b" = String, Path, description = "Id of the new snapshot"), SnapshotDiffQuery),
     responses(
         (status = 200, description = "Differences; with `patch=true`, a patch, whose header `X-Truncated` is `true` if it does not contain all differences",
             content((Diff = "application/json"), (String = "text/x-diff"))),
@@ -174,13 +230,18 @@ pub(super) async fn compare(
     State(app): State<App>,
     caller: Caller,
     Path((a, b)): Path<(String, String)>,
-    Query(query): Query<DiffQuery>,
+    Query(query): Query<SnapshotDiffQuery>,
 ) -> Result<Response, ApiError> {
-    let limit = check_diff(&query)?;
+    if query.why && query.patch {
+        let message = "`why` and `patch` cannot be combined";
+        return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "patch"));
+    }
+    let SnapshotDiffQuery { insight, patch, limit, why } = query;
+    let limit = check_diff(&DiffQuery { insight, patch, limit })?;
     let scope = scope(&caller);
     let pair = (app.snapshots().find(&scope, &a).await?, app.snapshots().find(&scope, &b).await?);
     let permit = app.work_limits.comparison(&caller.owner).await;
-    if query.patch {
+    if patch {
         let patches = with_store(&app.store, move |store| {
             let _permit = permit;
             let (from, to) = open_both(store, &pair)?;
@@ -191,10 +252,56 @@ pub(super) async fn compare(
     let compared = with_store(&app.store, move |store| {
         let _permit = permit;
         let (from, to) = open_both(store, &pair)?;
-        let compare = if query.insight { insight_diff } else { plain_diff };
-        Ok(compare(&from, &to, limit)?)
+        let compare = if insight { insight_diff_with_paths } else { plain_diff_with_paths };
+        let (diff, paths) = compare(&from, &to, limit)?;
+        let deadline = Instant::now() + CAUSES_TIMEOUT;
+        let causes = why.then(|| find_causes(store, (&pair.0, &pair.1), &paths, deadline)).transpose()?;
+        Ok((diff, causes))
     });
-    Ok(Json(compared.await?).into_response())
+    let (mut diff, causes) = compared.await?;
+    if let Some(causes) = causes {
+        add_causes(&app, &scope, &mut diff, causes).await?;
+    }
+    Ok(Json(diff).into_response())
+}
+
+/// Adds the causes of differences that are visible in the scope.
+async fn add_causes(app: &App, scope: &Scope, diff: &mut Diff, found: Causes) -> Result<(), ApiError> {
+    let ids: Vec<SnapshotId> = found.steps.iter().map(|step| step.id).collect();
+    let visible = app.snapshots().visible(scope, &ids).await?;
+    let is_all_visible = ids.iter().all(|id| visible.contains(id));
+    for (entry, causes) in diff.entries.iter_mut().zip(found.of_entries) {
+        let causes = causes.into_iter().map(|index| ids[index]).filter(|id| visible.contains(id));
+        entry.causes = Some(causes.map(|id| id.to_string()).collect());
+    }
+    let steps: Vec<Snapshot> = found.steps.into_iter().filter(|step| visible.contains(&step.id)).collect();
+    let names: Vec<String> = steps.iter().map(|step| step.id.to_string()).collect();
+    let (notes, is_cut) =
+        app.catalog.notes().of_snapshots(scope.owner(), &names, NOTES_MAX, NOTE_BYTES_MAX).await?;
+    let mut by_snapshot = HashMap::<String, Vec<Note>>::new();
+    for note in notes {
+        let snapshot = note.snapshot.clone().unwrap_or_default();
+        by_snapshot.entry(snapshot).or_default().push(note_to_api(note)?);
+    }
+    let causes = steps.into_iter().zip(names).map(|(step, name)| {
+        let notes = by_snapshot.remove(&name).unwrap_or_default();
+        cause_to_api(step, notes)
+    });
+    diff.causes = Some(causes.collect::<Result<_, ApiError>>()?);
+    diff.causes_complete = Some(found.is_complete && is_all_visible && !is_cut);
+    Ok(())
+}
+
+fn cause_to_api(mut step: Snapshot, notes: Vec<Note>) -> Result<Cause, ApiError> {
+    let shared = step.labels.remove(TRACE_SHARED_LABEL).unwrap_or_default();
+    Ok(Cause {
+        snapshot: step.id.to_string(),
+        time: format_store_time(step.time)?,
+        message: step.message,
+        command: step.labels.remove(TRACE_COMMAND_LABEL),
+        shared_with: shared.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect(),
+        notes,
+    })
 }
 
 fn open_both(store: &Store, (a, b): &(Snapshot, Snapshot)) -> Result<(Tree, Tree), ApiError> {

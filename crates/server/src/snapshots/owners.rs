@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use tokio::sync::OwnedSemaphorePermit;
 use workspace_api::error_codes;
 use workspace_catalog::{Catalog, CatalogError};
-use workspace_sandbox::Scope;
+use workspace_sandbox::{Scope, sandbox_paused_to};
 use workspace_state::{Snapshot, SnapshotId, Store, StoreError};
 
 use crate::error::ApiError;
-use crate::reference_names::{ReferenceNames, has_no_owner};
+use crate::reference_names::{ReferenceNames, has_reference_without_owner};
 use crate::store::{blocking, snapshot_not_found};
 
 /// Snapshots of a store with their owners. An owner sees those that are recorded for them; an admin also sees
@@ -104,13 +104,17 @@ fn check_unused(store: &Store, scope: &Scope, id: &SnapshotId) -> Result<(), Api
     let in_use = |message: String| {
         ApiError::new(error_codes::SNAPSHOT_IN_USE, message).detail("snapshotId", id.to_string())
     };
-    let (names, references) = (ReferenceNames::of(scope), store.references_to(id)?);
-    if let Some(name) = references.iter().find_map(|name| names.in_scope(name)) {
+    if let Some(sandbox) = sandbox_paused_to(store, id)? {
+        let message =
+            format!("sandbox {sandbox} was paused to snapshot {id} and needs it; delete the sandbox first");
+        return Err(in_use(message).detail("sandboxId", sandbox));
+    }
+    if let Some(name) = ReferenceNames::of(scope).first_to(store, id)? {
         let error =
             in_use(format!("the reference `{name}` points to snapshot {id}; remove or move it first"));
         return Err(error.detail("reference", name));
     }
-    if references.iter().any(|name| has_no_owner(name)) {
+    if has_reference_without_owner(store, id)? {
         return Err(in_use(format!("a reference of the server's administrators points to snapshot {id}")));
     }
     if pins_of(store, id)? == 0 {

@@ -306,7 +306,8 @@ fn invalid_positions_and_filters_are_refused() {
         "?type=sandbox.unheard".to_owned(),
         "?type=".to_owned(),
         "?sandbox=a%00b".to_owned(),
-        "?project=p".to_owned(),
+        "?project=a%00b".to_owned(),
+        "?colour=red".to_owned(),
         "?after=0&after=0".to_owned(),
     ] {
         for accept in ["application/json", "text/event-stream"] {

@@ -182,6 +182,12 @@ impl Call {
         self
     }
 
+    /// Sets another host.
+    pub(crate) fn host(mut self, host: &str) -> Self {
+        self.head = self.head.replacen("host: test", &format!("host: {host}"), 1);
+        self
+    }
+
     pub(crate) fn key(self, key: &str) -> Self {
         self.header("authorization", &format!("Bearer {key}"))
     }

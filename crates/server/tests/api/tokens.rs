@@ -118,6 +118,8 @@ fn routes_need_the_right_that_their_name_suggests() {
         ("DELETE", "", "lifecycle"),
         ("POST", "/extend", "lifecycle"),
         ("PUT", "/timeout", "lifecycle"),
+        ("POST", "/pause", "lifecycle"),
+        ("POST", "/resume", "lifecycle"),
         ("POST", "/process/run", "process"),
         ("GET", "/process/{command}", "process"),
         ("POST", "/process/{command}/stdin", "process"),

@@ -5,10 +5,11 @@
 use std::collections::HashMap;
 use std::io::Read;
 
-use tar::{EntryType, Header};
+use tar::EntryType;
 
 use super::block::BLOCK;
 use super::error::{Result, refused};
+use super::header::{MemberHeader, padding};
 use super::limits::{ArchiveLimits, MemoryBudget, MemoryUsage, Usage, check_relative, path_components};
 use super::member::{Kind, Member};
 use super::pax::Records;
@@ -19,12 +20,6 @@ use crate::node::is_valid_target;
 use crate::quote::shorten_path;
 use crate::snapshot::Timestamp;
 
-/// Longest name in a header, in bytes.
-const NAME_MAX: usize = 100;
-/// The largest number of eleven octal digits.
-const OCTAL_MAX: u64 = 0o777_7777_7777;
-/// Nanoseconds of a second.
-const NANOS: i64 = 1_000_000_000;
 /// Permission bits and the sticky bit: set-id bits are dropped.
 const MODE_MASK: u16 = 0o1777;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -238,14 +233,11 @@ impl TarWriter {
         if kind == EntryType::Directory && !path.ends_with(b"/") {
             path.push(b'/');
         }
-        self.extension(&records(&path, target, size, member.modified));
-        let mut header = plain_header(kind, &path, size.min(OCTAL_MAX));
-        header.set_mode(u32::from(member.mode));
-        header.set_mtime(member.modified.and_then(whole_seconds).unwrap_or(0));
-        copy_into(&mut header.as_old_mut().linkname, target);
-        self.block(header);
+        let (mode, modified) = (member.mode, member.modified);
+        let header = MemberHeader { kind, path: &path, target, mode, modified, size };
+        self.bytes.extend(header.encode(Records::default()));
         self.remaining = size;
-        self.padding = padding(size);
+        self.padding = padding(size) as usize;
         Ok(())
     }
 
@@ -285,74 +277,9 @@ impl TarWriter {
         std::mem::take(&mut self.bytes)
     }
 
-    /// Adds pax records for the next member, if there are any.
-    fn extension(&mut self, records: &Records) {
-        if records.is_empty() {
-            return;
-        }
-        let records = records.encode();
-        let mut header = plain_header(EntryType::XHeader, b"PaxHeader", records.len() as u64);
-        header.set_mode(0o644);
-        self.block(header);
-        self.bytes.extend_from_slice(&records);
-        self.pad(padding(records.len() as u64));
-    }
-
-    fn block(&mut self, mut header: Header) {
-        header.set_cksum();
-        self.bytes.extend_from_slice(header.as_bytes());
-    }
-
     fn pad(&mut self, len: usize) {
         self.bytes.resize(self.bytes.len() + len, 0);
     }
-}
-
-/// Returns the records for values that do not fit into a header.
-fn records(path: &[u8], target: &[u8], size: u64, modified: Option<Timestamp>) -> Records {
-    let mut records = Records::default();
-    if path.len() > NAME_MAX {
-        records.set(b"path", path);
-    }
-    if target.len() > NAME_MAX {
-        records.set(b"linkpath", target);
-    }
-    if size > OCTAL_MAX {
-        records.set(b"size", size.to_string().as_bytes());
-    }
-    if let Some(modified) = modified
-        && (whole_seconds(modified).is_none() || modified.0 % NANOS != 0)
-    {
-        records.set_modified(modified);
-    }
-    records
-}
-
-/// Returns the time in seconds, if a header can hold it.
-fn whole_seconds(time: Timestamp) -> Option<u64> {
-    u64::try_from(time.0 / NANOS).ok().filter(|seconds| *seconds <= OCTAL_MAX && time.0 >= 0)
-}
-
-/// Returns the number of bytes that fill the last block of content.
-fn padding(size: u64) -> usize {
-    ((BLOCK - size % BLOCK) % BLOCK) as usize
-}
-
-/// Creates a header without an owner.
-fn plain_header(kind: EntryType, path: &[u8], size: u64) -> Header {
-    let mut header = Header::new_ustar();
-    header.set_entry_type(kind);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_mtime(0);
-    header.set_size(size);
-    copy_into(&mut header.as_old_mut().name, path);
-    header
-}
-
-fn copy_into(field: &mut [u8; NAME_MAX], bytes: &[u8]) {
-    let len = bytes.len().min(NAME_MAX);
-    field[..len].copy_from_slice(&bytes[..len]);
 }
 
 #[cfg(test)]

@@ -117,8 +117,8 @@ impl PagePosition {
         self.page.name(self.index)
     }
 
-    /// Returns the encoded reference of the current entry.
-    pub(super) fn reference(&self) -> &[u8] {
+    /// Returns the encoded node reference of the current entry.
+    pub(super) fn encoded_node_ref(&self) -> &[u8] {
         self.page.body(self.index)
     }
 

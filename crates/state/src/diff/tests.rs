@@ -24,8 +24,8 @@ impl NodeMap {
         let mut entries: Vec<_> = entries.into_iter().collect();
         entries.sort();
         let mut writer = DirectoryWriter::new(self, entries.len() as u64);
-        for (name, reference, time) in entries {
-            writer.push(name, reference, time).unwrap();
+        for (name, node_ref, time) in entries {
+            writer.push(name, node_ref, time).unwrap();
         }
         let head = Head::Directory { mode, xattrs: Xattrs::new() };
         let (id, times) = writer.finish(&head, None).unwrap();

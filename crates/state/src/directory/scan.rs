@@ -23,12 +23,12 @@ use crate::store::Store;
 use crate::tree::Tree;
 use crate::tree_path::{DEPTH_MAX, join};
 use crate::uncommitted_objects::UncommittedObjects;
-use crate::virtual_tree::{commit_snapshot, file_reference, symlink_reference};
+use crate::virtual_tree::{commit_snapshot, file_node_ref, symlink_node_ref};
 use crate::walk_limits::WalkUsage;
 
 use super::error::{Context, DirectoryError, Result};
 use super::ignore_rules::{IGNORE_FILE, IgnoreRules};
-use super::parallel::{each, each_while_open};
+use super::parallel::{each, each_with_open_directory};
 use super::path::{full_path, system_path};
 use super::read::{
     DirectoryReader, PlainReader, QuiescentReader, ReadError, ReadOutcome, errno, fingerprint,
@@ -261,7 +261,7 @@ enum EntryUpdate {
     /// The same as in the node of the stat record.
     Unchanged,
     New {
-        reference: Vec<u8>,
+        node_ref: Vec<u8>,
         time: Vec<u8>,
         fingerprint: StatFingerprint,
         trusted: bool,
@@ -493,7 +493,7 @@ impl Scan<'_> {
                     .is_none_or(|recorded| recorded.fingerprint != scanned.fingerprint)
         });
         if changed.take(2).count() > 1 {
-            each_while_open(scanned, process)
+            each_with_open_directory(scanned, process)
         } else {
             scanned.iter().map(process).collect()
         }
@@ -604,9 +604,9 @@ impl Scan<'_> {
         link: Option<u64>,
         trusted: bool,
     ) -> Result<EntryUpdate> {
-        let reference = file_reference(&node.encode(), |node| self.batch.put_node(node))?;
+        let node_ref = file_node_ref(&node.encode(), |node| self.batch.put_node(node))?;
         let time = EntryTime::Modified { time: Timestamp(fingerprint.mtime), link }.encode();
-        Ok(EntryUpdate::New { reference, time, fingerprint, trusted })
+        Ok(EntryUpdate::New { node_ref, time, fingerprint, trusted })
     }
 
     fn symlink(
@@ -626,11 +626,11 @@ impl Scan<'_> {
             }
         };
         let node = SymlinkNode { target }.encode();
-        let reference = symlink_reference(&node, |node| self.batch.put_node(node))?;
+        let node_ref = symlink_node_ref(&node, |node| self.batch.put_node(node))?;
         let link = self.label(scanned, scanned.fingerprint, scanned.links, old)?;
         let time = EntryTime::Modified { time: Timestamp(scanned.fingerprint.mtime), link }.encode();
         let trusted = is_trustworthy(&scanned.fingerprint, now());
-        Ok(Some(EntryUpdate::New { reference, time, fingerprint: scanned.fingerprint, trusted }))
+        Ok(Some(EntryUpdate::New { node_ref, time, fingerprint: scanned.fingerprint, trusted }))
     }
 
     /// Writes the directory's node, unless it equals that of the stat record.
@@ -663,13 +663,13 @@ impl Scan<'_> {
                     base.copy(&scanned.name, &mut writer)?;
                     (scanned.fingerprint, true)
                 }
-                EntryUpdate::New { reference, time, fingerprint, trusted } => {
-                    writer.push(&scanned.name, reference, time)?;
+                EntryUpdate::New { node_ref, time, fingerprint, trusted } => {
+                    writer.push(&scanned.name, node_ref, time)?;
                     (*fingerprint, *trusted)
                 }
                 EntryUpdate::Directory(written) => {
-                    let reference = NodeRef::Directory(written.node).encode();
-                    writer.push(&scanned.name, &reference, &EntryTime::Directory(written.times).encode())?;
+                    let node_ref = NodeRef::Directory(written.node).encode();
+                    writer.push(&scanned.name, &node_ref, &EntryTime::Directory(written.times).encode())?;
                     (
                         StatFingerprint::of_directory(scanned.fingerprint.mode, written.node, written.times),
                         true,

@@ -11,6 +11,8 @@ use crate::codec::{DecodeError, Decoded, Reader, Write};
 use crate::id::NodeId;
 use crate::platform::mode_from_u32;
 
+use super::read::is_trustworthy;
+
 /// Metadata of a file that reveals changes: a file whose fingerprint is the same was not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StatFingerprint {
@@ -36,6 +38,12 @@ pub(super) struct StatEntry {
 }
 
 impl StatFingerprint {
+    /// Returns true if any later change to an entry with this fingerprint, which was read at `now` (nanoseconds since
+    /// 1970) or later, is certain to change the fingerprint.
+    pub fn is_certain_at(&self, now: i64) -> bool {
+        is_trustworthy(self, now)
+    }
+
     pub(super) fn is_directory(&self) -> bool {
         FileType::from_raw_mode(mode_from_u32(self.mode)) == FileType::Directory
     }

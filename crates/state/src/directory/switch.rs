@@ -216,9 +216,9 @@ impl<'a> Switch<'a> {
     fn decode_entry(&self, raw: ListedEntry<'_>) -> Result<Entry> {
         let decode_error =
             |source| StoreError::Undecodable { what: "an entry of a directory".to_owned(), source };
-        let reference = NodeRef::decode(raw.reference).map_err(decode_error)?;
+        let node_ref = NodeRef::decode(raw.node_ref).map_err(decode_error)?;
         let time = EntryTime::decode(raw.time).map_err(decode_error)?;
-        let entry = self.store.entry_of(raw.name, reference, time)?;
+        let entry = self.store.entry_of(raw.name, node_ref, time)?;
         // Listings need the times: without them, the directory would be treated as empty.
         if matches!(&entry.node, Node::Directory(node) if node.times.is_none()) {
             return Err(StoreError::Refused("a directory of the tree has no times".to_owned()).into());
@@ -234,7 +234,8 @@ impl<'a> Switch<'a> {
         Ok(())
     }
 
-    fn collision(&self, path: &[u8]) -> DirectoryError {
+    /// Returns the error for a name that the file system treats as equal to another one of the tree.
+    fn name_collision(&self, path: &[u8]) -> DirectoryError {
         DirectoryError::Collision { directory: self.tracked.path.clone(), path: system_path(path).to_owned() }
     }
 

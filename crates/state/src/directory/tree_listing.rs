@@ -20,7 +20,7 @@ pub(super) struct Listing {
 #[derive(Clone, Copy)]
 pub(super) struct ListedEntry<'l> {
     pub(super) name: &'l [u8],
-    pub(super) reference: &'l [u8],
+    pub(super) node_ref: &'l [u8],
     pub(super) time: &'l [u8],
 }
 
@@ -60,14 +60,14 @@ impl Listing {
 }
 
 fn listed_entry<'l>(page: &'l Page, times: &'l Page, index: usize) -> ListedEntry<'l> {
-    ListedEntry { name: page.name(index), reference: page.body(index), time: times.body(index) }
+    ListedEntry { name: page.name(index), node_ref: page.body(index), time: times.body(index) }
 }
 
 impl EntryPair<'_> {
     /// Returns true if both trees have the same entry.
     pub(super) fn is_same(&self) -> bool {
         match (self.before, self.after) {
-            (Some(before), Some(after)) => before.reference == after.reference && before.time == after.time,
+            (Some(before), Some(after)) => before.node_ref == after.node_ref && before.time == after.time,
             _ => false,
         }
     }

@@ -26,6 +26,7 @@ use crate::notice::{self, Notice};
 use crate::pack::{PACK_HEADER, Packs};
 use crate::rebuild_report::RebuildReport;
 use crate::recovery;
+use crate::reference_targets::ReferenceTargets;
 use crate::reserve::Reserve;
 
 use super::{Inner, OPEN, Store};
@@ -114,6 +115,7 @@ impl Inner {
             reserve: Reserve::new(&path),
             commit_queue: CommitQueue::default(),
             log: Log::default(),
+            reference_targets: ReferenceTargets::default(),
             pages: Cache::new(PAGE_CACHE_SIZE),
             is_index_dirty: AtomicBool::new(false),
             index,

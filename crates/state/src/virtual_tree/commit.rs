@@ -122,11 +122,11 @@ impl VirtualTree {
         rewrite_directory(&self.store, batch, directory.base, head, directory.modified, &edits)
     }
 
-    /// Writes a child and returns its encoded reference and time.
+    /// Writes a child and returns its encoded node reference and time.
     fn write_child<'c>(&self, child: &'c Child, batch: &Batch) -> StoreResult<EncodedEntry<'c>> {
         let store_node = |node: &[u8]| crate::page::NodeSink::put_node(batch, node);
         Ok(match child {
-            Child::Stored { reference, time } => (Cow::Borrowed(reference), Cow::Borrowed(time)),
+            Child::Stored { node_ref, time } => (Cow::Borrowed(node_ref), Cow::Borrowed(time)),
             Child::Directory(directory) => {
                 let (id, times) = self.write_directory(directory, batch)?;
                 (NodeRef::Directory(id).encode().into(), EntryTime::Directory(times).encode().into())
@@ -134,7 +134,7 @@ impl VirtualTree {
             Child::Symlink { target, modified } => {
                 let node = SymlinkNode { target: target.to_vec() }.encode();
                 let time = EntryTime::Modified { time: *modified, link: None };
-                (symlink_reference(&node, store_node)?.into(), time.encode().into())
+                (symlink_node_ref(&node, store_node)?.into(), time.encode().into())
             }
             Child::File(file) => self.write_file(file, batch)?,
         })
@@ -146,7 +146,7 @@ impl VirtualTree {
         let time =
             file.modified.map_or(EntryTime::Unknown, |time| EntryTime::Modified { time, link: file.link });
         let store_node = |node: &[u8]| crate::page::NodeSink::put_node(batch, node);
-        Ok((file_reference(&node, store_node)?.into(), time.encode().into()))
+        Ok((file_node_ref(&node, store_node)?.into(), time.encode().into()))
     }
 }
 
@@ -182,8 +182,8 @@ pub(crate) fn commit_snapshot(
     Ok(snapshot)
 }
 
-/// Encodes the reference of a directory to a file node: inline if it is small.
-pub(crate) fn file_reference(
+/// Encodes the reference to a file node for a directory: inline if it is small.
+pub(crate) fn file_node_ref(
     node: &[u8],
     store: impl FnOnce(&[u8]) -> StoreResult<NodeId>,
 ) -> StoreResult<Vec<u8>> {
@@ -194,8 +194,8 @@ pub(crate) fn file_reference(
     })
 }
 
-/// Encodes the reference of a directory to a symlink node: inline if it is small.
-pub(crate) fn symlink_reference(
+/// Encodes the reference to a symlink node for a directory: inline if it is small.
+pub(crate) fn symlink_node_ref(
     node: &[u8],
     store: impl FnOnce(&[u8]) -> StoreResult<NodeId>,
 ) -> StoreResult<Vec<u8>> {

@@ -10,7 +10,7 @@ use crate::store::Store;
 use crate::tree_path::DEPTH_MAX;
 use crate::walk_limits::WalkUsage;
 
-use super::{Child, Directory, Lookup, Result, TreeError, VirtualTree, decode_reference, display_path};
+use super::{Child, Directory, Lookup, Result, TreeError, VirtualTree, decode_node_ref, display_path};
 
 impl VirtualTree {
     /// Fails if entries of the directory at `from` would be nested too deeply at `to`, a path of `depth` names.
@@ -19,7 +19,7 @@ impl VirtualTree {
         let height = match self.must_find(from)? {
             Lookup::Root(directory) => heights.of_virtual(directory)?,
             Lookup::Virtual(Child::Directory(directory)) => heights.of_virtual(directory)?,
-            Lookup::Virtual(Child::Stored { reference, .. }) => match decode_reference(reference)? {
+            Lookup::Virtual(Child::Stored { node_ref, .. }) => match decode_node_ref(node_ref)? {
                 NodeRef::Directory(id) => heights.of_stored(id)?,
                 _ => 0,
             },
@@ -85,8 +85,8 @@ impl<'s> Heights<'s> {
                 is_empty = false;
                 match child {
                     Child::Directory(subdirectory) => queue.push((&**subdirectory, depth + 1)),
-                    Child::Stored { reference, .. } => {
-                        if let NodeRef::Directory(id) = decode_reference(reference)? {
+                    Child::Stored { node_ref, .. } => {
+                        if let NodeRef::Directory(id) = decode_node_ref(node_ref)? {
                             stored.push(id);
                         }
                     }
@@ -148,10 +148,10 @@ fn for_each_entry(
 ) -> StoreResult<()> {
     store.for_each_leaf(id, None, &mut |page, _| {
         for index in 0..page.len() {
-            let reference = page
+            let node_ref = page
                 .node_ref(index)
                 .map_err(|source| StoreError::Undecodable { what: format!("node {id}"), source })?;
-            let subdirectory = if let NodeRef::Directory(id) = reference { Some(id) } else { None };
+            let subdirectory = if let NodeRef::Directory(id) = node_ref { Some(id) } else { None };
             visit(page.name(index), subdirectory);
         }
         Ok(())

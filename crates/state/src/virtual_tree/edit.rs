@@ -9,7 +9,7 @@ use crate::snapshot::Timestamp;
 use crate::tree_path::path_names;
 
 use super::{
-    Child, File, Lookup, NEW_FILE_MODE, Result, TreeError, VirtualTree, decode_reference, display_path, split,
+    Child, File, Lookup, NEW_FILE_MODE, Result, TreeError, VirtualTree, decode_node_ref, display_path, split,
 };
 
 impl VirtualTree {
@@ -24,7 +24,7 @@ impl VirtualTree {
         let (mode, xattrs) = match directory.child(&store, name)? {
             Some(Child::Directory(_)) => return Err(is_a_directory()),
             Some(Child::File(file)) => (file.mode, file.xattrs.clone()),
-            Some(Child::Stored { reference, .. }) => match decode_reference(&reference)? {
+            Some(Child::Stored { node_ref, .. }) => match decode_node_ref(&node_ref)? {
                 NodeRef::Directory(_) => return Err(is_a_directory()),
                 NodeRef::Symlink(_) | NodeRef::InlineSymlink(_) => (NEW_FILE_MODE, Xattrs::new()),
                 file => {
@@ -105,7 +105,7 @@ impl VirtualTree {
         if kind == NodeKind::Directory && target.len() > source.len() {
             self.check_depth_of_move(from, to, target.len())?;
         }
-        // The target's parent is created first: nothing can fail after that, so the source is not lost.
+        // The target's parent is created first: nothing can fail once the source is removed, so it is not lost.
         self.directory_mut(&target[..target.len() - 1])?;
         let store = self.store.clone();
         let (name, parent) = source.split_last().unwrap_or_else(|| unreachable!("a path with names"));

@@ -17,7 +17,7 @@ use crate::snapshot::Timestamp;
 use crate::tree::Tree;
 use crate::tree_path::path_names;
 
-use super::commit::{file_reference, symlink_reference};
+use super::commit::{file_node_ref, symlink_node_ref};
 use super::{Attributes, Child, Directory, File, Result, Staging, TreeError, VirtualTree, display_path};
 
 impl VirtualTree {
@@ -152,12 +152,12 @@ impl VirtualTree {
             (_, Some(time)) => EntryTime::Modified { time, link: entry.link },
             (_, None) => EntryTime::Unknown,
         };
-        let reference = match &entry.node {
+        let node_ref = match &entry.node {
             Node::Directory(node) => NodeRef::Directory(node.id).encode(),
-            Node::File(node) => file_reference(&node.encode(), |node| Ok(NodeId::of(node)))?,
-            Node::Symlink(node) => symlink_reference(&node.encode(), |node| Ok(NodeId::of(node)))?,
+            Node::File(node) => file_node_ref(&node.encode(), |node| Ok(NodeId::of(node)))?,
+            Node::Symlink(node) => symlink_node_ref(&node.encode(), |node| Ok(NodeId::of(node)))?,
         };
-        let child = Child::Stored { reference: reference.into(), time: time.encode().into() };
+        let child = Child::Stored { node_ref: node_ref.into(), time: time.encode().into() };
         self.put(path, child)
     }
 
@@ -179,9 +179,9 @@ impl VirtualTree {
             let directory = self.directory_mut(&path_names(parent)?)?;
             for subtree in siblings {
                 let times = subtree.times.ok_or_else(without_times)?;
-                let reference = NodeRef::Directory(subtree.id).encode().into();
+                let node_ref = NodeRef::Directory(subtree.id).encode().into();
                 let time = EntryTime::Directory(times).encode().into();
-                directory.put(subtree.name(), Child::Stored { reference, time });
+                directory.put(subtree.name(), Child::Stored { node_ref, time });
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ use crate::tree_path::path_names;
 
 use super::{
     Child, Directory, File, Lookup, NEW_DIRECTORY_MODE, Result, Stat, TreeError, VirtualEntry, VirtualTree,
-    decode_reference, display_path, stored_directory,
+    decode_node_ref, display_path, stored_directory,
 };
 
 impl VirtualTree {
@@ -86,7 +86,7 @@ impl VirtualTree {
                 for index in 0..page.len() {
                     let kind = page
                         .node_ref(index)
-                        .map(|reference| reference.kind())
+                        .map(|node_ref| node_ref.kind())
                         .map_err(|source| StoreError::Undecodable { what: format!("node {id}"), source })?;
                     names.insert(page.name(index).to_vec(), kind);
                 }
@@ -126,8 +126,8 @@ impl VirtualTree {
             match directory.edits.get(name) {
                 Some(None) => return Ok(None),
                 Some(Some(child)) => match (child, names.next()) {
-                    (Child::Stored { reference, time }, Some(next)) => {
-                        return match stored_directory(reference, time)?
+                    (Child::Stored { node_ref, time }, Some(next)) => {
+                        return match stored_directory(node_ref, time)?
                             .and_then(|subdirectory| subdirectory.base)
                         {
                             Some((id, times)) => self.find_stored(id, Some(times), next, names),
@@ -180,17 +180,17 @@ impl VirtualTree {
         }
     }
 
-    pub(super) fn stored_entry(&self, reference: &[u8], time: &[u8]) -> StoreResult<Entry> {
+    pub(super) fn stored_entry(&self, node_ref: &[u8], time: &[u8]) -> StoreResult<Entry> {
         let decode_error = |source| StoreError::Undecodable { what: "an entry".to_owned(), source };
-        let reference = NodeRef::decode(reference).map_err(decode_error)?;
-        self.store.entry_of(b"", reference, EntryTime::decode(time).map_err(decode_error)?)
+        let node_ref = NodeRef::decode(node_ref).map_err(decode_error)?;
+        self.store.entry_of(b"", node_ref, EntryTime::decode(time).map_err(decode_error)?)
     }
 
     /// Converts the result of a lookup to an entry; only for entries of the store and symlinks.
     pub(super) fn lookup_entry(&self, lookup: Lookup<'_>) -> Result<Entry> {
         match lookup {
             Lookup::Stored(entry) => Ok(entry),
-            Lookup::Virtual(Child::Stored { reference, time }) => Ok(self.stored_entry(reference, time)?),
+            Lookup::Virtual(Child::Stored { node_ref, time }) => Ok(self.stored_entry(node_ref, time)?),
             Lookup::Virtual(Child::Symlink { target, modified }) => Ok(Entry {
                 name: Vec::new(),
                 node: Node::Symlink(SymlinkNode { target: target.to_vec() }),
@@ -209,7 +209,7 @@ impl VirtualTree {
             Child::Directory(_) => NodeKind::Directory,
             Child::File(_) => NodeKind::File,
             Child::Symlink { .. } => NodeKind::Symlink,
-            Child::Stored { reference, .. } => decode_reference(reference)?.kind(),
+            Child::Stored { node_ref, .. } => decode_node_ref(node_ref)?.kind(),
         })
     }
 

@@ -151,6 +151,39 @@ fn removing_an_episode_removes_its_descendants() {
 }
 
 #[test]
+fn no_episode_loses_its_parent_to_a_removal() {
+    let (_home, store) = new_store();
+    let search = search(&store);
+    let links = store.episode_links(&search.good.id).unwrap();
+    let late = Episode::new(search.root.snapshot, Some(search.leaves[0].id), "late", 0.0);
+    store.put_episode(&late, Durability::Buffered).unwrap();
+    let refused = store.remove_episode_links(&links).unwrap_err();
+    assert!(refused.to_string().contains(&late.id.to_string()), "{refused}");
+    assert_eq!(store.all_episodes().unwrap().len(), 8);
+    assert_eq!(store.remove_episodes(&search.good.id).unwrap(), 4);
+    assert_eq!(store.all_episodes().unwrap().len(), 4);
+}
+
+#[test]
+fn an_episode_is_never_added_below_one_that_is_removed_at_the_same_time() {
+    let (_home, store) = new_store();
+    let root = search(&store).root;
+    for round in 0..50 {
+        let parent = Episode::new(root.snapshot, Some(root.id), "parent", 0.0);
+        store.put_episode(&parent, Durability::Buffered).unwrap();
+        let child = Episode::new(root.snapshot, Some(parent.id), "child", 0.0);
+        let (added, removed) = std::thread::scope(|threads| {
+            let added = threads.spawn(|| store.put_episode(&child, Durability::Buffered).is_ok());
+            let removed = threads.spawn(|| store.remove_episodes(&parent.id).is_ok());
+            (added.join().unwrap(), removed.join().unwrap())
+        });
+        let all = ids(&store.all_episodes().unwrap());
+        assert_eq!(store.episode(&child.id).unwrap().is_some(), all.contains(&child.id), "round {round}");
+        assert!(added || removed, "round {round}");
+    }
+}
+
+#[test]
 fn episodes_are_read_no_further_than_asked_for() {
     let (_home, store) = new_store();
     let search = search(&store);

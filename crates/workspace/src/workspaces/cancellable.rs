@@ -9,6 +9,7 @@ use super::{
     Changes, CommitResult, NewWorkspace, PreparedReset, ResetMode, ResetResult, WorkspaceInfo, Workspaces,
 };
 use crate::base::Materialize;
+use crate::conditional_commit::ConditionalCommit;
 use crate::error::Result;
 use crate::layers::{LayerGcResult, UnusedLayers};
 use crate::writers::Writers;
@@ -51,6 +52,22 @@ impl Cancellable<'_> {
     /// Commits, as [`Workspaces::commit`] does. A commit that is already writing its record completes.
     pub fn commit(&self, id: &str, new: NewSnapshot, writers: Writers) -> Result<CommitResult> {
         self.workspaces.commit_with(&self.store, id, new, writers)
+    }
+
+    /// Returns false if a workspace is certain to have the content that [`Self::commit_if_changed`] found last. Reads no
+    /// file content.
+    pub fn may_have_changed(&self, id: &str) -> Result<bool> {
+        self.workspaces.may_have_changed_with(&self.store, id)
+    }
+
+    /// Commits like [`Self::commit`], unless the content is that of the parent.
+    pub fn commit_if_changed(
+        &self,
+        id: &str,
+        new: NewSnapshot,
+        writers: Writers,
+    ) -> Result<ConditionalCommit> {
+        self.workspaces.commit_if_changed_with(&self.store, id, new, writers)
     }
 
     /// Resets a workspace to another snapshot, as [`Workspaces::reset`] does. If it is cancelled while it

@@ -1,4 +1,7 @@
 //! Recovery of workspaces after the death of a process, and removal of workspaces.
+//!
+//! A *generation* is a directory with the content of a workspace. A reset (to another snapshot) creates the next
+//! generation and keeps the *former* one until all processes use the new one, or it changes the only generation *in place*.
 
 use std::sync::{Arc, Mutex};
 
@@ -56,14 +59,16 @@ impl Workspaces {
         }
     }
 
-    /// Loads a workspace. Removes its former generation unless a reset is in progress. Repeats an interrupted
-    /// reset in place; any other reset stays in progress.
+    /// Loads a workspace. Removes its former generation unless a reset is in progress. If a reset in place was
+    /// interrupted, repeats it. A reset to a new generation stays in progress: only the caller knows which generation the
+    /// processes use.
     pub(super) fn load(&self, id: &str, mut record: Record) -> Result<()> {
         if record.phase == Phase::Ready
             && let Some(former) = record.former.take()
         {
-            // Left by an interrupted reset, or by one after which no process used the workspace.
-            self.remove_generation(id, &record.unique_id, &former)?;
+            // The process died after the reset was finished or undone, but before this was removed. The caller may also have
+            // finished a reset without removing it.
+            self.remove_generation(id, &record.instance_id, &former)?;
             record.write(&self.directory.join(id))?;
         }
         if record.is_partly_reset() {
@@ -78,7 +83,7 @@ impl Workspaces {
                 && generation.base.is_some(),
         };
         let former = record.former.as_ref().map(lower);
-        let workspace = LiveWorkspace { lower: lower(&record.current), former, record };
+        let workspace = LiveWorkspace { lower: lower(&record.current), former, record, unchanged: None };
         let summary = self.summarize(id, &workspace.record, &workspace.lower);
         let slot = Slot { workspace: Mutex::new(Some(workspace)), summary: Mutex::new(Some(summary)) };
         self.lock_slots().insert(id.to_owned(), Arc::new(slot));
@@ -91,7 +96,7 @@ impl Workspaces {
         let record = record.cloned().or_else(|| Record::read(&directory).ok());
         if let Some(record) = &record {
             for generation in record.former.iter().chain([&record.current]) {
-                self.remove_generation(id, &record.unique_id, generation)?;
+                self.remove_generation(id, &record.instance_id, generation)?;
             }
             self.unpin(record.former_pin);
         }
@@ -102,8 +107,13 @@ impl Workspaces {
         self.copy.remove(&directory)
     }
 
-    pub(super) fn remove_generation(&self, id: &str, unique_id: &str, generation: &Generation) -> Result<()> {
-        let (dir, provider) = (self.dir(id, unique_id, generation), self.provider(generation.provider));
+    pub(super) fn remove_generation(
+        &self,
+        id: &str,
+        instance_id: &str,
+        generation: &Generation,
+    ) -> Result<()> {
+        let (dir, provider) = (self.dir(id, instance_id, generation), self.provider(generation.provider));
         if dir.root.exists() {
             provider.unmount(&dir)?;
             provider.remove(&dir.root)?;

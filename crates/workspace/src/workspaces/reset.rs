@@ -123,7 +123,7 @@ impl Workspaces {
         // Until the next generation is ready, record it as the former one, so that recovery removes it.
         record.former = Some(next.clone());
         let lower = record.write(&directory).and_then(|()| {
-            let lower = self.create_generation(id, &record.unique_id, &mut next, base)?;
+            let lower = self.create_generation(id, &record.instance_id, &mut next, base)?;
             record.former = Some(std::mem::replace(&mut record.current, next.clone()));
             record.phase = Phase::Switching;
             record.former_last_snapshot = std::mem::replace(&mut record.last_snapshot, base.id());
@@ -171,7 +171,7 @@ impl Workspaces {
     pub fn reset_directories(&self, id: &str) -> Result<(Option<PathBuf>, Option<PathBuf>)> {
         self.with_locked(id, |workspace| {
             let mounted_path = |generation: &Generation| -> Result<Option<PathBuf>> {
-                let dir = self.dir(id, &workspace.record.unique_id, generation);
+                let dir = self.dir(id, &workspace.record.instance_id, generation);
                 let provider = self.provider(generation.provider);
                 Ok(provider.is_available(&dir)?.then(|| provider.path(&dir)))
             };
@@ -241,11 +241,11 @@ impl Workspaces {
         if workspace.record.phase == Phase::Switching {
             return Ok(None);
         }
-        let dir = self.dir(id, &workspace.record.unique_id, &former);
+        let dir = self.dir(id, &workspace.record.instance_id, &former);
         self.provider(former.provider).unmount(&dir)?;
         let removed_dir = self.directory.join(REMOVED_DIR);
         fs::create_dir_all(&removed_dir).context("create", &removed_dir)?;
-        let aside = removed_dir.join(format!("{}-{}", workspace.record.unique_id, former.number));
+        let aside = removed_dir.join(format!("{}-{}", workspace.record.instance_id, former.number));
         fs::rename(&dir.root, &aside).context("move", &dir.root)?;
         self.unpin(former.pin);
         workspace.former = None;
@@ -257,7 +257,7 @@ impl Workspaces {
     /// Removes the former generation of a locked workspace.
     pub(super) fn remove_former_locked(&self, id: &str, workspace: &mut LiveWorkspace) -> Result<()> {
         let Some(former) = workspace.record.former.clone() else { return Ok(()) };
-        self.remove_generation(id, &workspace.record.unique_id, &former)?;
+        self.remove_generation(id, &workspace.record.instance_id, &former)?;
         workspace.former = None;
         workspace.record.former = None;
         workspace.record.write(&self.directory.join(id))

@@ -1,5 +1,5 @@
 use serde_json::json;
-use workspace_catalog::{CatalogError, Change, EventKind, Filter, State};
+use workspace_catalog::{CatalogError, Change, EventKind, Filter, PauseStep, State};
 
 use super::{event, insert, new_sandbox, to};
 use crate::test_database::TestDatabase;
@@ -50,12 +50,17 @@ pub(crate) async fn change_keeps_unset_fields(database: TestDatabase) {
         config: Some(json!({ "cpu": "2" })),
         expires_at: Some(9_000),
         labels: Some([("team".to_owned(), "red".to_owned())].into()),
+        pause: Some(Some(PauseStep::Committed)),
+        pause_snapshot: Some(Some("a snapshot".to_owned())),
+        remaining_ms: Some(Some(7)),
     };
     let changed = catalog.sandboxes().change("sbx-1", 1, all.clone(), &[]).await.unwrap();
     assert_eq!((&changed.state_reason, &changed.process), (&all.state_reason, &all.process));
     assert_eq!((&changed.workspace_path, &changed.token_hash), (&"/elsewhere".to_owned(), &"u".repeat(64)));
     assert_eq!((changed.config.clone(), changed.expires_at), (json!({ "cpu": "2" }), 9_000));
     assert_eq!(Some(&changed.labels), all.labels.as_ref());
+    assert_eq!((changed.pause, changed.remaining_ms), (Some(PauseStep::Committed), Some(7)));
+    assert_eq!(Some(&changed.pause_snapshot), all.pause_snapshot.as_ref());
     let red = Filter { labels: changed.labels.clone(), ..Filter::default() };
     assert_eq!(catalog.sandboxes().list(&red).await.unwrap().1, 1);
     assert!(changed.updated_at > created.updated_at);

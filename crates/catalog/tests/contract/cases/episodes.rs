@@ -6,7 +6,7 @@ use crate::test_database::TestDatabase;
 
 /// Inserts an episode of 10 bytes. Returns false if it would exceed the quota.
 async fn insert(catalog: &Catalog, owner: &str, id: &str, server: &str, quota: Option<EpisodeQuota>) -> bool {
-    let new = NewEpisode { id, owner, server, bytes: 10 };
+    let new = NewEpisode { id, owner, server, bytes: 10, parent: None };
     catalog.episodes().insert(&new, quota).await.unwrap() == EpisodeInsertion::Done
 }
 
@@ -81,6 +81,7 @@ pub(crate) async fn migration_counts_existing_episodes(database: TestDatabase) {
         assert!(insert(&catalog, owner, id, "here", None).await);
     }
     catalog.close().await;
+    super::lineage::remove_lineage(&database).await;
     database.tamper("DROP TABLE episode_usage").await;
     database.tamper("CREATE INDEX episodes_owner ON episodes (owner, bytes)").await;
     database.tamper("DROP INDEX events_created_at").await;
@@ -89,6 +90,7 @@ pub(crate) async fn migration_counts_existing_episodes(database: TestDatabase) {
     database.tamper("ALTER TABLE snapshots DROP COLUMN bytes").await;
     super::events::remove_owners(&database).await;
     super::commands::remove_arguments(&database).await;
+    super::pauses::remove_pauses(&database).await;
     database.tamper("DROP TABLE secrets").await;
     database.tamper("DELETE FROM schema_versions WHERE version >= 8").await;
 

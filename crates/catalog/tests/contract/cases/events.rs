@@ -232,9 +232,11 @@ pub(crate) async fn events_of_an_earlier_version_are_for_admins(database: TestDa
         insert(&catalog, "alice", "sbx-1", EventKind::SandboxRunning).await;
     }
     catalog.close().await;
+    super::lineage::remove_lineage(&database).await;
     remove_owners(&database).await;
     database.tamper("DELETE FROM events WHERE sequence = 1").await;
     super::commands::remove_arguments(&database).await;
+    super::pauses::remove_pauses(&database).await;
     database.tamper("DELETE FROM schema_versions WHERE version >= 12").await;
 
     let catalog = database.open().await;

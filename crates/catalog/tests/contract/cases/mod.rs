@@ -6,6 +6,8 @@ pub(crate) mod episodes;
 pub(crate) mod events;
 pub(crate) mod idempotency;
 pub(crate) mod keys;
+pub(crate) mod lineage;
+pub(crate) mod pauses;
 pub(crate) mod sandboxes;
 pub(crate) mod schema;
 pub(crate) mod secrets;

@@ -1,6 +1,6 @@
 use serde_json::json;
 use workspace_catalog::{
-    CatalogError, EventKind, Filter, NewCommand, NewSandbox, PAGE_SIZE_MAX, Sandbox, State,
+    CatalogError, EventKind, Filter, NewCommand, NewSandbox, PAGE_SIZE_MAX, Sandbox, State, VisibleState,
 };
 
 use super::{event, ids, insert, new_sandbox, to};
@@ -118,12 +118,12 @@ pub(crate) async fn filters_restrict_lists(database: TestDatabase) {
 
     let owner = Some("alice".to_owned());
     let name_prefix = Some("web-".to_owned());
-    let state = Some(State::Starting);
+    let state = Some(VisibleState::Starting);
     for (filter, expected) in [
         (Filter::default(), vec!["sbx-1", "sbx-2", "sbx-3", "sbx-4", "sbx-5"]),
         (Filter { name_prefix: name_prefix.clone(), ..Filter::default() }, vec!["sbx-1", "sbx-2", "sbx-4"]),
-        (Filter { state: Some(State::Running), ..Filter::default() }, vec!["sbx-2"]),
-        (Filter { state: Some(State::Error), ..Filter::default() }, vec![]),
+        (Filter { state: Some(VisibleState::Running), ..Filter::default() }, vec!["sbx-2"]),
+        (Filter { state: Some(VisibleState::Error), ..Filter::default() }, vec![]),
         (Filter { owner, name_prefix, state, ..Filter::default() }, vec!["sbx-1"]),
     ] {
         let (found, total) = catalog.sandboxes().list(&filter).await.unwrap();
@@ -273,8 +273,8 @@ pub(crate) async fn sandboxes_are_counted_by_state(database: TestDatabase) {
     }
     catalog.sandboxes().change("sbx-2", 1, to(State::Running), &[]).await.unwrap();
     let counts = catalog.sandboxes().count_by_state("here").await.unwrap();
-    let of = |wanted: State| counts.iter().find(|(state, _)| *state == wanted).unwrap().1;
-    assert_eq!((of(State::Starting), of(State::Running), of(State::Error)), (2, 1, 0));
+    let of = |wanted: VisibleState| counts.iter().find(|(state, _)| *state == wanted).unwrap().1;
+    assert_eq!((of(VisibleState::Starting), of(VisibleState::Running), of(VisibleState::Error)), (2, 1, 0));
 }
 
 pub(crate) async fn queries_are_limited_to_the_server(database: TestDatabase) {

@@ -1,4 +1,4 @@
-use workspace_catalog::{Catalog, CatalogError, EventKind, Filter, State};
+use workspace_catalog::{Catalog, CatalogError, EventKind, Filter, State, VisibleState};
 
 use super::{event, insert, new_sandbox, to};
 use crate::test_database::TestDatabase;
@@ -81,7 +81,7 @@ pub(crate) async fn concurrent_writers_succeed(database: TestDatabase) {
     for task in tasks {
         task.await.unwrap();
     }
-    let running = Filter { state: Some(State::Running), ..Filter::default() };
+    let running = Filter { state: Some(VisibleState::Running), ..Filter::default() };
     assert_eq!(shared.sandboxes().list(&running).await.unwrap().1, 100);
     let events = shared.events().after(0, 1_000).await.unwrap();
     assert!(events.iter().map(|it| it.sequence).eq(1..=100));

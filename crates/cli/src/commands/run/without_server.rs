@@ -2,7 +2,7 @@
 
 use workspace_sandbox::NewSandbox;
 
-use crate::args::Run;
+use crate::args::{Run, Trace};
 use crate::commands::exec::{pairs, report_exit};
 use crate::commands::trial::network;
 use crate::context::Context;
@@ -47,8 +47,12 @@ fn server_option(args: &Run) -> Option<&'static str> {
     let options = &args.options;
     let used = [
         ("--keep", args.keep),
+        ("--tag", args.tag.is_some()),
         ("--name", options.name.is_some()),
         ("--label", !options.labels.is_empty()),
+        ("--project", options.project.is_some()),
+        ("--agent", options.agent.is_some()),
+        ("--trace", matches!(options.trace, Trace::Command)),
         ("--cpu", options.cpu.is_some()),
         ("--memory", options.memory.is_some()),
         ("--disk", options.disk.is_some()),

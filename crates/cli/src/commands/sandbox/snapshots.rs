@@ -9,7 +9,7 @@ use workspace_api::sandbox_snapshots::{
 use workspace_api::snapshots::SkippedEntry;
 
 use super::super::exec::pairs;
-use super::show;
+use super::show::show;
 use crate::args::{SandboxCommit, SandboxFork, SandboxRestore};
 use crate::context::Context;
 use crate::error::{Outcome, Result};

@@ -25,6 +25,7 @@ pub(super) fn create(context: &mut Context, args: &SandboxCreate) -> Result<Sand
     let tree = args.content.dir.as_deref().map(|path| read(context, path)).transpose()?;
     with_client(&args.server, async |client| {
         let mut request = run::create_request(&args.options, args.timeout);
+        request.on_timeout = args.on_timeout.into();
         request.snapshot.clone_from(&args.content.snapshot);
         request.provider = args.content.provider.as_ref().and_then(name);
         request.materialize = args.content.materialize.as_ref().and_then(name);

@@ -64,7 +64,7 @@ pub(super) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
         for path in &secrets.hidden {
             context.output.line(quote_path(path.as_os_str().as_bytes()))?;
         }
-        context.output.finish()?;
+        context.output.flush()?;
         return Ok(Outcome::Done);
     }
     let network = super::network(args.network, &args.allowed)?;
@@ -274,7 +274,7 @@ impl TryRun<'_> {
             return Ok(());
         };
         let mut output = Output::to_stderr();
-        print_insight(&mut output, changes).and_then(|()| output.finish())
+        print_insight(&mut output, changes).and_then(|()| output.flush())
     }
 
     /// Writes the changes. If that fails, they are put aside.
@@ -308,7 +308,7 @@ impl TryRun<'_> {
             changes: ran.changes,
         };
         self.context.output.record(&report)?;
-        self.context.output.finish()
+        self.context.output.flush()
     }
 }
 

@@ -96,12 +96,12 @@ fn is_gone(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resources::freeze::record::{FreezeRecord, LockedRecord};
+    use crate::resources::freeze::record::{LockedRecord, RecordedMethod};
 
     const TIMEOUT: Duration = Duration::from_secs(5);
 
     fn record(freezer: &Freezer, path: &Path) -> RecordWriter {
-        RecordWriter::create(path, &FreezeRecord::Group(freezer.clone())).unwrap()
+        RecordWriter::create(path, &RecordedMethod::Group(freezer.clone())).unwrap()
     }
 
     #[test]

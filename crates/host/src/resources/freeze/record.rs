@@ -20,9 +20,9 @@ use crate::error::{Context as _, HostError, Result};
 use crate::helper::error::HostErrorKind;
 use crate::process::Process;
 
-/// Method by which a sandbox is frozen.
+/// First line of a record: the method by which the sandbox is frozen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum FreezeRecord {
+pub(super) enum RecordedMethod {
     /// By this cgroup.
     Group(Freezer),
     /// By signals to the descendants of this process.
@@ -41,7 +41,7 @@ pub(super) struct RecordWriter(File);
 
 impl RecordWriter {
     /// Creates the record. Fails if there is one: two concurrent freezes would thaw each other's processes.
-    pub(super) fn create(path: &Path, record: &FreezeRecord) -> Result<Self> {
+    pub(super) fn create(path: &Path, record: &RecordedMethod) -> Result<Self> {
         let mut file = match File::options().append(true).create_new(true).open(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 return Err(HostError::of_kind(HostErrorKind::Conflict, "the sandbox is already frozen"));
@@ -100,7 +100,7 @@ impl LockedRecord {
 
     /// Returns the method and the stopped processes. `None` if the line with the method is incomplete: then
     /// nothing was stopped.
-    pub(super) fn read(&mut self) -> Result<Option<(FreezeRecord, Vec<StoppedProcess>)>> {
+    pub(super) fn read(&mut self) -> Result<Option<(RecordedMethod, Vec<StoppedProcess>)>> {
         let mut text = String::new();
         self.file.read_to_string(&mut text).context(format!("read {}", self.path.display()))?;
         let mut lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
@@ -159,7 +159,7 @@ pub(super) fn remove(path: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn read(path: &Path) -> Option<(FreezeRecord, Vec<StoppedProcess>)> {
+    fn read(path: &Path) -> Option<(RecordedMethod, Vec<StoppedProcess>)> {
         LockedRecord::lock(path).unwrap()?.read().unwrap()
     }
 
@@ -168,7 +168,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("frozen");
         let process = Process::of(rustix::process::getpid()).unwrap();
-        let record = FreezeRecord::Signals(process);
+        let record = RecordedMethod::Signals(process);
         let mut writer = RecordWriter::create(&path, &record).unwrap();
         let one = StoppedProcess { pid: 5, start_time: 70 };
         writer.add(one).unwrap();
@@ -186,7 +186,7 @@ mod tests {
     fn a_freeze_takes_no_step_after_its_record_was_removed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("frozen");
-        let record = FreezeRecord::Signals(Process::of(rustix::process::getpid()).unwrap());
+        let record = RecordedMethod::Signals(Process::of(rustix::process::getpid()).unwrap());
         let mut writer = RecordWriter::create(&path, &record).unwrap();
         writer.step(|_| Ok(())).unwrap();
         LockedRecord::lock(&path).unwrap().unwrap().remove().unwrap();
@@ -198,7 +198,7 @@ mod tests {
     fn a_thaw_waits_for_a_step_in_progress() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("frozen");
-        let record = FreezeRecord::Signals(Process::of(rustix::process::getpid()).unwrap());
+        let record = RecordedMethod::Signals(Process::of(rustix::process::getpid()).unwrap());
         let mut writer = RecordWriter::create(&path, &record).unwrap();
         let (began, has_begun) = std::sync::mpsc::channel();
         let (thawed, is_thawed) = std::sync::mpsc::channel();

@@ -61,6 +61,15 @@ impl Fixture {
                 let call = self.server.call("PUT", &format!("/api/v1/sandboxes/{sandbox}/timeout"));
                 call.json(r#"{"timeoutSeconds":600}"#).send()
             }
+            "pause_sandbox" => {
+                let paused = self.act("pause", &json!({"keep": "memory"}));
+                assert_eq!(self.act("resume", &json!({})).status, 200);
+                paused
+            }
+            "resume_sandbox" => {
+                assert_eq!(self.act("pause", &json!({"keep": "memory"})).status, 200);
+                self.act("resume", &json!({}))
+            }
             "commit_sandbox" => self.act("commit", &json!({})),
             "restore_sandbox" => self.act("restore", &json!({"snapshot": self.snapshot})),
             "fork_sandbox" => self.act("fork", &json!({})),
@@ -81,6 +90,7 @@ impl Fixture {
             "create_preview" => self.act("ports/8000", &json!({})),
             "create_token" => self.act("token", &json!({"rights": ["process"]})),
             "close_terminal" => self.delete(&format!("sandboxes/{sandbox}/pty/{}", self.terminal())),
+            "create_note" => self.act("notes", &json!({"text": "secret"})),
             "create_signed_url" => {
                 self.act("signed-url", &json!({"path": "/workspace/file", "method": "GET"}))
             }

@@ -12,8 +12,8 @@ use tungstenite::{Message, WebSocket};
 use super::test_server::{TestServer, soon};
 use crate::support::Answer;
 
-const APP: &str = include_str!("previews/app.py");
-const PORT: u16 = 8000;
+pub(super) const APP: &str = include_str!("previews/app.py");
+pub(super) const PORT: u16 = 8000;
 
 /// Sandbox with an HTTP server, and a preview of it.
 struct Fixture {
@@ -23,16 +23,21 @@ struct Fixture {
 }
 
 #[derive(Debug, Clone)]
-struct Preview {
-    url: String,
-    path_url: String,
-    token: String,
-    host: String,
+pub(super) struct Preview {
+    pub(super) url: String,
+    pub(super) path_url: String,
+    pub(super) token: String,
+    pub(super) host: String,
 }
 
 impl Preview {
-    fn create(server: &TestServer, sandbox: &str, port: u16, body: &Value) -> Self {
-        let answer = server.post(&format!("/api/v1/sandboxes/{sandbox}/ports/{port}"), body);
+    pub(super) fn create(server: &TestServer, sandbox: &str, port: u16, body: &Value) -> Self {
+        Self::create_as(server, crate::support::KEY, sandbox, port, body)
+    }
+
+    pub(super) fn create_as(server: &TestServer, key: &str, sandbox: &str, port: u16, body: &Value) -> Self {
+        let path = format!("/api/v1/sandboxes/{sandbox}/ports/{port}");
+        let answer = server.call_as(key, "POST", &path).json(&body.to_string()).send();
         assert_eq!(answer.status, 201, "{}", answer.body);
         let field = |name: &str| answer.json()[name].as_str().unwrap().to_owned();
         let host = format!("{port}-{sandbox}.localhost");
@@ -83,7 +88,7 @@ impl Fixture {
 }
 
 /// Starts the program in a sandbox.
-fn serve(server: &TestServer, sandbox: &str) {
+pub(super) fn serve(server: &TestServer, sandbox: &str) {
     server.out(sandbox, &format!("cat > /tmp/app.py <<'EOF'\n{APP}\nEOF"));
     let command = format!("exec /usr/bin/python3 /tmp/app.py {PORT}");
     server.begin(sandbox, json!({ "command": command, "timeout": 600_000 }));

@@ -323,7 +323,7 @@ fn resource_usage_is_reported() {
     assert!(stats["processes"].is_u64());
     assert!(time(&stats["updatedAt"]) > 0);
     let system = server.get("/api/v1/stats").json();
-    let counts = json!({"total": 1, "running": 1, "stopped": 0, "error": 0});
+    let counts = json!({"total": 1, "running": 1, "paused": 0, "stopped": 0, "error": 0});
     assert_eq!(system["sandboxes"], counts);
     for part in ["cpuUsage", "memoryUsage", "diskUsage"] {
         assert!((0.0..=100.0).contains(&system["resources"][part].as_f64().unwrap()), "{system}");

@@ -49,28 +49,41 @@ impl Stream {
     /// Runs a command with this request body.
     pub(crate) fn run_as(server: &TestServer, sandbox: &str, body: &Value) -> Self {
         let path = format!("/api/v1/sandboxes/{sandbox}/process/run");
-        Self::open(server.address(), "POST", &path, None, &body.to_string())
+        Self::open(server.address(), KEY, "POST", &path, None, &body.to_string())
+    }
+
+    /// Opens a stream with another key or a token.
+    pub(crate) fn open_as(server: &TestServer, key: &str, method: &str, path: &str, body: &Value) -> Self {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        Self::open(server.address(), key, method, path, None, &body)
     }
 
     /// Streams the output of a command after an event.
     pub(crate) fn output(server: &TestServer, sandbox: &str, command: &str, last: Option<&str>) -> Self {
         let path = format!("/api/v1/sandboxes/{sandbox}/process/{command}/output");
-        Self::open(server.address(), "GET", &path, last, "")
+        Self::open(server.address(), KEY, "GET", &path, last, "")
     }
 
     /// Watches a directory.
     pub(crate) fn watch(server: &TestServer, sandbox: &str, path: &str) -> Self {
         let path = format!("/api/v1/sandboxes/{sandbox}/watch/{path}");
-        Self::open(server.address(), "GET", &path, None, "")
+        Self::open(server.address(), KEY, "GET", &path, None, "")
     }
 
     // HTTP/1.0, so that the body has no chunked encoding.
-    fn open(address: SocketAddr, method: &str, path: &str, last: Option<&str>, body: &str) -> Self {
+    fn open(
+        address: SocketAddr,
+        key: &str,
+        method: &str,
+        path: &str,
+        last: Option<&str>,
+        body: &str,
+    ) -> Self {
         let mut socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let last = last.map(|id| format!("last-event-id: {id}\r\n")).unwrap_or_default();
         let head = format!(
-            "{method} {path} HTTP/1.0\r\nhost: test\r\nauthorization: Bearer {KEY}\r\n{last}\
+            "{method} {path} HTTP/1.0\r\nhost: test\r\nauthorization: Bearer {key}\r\n{last}\
              content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );

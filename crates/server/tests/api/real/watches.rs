@@ -41,6 +41,8 @@ fn changes_are_streamed() {
     until(&mut stream, "removed", "b");
     // Files that the API writes are changes, too.
     assert_eq!(fixture.put("workspace/d/c", b"x").status, 200);
+    until(&mut stream, "created", "c");
+    assert_eq!(fixture.put("workspace/d/c", b"y").status, 200);
     until(&mut stream, "renamed", "c");
     fixture.out("rm -r d");
     until(&mut stream, "removed", "");

@@ -65,6 +65,62 @@ fn steps_of_a_search_are_stored() {
 }
 
 #[test]
+fn searches_are_listed_by_owner_with_their_steps() {
+    let mut fixture = SnapshotServer::new();
+    let admin = fixture.key.clone();
+    fixture.key = fixture.key_of("alice", "user");
+    let snapshot = fixture.made(&Archive::new().file("a", "b"));
+    let step = |parent: Option<&Value>, action: &str| {
+        let parent = parent.map(|parent| parent["id"].clone());
+        fixture.step(&json!({"snapshot": snapshot, "parent": parent, "action": action, "reward": 1}))
+    };
+    let (one, two) = (step(None, "one"), step(None, "two"));
+    let child = step(Some(&one), "one.1");
+    step(Some(&child), "one.1.1");
+    step(Some(&one), "one.2");
+    let list = |query: &str| {
+        let list = fixture.found(&format!("episodes{query}"));
+        let items = list["items"].as_array().unwrap();
+        let items: Vec<String> =
+            items.iter().map(|it| format!("{}:{}", it["action"].as_str().unwrap(), it["steps"])).collect();
+        (items.join(" "), list["total"].clone(), list.get("next").cloned())
+    };
+    assert_eq!(list(""), ("two:1 one:4".to_owned(), json!(2), None));
+    assert_eq!(list("?sort=oldest"), ("one:4 two:1".to_owned(), json!(2), None));
+    assert_eq!(list("?limit=1"), ("two:1".to_owned(), json!(2), Some(two["id"].clone())));
+    let next = format!("?limit=1&cursor={}", two["id"].as_str().unwrap());
+    assert_eq!(list(&next), ("one:4".to_owned(), json!(2), None));
+    for wrong in ["?limit=0", "?limit=1001", "?cursor=x", "?sort=best", "?page=1"] {
+        assert_eq!(fixture.get(&format!("episodes{wrong}")).error(), "INVALID_REQUEST", "{wrong}");
+    }
+    let subtree = |query: &str| {
+        let found = fixture.found(&format!("episodes/{}/subtree{query}", one["id"].as_str().unwrap()));
+        let items = found["items"].as_array().unwrap();
+        let items: Vec<&str> = items.iter().map(|it| it["action"].as_str().unwrap()).collect();
+        (items.join(" "), found["truncated"].clone())
+    };
+    assert_eq!(subtree(""), ("one one.1 one.2 one.1.1".to_owned(), json!(false)));
+    assert_eq!(subtree("?depth=1"), ("one one.1 one.2".to_owned(), json!(true)));
+    assert_eq!(subtree("?depth=2"), ("one one.1 one.2 one.1.1".to_owned(), json!(false)));
+    assert_eq!(subtree("?depth=0"), ("one".to_owned(), json!(true)));
+    assert_eq!(subtree("?limit=2"), ("one one.1".to_owned(), json!(true)));
+    let path = format!("episodes/{}/subtree", one["id"].as_str().unwrap());
+    for wrong in ["?limit=0", "?limit=10001", "?depth=1001", "?depth=-1"] {
+        assert_eq!(fixture.get(&format!("{path}{wrong}")).error(), "INVALID_REQUEST", "{wrong}");
+    }
+
+    // Others see nothing of it, and an admin everything.
+    fixture.key = fixture.key_of("bob", "user");
+    assert_eq!(fixture.found("episodes")["total"], 0);
+    assert_eq!(fixture.get(&path).error(), "EPISODE_NOT_FOUND");
+    fixture.key = admin;
+    let all = fixture.found("episodes?sort=oldest&limit=1");
+    assert_eq!((&all["total"], &all["items"][0]["steps"], &all["next"]), (&json!(2), &json!(4), &one["id"]));
+    let rest = fixture.found(&format!("episodes?sort=oldest&cursor={}", one["id"].as_str().unwrap()));
+    assert_eq!((&rest["items"][0]["action"], rest.get("next")), (&json!("two"), None));
+}
+
+#[test]
 fn invalid_steps_are_refused() {
     let fixture = SnapshotServer::new();
     let id = fixture.made(&Archive::new().file("a", "b"));

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 
 use super::super::error::Result;
+use super::super::header::padding;
 use super::super::sparse::SparseMap;
-use super::output::{NewMember, Output, padding};
+use super::output::{NewMember, Output};
 use crate::codec::DecodeError;
 use crate::entry::{Entry, Node};
 use crate::error::StoreError;

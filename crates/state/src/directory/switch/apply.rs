@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use crate::directory::checkout_options::ENTRY_BYTES;
 use crate::directory::error::{Context, Result};
-use crate::directory::parallel::{each, each_while_open};
+use crate::directory::parallel::{each, each_with_open_directory};
 use crate::directory::path::{WRITE_ACCESS, open_directory, open_with_owner_access};
 use crate::directory::read::fingerprint;
 use crate::directory::stat_index::{StatEntry, StatFingerprint, StatRecord};
@@ -19,6 +19,7 @@ use crate::directory::tree_listing::{EntryPair, ListedEntry, Listing, TreeIds, p
 use crate::directory::xattrs::{self, ExistingXattrs};
 use crate::entry::{DirectoryNode, Entry, Node};
 use crate::error::StoreError;
+use crate::id::NodeId;
 use crate::mutex::lock;
 use crate::node::NodeRef;
 use crate::page::EntryTime;
@@ -65,17 +66,18 @@ impl Switch<'_> {
         let (mut fd, _) =
             open_with_owner_access(self.root, path, WRITE_ACCESS).context("open", &self.full_path(path))?;
         let (old, new) = (Listing::of(self.store, from)?, Listing::of(self.store, tree_ids(Some(to)))?);
-        let record = self.record_of(path, from)?;
+        let old_record = self.record_of(path, from)?;
         let mode = fstat(&fd).context("stat", &self.full_path(path))?.st_mode as u16 & 0o7777;
         if mode & 0o700 != 0o700 {
             fchmod(&fd, Mode::from_raw_mode(RawMode::from(mode | 0o700)))
                 .context("change the mode of", &self.full_path(path))?;
         }
-        let directory = OpenDirectory { fd: &fd, path, record: record.as_ref() };
-        // A forced checkout back to the recorded tree finds most files as recorded.
-        let recorded = if self.options.force { self.record_of(path, tree_ids(Some(to)))? } else { None };
+        let directory = OpenDirectory { fd: &fd, path, record: old_record.as_ref() };
+        // A forced checkout may be to the tree that the directory already holds, apart from local edits. Then most files
+        // are as its record says.
+        let new_record = if self.options.force { self.record_of(path, tree_ids(Some(to)))? } else { None };
         let (mut entries, subdirectories) =
-            self.apply_entries(&directory, recorded.as_ref(), &pairs(&old, &new))?;
+            self.apply_entries(&directory, new_record.as_ref(), &pairs(&old, &new))?;
         if !subdirectories.is_empty() {
             drop(fd);
             self.apply_subdirectories(path, depth, &subdirectories, &mut entries)?;
@@ -83,30 +85,25 @@ impl Switch<'_> {
         }
         let entries = entries.into_iter().flatten().collect();
         let own_fingerprint = self.finish_directory(&fd, path, to, modified)?;
-        let record = StatRecord {
-            node: to.id,
-            times: to.times.unwrap_or(to.id),
-            own_fingerprint,
-            own_trusted: true,
-            entries,
-        };
+        let record =
+            StatRecord { node: to.id, times: times_id(to), own_fingerprint, own_trusted: true, entries };
         lock(&self.records).push((path.to_vec(), Some(record)));
         Ok(())
     }
 
     /// Applies the entries of a directory: most are unchanged, the others are processed in parallel.
-    /// Subdirectories are returned for later.
+    /// Subdirectories are returned for later. `new_record` is the stat record of the new tree, if there is one.
     fn apply_entries(
         &self,
         directory: &OpenDirectory<'_>,
-        recorded: Option<&StatRecord>,
+        new_record: Option<&StatRecord>,
         pairs: &[EntryPair<'_>],
     ) -> Result<(Vec<Option<StatEntry>>, Vec<Subdirectory>)> {
         let mut entries = Vec::with_capacity(pairs.len());
         let mut changed = Vec::new();
         for pair in pairs {
             let kept = match self.kept_entry(directory, pair) {
-                None => self.recorded_entry(directory, recorded, pair)?,
+                None => self.up_to_date_entry(directory, new_record, pair)?,
                 kept => kept,
             };
             if kept.is_none() {
@@ -114,7 +111,7 @@ impl Switch<'_> {
             }
             entries.push(kept);
         }
-        let applied = each_while_open(&changed, |(index, pair)| {
+        let applied = each_with_open_directory(&changed, |(index, pair)| {
             Ok((*index, self.apply_entry(directory, *index, pair)?))
         })?;
         let mut subdirectories = Vec::new();
@@ -140,8 +137,7 @@ impl Switch<'_> {
         })?;
         for Subdirectory { index, name, to, .. } in subdirectories {
             let mode = FileType::Directory.as_raw_mode() | self.mode(to.mode).as_raw_mode();
-            let fingerprint =
-                StatFingerprint::of_directory(mode_to_u32(mode), to.id, to.times.unwrap_or(to.id));
+            let fingerprint = StatFingerprint::of_directory(mode_to_u32(mode), to.id, times_id(to));
             entries[*index] = Some(StatEntry { name: name.clone(), fingerprint, trusted: true });
         }
         Ok(())
@@ -163,19 +159,19 @@ impl Switch<'_> {
         Some(stat_entry.cloned().unwrap_or_else(|| unknown_entry(pair.name, pair.after)))
     }
 
-    /// Returns the recorded stat entry of a file that already is as it should be. Hard links are handled
+    /// Returns the recorded stat entry of a file that is already as in the new tree. Hard links are handled
     /// together later.
-    fn recorded_entry(
+    fn up_to_date_entry(
         &self,
         directory: &OpenDirectory<'_>,
-        recorded: Option<&StatRecord>,
+        new_record: Option<&StatRecord>,
         pair: &EntryPair<'_>,
     ) -> Result<Option<StatEntry>> {
-        let (Some(recorded), Some(after)) = (recorded, pair.after) else { return Ok(None) };
+        let (Some(new_record), Some(after)) = (new_record, pair.after) else { return Ok(None) };
         let is_up_to_date = |stat_entry: &&StatEntry| {
             !stat_entry.fingerprint.is_directory() && self.is_unchanged_on_disk(directory.fd, stat_entry)
         };
-        let Some(stat_entry) = recorded.find(pair.name).filter(is_up_to_date) else { return Ok(None) };
+        let Some(stat_entry) = new_record.find(pair.name).filter(is_up_to_date) else { return Ok(None) };
         if self.decode_entry(after)?.link.is_some() {
             return Ok(None);
         }
@@ -268,7 +264,7 @@ impl Switch<'_> {
             unlinkat(directory.fd, name, AtFlags::empty()).context("remove", &self.full_path(entry_path))?;
         }
         match mkdirat(directory.fd, name, Mode::RWXU) {
-            Err(Errno::EXIST) => return Err(self.collision(entry_path)),
+            Err(Errno::EXIST) => return Err(self.name_collision(entry_path)),
             other => other.context("create", &self.full_path(entry_path))?,
         }
         self.written.fetch_add(1, Ordering::Relaxed);
@@ -291,7 +287,7 @@ impl Switch<'_> {
             if_exists = IfExists::Fail;
         } else if stat.is_some_and(|stat| stat.st_nlink == 1)
             && self.differs_only_in_attributes(old, new)
-            && self.is_on_disk_content(fd, name, new)?
+            && self.has_content_on_disk(fd, name, new)?
         {
             self.set_attributes(fd, entry_path, name, new)?;
             self.unchanged.fetch_add(1, Ordering::Relaxed);
@@ -325,9 +321,9 @@ impl Switch<'_> {
         }
     }
 
-    /// Returns true if the content on disk is that of the entry. Only checked with `force`; otherwise `check`
-    /// has done so.
-    fn is_on_disk_content(&self, fd: &OwnedFd, name: &[u8], new: &Entry) -> Result<bool> {
+    /// Returns true if the file on disk has the content of the new entry. Only read with `force`; otherwise `check` has
+    /// compared it with the old entry, which has the same content.
+    fn has_content_on_disk(&self, fd: &OwnedFd, name: &[u8], new: &Entry) -> Result<bool> {
         if !self.options.force {
             return Ok(true);
         }
@@ -363,9 +359,15 @@ impl Switch<'_> {
     }
 }
 
+/// Returns the id of the times of a directory, for its stat record. If they are not known, returns the id of the directory
+/// itself. That is not the id of any times, so no tree equals the record.
+fn times_id(directory: &DirectoryNode) -> NodeId {
+    directory.times.unwrap_or(directory.id)
+}
+
 /// Returns the stat entry of an unchanged entry without a stat record: to be inspected next time.
 fn unknown_entry(name: &[u8], raw: Option<ListedEntry<'_>>) -> StatEntry {
-    let fingerprint = match raw.map(|raw| (NodeRef::decode(raw.reference), EntryTime::decode(raw.time))) {
+    let fingerprint = match raw.map(|raw| (NodeRef::decode(raw.node_ref), EntryTime::decode(raw.time))) {
         Some((Ok(NodeRef::Directory(node)), Ok(EntryTime::Directory(times)))) => {
             StatFingerprint::of_directory(mode_to_u32(FileType::Directory.as_raw_mode()), node, times)
         }

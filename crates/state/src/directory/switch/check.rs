@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::chunker::is_zero;
 use crate::directory::error::{Context, DirectoryError, Result};
-use crate::directory::parallel::{each, each_while_open};
+use crate::directory::parallel::{each, each_with_open_directory};
 use crate::directory::path::{READ_ACCESS, open_file_with_owner_access, open_with_owner_access, system_path};
 use crate::directory::read::fingerprint;
 use crate::directory::tree_listing::{EntryPair, Listing, TreeIds, pairs};
@@ -101,7 +101,7 @@ impl Switch<'_> {
         let mut changed = pairs(&old, &new);
         changed.retain(|pair| !pair.is_same());
         // Untracked files of a removed directory are kept: see `remove`.
-        let subdirectories = each_while_open(&changed, |pair| self.check_entry(&directory, pair))?;
+        let subdirectories = each_with_open_directory(&changed, |pair| self.check_entry(&directory, pair))?;
         Ok(subdirectories.into_iter().flatten().collect())
     }
 

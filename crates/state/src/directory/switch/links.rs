@@ -143,7 +143,7 @@ impl Switch<'_> {
         let listing = Listing::of(self.store, Some(directory))?;
         let mut subdirectories = Vec::new();
         for raw in listing.iter() {
-            match (EntryTime::decode(raw.time), NodeRef::decode(raw.reference)) {
+            match (EntryTime::decode(raw.time), NodeRef::decode(raw.node_ref)) {
                 (Ok(EntryTime::Directory(times)), Ok(NodeRef::Directory(node))) => {
                     subdirectories.push((join(path, raw.name), (node, times)));
                 }

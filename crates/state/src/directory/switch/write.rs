@@ -60,7 +60,7 @@ impl Switch<'_> {
         let temporary = self.temporary_name();
         let created_name: &[u8] = if replaces { &temporary } else { name };
         match symlinkat(target, fd, created_name) {
-            Err(Errno::EXIST) => return Err(self.collision(entry_path)),
+            Err(Errno::EXIST) => return Err(self.name_collision(entry_path)),
             other => other.context("create", &self.full_path(entry_path))?,
         }
         if let Some((user, group)) = self.options.owner {
@@ -109,7 +109,7 @@ impl Switch<'_> {
             if !has_temporary_name {
                 let link_name: &[u8] = if replaces { &temporary } else { name };
                 match link_unnamed(&file, fd, link_name) {
-                    Err(Errno::EXIST) if !replaces => return Err(self.collision(entry_path)),
+                    Err(Errno::EXIST) if !replaces => return Err(self.name_collision(entry_path)),
                     other => other.context("name", &self.full_path(entry_path))?,
                 }
                 has_temporary_name = replaces;
@@ -117,7 +117,7 @@ impl Switch<'_> {
             if has_temporary_name {
                 failpoint::hit("checkout-named").context("write", &self.full_path(entry_path))?;
                 match rename_into_place(fd, &temporary, name, if_exists) {
-                    Err(Errno::EXIST) if !replaces => return Err(self.collision(entry_path)),
+                    Err(Errno::EXIST) if !replaces => return Err(self.name_collision(entry_path)),
                     other => other.context("replace", &self.full_path(entry_path))?,
                 }
                 has_temporary_name = false;

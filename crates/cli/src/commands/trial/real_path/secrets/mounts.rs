@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mounts_are_read_with_their_blanks() {
+    fn escaped_characters_in_mounts_are_decoded() {
         let text = b"1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 8:1 /home/a\\040b /mnt/x\\134y rw - ext4 /dev/sda rw\nbad\n";
         let table = MountTable::parse(text);
         assert_eq!(table.0.len(), 2);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beginning_is_replaced() {
+    fn only_a_whole_prefix_is_replaced() {
         let replaced =
             |path: &str, from: &str, to: &str| replace_prefix(path.as_ref(), from.as_ref(), to.as_ref());
         assert_eq!(replaced("/home/a/.ssh", "/home/a", "/mnt"), Some("/mnt/.ssh".into()));

@@ -1,0 +1,54 @@
+//! Recovery of sandboxes that were paused, or being paused or resumed, when the last server ended.
+
+use workspace_catalog::{PauseStep, Sandbox, State};
+
+use crate::error::Result;
+use crate::lifecycle::operation_lock::Operation;
+use crate::lifecycle::pause::PauseAttempt;
+use crate::service::Service;
+
+impl Service {
+    /// Undoes or continues the pause or resume of a sandbox. Returns the sandbox if it is to be recovered like one that
+    /// was not paused. The caller holds the operation lock.
+    pub(crate) async fn recover_pause(
+        &self,
+        sandbox: Sandbox,
+        operation: &Operation,
+    ) -> Result<Option<Sandbox>> {
+        let id = sandbox.id.as_str();
+        match sandbox.pause {
+            None => Ok(Some(sandbox)),
+            Some(PauseStep::Freezing | PauseStep::Pausing) => {
+                tracing::info!(sandbox = id, "undoing an interrupted pause");
+                self.undo_pause_steps(&PauseAttempt::new(&sandbox)).await.map(Some)
+            }
+            Some(PauseStep::Memory) => self.recover_paused_in_memory(sandbox).await,
+            Some(PauseStep::Committed) => {
+                tracing::info!(sandbox = id, "continuing an interrupted pause");
+                self.continue_pause(id, None, operation).await?;
+                Ok(None)
+            }
+            Some(PauseStep::Disk) => {
+                self.remove_paused_files(&sandbox).await?;
+                Ok(None)
+            }
+            Some(PauseStep::Resuming) => {
+                tracing::info!(sandbox = id, "undoing an interrupted resume");
+                self.undo_resume(id, None, "the server stopped while it was being resumed", operation)
+                    .await?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Recovers a sandbox that is paused in memory. It stays frozen.
+    async fn recover_paused_in_memory(&self, sandbox: Sandbox) -> Result<Option<Sandbox>> {
+        let is_paused = sandbox.state == State::Running;
+        if !is_paused || !self.0.runtime.is_running(&sandbox.id, &self.dir(&sandbox.id)).await? {
+            // Its processes ended with the machine.
+            return Ok(Some(sandbox));
+        }
+        self.reattach(&sandbox)?;
+        Ok(None)
+    }
+}

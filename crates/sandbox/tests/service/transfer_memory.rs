@@ -1,0 +1,118 @@
+//! Memory of transfers, which is limited for each owner.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use libtest_mimic::Trial;
+use rustix::process::{Signal, kill_process};
+use tokio::sync::Semaphore;
+use workspace_sandbox::{
+    Bytes, Creator, FileRead, MemoryGuard, SandboxError, Scope, Service, TransferMemory, View,
+};
+
+use crate::files::{new_file, noise, path, worker};
+use crate::home::{TestHome, alice, base, create, creator, sh, wait_until};
+use crate::trials;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![stalled_transfers_of_an_owner_use_bounded_memory, queued_bytes_count_until_the_sandbox_has_them]
+}
+
+/// Budget of 8 MiB for each owner: four transfers.
+#[derive(Debug, Default)]
+struct Budget(Mutex<HashMap<String, Arc<Semaphore>>>);
+
+impl Budget {
+    fn semaphore(&self, owner: &str) -> Arc<Semaphore> {
+        let mut owners = self.0.lock().unwrap();
+        owners.entry(owner.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(8 << 20))).clone()
+    }
+
+    fn used(&self, owner: &str) -> usize {
+        (8 << 20) - self.semaphore(owner).available_permits()
+    }
+}
+
+impl TransferMemory for Budget {
+    fn reserve_transfer(&self, owner: &str, bytes: usize) -> Option<MemoryGuard> {
+        let permit = self.semaphore(owner).try_acquire_many_owned(u32::try_from(bytes).unwrap());
+        permit.ok().map(|permit| -> MemoryGuard { Box::new(permit) })
+    }
+}
+
+async fn start(home: &TestHome) -> (Service, Arc<Budget>) {
+    let budget = Arc::new(Budget::default());
+    let memory = budget.clone();
+    (home.start_with(|settings| settings.transfer_memory = Some(memory)).await, budget)
+}
+
+async fn begin_read(service: &Service, scope: &Scope, view: &View) -> Result<FileRead, SandboxError> {
+    service.read_file(scope, &view.sandbox.id, &path("/workspace/large"), 0, None).await
+}
+
+async fn stalled_transfers_of_an_owner_use_bounded_memory(home: &TestHome) {
+    let (service, budget) = start(home).await;
+    let bob = Scope::Owner("bob".to_owned());
+    let of_bob = service.create(Creator { owner: "bob".to_owned(), ..creator() }, base()).await.unwrap();
+    let (first, second) = (create(&service).await, create(&service).await);
+    for view in [&first, &second] {
+        sh(&service, view, "head -c 8000000 /dev/zero > large").await;
+    }
+    let content = Bytes::from(vec![0; 8_000_000]);
+    service.write_file(&bob, &of_bob.sandbox.id, &new_file("/workspace/large"), content).await.unwrap();
+    let mut stalled = Vec::new();
+    for view in [&first, &second, &first, &second] {
+        stalled.push(begin_read(&service, &alice(), view).await.unwrap());
+    }
+    for view in [&first, &second] {
+        let refused = begin_read(&service, &alice(), view).await.unwrap_err();
+        assert!(matches!(refused, SandboxError::TransferMemory), "{refused}");
+        let port = service.connect_port(&alice(), &view.sandbox.id, 1).await.unwrap_err();
+        assert!(matches!(port, SandboxError::TransferMemory), "{port}");
+    }
+    // Requests without a transfer, and other owners, are served.
+    service.stat_file(&alice(), &first.sandbox.id, &path("/workspace/large"), true).await.unwrap();
+    begin_read(&service, &bob, &of_bob).await.unwrap();
+    stalled.pop();
+    let mut read = begin_read(&service, &alice(), &first).await.unwrap();
+    let mut len = 0;
+    while let Some(piece) = read.next().await.unwrap() {
+        len += piece.len();
+    }
+    assert_eq!(len, 8_000_000);
+    drop((read, stalled));
+    assert_eq!((budget.used("alice"), budget.used("bob")), (0, 0));
+}
+
+/// The sandbox is stopped, so that nothing leaves the queue to it.
+async fn queued_bytes_count_until_the_sandbox_has_them(home: &TestHome) {
+    let (service, budget) = start(home).await;
+    let view = create(&service).await;
+    let (id, file) = (view.sandbox.id.as_str(), new_file("/workspace/file"));
+    service.write_file(&alice(), id, &file, Bytes::from_static(b"old")).await.unwrap();
+    let worker = worker(home, &view).await;
+    kill_process(worker, Signal::STOP).unwrap();
+    // More than the connection to the worker accepts.
+    let writing: Vec<_> = (0..40)
+        .map(|_| {
+            let (service, id, file) = (service.clone(), id.to_owned(), file.clone());
+            tokio::spawn(
+                async move { service.write_file(&alice(), &id, &file, Bytes::from(noise(60_000))).await },
+            )
+        })
+        .collect();
+    wait_until("they are queued", async || budget.used("alice") > 100_000).await;
+    for one in &writing {
+        one.abort();
+    }
+    for one in writing {
+        assert!(one.await.unwrap_err().is_cancelled());
+    }
+    // Nobody waits for them any more, but the queue has them.
+    let queued = budget.used("alice");
+    assert!(queued > 0, "they count until they are sent");
+    kill_process(worker, Signal::CONT).unwrap();
+    wait_until("they were sent", async || budget.used("alice") == 0).await;
+    let content = sh(&service, &view, "wc -c < file; ls -A").await.stdout;
+    assert!(["3\nfile\n", "60000\nfile\n"].contains(&content.as_str()), "{content}");
+}

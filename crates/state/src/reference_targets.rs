@@ -1,0 +1,102 @@
+//! Targets of references in memory, so that removing a snapshot need not read all references.
+//!
+//! A snapshot that a reference points to cannot be removed. The index has references by name only, and a store may have
+//! a million of them. So a process that removes snapshots keeps their targets, together with the id of the last commit
+//! that they include. After a commit of another process the ids differ, and all references are read again.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::id::SnapshotId;
+use crate::log_record::Change;
+
+/// Id of the last commit record, as in [`LogState`](crate::log_state::LogState).
+pub(crate) type CommitId = [u8; 32];
+
+/// Number of targets of changed references that are kept before all references are read again.
+const STALE_MAX: usize = 10_000;
+
+/// Targets of all references at some commit, and some former targets.
+#[derive(Debug, Default)]
+pub(crate) struct ReferenceTargets(Mutex<Option<Targets>>);
+
+#[derive(Debug)]
+struct Targets {
+    /// Last commit that is included.
+    commit: CommitId,
+    ids: HashSet<SnapshotId>,
+    /// Number of targets that were added since all references were read.
+    added: usize,
+}
+
+impl ReferenceTargets {
+    fn lock(&self) -> MutexGuard<'_, Option<Targets>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns true if no reference points to a snapshot at this commit. False if one may.
+    pub(crate) fn excludes(&self, commit: &CommitId, id: &SnapshotId) -> bool {
+        self.lock().as_ref().is_some_and(|targets| targets.commit == *commit && !targets.ids.contains(id))
+    }
+
+    /// Sets the targets of all references at a commit.
+    pub(crate) fn replace(&self, commit: CommitId, ids: HashSet<SnapshotId>) {
+        *self.lock() = Some(Targets { commit, ids, added: 0 });
+    }
+
+    /// Includes the changes of the commits after `from`, of which `to` is the last. Does nothing if other commits are
+    /// missing.
+    pub(crate) fn advance<'c>(
+        &self,
+        from: &CommitId,
+        to: &CommitId,
+        changes: impl Iterator<Item = &'c Change>,
+    ) {
+        let mut guard = self.lock();
+        let Some(targets) = guard.as_mut().filter(|targets| targets.commit == *from) else { return };
+        targets.commit = *to;
+        for change in changes {
+            if let Change::SetReference { to, .. } = change {
+                targets.added += usize::from(targets.ids.insert(*to));
+            }
+        }
+        if targets.added > STALE_MAX {
+            *guard = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commit_options::Expect;
+
+    fn set(to: SnapshotId) -> Change {
+        Change::SetReference { name: "a".to_owned(), expect: Expect::Anything, to }
+    }
+
+    #[test]
+    fn only_known_commits_exclude_references() {
+        let targets = ReferenceTargets::default();
+        let [one, other, third] = [(); 3].map(|()| SnapshotId::generate());
+        let (first, second, later) = ([1; 32], [2; 32], [9; 32]);
+        assert!(!targets.excludes(&first, &one), "nothing is known");
+        targets.replace(first, HashSet::from([one]));
+        assert!(targets.excludes(&first, &other) && !targets.excludes(&first, &one));
+        assert!(!targets.excludes(&second, &other), "another process has committed");
+        targets.advance(&first, &second, [set(other)].iter());
+        assert!(targets.excludes(&second, &third) && !targets.excludes(&second, &other));
+        // The commits between were not seen.
+        targets.advance(&first, &later, [].iter());
+        assert!(!targets.excludes(&later, &third));
+    }
+
+    #[test]
+    fn former_targets_are_bounded() {
+        let targets = ReferenceTargets::default();
+        targets.replace([0; 32], HashSet::new());
+        let changes: Vec<Change> = (0..=STALE_MAX).map(|_| set(SnapshotId::generate())).collect();
+        targets.advance(&[0; 32], &[1; 32], changes.iter());
+        assert!(targets.lock().is_none());
+    }
+}

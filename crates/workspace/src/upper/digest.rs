@@ -1,0 +1,189 @@
+//! Digest of an upper directory, to find out cheaply that nothing has changed.
+//!
+//! It covers the name, type, mode, size, times and inode of every entry, and so costs one `stat` per changed entry of the
+//! workspace, but reads no content.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+use std::rc::Rc;
+
+use rustix::fs::{FileType, OFlags, RawDir, fstat};
+use workspace_state::{Cancel, DEPTH_MAX, StatFingerprint};
+
+use super::{fingerprint, join};
+use crate::access::Access;
+use crate::provider::ChangeDigest;
+
+/// Maximum number of entries. A larger directory has no digest, so that it is always scanned.
+const ENTRIES_MAX: usize = 200_000;
+
+/// Directory that is to be read.
+struct Queued {
+    parent: Rc<OwnedFd>,
+    name: Vec<u8>,
+    path: Vec<u8>,
+    depth: usize,
+}
+
+/// Computes the digest of an upper directory. Returns `None` if it is too large, or changes meanwhile.
+pub(crate) fn read(access: &Access, upper: &Path, cancel: &Cancel) -> io::Result<Option<ChangeDigest>> {
+    let mut walk = Walk { access, hasher: blake3::Hasher::new(), entries: 0, is_certain: true, now: now() };
+    let root = Rc::new(access.open_root(upper)?);
+    walk.add(b"", &fingerprint(&fstat(&root)?));
+    let mut queue = Vec::new();
+    if !walk.read_directory(&root, b"", 0, &mut queue)? {
+        return Ok(None);
+    }
+    while let Some(next) = queue.pop() {
+        cancel.check().map_err(io::Error::other)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let directory = match access.open(next.parent.as_fd(), &next.name, flags) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => Rc::new(opened?),
+        };
+        drop(next.parent);
+        let is_read =
+            next.depth <= DEPTH_MAX && walk.read_directory(&directory, &next.path, next.depth, &mut queue)?;
+        if !is_read {
+            return Ok(None);
+        }
+    }
+    Ok(Some(walk.finish()))
+}
+
+struct Walk<'a> {
+    access: &'a Access,
+    hasher: blake3::Hasher,
+    entries: usize,
+    /// False if an entry has changed so recently that another change may leave its times as they are.
+    is_certain: bool,
+    /// Time at which the walk began, in nanoseconds since 1970.
+    now: i64,
+}
+
+impl Walk<'_> {
+    /// Adds the entries of a directory, and queues its directories. Returns false if there are too many, or one vanished.
+    fn read_directory(
+        &mut self,
+        directory: &Rc<OwnedFd>,
+        path: &[u8],
+        depth: usize,
+        queue: &mut Vec<Queued>,
+    ) -> io::Result<bool> {
+        let mut names = Vec::new();
+        let mut buffer = Vec::with_capacity(32 << 10);
+        let mut listed = RawDir::new(directory, buffer.spare_capacity_mut());
+        while let Some(entry) = listed.next() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.push(name.to_vec());
+            }
+            if self.entries + names.len() > ENTRIES_MAX {
+                return Ok(false);
+            }
+        }
+        names.sort_unstable();
+        for name in names {
+            let stat = match self.access.stat(directory.as_fd(), &name) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+                stat => stat?,
+            };
+            let path = join(path, &name);
+            self.add(&path, &fingerprint(&stat));
+            if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+                queue.push(Queued { parent: Rc::clone(directory), name, path, depth: depth + 1 });
+            }
+        }
+        Ok(true)
+    }
+
+    fn add(&mut self, path: &[u8], entry: &StatFingerprint) {
+        self.entries += 1;
+        self.is_certain &= entry.is_certain_at(self.now);
+        self.hasher.update(&(path.len() as u64).to_le_bytes());
+        self.hasher.update(path);
+        self.hasher.update(&entry.mode.to_le_bytes());
+        for word in [entry.size, entry.mtime as u64, entry.ctime as u64, entry.inode] {
+            self.hasher.update(&word.to_le_bytes());
+        }
+    }
+
+    fn finish(self) -> ChangeDigest {
+        ChangeDigest { hash: *self.hasher.finalize().as_bytes(), is_certain: self.is_certain }
+    }
+}
+
+fn now() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use workspace_host::NamespaceHolder;
+
+    use super::*;
+
+    #[test]
+    fn every_change_changes_the_digest() {
+        let home = tempfile::tempdir().unwrap();
+        let at = |path: &str| home.path().join(path);
+        fs::create_dir_all(at("a/b")).unwrap();
+        fs::write(at("a/file"), "one").unwrap();
+        let access = Access::new(&NamespaceHolder::Host);
+        let digest = || read(&access, home.path(), &Cancel::new()).unwrap().unwrap();
+        let mut last = digest();
+        assert_eq!(last, digest());
+        let changes: [(&str, &dyn Fn()); 7] = [
+            ("content", &|| fs::write(at("a/file"), "longer").unwrap()),
+            ("mode", &|| fs::set_permissions(at("a/file"), fs::Permissions::from_mode(0o600)).unwrap()),
+            ("new entry", &|| fs::write(at("a/b/new"), "").unwrap()),
+            ("symlink", &|| symlink("x", at("link")).unwrap()),
+            ("rename", &|| fs::rename(at("a/b/new"), at("a/b/other")).unwrap()),
+            ("removal", &|| fs::remove_file(at("link")).unwrap()),
+            ("mode of the root", &|| {
+                fs::set_permissions(home.path(), fs::Permissions::from_mode(0o711)).unwrap();
+            }),
+        ];
+        for (what, change) in changes {
+            change();
+            let now = digest();
+            assert_ne!(now.hash, last.hash, "{what}");
+            last = now;
+        }
+    }
+
+    #[test]
+    fn a_digest_is_certain_when_all_changes_are_old() {
+        let home = tempfile::tempdir().unwrap();
+        fs::write(home.path().join("file"), "one").unwrap();
+        let access = Access::new(&NamespaceHolder::Host);
+        let digest = || read(&access, home.path(), &Cancel::new()).unwrap().unwrap();
+        let first = digest();
+        assert!(!first.is_certain);
+        // At most the tick of a file system with whole seconds.
+        let began = std::time::Instant::now();
+        while !digest().is_certain {
+            assert!(began.elapsed() < std::time::Duration::from_secs(30));
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        assert_eq!(digest().hash, first.hash);
+        fs::write(home.path().join("file"), "two").unwrap();
+        let changed = digest();
+        assert!(changed.hash != first.hash && !changed.is_certain);
+    }
+
+    #[test]
+    fn a_cancelled_walk_fails() {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join("directory")).unwrap();
+        let cancel = Cancel::new();
+        cancel.cancel();
+        assert!(read(&Access::new(&NamespaceHolder::Host), home.path(), &cancel).is_err());
+    }
+}
