@@ -156,6 +156,17 @@ impl WorkspaceError {
         )
     }
 
+    /// Returns true if the store lacks an object of a tree.
+    pub(crate) fn is_missing_content(&self) -> bool {
+        let (Self::Store(error)
+        | Self::Directory(DirectoryError::Store(error))
+        | Self::Tree(TreeError::Store(error))) = self
+        else {
+            return false;
+        };
+        matches!(error, StoreError::MissingNode(_) | StoreError::MissingChunk(_))
+    }
+
     /// Returns true if the disk is full, or a quota is exceeded.
     pub fn is_full(&self) -> bool {
         match self {
