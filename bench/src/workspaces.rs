@@ -17,7 +17,8 @@ use workspace_state::{
     Durability, NewSnapshot, Quiet, SnapshotId, SnapshotOptions, Store, snapshot_directory,
 };
 use workspace_workspace::{
-    LazyCommand, Materialize, NewWorkspace, Options, ProviderKind, ProviderPreference, Workspaces, Writers,
+    LazyCommand, Materialize, NewWorkspace, Options, ProviderKind, ProviderPreference, SnapshotPart,
+    Workspaces, Writers,
 };
 
 use crate::args::Args;
@@ -119,6 +120,8 @@ impl TestBed {
             store: self.store.clone(),
             holder: Ok(self.holder.clone()),
             owner: None,
+            part: SnapshotPart::Workspace,
+            owner_ids: None,
             provider: ProviderPreference::Prefer(ProviderKind::Overlay),
             lazy: Some(lazy),
             reserve: 0,

@@ -1441,7 +1441,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__exec)
-            opts="-i -t -d -h --interactive --terminal --cwd --env --timeout --tag --detach --server --api-key --store --json --help"
+            opts="-i -t -d -h --interactive --terminal --cwd --env --user --timeout --tag --detach --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1452,6 +1452,10 @@ _workspace() {
                     return 0
                     ;;
                 --env)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --user)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -4396,7 +4400,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__create)
-            opts="-h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --project --agent --trace --snapshot --dir --provider --materialize --timeout --on-timeout --server --api-key --store --json --help"
+            opts="-h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --project --agent --trace --snapshot --dir --provider --materialize --root --timeout --on-timeout --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4467,6 +4471,10 @@ _workspace() {
                     ;;
                 --materialize)
                     COMPREPLY=($(compgen -W "auto lazy full" -- "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -W "discarded kept" -- "${cur}"))
                     return 0
                     ;;
                 --timeout)
@@ -5198,7 +5206,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__shell)
-            opts="-h --shell --cwd --env --server --api-key --store --json --help"
+            opts="-h --shell --cwd --env --user --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -5213,6 +5221,10 @@ _workspace() {
                     return 0
                     ;;
                 --env)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --user)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

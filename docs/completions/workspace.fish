@@ -353,6 +353,7 @@ complete -c workspace -n "__fish_workspace_using_subcommand run" -l json -d 'Pri
 complete -c workspace -n "__fish_workspace_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c workspace -n "__fish_workspace_using_subcommand exec" -l cwd -d 'Working directory [default: /workspace]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand exec" -l env -d 'Environment variable; may be repeated' -r
+complete -c workspace -n "__fish_workspace_using_subcommand exec" -l user -d 'User in the sandbox, by name or id; others than `sandbox` need a sandbox with --root kept [default: sandbox]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand exec" -l timeout -d 'Timeout [default: the lifetime of the sandbox]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand exec" -l tag -d 'Tag of the command, by which `workspace ps ID --tag TAG` finds it' -r
 complete -c workspace -n "__fish_workspace_using_subcommand exec" -l server -d 'URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
@@ -366,6 +367,7 @@ complete -c workspace -n "__fish_workspace_using_subcommand exec" -s h -l help -
 complete -c workspace -n "__fish_workspace_using_subcommand shell" -l shell -d 'Shell [default: /bin/bash, or /bin/sh where that does not exist]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand shell" -l cwd -d 'Working directory [default: /workspace]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand shell" -l env -d 'Environment variable; may be repeated' -r
+complete -c workspace -n "__fish_workspace_using_subcommand shell" -l user -d 'User in the sandbox, by name or id; others than `sandbox` need a sandbox with --root kept [default: sandbox]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand shell" -l server -d 'URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand shell" -l api-key -d 'API key; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or the key of a local server]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand shell" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
@@ -556,6 +558,8 @@ copy\t'Full copies'"
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l materialize -d 'Time at which the files of --snapshot or --dir are written to disk [default: auto]' -r -f -a "auto\t'Small trees before the sandbox starts; large ones are loaded on first read and written in the background'
 lazy\t'Never; files are loaded on first read'
 full\t'All files before the sandbox starts'"
+complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l root -d 'Treatment of changes outside /workspace' -r -f -a "discarded\t'The root filesystem is read-only, and the home directory is in memory'
+kept\t'Commits, forks and restores include the root filesystem; needs an imported template'"
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l timeout -d 'Lifetime [default: set by the server, an hour]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l on-timeout -d 'Treatment of the sandbox when its lifetime is over' -r -f -a "delete\t'Delete it'
 pause\t'Pause it; only /workspace is kept'"

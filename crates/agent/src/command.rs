@@ -18,6 +18,7 @@ use crate::process_tree;
 use crate::script;
 use crate::stream::NonBlockingFd;
 use crate::supervise::{self, Program, ProgramSearch, REPORT_LEN, Report, TerminalSize};
+use crate::user::{User, UserError};
 
 /// Time between SIGTERM and SIGKILL for a command that timed out.
 const TERM_GRACE_PERIOD: Duration = Duration::from_secs(2);
@@ -51,6 +52,8 @@ pub(crate) enum CommandError {
     Paused,
     #[error("cannot start a process: {0}")]
     Start(#[from] io::Error),
+    #[error(transparent)]
+    User(#[from] UserError),
 }
 
 /// Parameters of a command or terminal.
@@ -70,10 +73,12 @@ struct CommandSpec {
     /// True if the command blocks until readers receive its output. Otherwise the oldest output is dropped.
     block_output: bool,
     terminal: Option<TerminalSize>,
+    /// User that runs it; `None` for the user of the agent.
+    user: Option<User>,
 }
 
 impl CommandSpec {
-    fn of_command(request: RunCommandRequest) -> Self {
+    fn of_command(request: RunCommandRequest, user: Option<User>) -> Self {
         let timeout = u64::try_from(request.timeout_ms).ok().filter(|timeout| *timeout > 0);
         let (args, script, search) = if request.argv.is_empty() {
             let (args, script) = script::shell_args("/bin/sh".to_owned(), request.command);
@@ -93,10 +98,11 @@ impl CommandSpec {
             keep_output: retention(request.keep_output, request.block_output),
             block_output: request.block_output,
             terminal: None,
+            user,
         }
     }
 
-    fn of_terminal(request: CreatePtyRequest) -> Self {
+    fn of_terminal(request: CreatePtyRequest, user: Option<User>) -> Self {
         let mut environment = request.envs;
         environment.entry("TERM".to_owned()).or_insert_with(|| "xterm-256color".to_owned());
         let shell = shell(request.shell);
@@ -116,6 +122,7 @@ impl CommandSpec {
             keep_output: TERMINAL_RETENTION,
             block_output: false,
             terminal: Some(TerminalSize::of(request.cols, request.rows)),
+            user,
         }
     }
 }
@@ -143,12 +150,14 @@ fn shell(requested: String) -> String {
 
 /// Starts a command. If the program cannot be executed, this is reported later, as the exit of the command.
 pub(crate) fn start(guest: &Guest, request: RunCommandRequest) -> Result<(), CommandError> {
-    start_spec(guest, CommandSpec::of_command(request))
+    let user = User::find(&request.user, guest.privileges())?;
+    start_spec(guest, CommandSpec::of_command(request, user))
 }
 
 /// Starts a terminal: a command whose input and output is a pseudoterminal.
 pub(crate) fn start_terminal(guest: &Guest, request: CreatePtyRequest) -> Result<(), CommandError> {
-    start_spec(guest, CommandSpec::of_terminal(request))
+    let user = User::find(&request.user, guest.privileges())?;
+    start_spec(guest, CommandSpec::of_terminal(request, user))
 }
 
 fn start_spec(guest: &Guest, spec: CommandSpec) -> Result<(), CommandError> {
@@ -264,11 +273,12 @@ impl RunningCommand {
     fn new(guest: &Guest, spec: CommandSpec, inbox: mpsc::Receiver<CommandMessage>) -> io::Result<Self> {
         let window = window(&spec);
         let directory = if spec.directory.is_empty() { WORKSPACE.to_owned() } else { spec.directory };
-        let environment = environment(spec.environment);
+        let environment = environment(spec.environment, spec.user.as_ref());
         let environment = environment.iter().map(|(name, value)| (OsStr::new(name), OsStr::new(value)));
         let args: Vec<&str> = spec.args.iter().map(String::as_str).collect();
         let program = Program::new(&args, spec.script.as_deref(), &directory, environment, spec.terminal)?
-            .with_search(spec.search);
+            .with_search(spec.search)
+            .with_user(spec.user, guest.privileges());
         let writer = guest.output(&spec.id, spec.keep_output)?;
         let started = supervise::start(&program)?;
         Ok(Self {
@@ -606,8 +616,12 @@ impl RunningCommand {
 }
 
 /// Returns the environment of the agent with the requested variables added.
-fn environment(requested: HashMap<String, String>) -> HashMap<String, String> {
+fn environment(requested: HashMap<String, String>, user: Option<&User>) -> HashMap<String, String> {
     let mut environment: HashMap<String, String> = std::env::vars().collect();
+    if let Some(user) = user {
+        let of_user = [("HOME", &user.home), ("USER", &user.name), ("LOGNAME", &user.name)];
+        environment.extend(of_user.map(|(name, value)| (name.to_owned(), value.clone())));
+    }
     environment.extend(requested);
     environment
 }

@@ -120,8 +120,10 @@ fn registration(server: &Server, guest: &Guest) -> RegisterRequest {
             ("argv", "1"),
             ("timers", "suspend"),
         ]
+        .into_iter()
+        .chain(guest.privileges().can_switch_users().then_some(("users", "1")))
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .into(),
+        .collect(),
         token: server.token.clone(),
         generation: PROTOCOL_VERSION,
         commands: guest.all_progress(),

@@ -10,6 +10,7 @@ use workspace_agent_protocol::output::Writer;
 use workspace_agent_protocol::v1::CommandProgress;
 
 use crate::output::{Output, OutputEvent, UnstoredOutput};
+use crate::privileges::Privileges;
 use crate::supervise::TerminalSize;
 
 /// Shared state of the agent.
@@ -24,6 +25,7 @@ struct Shared {
     progress_notify: Notify,
     /// Directory of output files; `None` if output is sent over the connection.
     output: Option<OwnedFd>,
+    privileges: Privileges,
 }
 
 #[derive(Default)]
@@ -84,13 +86,18 @@ pub(crate) enum CommandMessage {
 }
 
 impl Guest {
-    pub(crate) fn new(output: Option<OwnedFd>) -> Self {
-        let shared = Shared { state: Mutex::default(), progress_notify: Notify::new(), output };
+    pub(crate) fn new(output: Option<OwnedFd>, privileges: Privileges) -> Self {
+        let shared = Shared { state: Mutex::default(), progress_notify: Notify::new(), output, privileges };
         Self { shared: Arc::new(shared) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the privileges of the agent.
+    pub(crate) fn privileges(&self) -> Privileges {
+        self.shared.privileges
     }
 
     /// Returns true if output is sent over the connection to the server.
@@ -289,7 +296,7 @@ mod tests {
 
     #[tokio::test]
     async fn resumed_commands_are_to_be_notified_even_if_all_output_is_stored() {
-        let guest = Guest::new(None);
+        let guest = Guest::new(None, Privileges::default());
         let (mailbox, _inbox) = mpsc::channel(1);
         assert!(guest.add("cmd-1", mailbox, false));
         let mut output = guest.output("cmd-1", 0).unwrap();

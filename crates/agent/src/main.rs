@@ -13,6 +13,7 @@ mod io;
 mod output;
 mod parameters;
 mod path_search;
+mod privileges;
 mod process_tree;
 mod reaper;
 mod script;
@@ -22,6 +23,7 @@ mod supervise;
 mod tls;
 mod transport;
 mod usage;
+mod user;
 
 use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::path::PathBuf;
@@ -32,6 +34,7 @@ use workspace_agent_protocol::start_parameters::StartParameters;
 
 use crate::guest::Guest;
 use crate::parameters::ParameterSource;
+use crate::privileges::Privileges;
 use crate::server::Server;
 use crate::transport::{Network, Transport};
 
@@ -134,9 +137,10 @@ fn run(arguments: Arguments) -> std::io::Result<()> {
 }
 
 fn run_agent(server: &Server, output: Option<OwnedFd>) -> std::io::Result<()> {
+    let privileges = Privileges::take()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let guest = Guest::new(output);
+        let guest = Guest::new(output, privileges);
         reaper::start(&guest)?;
         connection::run(server, &guest).await
     })

@@ -23,8 +23,10 @@ use workspace_agent_protocol::scheduling::restore_slice;
 
 use crate::command_seccomp::CommandSeccompFilter;
 use crate::path_search::search_and_execute;
+use crate::privileges::Privileges;
 use crate::script::{self, SCRIPT_FD};
 use crate::stream::NonBlockingFd;
+use crate::user::User;
 
 /// Program to start, with everything allocated before the fork.
 pub(crate) struct Program {
@@ -35,6 +37,9 @@ pub(crate) struct Program {
     script: Option<OwnedFd>,
     search: ProgramSearch,
     seccomp_filter: Option<&'static CommandSeccompFilter>,
+    /// User that runs the program; `None` for the user of the agent.
+    user: Option<User>,
+    privileges: Privileges,
 }
 
 /// Method of finding the file of a program.
@@ -94,12 +99,28 @@ impl Program {
             script: script.map(|script| script::create_memfd(script.as_bytes())).transpose()?,
             search: ProgramSearch::Path,
             seccomp_filter: CommandSeccompFilter::of_commands()?,
+            user: None,
+            privileges: Privileges::default(),
         })
     }
 
     /// Sets the method of finding the file of the program.
     pub(crate) fn with_search(self, search: ProgramSearch) -> Self {
         Self { search, ..self }
+    }
+
+    /// Sets the user that runs the program, `None` for the user of the agent, and the privileges of the agent,
+    /// which only root keeps.
+    pub(crate) fn with_user(self, user: Option<User>, privileges: Privileges) -> Self {
+        Self { user, privileges, ..self }
+    }
+
+    /// Becomes the user of the program.
+    fn become_user(&self) -> io::Result<()> {
+        match &self.user {
+            Some(user) => user.become_user(),
+            None => self.privileges.drop_all(),
+        }
     }
 }
 
@@ -253,7 +274,11 @@ fn supervise(program: &Program, pointers: &ExecPointers, fds: [RawFd; 4], script
                 report(Report::ExecFailed(errno()));
                 libc::_exit(1)
             }
-            program_pid => wait_for_all(program_pid),
+            program_pid => {
+                // A supervisor only waits.
+                drop(program.privileges.drop_all());
+                wait_for_all(program_pid)
+            }
         }
     }
 }
@@ -319,6 +344,10 @@ unsafe fn become_program(program: &Program, pointers: &ExecPointers) -> ! {
             libc::setsid();
             // Makes it the controlling terminal, for example for Ctrl-C.
             libc::ioctl(0, libc::TIOCSCTTY, 0);
+        }
+        if let Err(error) = program.become_user() {
+            report(Report::ExecFailed(error.raw_os_error().unwrap_or(libc::EPERM)));
+            libc::_exit(127);
         }
         if libc::chdir(program.directory.as_ptr()) != 0 {
             report(Report::ChdirFailed(errno()));

@@ -64,6 +64,8 @@ codes! {
     SANDBOX_NAME_TAKEN = 2020, 409, "The owner already has a sandbox with that name, and `uniqueName` was set.";
     SANDBOX_OPERATION_FAILED = 2021, 500, "The runtime failed to perform the operation; the sandbox still exists.";
     GUEST_OUTDATED = 2022, 409, "The guest agent of the sandbox is too old for this; fork the sandbox, and use the fork.";
+    ROOT_UNAVAILABLE = 2023, 422, "The root filesystem cannot be kept with this runtime, template or snapshot.";
+    USER_UNAVAILABLE = 2024, 422, "Commands of the sandbox cannot run as that user.";
 
     SNAPSHOT_NOT_FOUND = 3001, 404, "There is no such snapshot, or it is another owner's.";
     SNAPSHOT_IN_USE = 3002, 409, "A reference, a sandbox or a mount uses the snapshot.";

@@ -25,6 +25,12 @@ pub struct RunCommand {
     pub tag: Option<String>,
     /// Working directory. Default: `/workspace`.
     pub cwd: Option<String>,
+    /// User that runs the command: a name in `/etc/passwd` of the sandbox, or a user id. Users other than `sandbox` need
+    /// a sandbox with `root: kept` and a server that runs as root with the runtime `embedded`; else `USER_UNAVAILABLE`.
+    /// Default: `sandbox`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "root", min_length = 1, max_length = 256)]
+    pub user: Option<String>,
     /// Environment variables, in addition to those of the sandbox.
     #[serde(default)]
     pub envs: BTreeMap<String, String>,

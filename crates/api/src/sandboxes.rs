@@ -61,6 +61,11 @@ pub struct CreateSandbox {
     /// `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub materialize: Option<String>,
+    /// Treatment of changes outside `/workspace`. With `kept`, commits, forks and restores include the root
+    /// filesystem, and a snapshot with a root starts with it. Needs an imported template; else `ROOT_UNAVAILABLE`.
+    /// Default: `discarded`.
+    #[serde(default, skip_serializing_if = "RootChoice::is_discarded")]
+    pub root: RootChoice,
     /// Project that the sandbox belongs to: text of your choice, without control characters. Lists can be filtered by
     /// it, and forks inherit it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,6 +79,24 @@ pub struct CreateSandbox {
     /// Automatic snapshots. Default: `off`. Forks inherit it.
     #[serde(default, skip_serializing_if = "TraceChoice::is_off")]
     pub trace: TraceChoice,
+}
+
+/// Treatment of changes to the root filesystem of a sandbox.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RootChoice {
+    /// The root filesystem is read-only. Home directory and temporary directories are in memory.
+    #[default]
+    Discarded,
+    /// Everything but `/tmp`, `/run` and `/dev` is writable and kept.
+    Kept,
+}
+
+impl RootChoice {
+    /// Returns true for the default.
+    pub fn is_discarded(&self) -> bool {
+        *self == Self::Discarded
+    }
 }
 
 /// Automatic snapshots of a sandbox.
@@ -169,6 +192,9 @@ pub struct Sandbox {
     /// Provider of the workspace: `overlay`, `clone` or `copy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
+    /// Treatment of changes outside `/workspace`: `discarded` or `kept`.
+    #[serde(default)]
+    pub root: RootChoice,
     /// Id of the sandbox that this one is a fork of. Absent if it is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<String>,

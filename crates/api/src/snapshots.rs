@@ -28,6 +28,19 @@ pub struct Snapshot {
     pub labels: BTreeMap<String, String>,
     /// Names of your references that point to the snapshot; with an admin key, of all references of the store.
     pub references: Vec<String>,
+    /// Root filesystem of the sandbox in which the snapshot was made. Absent if it was not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<SnapshotRoot>,
+}
+
+/// Root filesystem in a snapshot.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct SnapshotRoot {
+    /// Hash of the tree of the root filesystem.
+    pub tree: String,
+    /// Name of the template from which it was made. A sandbox with `root: kept` that starts with the snapshot has the
+    /// same template.
+    pub template: String,
 }
 
 /// Page of snapshots.

@@ -29,6 +29,10 @@ pub struct OpenTerminal {
     /// Environment variables, in addition to those of the sandbox.
     #[serde(default)]
     pub envs: BTreeMap<String, String>,
+    /// User that runs the shell, as for commands. Default: `sandbox`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "root", min_length = 1, max_length = 256)]
+    pub user: Option<String>,
 }
 
 /// Open terminal.

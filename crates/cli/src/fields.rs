@@ -46,6 +46,16 @@ pub(crate) struct SnapshotFields<'a> {
     time: Timestamp,
     labels: &'a BTreeMap<String, String>,
     references: Vec<&'a str>,
+    /// Root filesystem of the sandbox in which it was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    root: Option<RootFields<'a>>,
+}
+
+/// Root filesystem in a snapshot.
+#[derive(Serialize)]
+struct RootFields<'a> {
+    tree: TreeId,
+    template: &'a str,
 }
 
 impl<'a> SnapshotFields<'a> {
@@ -59,6 +69,7 @@ impl<'a> SnapshotFields<'a> {
             time: snapshot.time,
             labels: &snapshot.labels,
             references,
+            root: snapshot.root.as_ref().map(|root| RootFields { tree: root.tree, template: &root.template }),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod attach;
 pub(crate) mod idmap;
+pub(crate) mod kept_root;
 pub(crate) mod mounts;
 pub(crate) mod open_at;
 pub mod overlay;

@@ -187,6 +187,11 @@ pub mod quota {
         Err(HostError::NoQuota { directory: directory.to_owned(), reason })
     }
 
+    /// Does nothing: there is no quota.
+    pub fn share(_directory: &Path, _limited: &Path) -> Result<()> {
+        Ok(())
+    }
+
     /// Returns `None`: there is no quota.
     pub fn used(_directory: &Path) -> Result<Option<super::disk_usage::DiskUsage>> {
         Ok(None)

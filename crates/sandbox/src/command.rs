@@ -15,3 +15,4 @@ pub(crate) mod start;
 pub(crate) mod terminal;
 pub(crate) mod trace;
 pub(crate) mod tracer;
+mod user;

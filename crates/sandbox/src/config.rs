@@ -9,6 +9,7 @@ use workspace_workspace::{Materialize, ProviderKind};
 
 use crate::error::{Result, SandboxError};
 use crate::lineage::Lineage;
+use crate::root::mode::RootMode;
 use crate::runtime::{AllowRule, Limits, Network};
 use crate::settings::{Resources, Settings};
 
@@ -61,6 +62,8 @@ pub struct NewSandbox {
     pub provider: Option<ProviderKind>,
     /// Mode of writing the files of the snapshot to disk.
     pub materialize: Materialize,
+    /// Treatment of changes to its root filesystem.
+    pub root: RootMode,
     /// Origin and purpose.
     pub lineage: Lineage,
     /// Automatic snapshots.
@@ -121,6 +124,9 @@ pub struct Config {
     /// Provider of its workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<ProviderKind>,
+    /// Treatment of changes to its root filesystem.
+    #[serde(default, skip_serializing_if = "RootMode::is_discarded")]
+    pub root: RootMode,
     /// Treatment when its lifetime is over.
     #[serde(default, skip_serializing_if = "is_default")]
     pub on_timeout: OnTimeout,
@@ -179,6 +185,7 @@ impl NewSandbox {
             not_applied: Vec::new(),
             snapshot: self.snapshot,
             provider: None,
+            root: self.root,
             on_timeout: self.on_timeout,
             resumed_at: None,
             lineage: self.lineage.clone(),

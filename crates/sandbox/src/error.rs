@@ -160,6 +160,20 @@ pub enum SandboxError {
     /// The templates of this runtime cannot be imported.
     #[error("the {runtime} runtime does not support imports; pull or load the image there")]
     NoImports { runtime: &'static str },
+    /// The root filesystem of the sandbox cannot be kept.
+    #[error("the root filesystem cannot be kept: {reason}")]
+    RootUnavailable { reason: String },
+    /// Commands of the sandbox cannot run as other users.
+    #[error(
+        "commands of this sandbox cannot run as `{user}`: that needs `root: kept`, and a server that runs as root with \
+         the embedded runtime"
+    )]
+    UserUnavailable { user: String },
+    /// Commands run in the sandbox whose root a restore would replace.
+    #[error(
+        "{count} commands run in sandbox `{id}`, and restoring its root filesystem ends all of them (`force`)"
+    )]
+    RootUsed { id: String, count: usize },
     /// Processes use the workspace that a restore would replace.
     #[error("{} of sandbox `{id}` use its workspace ({}); stop them, or let them be killed (`force`)", process_count(.processes), describe(.processes))]
     WorkspaceUsed { id: String, processes: Vec<WorkspaceProcess> },

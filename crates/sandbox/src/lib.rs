@@ -11,6 +11,7 @@
 //! - `snapshot`: commit, fork and restore of a sandbox's workspace.
 //! - `disk`: creating and measuring workspaces, and freeing space on a full disk.
 //! - `gate` and `hooks`: access to workspaces from outside their sandboxes.
+//! - `root`: root filesystems that are kept.
 //! - `measurements`: resource usage of running sandboxes over the last hour.
 //! - `lineage` and `notes`: origin of sandboxes, and what agents say about their steps.
 //! - [`runtime`]: the programs that run sandboxes; [`template`]: their root filesystems.
@@ -39,6 +40,7 @@ mod lock_table;
 mod measurements;
 mod notes;
 mod retry;
+mod root;
 pub mod runtime;
 mod sandbox_dir;
 mod scope;
@@ -82,6 +84,7 @@ pub use lifecycle::remove::{KeptWorkspace, ReclaimPolicy};
 pub use lineage::Lineage;
 pub use measurements::{MEASUREMENTS_KEPT, Measured, Measurement};
 pub use notes::{NOTE_DATA_MAX, NOTE_TEXT_MAX, NewNote};
+pub use root::mode::RootMode;
 pub use runtime::Runtime;
 pub use sandbox_dir::SandboxDir;
 pub use scope::Scope;

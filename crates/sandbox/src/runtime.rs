@@ -43,6 +43,7 @@ pub use workspace_host::freeze::{self, Frozen};
 pub use workspace_host::limits::{Limits, NetworkBytes, ResourceUsage};
 pub use workspace_host::network::{AllowError, AllowRule, Egress, Uplink, parse_cidr};
 pub use workspace_host::workspace_processes::{ProcessScope, WorkspaceProcess, WorkspaceUse};
+pub use workspace_state::OwnerIds;
 
 use crate::guest::endpoint::ServerEndpoint;
 use crate::sandbox_dir::SandboxDir;
@@ -57,6 +58,8 @@ pub struct Start<'a> {
     pub template: &'a str,
     /// Directory that becomes `/workspace`; `None` for a sandbox of the warm pool.
     pub workspace: Option<&'a Path>,
+    /// Mount point of its kept root filesystem, in place of the template; `None` if it is discarded.
+    pub root: Option<&'a Path>,
     /// Directory of its socket, output and state files.
     pub dir: &'a SandboxDir,
     /// Token with which the guest agent authenticates.
@@ -222,6 +225,12 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     async fn dedicated_uid(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
         let _ = (id, dir);
         Ok(None)
+    }
+
+    /// Returns the ids that own files in kept root filesystems; `None` if only the user of the server does. The
+    /// error is the reason why roots cannot be kept.
+    fn kept_root_ids(&self) -> Result<Option<OwnerIds>, String> {
+        Err(format!("the {} runtime cannot keep root filesystems", self.name()))
     }
 
     /// Returns whether a quota of the workspace applies to all users in the sandbox.

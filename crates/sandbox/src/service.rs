@@ -32,6 +32,7 @@ use crate::lifecycle::operation_lock::OperationLocks;
 use crate::lifecycle::pool::state::Pool;
 use crate::lifecycle::reservation::Reservations;
 use crate::measurements::sampler::Sampler;
+use crate::root::roots::Roots;
 use crate::runtime::{Runtime, Template};
 use crate::sandbox_dir::SandboxDir;
 use crate::scope::Scope;
@@ -60,6 +61,8 @@ pub(crate) struct Inner {
     pub(crate) catalog: Catalog,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) workspaces: Arc<Workspaces>,
+    /// Kept root filesystems.
+    pub(crate) roots: Roots,
     handles: LeafMutex<HashMap<String, Arc<SandboxHandle>>>,
     /// Cancels long operations: set by [`Service::close`], and together with the one of the settings.
     pub(crate) cancel: Cancel,
@@ -149,6 +152,7 @@ impl Service {
             private_directory(directory).context(|| format!("create {}", directory.display()))?;
         }
         let workspaces = Arc::new(open_workspaces(&settings, &runtime).await?);
+        let roots = Roots::new(&settings, &runtime, workspaces.store()).await?;
         let permits = || FairSemaphore::new(settings.creations_at_once);
         let (start_permits, workspace_permits) = (permits(), permits());
         let queue_permits =
@@ -162,6 +166,7 @@ impl Service {
             catalog,
             runtime,
             workspaces,
+            roots,
             handles: LeafMutex::default(),
             operation_locks: OperationLocks::default(),
             gates,
@@ -218,6 +223,9 @@ impl Service {
         if let Err(error) = self.on_workspaces(Workspaces::close).await {
             tracing::warn!(%error, "failed to close the workspaces; the next server has to wait for them");
         }
+        if let Err(error) = self.on_roots(Workspaces::close).await {
+            tracing::warn!(%error, "failed to close the roots; the next server has to wait for them");
+        }
         if let Some(port) = self.0.port_task.lock().await.take() {
             port.abort();
             // The next server may listen on this port.
@@ -249,6 +257,11 @@ impl Service {
     /// Returns the workspaces of the sandboxes.
     pub fn workspaces(&self) -> &Arc<Workspaces> {
         &self.0.workspaces
+    }
+
+    /// Returns the workspaces that hold the kept root filesystems; `None` if there are none yet.
+    pub fn roots(&self) -> Option<&Arc<Workspaces>> {
+        self.0.roots.get()
     }
 
     /// Returns the runtime that runs the sandboxes.
@@ -297,12 +310,15 @@ impl Service {
         let template = name.to_owned();
         let removed = tokio::task::spawn_blocking(move || templates.remove(&template)).await;
         match removed.map_err(TemplateError::task_failed)?? {
-            true => Ok(()),
+            true => {
+                self.forget_template(name).await;
+                Ok(())
+            }
             false => Err(SandboxError::NoTemplate { name: name.to_owned(), hint: String::new() }),
         }
     }
 
-    fn imported_templates(&self) -> Result<&Templates> {
+    pub(crate) fn imported_templates(&self) -> Result<&Templates> {
         self.0
             .runtime
             .imported_templates()

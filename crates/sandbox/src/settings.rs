@@ -23,6 +23,10 @@ pub struct Settings {
     pub workspaces: PathBuf,
     /// Directory of the files that workspaces share; on the filesystem of the workspaces.
     pub layers: PathBuf,
+    /// Directory of kept root filesystems.
+    pub roots: PathBuf,
+    /// Directory of the files that kept root filesystems share; on the filesystem of the roots.
+    pub root_layers: PathBuf,
     /// Directory of the snapshot store.
     pub store: PathBuf,
     /// Memory limits of one walk through a workspace, or of a comparison.
@@ -155,6 +159,8 @@ impl Settings {
             sandboxes: directory.join("sandboxes"),
             workspaces: directory.join("workspaces"),
             layers: directory.join("layers"),
+            roots: directory.join("roots"),
+            root_layers: directory.join("root-layers"),
             store: directory.join("store"),
             walk_limits: WalkLimits::default(),
             provider: ProviderPreference::Auto,

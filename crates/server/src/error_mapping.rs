@@ -187,6 +187,14 @@ impl From<SandboxError> for ApiError {
                     .detail("sandboxId", id)
                     .detail("processes", json!(processes))
             }
+            SandboxError::RootUnavailable { .. } => Self::new(error_codes::ROOT_UNAVAILABLE, message),
+            SandboxError::UserUnavailable { user } => {
+                Self::new(error_codes::USER_UNAVAILABLE, message).detail("user", user)
+            }
+            SandboxError::RootUsed { id, count } => {
+                let error = Self::new(error_codes::WORKSPACE_IN_USE, message).detail("sandboxId", id);
+                error.detail("commands", count)
+            }
             SandboxError::Workspace(error) => from_workspace_error(error, &message),
             other => Self::internal(other),
         }

@@ -106,7 +106,11 @@ async fn run(
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "timeout"));
     }
     let command = command_line(body.command, body.argv)?;
-    let (scope, details) = (scope(&caller), json!({ "command": command.to_text() }));
+    let mut details = json!({ "command": command.to_text() });
+    if let Some(user) = &body.user {
+        details["user"] = json!(user);
+    }
+    let scope = scope(&caller);
     let run = RunRequest {
         command,
         tag: body.tag,
@@ -115,6 +119,7 @@ async fn run(
         timeout: body.timeout.map(Duration::from_millis),
         stdin: body.stdin,
         block: body.overflow == Overflow::Block,
+        user: body.user,
     };
     let (started, mut kill_guard) = if body.kill_on_disconnect {
         let (started, guard) = kill_on_drop::start(&app.sandboxes, &scope, &id, run, claim).await?;

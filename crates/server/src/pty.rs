@@ -76,8 +76,8 @@ async fn open(
     Json(body): Json<OpenTerminal>,
 ) -> Result<(StatusCode, Json<Terminal>), ApiError> {
     let size = Size { cols: body.cols, rows: body.rows };
-    let terminal =
-        TerminalRequest { size, shell: body.shell, command: body.command, cwd: body.cwd, envs: body.envs };
+    let OpenTerminal { shell, command, cwd, envs, user, .. } = body;
+    let terminal = TerminalRequest { size, shell, command, cwd, envs, user };
     let terminal = app.sandboxes.open_terminal(&scope(&caller), &id, terminal).await?;
     record(&app, &caller, &request, "pty.created", &id, json!({ "pty_id": terminal.id }));
     let scheme = if app.settings.tls_cert.is_some() { "wss" } else { "ws" };

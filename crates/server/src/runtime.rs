@@ -66,17 +66,19 @@ async fn start_runtime(settings: &Settings) -> Result<Arc<dyn Runtime>, RuntimeE
     }
 }
 
-/// Returns the directory of layers. It is beside the workspaces, because it must be on the same filesystem.
-fn layers_directory(workspaces: &Path) -> PathBuf {
+/// Returns a directory beside that of the workspaces, because it must be on the same filesystem.
+fn beside(workspaces: &Path, suffix: &str) -> PathBuf {
     let mut name = workspaces.file_name().map(ToOwned::to_owned).unwrap_or_default();
-    name.push("-layers");
+    name.push(suffix);
     workspaces.with_file_name(name)
 }
 
 fn sandbox_settings(settings: &Settings) -> workspace_sandbox::Settings {
     workspace_sandbox::Settings {
         workspaces: settings.workspace_root.clone(),
-        layers: layers_directory(&settings.workspace_root),
+        layers: beside(&settings.workspace_root, "-layers"),
+        roots: beside(&settings.workspace_root, "-roots"),
+        root_layers: beside(&settings.workspace_root, "-root-layers"),
         store: settings.store_dir.clone(),
         walk_limits: WALK_LIMITS,
         provider: match settings.workspace_provider {

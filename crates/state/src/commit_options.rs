@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crate::id::SnapshotId;
+use crate::new_root::NewRoot;
 use crate::snapshot::Timestamp;
 
 /// Description of a snapshot that is to be committed.
@@ -26,6 +27,9 @@ pub struct NewSnapshot {
     pub durability: Durability,
     /// Counter to which the commit adds the bytes by which it made the store larger.
     pub stored_bytes: Option<Arc<AtomicU64>>,
+    /// Root filesystem to commit with the snapshot. The first one raises the format of the store to 2, so that
+    /// programs that know only format 1 no longer open it.
+    pub root: Option<NewRoot>,
 }
 
 impl NewSnapshot {

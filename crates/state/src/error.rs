@@ -36,7 +36,7 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The store has a format that this version does not support.
-    #[error("store {path} has format {found}; this version supports format {supported}")]
+    #[error("store {path} has format {found}; this version supports formats up to {supported}")]
     UnsupportedFormat {
         /// The store.
         path: PathBuf,

@@ -10,8 +10,13 @@ use crate::error::{IoContext, Result, StoreError};
 use crate::file_ops::replace_file;
 use crate::pack::{Packs, sync_directory};
 
-/// Version of the on-disk format.
-pub const FORMAT: u32 = 1;
+/// Highest version of the on-disk format that this program supports.
+pub const FORMAT: u32 = 2;
+/// Version of a new store.
+const INITIAL: u32 = 1;
+/// Version of a store in which a snapshot has a root ([`SnapshotRoot`](crate::SnapshotRoot)). Everything else
+/// is as in version 1.
+pub(crate) const WITH_ROOTS: u32 = 2;
 /// Text of a format file before the version.
 const LINE_PREFIX: &str = "elevo-workspace store ";
 const FILE_NAME: &str = "format";
@@ -22,15 +27,21 @@ pub(crate) fn exists(path: &Path) -> bool {
     path.join(FILE_NAME).exists()
 }
 
-/// Writes both files, `format` last: a directory that has it is a complete store.
-pub(crate) fn write(path: &Path) -> Result<()> {
-    replace_file(&path.join(COPY_FILE_NAME), copy_line(FORMAT).as_bytes())?;
-    replace_file(&path.join(FILE_NAME), line(FORMAT).as_bytes())?;
+/// Writes the files of a new store.
+pub(crate) fn create(path: &Path) -> Result<()> {
+    write(path, INITIAL)
+}
+
+/// Writes both files, `format` last: a directory that has it is a complete store. The copy takes precedence, so
+/// the version counts as soon as the copy has it.
+pub(crate) fn write(path: &Path, version: u32) -> Result<()> {
+    replace_file(&path.join(COPY_FILE_NAME), copy_line(version).as_bytes())?;
+    replace_file(&path.join(FILE_NAME), line(version).as_bytes())?;
     sync_directory(path)
 }
 
-/// Fails unless `path` is a store in a supported version of the format.
-pub(crate) fn check(path: &Path) -> Result<()> {
+/// Returns the version of the store at `path`. Fails unless it is a store in a supported version.
+pub(crate) fn check(path: &Path) -> Result<u32> {
     let file = path.join(FILE_NAME);
     let text = match fs::read(&file) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -41,7 +52,7 @@ pub(crate) fn check(path: &Path) -> Result<()> {
     // The copy has a checksum: if it is intact, it is right.
     let version = read_copy(path).or_else(|| version_of(&text)).or_else(|| version_of_packs(path));
     match version {
-        Some(FORMAT) => Ok(()),
+        Some(version @ INITIAL..=FORMAT) => Ok(version),
         Some(found) => Err(StoreError::UnsupportedFormat { path: path.to_owned(), found, supported: FORMAT }),
         None => Err(StoreError::NotAStore { path: path.to_owned() }),
     }
@@ -49,13 +60,15 @@ pub(crate) fn check(path: &Path) -> Result<()> {
 
 /// Describes damage of the format files of a store that was opened.
 pub(crate) fn problems(path: &Path) -> Vec<String> {
+    let Ok(version) = check(path) else { return vec!["the format of the store is unknown".to_owned()] };
     let differs = |name: &str, expected: &str| match fs::read(path.join(name)) {
         // A store that was created without a copy gets one when it is opened for writing.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && name == COPY_FILE_NAME => false,
         Err(_) => true,
+        Ok(text) if name == FILE_NAME && is_being_raised(&text, version) => false,
         Ok(text) => text != expected.as_bytes(),
     };
-    [(FILE_NAME, line(FORMAT)), (COPY_FILE_NAME, copy_line(FORMAT))]
+    [(FILE_NAME, line(version)), (COPY_FILE_NAME, copy_line(version))]
         .into_iter()
         .filter(|(name, expected)| differs(name, expected))
         .map(|(name, _)| format!("the file `{name}` of the store is damaged"))
@@ -63,15 +76,28 @@ pub(crate) fn problems(path: &Path) -> Vec<String> {
 }
 
 /// Rewrites the files if one of them is damaged or missing. The version must be checked before.
-pub(crate) fn repair(path: &Path) -> Result<()> {
-    if path.join(COPY_FILE_NAME).exists() && problems(path).is_empty() { Ok(()) } else { write(path) }
+pub(crate) fn repair(path: &Path, version: u32) -> Result<()> {
+    if path.join(COPY_FILE_NAME).exists() && problems(path).is_empty() {
+        Ok(())
+    } else {
+        write(path, version)
+    }
 }
 
-/// Adds the copy to a store that was created without one. Failures are ignored: the store works without it.
-pub(crate) fn add_missing_copy(path: &Path) {
+/// Completes the files of a store that was created without a copy, or whose version was being raised when the
+/// process was killed. Failures are ignored: the store works without it.
+pub(crate) fn complete(path: &Path, version: u32) {
     if !path.join(COPY_FILE_NAME).exists() {
-        drop(replace_file(&path.join(COPY_FILE_NAME), copy_line(FORMAT).as_bytes()));
+        drop(replace_file(&path.join(COPY_FILE_NAME), copy_line(version).as_bytes()));
     }
+    if fs::read(path.join(FILE_NAME)).is_ok_and(|text| is_being_raised(&text, version)) {
+        drop(replace_file(&path.join(FILE_NAME), line(version).as_bytes()));
+    }
+}
+
+/// Returns true if `text` is a format file of a version before `version`, which the copy already has.
+fn is_being_raised(text: &[u8], version: u32) -> bool {
+    (INITIAL..version).any(|before| text == line(before).as_bytes())
 }
 
 fn line(version: u32) -> String {
@@ -95,9 +121,10 @@ fn read_copy(path: &Path) -> Option<u32> {
 }
 
 /// Derives the version of the layout from the version of the packs, which is part of their magic bytes. So far,
-/// there has been only one version of each.
+/// there has been only one version of packs. The initial version is assumed: the next commit of a root, or a
+/// rebuild that finds one, raises it.
 fn version_of_packs(path: &Path) -> Option<u32> {
     let packs = Packs::new(path.join("packs"));
     let is_pack = |pack: &u32| packs.role(*pack).is_ok_and(|role| role.is_some());
-    packs.list().ok()?.iter().any(is_pack).then_some(FORMAT)
+    packs.list().ok()?.iter().any(is_pack).then_some(INITIAL)
 }

@@ -263,8 +263,7 @@ impl Inner {
         self.index.for_each_snapshot(txn, |snapshot| {
             if seen.insert(snapshot.id.as_bytes().to_vec()) {
                 let number = u32::try_from(numbered.len()).unwrap_or(NO_SNAPSHOT_NUMBER);
-                roots.push(((Kind::Node, *snapshot.tree.as_bytes()), number));
-                roots.push(((Kind::Node, *snapshot.times.as_bytes()), number));
+                roots.extend(snapshot.nodes().map(|node| ((Kind::Node, node), number)));
                 numbered.push((snapshot.id, 0));
             }
         })?;

@@ -86,6 +86,7 @@ mod log_scan;
 mod log_state;
 mod mutex;
 mod new_objects;
+mod new_root;
 mod node;
 mod notice;
 mod old_index;
@@ -134,11 +135,11 @@ pub use counts::IndexCounts;
 pub use damage::Damage;
 pub use diff::{Difference, DifferenceKind, SideDiff, Subtree, ThreeWayDiff, diff, diff_both};
 pub use directory::{
-    CheckoutOptions, CheckoutReport, DirectoryError, DirectoryPreview, DirectoryReader, SkipReason,
+    CheckoutOptions, CheckoutReport, DirectoryError, DirectoryPreview, DirectoryReader, OwnerIds, SkipReason,
     SkippedCollector, SkippedEntry, SnapshotOptions, SnapshotReport, StatFingerprint, WriteLimit,
-    apply_changes, checkout, escape_xattrs, ignored_paths, materialize, open_for_reading, preview_directory,
-    preview_directory_with_reader, record_as_checkout, snapshot_directory, snapshot_directory_with_reader,
-    unescape_xattrs, user_xattrs,
+    apply_changes, checkout, escape_xattrs, ignored_paths, materialize, open_for_reading, owned_by,
+    preview_directory, preview_directory_with_reader, record_as_checkout, snapshot_directory,
+    snapshot_directory_with_reader, unescape_xattrs, user_xattrs,
 };
 pub use entry::{DirectoryNode, Entry, Node};
 pub use episode::{Episode, EpisodeLink, EpisodeSummary};
@@ -152,6 +153,7 @@ pub use insight::{
     LINE_DIFF_MAX, RiskCode, RiskNote, SecretPattern, Totals, TreePath, insight,
 };
 pub use limit::{LimitExceeded, WalkLimits};
+pub use new_root::NewRoot;
 pub use node::{Extent, FileNode, NodeKind, SymlinkNode, Xattrs};
 pub use notice::{Notice, set_notice_handler};
 pub use patch::{Patch, PatchBody, PatchSection, PatchSections, unified_diff};
@@ -162,7 +164,7 @@ pub use quote::{quote_path, shorten_path, unquote_path};
 pub use rebuild_report::{Loss, LostReference, LostSnapshot, RebuildReport};
 pub use reference::check_reference_name;
 pub use retention::{Retention, RetentionPlan};
-pub use snapshot::{Snapshot, Timestamp};
+pub use snapshot::{Snapshot, SnapshotRoot, Timestamp};
 pub use store::Store;
 pub use tree::Tree;
 pub use tree_path::{BadPath, DEPTH_MAX};

@@ -1,11 +1,13 @@
 //! New objects on their way from a batch to a commit: in a buffer in memory, or in bulk packs.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{IoContext, Result};
+use crate::id::IdHashBuilder;
 use crate::pack::{Location, PACK_HEADER};
 use crate::record::Kind;
 
@@ -44,6 +46,19 @@ impl NewObjects {
     /// Returns the size of these objects on disk, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.buffer.len() as u64 + self.bulk.iter().map(|pack| pack.end).sum::<u64>()
+    }
+
+    /// Adds the objects of another batch for the same commit. Objects in both buffers are taken once.
+    pub(crate) fn append(&mut self, other: Self) {
+        let known: HashSet<(Kind, [u8; 32]), IdHashBuilder> =
+            self.objects.iter().map(|object| (object.kind, object.id)).collect();
+        for object in other.objects.iter().filter(|object| !known.contains(&(object.kind, object.id))) {
+            let from = object.offset as usize;
+            let offset = self.buffer.len() as u32;
+            self.buffer.extend_from_slice(&other.buffer[from..from + object.len as usize]);
+            self.objects.push(PackedObject { offset, ..*object });
+        }
+        self.bulk.extend(other.bulk);
     }
 }
 

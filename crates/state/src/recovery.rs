@@ -226,8 +226,7 @@ fn roots(changes: &[Change]) -> Vec<ObjectId> {
     let mut roots = Vec::new();
     for change in changes {
         if let Change::PutSnapshot(snapshot) = change {
-            roots.push((Kind::Node, *snapshot.tree.as_bytes()));
-            roots.push((Kind::Node, *snapshot.times.as_bytes()));
+            roots.extend(snapshot.nodes().map(|node| (Kind::Node, node)));
         }
     }
     roots

@@ -59,9 +59,32 @@ pub struct Snapshot {
     pub time: Timestamp,
     /// Labels; retention can keep labelled snapshots.
     pub labels: BTreeMap<String, String>,
+    /// Root filesystem of the sandbox that it was made in; `None` if that is not kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub root: Option<Box<SnapshotRoot>>,
 }
 
+/// Root filesystem of a sandbox as a part of a snapshot: a tree of its own, beside the tree of the workspace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SnapshotRoot {
+    /// Content. Owners of files other than user 0 are extended attributes of the tree.
+    pub tree: TreeId,
+    /// Modification times of the content.
+    pub times: NodeId,
+    /// Name of the template that it was made from.
+    pub template: String,
+}
+
+/// Tag of a root after the labels of a record. Records of format 1 end with the labels.
+const ROOT_TAG: u8 = 1;
+
 impl Snapshot {
+    /// Returns the nodes that the snapshot keeps alive with everything below them.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = [u8; 32]> + '_ {
+        let of_root = self.root.iter().flat_map(|root| [*root.tree.as_bytes(), *root.times.as_bytes()]);
+        [*self.tree.as_bytes(), *self.times.as_bytes()].into_iter().chain(of_root)
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(160 + self.message.len());
         out.extend_from_slice(self.id.as_bytes());
@@ -78,6 +101,12 @@ impl Snapshot {
         for (key, value) in &self.labels {
             out.blob(key.as_bytes());
             out.blob(value.as_bytes());
+        }
+        if let Some(root) = &self.root {
+            out.push(ROOT_TAG);
+            out.extend_from_slice(root.tree.as_bytes());
+            out.extend_from_slice(root.times.as_bytes());
+            out.blob(root.template.as_bytes());
         }
         out
     }
@@ -101,8 +130,22 @@ impl Snapshot {
             }
             labels.insert(key, reader.text()?);
         }
+        let root = if reader.is_empty() { None } else { Some(Box::new(SnapshotRoot::decode(&mut reader)?)) };
         reader.expect_end()?;
-        Ok(Self { id, tree, times, parents, author, message, time, labels })
+        Ok(Self { id, tree, times, parents, author, message, time, labels, root })
+    }
+}
+
+impl SnapshotRoot {
+    fn decode(reader: &mut Reader<'_>) -> Decoded<Self> {
+        if reader.u8()? != ROOT_TAG {
+            return Err(DecodeError("unknown part of a snapshot"));
+        }
+        Ok(Self {
+            tree: TreeId::from_bytes(reader.array()?),
+            times: NodeId::from_bytes(reader.array()?),
+            template: reader.text()?,
+        })
     }
 }
 
@@ -121,9 +164,22 @@ mod tests {
             message: "line\nline".to_owned(),
             time: Timestamp(-5),
             labels: BTreeMap::from([("keep".to_owned(), "yes".to_owned())]),
+            root: None,
         };
         let bytes = snapshot.encode();
         assert_eq!(Snapshot::decode(&bytes).unwrap(), snapshot);
         assert!(Snapshot::decode(&bytes[..bytes.len() - 1]).is_err());
+        let root = SnapshotRoot {
+            tree: TreeId::of(b"root"),
+            times: NodeId::of(b"then"),
+            template: "a:1".to_owned(),
+        };
+        let with_root = Snapshot { root: Some(Box::new(root)), ..snapshot };
+        let bytes_with_root = with_root.encode();
+        assert!(bytes_with_root.starts_with(&bytes), "a record without a root is as in format 1");
+        assert_eq!(Snapshot::decode(&bytes_with_root).unwrap(), with_root);
+        for len in bytes.len() + 1..bytes_with_root.len() {
+            assert!(Snapshot::decode(&bytes_with_root[..len]).is_err());
+        }
     }
 }

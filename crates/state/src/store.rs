@@ -27,7 +27,7 @@ mod open;
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use rustix::fs::{FlockOperation, flock};
@@ -37,6 +37,7 @@ use crate::cancel::Cancel;
 use crate::commit_queue::CommitQueue;
 use crate::counts::IndexCounts;
 use crate::error::{Result, StoreError};
+use crate::format;
 use crate::gc_guards::{GcGuards, Guard};
 use crate::id::{ChunkId, IdHashBuilder, NodeId};
 use crate::index::Index;
@@ -80,6 +81,8 @@ pub(crate) struct Inner {
     pub(crate) pages: Cache<NodeId, Arc<Page>, IdHashBuilder>,
     /// True once the trust marker on disk has the id of this boot; see [`Inner::mark_index_dirty`].
     is_index_dirty: AtomicBool,
+    /// Version of the format on disk, as this process last read or wrote it.
+    format: AtomicU32,
     lock: File,
     pub(crate) reserve: Reserve,
     /// Report of the rebuild of the index when the store was opened, because that was necessary or requested;
@@ -237,6 +240,15 @@ impl Inner {
             index_trust::set(&self.path, &boot_id)?;
         }
         self.is_index_dirty.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Raises the version of the format to `version`, on disk, if it is lower. Two threads may do so at once.
+    pub(crate) fn raise_format(&self, version: u32) -> Result<()> {
+        if self.format.load(Ordering::Acquire) < version {
+            format::write(&self.path, version)?;
+            self.format.fetch_max(version, Ordering::AcqRel);
+        }
         Ok(())
     }
 

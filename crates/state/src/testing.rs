@@ -19,7 +19,7 @@ use crate::page::{DirectoryWriter, EntryTime, Head, NodeSink, Page};
 use crate::pin::Pin;
 use crate::record::{self, Compression, Kind};
 use crate::references_of::references_of;
-use crate::snapshot::{Snapshot, Timestamp};
+use crate::snapshot::{Snapshot, SnapshotRoot, Timestamp};
 use crate::store::Store;
 use crate::unsettled_cache::Row;
 use crate::virtual_tree::{commit_snapshot, file_node_ref, symlink_node_ref};
@@ -245,15 +245,23 @@ pub fn samples(format: &str) -> Vec<Vec<u8>> {
         "symlink_node" => [&b"/"[..], b"../up", &[b'x'; 4095]]
             .map(|target| SymlinkNode { target: target.to_vec() }.encode())
             .into(),
-        "commit_record" => vec![commit(Vec::new()).encode(), commit(changes()).encode()],
+        "commit_record" => {
+            let with_root = vec![Change::PutSnapshot(snapshot_with_root())];
+            [Vec::new(), changes(), with_root].map(|changes| commit(changes).encode()).into()
+        }
         "checkpoint_record" => checkpoints().iter().map(CheckpointRecord::encode).collect(),
-        "snapshot_record" => snapshots().iter().map(Snapshot::encode).collect(),
+        "snapshot_record" => {
+            snapshots().iter().chain([&snapshot_with_root()]).map(Snapshot::encode).collect()
+        }
         "stat_record" => stat_record::samples(),
         "pin" => [true, false].map(|ends_with_process| pin(ends_with_process).encode()).into(),
         "log_state" => {
             vec![LogState::default().encode(), LogState { sequence: 7, pack: 2, ..log_state() }.encode()]
         }
-        "unsettled_row" => unsettled_rows().iter().map(Row::encode).collect(),
+        "unsettled_row" => {
+            let with_root = Row { objects: Vec::new(), snapshots: vec![snapshot_with_root()] };
+            unsettled_rows().iter().chain([&with_root]).map(Row::encode).collect()
+        }
         "episode" => episodes(),
         other => panic!("there is no format `{other}`"),
     }
@@ -354,6 +362,7 @@ fn snapshots() -> Vec<Snapshot> {
         message: String::new(),
         time: Timestamp(0),
         labels: BTreeMap::new(),
+        root: None,
     };
     let labels = BTreeMap::from([("a".to_owned(), String::new()), ("ü".to_owned(), "1".to_owned())]);
     let large = Snapshot {
@@ -365,6 +374,16 @@ fn snapshots() -> Vec<Snapshot> {
         ..small.clone()
     };
     vec![small, large]
+}
+
+/// Returns a snapshot that only format 2 has.
+fn snapshot_with_root() -> Snapshot {
+    let root = SnapshotRoot {
+        tree: TreeId::of(b"root"),
+        times: NodeId::of(b"times of the root"),
+        template: "debian:12".to_owned(),
+    };
+    Snapshot { root: Some(Box::new(root)), ..snapshots().swap_remove(1) }
 }
 
 fn pin(ends_with_process: bool) -> Pin {

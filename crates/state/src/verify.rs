@@ -19,7 +19,10 @@ use crate::page::{EntryTime, Page};
 use crate::progress::Progress;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
-use crate::tree_path::{DEPTH_MAX, join};
+use crate::tree_path::{self, DEPTH_MAX};
+
+/// Path of the root filesystem of a snapshot in reports. Paths of its workspace do not begin with a slash.
+const ROOT_PATH: &[u8] = b"/";
 
 /// Result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -103,6 +106,10 @@ impl Verify<'_> {
     fn verify_snapshot(&self, snapshot: &Snapshot) {
         self.verify_directory(snapshot, b"", 0, snapshot.tree.root());
         self.verify_times(snapshot, b"", 0, Some(snapshot.tree.root()), snapshot.times);
+        if let Some(root) = &snapshot.root {
+            self.verify_directory(snapshot, ROOT_PATH, 0, root.tree.root());
+            self.verify_times(snapshot, ROOT_PATH, 0, Some(root.tree.root()), root.times);
+        }
     }
 
     /// Reports references to missing snapshots. Episodes may outlive their snapshots: a search keeps the
@@ -293,6 +300,10 @@ impl Verify<'_> {
         }
         good
     }
+}
+
+fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
+    if path == ROOT_PATH { [path, name].concat() } else { tree_path::join(path, name) }
 }
 
 fn undecodable(id: &NodeId, source: crate::codec::DecodeError) -> StoreError {

@@ -2,9 +2,10 @@
 
 use std::str::FromStr;
 
-use workspace_state::{Snapshot, SnapshotId, Store, Tree};
+use workspace_state::{Snapshot, SnapshotId, Store, Tree, VirtualTree};
 
-use crate::error::{Result, WorkspaceError};
+use crate::error::Result;
+use crate::part::SnapshotPart;
 
 /// Mode of writing the files of a snapshot to disk for workspaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,23 +36,40 @@ impl FromStr for Materialize {
 /// Base of a workspace: a snapshot, or nothing.
 #[derive(Clone)]
 pub struct Base {
+    /// Snapshot with the part in place of its tree; `None` for an empty base.
     pub(crate) snapshot: Option<Snapshot>,
     pub(crate) tree: Tree,
     /// Store handle for operations on the workspace. Its [`Cancel`](workspace_state::Cancel) stops them.
     pub(crate) store: Store,
     pub(crate) materialize: Materialize,
+    /// Part of the snapshot that it is.
+    pub(crate) part: SnapshotPart,
 }
 
 impl Base {
-    /// Opens a snapshot; an empty tree if it is `None`.
-    pub(crate) fn new(store: &Store, snapshot: Option<SnapshotId>, materialize: Materialize) -> Result<Self> {
+    /// Opens a part of a snapshot; an empty tree if it is `None`.
+    pub(crate) fn new(
+        store: &Store,
+        part: SnapshotPart,
+        snapshot: Option<SnapshotId>,
+        materialize: Materialize,
+    ) -> Result<Self> {
         let Some(id) = snapshot else {
             let tree = store.empty_tree()?.preview()?;
-            return Ok(Self { snapshot: None, tree, store: store.clone(), materialize });
+            return Ok(Self { snapshot: None, tree, store: store.clone(), materialize, part });
         };
-        let snapshot = store.find_snapshot(&id)?.ok_or(WorkspaceError::UnknownSnapshot(id))?;
+        let snapshot = part.find(store, id)?;
         let tree = Tree::of_snapshot(store, &snapshot)?;
-        Ok(Self { snapshot: Some(snapshot), tree, store: store.clone(), materialize })
+        Ok(Self { snapshot: Some(snapshot), tree, store: store.clone(), materialize, part })
+    }
+
+    /// Opens the content for changes.
+    pub(crate) fn restore(&self) -> Result<VirtualTree> {
+        match (self.id(), self.part) {
+            (Some(id), SnapshotPart::Workspace) => Ok(self.store.restore(&id)?),
+            (Some(_), SnapshotPart::Root) => Ok(VirtualTree::over(&self.tree)?),
+            (None, _) => Ok(self.store.empty_tree()?),
+        }
     }
 
     /// Returns the snapshot's id; `None` for an empty base.

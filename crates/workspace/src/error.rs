@@ -36,6 +36,9 @@ pub enum WorkspaceError {
     /// There is no such snapshot.
     #[error("snapshot {0} not found")]
     UnknownSnapshot(SnapshotId),
+    /// The snapshot has no root filesystem.
+    #[error("snapshot {0} has no root filesystem")]
+    NoRoot(SnapshotId),
     /// The workspace exists but cannot be used.
     #[error("workspace `{id}` cannot be used: {reason}")]
     Unusable {
@@ -151,6 +154,17 @@ impl WorkspaceError {
                 | Self::Directory(DirectoryError::Store(StoreError::Cancelled(_)))
                 | Self::Tree(TreeError::Store(StoreError::Cancelled(_)))
         )
+    }
+
+    /// Returns true if the store lacks an object of a tree.
+    pub(crate) fn is_missing_content(&self) -> bool {
+        let (Self::Store(error)
+        | Self::Directory(DirectoryError::Store(error))
+        | Self::Tree(TreeError::Store(error))) = self
+        else {
+            return false;
+        };
+        matches!(error, StoreError::MissingNode(_) | StoreError::MissingChunk(_))
     }
 
     /// Returns true if the disk is full, or a quota is exceeded.

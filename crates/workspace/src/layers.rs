@@ -19,6 +19,7 @@
 mod disk_space;
 mod queue;
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
@@ -38,6 +39,7 @@ use workspace_state::{
 
 use crate::delta::Delta;
 use crate::error::{Context as _, Result, WorkspaceError};
+use crate::part::SnapshotPart;
 use queue::Queue;
 
 /// Maximum number of layers in a stack. The next delta replaces all deltas of a full stack.
@@ -46,6 +48,8 @@ const STACK_MAX: usize = 24;
 const DELTA_ENTRIES_MAX: usize = 20_000;
 /// Maximum number of ancestors of a snapshot that are searched for one with a stack.
 const ANCESTORS_MAX: usize = 128;
+/// Maximum number of stacks that the root of a snapshot without ancestors is compared with.
+const RELATIVES_MAX: usize = 4;
 /// Time for which an unused stack of deltas is kept.
 const DELTA_RETENTION: Duration = Duration::from_secs(15 * 60);
 /// Time for which an unused base is kept.
@@ -175,6 +179,8 @@ pub(crate) struct Layers(Arc<Inner>);
 struct Inner {
     root: PathBuf,
     store: Store,
+    /// Part of snapshots that the layers hold.
+    part: SnapshotPart,
     options: CheckoutOptions,
     /// Number of bytes that sandboxes must leave free. Layers leave twice as many.
     reserve: u64,
@@ -204,7 +210,12 @@ struct LayerState {
 
 impl Layers {
     /// Opens the layers in `root`, for exclusive use by this process.
-    pub(crate) fn open(root: &Path, store: Store, options: CheckoutOptions, reserve: u64) -> Result<Self> {
+    pub(crate) fn open(
+        root: &Path,
+        (store, part): (Store, SnapshotPart),
+        options: CheckoutOptions,
+        reserve: u64,
+    ) -> Result<Self> {
         for directory in [root.to_owned(), root.join("layers"), root.join("stacks")] {
             fs::create_dir_all(&directory).context("create", &directory)?;
         }
@@ -224,6 +235,7 @@ impl Layers {
         let inner = Inner {
             root: root.to_owned(),
             store,
+            part,
             options,
             reserve,
             boot,
@@ -245,8 +257,12 @@ impl Layers {
 
     /// Returns the stack of a snapshot's tree, if it exists.
     pub(crate) fn find(&self, snapshot: &Snapshot) -> Option<StackGuard> {
+        self.find_key(&StackKey::of(snapshot))
+    }
+
+    fn find_key(&self, key: &StackKey) -> Option<StackGuard> {
         let mut state = self.0.lock();
-        let (stack, last_request) = state.stacks.get_mut(&StackKey::of(snapshot))?;
+        let (stack, last_request) = state.stacks.get_mut(key)?;
         *last_request = Instant::now();
         let layers = stack.layers.clone();
         Some(self.acquire(&mut state, layers))
@@ -259,8 +275,37 @@ impl Layers {
         if let Some(stack) = self.find(snapshot) {
             return Ok(Some(stack));
         }
-        let Some(ancestor) = self.nearest_ancestor(snapshot)? else { return Ok(None) };
-        let Some(below) = self.find(&ancestor) else { return Ok(None) };
+        if let Some(ancestor) = self.nearest_ancestor(snapshot)? {
+            return self.derive(store, snapshot, StackKey::of(&ancestor));
+        }
+        for relative in self.possible_relatives() {
+            match self.derive(store, snapshot, relative) {
+                // No snapshot keeps the tree of the stack, and garbage collection has deleted it.
+                Err(error) if error.is_missing_content() => {}
+                Ok(None) => {}
+                derived => return derived,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns keys of stacks that trees without an ancestor may differ little from, the last requested first. Only
+    /// roots have any: the root of a first commit is a changed template, of which the snapshot says nothing.
+    fn possible_relatives(&self) -> Vec<StackKey> {
+        if self.0.part != SnapshotPart::Root {
+            return Vec::new();
+        }
+        let state = self.0.lock();
+        let mut stacks: Vec<(Instant, StackKey)> =
+            state.stacks.iter().map(|(key, (_, last_request))| (*last_request, *key)).collect();
+        stacks.sort_by_key(|(last_request, _)| Reverse(*last_request));
+        stacks.into_iter().take(RELATIVES_MAX).map(|(_, key)| key).collect()
+    }
+
+    /// Derives the stack of a snapshot's tree from another stack. Returns `None` if that does not exist, or the delta
+    /// is too large.
+    fn derive(&self, store: &Store, snapshot: &Snapshot, relative: StackKey) -> Result<Option<StackGuard>> {
+        let Some(below) = self.find_key(&relative) else { return Ok(None) };
         // Key and layers of the stack below the new delta.
         let lower = match below.layers.first() {
             // One delta over the base replaces all deltas.
@@ -268,7 +313,7 @@ impl Layers {
                 let visible = self.0.lock().layers.get(base).map(|layer| layer.visible);
                 visible.map(|key| (key, vec![base.clone()]))
             }
-            _ => Some((StackKey::of(&ancestor), below.layers.clone())),
+            _ => Some((relative, below.layers.clone())),
         };
         let Some((from, mut layers)) = lower else { return Ok(None) };
         let to = StackKey::of(snapshot);
@@ -324,10 +369,11 @@ impl Layers {
                     continue;
                 }
                 let Some(ancestor) = self.0.store.find_snapshot(&id)? else { continue };
+                next.extend(&ancestor.parents);
+                let Some(ancestor) = self.0.part.of(ancestor) else { continue };
                 if self.0.lock().stacks.contains_key(&StackKey::of(&ancestor)) {
                     return Ok(Some(ancestor));
                 }
-                next.extend(ancestor.parents);
             }
             generation = next;
         }

@@ -25,6 +25,7 @@ mod current_holder;
 mod error;
 mod layers;
 mod lazy_command;
+mod part;
 mod provider;
 mod provider_kind;
 mod record;
@@ -56,14 +57,16 @@ pub use conditional_commit::ConditionalCommit;
 pub use error::{Result, WorkspaceError, is_disk_full_message};
 pub use layers::{LayerGcResult, UnusedLayers};
 pub use lazy_command::LazyCommand;
+pub use part::SnapshotPart;
 pub use provider::{
-    ChangeDigest, CommitResult, LowerLayers, Provider, ResetInPlaceError, WorkspaceContent, WorkspaceDir,
+    ChangeDigest, CommitResult, LowerLayers, Provider, ReadFiles, ResetInPlaceError, UncommittedContent,
+    WorkspaceContent, WorkspaceDir,
 };
 pub use provider_kind::ProviderKind;
 pub use record::{Generation, Phase, Record};
 pub use selection::{ProviderPreference, ProviderSelection};
 pub use workspaces::{
     Bounds, Cancellable, Changes, DiskUsage, KeptContent, NewWorkspace, Options, PreparedReset, ResetMode,
-    ResetResult, WorkspaceEntry, WorkspaceInfo, Workspaces,
+    ResetResult, RootImport, WorkspaceEntry, WorkspaceInfo, Workspaces,
 };
 pub use writers::Writers;

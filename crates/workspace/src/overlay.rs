@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, setxattr, utimensat};
 use workspace_host::NamespaceHolder;
 use workspace_host::overlay::{self, Overlay as Mount, Xattrs};
-use workspace_state::{Cancel, NewSnapshot, Node, Store, StoreError, Tree, TreeId, escape_xattrs};
+use workspace_state::{
+    Cancel, NewSnapshot, Node, OwnerIds, SnapshotId, Store, StoreError, Tree, TreeId, escape_xattrs,
+};
 
 use crate::access::Access;
 use crate::base::{Base, Materialize};
@@ -25,9 +27,12 @@ use crate::index::Index;
 use crate::layers::{LayerSync, Layers, StackGuard};
 use crate::lazy::LazyLayer;
 use crate::lazy_command::LazyCommand;
-use crate::provider::{ChangeDigest, CommitResult, LowerLayers, Provider, WorkspaceContent, WorkspaceDir};
+use crate::provider::{
+    ChangeDigest, CommitResult, LowerLayers, Provider, ReadFiles, UncommittedContent, WorkspaceContent,
+    WorkspaceDir,
+};
 use crate::provider_kind::ProviderKind;
-use crate::upper::{Scan, Upper, digest};
+use crate::upper::{Scan, digest};
 use crate::writers::Writers;
 
 /// Number of entries below which a tree is not mounted lazily, but written before the workspace is created.
@@ -41,6 +46,8 @@ pub(crate) struct OverlayProvider {
     lazy: Option<LazyLayer>,
     /// UID and GID that own the files of workspaces; `None` for those of this process.
     owner: Option<(u32, u32)>,
+    /// Ids of the owners in trees of root filesystems; `None` if files have no other owners.
+    owner_ids: Option<OwnerIds>,
 }
 
 /// Lower directories of a workspace, uppermost first, and the guard of their layers.
@@ -61,13 +68,13 @@ impl OverlayProvider {
         store: &Store,
         holder: &CurrentHolder,
         layers: &Layers,
-        owner: Option<(u32, u32)>,
+        (owner, owner_ids): (Option<(u32, u32)>, Option<OwnerIds>),
         lazy: Option<LazyCommand>,
         mountpoint: PathBuf,
     ) -> Self {
         let lazy =
             lazy.map(|command| LazyLayer::new(command, store.path(), mountpoint, &holder.get(), owner));
-        Self { holder: holder.clone(), layers: layers.clone(), lazy, owner }
+        Self { holder: holder.clone(), layers: layers.clone(), lazy, owner, owner_ids }
     }
 
     /// Returns true if layers must escape extended attributes with the prefix of overlay attributes, because
@@ -146,20 +153,38 @@ impl OverlayProvider {
         }
     }
 
+    /// Commits the content of a workspace, and records the fingerprints of its files.
+    fn commit_content(
+        &self,
+        dir: &WorkspaceDir,
+        content: UncommittedContent,
+        new: NewSnapshot,
+    ) -> Result<CommitResult> {
+        let UncommittedContent { mut tree, skipped, skipped_count, files } = content;
+        let snapshot = tree.commit(new)?;
+        self.record_commit(dir, files, snapshot.id);
+        Ok(CommitResult { snapshot, skipped, skipped_count })
+    }
+
     /// Creates the upper directory with the attributes of the root of the base.
     fn create_upper(&self, path: &Path, base: &Tree) -> Result<()> {
         fs::create_dir(path).context("create", path)?;
         let root = base.root();
         let Node::Directory(node) = root.node else { return Ok(()) };
+        let owner = self.owner_ids.map(|ids| ids.owner_on_disk(&node.xattrs)).or(self.owner);
+        let xattrs = match self.owner_ids {
+            Some(_) => OwnerIds::xattrs_on_disk(&node.xattrs).into_owned(),
+            None => node.xattrs,
+        };
         let xattrs = match overlay::xattrs(&self.holder.get()) {
-            Xattrs::User => escape_xattrs(&node.xattrs),
-            Xattrs::Trusted => node.xattrs,
+            Xattrs::User => escape_xattrs(&xattrs),
+            Xattrs::Trusted => xattrs,
         };
         for (name, value) in &xattrs {
             setxattr(path, name.as_slice(), value, XattrFlags::empty())
                 .context("set the attributes of", path)?;
         }
-        if let Some((user, group)) = self.owner {
+        if let Some((user, group)) = owner {
             chown(path, Some(user), Some(group)).context("change the owner of", path)?;
         }
         let mode = u32::from(node.mode & 0o7777);
@@ -173,23 +198,6 @@ impl OverlayProvider {
             utimensat(CWD, path, &times, AtFlags::empty()).context("set the times of", path)?;
         }
         Ok(())
-    }
-
-    /// Reads the content of a workspace from its upper directory and its base.
-    fn scan(&self, dir: &WorkspaceDir, base: &Base, writers: Writers) -> Result<Upper> {
-        let upper = dir.join("upper");
-        let (holder, index) = (self.holder.get(), Index::read(&dir.join("index")));
-        let scan = Scan {
-            store: &base.store,
-            holder: &holder,
-            access: &Access::new(&holder),
-            base,
-            upper: &upper,
-            name: &dir.name,
-            index: &index,
-            writers,
-        };
-        scan.run()
     }
 }
 
@@ -238,7 +246,7 @@ impl Provider for OverlayProvider {
     }
 
     fn content(&self, dir: &WorkspaceDir, base: &Base, writers: Writers) -> Result<WorkspaceContent> {
-        let Upper { tree, skipped, skipped_count, .. } = self.scan(dir, base, writers)?;
+        let UncommittedContent { tree, skipped, skipped_count, .. } = self.read(dir, base, writers)?;
         Ok(WorkspaceContent { tree: tree.preview()?, skipped, skipped_count })
     }
 
@@ -249,7 +257,7 @@ impl Provider for OverlayProvider {
         new: NewSnapshot,
         writers: Writers,
     ) -> Result<CommitResult> {
-        commit_upper(dir, self.scan(dir, base, writers)?, new)
+        self.commit_content(dir, self.read(dir, base, writers)?, new)
     }
 
     fn commit_if_changed(
@@ -260,11 +268,11 @@ impl Provider for OverlayProvider {
         new: NewSnapshot,
         writers: Writers,
     ) -> Result<Option<CommitResult>> {
-        let upper = self.scan(dir, base, writers)?;
-        if upper.tree.preview()?.id() == *last {
+        let content = self.read(dir, base, writers)?;
+        if content.tree.preview()?.id() == *last {
             return Ok(None);
         }
-        commit_upper(dir, upper, new).map(Some)
+        self.commit_content(dir, content, new).map(Some)
     }
 
     fn change_digest(&self, dir: &WorkspaceDir, cancel: &Cancel) -> Result<Option<ChangeDigest>> {
@@ -272,6 +280,28 @@ impl Provider for OverlayProvider {
         let digest = digest::read(&Access::new(&self.holder.get()), &path, cancel);
         cancel.check().map_err(StoreError::from)?;
         digest.context("read", &path)
+    }
+
+    fn read(&self, dir: &WorkspaceDir, base: &Base, writers: Writers) -> Result<UncommittedContent> {
+        let upper = dir.join("upper");
+        let (holder, index) = (self.holder.get(), Index::read(&dir.join("index")));
+        let scan = Scan {
+            store: &base.store,
+            holder: &holder,
+            access: &Access::new(&holder),
+            base,
+            upper: &upper,
+            name: &dir.name,
+            index: &index,
+            writers,
+            owner_ids: self.owner_ids,
+        };
+        scan.run()
+    }
+
+    fn record_commit(&self, dir: &WorkspaceDir, files: ReadFiles, snapshot: SnapshotId) {
+        let index = Index { snapshot: Some(snapshot), files: files.0.into_iter().collect() };
+        index.write(&dir.join("index"));
     }
 
     fn private_dir(&self, dir: &WorkspaceDir) -> PathBuf {
@@ -286,15 +316,6 @@ impl Provider for OverlayProvider {
     fn remove(&self, path: &Path) -> Result<()> {
         Ok(overlay::remove_tree(&self.holder.get(), path)?)
     }
-}
-
-/// Commits the content of a workspace, and records the fingerprints of its files.
-fn commit_upper(dir: &WorkspaceDir, upper: Upper, new: NewSnapshot) -> Result<CommitResult> {
-    let Upper { mut tree, skipped, skipped_count, files } = upper;
-    let snapshot = tree.commit(new)?;
-    let index = Index { snapshot: Some(snapshot.id), files: files.into_iter().collect() };
-    index.write(&dir.join("index"));
-    Ok(CommitResult { snapshot, skipped, skipped_count })
 }
 
 /// Returns true if a tree has fewer than [`SMALL_TREE_ENTRIES`] entries. Reads only part of a large tree.

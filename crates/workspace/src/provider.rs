@@ -4,7 +4,9 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use workspace_state::{Cancel, NewSnapshot, SkippedEntry, Snapshot, Tree, TreeId};
+use workspace_state::{
+    Cancel, NewSnapshot, SkippedEntry, Snapshot, SnapshotId, StatFingerprint, Tree, TreeId, VirtualTree,
+};
 
 use crate::base::Base;
 use crate::error::{Result, WorkspaceError};
@@ -59,6 +61,23 @@ pub struct WorkspaceContent {
     /// Number of all entries that a snapshot cannot hold.
     pub skipped_count: u64,
 }
+
+/// Content of a workspace that was read to be committed.
+pub struct UncommittedContent {
+    /// Content.
+    pub tree: VirtualTree,
+    /// First thousand entries that a snapshot cannot hold, such as sockets.
+    pub skipped: Vec<SkippedEntry>,
+    /// Number of all entries that a snapshot cannot hold.
+    pub skipped_count: u64,
+    /// Files that were read.
+    pub files: ReadFiles,
+}
+
+/// Paths of files of a workspace with their fingerprints when they were read. Only fingerprints that are
+/// certain to change with any later change of the file.
+#[derive(Debug, Default)]
+pub struct ReadFiles(pub(crate) Vec<(Vec<u8>, StatFingerprint)>);
 
 /// Result of a commit of a workspace.
 #[derive(Debug, Clone)]
@@ -124,6 +143,19 @@ pub trait Provider: Send + Sync + fmt::Debug {
         new: NewSnapshot,
         writers: Writers,
     ) -> Result<CommitResult>;
+
+    /// Reads the current content, to be committed in a snapshot of another workspace. Fails if the provider does
+    /// not support it.
+    fn read(&self, dir: &WorkspaceDir, base: &Base, writers: Writers) -> Result<UncommittedContent> {
+        let _ = (dir, base, writers);
+        let reason = "its content cannot be committed with that of another workspace".to_owned();
+        Err(WorkspaceError::Provider { provider: self.kind(), reason })
+    }
+
+    /// Records that a snapshot has the content that was read, so that the next commit need not read it again.
+    fn record_commit(&self, dir: &WorkspaceDir, files: ReadFiles, snapshot: SnapshotId) {
+        let _ = (dir, files, snapshot);
+    }
 
     /// Commits the current content as a snapshot, unless it is the tree `last`.
     fn commit_if_changed(

@@ -86,7 +86,7 @@ pub(crate) mod overlay {
 
     use workspace_host::NamespaceHolder;
     use workspace_host::overlay;
-    use workspace_state::{NewSnapshot, Store};
+    use workspace_state::{NewSnapshot, OwnerIds, Store};
 
     use crate::base::Base;
     use crate::current_holder::CurrentHolder;
@@ -107,7 +107,7 @@ pub(crate) mod overlay {
             _store: &Store,
             holder: &CurrentHolder,
             _layers: &Layers,
-            _owner: Option<(u32, u32)>,
+            _owners: (Option<(u32, u32)>, Option<OwnerIds>),
             _lazy: Option<LazyCommand>,
             _mountpoint: PathBuf,
         ) -> Self {

@@ -21,31 +21,22 @@ use rustix::io::Errno;
 use workspace_host::NamespaceHolder;
 use workspace_host::overlay::{self, Xattrs as OverlayXattrs};
 use workspace_state::{
-    AddOutcome, Attributes, DEPTH_MAX, DirectoryNode, DirectoryReader, Entry, FileToAdd, Node, SkipReason,
-    SkippedCollector, SkippedEntry, StatFingerprint, Store, StoreError, Timestamp, Tree, TreeError,
-    VirtualTree, WalkUsage, unescape_xattrs, xattrs_size,
+    AddOutcome, Attributes, DEPTH_MAX, DirectoryNode, DirectoryReader, Entry, FileToAdd, Node, OwnerIds,
+    SkipReason, SkippedCollector, SkippedEntry, StatFingerprint, Store, StoreError, Timestamp, Tree,
+    TreeError, VirtualTree, WalkUsage, unescape_xattrs, xattrs_size,
 };
 
 use crate::access::Access;
 use crate::base::Base;
 use crate::error::{Context as _, Result, WorkspaceError};
 use crate::index::Index;
+use crate::provider::{ReadFiles, UncommittedContent};
 use crate::writers::Writers;
 
 use links::{AddedLink, HardLinkNames};
 
 /// Maximum number of files that are read before their memory is counted.
 const ADD_BATCH: usize = 256;
-
-/// Content of a workspace, read from its upper directory.
-pub(crate) struct Upper {
-    pub(crate) tree: VirtualTree,
-    pub(crate) skipped: Vec<SkippedEntry>,
-    pub(crate) skipped_count: u64,
-    /// Paths of files with their fingerprints. Only fingerprints that are certain to change with any later
-    /// change of the file.
-    pub(crate) files: Vec<(Vec<u8>, StatFingerprint)>,
-}
 
 /// Parameters for reading an upper directory.
 pub(crate) struct Scan<'a> {
@@ -58,6 +49,8 @@ pub(crate) struct Scan<'a> {
     pub(crate) name: &'a str,
     pub(crate) index: &'a Index,
     pub(crate) writers: Writers,
+    /// Ids of the owners in the tree of a root filesystem; `None` if files have no other owners.
+    pub(crate) owner_ids: Option<OwnerIds>,
 }
 
 /// Open directory inside the upper one.
@@ -88,15 +81,13 @@ struct OverlayFlags {
 
 impl Scan<'_> {
     /// Reads the whole upper directory.
-    pub(crate) fn run(&self) -> Result<Upper> {
-        let tree = match self.base.id() {
-            Some(id) => self.store.restore(&id)?,
-            None => self.store.empty_tree()?,
-        };
+    pub(crate) fn run(&self) -> Result<UncommittedContent> {
+        let tree = self.base.restore()?;
         let last_commit = match self.index.snapshot {
             Some(id) => self.store.find_snapshot(&id)?,
             None => None,
         };
+        let last_commit = last_commit.and_then(|snapshot| self.base.part.of(snapshot));
         let last_commit = last_commit.map(|snapshot| Tree::of_snapshot(self.store, &snapshot)).transpose()?;
         let root = self.access.open_root(self.upper).context("open", self.upper)?;
         let base = match self.base.tree.root().node {
@@ -147,10 +138,13 @@ impl DirectoryReader for Scan<'_> {
 
     fn xattrs(&self, file: BorrowedFd<'_>) -> io::Result<workspace_state::Xattrs> {
         let xattrs = self.access.xattrs(file)?;
-        Ok(match self.overlay_xattrs() {
+        let xattrs = match self.overlay_xattrs() {
             OverlayXattrs::User => unescape_xattrs(xattrs),
             OverlayXattrs::Trusted => xattrs,
-        })
+        };
+        let Some(owner_ids) = self.owner_ids else { return Ok(xattrs) };
+        let stat = fstat(file)?;
+        Ok(owner_ids.xattrs_in_tree(xattrs, stat.st_uid, stat.st_gid))
     }
 
     fn is_quiescent(&self) -> bool {
@@ -185,7 +179,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn run(mut self, root: &UpperDirectory) -> Result<Upper> {
+    fn run(mut self, root: &UpperDirectory) -> Result<UncommittedContent> {
         self.read_directory(root)?;
         while let Some(next) = self.queue.pop() {
             self.read_queued(next)?;
@@ -197,7 +191,7 @@ impl Walk<'_> {
             self.tree.put_directory(path, attributes)?;
         }
         let (skipped, skipped_count) = self.skipped.finish_if_complete()?;
-        Ok(Upper { tree: self.tree, skipped, skipped_count, files: self.files })
+        Ok(UncommittedContent { tree: self.tree, skipped, skipped_count, files: ReadFiles(self.files) })
     }
 
     fn read_directory(&mut self, directory: &UpperDirectory) -> Result<()> {

@@ -10,6 +10,7 @@
 //! finishes or undoes the operation.
 
 mod cancellable;
+mod import_root;
 mod kept_content;
 mod recover;
 mod reset;
@@ -26,8 +27,8 @@ use std::time::Instant;
 use workspace_host::NamespaceHolder;
 use workspace_host::disk_usage::{measure, measure_within};
 use workspace_state::{
-    Cancel, CheckoutOptions, Difference, Durability, NewSnapshot, PinId, SkippedEntry, Snapshot, SnapshotId,
-    Store, Tree, diff,
+    Cancel, CheckoutOptions, Difference, Durability, NewSnapshot, OwnerIds, PinId, SkippedEntry, Snapshot,
+    SnapshotId, Store, Tree, diff,
 };
 
 use crate::base::{Base, Materialize};
@@ -38,13 +39,17 @@ use crate::error::{Context as _, Result, WorkspaceError};
 use crate::layers::{LayerGcResult, Layers, UnusedLayers};
 use crate::lazy_command::LazyCommand;
 use crate::overlay::OverlayProvider;
-use crate::provider::{CommitResult, LowerLayers, Provider, WorkspaceContent, WorkspaceDir};
+use crate::part::SnapshotPart;
+use crate::provider::{
+    CommitResult, LowerLayers, Provider, ReadFiles, UncommittedContent, WorkspaceContent, WorkspaceDir,
+};
 use crate::provider_kind::ProviderKind;
 use crate::record::{Generation, Phase, Record};
 use crate::selection::{ProviderPreference, ProviderSelection, select_provider};
 use crate::writers::Writers;
 
 pub use cancellable::Cancellable;
+pub use import_root::RootImport;
 pub use kept_content::KeptContent;
 pub use reset::{PreparedReset, ResetMode, ResetResult};
 pub use workspace_host::disk_usage::{Bounds, DiskUsage};
@@ -71,6 +76,11 @@ pub struct Options {
     pub holder: Result<NamespaceHolder, String>,
     /// UID and GID that own the files; `None` for those of this process.
     pub owner: Option<(u32, u32)>,
+    /// Part of snapshots that the workspaces hold.
+    pub part: SnapshotPart,
+    /// Ids of the owners in trees of root filesystems, which take precedence over `owner`; `None` if there is
+    /// one owner.
+    pub owner_ids: Option<OwnerIds>,
     /// Requested provider.
     pub provider: ProviderPreference,
     /// Command of the lazy mount; `None` to write all files before a workspace is created.
@@ -157,6 +167,7 @@ pub struct WorkspaceEntry {
 pub struct Workspaces {
     directory: PathBuf,
     store: Store,
+    part: SnapshotPart,
     selection: ProviderSelection,
     holder: CurrentHolder,
     layers: Layers,
@@ -210,12 +221,12 @@ impl Workspaces {
         };
         let holder_or_reason = options.holder.as_ref().map_err(String::as_str);
         let selection = select_provider(&options.directory, holder_or_reason, options.provider)?;
-        let Options { directory, store, owner, .. } = options;
+        let Options { directory, store, owner, part, owner_ids, .. } = options;
         let holder = options.holder.unwrap_or(NamespaceHolder::Host);
         let escape = OverlayProvider::escapes_xattrs(&holder);
         let layer_options =
-            CheckoutOptions { owner, escape, keep_set_id: true, ..CheckoutOptions::default() };
-        let layers = Layers::open(&options.layers, store.clone(), layer_options, options.reserve)?;
+            CheckoutOptions { owner, owner_ids, escape, keep_set_id: true, ..CheckoutOptions::default() };
+        let layers = Layers::open(&options.layers, (store.clone(), part), layer_options, options.reserve)?;
         let holder = CurrentHolder::new(holder);
         let [clone, copy] = [true, false].map(|reflink| CopyProvider {
             store: store.clone(),
@@ -228,11 +239,19 @@ impl Workspaces {
         let this = Self {
             clone,
             copy,
-            overlay: OverlayProvider::new(&store, &holder, &layers, owner, options.lazy, lazy_mountpoint),
+            overlay: OverlayProvider::new(
+                &store,
+                &holder,
+                &layers,
+                (owner, owner_ids),
+                options.lazy,
+                lazy_mountpoint,
+            ),
             holder,
             layers,
             directory,
             store,
+            part,
             selection,
             slots: Mutex::default(),
         };
@@ -304,7 +323,7 @@ impl Workspaces {
             }
             created => created.context("create", &directory)?,
         }
-        let base = Base::new(store, new.snapshot, new.materialize);
+        let base = Base::new(store, self.part, new.snapshot, new.materialize);
         let base_id = base.as_ref().map_or(None, Base::id);
         let (idmap_uid, owner) = (new.idmap_uid, new.owner.map(str::to_owned));
         let mut record = Record::new(Generation { idmap_uid, owner, ..Generation::first(kind, base_id) });
@@ -395,7 +414,7 @@ impl Workspaces {
     fn changes_with(&self, store: &Store, id: &str, writers: Writers) -> Result<Changes> {
         self.with_cancellable_lock(store.cancel_flag(), id, |workspace| {
             let (dir, generation) = (self.current_dir(id, &workspace.record), &workspace.record.current);
-            let base = Base::new(store, generation.base, Materialize::default())?;
+            let base = Base::new(store, self.part, generation.base, Materialize::default())?;
             let content = self.provider(generation.provider).content(&dir, &base, writers)?;
             let WorkspaceContent { tree: after, skipped, skipped_count } = content;
             Ok(Changes { base: generation.base, before: base.tree, after, skipped, skipped_count })
@@ -422,12 +441,36 @@ impl Workspaces {
                 return Err(WorkspaceError::Unusable { id: id.to_owned(), reason });
             }
             let (dir, generation) = (self.current_dir(id, &workspace.record), &workspace.record.current);
-            let base = Base::new(store, generation.base, Materialize::default())?;
+            let base = Base::new(store, self.part, generation.base, Materialize::default())?;
             let new = self.with_parent(workspace, new)?;
             let provider = self.provider(generation.provider);
             let committed = provider.commit(&dir, &base, new, writers)?;
             self.record_commit(id, workspace, &committed);
             Ok(committed)
+        })
+    }
+
+    /// Reads the content of a workspace, to be committed in a snapshot of another one. Call
+    /// [`Workspaces::record_files`] afterwards.
+    pub fn read(&self, id: &str, writers: Writers) -> Result<UncommittedContent> {
+        self.read_with(&self.store, id, writers)
+    }
+
+    fn read_with(&self, store: &Store, id: &str, writers: Writers) -> Result<UncommittedContent> {
+        self.with_cancellable_lock(store.cancel_flag(), id, |workspace| {
+            let (dir, generation) = (self.current_dir(id, &workspace.record), &workspace.record.current);
+            let base = Base::new(store, self.part, generation.base, Materialize::default())?;
+            self.provider(generation.provider).read(&dir, &base, writers)
+        })
+    }
+
+    /// Records that a snapshot has the content that [`Workspaces::read`] returned, so that the next commit need
+    /// not read it again.
+    pub fn record_files(&self, id: &str, files: ReadFiles, snapshot: &Snapshot) -> Result<()> {
+        self.with_locked(id, |workspace| {
+            let dir = self.current_dir(id, &workspace.record);
+            self.provider(workspace.record.current.provider).record_commit(&dir, files, snapshot.id);
+            Ok(())
         })
     }
 
@@ -606,7 +649,7 @@ impl Workspaces {
     }
 
     fn base(&self, generation: &Generation) -> Result<Base> {
-        Base::new(&self.store, generation.base, Materialize::default())
+        Base::new(&self.store, self.part, generation.base, Materialize::default())
     }
 
     fn info(&self, id: &str, generation: &Generation, lower: &LowerLayers) -> WorkspaceInfo {

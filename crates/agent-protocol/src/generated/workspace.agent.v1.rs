@@ -294,6 +294,10 @@ pub struct RunCommandRequest {
     /// it is set, `command` is empty. A guest that supports it has the capability `argv` = `1`.
     #[prost(string, repeated, tag = "9")]
     pub argv: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// User that runs the command: a name of `/etc/passwd` of the sandbox, or a UID; empty for the user of the guest. A guest
+    /// that supports other users has the capability `users` = `1`.
+    #[prost(string, tag = "10")]
+    pub user: ::prost::alloc::string::String,
 }
 /// A reader has received the output of a command up to an offset.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -352,6 +356,9 @@ pub struct CreatePtyRequest {
     /// Command line for the shell. Empty for an interactive shell.
     #[prost(string, tag = "7")]
     pub command: ::prost::alloc::string::String,
+    /// User that runs the shell, as in `RunCommandRequest`.
+    #[prost(string, tag = "8")]
+    pub user: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PtyInput {

@@ -61,6 +61,7 @@ Examples:
   workspace exec work -- make test
   workspace exec -i work -- sh -c 'cat > notes' < notes
   workspace exec -t work -- top
+  workspace exec --user root work -- apt-get install -y jq
   workspace exec --tag tests work -- make test; workspace ps work --tag tests
   command=$(workspace exec -d work -- ./server); workspace logs -f work $command")]
 pub(crate) struct Exec {
@@ -76,6 +77,9 @@ pub(crate) struct Exec {
     /// Environment variable; may be repeated
     #[arg(long = "env", value_name = "K=V", value_parser = label)]
     pub(crate) envs: Vec<(String, String)>,
+    /// User in the sandbox, by name or id; others than `sandbox` need a sandbox with --root kept [default: sandbox]
+    #[arg(long, value_name = "USER")]
+    pub(crate) user: Option<String>,
     /// Timeout [default: the lifetime of the sandbox]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
@@ -117,6 +121,9 @@ pub(crate) struct ShellArgs {
     /// Environment variable; may be repeated
     #[arg(long = "env", value_name = "K=V", value_parser = label)]
     pub(crate) envs: Vec<(String, String)>,
+    /// User in the sandbox, by name or id; others than `sandbox` need a sandbox with --root kept [default: sandbox]
+    #[arg(long, value_name = "USER")]
+    pub(crate) user: Option<String>,
     #[command(flatten)]
     pub(crate) server: Server,
 }

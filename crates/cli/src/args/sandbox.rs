@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use workspace_api::sandboxes::{NetworkChoice, TraceChoice};
+use workspace_api::sandboxes::{NetworkChoice, RootChoice, TraceChoice};
 use workspace_state::Timestamp;
 
 use super::history::label;
@@ -123,12 +123,16 @@ Examples:
   workspace sandbox create --dir project
   workspace sandbox create --project checkout --agent fixer-7 --trace command
   workspace sandbox create --snapshot 0199a1b2-63f1-7c01-9f2c-2f1c2ea4a7d0 --materialize full
-  workspace sandbox create --network egress --allow pypi.org --allow '*.pythonhosted.org'")]
+  workspace sandbox create --network egress --allow pypi.org --allow '*.pythonhosted.org'
+  workspace sandbox create --template debian:12 --root kept --name work")]
 pub(crate) struct SandboxCreate {
     #[command(flatten)]
     pub(crate) options: SandboxOptions,
     #[command(flatten)]
     pub(crate) content: InitialContent,
+    /// Treatment of changes outside /workspace
+    #[arg(long, value_enum, default_value_t = Root::Discarded)]
+    pub(crate) root: Root,
     /// Lifetime [default: set by the server, an hour]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
@@ -216,6 +220,24 @@ impl From<Network> for NetworkChoice {
         match network {
             Network::None => Self::None,
             Network::Egress => Self::Egress,
+        }
+    }
+}
+
+/// Treatment of changes to the root filesystem of a sandbox.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Root {
+    /// The root filesystem is read-only, and the home directory is in memory
+    Discarded,
+    /// Commits, forks and restores include the root filesystem; needs an imported template
+    Kept,
+}
+
+impl From<Root> for RootChoice {
+    fn from(root: Root) -> Self {
+        match root {
+            Root::Discarded => Self::Discarded,
+            Root::Kept => Self::Kept,
         }
     }
 }

@@ -33,7 +33,8 @@ async fn exec(context: &mut Context, client: &Client, args: &Exec) -> Result<Out
     let sandbox = find(client, &args.sandbox).await?;
     let (command_line, cwd, envs) = (shell_exec_line(&args.words), args.cwd.clone(), pairs(&args.envs));
     if args.terminal {
-        let options = terminal::TerminalOptions { command_line: Some(command_line), cwd, envs, shell: None };
+        let (command_line, user) = (Some(command_line), args.user.clone());
+        let options = terminal::TerminalOptions { command_line, cwd, envs, shell: None, user };
         return Ok(report_exit(&terminal::run(client, &sandbox, options).await?));
     }
     let options = CommandOptions {
@@ -44,6 +45,7 @@ async fn exec(context: &mut Context, client: &Client, args: &Exec) -> Result<Out
         timeout: milliseconds(args.timeout),
         stdin: args.interactive,
         unread: args.detach,
+        user: args.user.clone(),
     };
     if args.detach {
         let command = RemoteCommand::start(client, &sandbox, options).await?;

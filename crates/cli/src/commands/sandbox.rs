@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use workspace_api::pauses::OnTimeout;
 use workspace_api::sandboxes::{
-    DeleteSandboxResult, ExtendSandbox, Sandbox, SandboxStats, SetTimeout, UpdateSandbox,
+    DeleteSandboxResult, ExtendSandbox, RootChoice, Sandbox, SandboxStats, SetTimeout, UpdateSandbox,
 };
 
 use self::show::show;
@@ -121,6 +121,9 @@ fn print_details(context: &mut Context, sandbox: &Sandbox) -> Result<Outcome> {
         ("agent name", optional(&sandbox.agent)),
         ("trace", if sandbox.trace.is_off() { String::new() } else { "command".to_owned() }),
     ];
+    if sandbox.root == RootChoice::Kept {
+        fields.push(("root", "kept".to_owned()));
+    }
     let allowed = sandbox.egress_allow.iter().flatten();
     fields.extend(allowed.map(|allowed| ("allowed", allowed.clone())));
     fields.push(("reason", optional(&sandbox.state_reason)));

@@ -14,6 +14,7 @@ pub(crate) fn run(context: &Context, args: &ShellArgs) -> Result<Outcome> {
         command_line: None,
         cwd: args.cwd.clone(),
         envs,
+        user: args.user.clone(),
     };
     let connected = async {
         let sandbox = find(&client, &args.sandbox).await?;

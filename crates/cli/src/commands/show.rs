@@ -59,6 +59,9 @@ fn print(
         field("author", &escape_controls(&snapshot.author))?;
     }
     field("time", &time::format(snapshot.time))?;
+    if let Some(root) = &snapshot.root {
+        field("root", &escape_controls(&format!("{} of template {}", root.tree, root.template)))?;
+    }
     for (key, value) in &snapshot.labels {
         field("label", &escape_controls(&format!("{key}={value}")))?;
     }

@@ -44,6 +44,7 @@ pub(crate) async fn run(
         // No output is dropped: the command waits until it is read.
         block: true,
         cwd: None,
+        user: None,
     };
     let handle = service.run(&SCOPE, sandbox, request).await?;
     let output = LocalOutput::new(handle.output(0).await?);
@@ -62,7 +63,7 @@ pub(crate) async fn run_in_terminal(
     let mut envs = options.envs;
     screen::set_term(&mut envs);
     let command = Some(options.command_line);
-    let request = TerminalRequest { size: size(), shell: None, command, cwd: None, envs };
+    let request = TerminalRequest { size: size(), shell: None, command, cwd: None, envs, user: None };
     let handle = service.open_terminal(&SCOPE, sandbox, request).await?;
     let output = LocalOutput::new(handle.output(0).await?);
     let attachment = Attachment {

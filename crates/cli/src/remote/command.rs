@@ -31,6 +31,8 @@ pub(crate) struct CommandOptions {
     pub(crate) stdin: bool,
     /// True if this program does not read the output. The server then drops the oldest output instead of blocking the command.
     pub(crate) unread: bool,
+    /// User that runs the command; `None` for the user of the sandbox.
+    pub(crate) user: Option<String>,
 }
 
 /// State of stdin of a command after input was sent.
@@ -55,6 +57,7 @@ impl<'a> RemoteCommand<'a> {
             command: Some(options.command_line),
             tag: options.tag,
             cwd: options.cwd,
+            user: options.user,
             envs: options.envs,
             timeout: Some(options.timeout),
             stdin: options.stdin,

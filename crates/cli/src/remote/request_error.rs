@@ -139,6 +139,8 @@ impl ApiError {
                 "`workspace ps ID` lists the commands of a sandbox"
             }
             error_codes::COMMAND_NOT_RUNNING => "`workspace logs ID COMMAND` prints its output",
+            error_codes::ROOT_UNAVAILABLE => "`--root discarded` always works",
+            error_codes::USER_UNAVAILABLE => "without `--user`, it runs as the user of the sandbox",
             error_codes::GUEST_OUTDATED => {
                 "`workspace sandbox fork ID` creates a sandbox with the same files"
             }

@@ -38,6 +38,8 @@ pub(crate) struct TerminalOptions {
     pub(crate) command_line: Option<String>,
     pub(crate) cwd: Option<String>,
     pub(crate) envs: BTreeMap<String, String>,
+    /// User that runs the shell; `None` for the user of the sandbox.
+    pub(crate) user: Option<String>,
 }
 
 /// Opens a terminal and stays connected until its shell exits.
@@ -78,11 +80,11 @@ impl<'a> RemoteTerminal<'a> {
         sandbox: &str,
         options: TerminalOptions,
     ) -> Result<(Self, TerminalOutput<'a>)> {
-        let TerminalOptions { shell, command_line: command, cwd, mut envs } = options;
+        let TerminalOptions { shell, command_line: command, cwd, mut envs, user } = options;
         let (cols, rows) = screen::size();
         screen::set_term(&mut envs);
         let path = format!("/api/v1/sandboxes/{sandbox}/pty");
-        let body = OpenTerminal { cols, rows, shell, command, cwd, envs };
+        let body = OpenTerminal { cols, rows, shell, command, cwd, envs, user };
         let terminal: Terminal = client.post(&path, &body).await?;
         let path = format!("{path}/{}", terminal.id);
         let (input, received_input) = mpsc::channel(1);

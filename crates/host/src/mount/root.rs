@@ -6,10 +6,12 @@
 //! Any other template is a directory under an overlay. Everything that is written or mounted here has a real
 //! file or directory in the upper layer, created before the overlay is mounted, so that no symlink of the
 //! template redirects it.
+//!
+//! A kept root is an overlay that outlives the sandbox (`kept_root.rs`).
 
 use std::fs;
 use std::io::{self, Read as _};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
@@ -21,6 +23,7 @@ use rustix::mount::{
 use rustix::process::{chdir, pivot_root};
 
 use crate::error::{Context as _, Result};
+use crate::mount::kept_root;
 use crate::mount::mounts::{Access, attach, bind};
 use crate::network::egress::RESOLV_CONF;
 use crate::resources::sysctl_limits;
@@ -43,6 +46,8 @@ pub const ETC: [&str; 7] = [
 ];
 /// Directories that are mount points, or that get files.
 const DIRECTORIES: [&str; 8] = ["dev", "etc/ssl", "home/sandbox", "proc", "run", "sys", "tmp", "var/tmp"];
+/// Files of `/etc` that belong to the sandbox, not to its template.
+const ETC_FILES: [&str; 3] = ["hostname", "hosts", "resolv.conf"];
 const DEVICES: [&str; 6] = ["full", "null", "random", "tty", "urandom", "zero"];
 /// Parts of `/proc` and `/sys` that reveal the host.
 pub const HIDDEN: [&str; 11] = [
@@ -75,18 +80,36 @@ struct TmpfsDir {
     access: Access,
 }
 
-const TMPFS_DIRS: [TmpfsDir; 5] = [
+/// Directories in memory of every root.
+const TMPFS_DIRS: [TmpfsDir; 3] = [
     TmpfsDir { name: "tmp", path: "tmp", mode: 0o1777, access: Access::Write },
-    TmpfsDir { name: "var-tmp", path: "var/tmp", mode: 0o1777, access: Access::Write },
     TmpfsDir { name: "run", path: "run", mode: 0o755, access: Access::Write },
-    TmpfsDir { name: "home", path: "home/sandbox", mode: 0o755, access: Access::Write },
     TmpfsDir { name: "shm", path: "dev/shm", mode: 0o1777, access: Access::WriteNoExec },
 ];
+/// Directory of the tmpfs that becomes the home directory of the sandbox user.
+const TMPFS_HOME: &str = "home";
+/// Directories that are in memory as well unless the root is kept.
+const DISCARDED_TMPFS_DIRS: [TmpfsDir; 2] = [
+    TmpfsDir { name: "var-tmp", path: "var/tmp", mode: 0o1777, access: Access::Write },
+    TmpfsDir { name: TMPFS_HOME, path: "home/sandbox", mode: 0o755, access: Access::Write },
+];
+/// Directory of the tmpfs with the files that are mounted in `/etc` of a kept root.
+const TMPFS_ETC: &str = "etc";
+
+/// Source of a root filesystem.
+#[derive(Debug)]
+pub(crate) enum RootSource {
+    /// Programs and libraries of the host.
+    Base,
+    /// Detached mount of a template, which stays as it is.
+    Template(OwnedFd),
+    /// Detached mount of a root that is kept.
+    Kept(OwnedFd),
+}
 
 /// Root filesystem to build.
 pub(crate) struct Root<'a> {
-    /// Detached mount of the template; `None` for `base`.
-    pub(crate) template: Option<BorrowedFd<'a>>,
+    pub(crate) source: &'a RootSource,
     pub(crate) hostname: &'a str,
     pub(crate) user: u32,
     pub(crate) group: u32,
@@ -103,19 +126,37 @@ impl Root<'_> {
     pub(crate) fn build(&self) -> Result<()> {
         mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
             .context("make the mounts of the sandbox private")?;
-        mount_tmpfs(NEW_ROOT, "mode=0755,size=16m", MountFlags::empty())?;
-        match self.template {
-            None => self.assemble_base()?,
-            Some(template) => self.mount_template(template)?,
+        if let RootSource::Kept(root) = self.source {
+            attach(root.as_fd(), Path::new(NEW_ROOT))?;
+            let names: Vec<&str> =
+                self.mount_points.iter().filter_map(|path| path.strip_prefix("/").ok()?.to_str()).collect();
+            kept_root::prepare(Path::new(NEW_ROOT), &names)?;
+        } else {
+            mount_tmpfs(NEW_ROOT, "mode=0755,size=16m", MountFlags::empty())?;
+        }
+        match self.source {
+            RootSource::Base => self.assemble_base()?,
+            RootSource::Template(template) => self.mount_template(template.as_fd())?,
+            RootSource::Kept(_) => {}
         }
         self.mount_writable_tmpfs()?;
         mount_dev()?;
-        bind_tmpfs_dirs()?;
+        self.bind_tmpfs()?;
         mount_kernel_filesystems(self.memory)?;
         for mount_point in self.mount_points {
             create_dir(&in_new_root(mount_point))?;
         }
-        pivot()
+        self.pivot()
+    }
+
+    fn is_kept(&self) -> bool {
+        matches!(self.source, RootSource::Kept(_))
+    }
+
+    /// Returns the directories of the tmpfs that are bound.
+    fn tmpfs_dirs(&self) -> impl Iterator<Item = &'static TmpfsDir> {
+        let discarded: &[TmpfsDir] = if self.is_kept() { &[] } else { &DISCARDED_TMPFS_DIRS };
+        TMPFS_DIRS.iter().chain(discarded)
     }
 
     fn assemble_base(&self) -> Result<()> {
@@ -160,9 +201,14 @@ impl Root<'_> {
         for mount_point in self.mount_points {
             create_dir(&root.join(mount_point.strip_prefix("/").unwrap_or(mount_point)))?;
         }
-        write(&root.join("etc/hostname"), &format!("{}\n", self.hostname))?;
-        write(&root.join("etc/hosts"), &format!("127.0.0.1 localhost {}\n::1 localhost\n", self.hostname))?;
-        write(&root.join("etc/resolv.conf"), if self.nameserver { RESOLV_CONF } else { "" })
+        self.write_etc(&root.join("etc"))
+    }
+
+    /// Writes the files of `/etc` that belong to this sandbox.
+    fn write_etc(&self, etc: &Path) -> Result<()> {
+        write(&etc.join("hostname"), &format!("{}\n", self.hostname))?;
+        write(&etc.join("hosts"), &format!("127.0.0.1 localhost {}\n::1 localhost\n", self.hostname))?;
+        write(&etc.join("resolv.conf"), if self.nameserver { RESOLV_CONF } else { "" })
     }
 
     fn user_line(&self) -> String {
@@ -190,15 +236,49 @@ impl Root<'_> {
     /// to all of them. It is detached from here once they are bound.
     fn mount_writable_tmpfs(&self) -> Result<()> {
         mount_tmpfs(in_new_root(TMPFS), &tmpfs_options(self.memory), MountFlags::empty())?;
-        for dir in TMPFS_DIRS {
+        for dir in self.tmpfs_dirs() {
             let path = in_new_root(TMPFS).join(dir.name);
             create_dir(&path)?;
             fs::set_permissions(&path, fs::Permissions::from_mode(dir.mode))
                 .context(format!("set the permissions of {}", dir.path))?;
         }
-        let home = in_new_root(TMPFS).join("home");
+        if self.is_kept() {
+            let etc = in_new_root(TMPFS).join(TMPFS_ETC);
+            create_dir(&etc)?;
+            return self.write_etc(&etc);
+        }
+        let home = in_new_root(TMPFS).join(TMPFS_HOME);
         std::os::unix::fs::chown(&home, Some(self.user), Some(self.group))
             .context("change the owner of the home directory")
+    }
+
+    /// Binds the directories of the tmpfs, and the files in `/etc` of a kept root, to their places. Then
+    /// detaches the tmpfs from its temporary mount point.
+    fn bind_tmpfs(&self) -> Result<()> {
+        for dir in self.tmpfs_dirs() {
+            bind(&in_new_root(TMPFS).join(dir.name), &in_new_root(dir.path), dir.access)?;
+        }
+        if self.is_kept() {
+            let paths = ETC_FILES.map(|name| in_new_root(TMPFS).join(TMPFS_ETC).join(name));
+            let files: Vec<(&str, &Path)> =
+                ETC_FILES.into_iter().zip(paths.iter().map(PathBuf::as_path)).collect();
+            kept_root::mount_files(Path::new(NEW_ROOT), &files)?;
+        }
+        unmount(in_new_root(TMPFS), UnmountFlags::DETACH).context("detach the tmpfs")
+    }
+
+    /// Makes the new root the root of this process, and detaches the old one. A root that is not kept becomes
+    /// read-only.
+    fn pivot(&self) -> Result<()> {
+        if !self.is_kept() {
+            fs::set_permissions(NEW_ROOT, fs::Permissions::from_mode(0o755))
+                .context("set the permissions of the root")?;
+        }
+        chdir(NEW_ROOT).context("enter the root")?;
+        pivot_root(".", ".").context("change the root")?;
+        unmount(".", UnmountFlags::DETACH).context("detach the root of the host")?;
+        chdir("/").context("enter the root")?;
+        if self.is_kept() { Ok(()) } else { remount_read_only(Path::new("/"), MountFlags::empty()) }
     }
 }
 
@@ -236,14 +316,6 @@ pub(crate) fn tmpfs_options(memory: Option<u64>) -> String {
     // The kernel takes 0 for no limit.
     let size = (memory / 2).max(PAGE);
     format!("mode=0755,size={size},nr_inodes={}", (size / PAGE).max(FILES_MIN))
-}
-
-/// Binds the directories of the tmpfs to their places, and detaches the tmpfs from its temporary mount point.
-fn bind_tmpfs_dirs() -> Result<()> {
-    for dir in TMPFS_DIRS {
-        bind(&in_new_root(TMPFS).join(dir.name), &in_new_root(dir.path), dir.access)?;
-    }
-    unmount(in_new_root(TMPFS), UnmountFlags::DETACH).context("detach the tmpfs")
 }
 
 /// Binds the host's programs and libraries.
@@ -367,15 +439,4 @@ fn protect_attributes() -> Result<()> {
         bind(&entry.path(), &entry.path(), Access::Read)?;
     }
     Ok(())
-}
-
-/// Makes the new root the root of this process, and detaches the old one.
-fn pivot() -> Result<()> {
-    fs::set_permissions(NEW_ROOT, fs::Permissions::from_mode(0o755))
-        .context("set the permissions of the root")?;
-    chdir(NEW_ROOT).context("enter the root")?;
-    pivot_root(".", ".").context("change the root")?;
-    unmount(".", UnmountFlags::DETACH).context("detach the root of the host")?;
-    chdir("/").context("enter the root")?;
-    remount_read_only(Path::new("/"), MountFlags::empty())
 }

@@ -87,6 +87,38 @@ pub(crate) fn become_user(user: u32, group: u32) -> Result<()> {
     }
 }
 
+/// Becomes a user that may become other users: it has [`FILE_CAPABILITIES`], which the program that is executed
+/// next keeps. `no_new_privs` is set.
+pub(crate) fn become_user_with_file_capabilities(user: u32, group: u32) -> Result<()> {
+    let check = |result: libc::c_int, action: &str| {
+        if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context(action) }
+    };
+    // SAFETY: system calls that take integers, and structures that outlive the calls.
+    unsafe {
+        drop_from_bounding_set();
+        check(libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0), "keep capabilities")?;
+        check(libc::setresgid(group, group, group), "become the group of the sandbox")?;
+        check(libc::setresuid(user, user, user), "become the user of the sandbox")?;
+        check(set_inheritable_capabilities(FILE_CAPABILITIES), "drop capabilities")?;
+        for capability in (0..32).filter(|capability| FILE_CAPABILITIES & (1 << capability) != 0) {
+            let raised = libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, capability, 0, 0);
+            check(raised, "keep capabilities of the guest agent")?;
+        }
+        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs")
+    }
+}
+
+/// Drops all capabilities except [`FILE_CAPABILITIES`] from the bounding set.
+unsafe fn drop_from_bounding_set() {
+    for capability in 0..64 {
+        let kept = capability < 32 && FILE_CAPABILITIES & (1 << capability) != 0;
+        // SAFETY: the call takes integers. It fails for capabilities that the kernel does not have.
+        if !kept && unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } != 0 {
+            break;
+        }
+    }
+}
+
 /// Capabilities over files, users and processes that programs of root expect. In a user namespace they apply
 /// to no writable file of the host.
 const FILE_CAPABILITIES: u32 = 1 << CAP_CHOWN
@@ -104,12 +136,7 @@ pub(crate) fn keep_file_capabilities() -> Result<()> {
     };
     // SAFETY: system calls that take integers, and structures that outlive the calls.
     unsafe {
-        for capability in 0..64 {
-            let kept = capability < 32 && FILE_CAPABILITIES & (1 << capability) != 0;
-            if !kept && libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) != 0 {
-                break;
-            }
-        }
+        drop_from_bounding_set();
         check(
             libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0),
             "drop ambient capabilities",
@@ -144,10 +171,21 @@ unsafe fn drop_capabilities() -> libc::c_int {
 
 /// Sets the effective and permitted capabilities. `kept` has a bit for each of the first 32.
 unsafe fn set_capabilities(kept: u32) -> libc::c_int {
+    // SAFETY: see `set_all_capabilities`.
+    unsafe { set_all_capabilities(kept, 0) }
+}
+
+/// Sets the effective, permitted and inheritable capabilities.
+unsafe fn set_inheritable_capabilities(kept: u32) -> libc::c_int {
+    // SAFETY: see `set_all_capabilities`.
+    unsafe { set_all_capabilities(kept, kept) }
+}
+
+unsafe fn set_all_capabilities(kept: u32, inheritable: u32) -> libc::c_int {
     let header = __user_cap_header_struct { version: _LINUX_CAPABILITY_VERSION_3, pid: 0 };
-    let set = |bits| __user_cap_data_struct { effective: bits, permitted: bits, inheritable: 0 };
+    let set = |bits, inheritable| __user_cap_data_struct { effective: bits, permitted: bits, inheritable };
     // The second structure has the capabilities from 32 on.
-    let sets = [set(kept), set(0)];
+    let sets = [set(kept, inheritable), set(0, 0)];
     // SAFETY: the structures have the layout of this version, and outlive the call.
     unsafe { libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) as libc::c_int }
 }

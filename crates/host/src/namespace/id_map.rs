@@ -77,8 +77,27 @@ pub(crate) fn parse(map: &str) -> Vec<IdRange> {
     map.lines().filter_map(range).collect()
 }
 
+/// Permission to call `setgroups` in a user namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SetGroups {
+    /// For programs that switch users. Only root may create such a namespace.
+    Allow,
+    Deny,
+}
+
 /// Writes the id maps of the user namespace of `child`, which was just created.
 pub(crate) fn write(child: Pid, users: &[IdRange], groups: &[IdRange]) -> Result<()> {
+    // Without this only root may write the map of groups. Nothing inside needs to drop a group.
+    write_with(child, users, groups, SetGroups::Deny)
+}
+
+/// Writes the id maps like [`write`].
+pub(crate) fn write_with(
+    child: Pid,
+    users: &[IdRange],
+    groups: &[IdRange],
+    set_groups: SetGroups,
+) -> Result<()> {
     let lines = |ranges: &[IdRange]| -> String {
         let line = |range: &IdRange| format!("{} {} {}\n", range.inside, range.outside, range.count);
         ranges.iter().map(line).collect()
@@ -86,8 +105,9 @@ pub(crate) fn write(child: Pid, users: &[IdRange], groups: &[IdRange]) -> Result
     let write = |file: &str, text: &str| {
         fs::write(format!("/proc/{child}/{file}"), text).context(format!("write {file} of a new namespace"))
     };
-    // Without this only root may write the map of groups. Nothing inside needs to drop a group.
-    write("setgroups", "deny")?;
+    if set_groups == SetGroups::Deny {
+        write("setgroups", "deny")?;
+    }
     write("gid_map", &lines(groups))?;
     write("uid_map", &lines(users))
 }

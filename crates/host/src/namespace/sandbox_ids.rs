@@ -43,6 +43,13 @@ pub fn owner(holder: &NamespaceHolder) -> Option<(u32, u32)> {
     ids.has_root().then_some((user, user))
 }
 
+/// Returns the host id of user and group 0 of sandboxes, and the number of ids that they have. `None` if no root
+/// is mapped: then the sandbox user is the only one.
+pub fn root_ids(holder: &NamespaceHolder) -> Option<(u32, u32)> {
+    let ids = ids_of(holder);
+    ids.has_root().then_some((ids.outside, ids.count))
+}
+
 /// Returns the id that owns the user namespace of a sandbox. `None` if such ids do not exist, or without
 /// root.
 ///

@@ -68,6 +68,14 @@ pub fn limit(directory: &Path, bytes: u64) -> Result<()> {
     set(&file, project, &limits(bytes)).context("set a quota")
 }
 
+/// Lets an empty directory use the limit of another one on the same filesystem, so that both count together. Does
+/// nothing if the other one has no limit.
+pub fn share(directory: &Path, limited: &Path) -> Result<()> {
+    let Some((_, project)) = open_limited(limited)? else { return Ok(()) };
+    let file = open(directory).context(open_action(directory))?;
+    set_project(&file, project).context(format!("assign a project id to {}", directory.display()))
+}
+
 /// Returns the usage of a directory with a limit; `None` if it is not counted. Empty files count as 0 bytes.
 pub fn used(directory: &Path) -> Result<Option<DiskUsage>> {
     let Some((file, project)) = open_limited(directory)? else { return Ok(None) };

@@ -21,12 +21,15 @@ use crate::helper::client;
 use crate::helper::error::HostErrorKind;
 use crate::helper::protocol::Task;
 use crate::mount::attach;
+use crate::mount::kept_root;
 use crate::mount::mounts::{self, Access};
+use crate::mount::root::RootSource;
 use crate::mount::workspace::{chown, chown_to_sandbox, clone_workspace};
 use crate::namespace::clone::{self, Child, NAMESPACES};
 use crate::namespace::holder::{NamespaceHolder, explain_refusal};
-pub use crate::namespace::sandbox_ids::owner;
+use crate::namespace::id_map::SetGroups;
 use crate::namespace::sandbox_ids::{ids_of, namespace_owner};
+pub use crate::namespace::sandbox_ids::{owner, root_ids};
 use crate::namespace::{credentials, id_map};
 use crate::network::egress::Egress;
 use crate::network::network_daemon;
@@ -35,7 +38,9 @@ use crate::resources::cgroup;
 use crate::resources::limits::{self, Limits, UnenforcedLimit};
 use crate::sandbox::dedicated_uids;
 pub use crate::sandbox::layout::{SOCKETS, WORKSPACE};
-use crate::sandbox::sandbox_init::{AGENT_FD, LOG_FD, OUTPUT_FD, SOCKET_DIR_FD, SandboxInit, TOKEN_FD};
+use crate::sandbox::sandbox_init::{
+    AGENT_FD, LOG_FD, OUTPUT_FD, SOCKET_DIR_FD, SandboxInit, TOKEN_FD, has_other_users,
+};
 use crate::sandbox::seccomp::Filters;
 
 /// Source of the root filesystem of a sandbox.
@@ -45,6 +50,9 @@ pub enum Template {
     Base,
     /// Root filesystem in a directory, which is not modified. It must be readable by everybody.
     Directory(PathBuf),
+    /// Root filesystem that is kept: the mount point of an overlay that no other sandbox uses. If root launches
+    /// the sandbox, commands may run as other users ([`root_ids`]).
+    Kept(PathBuf),
 }
 
 /// Parameters of a launch.
@@ -243,14 +251,16 @@ fn run(task: &LaunchTask, descriptors: Vec<OwnedFd>) -> Result<Launched> {
     if let Some(workspace) = &task.workspace {
         mounts.push((clone_workspace(workspace, task.user)?, WORKSPACE));
     }
-    let template = match &task.template {
-        Template::Base => None,
-        Template::Directory(path) => Some(mounts::clone_tree(path, Access::Read)?),
+    let root = match &task.template {
+        Template::Base => RootSource::Base,
+        Template::Directory(path) => RootSource::Template(mounts::clone_tree(path, Access::Read)?),
+        Template::Kept(path) => RootSource::Kept(kept_root::clone(path)?),
     };
     let ids = ids_of(&task.holder);
+    let groups = if has_other_users(&root, ids) { SetGroups::Allow } else { SetGroups::Deny };
     let data_rlimit = task.limits.memory_bytes.filter(|_| missing.iter().any(UnenforcedLimit::is_memory));
     let filters = Filters::new()?;
-    let init = SandboxInit { task, template, ids, cgroups: &cgroups, nproc_rlimit, data_rlimit, filters };
+    let init = SandboxInit { task, root, ids, cgroups: &cgroups, nproc_rlimit, data_rlimit, filters };
     limits::limit_pending_signals().context("limit pending signals")?;
     let spawn = || {
         clone::spawn(NAMESPACES, cgroups.v2_fd(), |parent| match init.run(parent) {
@@ -266,7 +276,7 @@ fn run(task: &LaunchTask, descriptors: Vec<OwnedFd>) -> Result<Launched> {
         None => spawn(),
     };
     let mut child = spawned.map_err(explain_refusal)?;
-    let process = set_up(&mut child, task, mounts);
+    let process = set_up(&mut child, task, mounts, groups);
     if process.is_err() {
         child.kill();
     }
@@ -274,10 +284,15 @@ fn run(task: &LaunchTask, descriptors: Vec<OwnedFd>) -> Result<Launched> {
 }
 
 /// Sets up the sandbox from outside while the init process starts.
-fn set_up(child: &mut Child, task: &LaunchTask, mounts: Vec<(OwnedFd, &str)>) -> Result<Process> {
+fn set_up(
+    child: &mut Child,
+    task: &LaunchTask,
+    mounts: Vec<(OwnedFd, &str)>,
+    groups: SetGroups,
+) -> Result<Process> {
     let id_map = dedicated_uids::id_map_of(ids_of(&task.holder), task.user);
     let identity = Process::of(child.pid)?;
-    id_map::write(child.pid, &id_map, &id_map)?;
+    id_map::write_with(child.pid, &id_map, &id_map, groups)?;
     child.notify()?;
     child.wait_ready()?;
     // If the helper exits before this, the init process exits, too. From here on the sandbox can be found.

@@ -3,13 +3,13 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::path::PathBuf;
 
 use rustix::process::Resource;
 
 use crate::error::{Context as _, HostError, Result};
-use crate::mount::root::Root;
+use crate::mount::root::{Root, RootSource};
 use crate::namespace::clone::Parent;
 use crate::namespace::credentials;
 use crate::namespace::id_map::IdRange;
@@ -30,8 +30,7 @@ pub(crate) const SOCKET_DIR_FD: RawFd = 24;
 /// Parameters of the init process.
 pub(crate) struct SandboxInit<'a> {
     pub(crate) task: &'a LaunchTask,
-    /// Detached mount of the template; `None` for `base`.
-    pub(crate) template: Option<OwnedFd>,
+    pub(crate) root: RootSource,
     /// Ids that exist in the sandbox. Determined before the namespaces are created, because the init process
     /// cannot see the ids of the parent user namespace.
     pub(crate) ids: IdRange,
@@ -61,7 +60,7 @@ impl SandboxInit<'_> {
         let id = &self.task.id;
         let mount_points = [PathBuf::from(WORKSPACE)];
         Root {
-            template: self.template.as_ref().map(OwnedFd::as_fd),
+            source: &self.root,
             hostname: id,
             user: SANDBOX_UID,
             group: SANDBOX_UID,
@@ -75,7 +74,10 @@ impl SandboxInit<'_> {
         parent.notify()?;
         parent.wait()?;
         self.set_rlimits().context("set limits")?;
-        credentials::become_user(SANDBOX_UID, SANDBOX_UID)?;
+        match self.has_other_users() {
+            true => credentials::become_user_with_file_capabilities(SANDBOX_UID, SANDBOX_UID)?,
+            false => credentials::become_user(SANDBOX_UID, SANDBOX_UID)?,
+        }
         let log = take_fd(LOG_FD);
         rustix::stdio::dup2_stdout(&log)
             .and_then(|()| rustix::stdio::dup2_stderr(&log))
@@ -86,6 +88,11 @@ impl SandboxInit<'_> {
         exec_agent(id)
     }
 
+    /// Returns true if commands may run as other users: only a kept root has files for them.
+    fn has_other_users(&self) -> bool {
+        has_other_users(&self.root, self.ids)
+    }
+
     fn set_rlimits(&self) -> io::Result<()> {
         limits::limit(Resource::Core, 0)?;
         let shares_user_of_server = !self.ids.has_root();
@@ -93,6 +100,11 @@ impl SandboxInit<'_> {
         self.data_rlimit.map_or(Ok(()), |bytes| limits::limit(Resource::Data, bytes))?;
         self.nproc_rlimit.map_or(Ok(()), |count| limits::limit(Resource::Nproc, u64::from(count)))
     }
+}
+
+/// Returns true if commands of a sandbox with this root and these ids may run as other users than its own.
+pub(crate) fn has_other_users(root: &RootSource, ids: IdRange) -> bool {
+    matches!(root, RootSource::Kept(_)) && ids.has_root()
 }
 
 /// Creates a cgroup namespace, in which other cgroups are not visible.

@@ -58,6 +58,8 @@ pub struct RunRequest {
     pub stdin: bool,
     /// Makes the command wait when much of its output is not read yet, instead of dropping the oldest.
     pub block: bool,
+    /// User that runs it: a name in the sandbox, or a UID; `None` for the user of the sandbox.
+    pub user: Option<String>,
 }
 
 /// A command that runs or has exited.
@@ -201,6 +203,7 @@ impl Service {
         if argv.is_some() && !handle.guest.stream()?.runs_argv {
             return Err(handle.guest.outdated_error());
         }
+        let user = handle.requested_user(request.user)?;
         let start = RunCommandRequest {
             command_id: id::new(COMMAND_ID_PREFIX),
             command,
@@ -211,6 +214,7 @@ impl Service {
             stdin: request.stdin,
             keep_output: self.kept_of_command(&handle, request.block),
             block_output: request.block,
+            user,
         };
         let id = start.command_id.clone();
         let limit = self.0.settings.commands;

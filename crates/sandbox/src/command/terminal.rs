@@ -61,6 +61,8 @@ pub struct TerminalRequest {
     pub cwd: Option<String>,
     /// Environment variables in addition to those of the sandbox.
     pub envs: BTreeMap<String, String>,
+    /// User that runs it: a name in the sandbox, or a UID; `None` for the user of the sandbox.
+    pub user: Option<String>,
 }
 
 impl Service {
@@ -89,6 +91,7 @@ impl Service {
             cwd: cwd.to_owned(),
             envs: environment(&handle, request.envs),
             command: request.command.unwrap_or_default(),
+            user: handle.requested_user(request.user)?,
         };
         let (id, limit) = (create.pty_id.clone(), self.0.settings.terminals);
         let pending = PendingStart {

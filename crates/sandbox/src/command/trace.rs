@@ -173,7 +173,7 @@ impl Service {
         let Traced { outcome, is_recorded } = traced.unwrap_or_else(failed);
         let exit = CommandExit { trace: outcome, ..exit };
         running.advance(0, Some(&exit));
-        if self.0.cancel.is_cancelled() && !is_recorded && !is_recorded_here {
+        if self.0.cancel.is_cancelled() && !is_recorded && matches!(exit.trace, TraceOutcome::Failed(_)) {
             // The agent reports the exit to the next server, which traces the command.
             return;
         }

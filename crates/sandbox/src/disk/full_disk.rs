@@ -192,7 +192,7 @@ impl Service {
                 is_running: true,
                 is_being_removed: false,
                 stopped_for: None,
-                layers: self.0.workspaces.layers_of(&handle.id),
+                layers: self.layers_below(&handle.id),
             })
             .collect();
         let inactive = self.inactive_sandboxes().await;
@@ -209,7 +209,7 @@ impl Service {
                 is_running: false,
                 is_being_removed: sandbox.state == State::Stopping,
                 stopped_for: stopped.filter(|_| sandbox.state == State::Stopped),
-                layers: self.0.workspaces.layers_of(&sandbox.id),
+                layers: self.layers_below(&sandbox.id),
                 id: sandbox.id,
                 owner: sandbox.owner,
             });
@@ -220,6 +220,13 @@ impl Service {
                 .map(|(id, Leftover { owner, bytes })| SandboxUsage::being_removed(id, owner, bytes)),
         );
         all
+    }
+
+    /// Returns the layers below the workspace and the kept root of a sandbox, with their sizes.
+    fn layers_below(&self, id: &str) -> Vec<(String, u64)> {
+        let mut layers = self.0.workspaces.layers_of(id);
+        layers.extend(self.0.roots.layers_of(id));
+        layers
     }
 
     /// Returns the sandboxes in which nothing runs; none if the catalog does not respond, so that others can
@@ -259,7 +266,10 @@ impl Service {
         let dropping = guard.ok().map(|guard| {
             let service = self.clone();
             tokio::spawn(async move {
-                let dropped = service.on_workspaces(|workspaces| Ok(workspaces.drop_unused_layers())).await;
+                let dropped = match service.on_roots(|roots| Ok(roots.drop_unused_layers())).await {
+                    Ok(_) => service.on_workspaces(|workspaces| Ok(workspaces.drop_unused_layers())).await,
+                    Err(error) => Err(error),
+                };
                 if let Err(error) = dropped {
                     tracing::error!(%error, "failed to drop layers on a full disk");
                 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use workspace_state::Store;
-use workspace_workspace::{Options, Workspaces};
+use workspace_workspace::{Options, SnapshotPart, Workspaces};
 
 use crate::blocking::blocking;
 use crate::error::Result;
@@ -27,6 +27,8 @@ pub(crate) async fn open_workspaces(settings: &Settings, runtime: &Arc<dyn Runti
             store,
             holder: mount_holder,
             owner: file_owner,
+            part: SnapshotPart::Workspace,
+            owner_ids: None,
             provider: settings.provider,
             lazy: settings.lazy,
             // Minimum of free disk space, in bytes.

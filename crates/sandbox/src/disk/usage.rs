@@ -9,13 +9,16 @@ use std::time::Duration;
 
 use workspace_host::{HostError, quota};
 use workspace_state::Cancel;
-use workspace_workspace::{Bounds, DiskUsage, NewWorkspace, ProviderKind, WorkspaceInfo, Workspaces};
+use workspace_workspace::{
+    Bounds, Cancellable, DiskUsage, NewWorkspace, ProviderKind, WorkspaceInfo, Workspaces,
+};
 
 use crate::blocking::blocking;
 use crate::clock::now;
 use crate::config::NewSandbox;
 use crate::error::Result;
 use crate::guest::handle::SandboxHandle;
+use crate::root::roots::Roots;
 use crate::service::Service;
 
 /// Timeout of a scan that a request waits for.
@@ -24,7 +27,8 @@ const REQUESTED_SCAN_TIMEOUT: Duration = Duration::from_secs(2);
 const NEW_SCAN_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Service {
-    /// Creates the workspace of a sandbox with a limit in bytes, unless it is cancelled.
+    /// Creates the workspace of a sandbox with a limit in bytes, and its root if that is kept, unless it is
+    /// cancelled.
     pub(crate) async fn create_workspace(
         &self,
         id: &str,
@@ -37,24 +41,34 @@ impl Service {
         // Without a snapshot there are no files to share, so a plain directory is enough.
         let provider = new.provider.or(snapshot.is_none().then_some(ProviderKind::Copy));
         let bytes = bytes.filter(|_| self.0.runtime.supports_quotas());
-        if let Ok(holder) = self.0.runtime.mount_holder().await {
-            self.0.workspaces.set_holder(holder);
-        }
+        self.update_holder().await;
         let idmap_uid = self.0.runtime.dedicated_uid(id, &self.dir(id)).await?;
-        let (id, owner) = (id.to_owned(), owner.to_owned());
-        self.on_workspaces_until(cancel, move |workspaces| {
-            let owner = Some(owner.as_str());
+        let (name, owner_name) = (id.to_owned(), owner.to_owned());
+        let create = move |workspaces: &Cancellable<'_>| {
+            let owner = Some(owner_name.as_str());
             let prepare = |path: &Path| {
                 if let Some(bytes) = bytes {
-                    set_quota(&id, path, bytes);
+                    set_quota(&name, path, bytes);
                 }
             };
             workspaces.create(
-                &id,
+                &name,
                 &NewWorkspace { snapshot, provider, materialize, idmap_uid, owner, prepare: &prepare },
             )
-        })
-        .await
+        };
+        let workspace = self.on_workspaces_until(cancel, create).await?;
+        self.create_root(id, owner, new, idmap_uid, cancel).await?;
+        Ok(workspace)
+    }
+
+    /// Uses the present namespace holder for later mounts.
+    pub(crate) async fn update_holder(&self) {
+        if let Ok(holder) = self.0.runtime.mount_holder().await {
+            if let Some(roots) = self.0.roots.get() {
+                roots.set_holder(holder.clone());
+            }
+            self.0.workspaces.set_holder(holder);
+        }
     }
 
     /// Runs blocking work on the workspaces.
@@ -66,8 +80,9 @@ impl Service {
         Ok(blocking(move || work(&workspaces)).await??)
     }
 
-    /// Removes a workspace and its quota. Succeeds if it does not exist.
+    /// Removes a workspace with its quota, and the root of its sandbox. Succeeds if they do not exist.
     pub(crate) async fn remove_workspace(&self, id: &str) -> Result<()> {
+        self.remove_root(id).await?;
         let id = id.to_owned();
         self.on_workspaces(move |workspaces| {
             remove_quota(&workspaces.directory_of(&id));
@@ -84,17 +99,19 @@ impl Service {
     /// Measures a workspace within bounds.
     pub(crate) async fn measure(&self, id: &str, bounds: Bounds) -> DiskUsage {
         let deleted = self.handle(id).map_or(0, |handle| handle.usage.deleted_open_bytes());
-        let (workspaces, id) = (Arc::clone(&self.0.workspaces), id.to_owned());
-        let used = blocking(move || read_usage(&workspaces, &id, bounds)).await.unwrap_or_default();
+        let (service, id) = (self.clone(), id.to_owned());
+        let read = move || read_usage(&service.0.workspaces, &service.0.roots, &id, bounds);
+        let used = blocking(read).await.unwrap_or_default();
         DiskUsage { bytes: used.bytes + deleted, ..used }
     }
 
     /// Records the initial size of a workspace, before its sandbox writes anything.
     pub(crate) async fn measure_new(&self, handle: &SandboxHandle, new: &NewSandbox) {
         let bounds = Bounds { time: NEW_SCAN_TIMEOUT, ..Bounds::NONE };
-        let used = match new.snapshot {
-            Some(_) => self.measure(&handle.id, bounds).await,
-            None => DiskUsage::default(),
+        let is_filled = new.snapshot.is_some() || !new.root.is_discarded();
+        let used = match is_filled {
+            true => self.measure(&handle.id, bounds).await,
+            false => DiskUsage::default(),
         };
         handle.usage.record_first(used);
     }
@@ -144,8 +161,8 @@ pub(crate) fn remove_quota(path: &Path) {
     }
 }
 
-/// Reads the usage from the quota, or counts every file.
-fn read_usage(workspaces: &Workspaces, id: &str, bounds: Bounds) -> DiskUsage {
+/// Reads the usage of a workspace and the root of its sandbox from their quota, or counts every file.
+fn read_usage(workspaces: &Workspaces, roots: &Roots, id: &str, bounds: Bounds) -> DiskUsage {
     let path: PathBuf = workspaces.directory_of(id);
     match quota::used(&path) {
         Ok(Some(used)) => return used,
@@ -154,5 +171,11 @@ fn read_usage(workspaces: &Workspaces, id: &str, bounds: Bounds) -> DiskUsage {
             tracing::warn!(workspace = id, %error, "failed to read a quota; files are counted instead");
         }
     }
-    workspaces.usage_within(id, bounds).unwrap_or_default()
+    let (workspace, root) =
+        (workspaces.usage_within(id, bounds).unwrap_or_default(), roots.usage(id, bounds));
+    DiskUsage {
+        bytes: workspace.bytes + root.bytes,
+        files: workspace.files + root.files,
+        is_lower_bound: workspace.is_lower_bound || root.is_lower_bound,
+    }
 }

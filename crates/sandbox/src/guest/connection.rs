@@ -73,6 +73,8 @@ pub(crate) struct AgentStream {
     pub(crate) serves_io: bool,
     /// True if it runs commands without a shell.
     pub(crate) runs_argv: bool,
+    /// True if it runs commands as other users.
+    pub(crate) switches_users: bool,
     /// True if it can suspend the timeouts of commands.
     pub(crate) suspends_timers: bool,
     sender: mpsc::Sender<ServerMessage>,
@@ -85,6 +87,7 @@ pub(crate) struct Capabilities {
     pub(crate) confirms_input: bool,
     pub(crate) serves_io: bool,
     pub(crate) runs_argv: bool,
+    pub(crate) switches_users: bool,
     pub(crate) suspends_timers: bool,
 }
 
@@ -95,6 +98,7 @@ impl Capabilities {
             confirms_input: capabilities.contains_key("receipts"),
             serves_io: capabilities.contains_key("io"),
             runs_argv: capabilities.contains_key("argv"),
+            switches_users: capabilities.contains_key("users"),
             suspends_timers: capabilities.contains_key("timers"),
         }
     }
@@ -102,9 +106,24 @@ impl Capabilities {
 
 impl AgentStream {
     fn new(id: u64, sender: mpsc::Sender<ServerMessage>, capabilities: Capabilities) -> Self {
-        let Capabilities { counts_input, confirms_input, serves_io, runs_argv, suspends_timers } =
-            capabilities;
-        Self { id, counts_input, confirms_input, serves_io, runs_argv, suspends_timers, sender }
+        let Capabilities {
+            counts_input,
+            confirms_input,
+            serves_io,
+            runs_argv,
+            switches_users,
+            suspends_timers,
+        } = capabilities;
+        Self {
+            id,
+            counts_input,
+            confirms_input,
+            serves_io,
+            runs_argv,
+            switches_users,
+            suspends_timers,
+            sender,
+        }
     }
 }
 

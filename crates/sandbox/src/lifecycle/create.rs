@@ -56,7 +56,8 @@ impl Service {
         new: NewSandbox,
     ) -> Result<View> {
         let (mut config, lifetime) = new.check(&self.0.settings)?;
-        let template_envs = self.0.runtime.variables(&new.template).await?;
+        self.check_root(&new).await?;
+        let template_envs = self.template_envs(&new).await?;
         config.envs = template_envs.into_iter().chain(config.envs).collect();
         let (service, cancel) = (self.clone(), cancel.clone());
         // Closing the service waits until a partial creation is undone.
@@ -73,7 +74,8 @@ impl Service {
     /// Checks a request for errors that [`Service::create`] would report immediately.
     pub(crate) async fn check_creatable(&self, new: &NewSandbox) -> Result<()> {
         new.check(&self.0.settings)?;
-        self.0.runtime.variables(&new.template).await?;
+        self.check_root(new).await?;
+        self.template_envs(new).await?;
         Ok(())
     }
 
@@ -331,9 +333,10 @@ impl Service {
     /// Creates and measures the workspace of a sandbox, and tells its users. Writing a large snapshot is slow,
     /// so it has its own semaphore, and sandboxes without a snapshot do not wait for it.
     async fn prepare_workspace(&self, creation: &Creation, handle: &SandboxHandle) -> Result<WorkspaceInfo> {
-        let permit = match creation.new.snapshot {
-            Some(_) => Some(self.acquire_permit(&self.0.workspace_permits, creation).await?),
-            None => None,
+        let is_filled = creation.new.snapshot.is_some() || !creation.new.root.is_discarded();
+        let permit = match is_filled {
+            true => Some(self.acquire_permit(&self.0.workspace_permits, creation).await?),
+            false => None,
         };
         let (owner, disk) = (&creation.creator.owner, creation.config.disk);
         let workspace =
@@ -383,10 +386,12 @@ impl Service {
         let config = &creation.config;
         let egress = self.egress(&creation.new.network);
         let progress = self.publish_progress(&sandbox.id);
+        let root = self.0.roots.path(&sandbox.id);
         let start = Start {
             id: &sandbox.id,
             template: &sandbox.template,
             workspace: Some(&workspace.path),
+            root: root.as_deref(),
             dir: &unassigned.handle.dir,
             token: unassigned.token.as_bytes(),
             limits: &config.limits,

@@ -504,6 +504,7 @@ impl Service {
     async fn collect_layers(&self) -> Result<u64> {
         let collect = |workspaces: &Cancellable<'_>| workspaces.collect_layers(UnusedLayers::Expired);
         let collected = self.on_workspaces_until(&self.0.cancel, collect).await?;
+        self.on_roots(|roots| roots.collect_layers(UnusedLayers::Expired)).await?;
         Ok(collected.layers)
     }
 

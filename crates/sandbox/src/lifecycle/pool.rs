@@ -46,7 +46,7 @@ impl Service {
 
     /// Takes a sandbox that fits a request out of the warm pool. `None` if there is none.
     pub(crate) fn take_pooled(&self, new: &NewSandbox, config: &Config) -> Option<UnassignedSandbox> {
-        if new.network != Network::None || config.limits != self.default_limits() {
+        if !self.is_poolable(new, config) {
             return None;
         }
         let mut inner = self.0.pool.lock();
@@ -57,9 +57,14 @@ impl Service {
         Some(taken)
     }
 
+    /// Returns true if sandboxes of the pool are like the requested one.
+    fn is_poolable(&self, new: &NewSandbox, config: &Config) -> bool {
+        new.network == Network::None && new.root.is_discarded() && config.limits == self.default_limits()
+    }
+
     /// Counts a request that a sandbox of the pool could have served.
     pub(crate) fn record_demand(&self, new: &NewSandbox, config: &Config) {
-        if new.network != Network::None || config.limits != self.default_limits() {
+        if !self.is_poolable(new, config) {
             return;
         }
         self.0.pool.lock().demand.entry(new.template.clone()).or_insert_with(Demand::new).grow();
@@ -166,6 +171,7 @@ impl Service {
             id: &unassigned.handle.id,
             template,
             workspace: None,
+            root: None,
             dir: &unassigned.handle.dir,
             token: unassigned.token.as_bytes(),
             limits: &self.default_limits(),

@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 use workspace_catalog::{Change, EventKind, Sandbox, State};
 use workspace_state::{Cancel, GcOptions, Quiet};
-use workspace_workspace::{Cancellable, UnusedLayers, Workspaces};
+use workspace_workspace::{Cancellable, LayerGcResult, UnusedLayers, Workspaces};
 
 use crate::config::Config;
 use crate::error::{Context as _, Result, SandboxError, without_host_paths};
@@ -145,6 +145,7 @@ impl Service {
             return self.reattach(&sandbox);
         }
         self.kill_sandbox(id, &dir).await?;
+        self.finish_root_restore(id).await?;
         let was_not_recovered = sandbox.state_reason.is_some_and(|reason| reason.starts_with(NOT_RECOVERED));
         let (state, reason) = match sandbox.state {
             State::Starting => (State::Error, "the server stopped while it was being created"),
@@ -261,8 +262,14 @@ impl Service {
         unused: UnusedLayers,
         cancel: &Cancel,
     ) -> Result<CollectionReport> {
+        let of_roots = self.on_roots(move |roots| roots.collect_layers(unused)).await?.unwrap_or_default();
         let collect = move |workspaces: &Cancellable<'_>| {
             let layers = workspaces.collect_layers(unused)?;
+            let layers = LayerGcResult {
+                layers: layers.layers + of_roots.layers,
+                bytes: layers.bytes + of_roots.bytes,
+                ..layers
+            };
             let (mut freed, mut sizes) = (layers.bytes, Vec::new());
             for _ in 0..GC_ROUNDS_MAX {
                 let report = workspaces.store().collect_garbage(&GcOptions::default(), &Quiet)?;
@@ -294,6 +301,7 @@ impl Service {
             entry_names(&self.0.settings.sandboxes).context(|| "look for sandboxes".to_owned())?;
         let workspaces = self.on_workspaces(Workspaces::list).await?;
         let workspaces: Vec<String> = workspaces.into_iter().map(|found| found.id).collect();
+        let roots = self.on_roots(Workspaces::list).await?.unwrap_or_default();
         let runtime_ids = self.0.runtime.known_ids().await?;
         // A sandbox that is taken from the pool is in the catalog before it leaves the pool.
         let pooled = self.0.pool.ids();
@@ -315,6 +323,7 @@ impl Service {
                 }
             }
         }
+        self.clear_orphaned_roots(roots.into_iter().map(|root| root.id), &known, cancel).await?;
         let orphans: Vec<String> = workspaces.into_iter().filter(|id| !known.contains(id.as_str())).collect();
         let retained = match or_cancelled(cancel, self.retained_workspaces(&orphans)).await? {
             Ok(retained) => retained,

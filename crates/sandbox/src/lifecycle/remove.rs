@@ -278,6 +278,7 @@ impl Service {
             }
             Ok(kept) => kept,
         };
+        self.remove_root(id).await?;
         self.remove_dir(id).await?;
         self.delete_row(&sandbox, retain).await?;
         Ok(kept)
@@ -292,6 +293,7 @@ impl Service {
     ) -> Result<()> {
         let id = sandbox.id.as_str();
         if retain == Retain::Keep {
+            self.remove_root(id).await?;
             self.remove_dir(id).await?;
             return self.delete_row(sandbox, retain).await;
         }
@@ -369,7 +371,10 @@ impl Service {
             return Ok(KeptWorkspace::Snapshot(snapshot));
         }
         let _access = self.0.gates.exclusive(id, operation).await?;
-        if removal != Removal::KeepSnapshot && retain == Retain::Release {
+        // A restore may have been interrupted between its two parts.
+        self.finish_root_restore(id).await?;
+        // Only a snapshot has both parts of a sandbox whose root is kept.
+        if removal != Removal::KeepSnapshot && retain == Retain::Release && !self.has_root(id) {
             match self.keep_directory(id).await? {
                 KeptContent::Directory(path) => return Ok(KeptWorkspace::Directory(path)),
                 // An earlier removal, which was interrupted, has kept it already.

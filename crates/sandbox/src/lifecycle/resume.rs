@@ -205,10 +205,12 @@ impl Service {
         self.listen_for_guest(handle)?;
         let egress = self.egress(&network_of(sandbox, &config));
         let progress = self.publish_progress(&sandbox.id);
+        let root = self.0.roots.path(&sandbox.id);
         let start = Start {
             id: &sandbox.id,
             template: &sandbox.template,
             workspace: Some(&workspace.path),
+            root: root.as_deref(),
             dir: &handle.dir,
             token: token.as_bytes(),
             limits: &config.limits,
@@ -238,7 +240,8 @@ impl Service {
         self.remove_leftover_workspace(id).await?;
         let access = self.exclusive_access(id, operation, cancel).await?;
         let provider = config.provider.filter(|_| config.snapshot.is_some());
-        let new = NewSandbox { snapshot: Some(snapshot), provider, ..NewSandbox::default() };
+        let (template, root) = (sandbox.template.clone(), config.root);
+        let new = NewSandbox { snapshot: Some(snapshot), provider, template, root, ..NewSandbox::default() };
         let workspace = self.create_workspace(id, owner, &new, config.disk, cancel).await?;
         drop(permit);
         self.measure_new(handle, &new).await;

@@ -21,8 +21,8 @@ use super::container_access;
 use super::egress::{check_egress, missing_egress};
 use super::process_end::wait_for_exit;
 use super::{
-    Frozen, LazyMount, ProcessScope, ResourceUsage, Runtime, RuntimeError, Start, StartResult, Template,
-    WorkspaceProcess, blocking,
+    Frozen, LazyMount, OwnerIds, ProcessScope, ResourceUsage, Runtime, RuntimeError, Start, StartResult,
+    Template, WorkspaceProcess, blocking,
 };
 use crate::leaf_mutex::LeafMutex;
 use crate::sandbox_dir::SandboxDir;
@@ -122,7 +122,11 @@ impl Embedded {
         let (holder, agent) = (self.holder(), self.agent.clone());
         let (id, token) = (start.id.to_owned(), start.token.to_vec());
         let (workspace, dir) = (start.workspace.map(Path::to_owned), start.dir.clone());
-        let (template, limits) = (self.template(start.template)?, start.limits.clone());
+        let template = match start.root {
+            Some(root) => launch::Template::Kept(root.to_owned()),
+            None => self.template(start.template)?,
+        };
+        let limits = start.limits.clone();
         let egress = start.egress.cloned();
         let launch = move || {
             launch::launch(&Launch {
@@ -165,6 +169,10 @@ impl Runtime for Embedded {
 
     fn file_owner(&self) -> Option<(u32, u32)> {
         launch::owner(&self.holder())
+    }
+
+    fn kept_root_ids(&self) -> Result<Option<OwnerIds>, String> {
+        Ok(launch::root_ids(&self.holder()).map(|(first, count)| OwnerIds { first, count }))
     }
 
     async fn probe_dedicated_uids(

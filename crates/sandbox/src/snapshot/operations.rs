@@ -31,6 +31,7 @@ use crate::lifecycle::create::Creator;
 use crate::lifecycle::operation::with_runtime_timeout;
 use crate::lifecycle::operation_lock::OPERATION_WAIT;
 use crate::lifecycle::remove::ReclaimPolicy;
+use crate::root::roots::commit;
 use crate::runtime::{Frozen, Network, ProcessScope, RuntimeError, WorkspaceProcess};
 use crate::sandbox_dir::SandboxDir;
 use crate::scope::Scope;
@@ -236,7 +237,7 @@ impl Service {
         }
     }
 
-    /// Makes a snapshot of a workspace. The caller has frozen or killed the processes that write to it, and has
+    /// Makes a snapshot of a workspace, and of the root of its sandbox if that is kept. The caller has frozen or killed the processes that write to it, and has
     /// exclusive access.
     pub(crate) async fn commit_workspace(
         &self,
@@ -244,9 +245,10 @@ impl Service {
         new: NewSnapshot,
         cancel: &Cancel,
     ) -> Result<CommitResult> {
-        let id = id.to_owned();
-        self.on_workspaces_until(cancel, move |workspaces| workspaces.commit(&id, new, Writers::Stopped))
-            .await
+        let (id, roots, flag) = (id.to_owned(), self.0.roots.get().cloned(), cancel.clone());
+        let commit =
+            move |workspaces: &Cancellable<'_>| commit(workspaces, roots.as_deref(), (&id, &flag), new);
+        self.on_workspaces_until(cancel, commit).await
     }
 
     /// Compares a sandbox's workspace with the snapshot that it was made from. The comparison stops with the
@@ -298,8 +300,9 @@ impl Service {
         // Before any process is terminated.
         let found =
             self.on_workspaces(move |workspaces| Ok(workspaces.store().find_snapshot(&snapshot)?)).await?;
-        if found.is_none() {
-            return Err(WorkspaceError::UnknownSnapshot(snapshot).into());
+        let found = found.ok_or(WorkspaceError::UnknownSnapshot(snapshot))?;
+        if found.root.is_some() && self.has_root(id) {
+            return self.restore_with_root(sandbox, &handle, &found, if_in_use, operation, cancel).await;
         }
         let check_unused = async || {
             let processes =
@@ -587,6 +590,7 @@ fn fork_parameters(sandbox: &Sandbox, fork: &Fork) -> Result<NewSandbox> {
         snapshot: None,
         provider: config.provider.filter(|_| config.snapshot.is_some()),
         materialize: Materialize::Auto,
+        root: config.root,
         lineage: config.lineage.fork(&sandbox.id, fork.created_by.clone()),
         trace: config.trace,
     })

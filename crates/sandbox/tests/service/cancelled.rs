@@ -53,8 +53,14 @@ async fn command_whose_request_is_dropped_is_not_running_forever(home: &TestHome
     assert!(times > 1, "it was dropped {times} times");
     let size = Size { cols: 80, rows: 24 };
     let command = Some("true".to_owned());
-    let terminal =
-        || TerminalRequest { size, shell: None, command: command.clone(), cwd: None, envs: [].into() };
+    let terminal = || TerminalRequest {
+        size,
+        shell: None,
+        command: command.clone(),
+        cwd: None,
+        envs: [].into(),
+        user: None,
+    };
     let mut times = 1;
     while !poll_times(service.open_terminal(&alice(), id, terminal()), times).await {
         times += 1;

@@ -124,7 +124,8 @@ async fn a_shell_never_sees_its_jobs_stopped(home: &TestHome) {
     let view = create(&service).await;
     let id = view.sandbox.id.as_str();
     let size = Size { cols: 80, rows: 24 };
-    let request = TerminalRequest { size, shell: None, command: None, cwd: None, envs: [].into() };
+    let request =
+        TerminalRequest { size, shell: None, command: None, cwd: None, envs: [].into(), user: None };
     let terminal = service.open_terminal(&alice(), id, request).await.unwrap();
     let typed =
         b"set -m; sleep 100 & sleep 100 | sleep 100 & touch ready; sleep 2; jobs; echo end-$((1 + 1))\n";

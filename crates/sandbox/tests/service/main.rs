@@ -36,6 +36,7 @@ mod races;
 mod registry;
 mod remote;
 mod restart;
+mod roots;
 mod scripted_agent;
 mod slow_freeze;
 mod snapshots;
@@ -75,6 +76,7 @@ fn main() -> ExitCode {
     trials.extend(races::trials());
     trials.extend(workspace_swap::trials());
     trials.extend(snapshots::trials());
+    trials.extend(roots::trials());
     trials.extend(full_disk::trials());
     trials.extend(full_disk_writes::trials());
     trials.extend(cancelled::trials());

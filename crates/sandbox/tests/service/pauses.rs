@@ -202,7 +202,8 @@ async fn requests_to_a_paused_sandbox_are_refused(home: &TestHome) {
     let view = create(&service).await;
     let id = view.sandbox.id.as_str();
     let size = Size { cols: 80, rows: 24 };
-    let terminal = || TerminalRequest { size, shell: None, command: None, cwd: None, envs: [].into() };
+    let terminal =
+        || TerminalRequest { size, shell: None, command: None, cwd: None, envs: [].into(), user: None };
     let open = service.open_terminal(&alice(), id, terminal()).await.unwrap();
     let cat = RunRequest { stdin: true, ..request("cat") };
     let cat = service.run(&alice(), id, cat).await.unwrap();

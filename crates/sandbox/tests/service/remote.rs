@@ -211,7 +211,7 @@ async fn terminal_works_over_the_connection(home: &TestHome) {
     let view = create(&service).await;
     let size = Size { cols: 80, rows: 24 };
     let (shell, cwd) = (Some("/bin/sh".to_owned()), Some("/tmp".to_owned()));
-    let request = TerminalRequest { size, shell, command: None, cwd, envs: [].into() };
+    let request = TerminalRequest { size, shell, command: None, cwd, envs: [].into(), user: None };
     let terminal = service.open_terminal(&alice(), &view.sandbox.id, request).await.unwrap();
     let typed = b"echo is-$((40+2)); exit 3\n".to_vec();
     service.write_terminal(&alice(), &view.sandbox.id, &terminal.id, typed).await.unwrap();

@@ -45,7 +45,8 @@ impl LongWork {
         let line = "for i in $(seq 1 40); do echo $i; sleep 0.05; done";
         let command = service.run(&alice(), sandbox, request(line)).await.unwrap();
         let size = Size { cols: 80, rows: 24 };
-        let request = TerminalRequest { size, shell: None, command: None, cwd: None, envs: [].into() };
+        let request =
+            TerminalRequest { size, shell: None, command: None, cwd: None, envs: [].into(), user: None };
         let terminal = service.open_terminal(&alice(), sandbox, request).await.unwrap();
         service.write_terminal(&alice(), sandbox, &terminal.id, b"x=kept\n".to_vec()).await.unwrap();
         command.output(0).await.unwrap().next().await.unwrap();

@@ -22,6 +22,7 @@ fn terminal_request() -> TerminalRequest {
         command: None,
         cwd: None,
         envs: [].into(),
+        user: None,
     }
 }
 

@@ -162,8 +162,14 @@ async fn terminal_session_is_traced(home: &TestHome) {
     let view = create_traced(&service).await;
     let size = workspace_sandbox::Size { cols: 80, rows: 24 };
     let command = Some("echo x > x".to_owned());
-    let request =
-        workspace_sandbox::TerminalRequest { size, shell: None, command, cwd: None, envs: [].into() };
+    let request = workspace_sandbox::TerminalRequest {
+        size,
+        shell: None,
+        command,
+        cwd: None,
+        envs: [].into(),
+        user: None,
+    };
     let terminal = service.open_terminal(&alice(), &view.sandbox.id, request).await.unwrap();
     let made = snapshot_of(&service, &finish(&service, &view, &terminal).await);
     assert_eq!(made.labels.get(TRACE_COMMAND_LABEL), Some(&terminal.id));

@@ -7,12 +7,12 @@ use workspace_api::error_codes;
 use workspace_api::pauses::{self, Keep};
 use workspace_api::sandboxes::{
     CpuStats, CreateSandbox, DiskStats, LogsQuery, MemoryStats, NetworkChoice, NetworkStats, ResourceLimits,
-    Resources, Sandbox, SandboxStats, SetTimeout, TraceChoice,
+    Resources, RootChoice, Sandbox, SandboxStats, SetTimeout, TraceChoice,
 };
 use workspace_catalog::PauseStep;
 use workspace_sandbox::runtime::{AllowError, Network};
 use workspace_sandbox::{
-    Expiry, Lineage, Materialize, NewSandbox, OnTimeout, ResourceRequest, Stats, Trace, View,
+    Expiry, Lineage, Materialize, NewSandbox, OnTimeout, ResourceRequest, RootMode, Stats, Trace, View,
 };
 
 use crate::error::ApiError;
@@ -66,6 +66,10 @@ pub(super) fn new_sandbox(request: CreateSandbox, created_by: &str) -> Result<Ne
         snapshot: request.snapshot.map(|text| parse("snapshot", &text)).transpose()?,
         provider: request.provider.map(|text| parse("provider", &text)).transpose()?,
         materialize: request.materialize.map_or(Ok(Materialize::Auto), |text| parse("materialize", &text))?,
+        root: match request.root {
+            RootChoice::Discarded => RootMode::Discarded,
+            RootChoice::Kept => RootMode::Kept,
+        },
     })
 }
 
@@ -138,6 +142,10 @@ pub(super) fn sandbox_to_api(view: View) -> Result<Sandbox, ApiError> {
         },
         snapshot: config.snapshot.map(|id| id.to_string()),
         provider: config.provider.map(|kind| kind.to_string()),
+        root: match config.root {
+            RootMode::Discarded => RootChoice::Discarded,
+            RootMode::Kept => RootChoice::Kept,
+        },
         forked_from: config.lineage.forked_from,
         created_by: config.lineage.created_by,
         project: config.lineage.project,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use workspace_api::diff::DiffQuery;
 use workspace_api::error_codes;
 use workspace_api::snapshots::{
-    EntryKind, ListSnapshotsQuery, PageQuery, SkippedEntry, Snapshot, SnapshotSort, TreeEntry,
+    EntryKind, ListSnapshotsQuery, PageQuery, SkippedEntry, Snapshot, SnapshotRoot, SnapshotSort, TreeEntry,
     UploadSnapshotQuery, UploadSnapshotResult,
 };
 use workspace_state::{Entry, ImportReport, Node, NodeKind, Snapshot as Record, SnapshotId, quote_path};
@@ -35,6 +35,7 @@ pub(crate) fn snapshot_to_api(
         author: record.author,
         message: record.message,
         labels: record.labels,
+        root: record.root.map(|root| SnapshotRoot { tree: root.tree.to_string(), template: root.template }),
     })
 }
 

@@ -24,6 +24,7 @@ mod preview_origins;
 mod preview_sockets;
 mod preview_tls;
 mod previews;
+mod roots;
 mod sandboxes;
 mod stop;
 mod stream;

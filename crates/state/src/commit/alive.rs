@@ -33,8 +33,7 @@ impl Inner {
         for change in &request.changes {
             match change {
                 Change::PutSnapshot(snapshot) => {
-                    roots.push((Kind::Node, *snapshot.tree.as_bytes()));
-                    roots.push((Kind::Node, *snapshot.times.as_bytes()));
+                    roots.extend(snapshot.nodes().map(|node| (Kind::Node, node)));
                 }
                 Change::PutPin { record, .. } => roots.extend(crate::pin::roots(record)),
                 _ => {}

@@ -5,6 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::owner_ids::OwnerIds;
+
 /// Bytes that a [`WriteLimit`] counts for a file, directory or symlink besides its content.
 pub(super) const ENTRY_BYTES: u64 = 4096;
 
@@ -25,6 +27,9 @@ pub struct CheckoutOptions {
     pub sync: bool,
     /// User and group id that own everything that is written; `None` for those of the process.
     pub owner: Option<(u32, u32)>,
+    /// Ids of the owners in the tree of a root filesystem, which take precedence over `owner`; `None` if the
+    /// tree is none. New files get them, others keep their owner.
+    pub owner_ids: Option<OwnerIds>,
     /// Directories that together hold the same tree, the uppermost first. Files are made as reflink copies of
     /// the files there if the file system supports it.
     pub share: Vec<PathBuf>,

@@ -13,6 +13,7 @@ mod error;
 mod ignore_rules;
 mod ignored_paths;
 mod link_labels;
+mod owner_ids;
 mod parallel;
 mod path;
 mod read;
@@ -30,6 +31,7 @@ pub use checkout::{apply_changes, checkout, materialize};
 pub use checkout_options::{CheckoutOptions, CheckoutReport, WriteLimit};
 pub use error::DirectoryError;
 pub use ignored_paths::ignored_paths;
+pub use owner_ids::{OwnerIds, owned_by};
 pub use read::{DirectoryReader, open_for_reading, user_xattrs};
 pub(crate) use read::{ReadError, ReadOutcome, read_file};
 pub use scan::{

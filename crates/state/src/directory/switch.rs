@@ -29,6 +29,7 @@ use crate::tree_path::DEPTH_MAX;
 
 use super::checkout_options::{CheckoutOptions, CheckoutReport};
 use super::error::{Context, DirectoryError, Result};
+use super::owner_ids::OwnerIds;
 use super::path::{full_path, open_directory, system_path};
 use super::read::{is_trustworthy, now};
 use super::stat_index::StatRecord;
@@ -150,9 +151,14 @@ impl<'a> Switch<'a> {
         }
     }
 
-    /// Sets the owner of a written file.
-    fn set_owner(&self, file: impl AsFd, entry_path: &[u8]) -> Result<()> {
-        let Some((user, group)) = self.options.owner else { return Ok(()) };
+    /// Returns UID and GID on disk of an entry with these attributes; `None` for those of the process.
+    fn owner(&self, xattrs: &Xattrs) -> Option<(u32, u32)> {
+        self.options.owner_ids.map(|ids| ids.owner_on_disk(xattrs)).or(self.options.owner)
+    }
+
+    /// Sets the owner of a written file with these attributes.
+    fn set_owner(&self, file: impl AsFd, xattrs: &Xattrs, entry_path: &[u8]) -> Result<()> {
+        let Some((user, group)) = self.owner(xattrs) else { return Ok(()) };
         let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
         fchown(file, Some(user), Some(group)).context("give away", &self.full_path(entry_path))
     }
@@ -163,9 +169,18 @@ impl<'a> Switch<'a> {
         limit.take(bytes).context("write", &self.full_path(entry_path))
     }
 
-    /// Returns extended attributes as they are written to disk: escaped if the options say so.
+    /// Returns extended attributes as they are written to disk: without owners, and escaped, if the options
+    /// say so.
     fn written_xattrs<'x>(&self, xattrs: &'x Xattrs) -> Cow<'x, Xattrs> {
-        if self.options.escape { xattrs::escape(xattrs) } else { Cow::Borrowed(xattrs) }
+        let xattrs = match self.options.owner_ids {
+            Some(_) => OwnerIds::xattrs_on_disk(xattrs),
+            None => Cow::Borrowed(xattrs),
+        };
+        match xattrs {
+            _ if !self.options.escape => xattrs,
+            Cow::Borrowed(xattrs) => xattrs::escape(xattrs),
+            Cow::Owned(xattrs) => Cow::Owned(xattrs::escape(&xattrs).into_owned()),
+        }
     }
 
     /// Returns the stat record of a directory if it belongs to the old tree. An interrupted snapshot leaves

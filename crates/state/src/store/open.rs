@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -83,14 +83,18 @@ impl Store {
     /// No other process may have the store open.
     pub fn rebuild_index(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        format::check(path)?;
+        let version = format::check(path)?;
         let path = fs::canonicalize(path).context("open", path)?;
         let (lock, _) = open_lock(&path)?;
         lock_exclusively(&lock, &path)?;
-        format::repair(&path)?;
+        format::repair(&path, version)?;
         let report = recovery::rebuild(&path)?;
         drop(lock);
-        Self::open_at(path, Some(report))
+        let store = Self::open_at(path, Some(report))?;
+        if store.snapshots()?.iter().any(|snapshot| snapshot.root.is_some()) {
+            store.inner.raise_format(format::WITH_ROOTS)?;
+        }
+        Ok(store)
     }
 }
 
@@ -98,10 +102,11 @@ impl Inner {
     fn open(path: PathBuf, rebuild: Option<RebuildReport>) -> Result<Self> {
         let (lock, access) = open_lock(&path)?;
         access_lock::acquire(&lock, &path, access)?;
+        let version = format::check(&path)?;
         let packs = Packs::new(path.join("packs"));
         let (index, open_report) = match access {
             Access::Shared => {
-                format::add_missing_copy(&path);
+                format::complete(&path, version);
                 open_or_rebuild_index(&path, &lock, &packs)?
             }
             Access::ReadOnly => (open_read_only_index(&path, &lock, &packs)?, None),
@@ -118,6 +123,7 @@ impl Inner {
             reference_targets: ReferenceTargets::default(),
             pages: Cache::new(PAGE_CACHE_SIZE),
             is_index_dirty: AtomicBool::new(false),
+            format: AtomicU32::new(version),
             index,
             lock,
             rebuild: open_report.or(rebuild),
@@ -195,7 +201,7 @@ fn create(path: &Path) -> Result<()> {
         let part = path.join(part);
         fs::create_dir_all(&part).context("create", &part)?;
     }
-    format::write(path)?;
+    format::create(path)?;
     Reserve::new(path).try_allocate();
     Ok(())
 }

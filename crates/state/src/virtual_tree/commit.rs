@@ -10,13 +10,15 @@ use crate::batch::Batch;
 use crate::commit_options::NewSnapshot;
 use crate::content;
 use crate::error::Result as StoreResult;
+use crate::format;
 use crate::id::{NodeId, SnapshotId, TreeId};
 use crate::log_record::Change;
 use crate::new_objects::NewObjects;
+use crate::new_root::NewRoot;
 use crate::node::{FileNode, INLINE_MAX, NodeRef, SymlinkNode};
 use crate::page::{EntryTime, Head};
 use crate::rewrite::{Edit, EncodedEntry, rewrite_directory};
-use crate::snapshot::{Snapshot, Timestamp};
+use crate::snapshot::{Snapshot, SnapshotRoot, Timestamp};
 use crate::store::Store;
 
 use super::{Child, Directory, File, Result, VirtualTree};
@@ -79,6 +81,24 @@ impl VirtualTree {
             (BatchUse::Once, _) => {}
         }
         Ok((committed?, tree, times))
+    }
+
+    /// Turns the tree into the root filesystem of a snapshot, which is committed with that snapshot
+    /// ([`NewSnapshot::root`]). Only changes are written. The tree must have no clones that are committed later.
+    pub fn into_root(self, template: impl Into<String>) -> Result<NewRoot> {
+        let (ids, objects) = match &self.staging {
+            Some(staging) => {
+                let _lock = staging.commit_lock.lock().unwrap_or_else(PoisonError::into_inner);
+                (self.write_root(&staging.batch)?, staging.batch.finish()?)
+            }
+            None => {
+                let batch = Batch::low_latency(self.store.clone(), Arc::clone(&self.guard));
+                (self.write_root(&batch)?, batch.finish()?)
+            }
+        };
+        let (tree, times) = (ids.0.into(), ids.1);
+        let root = SnapshotRoot { tree, times, template: template.into() };
+        Ok(NewRoot { root, objects, _guard: self.guard })
     }
 
     /// Returns the id that the tree would have if it were committed now. Writes nothing.
@@ -150,12 +170,28 @@ impl VirtualTree {
     }
 }
 
-/// Writes the snapshot's record and its objects in one commit.
+/// Writes the snapshot's record and its objects in one commit, with those of its root.
 pub(crate) fn commit_snapshot(
     store: &Store,
-    objects: NewObjects,
+    mut objects: NewObjects,
     tree: TreeId,
     times: NodeId,
+    parents: Vec<SnapshotId>,
+    mut new: NewSnapshot,
+) -> StoreResult<Snapshot> {
+    let Some(root) = new.root.take() else {
+        return commit_record(store, objects, (tree, times, None), parents, new);
+    };
+    // Before the record: older programs must refuse the store, not find it damaged.
+    store.inner.raise_format(format::WITH_ROOTS)?;
+    objects.append(root.objects);
+    commit_record(store, objects, (tree, times, Some(Box::new(root.root))), parents, new)
+}
+
+fn commit_record(
+    store: &Store,
+    objects: NewObjects,
+    (tree, times, root): (TreeId, NodeId, Option<Box<SnapshotRoot>>),
     parents: Vec<SnapshotId>,
     new: NewSnapshot,
 ) -> StoreResult<Snapshot> {
@@ -168,6 +204,7 @@ pub(crate) fn commit_snapshot(
         message: new.message,
         time: new.time.unwrap_or_else(Timestamp::now),
         labels: new.labels,
+        root,
     };
     let mut changes = vec![Change::PutSnapshot(snapshot.clone())];
     for (name, expect) in new.references {

@@ -351,8 +351,7 @@ fn a_newer_format_is_refused_and_left_alone() {
     let format = sample.path.join("format");
     // A newer version brings its own copy.
     fs::remove_file(sample.path.join("format.copy")).unwrap();
-    let newer = fs::read_to_string(&format).unwrap().replace(&FORMAT.to_string(), &(FORMAT + 1).to_string());
-    fs::write(&format, newer).unwrap();
+    fs::write(&format, format!("elevo-workspace store {}\n", FORMAT + 1)).unwrap();
     let error = |result: Result<Store, StoreError>| result.expect_err("a newer store was opened");
     for error in [
         error(Store::open(&sample.path)),

@@ -15,6 +15,7 @@ mod hostile;
 mod preview;
 mod race;
 mod repair;
+mod roots;
 mod stopped;
 mod support;
 mod unsettled_rows;

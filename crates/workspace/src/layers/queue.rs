@@ -159,6 +159,7 @@ mod tests {
     use workspace_state::{CheckoutOptions, NewSnapshot, Store};
 
     use super::*;
+    use crate::part::SnapshotPart;
 
     fn store(home: &Path) -> Store {
         Store::open_or_create(home.join("store")).unwrap()
@@ -209,7 +210,8 @@ mod tests {
     }
 
     fn layers(home: &Path) -> Layers {
-        Layers::open(&home.join("layers"), store(home), CheckoutOptions::default(), 0).unwrap()
+        let store = (store(home), SnapshotPart::Workspace);
+        Layers::open(&home.join("layers"), store, CheckoutOptions::default(), 0).unwrap()
     }
 
     #[test]

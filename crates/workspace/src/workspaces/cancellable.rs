@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use workspace_state::{Cancel, NewSnapshot, SnapshotId, Store, StoreError};
 
 use super::{
-    Changes, CommitResult, NewWorkspace, PreparedReset, ResetMode, ResetResult, WorkspaceInfo, Workspaces,
+    Changes, CommitResult, NewWorkspace, PreparedReset, ResetMode, ResetResult, UncommittedContent,
+    WorkspaceInfo, Workspaces,
 };
 use crate::base::Materialize;
 use crate::conditional_commit::ConditionalCommit;
@@ -21,7 +22,7 @@ const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// [`StoreError::Cancelled`] and leave the workspace unchanged.
 #[derive(Debug)]
 pub struct Cancellable<'a> {
-    workspaces: &'a Workspaces,
+    pub(super) workspaces: &'a Workspaces,
     store: Store,
 }
 
@@ -52,6 +53,11 @@ impl Cancellable<'_> {
     /// Commits, as [`Workspaces::commit`] does. A commit that is already writing its record completes.
     pub fn commit(&self, id: &str, new: NewSnapshot, writers: Writers) -> Result<CommitResult> {
         self.workspaces.commit_with(&self.store, id, new, writers)
+    }
+
+    /// Reads the content of a workspace, as [`Workspaces::read`] does.
+    pub fn read(&self, id: &str, writers: Writers) -> Result<UncommittedContent> {
+        self.workspaces.read_with(&self.store, id, writers)
     }
 
     /// Returns false if a workspace is certain to have the content that [`Self::commit_if_changed`] found last. Reads no

@@ -59,7 +59,7 @@ impl Workspaces {
         mode: ResetMode,
     ) -> Result<ResetResult> {
         self.with_cancellable_lock(store.cancel_flag(), id, |workspace| {
-            let base = Base::new(store, snapshot, materialize)?;
+            let base = Base::new(store, self.part, snapshot, materialize)?;
             if workspace.record.current.provider == ProviderKind::Overlay {
                 if mode == ResetMode::InPlaceOnly {
                     let reason = "its processes cannot be moved to another directory".to_owned();
@@ -190,7 +190,7 @@ impl Workspaces {
         let (kind, dir) = self.with_cancellable_lock(store.cancel_flag(), id, |workspace| {
             Ok((workspace.record.current.provider, self.current_dir(id, &workspace.record)))
         })?;
-        let base = Base::new(store, Some(snapshot), Materialize::Auto)?;
+        let base = Base::new(store, self.part, Some(snapshot), Materialize::Auto)?;
         Ok(PreparedReset { _lower: self.provider(kind).prepare(&dir, &base)? })
     }
 

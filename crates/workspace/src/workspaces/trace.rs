@@ -36,7 +36,7 @@ impl Workspaces {
             }
             let (dir, generation) = (self.current_dir(id, &workspace.record), &workspace.record.current);
             let (number, provider) = (generation.number, self.provider(generation.provider));
-            let base = Base::new(store, generation.base, Materialize::default())?;
+            let base = Base::new(store, self.part, generation.base, Materialize::default())?;
             let new = self.with_parent(workspace, new)?;
             let parent = new.parents.first().copied();
             let last = match parent {
@@ -51,7 +51,7 @@ impl Workspaces {
             Ok(match committed {
                 Some(committed) => {
                     self.record_commit(id, workspace, &committed);
-                    ConditionalCommit::Committed(committed)
+                    ConditionalCommit::Committed(Box::new(committed))
                 }
                 None => ConditionalCommit::Unchanged(parent),
             })

@@ -12,7 +12,9 @@ use workspace_state::{
     CheckoutOptions, Difference, NewSnapshot, Quiet, Snapshot, SnapshotOptions, Store, checkout,
     snapshot_directory,
 };
-use workspace_workspace::{LazyCommand, Options, ProviderKind, ProviderPreference, Workspaces, Writers};
+use workspace_workspace::{
+    LazyCommand, Options, ProviderKind, ProviderPreference, SnapshotPart, Workspaces, Writers,
+};
 
 use crate::image::{self, Image};
 use crate::listing::{self, listing};
@@ -187,6 +189,8 @@ pub(crate) fn options(home: &Path, store: &Store, holder: &NamespaceHolder, kind
         store: store.clone(),
         holder: Ok(holder.clone()),
         owner: None,
+        part: SnapshotPart::Workspace,
+        owner_ids: None,
         provider: ProviderPreference::Prefer(kind),
         lazy: None,
         reserve: 0,

@@ -15,6 +15,7 @@ mod layers;
 mod listing;
 mod operations;
 mod random;
+mod roots;
 mod tools;
 
 use std::process::ExitCode;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         full::trials,
         large::trials,
         idmapped::trials,
+        roots::trials,
     ] {
         trials.extend(more());
     }

@@ -27,6 +27,7 @@ pub(super) fn create(context: &mut Context, args: &SandboxCreate) -> Result<Sand
         let mut request = run::create_request(&args.options, args.timeout);
         request.on_timeout = args.on_timeout.into();
         request.snapshot.clone_from(&args.content.snapshot);
+        request.root = args.root.into();
         request.provider = args.content.provider.as_ref().and_then(name);
         request.materialize = args.content.materialize.as_ref().and_then(name);
         if let Some(tree) = tree {

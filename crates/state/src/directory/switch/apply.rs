@@ -195,7 +195,7 @@ impl Switch<'_> {
         let full_path = || self.full_path(path);
         xattrs::write(fd, &self.written_xattrs(&to.xattrs), ExistingXattrs::Possible)
             .context("set the attributes of", &full_path())?;
-        self.set_owner(fd, path)?;
+        self.set_owner(fd, &to.xattrs, path)?;
         let mode = self.mode(to.mode);
         let mut own_fingerprint = fingerprint(&fstat(fd).context("stat", &full_path())?);
         let mode_differs = own_fingerprint.mode & 0o7777 != mode_to_u32(mode.as_raw_mode());

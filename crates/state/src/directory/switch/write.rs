@@ -18,7 +18,7 @@ use crate::directory::xattrs::{self, ExistingXattrs};
 use crate::entry::Node;
 use crate::error::StoreError;
 use crate::failpoint;
-use crate::node::{Extent, FileNode};
+use crate::node::{Extent, FileNode, Xattrs};
 use crate::platform::{
     DIRECTORY_HANDLE_FLAGS, IfExists, REFLINK_COPIES_XATTRS, create_named, create_unnamed, link_unnamed,
     open_beneath, reflink, rename_into_place,
@@ -63,7 +63,7 @@ impl Switch<'_> {
             Err(Errno::EXIST) => return Err(self.name_collision(entry_path)),
             other => other.context("create", &self.full_path(entry_path))?,
         }
-        if let Some((user, group)) = self.options.owner {
+        if let Some((user, group)) = self.owner(&Xattrs::new()) {
             let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
             chownat(fd, created_name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)
                 .context("give away", &self.full_path(entry_path))?;
@@ -152,7 +152,7 @@ impl Switch<'_> {
         xattrs::write(file, &self.written_xattrs(&node.xattrs), existing)
             .context("set the attributes of", &full_path())?;
         // Before the mode: changing the owner clears set-id bits.
-        self.set_owner(file, entry_path)?;
+        self.set_owner(file, &node.xattrs, entry_path)?;
         fchmod(file, self.mode(node.mode)).context("change the mode of", &full_path())?;
         if let Some(modified) = modified {
             futimens(file, &modified.file_times()).context("set the times of", &full_path())?;

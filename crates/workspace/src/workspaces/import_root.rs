@@ -1,0 +1,68 @@
+//! Importing a directory as the root filesystem of a snapshot.
+
+use std::path::Path;
+
+use workspace_state::{
+    Durability, Expect, NewSnapshot, Quiet, Snapshot, SnapshotId, SnapshotOptions, TreeError, VirtualTree,
+    snapshot_directory_with_reader,
+};
+
+use super::{Cancellable, Workspaces};
+use crate::access::Reader;
+use crate::error::{Result, WorkspaceError};
+use crate::writers::Writers;
+
+/// Directory to be imported as a root filesystem.
+pub struct RootImport<'a> {
+    /// Path of the directory, to which nothing writes meanwhile.
+    pub directory: &'a Path,
+    /// Name of the template that it belongs to.
+    pub template: &'a str,
+    /// Unused name of a reference. While the import is in progress, it names a snapshot of the content; if the
+    /// process is killed, both are left behind.
+    pub temporary_reference: &'a str,
+    /// Changes the content before it is committed.
+    pub change: &'a dyn Fn(&mut VirtualTree) -> Result<(), TreeError>,
+}
+
+impl Cancellable<'_> {
+    /// Commits a directory as the root filesystem of a new snapshot, whose workspace is empty. All files belong
+    /// to user 0, unless `change` sets another owner.
+    pub fn import_root(&self, import: &RootImport<'_>, new: NewSnapshot) -> Result<Snapshot> {
+        let store = self.store();
+        let content = NewSnapshot {
+            references: vec![(import.temporary_reference.to_owned(), Expect::Absent)],
+            durability: Durability::Buffered,
+            ..NewSnapshot::with_message(new.message.clone())
+        };
+        let options = SnapshotOptions {
+            new: content,
+            ignore: false,
+            track: false,
+            quiescent: true,
+            complete: true,
+            ..SnapshotOptions::default()
+        };
+        let reader = Reader::new(&self.workspaces.holder(), Writers::Stopped);
+        let report = snapshot_directory_with_reader(store, import.directory, options, &reader, &Quiet);
+        let content = report.map_err(|error| WorkspaceError::of_directory(error, import.directory))?.snapshot;
+        let committed = (|| {
+            let mut tree = store.restore(&content.id)?;
+            (import.change)(&mut tree)?;
+            let root = tree.into_root(import.template)?;
+            Ok(store.empty_tree()?.commit(NewSnapshot { root: Some(root), ..new })?)
+        })();
+        // Also after a cancellation.
+        self.workspaces.remove_import(import.temporary_reference, content.id)?;
+        committed
+    }
+}
+
+impl Workspaces {
+    /// Removes what an import left behind: its temporary reference and the snapshot that it names.
+    pub fn remove_import(&self, reference: &str, content: SnapshotId) -> Result<()> {
+        self.store.remove_reference(reference, Expect::At(content))?;
+        self.store.remove_snapshots(&[content])?;
+        Ok(())
+    }
+}

@@ -1,0 +1,213 @@
+//! Workspaces that hold the root filesystems of sandboxes.
+
+use libtest_mimic::Trial;
+use workspace_state::{
+    Cancel, Expect, NewSnapshot, OwnerIds, Snapshot, Tree, TreeError, VirtualTree, owned_by,
+};
+use workspace_workspace::{
+    Materialize, NewWorkspace, Options, ProviderKind, ResetMode, RootImport, SnapshotPart, WorkspaceError,
+    Workspaces, Writers,
+};
+
+use crate::fixture::{Fixture, Setting, options};
+
+/// Host id of user 0 of the roots, and the number of ids.
+const IDS: OwnerIds = OwnerIds { first: 700_000, count: 1_000 };
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let add = |name: &str, test: fn()| Setting::OVERLAY.trial(name, test);
+    vec![
+        add("a_root_is_committed_with_a_workspace", a_root_is_committed_with_a_workspace),
+        add("owners_are_kept_where_they_exist", owners_are_kept_where_they_exist),
+        add("an_import_of_a_root_that_fails_leaves_nothing", an_import_of_a_root_that_fails_leaves_nothing),
+        add("a_reset_of_a_root_needs_a_snapshot_with_one", a_reset_of_a_root_needs_a_snapshot_with_one),
+    ]
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn open_roots(fixture: &Fixture) -> Workspaces {
+    let options = options(fixture.home.path(), &fixture.store, &fixture.holder, ProviderKind::Overlay);
+    let owner_ids = is_root().then_some(IDS);
+    let (directory, layers) = (fixture.home.path().join("roots"), fixture.home.path().join("root-layers"));
+    Workspaces::open(Options { directory, layers, owner_ids, part: SnapshotPart::Root, ..options }).unwrap()
+}
+
+fn no_change(_: &mut VirtualTree) -> Result<(), TreeError> {
+    Ok(())
+}
+
+/// Imports a directory that a script makes.
+fn import(fixture: &Fixture, roots: &Workspaces, script: &str) -> Snapshot {
+    let directory = tempfile::tempdir_in(fixture.home.path()).unwrap();
+    fixture.shell_in(directory.path(), script);
+    let import = RootImport {
+        directory: directory.path(),
+        template: "mini",
+        temporary_reference: "temporary",
+        change: &|tree| {
+            tree.write("added", "by the import\n")?;
+            tree.put_directory(
+                "home",
+                workspace_state::Attributes { mode: 0o755, xattrs: owned_by(42, 43), ..Default::default() },
+            )
+        },
+    };
+    let references = vec![("imported".to_owned(), Expect::Absent)];
+    let new = NewSnapshot { references, ..NewSnapshot::default() };
+    roots.cancellable(&Cancel::new()).import_root(&import, new).unwrap()
+}
+
+fn create(workspaces: &Workspaces, id: &str, snapshot: Option<&Snapshot>) {
+    let new = NewWorkspace {
+        snapshot: snapshot.map(|snapshot| snapshot.id),
+        provider: Some(ProviderKind::Overlay),
+        materialize: Materialize::Full,
+        ..NewWorkspace::default()
+    };
+    workspaces.create(id, &new).unwrap();
+}
+
+/// Commits the workspace `id` with the root of the same name.
+fn commit(fixture: &Fixture, roots: &Workspaces, id: &str) -> Snapshot {
+    let content = roots.read(id, Writers::Stopped).unwrap();
+    let root = Some(content.tree.into_root("mini").unwrap());
+    let new = NewSnapshot { root, ..NewSnapshot::default() };
+    let committed = fixture.all().commit(id, new, Writers::Stopped).unwrap().snapshot;
+    roots.record_files(id, content.files, &committed).unwrap();
+    committed
+}
+
+fn run(fixture: &Fixture, roots: &Workspaces, id: &str, script: &str) -> String {
+    let output = fixture.shell_in(&roots.path(id).unwrap(), script);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn root_tree(fixture: &Fixture, snapshot: &Snapshot) -> VirtualTree {
+    let root = snapshot.root.as_ref().unwrap();
+    VirtualTree::over(&Tree::open(&fixture.store, root.tree, Some(root.times)).unwrap()).unwrap()
+}
+
+fn a_root_is_committed_with_a_workspace() {
+    let fixture = Fixture::new(Setting::OVERLAY);
+    let roots = open_roots(&fixture);
+    let base =
+        import(&fixture, &roots, "mkdir etc bin; echo one > etc/one; echo two > etc/two; ln -s etc link");
+    assert_eq!(
+        fixture.store.snapshots().unwrap(),
+        std::slice::from_ref(&base),
+        "the import leaves nothing else"
+    );
+    assert_eq!(fixture.store.references().unwrap(), [("imported".to_owned(), base.id)]);
+    create(&roots, "a", Some(&base));
+    create(fixture.all(), "a", None);
+    run(
+        &fixture,
+        &roots,
+        "a",
+        "rm etc/one; echo changed > etc/two; mkdir -p usr/local; echo new > usr/local/new",
+    );
+    fixture.run("a", "echo workspace > file");
+    let first = commit(&fixture, &roots, "a");
+    assert_eq!(first.root.as_ref().unwrap().template, "mini");
+    let tree = root_tree(&fixture, &first);
+    assert_eq!(tree.read("etc/two").unwrap(), b"changed\n");
+    assert_eq!(tree.read("usr/local/new").unwrap(), b"new\n");
+    assert_eq!(tree.read("added").unwrap(), b"by the import\n");
+    assert!(!tree.exists("etc/one").unwrap());
+    assert_eq!(fixture.store.restore(&first.id).unwrap().read("file").unwrap(), b"workspace\n");
+    // Unchanged files are taken from the last commit; a change of one is found.
+    let second = commit(&fixture, &roots, "a");
+    assert_eq!(second.root, first.root);
+    run(&fixture, &roots, "a", "echo newer > usr/local/new");
+    let third = commit(&fixture, &roots, "a");
+    assert_eq!(root_tree(&fixture, &third).read("usr/local/new").unwrap(), b"newer\n");
+    // The layer of a descendant is a delta over that of the template.
+    create(&roots, "b", Some(&third));
+    assert_eq!(
+        run(&fixture, &roots, "b", "cat etc/two usr/local/new link/two; ls etc"),
+        "changed\nnewer\nchanged\ntwo\n"
+    );
+    assert_eq!(roots.record("b").unwrap().current.layers.len(), 2);
+    // The base is pinned.
+    assert_eq!(fixture.store.pins().unwrap().len(), 2);
+    for id in ["a", "b"] {
+        roots.cleanup(id).unwrap();
+    }
+    assert!(fixture.store.pins().unwrap().is_empty());
+}
+
+fn owners_are_kept_where_they_exist() {
+    if !is_root() {
+        return;
+    }
+    let fixture = Fixture::new(Setting::OVERLAY);
+    let roots = open_roots(&fixture);
+    let base = import(&fixture, &roots, "mkdir d; echo x > d/x; echo y > y; chmod 4755 y");
+    create(&roots, "a", Some(&base));
+    create(fixture.all(), "a", None);
+    let list = "stat -c '%n %u:%g %a' . d d/* home y";
+    assert_eq!(
+        run(&fixture, &roots, "a", list),
+        ". 700000:700000 755\nd 700000:700000 755\nd/x 700000:700000 644\nhome 700042:700043 755\ny 700000:700000 4755\n"
+    );
+    let script = "chown 700033:700004 d d/x; echo new > d/new; chown 700999:700000 d/new; chown 12:12 y; \
+        setfattr -n user.workspace.owner -v 5:5 d/new; chown 700001:700001 .";
+    run(&fixture, &roots, "a", script);
+    let snapshot = commit(&fixture, &roots, "a");
+    create(&roots, "b", Some(&snapshot));
+    let expected = ". 700001:700001 755\nd 700033:700004 755\nd/new 700999:700000 644\nd/x 700033:700004 644\n\
+        home 700042:700043 755\ny 700000:700000 755\n";
+    assert_eq!(run(&fixture, &roots, "b", list), expected);
+    let attribute = run(&fixture, &roots, "b", "getfattr --only-values -n user.workspace.owner d/new");
+    assert_eq!(attribute, "5:5", "an attribute of a program stays one");
+    // A whole layer shows the same as a delta.
+    roots.cleanup("b").unwrap();
+    roots.cleanup("a").unwrap();
+    roots.collect_layers(workspace_workspace::UnusedLayers::All).unwrap();
+    create(&roots, "c", Some(&snapshot));
+    assert_eq!(roots.record("c").unwrap().current.layers.len(), 1);
+    assert_eq!(run(&fixture, &roots, "c", list), expected);
+}
+
+fn an_import_of_a_root_that_fails_leaves_nothing() {
+    let fixture = Fixture::new(Setting::OVERLAY);
+    let roots = open_roots(&fixture);
+    let directory = tempfile::tempdir_in(fixture.home.path()).unwrap();
+    fixture.shell_in(directory.path(), "echo one > one");
+    let fails = |tree: &mut VirtualTree| tree.remove("missing");
+    let import = |change: &dyn Fn(&mut VirtualTree) -> Result<(), TreeError>, cancel: &Cancel| {
+        let import = RootImport {
+            directory: directory.path(),
+            template: "mini",
+            temporary_reference: "temporary",
+            change,
+        };
+        roots.cancellable(cancel).import_root(&import, NewSnapshot::default())
+    };
+    import(&fails, &Cancel::new()).unwrap_err();
+    let cancelled = Cancel::new();
+    cancelled.cancel();
+    assert!(import(&no_change, &cancelled).unwrap_err().is_cancelled());
+    assert!(fixture.store.snapshots().unwrap().is_empty() && fixture.store.references().unwrap().is_empty());
+    import(&no_change, &Cancel::new()).unwrap();
+}
+
+fn a_reset_of_a_root_needs_a_snapshot_with_one() {
+    let fixture = Fixture::new(Setting::OVERLAY);
+    let roots = open_roots(&fixture);
+    let base = import(&fixture, &roots, "echo one > one");
+    let plain = fixture.snapshot("echo plain > plain");
+    create(&roots, "a", Some(&base));
+    run(&fixture, &roots, "a", "echo changed > one");
+    let reset =
+        |snapshot: &Snapshot| roots.reset("a", Some(snapshot.id), Materialize::Full, ResetMode::MayMove);
+    assert!(matches!(reset(&plain), Err(WorkspaceError::NoRoot(id)) if id == plain.id));
+    assert_eq!(run(&fixture, &roots, "a", "cat one"), "changed\n");
+    reset(&base).unwrap();
+    roots.finish_reset("a").unwrap();
+    assert_eq!(run(&fixture, &roots, "a", "cat one"), "one\n");
+    roots.remove_former("a").unwrap();
+}
