@@ -46,6 +46,8 @@ string_enum! {
         AgentDisconnected = "agent.disconnected",
         /// A snapshot was created, in a sandbox or by an upload.
         SnapshotCreated = "snapshot.created",
+        /// A template was built.
+        TemplateBuilt = "template.built",
     }
 }
 
