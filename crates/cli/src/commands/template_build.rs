@@ -2,7 +2,7 @@
 
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
@@ -102,14 +102,16 @@ fn names() -> Vec<&'static str> {
 
 /// Returns the paths that a recipe copies, without those below others.
 fn sources(recipe: &Recipe) -> Vec<PathBuf> {
-    let mut paths: Vec<PathBuf> =
-        recipe.sources().map(|source| Path::new(source).components().collect()).collect();
+    let mut paths: Vec<PathBuf> = recipe
+        .sources()
+        .map(|source| Path::new(source).components().filter(|name| *name != Component::CurDir).collect())
+        .collect();
     paths.sort();
     paths.dedup();
     let is_below = |path: &PathBuf, other: &PathBuf| path != other && path.starts_with(other);
     let all = paths.clone();
-    if let Some(whole) = all.iter().find(|path| path.as_os_str().is_empty() || *path == Path::new(".")) {
-        return vec![whole.clone()];
+    if all.iter().any(|path| path.as_os_str().is_empty()) {
+        return vec![PathBuf::from(".")];
     }
     paths.retain(|path| !all.iter().any(|other| is_below(path, other)));
     paths

@@ -26,6 +26,8 @@ const LABEL: &str = "template-build";
 const OUTPUT_BATCH: usize = 64 << 10;
 /// Time that a sandbox has in addition to the time limit of its build.
 const LIFETIME_MARGIN: Duration = Duration::from_secs(60);
+/// User of steps. A root filesystem that is being made may have no names of users yet.
+const ROOT_UID: &str = "0";
 /// Programs that need a network, by which a failed command gets a hint.
 const NETWORK_PROGRAMS: [&str; 8] = ["apt", "apk", "pip", "npm", "curl", "wget", "git clone", "cargo"];
 
@@ -112,7 +114,7 @@ impl Service {
             // The time limit of the build applies.
             timeout: Some(Duration::ZERO),
             block: true,
-            user: (step.user == StepUser::Root && self.has_users(id)?).then(|| "root".to_owned()),
+            user: (step.user == StepUser::Root && self.has_users(id)?).then(|| ROOT_UID.to_owned()),
             ..RunRequest::default()
         };
         let command = or_cancelled(cancel, self.run(&Scope::All, id, request)).await??;

@@ -68,7 +68,9 @@ fn a_recipe_is_built_with_its_progress_as_events() {
     assert_eq!(shown["envs"], json!({"WORD": "hello"}));
     assert_eq!(server.get("/api/v1/templates/base").json()["name"], "base");
     assert_eq!(server.get("/api/v1/templates/none").error(), "TEMPLATE_NOT_FOUND");
-    let id = server.create_with(json!({"template": "app"}));
+    let created = server.post("/api/v1/sandboxes", &json!({"template": "app"}));
+    assert_eq!(created.status, 201, "{}", created.body);
+    let id = created.json()["id"].as_str().unwrap().to_owned();
     assert_eq!(server.sandbox(&id)["template"], "app@1");
     assert_eq!(server.run(&id, "cat /etc/word; echo $WORD")["stdout"], "a word\nhello\n");
     let used = server.call("DELETE", "/api/v1/templates/app@1").send();
