@@ -8,7 +8,7 @@ use crate::provider::{ChangeDigest, CommitResult};
 #[derive(Debug, Clone)]
 pub enum ConditionalCommit {
     /// The content differed from that of the last snapshot.
-    Committed(CommitResult),
+    Committed(Box<CommitResult>),
     /// The content is that of the last snapshot of the workspace, or of its base; `None` if both are missing or empty.
     Unchanged(Option<SnapshotId>),
 }

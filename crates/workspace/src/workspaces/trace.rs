@@ -51,7 +51,7 @@ impl Workspaces {
             Ok(match committed {
                 Some(committed) => {
                     self.record_commit(id, workspace, &committed);
-                    ConditionalCommit::Committed(committed)
+                    ConditionalCommit::Committed(Box::new(committed))
                 }
                 None => ConditionalCommit::Unchanged(parent),
             })
