@@ -398,8 +398,12 @@ impl RunningCommand {
                 self.report_progress();
             }
             _ => {
+                let written = self.writer.written();
                 buffer.flush(|data| drop(self.writer.write(stream, now(), data)));
-                self.report_progress();
+                // The end itself is no progress: the exit mostly follows, and would be a second message.
+                if self.writer.written() > written {
+                    self.report_progress();
+                }
                 let pipe = if stream == Stream::Stdout { &mut self.stdout } else { &mut self.stderr };
                 *pipe = None;
                 if self.exit.is_some() && self.stdout.is_none() && self.stderr.is_none() {

@@ -10,6 +10,7 @@ use workspace_agent_protocol::output::Writer;
 use workspace_agent_protocol::v1::CommandProgress;
 
 use crate::idle_supervisors::{IdleSupervisor, IdleSupervisors};
+use crate::inherited_attributes::Commands;
 use crate::output::{Output, OutputEvent, UnstoredOutput};
 use crate::privileges::Privileges;
 use crate::supervise::TerminalSize;
@@ -198,7 +199,9 @@ impl Guest {
 
     /// Takes an idle supervisor for another command.
     pub(crate) fn take_idle_supervisor(&self) -> Option<IdleSupervisor> {
-        self.state().idle_supervisors.take()
+        let has_users = self.privileges().can_switch_users();
+        let commands = if has_users { Commands::OfAllUsers } else { Commands::OfOwnUser };
+        self.state().idle_supervisors.take(commands)
     }
 
     /// Handles the report that the supervisor of a command has no processes left and waits for the next program.

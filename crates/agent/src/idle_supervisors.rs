@@ -7,7 +7,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Signal};
 
-use crate::inherited_attributes::InheritedAttributes;
+use crate::inherited_attributes::{Commands, InheritedAttributes};
 use crate::process_tree::signal_process;
 
 /// Maximum number of idle supervisors.
@@ -67,13 +67,13 @@ impl IdleSupervisors {
 
     /// Takes the supervisor that became idle last. A supervisor whose limits or scheduling a command has changed is
     /// killed, because its programs would inherit them.
-    pub(crate) fn take(&mut self) -> Option<IdleSupervisor> {
+    pub(crate) fn take(&mut self, commands: Commands) -> Option<IdleSupervisor> {
         if self.0.is_empty() {
             return None;
         }
-        let expected = InheritedAttributes::own();
+        let expected = InheritedAttributes::own(commands);
         while let Some(supervisor) = self.0.pop() {
-            if InheritedAttributes::of(supervisor.pid) == expected {
+            if InheritedAttributes::of(supervisor.pid, commands) == expected {
                 return Some(supervisor);
             }
             signal_process(supervisor.pid, Signal::KILL);

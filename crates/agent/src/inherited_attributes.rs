@@ -19,8 +19,16 @@ pub(crate) struct InheritedAttributes {
     scheduling: Option<Scheduling>,
     affinity: Option<[u8; CPU_SET_SIZE]>,
     io_priority: Option<libc::c_long>,
-    /// Only root can change it, because supervisors are not dumpable.
     oom_score: Option<Vec<u8>>,
+}
+
+/// Users whose commands may change attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Commands {
+    /// Only the user of the agent.
+    OfOwnUser,
+    /// Also root.
+    OfAllUsers,
 }
 
 /// `struct sched_attr`: policy, flags, nice value, priority, slice, deadlines and utilisation clamps.
@@ -28,17 +36,19 @@ type Scheduling = [u64; 7];
 
 impl InheritedAttributes {
     /// Returns the attributes of this process.
-    pub(crate) fn own() -> Self {
-        Self::read(0, "self")
+    pub(crate) fn own(commands: Commands) -> Self {
+        Self::read(0, "self", commands)
     }
 
     /// Returns the attributes of another process.
-    pub(crate) fn of(pid: Pid) -> Self {
+    pub(crate) fn of(pid: Pid, commands: Commands) -> Self {
         let number = pid.as_raw_nonzero().get();
-        Self::read(number, &number.to_string())
+        Self::read(number, &number.to_string(), commands)
     }
 
-    fn read(pid: libc::pid_t, name: &str) -> Self {
+    fn read(pid: libc::pid_t, name: &str, commands: Commands) -> Self {
+        // Of a process that is not dumpable, only root can change it.
+        let may_change_oom_score = commands == Commands::OfAllUsers;
         Self {
             limits: std::array::from_fn(|resource| limit(pid, resource)),
             scheduling: scheduling(pid),
@@ -46,7 +56,9 @@ impl InheritedAttributes {
             // SAFETY: the call takes integers.
             io_priority: Some(unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, pid) })
                 .filter(|priority| *priority >= 0),
-            oom_score: fs::read(format!("/proc/{name}/oom_score_adj")).ok(),
+            oom_score: may_change_oom_score
+                .then(|| fs::read(format!("/proc/{name}/oom_score_adj")).ok())
+                .flatten(),
         }
     }
 }
@@ -82,7 +94,7 @@ mod tests {
     fn a_child_has_the_same_attributes_until_they_change() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-        let changes: [(&str, fn(libc::pid_t) -> libc::c_long); 4] = [
+        let changes: [(&str, fn(libc::pid_t) -> libc::c_long); 5] = [
             ("limit", |pid| {
                 let limit = libc::rlimit64 { rlim_cur: 11, rlim_max: 11 };
                 let none = std::ptr::null_mut::<libc::rlimit64>();
@@ -91,7 +103,7 @@ mod tests {
             }),
             ("nice value", |pid| {
                 // SAFETY: the call takes integers.
-                unsafe { libc::syscall(libc::SYS_setpriority, libc::PRIO_PROCESS, pid, 7) }
+                unsafe { libc::syscall(libc::SYS_setpriority, libc::PRIO_PROCESS, pid, 19) }
             }),
             ("I/O priority", |pid| {
                 // SAFETY: the call takes integers.
@@ -104,12 +116,14 @@ mod tests {
                     libc::syscall(libc::SYS_sched_setscheduler, pid, libc::SCHED_BATCH, &raw const none)
                 }
             }),
+            ("OOM score", |pid| fs::write(format!("/proc/{pid}/oom_score_adj"), "777").map_or(-1, |()| 0)),
         ];
-        assert!(InheritedAttributes::of(pid) == InheritedAttributes::own());
+        let read = || InheritedAttributes::of(pid, Commands::OfAllUsers);
+        assert!(read() == InheritedAttributes::own(Commands::OfAllUsers));
         for (name, change) in changes {
-            let before = InheritedAttributes::of(pid);
+            let before = read();
             assert_eq!(change(pid.as_raw_nonzero().get()), 0, "{name}");
-            assert!(InheritedAttributes::of(pid) != before, "{name}");
+            assert!(read() != before, "{name}");
         }
         child.kill().unwrap();
         child.wait().unwrap();

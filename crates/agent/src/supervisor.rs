@@ -44,32 +44,31 @@ pub(crate) unsafe fn run(program: &Program, image: &[u8], descriptors: &Descript
         let mut is_reusable = take_descriptors(descriptors) && descriptors.socket.is_some();
         libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
         reset_signals();
-        let Some(image) = ExecImage::decode(image) else { libc::_exit(1) };
-        let Some(stack) = map_stack() else { fail_start() };
-        let mut start = ProgramStart {
-            image: &image,
-            user: program.user.as_ref(),
-            privileges: program.privileges,
-            seccomp_filter: program.seccomp_filter,
-        };
+        // Programs inherit it. The kernel compiles a filter when it is applied, which takes long.
+        if let Some(Err(error)) = program.seccomp_filter.map(CommandSeccompFilter::apply) {
+            fail_start(error.raw_os_error().unwrap_or(libc::EINVAL));
+        }
+        let Some(image) = ExecImage::decode(image) else { fail_start(libc::EINVAL) };
+        let Some(stack) = map_stack() else { fail_start(errno()) };
+        let (user, privileges) = (program.user.as_ref(), program.privileges);
+        let mut start = ProgramStart { image: &image, user, privileges };
         let program_pid = start_program(&mut start, stack);
         // A supervisor only waits, and its next programs have no privileges.
         is_reusable &= program.privileges.drop_all().is_ok();
         wait_for_all(program_pid, is_reusable);
         if is_reusable {
-            run_next_programs(program.seccomp_filter, stack);
+            run_next_programs(stack);
         }
         libc::_exit(0)
     }
 }
 
 /// Supervises the programs that arrive on the socket.
-unsafe fn run_next_programs(filter: Option<&'static CommandSeccompFilter>, stack: *mut libc::c_void) {
+unsafe fn run_next_programs(stack: *mut libc::c_void) {
     let mut buffer = vec![0; MESSAGE_MAX];
     while let Some(len) = receive_program(&mut buffer) {
         let Some(image) = ExecImage::decode(&buffer[..len]) else { return };
-        let (user, privileges, seccomp_filter) = (None, Privileges::default(), filter);
-        let mut start = ProgramStart { image: &image, user, privileges, seccomp_filter };
+        let mut start = ProgramStart { image: &image, user: None, privileges: Privileges::default() };
         // SAFETY: the descriptors of the program have the expected numbers, the stack is not in use, and the buffer is
         // valid for its length.
         unsafe {
@@ -145,7 +144,6 @@ struct ProgramStart<'a> {
     /// User that runs the program; `None` for the user of the supervisor.
     user: Option<&'a User>,
     privileges: Privileges,
-    seccomp_filter: Option<&'static CommandSeccompFilter>,
 }
 
 impl ProgramStart<'_> {
@@ -172,8 +170,8 @@ unsafe fn map_stack() -> Option<*mut libc::c_void> {
 }
 
 /// Reports that the program could not be started, and exits.
-unsafe fn fail_start() -> ! {
-    report(Report::ExecFailed(errno()));
+unsafe fn fail_start(errno: i32) -> ! {
+    report(Report::ExecFailed(errno));
     // SAFETY: the call ends the process.
     unsafe { libc::_exit(1) }
 }
@@ -194,7 +192,7 @@ unsafe fn start_program(start: &mut ProgramStart<'_>, stack: *mut libc::c_void) 
     };
     if pid < 0 {
         // SAFETY: the call ends the process.
-        unsafe { fail_start() }
+        unsafe { fail_start(errno()) }
     }
     pid
 }
@@ -237,10 +235,6 @@ unsafe fn become_program(start: &ProgramStart<'_>) -> ! {
         if libc::chdir(image.directory.as_ptr()) != 0 {
             report(Report::ChdirFailed(errno()));
             libc::_exit(126);
-        }
-        if let Some(Err(error)) = start.seccomp_filter.map(CommandSeccompFilter::apply) {
-            report(Report::ExecFailed(error.raw_os_error().unwrap_or(libc::EINVAL)));
-            libc::_exit(127);
         }
         // The process inherited the short slice of the agent.
         drop(restore_slice());
