@@ -58,8 +58,10 @@ pub(crate) fn run(context: &mut Context, args: &TemplateBuild) -> Result<Outcome
         let mut signals = Signals::new()?;
         tokio::select! {
             built = build(context, client, &route, source.text, files) => built,
-            signal = signals.next() => Err(CommandError::interrupted(signal)
-                .hint("the build is cancelled; finished steps are kept for the next one")),
+            signal = signals.next() => {
+                text::print_stderr("note: the build is cancelled; finished steps are kept for the next one");
+                Err(CommandError::interrupted(signal))
+            }
         }
     })
 }

@@ -243,7 +243,7 @@ run = "id > /etc/built-by"
     assert_eq!((build.built().template.name.as_str(), build.built().steps), ("tiny@1", 2));
     let view = create(&service, "tiny", RootMode::Kept).await;
     let ran = sh(&service, &view, "cat /etc/built-by").await;
-    let user = if rustix::process::geteuid().is_root() { "uid=0(" } else { "uid=1000(" };
+    let user = if rustix::process::geteuid().is_root() { "uid=0" } else { "uid=1000" };
     assert!(ran.stdout.starts_with(user), "{ran:?}");
     let again = self::build(&service, "tiny", &recipe).await;
     assert_eq!((again.cached(), again.built().is_new), (vec![1, 2], false));
