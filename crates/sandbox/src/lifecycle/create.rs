@@ -379,7 +379,6 @@ impl Service {
         sandbox: &Sandbox,
         unassigned: &UnassignedSandbox,
     ) -> Result<Sandbox> {
-        self.check_still_starting(sandbox).await?;
         let workspace = self.prepare_workspace(creation, &unassigned.handle).await?;
         let (_permit, cancel) =
             (self.acquire_permit(&self.0.start_permits, creation).await?, &creation.cancel);
