@@ -220,8 +220,9 @@ pub(crate) async fn insert(
     insert_all(connection, owner, sandbox, std::slice::from_ref(event)).await
 }
 
-/// Inserts events, at least one, as part of a transaction, in their order. Returns the sequence number of the last one. It has to be
-/// the last statement: it locks `event_sequence`, so other transactions that insert an event wait until this one ends.
+/// Inserts events, at least one, as part of a transaction, in their order. Returns the sequence number of the last one. It
+/// has to be the last statement: it locks `event_sequence`, so other transactions that insert an event wait until this one
+/// ends.
 ///
 /// All of them are inserted by one statement, because every statement is a round trip.
 pub(crate) async fn insert_all(
