@@ -61,7 +61,7 @@ def transfer(bench):
     piece = os.urandom(1 << 20)
     with bench.server() as server:
         client = server.client()
-        sandbox = client.create(resources={"disk": "8Gi"})
+        sandbox = client.create(resources={"disk": "8g"})
         path = path_of(sandbox, "workspace/large")
         client.put(path, piece)
         before = server.memory()

@@ -12,6 +12,7 @@ import file_rows
 import machine
 import pause_rows
 import preview_rows
+import root_rows
 import sandbox_rows
 import trace_rows
 from plot import plot
@@ -37,6 +38,7 @@ ROWS = {
     "archive": file_rows.archive,
     "pause": pause_rows.pause,
     "trace": trace_rows.trace,
+    "root": root_rows.root,
     "preview": preview_rows.requests,
     "sockets": preview_rows.sockets,
 }

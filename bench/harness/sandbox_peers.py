@@ -146,7 +146,7 @@ def make_root(root):
     for name in ("bin", "dev", "etc", "proc", "sys", "tmp", "workspace"):
         os.makedirs(os.path.join(root, name), exist_ok=True)
     shutil.copy(shutil.which("busybox"), os.path.join(root, "bin/busybox"))
-    for name in ("sh", "echo", "sleep", "true", "cat"):
+    for name in ("sh", "echo", "sleep", "true", "cat", "mkdir"):
         os.symlink("busybox", os.path.join(root, "bin", name))
 
 

@@ -529,6 +529,9 @@ _workspace() {
             workspace__subcmd__help__subcmd__sandbox,timeout)
                 cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__timeout"
                 ;;
+            workspace__subcmd__help__subcmd__template,build)
+                cmd="workspace__subcmd__help__subcmd__template__subcmd__build"
+                ;;
             workspace__subcmd__help__subcmd__template,import)
                 cmd="workspace__subcmd__help__subcmd__template__subcmd__import"
                 ;;
@@ -537,6 +540,9 @@ _workspace() {
                 ;;
             workspace__subcmd__help__subcmd__template,rm)
                 cmd="workspace__subcmd__help__subcmd__template__subcmd__rm"
+                ;;
+            workspace__subcmd__help__subcmd__template,show)
+                cmd="workspace__subcmd__help__subcmd__template__subcmd__show"
                 ;;
             workspace__subcmd__help__subcmd__token,create)
                 cmd="workspace__subcmd__help__subcmd__token__subcmd__create"
@@ -709,6 +715,9 @@ _workspace() {
             workspace__subcmd__sandbox__subcmd__help,timeout)
                 cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__timeout"
                 ;;
+            workspace__subcmd__template,build)
+                cmd="workspace__subcmd__template__subcmd__build"
+                ;;
             workspace__subcmd__template,help)
                 cmd="workspace__subcmd__template__subcmd__help"
                 ;;
@@ -721,6 +730,12 @@ _workspace() {
             workspace__subcmd__template,rm)
                 cmd="workspace__subcmd__template__subcmd__rm"
                 ;;
+            workspace__subcmd__template,show)
+                cmd="workspace__subcmd__template__subcmd__show"
+                ;;
+            workspace__subcmd__template__subcmd__help,build)
+                cmd="workspace__subcmd__template__subcmd__help__subcmd__build"
+                ;;
             workspace__subcmd__template__subcmd__help,help)
                 cmd="workspace__subcmd__template__subcmd__help__subcmd__help"
                 ;;
@@ -732,6 +747,9 @@ _workspace() {
                 ;;
             workspace__subcmd__template__subcmd__help,rm)
                 cmd="workspace__subcmd__template__subcmd__help__subcmd__rm"
+                ;;
+            workspace__subcmd__template__subcmd__help,show)
+                cmd="workspace__subcmd__template__subcmd__help__subcmd__show"
                 ;;
             workspace__subcmd__token,create)
                 cmd="workspace__subcmd__token__subcmd__create"
@@ -3134,8 +3152,22 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__template)
-            opts="ls import rm"
+            opts="ls show build import rm"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__template__subcmd__build)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -3176,6 +3208,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__template__subcmd__rm)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__template__subcmd__show)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -5375,7 +5421,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__template)
-            opts="-h --store --json --help ls import rm help"
+            opts="-h --store --json --help ls show build import rm help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -5395,9 +5441,64 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        workspace__subcmd__template__subcmd__help)
-            opts="ls import rm help"
+        workspace__subcmd__template__subcmd__build)
+            opts="-f -h --name --file --no-cache --print --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -f)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__template__subcmd__help)
+            opts="ls show build import rm help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__template__subcmd__help__subcmd__build)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -5452,6 +5553,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__template__subcmd__help__subcmd__rm)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__template__subcmd__help__subcmd__show)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -5524,6 +5639,35 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__template__subcmd__rm)
+            opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__template__subcmd__show)
             opts="-h --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

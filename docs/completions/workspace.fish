@@ -670,18 +670,34 @@ complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from help" -f -a "changes" -d 'List the changes in a sandbox since its workspace was created or restored'
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from help" -f -a "diff" -d 'Print the changes in a sandbox as a patch'
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls import rm help" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
-complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls import rm help" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
-complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls import rm help" -s h -l help -d 'Print help'
-complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls import rm help" -f -a "ls" -d 'List the templates that are installed, and known ones that can be imported'
-complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls import rm help" -f -a "import" -d 'Create a template from an archive'
-complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls import rm help" -f -a "rm" -d 'Remove templates that no sandbox uses'
-complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls import rm help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls show build import rm help" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls show build import rm help" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls show build import rm help" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls show build import rm help" -f -a "ls" -d 'List the templates that are installed, and known ones that can be imported'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls show build import rm help" -f -a "show" -d 'Show a template'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls show build import rm help" -f -a "build" -d 'Create a template from a recipe'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls show build import rm help" -f -a "import" -d 'Create a template from an archive'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls show build import rm help" -f -a "rm" -d 'Remove templates that no sandbox uses'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and not __fish_seen_subcommand_from ls show build import rm help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from ls" -l server -d 'URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from ls" -l api-key -d 'API key; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or the key of a local server]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from ls" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from ls" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from ls" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from show" -l server -d 'URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from show" -l api-key -d 'API key; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or the key of a local server]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from show" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from show" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from build" -l name -d 'Name of the template; with @VERSION if you do not want the next number' -r
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from build" -s f -l file -d 'Recipe [default: template.toml in CONTEXT]' -r -F
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from build" -l server -d 'URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from build" -l api-key -d 'API key; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or the key of a local server]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from build" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from build" -l no-cache -d 'Run all steps, also those whose results are kept from earlier builds'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from build" -l print -d 'Print the recipe, and build nothing'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from build" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from build" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from import" -l server -d 'URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from import" -l api-key -d 'API key; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or the key of a local server]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from import" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
@@ -691,8 +707,10 @@ complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish
 complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from rm" -l api-key -d 'API key; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or the key of a local server]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from rm" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from rm" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
-complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from rm" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from rm" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from help" -f -a "ls" -d 'List the templates that are installed, and known ones that can be imported'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from help" -f -a "show" -d 'Show a template'
+complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from help" -f -a "build" -d 'Create a template from a recipe'
 complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from help" -f -a "import" -d 'Create a template from an archive'
 complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from help" -f -a "rm" -d 'Remove templates that no sandbox uses'
 complete -c workspace -n "__fish_workspace_using_subcommand template; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -849,6 +867,8 @@ complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_see
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from sandbox" -f -a "changes" -d 'List the changes in a sandbox since its workspace was created or restored'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from sandbox" -f -a "diff" -d 'Print the changes in a sandbox as a patch'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from template" -f -a "ls" -d 'List the templates that are installed, and known ones that can be imported'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from template" -f -a "show" -d 'Show a template'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from template" -f -a "build" -d 'Create a template from a recipe'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from template" -f -a "import" -d 'Create a template from an archive'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from template" -f -a "rm" -d 'Remove templates that no sandbox uses'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from key" -f -a "ls" -d 'List all keys, including revoked ones'

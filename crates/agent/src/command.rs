@@ -17,7 +17,9 @@ use crate::output::Output;
 use crate::process_tree;
 use crate::script;
 use crate::stream::NonBlockingFd;
-use crate::supervise::{self, Program, ProgramSearch, REPORT_LEN, Report, TerminalSize};
+use crate::supervise::{
+    self, Program, ProgramSearch, ProgramSupervisor, REPORT_LEN, Report, TerminalSize, UnconfirmedProgram,
+};
 use crate::user::{User, UserError};
 
 /// Time between SIGTERM and SIGKILL for a command that timed out.
@@ -171,7 +173,6 @@ fn start_spec(guest: &Guest, spec: CommandSpec) -> Result<(), CommandError> {
     }
     match RunningCommand::new(guest, spec, inbox) {
         Ok(running) => {
-            guest.add_supervisor(&id, running.supervisor);
             tokio::spawn(running.run());
             Ok(())
         }
@@ -188,7 +189,10 @@ struct RunningCommand {
     id: String,
     program: String,
     directory: String,
-    supervisor: Pid,
+    /// PID of the supervisor; `None` if no processes of the command are left.
+    supervisor: Option<Pid>,
+    /// Program whose supervisor has not confirmed that it received it.
+    unconfirmed: Option<UnconfirmedProgram>,
     /// PID of the program; 0 until the supervisor has reported it.
     pid: u32,
     /// Time at which the PID is reported to the server; `None` if there was other progress to report.
@@ -207,7 +211,7 @@ struct RunningCommand {
     stderr: Option<NonBlockingFd>,
     stdout_buffer: Buffer,
     stderr_buffer: Buffer,
-    /// Pipe on which the supervisor reports; `None` after the exit.
+    /// Pipe on which the supervisor reports; `None` if there are no more reports.
     report: Option<NonBlockingFd>,
     writer: Output,
     /// Number of bytes that a blocking command may print ahead of its reader.
@@ -220,7 +224,6 @@ struct RunningCommand {
     suspended_since: Option<Instant>,
     termination: Termination,
     exit: Option<Exit>,
-    supervisor_exited: bool,
 }
 
 /// Stage of terminating a command.
@@ -280,13 +283,16 @@ impl RunningCommand {
             .with_search(spec.search)
             .with_user(spec.user, guest.privileges());
         let writer = guest.output(&spec.id, spec.keep_output)?;
-        let started = supervise::start(&program)?;
+        let started = supervise::start(program, || guest.take_idle_supervisor())?;
+        let ProgramSupervisor { pid, socket, report } = started.supervisor;
+        guest.add_supervisor(&spec.id, pid, socket);
         Ok(Self {
             guest: guest.clone(),
             id: spec.id,
             program: spec.args.into_iter().next().unwrap_or_default(),
             directory,
-            supervisor: started.supervisor,
+            supervisor: Some(pid),
+            unconfirmed: started.unconfirmed,
             pid: 0,
             pid_deadline: None,
             inbox,
@@ -299,7 +305,7 @@ impl RunningCommand {
             stderr: started.stderr,
             stdout_buffer: Buffer::new(),
             stderr_buffer: Buffer::new(),
-            report: Some(started.report),
+            report: Some(report),
             writer,
             window,
             received_output: 0,
@@ -307,7 +313,6 @@ impl RunningCommand {
             suspended_since: None,
             termination: Termination::NotRequested,
             exit: None,
-            supervisor_exited: false,
         })
     }
 
@@ -330,7 +335,7 @@ impl RunningCommand {
 
     /// Returns true if no process is left and all pipes are closed.
     fn is_finished(&self) -> bool {
-        self.supervisor_exited && self.stdout.is_none() && self.stderr.is_none() && self.report.is_none()
+        self.supervisor.is_none() && self.stdout.is_none() && self.stderr.is_none() && self.report.is_none()
     }
 
     /// Returns whether the command blocks on its output: no more is read until a reader has received some, or
@@ -393,8 +398,12 @@ impl RunningCommand {
                 self.report_progress();
             }
             _ => {
+                let written = self.writer.written();
                 buffer.flush(|data| drop(self.writer.write(stream, now(), data)));
-                self.report_progress();
+                // The end itself is no progress: the exit mostly follows, and would be a second message.
+                if self.writer.written() > written {
+                    self.report_progress();
+                }
                 let pipe = if stream == Stream::Stdout { &mut self.stdout } else { &mut self.stderr };
                 *pipe = None;
                 if self.exit.is_some() && self.stdout.is_none() && self.stderr.is_none() {
@@ -416,26 +425,74 @@ impl RunningCommand {
         self.report_progress();
     }
 
+    /// Handles a report; `None` if the supervisor has closed the pipe, or is killed.
     fn on_report(&mut self, report: Option<Report>) {
-        if let Some(Report::Forked(pid)) = report {
-            self.pid = pid.unsigned_abs();
-            self.pid_deadline = Some(Instant::now() + PID_REPORT_DELAY);
-            return;
+        match (report, self.unconfirmed.take()) {
+            (None, Some(unconfirmed)) => return self.start_again(unconfirmed),
+            (_, Some(_)) if self.supervisor.is_none() => self.on_processes_gone(),
+            _ => {}
         }
-        self.report = None;
-        let (code, start_error) = match report {
-            Some(Report::Exited(code)) => (code, String::new()),
+        match report {
+            Some(Report::Forked(pid)) => {
+                self.pid = pid.unsigned_abs();
+                self.pid_deadline = Some(Instant::now() + PID_REPORT_DELAY);
+            }
+            Some(Report::Exited(code)) => self.on_exit(code, String::new()),
             Some(Report::ChdirFailed(errno)) => {
                 let error = io::Error::from_raw_os_error(errno);
-                (126, format!("cannot enter `{}`: {error}", self.directory))
+                self.on_exit(126, format!("cannot enter `{}`: {error}", self.directory));
             }
             Some(Report::ExecFailed(errno)) => {
                 let error = io::Error::from_raw_os_error(errno);
-                (127, format!("cannot run {}: {error}", self.program))
+                self.on_exit(127, format!("cannot run {}: {error}", self.program));
             }
-            // The supervisor was killed; `reaper.rs` kills the remaining processes.
-            Some(Report::Forked(_)) | None => (128 + libc::SIGKILL, String::new()),
-        };
+            Some(Report::Idle) => {
+                self.report = None;
+                if let Some(supervisor) = self.supervisor {
+                    self.guest.supervisor_is_idle(&self.id, supervisor);
+                    self.on_processes_gone();
+                }
+            }
+            None => {
+                self.report = None;
+                // Without an exit, the supervisor was killed; `reaper.rs` kills the remaining processes.
+                self.on_exit(128 + libc::SIGKILL, String::new());
+            }
+        }
+    }
+
+    /// Starts the program again, because its supervisor was killed before it received it.
+    fn start_again(&mut self, unconfirmed: UnconfirmedProgram) {
+        if let Some(killed) = self.supervisor.take() {
+            self.guest.remove_supervisor(killed);
+        }
+        match unconfirmed.start_again() {
+            Ok(ProgramSupervisor { pid, socket, report }) => {
+                self.guest.add_supervisor(&self.id, pid, socket);
+                (self.supervisor, self.report) = (Some(pid), Some(report));
+            }
+            Err(error) => {
+                self.report = None;
+                self.on_processes_gone();
+                self.on_exit(127, format!("cannot run {}: {error}", self.program));
+            }
+        }
+    }
+
+    /// Handles that no processes of the command are left. The supervisor may have another command, so it gets no more
+    /// signals.
+    fn on_processes_gone(&mut self) {
+        self.supervisor = None;
+        // Without a confirmation, the program may have to be started again.
+        if self.unconfirmed.is_none() {
+            self.drop_input();
+            self.deadline = None;
+            self.pending_signal = None;
+        }
+    }
+
+    /// Handles the exit of the program, or that it could not be started. Only the first one counts.
+    fn on_exit(&mut self, code: i32, start_error: String) {
         if self.exit.is_none() {
             let now = Instant::now();
             let exit = Exit {
@@ -482,19 +539,17 @@ impl RunningCommand {
                 self.suspended_since.get_or_insert_with(Instant::now);
             }
             CommandMessage::SuspendTimers(false) => self.continue_timeout(),
-            CommandMessage::SupervisorExited => {
-                self.supervisor_exited = true;
-                self.drop_input();
-                self.deadline = None;
-                self.pending_signal = None;
-            }
+            // Another message may be about a supervisor that never had the program.
+            CommandMessage::SupervisorExited(pid) if self.supervisor == Some(pid) => self.on_processes_gone(),
+            CommandMessage::SupervisorExited(_) => {}
         }
     }
 
     /// Sends a signal to all processes of the command. If the program has not started yet, the signal is
     /// retried.
     fn send_signal(&mut self, signal: Signal) {
-        let is_too_early = !process_tree::signal_descendants(self.supervisor, signal) && self.exit.is_none();
+        let is_received = self.supervisor.is_some_and(|pid| process_tree::signal_descendants(pid, signal));
+        let is_too_early = !is_received && self.exit.is_none();
         self.pending_signal = is_too_early.then(|| (signal, Instant::now() + SIGNAL_RETRY_INTERVAL));
     }
 
@@ -548,7 +603,9 @@ impl RunningCommand {
             Termination::NotRequested if self.exit.is_some() => self.deadline = None,
             Termination::NotRequested => {
                 self.termination = Termination::Terminating;
-                process_tree::signal_descendants(self.supervisor, Signal::TERM);
+                if let Some(supervisor) = self.supervisor {
+                    process_tree::signal_descendants(supervisor, Signal::TERM);
+                }
                 self.deadline = Some(Instant::now() + TERM_GRACE_PERIOD);
             }
             Termination::Terminating => self.kill(KillReason::Timeout),
@@ -565,10 +622,13 @@ impl RunningCommand {
     /// Kills all processes of the command. The deadline repeats it until none is left.
     fn kill(&mut self, reason: KillReason) {
         self.termination = Termination::Killing(reason);
-        process_tree::kill_descendants(self.supervisor);
-        // A command may have stopped its supervisor (`kill -STOP -1`), which then could not report the exit.
-        process_tree::signal_process(self.supervisor, Signal::CONT);
-        self.deadline = Some(Instant::now() + KILL_RETRY_INTERVAL);
+        if let Some(supervisor) = self.supervisor {
+            process_tree::kill_descendants(supervisor);
+            // A command may have stopped its supervisor (`kill -STOP -1`), which then could not report the exit.
+            process_tree::signal_process(supervisor, Signal::CONT);
+        }
+        let may_have_processes = self.supervisor.is_some() || self.unconfirmed.is_some();
+        self.deadline = may_have_processes.then(|| Instant::now() + KILL_RETRY_INTERVAL);
     }
 
     fn report_progress(&mut self) {

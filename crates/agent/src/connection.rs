@@ -266,7 +266,8 @@ impl Outbox<'_> {
                 self.push(AgentPayload::Processes(Processes { processes }));
             }
             Some(ServerPayload::Usage(_)) => {
-                let response = Heartbeat { resource_usage: usage::read().ok(), ..new_heartbeat() };
+                let resource_usage = usage::read(guest.idle_supervisor_count()).ok();
+                let response = Heartbeat { resource_usage, ..new_heartbeat() };
                 self.push(AgentPayload::Heartbeat(response));
             }
             _ => {}

@@ -9,6 +9,8 @@ use tokio::sync::{Notify, mpsc};
 use workspace_agent_protocol::output::Writer;
 use workspace_agent_protocol::v1::CommandProgress;
 
+use crate::idle_supervisors::{IdleSupervisor, IdleSupervisors};
+use crate::inherited_attributes::Commands;
 use crate::output::{Output, OutputEvent, UnstoredOutput};
 use crate::privileges::Privileges;
 use crate::supervise::TerminalSize;
@@ -33,12 +35,38 @@ struct State {
     commands: HashMap<String, CommandEntry>,
     /// Commands with progress since the last report.
     changed: BTreeSet<String>,
-    /// Running supervisors, by PID.
-    supervisors: HashMap<Pid, String>,
+    /// Supervisors of commands, by PID.
+    supervisors: HashMap<Pid, CommandSupervisor>,
+    idle_supervisors: IdleSupervisors,
     /// Running I/O worker.
     io_worker: Option<Pid>,
     /// True while the sandbox is paused: timeouts do not advance, and nothing is started.
     is_suspended: bool,
+}
+
+impl State {
+    /// Removes the supervisor of a command, which has no processes any more. Returns it with the command's mailbox. If
+    /// the server has acknowledged the exit of the command, that is removed as well.
+    fn remove_supervisor(
+        &mut self,
+        pid: Pid,
+    ) -> Option<(CommandSupervisor, Option<mpsc::Sender<CommandMessage>>)> {
+        let supervisor = self.supervisors.remove(&pid)?;
+        let entry = self.commands.get(&supervisor.command);
+        let mailbox = entry.map(|entry| entry.mailbox.clone());
+        if entry.is_some_and(|entry| entry.is_acknowledged) {
+            self.commands.remove(&supervisor.command);
+        }
+        Some((supervisor, mailbox))
+    }
+}
+
+/// Supervisor of a command.
+struct CommandSupervisor {
+    /// Id of the command.
+    command: String,
+    /// Socket for its next program; `None` if it exits after the command.
+    socket: Option<OwnedFd>,
 }
 
 /// Command with the channel to its task.
@@ -81,8 +109,8 @@ pub(crate) enum CommandMessage {
     Resize(TerminalSize),
     /// Suspends the timeout, or continues it.
     SuspendTimers(bool),
-    /// The supervisor exited: no processes are left.
-    SupervisorExited,
+    /// The supervisor with this PID exited.
+    SupervisorExited(Pid),
 }
 
 impl Guest {
@@ -163,9 +191,30 @@ impl Guest {
         true
     }
 
-    /// Records the supervisor of a command.
-    pub(crate) fn add_supervisor(&self, id: &str, supervisor: Pid) {
-        self.state().supervisors.insert(supervisor, id.to_owned());
+    /// Records the supervisor of a command, and its socket for further programs.
+    pub(crate) fn add_supervisor(&self, id: &str, pid: Pid, socket: Option<OwnedFd>) {
+        let supervisor = CommandSupervisor { command: id.to_owned(), socket };
+        self.state().supervisors.insert(pid, supervisor);
+    }
+
+    /// Takes an idle supervisor for another command.
+    pub(crate) fn take_idle_supervisor(&self) -> Option<IdleSupervisor> {
+        let has_users = self.privileges().can_switch_users();
+        let commands = if has_users { Commands::OfAllUsers } else { Commands::OfOwnUser };
+        self.state().idle_supervisors.take(commands)
+    }
+
+    /// Handles the report that the supervisor of a command has no processes left and waits for the next program.
+    pub(crate) fn supervisor_is_idle(&self, id: &str, pid: Pid) {
+        let mut state = self.state();
+        // It may have been killed since then, and the PID be that of another.
+        if state.supervisors.get(&pid).is_none_or(|supervisor| supervisor.command != id) {
+            return;
+        }
+        let socket = state.remove_supervisor(pid).and_then(|(supervisor, _)| supervisor.socket);
+        if let Some(socket) = socket {
+            state.idle_supervisors.add(IdleSupervisor { pid, socket });
+        }
     }
 
     /// Handles the exit of a child process. If it was the supervisor of a command, returns the command's
@@ -173,13 +222,13 @@ impl Guest {
     pub(crate) fn child_exited(&self, pid: Pid) -> Option<mpsc::Sender<CommandMessage>> {
         let mut state = self.state();
         state.io_worker.take_if(|worker| *worker == pid);
-        let id = state.supervisors.remove(&pid)?;
-        let entry = state.commands.get(&id)?;
-        let (mailbox, is_acknowledged) = (entry.mailbox.clone(), entry.is_acknowledged);
-        if is_acknowledged {
-            state.commands.remove(&id);
-        }
-        Some(mailbox)
+        state.idle_supervisors.remove(pid);
+        state.remove_supervisor(pid)?.1
+    }
+
+    /// Removes a supervisor that was killed before it received the program of a command.
+    pub(crate) fn remove_supervisor(&self, pid: Pid) {
+        self.state().supervisors.remove(&pid);
     }
 
     /// Records a new I/O worker, and returns the one before it if that still runs.
@@ -190,7 +239,8 @@ impl Guest {
     /// Returns true for a child that the agent started: a supervisor or the I/O worker.
     pub(crate) fn is_own_child(&self, pid: Pid) -> bool {
         let state = self.state();
-        state.supervisors.contains_key(&pid) || state.io_worker == Some(pid)
+        let is_supervisor = state.supervisors.contains_key(&pid) || state.idle_supervisors.contains(pid);
+        is_supervisor || state.io_worker == Some(pid)
     }
 
     /// Returns true while timeouts are suspended.
@@ -210,9 +260,15 @@ impl Guest {
         }
     }
 
-    /// Returns the running supervisors with their commands.
+    /// Returns the supervisors of commands, with the ids of the commands.
     pub(crate) fn supervisors(&self) -> HashMap<Pid, String> {
-        self.state().supervisors.clone()
+        let state = self.state();
+        state.supervisors.iter().map(|(pid, supervisor)| (*pid, supervisor.command.clone())).collect()
+    }
+
+    /// Returns the number of supervisors without a command.
+    pub(crate) fn idle_supervisor_count(&self) -> usize {
+        self.state().idle_supervisors.len()
     }
 
     /// Updates the progress of a command.
@@ -232,7 +288,7 @@ impl Guest {
     pub(crate) fn forget(&self, id: &str) {
         let mut state = self.state();
         state.changed.remove(id);
-        let is_running = state.supervisors.values().any(|command| command == id);
+        let is_running = state.supervisors.values().any(|supervisor| supervisor.command == id);
         match state.commands.get_mut(id) {
             Some(entry) if is_running => (entry.is_acknowledged, entry.unstored) = (true, None),
             _ => drop(state.commands.remove(id)),

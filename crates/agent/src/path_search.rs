@@ -1,30 +1,36 @@
 //! Search for a program in the directories of `PATH`, as by `execvp`, but without its fallback to a shell.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 
 /// Directories that are searched without `PATH`, as in the C library.
 const DEFAULT_PATH: &[u8] = b"/bin:/usr/bin";
 /// Maximum length of the name of a file in bytes.
 const NAME_MAX: usize = 255;
+/// Maximum length of a path in bytes, including the NUL.
+const PATH_MAX: usize = 4096;
 
 /// Calls `execute` with the file of a program, or with one candidate after the other if the name is searched in
-/// `PATH` of `environment`. Returns the error number of the failure that matters most.
+/// `path`, the value of `PATH`. Returns the error number of the failure that matters most.
 ///
-/// `execute` returns an error number. The search continues if a candidate does not exist or may not be executed.
+/// `execute` returns an error number. The search continues if a candidate does not exist or may not be executed. It
+/// allocates nothing: it runs in the memory of a supervisor, which a successful `execute` would not free.
 pub(crate) fn search_and_execute(
-    name: &[u8],
-    environment: &[CString],
+    name: &CStr,
+    path: Option<&[u8]>,
     mut execute: impl FnMut(&CStr) -> i32,
 ) -> i32 {
-    let mut execute = |file: Vec<u8>| CString::new(file).map_or(libc::EINVAL, |file| execute(&file));
-    if name.is_empty() || name.len() > NAME_MAX || name.contains(&b'/') {
-        return execute(name.to_vec());
+    let bytes = name.to_bytes();
+    if bytes.is_empty() || bytes.len() > NAME_MAX || bytes.contains(&b'/') {
+        return execute(name);
     }
     let mut result = libc::ENOENT;
-    for directory in search_path(environment).split(|byte| *byte == b':') {
+    for directory in path.unwrap_or(DEFAULT_PATH).split(|byte| *byte == b':') {
         // An empty entry is the working directory.
         let directory = if directory.is_empty() { b".".as_slice() } else { directory };
-        match execute([directory, b"/", name].concat()) {
+        let mut buffer = [0; PATH_MAX];
+        // A longer path could not be executed.
+        let Some(file) = join(&mut buffer, [directory, b"/", name.to_bytes_with_nul()]) else { continue };
+        match execute(file) {
             libc::EACCES => result = libc::EACCES,
             libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG | libc::ELOOP => {}
             errno => return errno,
@@ -33,22 +39,27 @@ pub(crate) fn search_and_execute(
     result
 }
 
-fn search_path(environment: &[CString]) -> &[u8] {
-    let path = environment.iter().find_map(|variable| variable.to_bytes().strip_prefix(b"PATH="));
-    path.unwrap_or(DEFAULT_PATH)
+/// Joins pieces to a text, of which the last has a NUL. `None` if they do not fit.
+fn join<'a>(buffer: &'a mut [u8; PATH_MAX], pieces: [&[u8]; 3]) -> Option<&'a CStr> {
+    let mut len = 0;
+    for piece in pieces {
+        buffer.get_mut(len..len + piece.len())?.copy_from_slice(piece);
+        len += piece.len();
+    }
+    CStr::from_bytes_until_nul(buffer).ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::CString;
+
     use super::*;
 
     /// Searches a name, with the error number of each file. Returns the result and the files that were tried.
     fn search(name: &str, path: Option<&str>, errno: impl Fn(&str) -> i32) -> (i32, Vec<String>) {
-        let variables = path.map(|path| format!("PATH={path}"));
-        let variables = ["XPATH=/wrong".to_owned()].into_iter().chain(variables);
-        let environment: Vec<_> = variables.map(|variable| CString::new(variable).unwrap()).collect();
         let mut tried = Vec::new();
-        let result = search_and_execute(name.as_bytes(), &environment, |file| {
+        let name = CString::new(name).unwrap();
+        let result = search_and_execute(&name, path.map(str::as_bytes), |file| {
             tried.push(file.to_str().unwrap().to_owned());
             errno(tried.last().unwrap())
         });
@@ -64,6 +75,11 @@ mod tests {
         assert_eq!(tried("ls", Some("")), ["./ls"]);
         assert_eq!(tried("ls", None), ["/bin/ls", "/usr/bin/ls"]);
         assert_eq!(search("ls", Some("/a"), missing).0, libc::ENOENT);
+        let long = "x".repeat(PATH_MAX - "/ls\0".len());
+        assert_eq!(
+            tried("ls", Some(&format!("{long}:/a:x{long}:/b"))),
+            [&format!("{long}/ls"), "/a/ls", "/b/ls"]
+        );
     }
 
     #[test]

@@ -18,9 +18,11 @@ pub(crate) fn start(guest: &Guest) -> io::Result<()> {
     tokio::spawn(async move {
         loop {
             children.recv().await;
-            while let Ok(Some((pid, _))) = wait(WaitOptions::NOHANG) {
-                if let Some(mailbox) = guest.child_exited(pid) {
-                    drop(mailbox.send(CommandMessage::SupervisorExited).await);
+            while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+                let Some(mailbox) = guest.child_exited(pid) else { continue };
+                drop(mailbox.send(CommandMessage::SupervisorExited(pid)).await);
+                // One that exits by itself has no descendants.
+                if status.signaled() {
                     kill_orphans(&guest);
                 }
             }

@@ -2,31 +2,51 @@
 //!
 //! A program may start others that outlive it and leave its process group and session. To find these orphans,
 //! each command has its own supervisor, which is a child subreaper and so adopts them: all processes of a
-//! command are descendants of its supervisor. The supervisor reports the exit of the command itself, waits
-//! until no descendants are left, and exits.
+//! command are descendants of its supervisor. The supervisor reports the exit of the command itself, and waits
+//! until no descendants are left.
 //!
 //! It is forked from the agent without an exec, which saves time and memory. That is safe because the agent
-//! has a single thread.
+//! has a single thread. But page tables are copied, and both processes copy the pages that they change then, which takes
+//! longer than a short command. So a supervisor without descendants becomes idle, and the agent gives it the next program
+//! through a socket, unless that runs as another user or is large.
+//!
+//! - An idle supervisor has no descriptors but its socket, and no children. It exits when no program arrives for
+//!   [`IDLE_TIMEOUT`], or when the agent closes the socket or exits.
+//! - Commands run as the same user, and can kill or stop it and change its limits, like those of any process of a command.
+//!   The agent continues it, compares the attributes that programs inherit (`inherited_attributes.rs`), and forks another
+//!   if they have changed.
+//! - Nothing is started twice: the first report of a program is its PID. If the report is closed before it, no process has
+//!   a copy of its descriptor, so that the program can be started by a new supervisor.
+//! - Supervisors have a copy of the agent's memory, so they are not dumpable, as the agent.
 
-use std::ffi::{CStr, CString, OsStr, c_int};
+use std::ffi::{CString, OsStr};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-use workspace_agent_protocol::scheduling::restore_slice;
-
 use crate::command_seccomp::CommandSeccompFilter;
-use crate::path_search::search_and_execute;
+use crate::idle_supervisors::IdleSupervisor;
 use crate::privileges::Privileges;
-use crate::script::{self, SCRIPT_FD};
+use crate::program_image::ProgramParts;
+use crate::script;
 use crate::stream::NonBlockingFd;
+use crate::supervisor::{self, Descriptors};
 use crate::user::User;
+
+/// Time after which an idle supervisor exits. It is for bursts of commands: between others, the processes and their
+/// memory count for the sandbox.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum length in bytes of a program that is sent to an idle supervisor.
+pub(crate) const MESSAGE_MAX: usize = 64 << 10;
 
 /// Program to start, with everything allocated before the fork.
 pub(crate) struct Program {
@@ -36,10 +56,10 @@ pub(crate) struct Program {
     terminal: Option<TerminalSize>,
     script: Option<OwnedFd>,
     search: ProgramSearch,
-    seccomp_filter: Option<&'static CommandSeccompFilter>,
+    pub(crate) seccomp_filter: Option<&'static CommandSeccompFilter>,
     /// User that runs the program; `None` for the user of the agent.
-    user: Option<User>,
-    privileges: Privileges,
+    pub(crate) user: Option<User>,
+    pub(crate) privileges: Privileges,
 }
 
 /// Method of finding the file of a program.
@@ -115,24 +135,54 @@ impl Program {
         Self { user, privileges, ..self }
     }
 
-    /// Becomes the user of the program.
-    fn become_user(&self) -> io::Result<()> {
-        match &self.user {
-            Some(user) => user.become_user(),
-            None => self.privileges.drop_all(),
-        }
+    /// Encodes the program for its supervisor.
+    fn image(&self) -> io::Result<Vec<u8>> {
+        let parts = ProgramParts {
+            directory: &self.directory,
+            arguments: &self.arguments,
+            environment: &self.environment,
+            has_terminal: self.terminal.is_some(),
+            is_searched: self.search == ProgramSearch::SearchPath,
+        };
+        parts.encode().ok_or_else(|| io::Error::from_raw_os_error(libc::E2BIG))
     }
 }
 
 /// Running program with the agent's ends of its pipes.
 pub(crate) struct StartedProgram {
-    pub(crate) supervisor: Pid,
+    pub(crate) supervisor: ProgramSupervisor,
     pub(crate) stdin: NonBlockingFd,
     pub(crate) stdout: NonBlockingFd,
     /// Standard error; `None` for a terminal.
     pub(crate) stderr: Option<NonBlockingFd>,
-    /// Pipe on which a [`Report`] arrives with the PID, and one when the program exited or could not be started.
+    /// Program that was sent to an idle supervisor; `None` if it has a new one.
+    pub(crate) unconfirmed: Option<UnconfirmedProgram>,
+}
+
+/// Supervisor of a program.
+pub(crate) struct ProgramSupervisor {
+    pub(crate) pid: Pid,
+    /// Socket for its next program; `None` if it exits instead.
+    pub(crate) socket: Option<OwnedFd>,
+    /// Pipe on which a [`Report`] arrives with the PID, one when the program exited or could not be started, and one
+    /// when the supervisor is idle.
     pub(crate) report: NonBlockingFd,
+}
+
+/// Program that an idle supervisor may not receive, because it can be killed before. It is confirmed by the first report,
+/// and until then kept with its streams, which may already have input.
+pub(crate) struct UnconfirmedProgram {
+    program: Program,
+    streams: [OwnedFd; 3],
+}
+
+impl UnconfirmedProgram {
+    /// Starts the program under a new supervisor. The report to the other one must be closed, without any report.
+    pub(crate) fn start_again(self) -> io::Result<ProgramSupervisor> {
+        let report = ReportPipe::create()?;
+        let image = self.program.image()?;
+        fork_supervisor(&self.program, &image, &self.streams, report)
+    }
 }
 
 /// Report of a supervisor.
@@ -146,18 +196,21 @@ pub(crate) enum Report {
     ChdirFailed(i32),
     /// Error number of `execve`, or of another step before it.
     ExecFailed(i32),
+    /// No processes of the command are left, and the supervisor waits for the next program. It is always the last report.
+    Idle,
 }
 
 /// Length of an encoded report.
 pub(crate) const REPORT_LEN: usize = 8;
 
 impl Report {
-    fn encode(self) -> [u8; REPORT_LEN] {
+    pub(crate) fn encode(self) -> [u8; REPORT_LEN] {
         let (kind, value) = match self {
             Self::Exited(code) => (1, code),
             Self::ChdirFailed(errno) => (2, errno),
             Self::ExecFailed(errno) => (3, errno),
             Self::Forked(pid) => (4, pid),
+            Self::Idle => (5, 0),
         };
         let mut bytes = [kind; REPORT_LEN];
         bytes[4..].copy_from_slice(&i32::to_le_bytes(value));
@@ -171,41 +224,107 @@ impl Report {
             2 => Some(Self::ChdirFailed(value)),
             3 => Some(Self::ExecFailed(value)),
             4 => Some(Self::Forked(value)),
+            5 => Some(Self::Idle),
             _ => None,
         }
     }
 }
 
-/// Starts a program under its own supervisor.
-pub(crate) fn start(program: &Program) -> io::Result<StartedProgram> {
+/// Starts a program under its own supervisor: one that `take_idle` returns, or else a new one.
+pub(crate) fn start(
+    program: Program,
+    take_idle: impl FnMut() -> Option<IdleSupervisor>,
+) -> io::Result<StartedProgram> {
     let streams = match program.terminal {
         Some(size) => Streams::of_terminal(size)?,
         None => Streams::of_pipes()?,
     };
-    start_with(program, streams)
+    start_with(program, streams, take_idle)
 }
 
-fn start_with(program: &Program, streams: Streams) -> io::Result<StartedProgram> {
+fn start_with(
+    program: Program,
+    streams: Streams,
+    mut take_idle: impl FnMut() -> Option<IdleSupervisor>,
+) -> io::Result<StartedProgram> {
     let Streams { child, agent: (stdin, stdout, stderr) } = streams;
-    let (report, child_report) = pipe_with(PipeFlags::CLOEXEC)?;
-    // Before the fork: if a pipe could not be registered with epoll afterwards, nobody would wait for the program.
+    // Before the start: if a pipe could not be registered with epoll afterwards, nobody would wait for the program.
     let (stdin, stdout) = (NonBlockingFd::writer(stdin)?, NonBlockingFd::reader(stdout)?);
-    let (stderr, report) = (stderr.map(NonBlockingFd::reader).transpose()?, NonBlockingFd::reader(report)?);
-    let pointers = ExecPointers::of(program);
-    let [in_, out, err] = child.each_ref().map(AsRawFd::as_raw_fd);
-    let fds = [in_, out, err, child_report.as_raw_fd()];
-    let script = program.script.as_ref().map(AsRawFd::as_raw_fd);
-    // SAFETY: this process has a single thread, so the child is a complete copy and may call any function. It
-    // never returns from `supervise`.
-    match unsafe { libc::fork() } {
-        -1 => Err(io::Error::last_os_error()),
-        0 => supervise(program, &pointers, fds, script),
-        pid => {
-            let supervisor =
-                Pid::from_raw(pid).ok_or_else(|| io::Error::other("fork returned an invalid PID"))?;
-            Ok(StartedProgram { supervisor, stdin, stdout, stderr, report })
+    let stderr = stderr.map(NonBlockingFd::reader).transpose()?;
+    let report = ReportPipe::create()?;
+    let image = program.image()?;
+    if is_for_reuse(&program) && image.len() <= MESSAGE_MAX {
+        let streams = child.each_ref().map(AsFd::as_fd);
+        let script = program.script.as_ref().map(AsFd::as_fd);
+        let descriptors: Vec<BorrowedFd<'_>> =
+            streams.into_iter().chain([report.supervisor.as_fd()]).chain(script).collect();
+        while let Some(idle) = take_idle() {
+            // One that was killed, or is about to exit, is dropped.
+            if idle.send(&image, &descriptors).is_ok() {
+                let IdleSupervisor { pid, socket } = idle;
+                let supervisor = ProgramSupervisor { pid, socket: Some(socket), report: report.agent };
+                let unconfirmed = Some(UnconfirmedProgram { program, streams: child });
+                return Ok(StartedProgram { supervisor, stdin, stdout, stderr, unconfirmed });
+            }
         }
     }
+    let supervisor = fork_supervisor(&program, &image, &child, report)?;
+    Ok(StartedProgram { supervisor, stdin, stdout, stderr, unconfirmed: None })
+}
+
+/// Returns true if the supervisor of a program can have others before and after it. One for another user would need the
+/// privileges of the agent again.
+fn is_for_reuse(program: &Program) -> bool {
+    program.user.is_none()
+}
+
+/// Both ends of the pipe on which a supervisor reports.
+struct ReportPipe {
+    agent: NonBlockingFd,
+    supervisor: OwnedFd,
+}
+
+impl ReportPipe {
+    fn create() -> io::Result<Self> {
+        let (agent, supervisor) = pipe_with(PipeFlags::CLOEXEC)?;
+        Ok(Self { agent: NonBlockingFd::reader(agent)?, supervisor })
+    }
+}
+
+/// Starts a program under a new supervisor.
+fn fork_supervisor(
+    program: &Program,
+    image: &[u8],
+    streams: &[OwnedFd; 3],
+    report: ReportPipe,
+) -> io::Result<ProgramSupervisor> {
+    let sockets = is_for_reuse(program).then(supervisor_sockets).transpose()?;
+    let [in_, out, err] = streams.each_ref().map(AsRawFd::as_raw_fd);
+    let descriptors = Descriptors {
+        streams: [in_, out, err, report.supervisor.as_raw_fd()],
+        script: program.script.as_ref().map(AsRawFd::as_raw_fd),
+        socket: sockets.as_ref().map(|(_, supervisor)| supervisor.as_raw_fd()),
+    };
+    // SAFETY: this process has a single thread, so the child is a complete copy and may call any function. It
+    // never returns from `run`.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: the process is the copy, and the descriptors are open.
+        0 => unsafe { supervisor::run(program, image, &descriptors) },
+        pid => {
+            let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::other("fork returned an invalid PID"))?;
+            let socket = sockets.map(|(agent, _)| agent);
+            Ok(ProgramSupervisor { pid, socket, report: report.agent })
+        }
+    }
+}
+
+/// Creates a socket with the ends of the agent and of a supervisor.
+fn supervisor_sockets() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (agent, supervisor) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&supervisor, Timeout::Recv, Some(IDLE_TIMEOUT))?;
+    Ok((agent, supervisor))
 }
 
 /// Both ends of the standard streams of a program.
@@ -237,181 +356,6 @@ impl Streams {
     }
 }
 
-/// Null-terminated arrays for `execve`.
-struct ExecPointers {
-    arguments: Vec<*const libc::c_char>,
-    environment: Vec<*const libc::c_char>,
-}
-
-impl ExecPointers {
-    fn of(program: &Program) -> Self {
-        let pointers =
-            |texts: &[CString]| texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect();
-        Self { arguments: pointers(&program.arguments), environment: pointers(&program.environment) }
-    }
-}
-
-/// File descriptor of the report in the supervisor. The script, if there is one, has the next number.
-const REPORT_FD: RawFd = SCRIPT_FD - 1;
-
-fn supervise(program: &Program, pointers: &ExecPointers, fds: [RawFd; 4], script: Option<RawFd>) -> ! {
-    // SAFETY: plain system calls with descriptors of this process. The memory behind `program` and `pointers`
-    // stays valid until the process exits.
-    unsafe {
-        // Moved to higher numbers first: a descriptor may have a number that is the target of another.
-        let moved = fds.map(|fd| libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 16));
-        let script = script.map(|fd| libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 16));
-        for (target, fd) in moved.into_iter().chain(script).enumerate() {
-            libc::dup2(fd, target as c_int);
-        }
-        let first_other = if script.is_some() { SCRIPT_FD } else { REPORT_FD } + 1;
-        libc::close_range(first_other as u32, u32::MAX, 0);
-        libc::fcntl(REPORT_FD, libc::F_SETFD, libc::FD_CLOEXEC);
-        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
-        reset_signals();
-        match start_program(&mut ProgramStart { program, pointers }) {
-            -1 => {
-                report(Report::ExecFailed(errno()));
-                libc::_exit(1)
-            }
-            program_pid => {
-                // A supervisor only waits.
-                drop(program.privileges.drop_all());
-                wait_for_all(program_pid)
-            }
-        }
-    }
-}
-
-/// Arguments of [`become_program`].
-struct ProgramStart<'a> {
-    program: &'a Program,
-    pointers: &'a ExecPointers,
-}
-
-/// Size of the stack of a process before it becomes the program.
-const STACK_SIZE: usize = 64 << 10;
-
-/// Starts a process that becomes the program. Like `vfork`, it uses the memory of the supervisor, which is suspended
-/// until then: copying page tables for those microseconds took a fifth of the time of a short command. Returns its
-/// PID, or -1.
-unsafe fn start_program(start: &mut ProgramStart<'_>) -> libc::pid_t {
-    extern "C" fn run(start: *mut libc::c_void) -> c_int {
-        // SAFETY: the supervisor passes a pointer to a value that outlives this process's use of it.
-        unsafe {
-            let ProgramStart { program, pointers } = &*start.cast::<ProgramStart<'_>>();
-            become_program(program, pointers)
-        }
-    }
-    // SAFETY: the stack is new memory of this size, and grows downwards from its end. The supervisor continues only
-    // when the other process has executed the program or exited, so they never use the memory at the same time.
-    unsafe {
-        let (protection, flags) =
-            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        let stack = libc::mmap(std::ptr::null_mut(), STACK_SIZE, protection, flags, -1, 0);
-        if stack == libc::MAP_FAILED {
-            return -1;
-        }
-        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-        libc::clone(run, stack.byte_add(STACK_SIZE), flags, (&raw mut *start).cast())
-    }
-}
-
-/// Resets signal handlers and the signal mask, which are inherited from the agent.
-unsafe fn reset_signals() {
-    // SAFETY: the calls change only the signal handling of this process, with a mask initialised here.
-    unsafe {
-        for signal in [libc::SIGPIPE, libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
-            libc::signal(signal, libc::SIG_DFL);
-        }
-        let mut none = std::mem::MaybeUninit::uninit();
-        libc::sigemptyset(none.as_mut_ptr());
-        libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
-    }
-}
-
-unsafe fn become_program(program: &Program, pointers: &ExecPointers) -> ! {
-    // SAFETY: the strings end with NUL and the arrays with a null pointer.
-    unsafe {
-        // By this process and not by the supervisor, so that it comes before the other reports.
-        report(Report::Forked(libc::getpid()));
-        if program.terminal.is_none() {
-            // No session of its own: without cgroups, Linux divides CPU time between sessions
-            // (`sched_autogroup_enabled`), so all commands of a sandbox stay in the session of its agent. A new
-            // session would also have to wait for a scheduler tick before it runs.
-            libc::setpgid(0, 0);
-        } else {
-            libc::setsid();
-            // Makes it the controlling terminal, for example for Ctrl-C.
-            libc::ioctl(0, libc::TIOCSCTTY, 0);
-        }
-        if let Err(error) = program.become_user() {
-            report(Report::ExecFailed(error.raw_os_error().unwrap_or(libc::EPERM)));
-            libc::_exit(127);
-        }
-        if libc::chdir(program.directory.as_ptr()) != 0 {
-            report(Report::ChdirFailed(errno()));
-            libc::_exit(126);
-        }
-        if let Some(Err(error)) = program.seccomp_filter.map(CommandSeccompFilter::apply) {
-            report(Report::ExecFailed(error.raw_os_error().unwrap_or(libc::EINVAL)));
-            libc::_exit(127);
-        }
-        // The process inherited the short slice of the agent.
-        drop(restore_slice());
-        let errno = match (program.search, program.arguments.first()) {
-            (ProgramSearch::SearchPath, Some(name)) => {
-                search_and_execute(name.as_bytes(), &program.environment, |file| execute(file, pointers))
-            }
-            (ProgramSearch::Path, Some(file)) => execute(file, pointers),
-            (_, None) => libc::EINVAL,
-        };
-        report(Report::ExecFailed(errno));
-        libc::_exit(127)
-    }
-}
-
-/// Executes a file. Returns the error number, since it returns only on failure.
-unsafe fn execute(file: &CStr, pointers: &ExecPointers) -> i32 {
-    // SAFETY: the caller guarantees that the strings behind the pointers are valid.
-    unsafe { libc::execve(file.as_ptr(), pointers.arguments.as_ptr(), pointers.environment.as_ptr()) };
-    errno()
-}
-
-/// Reaps descendants until none is left, and reports the exit of the program.
-unsafe fn wait_for_all(program_pid: libc::pid_t) -> ! {
-    // SAFETY: the descriptors belong to this process; open copies would keep the command's pipes open.
-    unsafe {
-        for fd in [0, 1, 2, SCRIPT_FD] {
-            libc::close(fd);
-        }
-        loop {
-            let mut status = 0;
-            let pid = libc::waitpid(-1, &raw mut status, libc::__WALL);
-            if pid == program_pid {
-                report(Report::Exited(exit_code(status)));
-                libc::close(REPORT_FD);
-            } else if pid < 0 && errno() == libc::ECHILD {
-                libc::_exit(0);
-            }
-        }
-    }
-}
-
-pub(crate) fn exit_code(status: c_int) -> i32 {
-    if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 128 + libc::WTERMSIG(status) }
-}
-
-fn errno() -> i32 {
-    io::Error::last_os_error().raw_os_error().unwrap_or_default()
-}
-
-fn report(report: Report) {
-    let bytes = report.encode();
-    // SAFETY: the buffer is valid for its length. A write to a pipe of so few bytes is atomic.
-    unsafe { libc::write(REPORT_FD, bytes.as_ptr().cast(), bytes.len()) };
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -424,7 +368,7 @@ mod tests {
         streams.child[2] = child_stderr;
         // epoll does not support regular files.
         streams.agent.1 = tempfile::tempfile().unwrap().into();
-        assert!(start_with(&program, streams).is_err());
+        assert!(start_with(program, streams, || None).is_err());
         // End of file: no process has the other end.
         let mut byte = [0_u8];
         assert_eq!(rustix::io::read(&stderr, &mut byte[..]), Ok(0));

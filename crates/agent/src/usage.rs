@@ -5,7 +5,8 @@ use std::io;
 
 use workspace_agent_protocol::v1::ResourceUsage;
 
-pub(crate) fn read() -> io::Result<ResourceUsage> {
+/// Reads the usage. The idle supervisors are not counted as processes.
+pub(crate) fn read(idle_supervisors: usize) -> io::Result<ResourceUsage> {
     let page = rustix::param::page_size() as u64;
     let tick = 1_000_000 / rustix::param::clock_ticks_per_second().max(1);
     let mut usage = ResourceUsage::default();
@@ -23,6 +24,7 @@ pub(crate) fn read() -> io::Result<ResourceUsage> {
         usage.memory_bytes += stat.pages * page;
         usage.cpu_micros += stat.ticks * tick;
     }
+    usage.processes = usage.processes.saturating_sub(u32::try_from(idle_supervisors).unwrap_or(u32::MAX));
     Ok(usage)
 }
 
@@ -56,7 +58,7 @@ mod tests {
 
     #[test]
     fn own_process_is_counted() {
-        let usage = read().unwrap();
+        let usage = read(0).unwrap();
         assert!(usage.processes > 0 && usage.memory_bytes > 0);
     }
 }

@@ -66,6 +66,7 @@ codes! {
     GUEST_OUTDATED = 2022, 409, "The guest agent of the sandbox is too old for this; fork the sandbox, and use the fork.";
     ROOT_UNAVAILABLE = 2023, 422, "The root filesystem cannot be kept with this runtime, template or snapshot.";
     USER_UNAVAILABLE = 2024, 422, "Commands of the sandbox cannot run as that user.";
+    BUILD_FAILED = 2025, 422, "A step of the recipe failed, or the build took too long.";
 
     SNAPSHOT_NOT_FOUND = 3001, 404, "There is no such snapshot, or it is another owner's.";
     SNAPSHOT_IN_USE = 3002, 409, "A reference, a sandbox or a mount uses the snapshot.";

@@ -57,7 +57,7 @@ pub struct Event {
     pub id: u64,
     /// Type: `sandbox.starting`, `sandbox.running`, `sandbox.created`, `sandbox.restored`, `sandbox.paused`,
     /// `sandbox.resumed`, `sandbox.expiring`, `sandbox.expired`, `sandbox.error`, `sandbox.deleted`, `agent.connected`,
-    /// `agent.disconnected` or `snapshot.created`. Later versions may add types.
+    /// `agent.disconnected`, `snapshot.created` or `template.built`. Later versions may add types.
     #[serde(rename = "type")]
     pub kind: String,
     /// Time of the event.

@@ -33,5 +33,6 @@ pub mod sandbox_snapshots;
 pub mod sandboxes;
 pub mod snapshots;
 pub mod system;
+pub mod template_builds;
 pub mod templates;
 pub mod terminals;

@@ -1,5 +1,7 @@
 //! `/api/v1/templates`: templates of sandboxes.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -10,6 +12,10 @@ pub struct Template {
     /// Name of the template, unique on the server.
     #[schema(example = "base")]
     pub name: String,
+    /// Version of a template that was built from a recipe; its name ends with `@` and the version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "2")]
+    pub version: Option<String>,
     /// Description in one line.
     pub description: String,
     /// Keywords.
@@ -24,4 +30,20 @@ pub struct Template {
     /// Command that fetches the template. Only present if the template is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fetch: Option<String>,
+}
+
+/// Template with details.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TemplateDetails {
+    /// The template as in lists.
+    #[serde(flatten)]
+    pub template: Template,
+    /// Template that the recipe of a built template starts with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "debian:12")]
+    pub from: Option<String>,
+    /// Environment variables of its sandboxes.
+    #[schema(example = json!({"LANG": "C.UTF-8"}))]
+    pub envs: BTreeMap<String, String>,
 }

@@ -13,6 +13,7 @@ use crate::note::Notes;
 use crate::sandbox::Sandboxes;
 use crate::secret::Secrets;
 use crate::snapshot::Snapshots;
+use crate::template_step::TemplateSteps;
 use crate::writer::Writer;
 
 /// Connection to the database of a deployment. Clones share one pool.
@@ -71,6 +72,11 @@ impl Catalog {
     /// Accesses the table `notes`.
     pub fn notes(&self) -> Notes<'_> {
         Notes { database: &self.database }
+    }
+
+    /// Accesses the table `template_steps`.
+    pub fn template_steps(&self) -> TemplateSteps<'_> {
+        TemplateSteps { database: &self.database }
     }
 
     /// Accesses the table `idempotency`.

@@ -16,6 +16,8 @@ use crate::string_enum::string_enum;
 
 /// Value of the column `owner` for an event without an owner. No key has this owner.
 const NO_OWNER: &str = "";
+/// Number of columns of the table.
+const EVENT_COLUMNS: usize = 7;
 
 string_enum! {
     /// Type of an event.
@@ -46,6 +48,8 @@ string_enum! {
         AgentDisconnected = "agent.disconnected",
         /// A snapshot was created, in a sandbox or by an upload.
         SnapshotCreated = "snapshot.created",
+        /// A template was built.
+        TemplateBuilt = "template.built",
     }
 }
 
@@ -206,27 +210,57 @@ impl EventFilter {
     }
 }
 
-/// Inserts an event as part of a transaction. It has to be the last statement: it locks `event_sequence`, so other
-/// transactions that insert an event wait until this one ends.
+/// Inserts an event as part of a transaction, like [`insert_all`]. Returns its sequence number.
 pub(crate) async fn insert(
     connection: &mut AnyConnection,
     owner: Option<&str>,
     sandbox: Option<&str>,
     event: &NewEvent,
 ) -> Result<i64> {
-    let next = Statement::new("UPDATE event_sequence SET last = last + 1 RETURNING last");
-    let sequence = Row(next.one(connection).await?).number("last")?;
-    let (owner, data) = (owner.unwrap_or(NO_OWNER), event.data.to_string());
-    let insert = Statement::new(
-        "INSERT INTO events (sequence, type, owner, sandbox_id, data, created_at, project)
-         VALUES ($1, $2, $3, $4, $5, $6, COALESCE($7, (SELECT project FROM sandboxes WHERE id = $4)))",
+    insert_all(connection, owner, sandbox, std::slice::from_ref(event)).await
+}
+
+/// Inserts events, at least one, as part of a transaction, in their order. Returns the sequence number of the last one. It
+/// has to be the last statement: it locks `event_sequence`, so other transactions that insert an event wait until this one
+/// ends.
+///
+/// All of them are inserted by one statement, because every statement is a round trip.
+pub(crate) async fn insert_all(
+    connection: &mut AnyConnection,
+    owner: Option<&str>,
+    sandbox: Option<&str>,
+    events: &[NewEvent],
+) -> Result<i64> {
+    let count = events.len() as i64;
+    let next = Statement::new("UPDATE event_sequence SET last = last + $1 RETURNING last").number(count);
+    let last = Row(next.one(connection).await?).number("last")?;
+    let owner = owner.unwrap_or(NO_OWNER);
+    let data: Vec<String> = events.iter().map(|event| event.data.to_string()).collect();
+    let (rows, created_at): (Vec<String>, _) = ((0..events.len()).map(row_values).collect(), now());
+    let sql = format!(
+        "INSERT INTO events (sequence, type, owner, sandbox_id, data, created_at, project) VALUES {}",
+        rows.join(", ")
     );
-    let insert = insert.number(sequence).text("type", event.kind.as_str()).text("owner", owner);
-    let insert = insert.optional_text("sandbox_id", sandbox).text("data", &data).number(now());
-    // The row of a deleted sandbox does not exist any more.
-    insert.optional_text("project", event.data["project"].as_str()).run(connection).await?;
-    retention::count_and_limit(connection, owner, sandbox).await?;
-    Ok(sequence)
+    let mut insert = Statement::new(&sql);
+    for ((event, data), sequence) in events.iter().zip(&data).zip(last - count + 1..) {
+        insert = insert.number(sequence).text("type", event.kind.as_str()).text("owner", owner);
+        insert = insert.optional_text("sandbox_id", sandbox).text("data", data).number(created_at);
+        insert = insert.optional_text("project", event.data["project"].as_str());
+    }
+    insert.run(connection).await?;
+    retention::count_and_limit(connection, owner, sandbox, count).await?;
+    Ok(last)
+}
+
+/// Returns the parameters of an event that is inserted after `before` others by the same statement. The row of a
+/// deleted sandbox does not exist any more, so an event may name its project itself.
+fn row_values(before: usize) -> String {
+    let [sequence, kind, owner, sandbox, data, created_at, project]: [usize; EVENT_COLUMNS] =
+        std::array::from_fn(|column| before * EVENT_COLUMNS + column + 1);
+    format!(
+        "(${sequence}, ${kind}, ${owner}, ${sandbox}, ${data}, ${created_at},
+         COALESCE(${project}, (SELECT project FROM sandboxes WHERE id = ${sandbox})))"
+    )
 }
 
 async fn last(connection: &mut AnyConnection) -> Result<i64> {

@@ -11,6 +11,7 @@
 //! - [`Snapshots`]: owners of snapshots.
 //! - [`Episodes`]: owners of episodes.
 //! - [`Notes`]: what agents say about their steps.
+//! - [`TemplateSteps`]: results of steps of template builds.
 //! - [`Secrets`]: random values that all servers share.
 //! - [`Idempotency`], [`CommandClaims`]: idempotency keys, so that a repeated request has no second effect.
 //!
@@ -48,6 +49,7 @@ mod snapshot;
 mod state;
 mod statement;
 mod string_enum;
+mod template_step;
 mod trace;
 mod writer;
 
@@ -70,4 +72,5 @@ pub use search::{Search, SearchPage};
 pub use secret::Secrets;
 pub use snapshot::{OwnedSnapshot, SnapshotOrder, Snapshots};
 pub use state::{State, VisibleState};
+pub use template_step::{TemplateStep, TemplateSteps};
 pub use trace::CommandTrace;

@@ -508,8 +508,8 @@ async fn insert_events(
     id: &str,
     events: &[NewEvent],
 ) -> Result<()> {
-    for event in events {
-        event::insert(connection, Some(owner), Some(id), event).await?;
+    if !events.is_empty() {
+        event::insert_all(connection, Some(owner), Some(id), events).await?;
     }
     Ok(())
 }

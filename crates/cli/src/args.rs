@@ -19,6 +19,7 @@ mod reference;
 mod sandbox;
 mod server;
 mod space;
+mod template_build;
 mod trees;
 mod trial;
 mod workspace;
@@ -39,6 +40,7 @@ pub(crate) use sandbox::{
 };
 pub(crate) use server::{KeyCommand, Server, Status, TemplateCommand};
 pub(crate) use space::{Gc, Verify};
+pub(crate) use template_build::TemplateBuild;
 pub(crate) use trees::{Cat, Checkout, Diff, Ls, MergeTree, Mount, Umount};
 pub(crate) use trial::Try;
 pub(crate) use workspace::{SandboxChanges, SandboxCommit, SandboxFork, SandboxRestore};

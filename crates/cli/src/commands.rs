@@ -40,6 +40,7 @@ mod snapshot;
 mod status;
 mod table;
 mod template;
+mod template_build;
 mod token;
 mod trial;
 mod verify;

@@ -6,6 +6,7 @@
 
 pub(crate) mod archive;
 mod backoff;
+mod build;
 mod client;
 mod command;
 pub(crate) mod copy;
@@ -29,6 +30,7 @@ pub(crate) mod tree_copy;
 mod watch;
 mod websocket;
 
+pub(crate) use build::BuildStream;
 pub(crate) use client::{Client, PROBE_TIMEOUT};
 pub(crate) use command::{CommandOptions, RemoteCommand};
 pub(crate) use event_log::{EventFollower, LogMessage};

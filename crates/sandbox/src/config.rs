@@ -68,6 +68,8 @@ pub struct NewSandbox {
     pub lineage: Lineage,
     /// Automatic snapshots.
     pub trace: Trace,
+    /// True if it runs a step of a template build, and ends with the server.
+    pub template_build: bool,
 }
 
 /// Automatic snapshots of a sandbox.
@@ -139,6 +141,9 @@ pub struct Config {
     /// Automatic snapshots.
     #[serde(default, skip_serializing_if = "Trace::is_off")]
     pub trace: Trace,
+    /// True if it runs a step of a template build, and ends with the server.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub template_build: bool,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -190,6 +195,7 @@ impl NewSandbox {
             resumed_at: None,
             lineage: self.lineage.clone(),
             trace: self.trace,
+            template_build: self.template_build,
         };
         Ok((config, timeout))
     }

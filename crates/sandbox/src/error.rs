@@ -7,6 +7,7 @@ use workspace_catalog::{CatalogError, State};
 use workspace_state::Cancelled;
 use workspace_workspace::{WorkspaceError, is_disk_full_message};
 
+use crate::build::recipe::RecipeError;
 use crate::hooks::HookError;
 use crate::io::error::FileError;
 use crate::runtime::{RuntimeError, WorkspaceProcess};
@@ -160,6 +161,25 @@ pub enum SandboxError {
     /// The templates of this runtime cannot be imported.
     #[error("the {runtime} runtime does not support imports; pull or load the image there")]
     NoImports { runtime: &'static str },
+    /// A recipe has a mistake.
+    #[error("the recipe has a mistake in {0}")]
+    Recipe(#[from] RecipeError),
+    /// A step of a template build failed.
+    #[error("step {step} of the recipe (line {line}) failed: {reason}")]
+    BuildFailed {
+        /// Number of the step, from 1.
+        step: usize,
+        /// Line of the step in the recipe, from 1.
+        line: usize,
+        reason: String,
+        /// Exit code of its command, if that is the reason.
+        exit_code: Option<i32>,
+    },
+    /// A template build took too long.
+    #[error(
+        "the build took longer than {seconds} s, the limit of this server (BUILD_TIMEOUT); its finished steps are kept"
+    )]
+    BuildTimeout { seconds: u64 },
     /// The root filesystem of the sandbox cannot be kept.
     #[error("the root filesystem cannot be kept: {reason}")]
     RootUnavailable { reason: String },

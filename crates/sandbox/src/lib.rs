@@ -11,7 +11,7 @@
 //! - `snapshot`: commit, fork and restore of a sandbox's workspace.
 //! - `disk`: creating and measuring workspaces, and freeing space on a full disk.
 //! - `gate` and `hooks`: access to workspaces from outside their sandboxes.
-//! - `root`: root filesystems that are kept.
+//! - `root`: root filesystems that are kept; `build`: templates made by recipes.
 //! - `measurements`: resource usage of running sandboxes over the last hour.
 //! - `lineage` and `notes`: origin of sandboxes, and what agents say about their steps.
 //! - [`runtime`]: the programs that run sandboxes; [`template`]: their root filesystems.
@@ -19,6 +19,7 @@
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only the runtimes of Linux need all of it"))]
 
 mod blocking;
+mod build;
 mod clock;
 mod command;
 mod compression;
@@ -50,6 +51,8 @@ mod snapshot;
 mod stats;
 pub mod template;
 
+pub use build::recipe;
+pub use build::{BuildContext, BuildEvent, BuildRequest, BuiltTemplate, CacheMode, RECIPE_FILE};
 pub use command::command_line::CommandLine;
 pub use command::logs::Logs;
 pub use command::output::{Output, Piece, Stream};

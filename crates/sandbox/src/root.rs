@@ -7,6 +7,6 @@ mod create;
 pub(crate) mod mode;
 mod restore;
 pub(crate) mod roots;
-mod skeleton;
+pub(crate) mod skeleton;
 mod template_base;
-mod template_import;
+pub(crate) mod template_import;

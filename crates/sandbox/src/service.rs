@@ -13,6 +13,7 @@ use workspace_catalog::{
 use workspace_state::Cancel;
 use workspace_workspace::Workspaces;
 
+use crate::build::state::Builds;
 use crate::clock::{milliseconds, now};
 use crate::config::{Config, check_labels};
 use crate::disk::full_disk::state::FullDisk;
@@ -108,6 +109,8 @@ pub(crate) struct Inner {
     pub(crate) last_retention: LeafMutex<Option<Instant>>,
     /// Measures running sandboxes.
     pub(crate) sampler: Arc<Sampler>,
+    /// Template builds in progress.
+    pub(crate) builds: Builds,
     /// Address at which guest agents reach the TCP port; `None` if there is none.
     endpoint: Option<ServerEndpoint>,
     /// Task that accepts connections on that port.
@@ -159,6 +162,7 @@ impl Service {
             FairSemaphore::new(settings.creations_waiting.saturating_add(settings.creations_at_once));
         let gates = Gates::new(settings.shared_access_timeout, settings.exclusive_access_timeout);
         let sampler = Arc::new(Sampler::new(settings.measurement_interval));
+        let builds = Builds::new(settings.builds_at_once);
         let service = Self(Arc::new(Inner {
             cancel: settings.cancel.child(),
             operation_count: OperationCount::default(),
@@ -188,6 +192,7 @@ impl Service {
             full_disk: FullDisk::default(),
             last_retention: LeafMutex::default(),
             sampler,
+            builds,
             endpoint: port.as_ref().map(GuestPort::endpoint),
             port_task: Mutex::default(),
         }));
@@ -196,6 +201,7 @@ impl Service {
         // Earlier connections wait in the backlog of the listener: before the recovery, their sandboxes are
         // unknown, and they would be rejected.
         *service.0.port_task.lock().await = port.map(|port| port.open(Arc::new(service.clone())));
+        service.end_interrupted_builds().await?;
         service.start_periodic_tasks();
         service.fill_pool();
         Ok(service)
@@ -314,7 +320,7 @@ impl Service {
                 self.forget_template(name).await;
                 Ok(())
             }
-            false => Err(SandboxError::NoTemplate { name: name.to_owned(), hint: String::new() }),
+            false => Err(self.no_template_to_remove(name)),
         }
     }
 

@@ -126,6 +126,18 @@ pub struct Settings {
     pub shared_access_timeout: Duration,
     /// Maximum time that a commit, or another operation on a workspace, waits for writers outside its sandbox.
     pub exclusive_access_timeout: Duration,
+    /// Maximum duration of a template build.
+    pub build_timeout: Duration,
+    /// Bytes of output that a template build reports; the rest is dropped.
+    pub build_output: u64,
+    /// Maximum size of the context of a template build in bytes, compressed and decompressed.
+    pub build_context: u64,
+    /// Maximum number of template builds at the same time; more wait.
+    pub builds_at_once: u32,
+    /// Maximum number of steps of template builds whose results are kept.
+    pub template_steps_kept: u32,
+    /// Time after its last use for which the result of a step is kept.
+    pub template_steps_age: Duration,
     /// Budget for the memory of transfers of files and of connections to ports; `None` for no limit.
     pub transfer_memory: Option<Arc<dyn TransferMemory>>,
     /// Cancels long operations, shortly before the program ends.
@@ -208,6 +220,12 @@ impl Settings {
             hook_timeout: Duration::from_secs(10),
             shared_access_timeout: Duration::from_secs(10),
             exclusive_access_timeout: Duration::from_secs(5),
+            build_timeout: Duration::from_secs(3_600),
+            build_output: 64 << 20,
+            build_context: GIB,
+            builds_at_once: 2,
+            template_steps_kept: 500,
+            template_steps_age: Duration::from_secs(30 * 86_400),
             transfer_memory: None,
             cancel: Cancel::new(),
         }

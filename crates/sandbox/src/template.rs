@@ -4,6 +4,7 @@
 //! It is unpacked into a temporary directory and renamed, so a template is there in full or not at all.
 
 mod image;
+mod versions;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -19,6 +20,8 @@ use workspace_state::{
 use crate::clock::now;
 use crate::compression::zstd_reader;
 use crate::sandbox_dir::remove_tree;
+
+pub use versions::{check_template_name, split_version};
 
 const MANIFEST: &str = "template.json";
 const ROOT: &str = "root";
@@ -125,6 +128,20 @@ pub struct ImportedTemplate {
     /// Devices and pipes that were skipped.
     #[serde(default, rename = "left_out")]
     pub skipped: u64,
+    /// Origin of a template that was built; `None` if it was imported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<BuildOrigin>,
+}
+
+/// Origin of a built template.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BuildOrigin {
+    /// Template that the recipe started with; `None` if it made its own root filesystem.
+    pub from: Option<String>,
+    /// Description of the recipe.
+    pub description: Option<String>,
+    /// Id of the tree of its root filesystem.
+    pub tree: String,
 }
 
 /// The templates in a directory.
@@ -176,7 +193,11 @@ impl Templates {
         options: &ImportOptions,
     ) -> Result<ImportedTemplate, TemplateError> {
         let path = self.path(name)?;
-        if path.exists() {
+        if split_version(name).1.is_some() {
+            // Versions are made by builds.
+            return Err(TemplateError::Name { name: name.to_owned() });
+        }
+        if path.exists() || !self.versions(name)?.is_empty() {
             return Err(TemplateError::Exists { name: name.to_owned() });
         }
         let temporary = self.directory.join(format!("{TEMPORARY_PREFIX}{}", Uuid::now_v7().simple()));
@@ -223,6 +244,7 @@ impl Templates {
             created_at: now(),
             envs,
             skipped: extractor.report().skipped_count,
+            build: None,
         };
         fs::write(
             temporary.join(MANIFEST),
@@ -259,11 +281,7 @@ impl Templates {
     }
 
     fn path(&self, name: &str) -> Result<PathBuf, TemplateError> {
-        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:/".contains(&byte);
-        let has_valid_start = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
-        if !has_valid_start || name.len() > NAME_MAX || !name.bytes().all(is_allowed) {
-            return Err(TemplateError::Name { name: name.to_owned() });
-        }
+        check_template_name(name)?;
         // A file name cannot contain `/`. Names contain no `%`, so that no two names have the same path.
         Ok(self.directory.join(name.replace('/', "%2F").replace(':', "%3A")))
     }
@@ -301,7 +319,7 @@ fn tempfile_in(directory: &Path) -> io::Result<File> {
 }
 
 /// Decompresses the archive into an unnamed file, which `receive` opens, if it is compressed.
-fn decompressed(
+pub(crate) fn decompressed(
     mut archive: File,
     options: &ImportOptions,
     receive: impl Fn() -> io::Result<File>,

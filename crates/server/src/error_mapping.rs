@@ -187,6 +187,19 @@ impl From<SandboxError> for ApiError {
                     .detail("sandboxId", id)
                     .detail("processes", json!(processes))
             }
+            SandboxError::Recipe(error) => {
+                let line = error.line;
+                Self::new(error_codes::INVALID_REQUEST, message)
+                    .detail("field", "recipe")
+                    .detail("line", line)
+            }
+            SandboxError::BuildFailed { step, line, exit_code, .. } => {
+                let error = Self::new(error_codes::BUILD_FAILED, message).detail("step", step);
+                error.detail("line", line).detail("exitCode", exit_code)
+            }
+            SandboxError::BuildTimeout { seconds } => Self::new(error_codes::BUILD_FAILED, message)
+                .detail("limitSeconds", seconds)
+                .detail("setting", "BUILD_TIMEOUT"),
             SandboxError::RootUnavailable { .. } => Self::new(error_codes::ROOT_UNAVAILABLE, message),
             SandboxError::UserUnavailable { user } => {
                 Self::new(error_codes::USER_UNAVAILABLE, message).detail("user", user)

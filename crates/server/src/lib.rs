@@ -80,6 +80,7 @@ mod store;
 mod stream;
 mod stream_access;
 mod system;
+mod template_builds;
 mod templates;
 mod tickets;
 mod time;

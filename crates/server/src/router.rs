@@ -14,7 +14,8 @@ use crate::error::ApiError;
 use crate::route_group::RouteGroup;
 use crate::{
     auth, episodes, event_log, health, keys, me, notes, openapi, pages, preview, process, processes, pty,
-    references, request, sandbox_io, sandboxes, signed_url, snapshots, system, templates, tokens,
+    references, request, sandbox_io, sandboxes, signed_url, snapshots, system, template_builds, templates,
+    tokens,
 };
 
 /// Returns all route groups of the API. Add a new one only here.
@@ -34,6 +35,7 @@ pub fn route_groups() -> Vec<RouteGroup> {
         pty::route_group(),
         preview::route::route_group(),
         templates::route_group(),
+        template_builds::route_group(),
         snapshots::route_group(),
         references::route_group(),
         episodes::route_group(),

@@ -102,6 +102,12 @@ fn sandbox_settings(settings: &Settings) -> workspace_sandbox::Settings {
         notes_per_owner: settings.max_notes_per_owner.0,
         note_bytes_per_owner: settings.max_note_bytes_per_owner.0,
         traces_kept: settings.trace_snapshots_per_sandbox,
+        build_timeout: settings.build_timeout,
+        build_output: settings.max_build_output.0,
+        build_context: settings.max_build_context.0,
+        builds_at_once: settings.max_builds,
+        template_steps_kept: settings.template_cache_steps,
+        template_steps_age: settings.template_cache_age,
         creations_at_once: settings.max_concurrent_creations,
         creations_waiting: settings.max_queued_creations,
         default_resources: Resources {

@@ -6,7 +6,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
-use axum::routing::{get, put};
+use axum::routing::get;
 use http_body::Body as _;
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
@@ -14,9 +14,9 @@ use tokio_stream::StreamExt as _;
 use utoipa::OpenApi;
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
-use workspace_api::templates::Template;
+use workspace_api::templates::{Template, TemplateDetails};
 use workspace_sandbox::runtime;
-use workspace_sandbox::template::ImportOptions;
+use workspace_sandbox::template::{ImportOptions, ImportedTemplate, split_version};
 
 use crate::access::Rule;
 use crate::app::App;
@@ -31,13 +31,16 @@ use crate::time::format_millis;
 
 /// Timeout for receiving the next piece of an archive.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Setting that limits an archive.
+const LIMIT_SETTING: &str = "MAX_TEMPLATE";
 
 #[derive(OpenApi)]
-#[openapi(paths(list, import, remove))]
+#[openapi(paths(list, fetch, import, remove))]
 struct Document;
 
 const RULES: &[Rule] = &[
     Rule::keys("GET", "/api/v1/templates"),
+    Rule::keys("GET", "/api/v1/templates/{name}"),
     Rule::keys("PUT", "/api/v1/templates/{name}"),
     Rule::keys("DELETE", "/api/v1/templates/{name}"),
 ];
@@ -46,7 +49,10 @@ pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
         .route("/api/v1/templates", get(list))
         // `MAX_TEMPLATE` limits the archive instead; it is written to disk as it arrives.
-        .route("/api/v1/templates/{name}", put(import).delete(remove).layer(DefaultBodyLimit::disable()));
+        .route(
+            "/api/v1/templates/{name}",
+            get(fetch).put(import).delete(remove).layer(DefaultBodyLimit::disable()),
+        );
     RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)
 }
 
@@ -64,7 +70,8 @@ async fn list(State(app): State<App>, _: Caller) -> Result<Json<Vec<Template>>, 
 
 fn template_to_api(template: runtime::Template) -> Result<Template, ApiError> {
     Ok(Template {
-        tags: template.name.split(':').next().map(str::to_owned).into_iter().collect(),
+        tags: template.name.split([':', '@']).next().map(str::to_owned).into_iter().collect(),
+        version: split_version(&template.name).1.map(str::to_owned),
         name: template.name,
         description: template.description,
         size: template.size,
@@ -72,6 +79,35 @@ fn template_to_api(template: runtime::Template) -> Result<Template, ApiError> {
         present: template.present,
         fetch: template.fetch,
     })
+}
+
+/// Get a template.
+///
+/// A name without a version means the newest version of a built template.
+#[utoipa::path(get, path = "/api/v1/templates/{name}", tag = "templates", operation_id = "get_template",
+    params(("name" = String, Path, description = "Name of the template, or `NAME@VERSION`", example = "base")), responses(
+    (status = 200, description = "Template", body = TemplateDetails),
+    (status = "default", description = "Error", body = ErrorBody),
+))]
+async fn fetch(
+    State(app): State<App>,
+    _: Caller,
+    Path(name): Path<String>,
+) -> Result<Json<TemplateDetails>, ApiError> {
+    let all = app.sandboxes.templates().await?;
+    // Runtimes without imports have no details.
+    let imported = if all.iter().any(|one| one.name == name && one.size.is_none()) {
+        None
+    } else {
+        app.sandboxes.template(&name).ok()
+    };
+    let name = imported.as_ref().map_or(name, |imported| imported.name.clone());
+    let found = all.into_iter().find(|template| template.name == name);
+    let missing = || ApiError::new(error_codes::TEMPLATE_NOT_FOUND, format!("there is no template `{name}`"));
+    let template = found.ok_or_else(|| missing().detail("template", name.clone()))?;
+    let from = imported.as_ref().and_then(|imported| imported.build.as_ref()?.from.clone());
+    let envs = imported.map(|imported| imported.envs).unwrap_or_default();
+    Ok(Json(TemplateDetails { template: template_to_api(template)?, from, envs }))
 }
 
 /// Import a template.
@@ -94,27 +130,29 @@ async fn import(
     caller.require_admin()?;
     let max_bytes = app.settings.max_template.0;
     if body.size_hint().exact().is_some_and(|length| length > max_bytes) {
-        return Err(too_large(max_bytes));
+        return Err(too_large(max_bytes, LIMIT_SETTING));
     }
     let _permit = app.work_limits.template(&caller.owner).await?;
-    let archive = receive(&app, body, max_bytes).await?;
+    let archive = receive(&app, body, (max_bytes, LIMIT_SETTING)).await?;
     let options = ImportOptions { max_bytes, cancel: app.shutdown.cancel().child() };
     let imported = app.sandboxes.import_template(&name, archive, options).await?;
     app.audit.record(Entry::for_caller("template.imported", &caller, &request, json!({ "template": name })));
-    let template = runtime::Template {
-        name: imported.name,
-        description: "imported".to_owned(),
-        size: Some(imported.size),
-        created_at: Some(imported.created_at),
-        present: true,
-        fetch: None,
-    };
-    Ok((StatusCode::CREATED, Json(template_to_api(template)?)))
+    Ok((StatusCode::CREATED, Json(imported_to_api(&imported)?)))
+}
+
+/// Converts a template that was imported or built.
+pub(crate) fn imported_to_api(imported: &ImportedTemplate) -> Result<Template, ApiError> {
+    template_to_api(runtime::Template::from(imported.clone()))
 }
 
 /// Writes a body to a file as it arrives. After a write error it is still read to its end, because a client
 /// that is cut off while it sends does not get the error.
-async fn receive(app: &App, body: Body, max_bytes: u64) -> Result<std::fs::File, ApiError> {
+/// `setting` limits it.
+pub(crate) async fn receive(
+    app: &App,
+    body: Body,
+    (max_bytes, setting): (u64, &'static str),
+) -> Result<std::fs::File, ApiError> {
     let mut file = tokio::fs::File::from_std(app.sandboxes.receive_template()?);
     let mut pieces = body.into_data_stream();
     let (mut written, mut length) = (Ok(()), 0);
@@ -128,7 +166,7 @@ async fn receive(app: &App, body: Body, max_bytes: u64) -> Result<std::fs::File,
         let piece = piece.map_err(broken)?;
         length += piece.len() as u64;
         if length > max_bytes {
-            return Err(too_large(max_bytes));
+            return Err(too_large(max_bytes, setting));
         }
         if written.is_ok() {
             written = file.write_all(&piece).await;
@@ -141,11 +179,9 @@ async fn receive(app: &App, body: Body, max_bytes: u64) -> Result<std::fs::File,
     Ok(file.into_std().await)
 }
 
-fn too_large(max: u64) -> ApiError {
+pub(crate) fn too_large(max: u64, setting: &'static str) -> ApiError {
     let message = format!("the archive has more than {max} bytes");
-    ApiError::new(error_codes::PAYLOAD_TOO_LARGE, message)
-        .detail("limit", max)
-        .detail("setting", "MAX_TEMPLATE")
+    ApiError::new(error_codes::PAYLOAD_TOO_LARGE, message).detail("limit", max).detail("setting", setting)
 }
 
 /// Delete a template.

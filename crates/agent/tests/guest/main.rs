@@ -10,6 +10,7 @@ mod plain;
 mod sandboxed;
 mod server;
 mod start_parameters;
+mod supervisors;
 mod tracer;
 
 use std::process::ExitCode;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
     }
     let trials = [
         plain::trials(),
+        supervisors::trials(),
         io::trials(),
         killed_writes::trials(),
         start_parameters::trials(),

@@ -24,6 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         network_is_isolated,
         dangerous_syscalls_are_rejected,
         agent_memory_and_descriptors_are_protected,
+        supervisor_memory_and_descriptors_are_protected,
         commands_cannot_change_limits_or_scheduling_of_the_agent,
         commands_can_change_their_own_limits_and_scheduling,
         killing_the_agent_kills_all_processes,
@@ -282,6 +283,17 @@ fn agent_memory_and_descriptors_are_protected() {
     let (_, all) = sh(server, "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline; env; ls -l /proc/self/fd");
     assert!(!all.contains(&server.token_text()), "{all}");
     assert!(!all.contains("/output"), "a descriptor of the output directory was inherited: {all}");
+}
+
+/// A supervisor has the memory of the agent, and those that run commands one after the other had other programs.
+fn supervisor_memory_and_descriptors_are_protected() {
+    let server = &in_sandbox();
+    for path in ["mem", "environ", "fd/5", "root/etc/passwd", "cwd/etc/passwd", "maps"] {
+        assert_fails(server, &format!("cat /proc/$PPID/{path}"));
+    }
+    for attempt in ["ls /proc/$PPID/fd/", "echo 500 > /proc/$PPID/oom_score_adj"] {
+        assert_fails(server, attempt);
+    }
 }
 
 /// Returns the error number of a system call in a command; 0 for success. Structures are variables, because

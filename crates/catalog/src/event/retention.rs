@@ -19,17 +19,19 @@ const OWNER_EVENTS_MAX: i64 = 100_000;
 /// Maximum number of events deleted per transaction, so that others can insert events in between.
 const DELETE_BATCH_SIZE: i64 = 2_000;
 
-/// Counts a new event, and deletes the oldest events of its sandbox and of its owner that exceed the limits.
+/// Counts `new` events, and deletes the oldest events of their sandbox and of their owner that exceed the limits.
 pub(super) async fn count_and_limit(
     connection: &mut AnyConnection,
     owner: &str,
     sandbox: Option<&str>,
+    new: i64,
 ) -> Result<()> {
     let count = Statement::new(
-        "INSERT INTO event_owners (owner, events, dropped) VALUES ($1, 1, 0)
-         ON CONFLICT (owner) DO UPDATE SET events = event_owners.events + 1 RETURNING events",
+        "INSERT INTO event_owners (owner, events, dropped) VALUES ($1, $2, 0)
+         ON CONFLICT (owner) DO UPDATE SET events = event_owners.events + $2 RETURNING events",
     );
-    let kept = Row(count.text("owner", owner).one(connection).await?).number("events")?;
+    let count = count.text("owner", owner).number(new);
+    let kept = Row(count.one(connection).await?).number("events")?;
     if let Some(sandbox) = sandbox {
         let delete = Statement::new(
             "DELETE FROM events WHERE sandbox_id = $1 AND sequence <=

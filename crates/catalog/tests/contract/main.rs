@@ -80,6 +80,9 @@ contract! {
     secrets:
         first_secret_is_kept
         concurrent_servers_share_one_secret;
+    template_steps:
+        first_result_of_a_step_is_kept
+        old_results_of_steps_are_pruned;
     pauses:
         paused_sandboxes_are_listed_and_counted_as_such
         only_a_sandbox_paused_on_disk_can_be_resumed

@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use workspace_api::keys::KeyRole;
 
+use super::template_build::TemplateBuild;
+
 /// Server and key.
 #[derive(Debug, Args)]
 pub(crate) struct Server {
@@ -74,6 +76,7 @@ pub(crate) struct Status {
 pub(super) const TEMPLATE_EXAMPLES: &str = "\
 Examples:
   workspace template ls
+  workspace template build base && workspace template build python
   docker save python:3.12-slim | workspace template import python:3.12 -
   workspace run --template python:3.12 -- python3 --version
   workspace template rm python:3.12";
@@ -86,6 +89,19 @@ pub(crate) enum TemplateCommand {
         #[command(flatten)]
         server: Server,
     },
+    /// Show a template
+    ///
+    /// A name without a version means the newest version.
+    #[command(
+        after_help = "Examples:\n  workspace template show python\n  workspace --json template show python@2"
+    )]
+    Show {
+        /// Name, or NAME@VERSION
+        name: String,
+        #[command(flatten)]
+        server: Server,
+    },
+    Build(TemplateBuild),
     /// Create a template from an archive
     ///
     /// The archive is a tar of a root filesystem, of an OCI layout, or the output of `docker save`; plain, gzip or zstd.
@@ -104,7 +120,11 @@ Examples:
         server: Server,
     },
     /// Remove templates that no sandbox uses
-    #[command(after_help = "Examples:\n  workspace template rm python:3.12")]
+    ///
+    /// A version of a built template is named NAME@VERSION.
+    #[command(
+        after_help = "Examples:\n  workspace template rm python:3.12\n  workspace template rm python@1"
+    )]
     Rm {
         /// Names of the templates
         #[arg(value_name = "NAME", required = true)]

@@ -8,19 +8,22 @@ use std::thread::{self, JoinHandle};
 
 use hyper::Method;
 use workspace_api::error_codes;
-use workspace_api::templates::Template;
+use workspace_api::templates::{Template, TemplateDetails};
 use workspace_state::Progress as _;
 
-use super::table;
+use super::{table, template_build};
 use crate::args::TemplateCommand;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result, io_hint};
 use crate::progress::Bars;
 use crate::remote::{Client, RequestError, ServerUrl, block_on};
+use crate::text;
 
 pub(crate) fn run(context: &mut Context, command: &TemplateCommand) -> Result<Outcome> {
     match command {
         TemplateCommand::Ls { server } => list(context, &Client::new(ServerUrl::new(server)?)),
+        TemplateCommand::Show { name, server } => show(context, &Client::new(ServerUrl::new(server)?), name),
+        TemplateCommand::Build(args) => template_build::run(context, args),
         TemplateCommand::Import { name, source, server } => {
             import(context, &Client::new(ServerUrl::new(server)?), name, source)
         }
@@ -35,6 +38,25 @@ fn list(context: &mut Context, client: &Client) -> Result<Outcome> {
     } else {
         let rows: Vec<_> = templates.iter().map(row).collect();
         table::print(&mut context.output, &["NAME", "HERE", "DESCRIPTION"], &rows)?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn show(context: &mut Context, client: &Client, name: &str) -> Result<Outcome> {
+    let details: TemplateDetails = block_on(client.get(&path(name)))?;
+    if context.output.is_json() {
+        context.output.record(&details)?;
+        return Ok(Outcome::Done);
+    }
+    let template = &details.template;
+    let mut lines = vec![("name", template.name.clone()), ("description", template.description.clone())];
+    lines.extend(details.from.map(|from| ("from", from)));
+    lines.extend(template.size.map(|size| ("size", format!("{size} bytes"))));
+    lines.extend(template.created_at.clone().map(|time| ("created", time)));
+    lines.extend(template.fetch.clone().map(|fetch| ("get it with", fetch)));
+    lines.extend(details.envs.into_iter().map(|(name, value)| ("env", format!("{name}={value}"))));
+    for (label, value) in lines {
+        context.output.line(format!("{label:<11} {}", text::escape_controls(&value)))?;
     }
     Ok(Outcome::Done)
 }
@@ -125,10 +147,10 @@ fn open(source: &Path) -> io::Result<Archive> {
 }
 
 /// Reader of an upload that shows progress and keeps a read error.
-struct UploadReader {
-    reader: Box<dyn Read + Send>,
-    progress: Arc<Bars>,
-    read_error: Arc<Mutex<Option<io::Error>>>,
+pub(super) struct UploadReader {
+    pub(super) reader: Box<dyn Read + Send>,
+    pub(super) progress: Arc<Bars>,
+    pub(super) read_error: Arc<Mutex<Option<io::Error>>>,
 }
 
 impl Read for UploadReader {
@@ -156,7 +178,7 @@ fn remove(client: &Client, names: &[String]) -> Result<Outcome> {
 }
 
 /// Returns the URL path of a template. A name may contain slashes, which are escaped.
-fn path(name: &str) -> String {
+pub(super) fn path(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let escaped = name
         .bytes()

@@ -241,6 +241,17 @@ impl Client {
         header: Option<(HeaderName, String)>,
         source: Box<dyn Read + Send>,
     ) -> Result<T, RequestError> {
+        parse(&read_body(self.upload_and_open(method, path, header, source).await?).await?)
+    }
+
+    /// Uploads the content of `source` as it is read, and returns the response, whose body may be a stream.
+    pub(super) async fn upload_and_open(
+        &self,
+        method: &Method,
+        path: &str,
+        header: Option<(HeaderName, String)>,
+        source: Box<dyn Read + Send>,
+    ) -> Result<Response<Incoming>, RequestError> {
         let lost = |error: hyper::Error| RequestError::Disconnected(error.to_string());
         let stream = Stream::connect(&self.server).await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
@@ -251,8 +262,7 @@ impl Client {
         }
         let request = request.body(StreamBody::new(read_chunks(source)));
         let request = request.map_err(|error| RequestError::Unreachable(format!("bad request: {error}")))?;
-        let response = check_status(sender.send_request(request).await.map_err(lost)?).await?;
-        parse(&read_body(response).await?)
+        check_status(sender.send_request(request).await.map_err(lost)?).await
     }
 
     async fn send(

@@ -3,6 +3,7 @@
 //! Output for users is in `snapshots/`, with ids, times and paths replaced; `INSTA_UPDATE=always cargo test -p
 //! workspace-cli` updates it.
 
+mod builds;
 mod commands;
 mod copies;
 mod diffs;

@@ -230,7 +230,7 @@ fn status_says_that_the_key_is_rejected_and_how_to_set_it() {
 }
 
 /// A root filesystem of busybox alone, as a directory.
-fn busybox_root() -> tempfile::TempDir {
+pub(crate) fn busybox_root() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     std::fs::create_dir(root.path().join("bin")).unwrap();
     let program =

@@ -49,14 +49,23 @@ impl Cgroups {
 
 /// Creates the cgroups of a sandbox with these limits. Also returns the limits that could not be set.
 pub(crate) fn create(id: &str, limits: &Limits) -> Result<(Cgroups, Vec<UnenforcedLimit>)> {
+    create_all(&hierarchy::all().context("read the cgroup hierarchies")?, id, limits)
+}
+
+/// Creates cgroups like [`create`], in these hierarchies.
+pub(crate) fn create_all(
+    hierarchies: &[Hierarchy],
+    id: &str,
+    limits: &Limits,
+) -> Result<(Cgroups, Vec<UnenforcedLimit>)> {
     let name = check_id(id)?;
     let mut cgroups = Cgroups::default();
     let (mut results, mut failed) = (Vec::new(), Vec::new());
-    for hierarchy in hierarchy::all().context("read the cgroup hierarchies")? {
-        match create_in(&hierarchy, name) {
+    for hierarchy in hierarchies {
+        match create_in(hierarchy, name) {
             Ok(group) => {
-                cgroups.open(&hierarchy, &group)?;
-                results.extend(limit_in(&hierarchy, &group, limits));
+                cgroups.open(hierarchy, &group)?;
+                results.extend(limit_in(hierarchy, &group, limits));
             }
             Err(error) => failed.push((hierarchy, error)),
         }
@@ -75,7 +84,7 @@ pub(crate) fn create(id: &str, limits: &Limits) -> Result<(Cgroups, Vec<Unenforc
 }
 
 /// Returns why a limit is not set, from the hierarchy that has its controller.
-fn missing_reason(limit: Limit, failed: &[(Hierarchy, io::Error)]) -> String {
+fn missing_reason(limit: Limit, failed: &[(&Hierarchy, io::Error)]) -> String {
     let controller = limit.controller();
     let in_v1 = failed.iter().find(|(hierarchy, _)| hierarchy.is_v1_with(controller));
     let in_v2 = || failed.iter().find(|(hierarchy, _)| hierarchy.version == Version::V2);
@@ -159,7 +168,7 @@ fn limit_swap(version: Version, group: &Path, limits: &Limits) {
 
 /// Returns the existing cgroups of a sandbox.
 fn groups(id: &str) -> Result<Vec<PathBuf>> {
-    groups_in(&hierarchy::all().context("read the cgroup hierarchies")?, id)
+    groups_in(&hierarchy::recent().context("read the cgroup hierarchies")?, id)
 }
 
 fn groups_in(hierarchies: &[Hierarchy], id: &str) -> Result<Vec<PathBuf>> {
@@ -173,7 +182,7 @@ fn groups_in(hierarchies: &[Hierarchy], id: &str) -> Result<Vec<PathBuf>> {
 pub(crate) fn freezer(id: &str, process: &Process) -> Result<Option<Freezer>> {
     let name = check_id(id)?;
     let pid = process.pid().to_string();
-    for hierarchy in hierarchy::all().context("read the cgroup hierarchies")? {
+    for hierarchy in hierarchy::recent().context("read the cgroup hierarchies")?.iter() {
         if hierarchy.version == Version::V1 && !hierarchy.is_v1_with(FREEZER) {
             continue;
         }

@@ -35,6 +35,7 @@ use crate::network::egress::Egress;
 use crate::network::network_daemon;
 use crate::process::Process;
 use crate::resources::cgroup;
+use crate::resources::hierarchy::{self, Hierarchy};
 use crate::resources::limits::{self, Limits, UnenforcedLimit};
 use crate::sandbox::dedicated_uids;
 pub use crate::sandbox::layout::{SOCKETS, WORKSPACE};
@@ -113,6 +114,9 @@ pub(crate) struct LaunchTask {
     process_file: PathBuf,
     pub(crate) limits: Limits,
     pub(crate) egress: Option<Egress>,
+    /// Hierarchies of the cgroups. Sent, because a helper would have to read the list of mounts, which has
+    /// several for each sandbox.
+    hierarchies: Vec<Hierarchy>,
 }
 
 /// Launches a sandbox.
@@ -127,6 +131,7 @@ pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
         process_file: launch.process_file.to_owned(),
         limits: launch.limits.clone(),
         egress: launch.egress.cloned(),
+        hierarchies: hierarchy::recent().context("read the cgroup hierarchies")?.to_vec(),
     };
     remove_leftovers(launch)?;
     if let Some(workspace) = launch.workspace {
@@ -238,7 +243,7 @@ impl Task for LaunchTask {
 
 fn run(task: &LaunchTask, descriptors: Vec<OwnedFd>) -> Result<Launched> {
     place_fds(descriptors)?;
-    let (cgroups, mut missing) = cgroup::create(&task.id, &task.limits)?;
+    let (cgroups, mut missing) = cgroup::create_all(&task.hierarchies, &task.id, &task.limits)?;
     let mut nproc_rlimit = None;
     if limits::has_per_namespace_process_limit() && missing.iter().any(UnenforcedLimit::is_processes) {
         missing.retain(|missing| !missing.is_processes());

@@ -144,8 +144,7 @@ impl Allowed {
         }
     }
 
-    /// Returns patterns that match exactly the values that are not allowed. Neither `seccompiler` nor
-    /// libseccomp can express "none of these values" of 32 bits with one action for these and another for the
+    /// Returns patterns that match exactly the values that are not allowed. libseccomp cannot express "none of these values" of 32 bits with one action for these and another for the
     /// rest, so the bits of each value are walked from the highest: where the other branch has no allowed
     /// value, all of that branch is denied.
     fn denied_patterns(self) -> BTreeSet<Pattern> {

@@ -156,7 +156,9 @@ impl Output {
             let mut pieces = match (self.last_pieces.take(), &exit) {
                 (Some(pieces), _) => pieces,
                 (None, Some(exit)) if self.skips_to_exit => vec![Piece::Exit(exit.clone())],
-                (None, None) if self.skips_to_exit || self.has_returned_all(written) => Vec::new(),
+                (None, None) if self.skips_to_exit => Vec::new(),
+                // The exit comes from the report, without a look into the files.
+                (None, _) if self.has_returned_all(written) => Vec::new(),
                 _ => self.read().await?,
             };
             if stale && pieces.is_empty() {

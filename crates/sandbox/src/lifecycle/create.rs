@@ -56,6 +56,7 @@ impl Service {
         new: NewSandbox,
     ) -> Result<View> {
         let (mut config, lifetime) = new.check(&self.0.settings)?;
+        let new = self.with_template_version(new).await?;
         self.check_root(&new).await?;
         let template_envs = self.template_envs(&new).await?;
         config.envs = template_envs.into_iter().chain(config.envs).collect();
@@ -74,8 +75,9 @@ impl Service {
     /// Checks a request for errors that [`Service::create`] would report immediately.
     pub(crate) async fn check_creatable(&self, new: &NewSandbox) -> Result<()> {
         new.check(&self.0.settings)?;
-        self.check_root(new).await?;
-        self.template_envs(new).await?;
+        let new = self.with_template_version(new.clone()).await?;
+        self.check_root(&new).await?;
+        self.template_envs(&new).await?;
         Ok(())
     }
 
@@ -377,7 +379,6 @@ impl Service {
         sandbox: &Sandbox,
         unassigned: &UnassignedSandbox,
     ) -> Result<Sandbox> {
-        self.check_still_starting(sandbox).await?;
         let workspace = self.prepare_workspace(creation, &unassigned.handle).await?;
         let (_permit, cancel) =
             (self.acquire_permit(&self.0.start_permits, creation).await?, &creation.cancel);

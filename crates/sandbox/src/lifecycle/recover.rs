@@ -262,6 +262,7 @@ impl Service {
         unused: UnusedLayers,
         cancel: &Cancel,
     ) -> Result<CollectionReport> {
+        self.prune_build_cache().await;
         let of_roots = self.on_roots(move |roots| roots.collect_layers(unused)).await?.unwrap_or_default();
         let collect = move |workspaces: &Cancellable<'_>| {
             let layers = workspaces.collect_layers(unused)?;

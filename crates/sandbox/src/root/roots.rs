@@ -78,7 +78,7 @@ impl Roots {
     }
 
     /// Returns the workspaces that hold the roots, after opening them. Fails if roots cannot be kept.
-    pub(super) async fn available(&self) -> Result<&Arc<Workspaces>> {
+    pub(crate) async fn available(&self) -> Result<&Arc<Workspaces>> {
         let unavailable = |reason: &String| SandboxError::RootUnavailable { reason: reason.clone() };
         self.open().await?.as_ref().map_err(unavailable)
     }
@@ -160,6 +160,6 @@ fn base_template(roots: &Workspaces, id: &str) -> workspace_workspace::Result<St
 }
 
 /// Finds a snapshot.
-pub(super) fn find_snapshot(store: &Store, id: SnapshotId) -> workspace_workspace::Result<Snapshot> {
+pub(crate) fn find_snapshot(store: &Store, id: SnapshotId) -> workspace_workspace::Result<Snapshot> {
     store.find_snapshot(&id)?.ok_or(WorkspaceError::UnknownSnapshot(id))
 }

@@ -19,7 +19,7 @@ const MOUNTED_FILES: [&str; 3] = ["etc/hostname", "etc/hosts", "etc/resolv.conf"
 const LIST_MAX: u64 = 1 << 20;
 
 /// Adds what every root has.
-pub(super) fn add(tree: &mut VirtualTree) -> Result<(), TreeError> {
+pub(crate) fn add(tree: &mut VirtualTree) -> Result<(), TreeError> {
     for name in MOUNT_POINTS {
         if kind(tree, name)? != Some(NodeKind::Directory) {
             remove(tree, name)?;

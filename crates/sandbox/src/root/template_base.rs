@@ -20,7 +20,7 @@ const BASE: &str = "base";
 
 impl Service {
     /// Returns the snapshot with the files of a template, after importing them if it does not exist.
-    pub(super) async fn template_base(&self, name: &str, cancel: &Cancel) -> Result<SnapshotId> {
+    pub(crate) async fn template_base(&self, name: &str, cancel: &Cancel) -> Result<SnapshotId> {
         let (template, directory) = self.template_with_root(name)?;
         let roots = Arc::clone(self.0.roots.available().await?);
         let reference = reference_of(&template);

@@ -10,7 +10,7 @@ use super::skeleton;
 use crate::template::ImportedTemplate;
 
 /// Prefix of the references to the files of templates.
-const REFERENCES: &str = "template-roots/";
+pub(crate) const REFERENCES: &str = "template-roots/";
 /// Prefix of the references to snapshots of imports that are in progress.
 const TEMPORARY_REFERENCES: &str = "template-imports/";
 
@@ -20,7 +20,7 @@ fn references_of(name: &str) -> String {
 }
 
 /// Returns the reference to the files of a template. Another template that gets its name later has another one.
-pub(super) fn reference_of(template: &ImportedTemplate) -> String {
+pub(crate) fn reference_of(template: &ImportedTemplate) -> String {
     format!("{}{}-{}", references_of(&template.name), template.created_at, template.size)
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::{RuntimeError, Template};
-use crate::template::{ImportedTemplate, Templates};
+use crate::template::{BuildOrigin, ImportedTemplate, Templates};
 
 /// Template that is always present.
 pub(super) const BASE: &str = "base";
@@ -25,7 +25,7 @@ pub(super) fn list_templates(templates: &Templates) -> io::Result<Vec<Template>>
             all.push(absent(name, image));
         }
     }
-    all.extend(imported.into_iter().map(present));
+    all.extend(imported.into_iter().map(Template::from));
     Ok(all)
 }
 
@@ -40,14 +40,21 @@ fn base() -> Template {
     }
 }
 
-fn present(template: ImportedTemplate) -> Template {
-    Template {
-        description: "imported".to_owned(),
-        size: Some(template.size),
-        created_at: Some(template.created_at),
-        present: true,
-        fetch: None,
-        name: template.name,
+impl From<ImportedTemplate> for Template {
+    fn from(template: ImportedTemplate) -> Self {
+        let described = |build: &BuildOrigin| match (&build.description, &build.from) {
+            (Some(description), _) => description.clone(),
+            (None, Some(from)) => format!("built from {from}"),
+            (None, None) => "built".to_owned(),
+        };
+        Template {
+            description: template.build.as_ref().map_or_else(|| "imported".to_owned(), described),
+            size: Some(template.size),
+            created_at: Some(template.created_at),
+            present: true,
+            fetch: None,
+            name: template.name,
+        }
     }
 }
 

@@ -593,6 +593,7 @@ fn fork_parameters(sandbox: &Sandbox, fork: &Fork) -> Result<NewSandbox> {
         root: config.root,
         lineage: config.lineage.fork(&sandbox.id, fork.created_by.clone()),
         trace: config.trace,
+        template_build: false,
     })
 }
 

@@ -2,6 +2,7 @@
 //! ordinary user (`scripts/as-ordinary-user.sh`).
 
 mod attempts;
+mod builds;
 mod cancelled;
 mod commands;
 mod dedicated_uids;
@@ -77,6 +78,7 @@ fn main() -> ExitCode {
     trials.extend(workspace_swap::trials());
     trials.extend(snapshots::trials());
     trials.extend(roots::trials());
+    trials.extend(builds::trials());
     trials.extend(full_disk::trials());
     trials.extend(full_disk_writes::trials());
     trials.extend(cancelled::trials());

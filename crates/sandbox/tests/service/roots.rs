@@ -53,7 +53,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// Imports a template with a shell.
-async fn import(service: &Service, name: &str) {
+pub(crate) async fn import(service: &Service, name: &str) {
     let made = tempfile::tempdir().unwrap();
     unpack(made.path());
     for applet in

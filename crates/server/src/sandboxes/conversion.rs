@@ -70,6 +70,7 @@ pub(super) fn new_sandbox(request: CreateSandbox, created_by: &str) -> Result<Ne
             RootChoice::Discarded => RootMode::Discarded,
             RootChoice::Kept => RootMode::Kept,
         },
+        template_build: false,
     })
 }
 

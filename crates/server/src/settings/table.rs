@@ -233,6 +233,18 @@ settings! {
     upload_timeout: Duration = Fixed("14400");
     /// Maximum size of an archive that is imported as a template: compressed, decompressed and unpacked.
     max_template: Size = Fixed("32g");
+    /// Maximum duration of a template build in seconds.
+    build_timeout: Duration = Fixed("3600");
+    /// Maximum number of template builds at the same time. Others wait.
+    max_builds: u32 = Fixed("2");
+    /// Maximum size of the archive with the recipe and the files of a template build, both compressed and decompressed.
+    max_build_context: Size = Fixed("1g");
+    /// Maximum size of the output that a template build reports. The rest is dropped.
+    max_build_output: Size = Fixed("64m");
+    /// Maximum number of steps of template builds whose results are kept for later builds.
+    template_cache_steps: u32 = Fixed("500");
+    /// Seconds after its last use for which the result of a step is kept.
+    template_cache_age: Duration = Fixed("2592000");
     /// Path of the audit log: JSON lines, readable only by the user of the server.
     audit_log: PathBuf = Computed("`audit.log` in `DATA_DIR`", |host| data_path(host, "audit.log"));
     /// Size at which the audit log is rotated: it is renamed to `NAME.1`, the old `NAME.1` to `NAME.2`, and so on. If

@@ -4,6 +4,7 @@ mod access;
 mod audit;
 mod bridge;
 mod browser;
+mod builds;
 mod commands;
 mod container;
 pub(crate) mod disk;

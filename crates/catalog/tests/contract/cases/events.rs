@@ -237,6 +237,7 @@ pub(crate) async fn events_of_an_earlier_version_are_for_admins(database: TestDa
     database.tamper("DELETE FROM events WHERE sequence = 1").await;
     super::commands::remove_arguments(&database).await;
     super::pauses::remove_pauses(&database).await;
+    database.tamper("DROP TABLE template_steps").await;
     database.tamper("DELETE FROM schema_versions WHERE version >= 12").await;
 
     let catalog = database.open().await;

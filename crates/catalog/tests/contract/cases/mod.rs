@@ -12,6 +12,7 @@ pub(crate) mod sandboxes;
 pub(crate) mod schema;
 pub(crate) mod secrets;
 pub(crate) mod snapshots;
+pub(crate) mod template_steps;
 pub(crate) mod text;
 
 use serde_json::json;

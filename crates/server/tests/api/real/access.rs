@@ -28,6 +28,11 @@ fn routes(server: &TestServer, ids: &Theirs) -> Vec<Route> {
             let file = if path.contains("/snapshots/") { "file" } else { "workspace/file" };
             let filled =
                 path.replace("{id}", id).replace("{command}", &ids.command).replace("{pty}", &ids.pty);
+            // A template that always exists.
+            let filled = match path.starts_with("/api/v1/templates/") {
+                true => filled.replace("{name}", "base"),
+                false => filled,
+            };
             let filled = filled
                 .replace("{a}", &ids.snapshot)
                 .replace("{b}", &ids.snapshot)

@@ -104,6 +104,10 @@ impl Fixture {
                 &json!({"operations": [{"op": "write", "path": "/workspace/a", "text": "secret"}]}),
             ),
             "import_template" => self.import("one"),
+            "build_template" => {
+                let archive = Archive::new().file("template.toml", "from = \"missing\"").bytes();
+                self.server.call("POST", "/api/v1/templates/three/build").body(&archive).send()
+            }
             "remove_template" => {
                 assert_eq!(self.import("two").status, 201);
                 self.delete("templates/two")

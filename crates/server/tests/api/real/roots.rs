@@ -9,7 +9,7 @@ use workspace_test_support::{find_program, requires};
 use super::test_server::{TestServer, agent_program};
 
 /// Returns a root filesystem with busybox, and the libraries of the guest agent, as a tar archive.
-fn archive(busybox: &Path) -> Vec<u8> {
+pub(crate) fn archive(busybox: &Path) -> Vec<u8> {
     let root = tempfile::tempdir().unwrap();
     let bin = root.path().join("bin");
     std::fs::create_dir_all(&bin).unwrap();

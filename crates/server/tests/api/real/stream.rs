@@ -79,15 +79,30 @@ impl Stream {
         last: Option<&str>,
         body: &str,
     ) -> Self {
+        Self::open_with(address, key, (method, path), last, ("application/json", body.as_bytes()))
+    }
+
+    /// Sends bytes, and opens the stream of the response.
+    pub(crate) fn upload(server: &TestServer, path: &str, body: &[u8]) -> Self {
+        Self::open_with(server.address(), KEY, ("POST", path), None, ("application/octet-stream", body))
+    }
+
+    fn open_with(
+        address: SocketAddr,
+        key: &str,
+        (method, path): (&str, &str),
+        last: Option<&str>,
+        (content_type, body): (&str, &[u8]),
+    ) -> Self {
         let mut socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let last = last.map(|id| format!("last-event-id: {id}\r\n")).unwrap_or_default();
         let head = format!(
             "{method} {path} HTTP/1.0\r\nhost: test\r\nauthorization: Bearer {key}\r\n{last}\
-             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+             content-type: {content_type}\r\ncontent-length: {}\r\n\r\n",
             body.len()
         );
-        socket.write_all(head.as_bytes()).unwrap();
+        socket.write_all(&[head.as_bytes(), body].concat()).unwrap();
         Self { reader: BufReader::new(socket) }
     }
 

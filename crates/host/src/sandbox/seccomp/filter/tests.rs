@@ -1,11 +1,11 @@
-//! Tests of the filters in a process, and of the same list as a profile of OCI runtimes.
+//! Tests of the filter in a process, and of the same list as a profile of OCI runtimes.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
 
 use serde_json::Value;
 
-use super::super::{FAMILIES, NEW_NAMESPACES, profile};
+use super::super::{FAMILIES, NEW_NAMESPACES, PERSONALITIES, profile};
 use super::*;
 
 /// A system call and its first argument.
@@ -111,6 +111,79 @@ fn unknown_calls_fail_with_enosys() {
     // The third one is of the x32 ABI.
     let calls = [500, 1000, 0x4000_0000 | libc::SYS_getpid, 0x7fff_ffff].map(|number| (number, 0));
     assert_eq!(under_filters(&calls), [libc::ENOSYS; 4]);
+}
+
+/// Runs the filter on a call as the kernel does. Returns its action.
+fn run(filter: &Filters, arch: u32, number: u32, first: u64) -> u32 {
+    let (mut accumulator, mut next) = (0, 0);
+    loop {
+        let sock_filter { code, jt, jf, k } = filter.0[next].clone();
+        next += 1;
+        let mut branch = |is_true: bool| next += usize::from(if is_true { jt } else { jf });
+        match u32::from(code) {
+            code if code == BPF_LD | BPF_W | BPF_ABS => {
+                accumulator = match k {
+                    NUMBER => number,
+                    ARCH => arch,
+                    FIRST_ARGUMENT => first as u32,
+                    other => panic!("loads {other}"),
+                }
+            }
+            code if code == BPF_JMP | BPF_JEQ | BPF_K => branch(accumulator == k),
+            code if code == BPF_JMP | BPF_JGE | BPF_K => branch(accumulator >= k),
+            code if code == BPF_JMP | BPF_JSET | BPF_K => branch(accumulator & k != 0),
+            code if code == BPF_JMP | BPF_JA | BPF_K => next += k as usize,
+            code if code == BPF_RET | BPF_K => return k,
+            other => panic!("unknown instruction {other}"),
+        }
+    }
+}
+
+/// Returns the action for a call according to the lists.
+fn listed(number: u32, first: u32) -> u32 {
+    let has = |calls: super::super::Calls| calls.iter().any(|(_, other)| *other == i64::from(number));
+    let is_checked = CHECKED.into_iter().find(|(calls, _)| has(calls));
+    let is_allowed = match is_checked {
+        Some((_, Allowed::Without(bits))) => first & bits == 0,
+        Some((_, Allowed::OneOf(values))) => values.contains(&first),
+        None => has(ALLOWED) || has(ALLOWED_ON_X86_64),
+    };
+    let errno = if is_checked.is_some() || has(DENIED) || has(DENIED_ON_X86_64) { EPERM } else { ENOSYS };
+    if is_allowed { libc::SECCOMP_RET_ALLOW } else { libc::SECCOMP_RET_ERRNO | errno }
+}
+
+#[test]
+fn the_filter_decides_about_every_call_as_listed() {
+    let filter = Filters::new().unwrap();
+    let bits = (0..u32::BITS).map(|bit| 1 << bit);
+    let values = [FAMILIES.as_slice(), &PERSONALITIES].concat().into_iter();
+    let values = values.flat_map(|value| [value.wrapping_sub(1), value, value.wrapping_add(1)]);
+    let firsts: Vec<u32> = bits.chain(values).chain([NEW_NAMESPACES, !NEW_NAMESPACES, u32::MAX]).collect();
+    let x32 = (0..1200).map(|number| 0x4000_0000 | number);
+    for number in (0..1200).chain(x32).chain([0x7fff_ffff, 0x8000_0000, u32::MAX]) {
+        for (first, upper) in firsts.iter().zip(UPPER.into_iter().cycle()) {
+            let action = run(&filter, ARCHITECTURE, number, u64::from(*first) | upper);
+            assert_eq!(action, listed(number, *first), "{number}({first:#x})");
+        }
+    }
+}
+
+#[test]
+fn a_call_of_another_architecture_ends_the_process() {
+    let filter = Filters::new().unwrap();
+    for arch in [0, 0x4000_0003, ARCHITECTURE ^ 1] {
+        assert_eq!(run(&filter, arch, libc::SYS_getpid as u32, 0), libc::SECCOMP_RET_KILL_PROCESS);
+    }
+}
+
+#[test]
+fn a_jump_is_as_long_as_needed() {
+    let fails = |first: u32| Range { first, verdict: Verdict::Fail(first) };
+    let ranges: Vec<Range> = (0..1000).map(fails).collect();
+    let filter = Filters([vec![load(NUMBER)], search(&ranges)].concat());
+    for number in 0..1000 {
+        assert_eq!(run(&filter, 0, number, 0), libc::SECCOMP_RET_ERRNO | number);
+    }
 }
 
 #[test]

@@ -1,0 +1,315 @@
+//! Process that supervises programs, one after the other.
+//!
+//! It is a copy of the agent and has the agent's memory, so it must not be dumpable, and it never returns from here.
+
+use std::ffi::{CStr, c_int};
+use std::io;
+use std::os::fd::{BorrowedFd, IntoRawFd as _, RawFd};
+
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
+use workspace_agent_protocol::scheduling::restore_slice;
+
+use crate::command_seccomp::CommandSeccompFilter;
+use crate::idle_supervisors::DESCRIPTORS_MAX;
+use crate::path_search::search_and_execute;
+use crate::privileges::Privileges;
+use crate::program_image::ExecImage;
+use crate::script::SCRIPT_FD;
+use crate::supervise::{MESSAGE_MAX, Program, Report};
+use crate::user::User;
+
+/// File descriptor of the report in the supervisor. The script, if there is one, has the next number.
+const REPORT_FD: RawFd = SCRIPT_FD - 1;
+/// File descriptor of the socket on which the supervisor receives its next program.
+const SOCKET_FD: RawFd = SCRIPT_FD + 1;
+
+/// Descriptors of the agent for a new supervisor.
+pub(crate) struct Descriptors {
+    /// Standard streams of the program, and the report.
+    pub(crate) streams: [RawFd; 4],
+    pub(crate) script: Option<RawFd>,
+    /// Socket for further programs; `None` if the supervisor exits after its first.
+    pub(crate) socket: Option<RawFd>,
+}
+
+/// Supervises a program, and then those that arrive on the socket.
+///
+/// # Safety
+///
+/// The process must be a copy of the agent that has a single thread, and must own the descriptors.
+pub(crate) unsafe fn run(program: &Program, image: &[u8], descriptors: &Descriptors) -> ! {
+    // SAFETY: plain system calls with descriptors of this process.
+    unsafe {
+        let mut is_reusable = take_descriptors(descriptors) && descriptors.socket.is_some();
+        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
+        reset_signals();
+        // Programs inherit it. The kernel compiles a filter when it is applied, which takes long.
+        if let Some(Err(error)) = program.seccomp_filter.map(CommandSeccompFilter::apply) {
+            fail_start(error.raw_os_error().unwrap_or(libc::EINVAL));
+        }
+        let Some(image) = ExecImage::decode(image) else { fail_start(libc::EINVAL) };
+        let Some(stack) = map_stack() else { fail_start(errno()) };
+        let (user, privileges) = (program.user.as_ref(), program.privileges);
+        let mut start = ProgramStart { image: &image, user, privileges };
+        let program_pid = start_program(&mut start, stack);
+        // A supervisor only waits, and its next programs have no privileges.
+        is_reusable &= program.privileges.drop_all().is_ok();
+        wait_for_all(program_pid, is_reusable);
+        if is_reusable {
+            run_next_programs(stack);
+        }
+        libc::_exit(0)
+    }
+}
+
+/// Supervises the programs that arrive on the socket.
+unsafe fn run_next_programs(stack: *mut libc::c_void) {
+    let mut buffer = vec![0; MESSAGE_MAX];
+    while let Some(len) = receive_program(&mut buffer) {
+        let Some(image) = ExecImage::decode(&buffer[..len]) else { return };
+        let mut start = ProgramStart { image: &image, user: None, privileges: Privileges::default() };
+        // SAFETY: the descriptors of the program have the expected numbers, the stack is not in use, and the buffer is
+        // valid for its length.
+        unsafe {
+            let program_pid = start_program(&mut start, stack);
+            drop(image);
+            libc::explicit_bzero(buffer.as_mut_ptr().cast(), len);
+            wait_for_all(program_pid, true);
+        }
+    }
+}
+
+/// Moves the descriptors to their numbers and closes all others. Returns false if some may still be open.
+unsafe fn take_descriptors(descriptors: &Descriptors) -> bool {
+    let Descriptors { streams, script, socket } = descriptors;
+    // SAFETY: plain system calls with descriptors of this process.
+    unsafe {
+        // Moved to higher numbers first: a descriptor may have a number that is the target of another.
+        let move_up = |fd: RawFd| libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 16);
+        let (streams, script, socket) = (streams.map(move_up), script.map(move_up), socket.map(move_up));
+        for (target, fd) in streams.into_iter().enumerate() {
+            libc::dup2(fd, target as c_int);
+        }
+        libc::fcntl(REPORT_FD, libc::F_SETFD, libc::FD_CLOEXEC);
+        match script {
+            Some(fd) => libc::dup2(fd, SCRIPT_FD),
+            None => libc::close(SCRIPT_FD),
+        };
+        match socket {
+            Some(fd) => libc::dup3(fd, SOCKET_FD, libc::O_CLOEXEC),
+            None => libc::close(SOCKET_FD),
+        };
+        libc::close_range(SOCKET_FD as u32 + 1, u32::MAX, 0) == 0
+    }
+}
+
+/// Waits for the next program, and takes its descriptors. Returns the length of the message; `None` if the agent has
+/// closed the socket, if none arrives in time, or if the message is not complete. The agent sees that the report is
+/// closed without a PID, and starts the program elsewhere.
+fn receive_program(buffer: &mut [u8]) -> Option<usize> {
+    // SAFETY: this descriptor is open as long as the process.
+    let socket = unsafe { BorrowedFd::borrow_raw(SOCKET_FD) };
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let mut buffers = [io::IoSliceMut::new(buffer)];
+        match recvmsg(socket, &mut buffers, &mut control, RecvFlags::empty()) {
+            // It was stopped and continued.
+            Err(Errno::INTR) => {}
+            received => break received.ok()?,
+        }
+    };
+    let mut count = 0;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+            for descriptor in descriptors {
+                // The lowest numbers are free, so the descriptors have the numbers that the program needs.
+                if descriptor.into_raw_fd() != count {
+                    return None;
+                }
+                count += 1;
+            }
+        }
+    }
+    let is_complete = !received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+    // SAFETY: the descriptor is the report of the program.
+    let is_private = unsafe { libc::fcntl(REPORT_FD, libc::F_SETFD, libc::FD_CLOEXEC) } == 0;
+    (is_complete && is_private && count > REPORT_FD).then_some(received.bytes)
+}
+
+/// Program of a process that is about to start.
+struct ProgramStart<'a> {
+    image: &'a ExecImage<'a>,
+    /// User that runs the program; `None` for the user of the supervisor.
+    user: Option<&'a User>,
+    privileges: Privileges,
+}
+
+impl ProgramStart<'_> {
+    /// Becomes the user of the program.
+    fn become_user(&self) -> io::Result<()> {
+        match self.user {
+            Some(user) => user.become_user(),
+            None => self.privileges.drop_all(),
+        }
+    }
+}
+
+/// Size of the stack of a process before it becomes the program.
+const STACK_SIZE: usize = 64 << 10;
+
+/// Allocates the stack of processes that become programs. Returns its upper end, or `None` without memory.
+unsafe fn map_stack() -> Option<*mut libc::c_void> {
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: the kernel chooses the address of new memory. Its end is at most one byte behind it.
+    unsafe {
+        let stack = libc::mmap(std::ptr::null_mut(), STACK_SIZE, protection, flags, -1, 0);
+        (stack != libc::MAP_FAILED).then(|| stack.byte_add(STACK_SIZE))
+    }
+}
+
+/// Reports that the program could not be started, and exits.
+unsafe fn fail_start(errno: i32) -> ! {
+    report(Report::ExecFailed(errno));
+    // SAFETY: the call ends the process.
+    unsafe { libc::_exit(1) }
+}
+
+/// Starts a process that becomes the program. Like `vfork`, it uses the memory of the supervisor, which is suspended
+/// until then: copying page tables for those microseconds took a fifth of the time of a short command. Returns its
+/// PID.
+unsafe fn start_program(start: &mut ProgramStart<'_>, stack: *mut libc::c_void) -> libc::pid_t {
+    extern "C" fn run(start: *mut libc::c_void) -> c_int {
+        // SAFETY: the supervisor passes a pointer to a value that outlives this process's use of it.
+        unsafe { become_program(&*start.cast::<ProgramStart<'_>>()) }
+    }
+    // SAFETY: the stack grows downwards from its end. The supervisor continues only when the other process has executed
+    // the program or exited, so they never use the memory at the same time.
+    let pid = unsafe {
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        libc::clone(run, stack, flags, (&raw mut *start).cast())
+    };
+    if pid < 0 {
+        // SAFETY: the call ends the process.
+        unsafe { fail_start(errno()) }
+    }
+    pid
+}
+
+/// Resets signal handlers and the signal mask, which are inherited from the agent.
+unsafe fn reset_signals() {
+    // SAFETY: the calls change only the signal handling of this process, with a mask initialised here.
+    unsafe {
+        for signal in [libc::SIGPIPE, libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        let mut none = std::mem::MaybeUninit::uninit();
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+    }
+}
+
+/// Executes the program in this process. It must not allocate: its memory is that of the supervisor, which would never
+/// free it.
+unsafe fn become_program(start: &ProgramStart<'_>) -> ! {
+    let image = start.image;
+    // SAFETY: the strings end with NUL and the arrays with a null pointer.
+    unsafe {
+        // By this process and not by the supervisor, so that it comes before the other reports.
+        report(Report::Forked(libc::getpid()));
+        if image.has_terminal {
+            libc::setsid();
+            // Makes it the controlling terminal, for example for Ctrl-C.
+            libc::ioctl(0, libc::TIOCSCTTY, 0);
+        } else {
+            // No session of its own: without cgroups, Linux divides CPU time between sessions
+            // (`sched_autogroup_enabled`), so all commands of a sandbox stay in the session of its agent. A new
+            // session would also have to wait for a scheduler tick before it runs.
+            libc::setpgid(0, 0);
+        }
+        if let Err(error) = start.become_user() {
+            report(Report::ExecFailed(error.raw_os_error().unwrap_or(libc::EPERM)));
+            libc::_exit(127);
+        }
+        if libc::chdir(image.directory.as_ptr()) != 0 {
+            report(Report::ChdirFailed(errno()));
+            libc::_exit(126);
+        }
+        // The process inherited the short slice of the agent.
+        drop(restore_slice());
+        let errno = if image.is_searched {
+            search_and_execute(image.name, image.path, |file| execute(file, image))
+        } else {
+            execute(image.name, image)
+        };
+        report(Report::ExecFailed(errno));
+        libc::_exit(127)
+    }
+}
+
+/// Executes a file. Returns the error number, since it returns only on failure.
+unsafe fn execute(file: &CStr, image: &ExecImage<'_>) -> i32 {
+    // SAFETY: the pointers are those of texts that end with NUL, and the arrays end with a null pointer.
+    unsafe { libc::execve(file.as_ptr(), image.arguments.as_ptr(), image.environment.as_ptr()) };
+    errno()
+}
+
+/// Reaps descendants until none is left, and reports the exit of the program. A supervisor that is reused reports that
+/// it is idle, and has none of the program's descriptors any more.
+unsafe fn wait_for_all(program_pid: libc::pid_t, is_reusable: bool) {
+    let idle = is_reusable.then_some(Report::Idle);
+    // SAFETY: the descriptors belong to this process; open copies would keep the command's pipes open.
+    unsafe {
+        for fd in [0, 1, 2, SCRIPT_FD] {
+            libc::close(fd);
+        }
+        loop {
+            let mut status = 0;
+            let pid = libc::waitpid(-1, &raw mut status, libc::__WALL);
+            if pid == program_pid {
+                let exited = Report::Exited(exit_code(status));
+                match idle {
+                    // With one write, so that the agent wakes up once.
+                    Some(idle) if !has_children() => {
+                        report_both(exited, idle);
+                        break;
+                    }
+                    _ => report(exited),
+                }
+            } else if pid < 0 && errno() == libc::ECHILD {
+                idle.into_iter().for_each(report);
+                break;
+            }
+        }
+        libc::close(REPORT_FD);
+    }
+}
+
+/// Returns true if a child runs or is not reaped.
+unsafe fn has_children() -> bool {
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: the kernel accepts a null pointer if the information is not needed.
+    unsafe { libc::syscall(libc::SYS_waitid, libc::P_ALL, 0, std::ptr::null_mut::<u8>(), flags, 0) == 0 }
+}
+
+fn exit_code(status: c_int) -> i32 {
+    if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 128 + libc::WTERMSIG(status) }
+}
+
+fn errno() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or_default()
+}
+
+fn report(report: Report) {
+    write_report(&report.encode());
+}
+
+fn report_both(first: Report, second: Report) {
+    write_report([first.encode(), second.encode()].as_flattened());
+}
+
+fn write_report(bytes: &[u8]) {
+    // SAFETY: the buffer is valid for its length. A write to a pipe of so few bytes is atomic.
+    unsafe { libc::write(REPORT_FD, bytes.as_ptr().cast(), bytes.len()) };
+}

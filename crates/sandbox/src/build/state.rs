@@ -1,0 +1,25 @@
+//! Builds in progress.
+
+use tokio::sync::{Mutex, RwLock, Semaphore};
+
+/// Locks of the template builds of a server.
+#[derive(Debug)]
+pub(crate) struct Builds {
+    /// Limits builds that run at the same time.
+    pub(super) permits: Semaphore,
+    /// Held for reading by every build, and for writing while kept results are removed: a build may need one that no
+    /// row of the catalog names yet.
+    pub(super) cache: RwLock<()>,
+    /// Held while a template gets its version and becomes visible.
+    pub(super) publish: Mutex<()>,
+}
+
+impl Builds {
+    pub(crate) fn new(at_once: u32) -> Self {
+        Self {
+            permits: Semaphore::new(at_once.max(1) as usize),
+            cache: RwLock::default(),
+            publish: Mutex::default(),
+        }
+    }
+}
