@@ -62,6 +62,9 @@ pub(crate) fn start(server: &Server, ticket: Vec<u8>) -> io::Result<Pid> {
         }
     };
     command.stdin(Stdio::from(script::create_memfd(&parameters)?));
+    // The log is a file of the server's disk that no limit counts. Programs of the sandbox can take over a worker that
+    // is just starting, so it must have no descriptor that they may not have.
+    command.stderr(Stdio::null());
     let child = command.spawn()?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     pid.ok_or_else(|| io::Error::other("the worker has an invalid PID"))

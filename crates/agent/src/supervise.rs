@@ -96,7 +96,7 @@ impl TerminalSize {
 
 impl Program {
     /// Creates a program with or without a terminal, and with the script that its arguments read at
-    /// [`SCRIPT_FD`].
+    /// `SCRIPT_FD`.
     pub(crate) fn new<'a>(
         args: &[&str],
         script: Option<&str>,

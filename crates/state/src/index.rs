@@ -5,12 +5,13 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, RwTxn, WithoutTls};
-use rustix::io::Errno;
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
 
 use crate::error::{IoContext, Result, StoreError};
 use crate::id::EpisodeId;
@@ -309,7 +310,29 @@ fn open_environment(directory: &Path, access: Access) -> Result<Env<WithoutTls>>
         // lock is held.
         unsafe { options.open(directory) }
     });
-    opened.map_err(|error| report_full_disk(error, directory))
+    let opened = opened.map_err(|error| report_full_disk(error, directory))?;
+    close_on_exec(&directory.join("data.mdb"));
+    Ok(opened)
+}
+
+/// Sets the flag that closes a file when another program is executed, as far as its descriptors can be listed. LMDB opens
+/// its file without it, and does not show its descriptor, which is found by the file. Programs that must not have the
+/// index are started without any descriptor all the same; this is for those whose start somebody forgets to check.
+fn close_on_exec(path: &Path) {
+    let id = |metadata: &std::fs::Metadata| (metadata.dev(), metadata.ino());
+    let (Ok(file), Ok(entries)) = (std::fs::metadata(path), std::fs::read_dir("/dev/fd")) else { return };
+    for entry in entries.flatten() {
+        // Other threads open and close files meanwhile.
+        let Ok(metadata) = std::fs::metadata(entry.path()) else { continue };
+        let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some(number) = number.filter(|_| id(&metadata) == id(&file)) {
+            // SAFETY: a descriptor of the index, which only LMDB closes, when the environment is dropped.
+            let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+            if fcntl_setfd(descriptor, FdFlags::CLOEXEC).is_err() {
+                return;
+            }
+        }
+    }
 }
 
 /// Opens with [`MAP_SIZE`], or with less if a limit of the process (`RLIMIT_AS`) or of the machine requires
@@ -469,6 +492,16 @@ mod tests {
         assert!(
             matches!(other, Err(heed::Error::Io(error)) if error.kind() == io::ErrorKind::PermissionDenied)
         );
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn other_programs_do_not_inherit_the_index() {
+        let directory = tempfile::tempdir().unwrap();
+        let _env = open_environment(directory.path(), Access::Shared).unwrap();
+        let listed = std::process::Command::new("ls").args(["-l", "/proc/self/fd"]).output().unwrap();
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        assert!(listed.contains("0 ->") && !listed.contains("data.mdb"), "{listed}");
     }
 
     #[test]

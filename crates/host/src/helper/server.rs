@@ -46,6 +46,9 @@ pub fn helper_main() -> Option<ExitCode> {
 
 /// Forks a helper for each task until the client closes the socket.
 fn serve() -> Result<()> {
+    // Files that the server has open without the flag that closes them, which sandboxes must never inherit.
+    // SAFETY: this process has opened nothing yet; its socket is standard input.
+    unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
     limits::raise_open_files_limit().context("raise the limit of open files")?;
     let socket = rustix::stdio::stdin();
     // Helpers need not be waited for: their replies have the results.

@@ -84,6 +84,7 @@ impl SandboxInit<'_> {
             .context("open the log")?;
         let null = File::open("/dev/null").context("open /dev/null")?;
         rustix::stdio::dup2_stdin(&null).context("close the input")?;
+        close_others_on_exec().context("close descriptors of the server")?;
         self.filters.apply()?;
         exec_agent(id)
     }
@@ -117,6 +118,23 @@ pub(crate) fn unshare_cgroup() -> Result<()> {
 fn take_fd(number: RawFd) -> OwnedFd {
     // SAFETY: the helper moved the descriptor to this number, and only the caller uses it.
     unsafe { OwnedFd::from_raw_fd(number) }
+}
+
+/// Makes the program that is executed next inherit only the descriptors of the agent. Others may be open in the server
+/// without the flag that closes them, for example the index of the store.
+fn close_others_on_exec() -> io::Result<()> {
+    // SAFETY: the calls take integers, and change only flags of descriptors.
+    unsafe {
+        if libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_int) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        for fd in [TOKEN_FD, OUTPUT_FD, SOCKET_DIR_FD] {
+            if libc::fcntl(fd, libc::F_SETFD, 0) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Brings up the loopback interface, which programs expect.

@@ -6,6 +6,7 @@ mod builds;
 mod cancelled;
 mod commands;
 mod dedicated_uids;
+mod descriptors;
 mod docker;
 mod docker_only;
 mod docker_port;
@@ -71,6 +72,7 @@ fn main() -> ExitCode {
     trials.extend(limits::trials());
     trials.extend(measurements::trials());
     trials.extend(files::trials());
+    trials.extend(descriptors::trials());
     trials.extend(transfer_memory::trials());
     trials.extend(frozen::trials());
     trials.extend(hung_agent::trials());
