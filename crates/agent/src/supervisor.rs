@@ -220,8 +220,12 @@ unsafe fn become_program(start: &ProgramStart<'_>) -> ! {
         report(Report::Forked(libc::getpid()));
         if image.has_terminal {
             libc::setsid();
-            // Makes it the controlling terminal, for example for Ctrl-C.
-            libc::ioctl(0, libc::TIOCSCTTY, 0);
+            // Makes it the controlling terminal, for example for Ctrl-C. It fails if another program of the sandbox has taken
+            // the terminal, and would read what is typed.
+            if libc::ioctl(0, libc::TIOCSCTTY, 0) != 0 {
+                report(Report::ExecFailed(errno()));
+                libc::_exit(127);
+            }
         } else {
             // No session of its own: without cgroups, Linux divides CPU time between sessions
             // (`sched_autogroup_enabled`), so all commands of a sandbox stay in the session of its agent. A new
