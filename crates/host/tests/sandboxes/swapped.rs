@@ -1,5 +1,6 @@
 //! Swapping the workspace of a running sandbox, and the processes that use it.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -178,6 +179,19 @@ fn other(home: &Fixture, name: &str) -> std::path::PathBuf {
     path
 }
 
+/// Swaps at a moment at which no process inside writes. Nothing is frozen here, as it is in the product, and even
+/// reading a file writes its access time.
+#[track_caller]
+fn swap_between_writes(home: &Fixture, sandbox: &Sandbox<'_>, to: &Path) {
+    wait_until("the workspace is swapped", || match swap(&home.holder, &sandbox.process, to) {
+        Ok(()) => true,
+        Err(error) => {
+            assert!(error.to_string().contains("open for writing"), "{error}");
+            false
+        }
+    });
+}
+
 fn a_workspace_is_replaced() {
     let home = Fixture::new();
     let sandbox = home.launch(|_| {});
@@ -207,7 +221,7 @@ open R, ">/tmp/seen"; print R sort keys %seen; close R; rename "/tmp/seen", "/tm
     start_inside(&sandbox, reader);
     wait_until("the reader is ready", || sandbox.sh("ls /tmp") == "ready\n");
     for step in 0..50 {
-        swap(&home.holder, &sandbox.process, &workspaces[step % 2]).unwrap();
+        swap_between_writes(&home, &sandbox, &workspaces[step % 2]);
     }
     sandbox.sh("touch /tmp/end");
     wait_until("the reader reports", || sandbox.sh("ls /tmp").contains("told"));
@@ -221,8 +235,7 @@ fn a_process_in_a_subdirectory_keeps_the_old_workspace() {
     start_inside(&sandbox, count);
     wait_until("the program counts", || home.path("workspace/deep/count").exists());
     let new = other(&home, "one");
-    // It may have the file open at this moment, because nothing is frozen here.
-    wait_until("the workspace is swapped", || swap(&home.holder, &sandbox.process, &new).is_ok());
+    swap_between_writes(&home, &sandbox, &new);
     let size = || std::fs::metadata(home.path("workspace/deep/count")).unwrap().len();
     let before = size();
     std::thread::sleep(Duration::from_millis(100));
@@ -237,7 +250,7 @@ fn a_process_at_the_root_moves_to_the_new_workspace() {
     let sandbox = home.launch(|_| {});
     start_inside(&sandbox, "cd /workspace; until [ -e /tmp/end ]; do cp name /tmp/seen; sleep 0.01; done");
     for name in ["one", "two", "three"] {
-        swap(&home.holder, &sandbox.process, &other(&home, name)).unwrap();
+        swap_between_writes(&home, &sandbox, &other(&home, name));
         wait_until("the program is ready", || sandbox.sh("cat /tmp/seen 2>/dev/null") == format!("{name}\n"));
     }
     let all = workspace_processes::terminate(
@@ -275,7 +288,7 @@ fn a_killed_helper_leaves_the_old_or_the_new_workspace() {
                 killed.contains("without a reply")
             });
             // The next swap finishes it, or starts again.
-            wait_until("the workspace is swapped", || swap(&home.holder, &sandbox.process, to).is_ok());
+            swap_between_writes(&home, &sandbox, to);
             is_seen(name);
         }
     }
