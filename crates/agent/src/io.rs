@@ -25,8 +25,11 @@ mod tree;
 mod watch;
 mod write;
 
+use std::ffi::{CStr, CString, OsStr};
+use std::fs::File;
 use std::io;
-use std::process::{Command, Stdio};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 
 use rustix::process::Pid;
 use workspace_agent_protocol::scheduling::restore_slice;
@@ -35,12 +38,15 @@ use workspace_agent_protocol::v1::IoLane;
 
 use crate::script;
 use crate::server::Server;
+use crate::supervisor;
 use crate::transport::Transport;
 
 /// Operations of the worker, as the value of the capability `io`.
 pub(crate) const CAPABILITY: &str = "files,trees,watch,ports";
 /// Option of the command line that starts a worker. Its value is the descriptor of the parameters.
 pub(crate) const OPTION: &str = "--io-fd";
+/// File of this program.
+const PROGRAM: &CStr = c"/proc/self/exe";
 /// Maximum number of blocking tasks: 16 transfers that may wait for their clients, and 8 other requests.
 const BLOCKING_TASKS_MAX: usize = 24;
 /// Stack size of a blocking thread, in bytes.
@@ -48,12 +54,11 @@ const STACK_SIZE: usize = 256 << 10;
 
 /// Starts a worker, and returns its PID. The caller reaps it.
 pub(crate) fn start(server: &Server, ticket: Vec<u8>) -> io::Result<Pid> {
-    let mut command = Command::new("/proc/self/exe");
-    command.env_clear().current_dir("/").stdout(Stdio::from(journal::for_workers()?));
-    command.args(["--sandbox", &server.sandbox, OPTION, "0"]);
+    let mut arguments = vec![PROGRAM.to_owned(), c"--sandbox".to_owned(), text(&server.sandbox)?];
+    arguments.extend([text(OPTION)?, c"0".to_owned()]);
     let parameters = match &server.transport {
         Transport::Socket(path) => {
-            command.arg("--socket").arg(path);
+            arguments.extend([c"--socket".to_owned(), text(path)?]);
             ticket
         }
         Transport::Network(network) => {
@@ -61,13 +66,46 @@ pub(crate) fn start(server: &Server, ticket: Vec<u8>) -> io::Result<Pid> {
             parameters.to_bytes()
         }
     };
-    command.stdin(Stdio::from(script::create_memfd(&parameters)?));
     // The log is a file of the server's disk that no limit counts. Programs of the sandbox can take over a worker that
     // is just starting, so it must have no descriptor that they may not have.
-    command.stderr(Stdio::null());
-    let child = command.spawn()?;
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    pid.ok_or_else(|| io::Error::other("the worker has an invalid PID"))
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    let streams = [script::create_memfd(&parameters)?, journal::for_workers()?, null.into()];
+    fork_and_execute(&arguments, &streams)
+}
+
+fn text(value: impl AsRef<OsStr>) -> io::Result<CString> {
+    Ok(CString::new(value.as_ref().as_bytes())?)
+}
+
+/// Executes this program in a new process with these standard streams. If that fails, the process exits.
+///
+/// Unlike `std::process::Command`, it does not wait until the process has executed the program: other programs of the
+/// sandbox can stop the process before that, and the agent with it.
+fn fork_and_execute(arguments: &[CString], streams: &[OwnedFd; 3]) -> io::Result<Pid> {
+    let arguments: Vec<_> =
+        arguments.iter().map(|argument| argument.as_ptr()).chain([std::ptr::null()]).collect();
+    let no_environment = [std::ptr::null()];
+    // SAFETY: this process has a single thread, so the child is a complete copy and may call any function. The texts
+    // end with NUL and the arrays with a null pointer.
+    let pid = unsafe {
+        match libc::fork() {
+            0 => {
+                supervisor::reset_signals();
+                for (target, stream) in (0..).zip(streams) {
+                    if libc::dup2(stream.as_raw_fd(), target) != target {
+                        libc::_exit(127);
+                    }
+                }
+                if libc::chdir(c"/".as_ptr()) == 0 {
+                    libc::execve(PROGRAM.as_ptr(), arguments.as_ptr(), no_environment.as_ptr());
+                }
+                libc::_exit(127)
+            }
+            -1 => return Err(io::Error::last_os_error()),
+            pid => pid,
+        }
+    };
+    Pid::from_raw(pid).ok_or_else(|| io::Error::other("fork returned an invalid PID"))
 }
 
 /// Runs the worker until the server closes a lane. Never returns before that.

@@ -45,15 +45,33 @@ impl Privileges {
         if permitted != 0 {
             // SAFETY: the call takes integers.
             check(unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) })?;
-            set(Capabilities { effective: permitted & (1 << CAP_KILL), permitted, inheritable: 0 })?;
         }
-        Ok(Self { permitted })
+        let privileges = Self { permitted };
+        privileges.lower()?;
+        Ok(privileges)
     }
 
     /// Returns true if commands can run as other users.
     pub(crate) fn can_switch_users(self) -> bool {
         let needed = 1 << CAP_SETUID | 1 << CAP_SETGID;
         self.permitted & needed == needed
+    }
+
+    /// Calls a function with all permitted capabilities.
+    pub(crate) fn with_all<T>(self, function: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        self.raise()?;
+        let result = function();
+        self.lower()?;
+        result
+    }
+
+    /// Stops using the capabilities, except for signals.
+    fn lower(self) -> io::Result<()> {
+        let Self { permitted } = self;
+        if permitted == 0 {
+            return Ok(());
+        }
+        set(Capabilities { effective: permitted & (1 << CAP_KILL), permitted, inheritable: 0 })
     }
 
     /// Starts to use all permitted capabilities.

@@ -25,12 +25,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::command_seccomp::CommandSeccompFilter;
@@ -236,7 +235,7 @@ pub(crate) fn start(
     take_idle: impl FnMut() -> Option<IdleSupervisor>,
 ) -> io::Result<StartedProgram> {
     let streams = match program.terminal {
-        Some(size) => Streams::of_terminal(size)?,
+        Some(size) => Streams::of_terminal(size, program.user.as_ref())?,
         None => Streams::of_pipes()?,
     };
     start_with(program, streams, take_idle)
@@ -343,13 +342,17 @@ impl Streams {
         Ok(Self { child: [stdin, stdout, stderr], agent: (agent_stdin, agent_stdout, Some(agent_stderr)) })
     }
 
-    fn of_terminal(size: TerminalSize) -> io::Result<Self> {
-        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    fn of_terminal(size: TerminalSize, user: Option<&User>) -> io::Result<Self> {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let controller = openpt(flags)?;
         grantpt(&controller)?;
+        // Before it is unlocked: programs of the agent's user could open it, and type what the other user executes.
+        if let Some(user) = user {
+            user.own_alone(&ptsname(&controller, Vec::new())?)?;
+        }
         unlockpt(&controller)?;
-        let name = ptsname(&controller, Vec::new())?;
-        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let terminal = rustix::fs::open(name, flags, Mode::empty())?;
+        // By the controller and not by its path, which only the user may open.
+        let terminal = ioctl_tiocgptpeer(&controller, flags)?;
         size.set(&controller)?;
         let child = [terminal.try_clone()?, terminal.try_clone()?, terminal];
         Ok(Self { child, agent: (controller.try_clone()?, controller, None) })

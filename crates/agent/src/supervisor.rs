@@ -198,7 +198,11 @@ unsafe fn start_program(start: &mut ProgramStart<'_>, stack: *mut libc::c_void) 
 }
 
 /// Resets signal handlers and the signal mask, which are inherited from the agent.
-unsafe fn reset_signals() {
+///
+/// # Safety
+///
+/// The process must be a copy of the agent.
+pub(crate) unsafe fn reset_signals() {
     // SAFETY: the calls change only the signal handling of this process, with a mask initialised here.
     unsafe {
         for signal in [libc::SIGPIPE, libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {

@@ -1,8 +1,11 @@
 //! Users that commands run as.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
+
+use rustix::fs::{Mode, Uid, chmod, chown};
 
 use crate::privileges::Privileges;
 
@@ -44,7 +47,11 @@ impl User {
             return Ok(None);
         }
         let read = |path| read_file(path).map_err(|source| UserError::Unreadable { path, source });
-        let users = read(PASSWD)?;
+        // With a UID, root can repair a damaged file.
+        let users = match read(PASSWD) {
+            Err(_) if requested.parse::<u32>().is_ok() => String::new(),
+            users => users?,
+        };
         let Some(user) = Self::parse(requested, &users, "", privileges) else {
             return Err(UserError::Unknown(requested.to_owned()));
         };
@@ -73,6 +80,13 @@ impl User {
             entry.or_else(|| uid.map(|uid| (uid, 0, uid.to_string(), "/".to_owned())))?;
         let groups = groups_of(&name, groups);
         Some(Self { uid, gid, groups, name, home, privileges })
+    }
+
+    /// Makes this user the owner of a file of the agent's user, which nobody else may open.
+    pub(crate) fn own_alone(&self, path: &CStr) -> io::Result<()> {
+        let owner = Uid::from_raw(self.uid);
+        chmod(path, Mode::RUSR | Mode::WUSR)?;
+        self.privileges.with_all(|| Ok(chown(path, Some(owner), None)?))
     }
 
     /// Makes this user the user of this process. Only root keeps capabilities.

@@ -13,6 +13,7 @@ use workspace_workspace::{
 use super::template_import;
 use crate::blocking::blocking;
 use crate::error::{Result, SandboxError};
+use crate::lock_table::LockTable;
 use crate::runtime::Runtime;
 use crate::settings::Settings;
 
@@ -25,8 +26,8 @@ pub(crate) struct Roots {
     store: Store,
     /// Workspaces that hold the roots, or the reason why roots cannot be kept.
     opened: OnceCell<std::result::Result<Arc<Workspaces>, String>>,
-    /// Held while the files of a template are imported.
-    pub(super) import: Mutex<()>,
+    /// Locks that are held while the files of a template are imported, one for each reference to them.
+    pub(super) imports: LockTable<Mutex<()>>,
 }
 
 impl Roots {
@@ -37,7 +38,7 @@ impl Roots {
             runtime: Arc::clone(runtime),
             store: store.clone(),
             opened: OnceCell::new(),
-            import: Mutex::default(),
+            imports: LockTable::default(),
         };
         if settings.roots.exists() {
             this.open().await?;

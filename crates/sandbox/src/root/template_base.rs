@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use workspace_state::{Cancel, SnapshotId};
-use workspace_workspace::WorkspaceError;
 
 use super::template_import::{forget, import, reference_of};
 use crate::blocking::blocking;
@@ -25,15 +24,9 @@ impl Service {
         let (template, directory) = self.template_with_root(name)?;
         let roots = Arc::clone(self.0.roots.available().await?);
         let reference = reference_of(&template);
-        // Before the lock: a sandbox whose template is imported must not wait for the import of another one.
-        let (store, wanted) = (Arc::clone(&roots), reference.clone());
-        if let Some(id) =
-            blocking(move || store.store().reference(&wanted)).await?.map_err(WorkspaceError::from)?
-        {
-            return Ok(id);
-        }
         // Requests for the same template wait for one import.
-        let _import = or_cancelled(cancel, self.0.roots.import.lock()).await?;
+        let lock = self.0.roots.imports.get(&reference);
+        let _import = or_cancelled(cancel, lock.lock()).await?;
         let cancel = cancel.clone();
         let import = move || {
             if let Some(id) = roots.store().reference(&reference)? {

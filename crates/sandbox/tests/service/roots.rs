@@ -56,9 +56,10 @@ pub(crate) fn trials() -> Vec<Trial> {
 pub(crate) async fn import(service: &Service, name: &str) {
     let made = tempfile::tempdir().unwrap();
     unpack(made.path());
-    for applet in
-        ["mkdir", "rm", "ln", "mv", "id", "chown", "stat", "env", "sleep", "dd", "chmod", "kill", "whoami"]
-    {
+    for applet in [
+        "mkdir", "rm", "ln", "mv", "id", "chown", "stat", "env", "sleep", "dd", "chmod", "kill", "whoami",
+        "mkfifo", "tty",
+    ] {
         std::os::unix::fs::symlink("busybox", made.path().join("bin").join(applet)).unwrap();
     }
     std::fs::write(
@@ -361,6 +362,8 @@ async fn commands_run_as_other_users(home: &TestHome) {
     let show = "id -u; id -g; id -G; echo $HOME $USER";
     assert_eq!(run("root", show).await.stdout, "0\n0\n0\n/root root\n");
     assert_eq!(run("0", "echo $USER").await.stdout, "root\n");
+    assert_eq!(run("root", "mv /etc/passwd /etc/kept; mkfifo /etc/passwd").await.exit.exit_code, 0);
+    assert!(run("0", "mv /etc/kept /etc/passwd && echo repaired").await.stdout.contains("repaired"));
     assert_eq!(run("web", show).await.stdout, "33\n33\n33 4\n/var/www web\n");
     assert_eq!(run("4321", show).await.stdout, "4321\n0\n0\n/ 4321\n");
     for own in ["sandbox", "1000"] {
@@ -397,13 +400,19 @@ async fn commands_run_as_other_users(home: &TestHome) {
     let terminal = TerminalRequest {
         size: Size { cols: 80, rows: 24 },
         shell: None,
-        command: Some("id -u".to_owned()),
+        command: Some("id -u; stat -c '%u %a' $(tty); tty > /workspace/tty; until [ -e /workspace/end ]; do sleep 0.01; done".to_owned()),
         cwd: None,
         envs: [].into(),
         user: Some("root".to_owned()),
     };
     let terminal = service.open_terminal(&alice(), &view.sandbox.id, terminal).await.unwrap();
-    assert_eq!(read(&terminal, 0).await.stdout, "0\r\n");
+    // Another user could type into the terminal of root.
+    let other = run("sandbox", "until [ -s tty ]; do sleep 0.01; done; : < $(cat tty)").await;
+    assert!(other.stderr.contains("Permission denied"), "{other:?}");
+    assert_eq!(run("root", ": < $(cat tty)").await.exit.exit_code, 0);
+    run("sandbox", "touch end").await;
+    let output = read(&terminal, 0).await.stdout;
+    assert!(output.starts_with("0\r\n0 600\r\n"), "{output}");
 }
 
 async fn users_need_a_kept_root(home: &TestHome) {
