@@ -11,6 +11,7 @@ mod client;
 mod command;
 pub(crate) mod copy;
 mod event_log;
+mod event_reader;
 mod event_source;
 mod events;
 pub(crate) mod files;

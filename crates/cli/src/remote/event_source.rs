@@ -1,19 +1,12 @@
 //! Streams of server-sent events that are resumed when their connection breaks.
 
-use std::time::Duration;
-
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use hyper::header::{ACCEPT, HeaderName};
-use tokio::time::timeout;
 
 use super::backoff::Backoff;
-use super::events::{EVENT_MAX, Event, Parser, TooLong};
+use super::event_reader::EventReader;
+use super::events::Event;
 use super::{Client, RequestError};
 use crate::error::{CommandError, Result};
-
-/// Idle timeout. The server sends a comment every 15 seconds.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Reader of a stream, without gaps or repetitions.
 pub(super) struct EventSource<'a> {
@@ -21,14 +14,15 @@ pub(super) struct EventSource<'a> {
     path: String,
     /// Id of the last event that was returned; a new connection resumes after it.
     last_event_id: Option<String>,
-    stream: Option<(Incoming, Parser)>,
+    /// Events of the current connection.
+    events: Option<EventReader>,
     backoff: Backoff,
 }
 
 impl<'a> EventSource<'a> {
     /// Creates a reader of the stream at this path of the API.
     pub(super) fn new(client: &'a Client, path: String) -> Self {
-        Self { client, path, last_event_id: None, stream: None, backoff: Backoff::default() }
+        Self { client, path, last_event_id: None, events: None, backoff: Backoff::default() }
     }
 
     /// Connects without retries.
@@ -37,7 +31,7 @@ impl<'a> EventSource<'a> {
         let last_event_id = self.last_event_id.clone();
         headers.extend(last_event_id.map(|id| (HeaderName::from_static("last-event-id"), id)));
         let body = self.client.open(&self.path, &headers).await?;
-        self.stream = Some((body, Parser::default()));
+        self.events = Some(EventReader::new(body));
         Ok(())
     }
 
@@ -49,45 +43,29 @@ impl<'a> EventSource<'a> {
     /// Returns the next event. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Event> {
         loop {
-            let Some((body, parser)) = &mut self.stream else {
+            let Some(events) = &mut self.events else {
                 if let Err(failure) = self.connect().await {
                     self.disconnect(failure).await?;
                 }
                 continue;
             };
-            match parser.next() {
-                Ok(Some(event)) => {
-                    if event.id.is_some() {
-                        self.last_event_id.clone_from(&event.id);
-                    }
-                    return Ok(event);
+            if let Some(event) = events.next().await? {
+                if event.id.is_some() {
+                    self.last_event_id.clone_from(&event.id);
                 }
-                Ok(None) => {}
-                Err(TooLong) => {
-                    return Err(CommandError::failed(format!(
-                        "the server sent an event of more than {} MiB",
-                        EVENT_MAX >> 20
-                    )));
-                }
+                return Ok(event);
             }
-            match timeout(IDLE_TIMEOUT, body.frame()).await {
-                Ok(Some(Ok(frame))) => {
-                    if let Ok(bytes) = frame.into_data() {
-                        parser.push(&bytes);
-                        self.backoff.reset();
-                    }
-                }
-                // An event that was received in part is dropped with its connection, and sent again as a whole.
-                Ok(Some(Err(_)) | None) | Err(_) => {
-                    self.disconnect(RequestError::Disconnected("the connection was lost".to_owned())).await?;
-                }
+            if events.has_received() {
+                self.backoff.reset();
             }
+            // An event that was received in part is dropped with its connection, and sent again as a whole.
+            self.disconnect(RequestError::Disconnected("the connection was lost".to_owned())).await?;
         }
     }
 
     /// Drops the connection and waits for the backoff. Fails if the error is not transient, or retries are used up.
     async fn disconnect(&mut self, failure: RequestError) -> Result<()> {
-        self.stream = None;
+        self.events = None;
         if failure.is_transient() && self.backoff.wait_for_retry().await {
             Ok(())
         } else {

@@ -132,7 +132,7 @@ impl Service {
     /// Returns true if commands of a sandbox can run as root.
     fn has_users(&self, id: &str) -> Result<bool> {
         let handle = self.handle(id).ok_or_else(|| SandboxError::NotFound { id: id.to_owned() })?;
-        Ok(handle.guest.stream()?.switches_users)
+        Ok(handle.guest.stream()?.capabilities.switches_users)
     }
 
     async fn commit_step(&self, id: &str, reference: &str, cancel: &Cancel) -> Result<Snapshot> {

@@ -96,7 +96,7 @@ impl SandboxHandle {
         let command = self.commands.get(id).ok_or_else(ended)?;
         let _guard = command.input.lock(timeout).await.map_err(|reason| input_error(id, reason, 0))?;
         for (n, piece) in data.chunks(PIECE_MAX).enumerate() {
-            let counts_input = self.guest.stream().is_ok_and(|stream| stream.counts_input);
+            let counts_input = self.guest.stream().is_ok_and(|stream| stream.capabilities.counts_input);
             if counts_input && let Err(reason) = command.input.reserve(piece.len() as u64, timeout).await {
                 return Err(input_error(id, reason, n * PIECE_MAX));
             }
@@ -127,14 +127,16 @@ impl SandboxHandle {
             // Input that is sent before the agent has reported on this stream how much it received would
             // count as lost, and be sent again.
             let is_first = command.started_on() == stream.id;
-            if stream.confirms_input && !is_first && !command.input.wait_for_report(stream.id, timeout).await
+            if stream.capabilities.confirms_input
+                && !is_first
+                && !command.input.wait_for_report(stream.id, timeout).await
             {
                 return Err(error());
             }
             let position = command.input.position();
             // If the stream was closed, the agent reports on the next one whether the piece arrived.
             let sent = self.guest.send_on(&stream, request(remaining.to_vec())).await;
-            if !stream.confirms_input {
+            if !stream.capabilities.confirms_input {
                 return sent;
             }
             match command.input.wait_for_arrival(&position, timeout).await {
@@ -159,7 +161,7 @@ impl SandboxHandle {
             let position = command.input.position();
             let stream = self.guest.stream()?;
             let sent = self.guest.send_on(&stream, request.clone()).await;
-            if !stream.confirms_input {
+            if !stream.capabilities.confirms_input {
                 command.input.close();
                 return sent;
             }

@@ -200,7 +200,7 @@ impl Service {
         check_envs(&request.envs)?;
         let text = request.command.to_text();
         let (command, argv) = request.command.into_parts();
-        if argv.is_some() && !handle.guest.stream()?.runs_argv {
+        if argv.is_some() && !handle.guest.stream()?.capabilities.runs_argv {
             return Err(handle.guest.outdated_error());
         }
         let user = handle.requested_user(request.user)?;

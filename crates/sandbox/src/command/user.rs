@@ -21,7 +21,7 @@ impl SandboxHandle {
                 format!("must have between 1 and {NAME_MAX} bytes, without `:` and control characters");
             return Err(SandboxError::Invalid { field: "user", message });
         }
-        if !self.guest.stream()?.switches_users {
+        if !self.guest.stream()?.capabilities.switches_users {
             return Err(SandboxError::UserUnavailable { user });
         }
         Ok(user)

@@ -65,6 +65,13 @@ pub(crate) struct GuestConnection {
 pub(crate) struct AgentStream {
     /// Number of the stream: a later one is larger.
     pub(crate) id: u64,
+    pub(crate) capabilities: Capabilities,
+    sender: mpsc::Sender<ServerMessage>,
+}
+
+/// Abilities that an agent reports when it connects.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Capabilities {
     /// True if the agent counts the input of commands.
     pub(crate) counts_input: bool,
     /// True if it confirms input as soon as it arrives.
@@ -76,18 +83,6 @@ pub(crate) struct AgentStream {
     /// True if it runs commands as other users.
     pub(crate) switches_users: bool,
     /// True if it can suspend the timeouts of commands.
-    pub(crate) suspends_timers: bool,
-    sender: mpsc::Sender<ServerMessage>,
-}
-
-/// Abilities that an agent reports when it connects.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Capabilities {
-    pub(crate) counts_input: bool,
-    pub(crate) confirms_input: bool,
-    pub(crate) serves_io: bool,
-    pub(crate) runs_argv: bool,
-    pub(crate) switches_users: bool,
     pub(crate) suspends_timers: bool,
 }
 
@@ -104,34 +99,11 @@ impl Capabilities {
     }
 }
 
-impl AgentStream {
-    fn new(id: u64, sender: mpsc::Sender<ServerMessage>, capabilities: Capabilities) -> Self {
-        let Capabilities {
-            counts_input,
-            confirms_input,
-            serves_io,
-            runs_argv,
-            switches_users,
-            suspends_timers,
-        } = capabilities;
-        Self {
-            id,
-            counts_input,
-            confirms_input,
-            serves_io,
-            runs_argv,
-            switches_users,
-            suspends_timers,
-            sender,
-        }
-    }
-}
-
 #[cfg(test)]
 impl AgentStream {
     /// Creates a stream that no agent reads.
     pub(crate) fn closed(id: u64) -> Self {
-        Self::new(id, mpsc::channel(1).0, Capabilities::default())
+        Self { id, capabilities: Capabilities::default(), sender: mpsc::channel(1).0 }
     }
 }
 
@@ -180,7 +152,7 @@ impl GuestConnection {
     pub(crate) fn connect(&self, sender: mpsc::Sender<ServerMessage>, capabilities: Capabilities) -> u64 {
         let id = next_stream();
         self.lost.send_replace(None);
-        self.stream.send_replace(Some(AgentStream::new(id, sender, capabilities)));
+        self.stream.send_replace(Some(AgentStream { id, capabilities, sender }));
         id
     }
 
@@ -296,7 +268,7 @@ impl GuestConnection {
     /// command. Fails if the agent does not confirm it, or is too old for it.
     pub(crate) async fn suspend_timers(&self, on: bool) -> Result<()> {
         let stream = self.stream()?;
-        if !stream.suspends_timers {
+        if !stream.capabilities.suspends_timers {
             return Err(self.outdated_error());
         }
         let mut reported = self.timers_suspended.subscribe();
@@ -315,7 +287,7 @@ impl GuestConnection {
 
     /// Tells an agent that has just connected whether the timeouts of its commands are suspended.
     pub(crate) async fn send_suspended(&self, on: bool) {
-        if self.stream().is_ok_and(|stream| stream.suspends_timers) {
+        if self.stream().is_ok_and(|stream| stream.capabilities.suspends_timers) {
             // A disconnected agent gets it when it reconnects.
             drop(self.send(ServerPayload::SuspendTimers(SuspendTimers { on })).await);
         }

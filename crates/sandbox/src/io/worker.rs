@@ -256,7 +256,7 @@ impl IoWorker {
     }
 
     async fn start(&self, guest: &GuestConnection) -> Result<(Arc<Lane>, Arc<Lane>)> {
-        if !guest.stream()?.serves_io {
+        if !guest.stream()?.capabilities.serves_io {
             return Err(guest.outdated_error());
         }
         self.close();
