@@ -1,8 +1,8 @@
 //! Failpoints: named points in the code where a test can kill the process, fail a write or pause.
 //!
 //! `WORKSPACE_FAILPOINT=name=action[@n]`: at the n-th visit (first by default) of `name`, `kill` the
-//! process with SIGKILL, `panic`, return the error `enospc` or `eio`, or `pause` for 200 ms. Compiled to
-//! nothing without the feature `failpoints`.
+//! process with SIGKILL, `panic`, return the error `enospc` or `eio`, `stop` the process until the test
+//! continues it, or `pause` for 200 ms. Compiled to nothing without the feature `failpoints`.
 
 use std::io;
 
@@ -10,6 +10,8 @@ use std::io;
 pub(crate) fn hit(name: &str) -> io::Result<()> {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
+
+    use rustix::process::{Signal, getpid};
 
     struct Plan {
         name: String,
@@ -32,9 +34,11 @@ pub(crate) fn hit(name: &str) -> io::Result<()> {
         return Ok(());
     }
     match plan.action.as_str() {
-        "kill" => {
-            let me = rustix::process::getpid();
-            rustix::process::kill_process(me, rustix::process::Signal::KILL)?;
+        "kill" => Ok(rustix::process::kill_process(getpid(), Signal::KILL)?),
+        "stop" => {
+            // To this thread: a signal to the process can be taken by another one, and this one would go on meanwhile.
+            // SAFETY: the call takes an integer, and the default action of this signal cannot be changed.
+            unsafe { libc::raise(libc::SIGSTOP) };
             Ok(())
         }
         "panic" => panic!("failpoint {name}"),

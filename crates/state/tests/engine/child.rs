@@ -143,6 +143,14 @@ impl ChildProcess {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
+    /// Waits until a failpoint has stopped the child.
+    #[track_caller]
+    pub(crate) fn wait_until_stopped(&self) {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        let status = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::UNTRACED).unwrap();
+        assert!(status.is_some_and(|(_, status)| status.stopped()), "{status:?}");
+    }
+
     #[track_caller]
     pub(crate) fn expect_line(&mut self, expected: &str) {
         let line = self.next_line();

@@ -502,21 +502,15 @@ fn an_interrupted_collection_is_finished_by_the_next() {
 fn a_second_concurrent_collection_is_refused() {
     let (_home, store) = new_store();
     let base = commit_file(&store, "a", noise(1, 2000));
-    // Paused in the middle of a garbage collection.
-    let mut child = ChildProcess::start_failing("collect-loop", &[text(store.path())], "gc-marked=pause");
-    child.expect_line("collecting");
-    let deadline = Instant::now() + Duration::from_secs(20);
-    let refused = loop {
-        match store.collect_garbage(&GcOptions { dry_run: true }, &Quiet) {
-            Err(error) => break error,
-            Ok(_) => assert!(Instant::now() < deadline, "both ran at once, or never met"),
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    };
+    // Stopped in the middle of a garbage collection.
+    let mut child = ChildProcess::start_failing("collect-loop", &[text(store.path())], "gc-marked=stop");
+    child.wait_until_stopped();
+    let refused = store.collect_garbage(&GcOptions { dry_run: true }, &Quiet).unwrap_err();
     assert!(matches!(refused, StoreError::Refused(_)), "{refused}");
     assert!(refused.to_string().contains("another garbage collection"), "{refused}");
     child.kill();
     child.finish().assert_killed();
+    let deadline = Instant::now() + Duration::from_secs(20);
     // A process that another test is starting may have inherited the lock for a moment.
     while store.collect_garbage(&GcOptions::default(), &Quiet).is_err() {
         assert!(Instant::now() < deadline, "a dead process holds the lock");
@@ -545,13 +539,14 @@ fn a_stat_index_of_two_trees_never_brings_back_what_was_collected() {
     std::thread::sleep(Duration::from_millis(2100));
     snapshot(&store, &work);
     fs::write(work.join("root-file"), "changed before the first").unwrap();
-    // The first one is paused between reading the directory and its commit.
+    // The first one is stopped between reading the directory and its commit.
     let arguments = [text(store.path()), text(&work)];
-    let mut child = ChildProcess::start_failing("snapshot-directory", &arguments, "before-commit=pause");
+    let mut child = ChildProcess::start_failing("snapshot-directory", &arguments, "before-commit=stop");
     child.expect_line("starting");
-    std::thread::sleep(Duration::from_millis(100));
+    child.wait_until_stopped();
     fs::write(work.join("sub/file"), noise(5, 20_000)).unwrap();
     let second = snapshot(&store, &work).snapshot;
+    child.signal(rustix::process::Signal::CONT);
     child.next_line().expect("a snapshot");
     child.finish().assert_success();
     store.remove_snapshots(&[second.id]).unwrap();

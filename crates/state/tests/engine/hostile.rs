@@ -5,6 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::process::Signal;
 use workspace_state::testing::{RawEntry, RawTree, commit_nested};
 use workspace_state::{
     Attributes, CheckoutOptions, DifferenceKind, DirectoryError, Quiet, SkipReason, Snapshot,
@@ -319,14 +320,11 @@ fn collision_with_a_file_in_the_way() {
     tree.write("file", "x").unwrap();
     let snapshot = tree.commit(message("one")).unwrap();
     let out = home.path().join("out");
-    let plan = "checkout-file=pause";
     let arguments = [text(store.path()), &snapshot.id.to_string(), text(&out), ""];
-    let child = ChildProcess::start_failing("check-out", &arguments, plan);
-    while !out.exists() {
-        std::thread::sleep(std::time::Duration::from_micros(200));
-    }
-    std::thread::sleep(std::time::Duration::from_millis(20));
+    let child = ChildProcess::start_failing("check-out", &arguments, "checkout-file=stop");
+    child.wait_until_stopped();
     fs::write(out.join("file"), "mine").unwrap();
+    child.signal(Signal::CONT);
     let ended = child.finish();
     assert!(ended.stderr.contains("Collision"), "{}", ended.stderr);
     assert_eq!(fs::read(out.join("file")).unwrap(), b"mine", "what was in the way was replaced");
