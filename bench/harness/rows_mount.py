@@ -57,7 +57,7 @@ def time_first_read(tool, point, path, original):
 
 
 def grep(bench):
-    row = Row("grep", f"grep -r through the lazy mount of {bench.scale.files:,} files", "no process of ours starts")
+    row = Row("grep", f"grep -r through the lazy mount of {bench.scale.files:,} files", "no process of ours starts; the first time with a new mount in each repetition, while the directory is in the page cache")
     tree = bench.data.tree(bench.scale.files)
     tool = bench.workspace()
     tool.reset()
@@ -65,9 +65,11 @@ def grep(bench):
     snapshot = bench.latest(tool)
     point = bench.data.directory("mount-point")
     samples = Samples()
+    view = os.path.join(point, snapshot)
+    for _ in range(bench.scale.repetitions):
+        with Mounted(tool, point):
+            samples.add(OURS, "first time", search(view))
     with Mounted(tool, point):
-        view = os.path.join(point, snapshot)
-        samples.add(OURS, "first time", search(view))
         # Once each before measuring: the bar is about a warm cache on both sides.
         search(view), search(tree)
         for _ in range(bench.scale.repetitions):
@@ -75,7 +77,9 @@ def grep(bench):
             samples.add("the directory itself", "second time", search(tree))
             bench.progress(row, "", OURS)
     samples.into(row)
-    ratio = row.median(OURS, "second time") / row.median("the directory itself", "second time")
+    directory = row.median("the directory itself", "second time")
+    row.at_most("first time: ≤ 3 × the directory itself", row.median(OURS, "first time") / directory, 3, "×")
+    ratio = row.median(OURS, "second time") / directory
     row.at_most("≤ 1.3 × the same on the disk's filesystem", ratio, 1.3, "×")
     return row
 

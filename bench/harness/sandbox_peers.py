@@ -66,8 +66,10 @@ class Docker:
     def run(self):
         return self.command("run", "--rm", *HARDENED, "bench", "/bin/echo", "hello")
 
-    def start(self, name):
-        words = self.command("run", "-d", "--name", name, *HARDENED, "bench", "/bin/sleep", "1000000")
+    def start(self, name, writable=False):
+        """Starts a container; `docker cp` needs a writable one."""
+        options = [option for option in HARDENED if not (writable and option == "--read-only")]
+        words = self.command("run", "-d", "--name", name, *options, "bench", "/bin/sleep", "1000000")
         subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
 
     def configuration(self):

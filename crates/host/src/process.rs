@@ -1,9 +1,10 @@
 //! Identity of a process that outlives the process that started it, so that it can be found again.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
@@ -26,7 +27,7 @@ impl Process {
     /// Returns the process that has this PID now.
     pub fn of(pid: Pid) -> Result<Self> {
         let start_time = status(pid).context("read the state of a process")?.start_time;
-        let boot_id = boot_id().context("read the boot id")?;
+        let boot_id = boot_id().context("read the boot id")?.to_owned();
         Ok(Self { pid: pid.as_raw_nonzero().get(), start_time, boot_id })
     }
 
@@ -125,7 +126,26 @@ pub(crate) fn status(pid: Pid) -> io::Result<Status> {
 /// Reads `stat` of a process or thread, given its directory in `/proc`. The program name in it may not be
 /// valid UTF-8; such bytes are replaced.
 pub(crate) fn stat(directory: &Path) -> io::Result<String> {
-    Ok(String::from_utf8_lossy(&fs::read(directory.join("stat"))?).into_owned())
+    Ok(String::from_utf8_lossy(&read_proc_file(&directory.join("stat"))?).into_owned())
+}
+
+/// Reads a small file of `/proc`. Its size is not known before, so `fs::read` would read it in many small pieces.
+pub(crate) fn read_proc_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = fs::File::open(path)?;
+    let (mut content, mut len) = (vec![0; 4096], 0);
+    loop {
+        match file.read(&mut content[len..]) {
+            Ok(0) => break,
+            Ok(read) => len += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if len == content.len() {
+            content.resize(len * 2, 0);
+        }
+    }
+    content.truncate(len);
+    Ok(content)
 }
 
 /// Makes the kernel kill this process when its parent exits. Otherwise a launcher that outlives the server
@@ -142,8 +162,14 @@ pub(crate) fn kill_on_exit_of(parent: Pid) -> io::Result<()> {
     if getppid() == Some(parent) { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
 }
 
-fn boot_id() -> io::Result<String> {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned())
+/// Returns the boot id of the host, which is the same as long as this process runs.
+fn boot_id() -> io::Result<&'static str> {
+    static BOOT_ID: OnceLock<String> = OnceLock::new();
+    if let Some(id) = BOOT_ID.get() {
+        return Ok(id);
+    }
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    Ok(BOOT_ID.get_or_init(|| text.trim().to_owned()))
 }
 
 #[cfg(test)]
