@@ -17,8 +17,8 @@ use workspace_api::error::ErrorBody;
 use workspace_api::error_codes::{self, ErrorCode};
 use workspace_api::events::{CommandEvent, ServerSentEvent};
 use workspace_api::processes::{
-    BackgroundCommand, Command, CommandInput, CommandList, CommandRecord, CommandResult, KeptOutput,
-    KillCommand, ListCommandsQuery, OutputQuery, Overflow, RunCommand,
+    BackgroundCommand, Command, CommandInput, CommandList, CommandRecord, CommandResult, KillCommand,
+    ListCommandsQuery, OutputQuery, OutputRange, Overflow, RunCommand,
 };
 use workspace_catalog::NewClaim;
 use workspace_sandbox::{
@@ -335,8 +335,8 @@ async fn fetch(
     Path((id, command)): Path<(String, String)>,
 ) -> Result<Json<CommandRecord>, ApiError> {
     let (command, kept) = app.sandboxes.command_record(&scope(&caller), &id, &command).await?;
-    let output = kept.map(|range| KeptOutput { from: range.start, to: range.end });
-    Ok(Json(CommandRecord { command: command_to_api(command)?, output }))
+    let retained_output = kept.map(|range| OutputRange { from: range.start, to: range.end });
+    Ok(Json(CommandRecord { command: command_to_api(command)?, retained_output }))
 }
 
 /// Stream the output of a command as events.

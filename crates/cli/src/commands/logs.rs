@@ -101,7 +101,7 @@ async fn retained_end(client: &Client, sandbox: &str, command: &str) -> Result<u
     let path = format!("/api/v1/sandboxes/{sandbox}/process/{command}");
     let record: CommandRecord = client.get(&path).await?;
     let is_running = record.command.state == RUNNING;
-    Ok(if is_running { record.output.map_or(0, |kept| kept.to) } else { u64::MAX })
+    Ok(if is_running { record.retained_output.map_or(0, |range| range.to) } else { u64::MAX })
 }
 
 /// Prints the output of one command: what it has printed now, and with `--follow` all that it prints later.
