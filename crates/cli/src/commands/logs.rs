@@ -12,7 +12,7 @@ use workspace_state::Timestamp;
 use crate::args::Logs;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::{Client, OutputFollower, ServerUrl, block_on, check_id, find, script};
+use crate::remote::{Client, OutputFollower, ServerUrl, block_on, check_id, find_sandbox, script};
 use crate::session::{OutputEvent, OutputStream as _, Stream, warn_of_gap};
 use crate::time;
 use newest_output::NewestOutput;
@@ -30,7 +30,7 @@ pub(crate) fn run(context: &mut Context, args: &Logs) -> Result<Outcome> {
     super::exec::reject_json(context, "what commands printed")?;
     let client = Client::new(ServerUrl::new(&args.server)?);
     block_on(async {
-        let sandbox = find(&client, &args.sandbox).await?;
+        let sandbox = find_sandbox(&client, &args.sandbox).await?;
         match &args.command {
             Some(command) => {
                 print_one(context, &client, (&sandbox, check_id("command", command)?), args).await
