@@ -28,14 +28,14 @@ const HEADER_LEN: usize = 21;
 /// Maximum size of the data of a frame in bytes, which limits the memory of a reader.
 const FRAME_MAX: usize = 64 << 10;
 /// Minimum number of segments in the retained output, so that at most a quarter of it is removed at once.
-const SEGMENTS_MIN: u64 = 4;
+const SEGMENT_COUNT_MIN: u64 = 4;
 /// Minimum size of a full segment in bytes.
-const SEGMENT_MIN: u64 = 4 << 10;
+const SEGMENT_SIZE_MIN: u64 = 4 << 10;
 /// Maximum size of a segment in bytes. The last segment of a running command cannot be removed, so it must
 /// not be large.
-const SEGMENT_MAX: u64 = 512 << 10;
-/// Maximum number of bytes that are read of a segment's file to find the end of its output. No file of the agent is as
-/// long: with a frame for each byte, [`SEGMENT_MAX`] bytes of output take 11 MiB.
+const SEGMENT_SIZE_MAX: u64 = 512 << 10;
+/// Maximum number of bytes that are read from a segment's file to find the end of its output. No file that the agent
+/// writes is that long: with a frame for each byte, [`SEGMENT_SIZE_MAX`] bytes of output take 11 MiB.
 const SEGMENT_FILE_MAX: u64 = 16 << 20;
 /// Mode of a segment that may have a successor.
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -94,12 +94,13 @@ impl ExitStatus {
     }
 }
 
-/// Output of one read, or the exit status.
+/// Consecutive output of one stream, or the exit status. A frame may hold the output of several reads, and the output
+/// of a large read is split into several frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// Source of the data.
     pub stream: Stream,
-    /// Time of the read, in milliseconds since the Unix epoch.
+    /// Time in milliseconds since the Unix epoch: of the first read of the data, or of the report of the exit.
     pub time: i64,
     /// Offset of the first byte in the output of the command.
     pub offset: u64,
@@ -215,8 +216,8 @@ impl Writer {
         self.offset = self.offset.max(offset);
     }
 
-    /// Returns the offset of the next byte, which is the number of bytes of output so far, with gaps.
-    pub fn written(&self) -> u64 {
+    /// Returns the offset of the next byte, which is the number of bytes of output so far, including those in gaps.
+    pub fn end_offset(&self) -> u64 {
         self.offset
     }
 
@@ -251,7 +252,7 @@ impl Writer {
 
     /// Starts a new segment if the current one is full, and removes the oldest ones beyond the limit.
     fn rotate(&mut self) -> io::Result<()> {
-        let max_size = (self.retention / SEGMENTS_MIN).clamp(SEGMENT_MIN, SEGMENT_MAX);
+        let max_size = (self.retention / SEGMENT_COUNT_MIN).clamp(SEGMENT_SIZE_MIN, SEGMENT_SIZE_MAX);
         let start = self.segments.last().copied().unwrap_or_default();
         if self.offset - start < max_size {
             return Ok(());
@@ -417,7 +418,7 @@ fn first_segment(directory: &OwnedFd, command: &str) -> io::Result<FirstSegment>
     }
 }
 
-/// Reader of the output of one command from any offset. It may still be written.
+/// Reader of the output of one command, from any offset. The output may still grow.
 #[derive(Debug)]
 pub struct Reader {
     directory: OwnedFd,
@@ -499,7 +500,7 @@ impl Reader {
         if end <= self.offset {
             return None;
         }
-        // Also before an exit status: the last output may not have been written.
+        // A gap is also returned before an exit status: writing the last output may have failed.
         if frame.offset > self.offset {
             let gap = Item::Gap { from: self.offset, to: frame.offset };
             self.offset = frame.offset;
@@ -594,7 +595,7 @@ impl OpenSegment {
         if !read_exact_at(&self.file, &mut data, self.position + HEADER_LEN as u64)? {
             return Ok(None);
         }
-        // An invalid exit status would be treated as output at an offset that was already read.
+        // Callers take a frame without a valid exit status for output, so it must not be returned.
         if stream == Stream::Exit && ExitStatus::decode(&data).is_none() {
             return Err(corrupt());
         }

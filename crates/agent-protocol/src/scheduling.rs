@@ -1,37 +1,37 @@
-//! Short scheduler slices for the server and the guest agent.
+//! Short time slices of the scheduler for the server and the guest agent.
 //!
 //! Both sleep most of the time and run briefly. On a busy machine such a process waits until the running
-//! processes have used up their slices, once for each of the dozen wake-ups per command. The scheduler runs a
-//! process with a shorter slice earlier, without giving it more CPU time in total.
+//! processes have used up their time slices, once for each of the dozen wake-ups per command. The scheduler runs a
+//! process with a shorter time slice earlier, without giving it more CPU time in total.
 
-/// Shortest slice that Linux supports, in nanoseconds.
+/// Shortest time slice that Linux supports, in nanoseconds.
 #[cfg(target_os = "linux")]
-const SLICE_MIN_NANOS: u64 = 100_000;
+const TIME_SLICE_MIN_NANOS: u64 = 100_000;
 
-/// Requests the shortest slice for the caller, and for threads and processes that it starts. Linux before
+/// Requests the shortest time slice for the caller, and for threads and processes that it starts. Linux before
 /// 6.12 accepts the request without effect.
 ///
 /// # Errors
 ///
 /// Fails if the kernel or a seccomp filter rejects the call. Callers can ignore the error.
 #[cfg(target_os = "linux")]
-pub fn shorten_slice() -> std::io::Result<()> {
-    set_slice(SLICE_MIN_NANOS)
+pub fn shorten_time_slice() -> std::io::Result<()> {
+    set_time_slice(TIME_SLICE_MIN_NANOS)
 }
 
-/// Restores the default slice of the caller, before it runs a user's program.
+/// Restores the default time slice of the caller, before it runs a user's program.
 ///
 /// # Errors
 ///
-/// Fails like [`shorten_slice`].
+/// Fails like [`shorten_time_slice`].
 #[cfg(target_os = "linux")]
-pub fn restore_slice() -> std::io::Result<()> {
-    set_slice(0)
+pub fn restore_time_slice() -> std::io::Result<()> {
+    set_time_slice(0)
 }
 
-/// Sets the slice in nanoseconds; 0 selects the default.
+/// Sets the time slice in nanoseconds; 0 selects the default.
 #[cfg(target_os = "linux")]
-fn set_slice(nanoseconds: u64) -> std::io::Result<()> {
+fn set_time_slice(nanoseconds: u64) -> std::io::Result<()> {
     // SAFETY: all fields are integers, for which zero is valid.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
     attributes.size = size_of::<libc::sched_attr>() as u32;
@@ -45,23 +45,23 @@ fn set_slice(nanoseconds: u64) -> std::io::Result<()> {
     }
 }
 
-/// Does nothing: only Linux lets a process choose its slice.
+/// Does nothing: only Linux lets a process choose its time slice.
 ///
 /// # Errors
 ///
 /// Never fails.
 #[cfg(not(target_os = "linux"))]
-pub fn shorten_slice() -> std::io::Result<()> {
+pub fn shorten_time_slice() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Does nothing, like [`shorten_slice`].
+/// Does nothing, like [`shorten_time_slice`].
 ///
 /// # Errors
 ///
 /// Never fails.
 #[cfg(not(target_os = "linux"))]
-pub fn restore_slice() -> std::io::Result<()> {
+pub fn restore_time_slice() -> std::io::Result<()> {
     Ok(())
 }
 
@@ -69,7 +69,7 @@ pub fn restore_slice() -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    fn slice_of(process: libc::pid_t) -> u64 {
+    fn time_slice_of(process: libc::pid_t) -> u64 {
         // SAFETY: all fields are integers, for which zero is valid.
         let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
         let size = size_of::<libc::sched_attr>();
@@ -80,21 +80,21 @@ mod tests {
     }
 
     #[test]
-    fn short_slice_is_inherited_until_restored() {
-        let default = std::thread::spawn(|| slice_of(0)).join().unwrap();
+    fn short_time_slice_is_inherited_until_restored() {
+        let default = std::thread::spawn(|| time_slice_of(0)).join().unwrap();
         let test = move || {
-            shorten_slice().unwrap();
+            shorten_time_slice().unwrap();
             let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-            let inherited = slice_of(child.id().try_into().unwrap());
+            let inherited = time_slice_of(child.id().try_into().unwrap());
             child.kill().unwrap();
             child.wait().unwrap();
-            assert_eq!(slice_of(0), inherited);
-            // The kernel reports slices if it supports them.
+            assert_eq!(time_slice_of(0), inherited);
+            // The kernel reports time slices if it supports them.
             if default != 0 {
                 assert!(inherited < default, "{inherited} {default}");
             }
-            restore_slice().unwrap();
-            assert_eq!(slice_of(0), default);
+            restore_time_slice().unwrap();
+            assert_eq!(time_slice_of(0), default);
         };
         std::thread::spawn(test).join().unwrap();
     }

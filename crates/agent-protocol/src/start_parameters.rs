@@ -19,12 +19,12 @@ pub struct StartParameters {
     #[prost(string, repeated, tag = "2")]
     pub addresses: Vec<String>,
     /// Host name or address for which the server's certificate must be valid, unless the certificate itself
-    /// is in `trusted`.
+    /// is in `trusted_certificates`.
     #[prost(string, tag = "3")]
-    pub name: String,
-    /// Trusted certificates in DER. The server presents one of them or a certificate signed by one of them.
+    pub server_name: String,
+    /// Certificates in DER that the agent trusts. The server presents one of them or a certificate signed by one of them.
     #[prost(bytes = "vec", repeated, tag = "4")]
-    pub trusted: Vec<Vec<u8>>,
+    pub trusted_certificates: Vec<Vec<u8>>,
 }
 
 impl StartParameters {
@@ -43,7 +43,10 @@ impl StartParameters {
 impl fmt::Debug for StartParameters {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut output = formatter.debug_struct("StartParameters");
-        output.field("addresses", &self.addresses).field("name", &self.name).finish_non_exhaustive()
+        output
+            .field("addresses", &self.addresses)
+            .field("server_name", &self.server_name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -56,8 +59,8 @@ mod tests {
         let parameters = StartParameters {
             token: b"secret".to_vec(),
             addresses: vec!["10.0.0.1:50051".to_owned()],
-            name: "server".to_owned(),
-            trusted: vec![vec![1], vec![2]],
+            server_name: "server".to_owned(),
+            trusted_certificates: vec![vec![1], vec![2]],
         };
         assert_eq!(StartParameters::from_bytes(&parameters.to_bytes()).unwrap(), parameters);
         assert!(!format!("{parameters:?}").contains(&format!("{:?}", parameters.token)));

@@ -11,15 +11,15 @@ use tokio::time::{Instant, sleep_until};
 use workspace_agent_protocol::output::{ExitStatus, RETENTION_DEFAULT, Stream};
 use workspace_agent_protocol::v1::{CommandEnd, CommandProgress, CreatePtyRequest, RunCommandRequest};
 
+use crate::agent_state::{AgentState, CommandMessage};
 use crate::buffer::Buffer;
-use crate::guest::{CommandMessage, Guest};
-use crate::output::Output;
+use crate::output::OutputSink;
 use crate::process_tree;
+use crate::program_start::{
+    self, Program, ProgramLookup, ProgramSupervisor, REPORT_LEN, Report, TerminalSize, UnconfirmedProgram,
+};
 use crate::script;
 use crate::stream::NonBlockingFd;
-use crate::supervise::{
-    self, Program, ProgramSearch, ProgramSupervisor, REPORT_LEN, Report, TerminalSize, UnconfirmedProgram,
-};
 use crate::user::{User, UserError};
 
 /// Time between SIGTERM and SIGKILL for a command that timed out.
@@ -29,7 +29,7 @@ const TERM_GRACE_PERIOD: Duration = Duration::from_secs(2);
 const OUTPUT_IDLE_TIMEOUT: Duration = Duration::from_millis(20);
 /// Maximum delay of the exit report while there is still output.
 const EXIT_REPORT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum delay of the report of the PID. Commands that exit or print earlier need no message for it.
+/// Delay before the PID is reported on its own. A command that exits or prints earlier reports it with that message.
 const PID_REPORT_DELAY: Duration = Duration::from_millis(10);
 /// Interval at which remaining processes of a command are killed again.
 const KILL_RETRY_INTERVAL: Duration = Duration::from_millis(20);
@@ -41,8 +41,8 @@ const PENDING_INPUT_MAX: usize = 4 << 20;
 const SIGNAL_RETRY_INTERVAL: Duration = Duration::from_millis(5);
 /// Bytes of output that are kept for a terminal: enough to redraw the screen and some scrollback.
 const TERMINAL_RETENTION: u64 = 1 << 20;
-/// Minimum bytes of output that are kept for a command that blocks on its readers: twice the read buffers
-/// and pipes of stdout and stderr, of 64 KiB each.
+/// Minimum bytes of output that are kept for a command that blocks on its readers: 2 × (2 read buffers + 2 pipes) ×
+/// 64 KiB.
 const BLOCKING_RETENTION_MIN: u64 = 512 << 10;
 const WORKSPACE: &str = "/workspace";
 
@@ -62,18 +62,18 @@ pub(crate) enum CommandError {
 struct CommandSpec {
     id: String,
     args: Vec<String>,
-    search: ProgramSearch,
+    lookup: ProgramLookup,
     /// Script that the arguments refer to, if the command is too long for an argument.
     script: Option<String>,
     directory: String,
     environment: HashMap<String, String>,
     timeout: Option<Duration>,
-    /// True if standard input stays open for input of the server.
+    /// True if standard input stays open for input from the server.
     has_stdin: bool,
     /// Bytes of output to keep.
-    keep_output: u64,
-    /// True if the command blocks until readers receive its output. Otherwise the oldest output is dropped.
-    block_output: bool,
+    output_retention: u64,
+    /// True if the command blocks until readers acknowledge its output. Otherwise the oldest output is dropped.
+    has_backpressure: bool,
     terminal: Option<TerminalSize>,
     /// User that runs it; `None` for the user of the agent.
     user: Option<User>,
@@ -82,23 +82,23 @@ struct CommandSpec {
 impl CommandSpec {
     fn of_command(request: RunCommandRequest, user: Option<User>) -> Self {
         let timeout = u64::try_from(request.timeout_ms).ok().filter(|timeout| *timeout > 0);
-        let (args, script, search) = if request.argv.is_empty() {
+        let (args, script, lookup) = if request.argv.is_empty() {
             let (args, script) = script::shell_args("/bin/sh".to_owned(), request.command);
-            (args, script, ProgramSearch::Path)
+            (args, script, ProgramLookup::ExactPath)
         } else {
-            (request.argv, None, ProgramSearch::SearchPath)
+            (request.argv, None, ProgramLookup::PathVariable)
         };
         Self {
             id: request.command_id,
             args,
-            search,
+            lookup,
             script,
             directory: request.cwd,
             environment: request.envs,
             timeout: timeout.map(Duration::from_millis),
             has_stdin: request.stdin,
-            keep_output: retention(request.keep_output, request.block_output),
-            block_output: request.block_output,
+            output_retention: retention(request.keep_output, request.block_output),
+            has_backpressure: request.block_output,
             terminal: None,
             user,
         }
@@ -115,35 +115,35 @@ impl CommandSpec {
         Self {
             id: request.pty_id,
             args,
-            search: ProgramSearch::Path,
+            lookup: ProgramLookup::ExactPath,
             script,
             directory: request.cwd,
             environment,
             timeout: None,
             has_stdin: true,
-            keep_output: TERMINAL_RETENTION,
-            block_output: false,
+            output_retention: TERMINAL_RETENTION,
+            has_backpressure: false,
             terminal: Some(TerminalSize::of(request.cols, request.rows)),
             user,
         }
     }
 }
 
-/// Returns the number of bytes of output to keep. For a blocking command, this includes the content of its
+/// Returns the number of bytes of output to keep. For a command with backpressure, this includes the content of its
 /// pipes when it exits.
-fn retention(requested: u64, block: bool) -> u64 {
+fn retention(requested: u64, has_backpressure: bool) -> u64 {
     let retention = if requested == 0 { RETENTION_DEFAULT } else { requested };
-    if block { retention.max(BLOCKING_RETENTION_MIN) } else { retention }
+    if has_backpressure { retention.max(BLOCKING_RETENTION_MIN) } else { retention }
 }
 
-/// Returns the number of bytes that a blocking command may print ahead of its reader: a quarter of the kept
-/// output. The rest is for a reader that reconnects and needs the bytes in flight again, which can fill the
-/// buffers of both ends.
+/// Returns the number of bytes that a command with backpressure may print ahead of its reader: a quarter of the
+/// retained output. The rest is kept so that a reader that reconnects can be sent again what was in flight (up to the
+/// buffers of both ends).
 fn window(spec: &CommandSpec) -> Option<u64> {
-    spec.block_output.then_some(spec.keep_output / 4)
+    spec.has_backpressure.then_some(spec.output_retention / 4)
 }
 
-/// Returns the requested shell, or `/bin/sh` if it is not executable.
+/// Returns the requested shell, or `/bin/bash` if none is requested; `/bin/sh` if that shell is not executable.
 fn shell(requested: String) -> String {
     let shell = if requested.is_empty() { "/bin/bash".to_owned() } else { requested };
     let is_executable = rustix::fs::access(&shell, rustix::fs::Access::EXEC_OK).is_ok();
@@ -151,33 +151,33 @@ fn shell(requested: String) -> String {
 }
 
 /// Starts a command. If the program cannot be executed, this is reported later, as the exit of the command.
-pub(crate) fn start(guest: &Guest, request: RunCommandRequest) -> Result<(), CommandError> {
-    let user = User::find(&request.user, guest.privileges())?;
-    start_spec(guest, CommandSpec::of_command(request, user))
+pub(crate) fn start(agent: &AgentState, request: RunCommandRequest) -> Result<(), CommandError> {
+    let user = User::find(&request.user, agent.privileges())?;
+    start_spec(agent, CommandSpec::of_command(request, user))
 }
 
 /// Starts a terminal: a command whose input and output is a pseudoterminal.
-pub(crate) fn start_terminal(guest: &Guest, request: CreatePtyRequest) -> Result<(), CommandError> {
-    let user = User::find(&request.user, guest.privileges())?;
-    start_spec(guest, CommandSpec::of_terminal(request, user))
+pub(crate) fn start_terminal(agent: &AgentState, request: CreatePtyRequest) -> Result<(), CommandError> {
+    let user = User::find(&request.user, agent.privileges())?;
+    start_spec(agent, CommandSpec::of_terminal(request, user))
 }
 
-fn start_spec(guest: &Guest, spec: CommandSpec) -> Result<(), CommandError> {
-    if guest.is_suspended() {
+fn start_spec(agent: &AgentState, spec: CommandSpec) -> Result<(), CommandError> {
+    if agent.is_paused() {
         return Err(CommandError::Paused);
     }
     let (mailbox, inbox) = mpsc::channel(MAILBOX_CAPACITY);
     let id = spec.id.clone();
-    if !guest.add(&id, mailbox, spec.has_stdin) {
+    if !agent.add(&id, mailbox, spec.has_stdin) {
         return Err(CommandError::Exists(id));
     }
-    match RunningCommand::new(guest, spec, inbox) {
+    match RunningCommand::new(agent, spec, inbox) {
         Ok(running) => {
             tokio::spawn(running.run());
             Ok(())
         }
         Err(error) => {
-            guest.forget(&id);
+            agent.forget(&id);
             Err(error.into())
         }
     }
@@ -185,13 +185,13 @@ fn start_spec(guest: &Guest, spec: CommandSpec) -> Result<(), CommandError> {
 
 /// Task of a running command.
 struct RunningCommand {
-    guest: Guest,
+    agent: AgentState,
     id: String,
     program: String,
     directory: String,
     /// PID of the supervisor; `None` if no processes of the command are left.
     supervisor: Option<Pid>,
-    /// Program whose supervisor has not confirmed that it received it.
+    /// Program that its supervisor has not confirmed to have received.
     unconfirmed: Option<UnconfirmedProgram>,
     /// PID of the program; 0 until the supervisor has reported it.
     pid: u32,
@@ -212,12 +212,12 @@ struct RunningCommand {
     stdout_buffer: Buffer,
     stderr_buffer: Buffer,
     /// Pipe on which the supervisor reports; `None` if there are no more reports.
-    report: Option<NonBlockingFd>,
-    writer: Output,
-    /// Number of bytes that a blocking command may print ahead of its reader.
+    report_pipe: Option<NonBlockingFd>,
+    output: OutputSink,
+    /// Number of bytes that a command with backpressure may print ahead of its reader; `None` for others.
     window: Option<u64>,
-    /// Offset up to which a reader has received the output.
-    received_output: u64,
+    /// Offset up to which a reader has acknowledged the output.
+    acknowledged_output: u64,
     /// Time at which to send SIGTERM, or to kill the remaining processes.
     deadline: Option<Instant>,
     /// Time since which the timeout is suspended.
@@ -273,21 +273,21 @@ enum Event {
 }
 
 impl RunningCommand {
-    fn new(guest: &Guest, spec: CommandSpec, inbox: mpsc::Receiver<CommandMessage>) -> io::Result<Self> {
+    fn new(agent: &AgentState, spec: CommandSpec, inbox: mpsc::Receiver<CommandMessage>) -> io::Result<Self> {
         let window = window(&spec);
         let directory = if spec.directory.is_empty() { WORKSPACE.to_owned() } else { spec.directory };
         let environment = environment(spec.environment, spec.user.as_ref());
         let environment = environment.iter().map(|(name, value)| (OsStr::new(name), OsStr::new(value)));
         let args: Vec<&str> = spec.args.iter().map(String::as_str).collect();
         let program = Program::new(&args, spec.script.as_deref(), &directory, environment, spec.terminal)?
-            .with_search(spec.search)
-            .with_user(spec.user, guest.privileges());
-        let writer = guest.output(&spec.id, spec.keep_output)?;
-        let started = supervise::start(program, || guest.take_idle_supervisor())?;
-        let ProgramSupervisor { pid, socket, report } = started.supervisor;
-        guest.add_supervisor(&spec.id, pid, socket);
+            .with_lookup(spec.lookup)
+            .with_user(spec.user, agent.privileges());
+        let output = agent.create_output(&spec.id, spec.output_retention)?;
+        let started = program_start::start(program, || agent.take_idle_supervisor())?;
+        let ProgramSupervisor { pid, socket, report_pipe } = started.supervisor;
+        agent.add_supervisor(&spec.id, pid, socket);
         Ok(Self {
-            guest: guest.clone(),
+            agent: agent.clone(),
             id: spec.id,
             program: spec.args.into_iter().next().unwrap_or_default(),
             directory,
@@ -305,10 +305,10 @@ impl RunningCommand {
             stderr: started.stderr,
             stdout_buffer: Buffer::new(),
             stderr_buffer: Buffer::new(),
-            report: Some(report),
-            writer,
+            report_pipe: Some(report_pipe),
+            output,
             window,
-            received_output: 0,
+            acknowledged_output: 0,
             deadline: spec.timeout.map(|timeout| Instant::now() + timeout),
             suspended_since: None,
             termination: Termination::NotRequested,
@@ -335,15 +335,18 @@ impl RunningCommand {
 
     /// Returns true if no process is left and all pipes are closed.
     fn is_finished(&self) -> bool {
-        self.supervisor.is_none() && self.stdout.is_none() && self.stderr.is_none() && self.report.is_none()
+        self.supervisor.is_none()
+            && self.stdout.is_none()
+            && self.stderr.is_none()
+            && self.report_pipe.is_none()
     }
 
-    /// Returns whether the command blocks on its output: no more is read until a reader has received some, or
+    /// Returns whether the command blocks on its output: no more is read until a reader has acknowledged some, or
     /// until the server has stored some of the output that is sent to it. Output of a command that exited or
     /// is being terminated is always read.
     fn is_blocked(&self) -> bool {
-        let exceeds = |window| self.writer.written() >= self.received_output + window;
-        let is_full = self.window.is_some_and(exceeds) || self.writer.is_full();
+        let exceeds = |window| self.output.end_offset() >= self.acknowledged_output + window;
+        let is_full = self.window.is_some_and(exceeds) || self.output.is_full();
         is_full && self.exit.is_none() && self.termination == Termination::NotRequested
     }
 
@@ -375,7 +378,7 @@ impl RunningCommand {
             Some(message) = self.inbox.recv() => Event::Message(message),
             () = wait_until(signal_retry) => Event::RetrySignal,
             () = wait_until(deadline) => Event::Deadline,
-            report = read_report(&mut self.report) => Event::Report(report),
+            report = read_report(&mut self.report_pipe) => Event::Report(report),
             () = wait_until(report_deadline) => Event::ReportExit,
             written = write(&mut self.stdin, &self.pending_input) => Event::Input(written),
             output = output => output,
@@ -391,17 +394,17 @@ impl RunningCommand {
         match read {
             Some(read) if read > 0 => {
                 // A full disk leaves a gap that readers see; the command continues.
-                buffer.advance(read, |data| drop(self.writer.write(stream, now(), data)));
+                buffer.advance(read, |data| drop(self.output.write(stream, now(), data)));
                 if let Some(exit) = &mut self.exit {
                     exit.idle_deadline = Instant::now() + OUTPUT_IDLE_TIMEOUT;
                 }
                 self.report_progress();
             }
             _ => {
-                let written = self.writer.written();
-                buffer.flush(|data| drop(self.writer.write(stream, now(), data)));
-                // The end itself is no progress: the exit mostly follows, and would be a second message.
-                if self.writer.written() > written {
+                let end = self.output.end_offset();
+                buffer.flush(|data| drop(self.output.write(stream, now(), data)));
+                // End of file alone is not reported: the exit usually follows at once, and would need a second message.
+                if self.output.end_offset() > end {
                     self.report_progress();
                 }
                 let pipe = if stream == Stream::Stdout { &mut self.stdout } else { &mut self.stderr };
@@ -419,16 +422,16 @@ impl RunningCommand {
             [(Stream::Stdout, &mut self.stdout_buffer), (Stream::Stderr, &mut self.stderr_buffer)]
         {
             if buffer.deadline().is_some_and(|deadline| deadline <= current_time) {
-                buffer.flush(|data| drop(self.writer.write(stream, now(), data)));
+                buffer.flush(|data| drop(self.output.write(stream, now(), data)));
             }
         }
         self.report_progress();
     }
 
-    /// Handles a report; `None` if the supervisor has closed the pipe, or is killed.
+    /// Handles a report; `None` if the supervisor has closed the report pipe, or was killed.
     fn on_report(&mut self, report: Option<Report>) {
         match (report, self.unconfirmed.take()) {
-            (None, Some(unconfirmed)) => return self.start_again(unconfirmed),
+            (None, Some(unconfirmed)) => return self.start_under_new_supervisor(unconfirmed),
             (_, Some(_)) if self.supervisor.is_none() => self.on_processes_gone(),
             _ => {}
         }
@@ -447,43 +450,44 @@ impl RunningCommand {
                 self.on_exit(127, format!("cannot run {}: {error}", self.program));
             }
             Some(Report::Idle) => {
-                self.report = None;
+                self.report_pipe = None;
                 if let Some(supervisor) = self.supervisor {
-                    self.guest.supervisor_is_idle(&self.id, supervisor);
+                    self.agent.supervisor_is_idle(&self.id, supervisor);
                     self.on_processes_gone();
                 }
             }
             None => {
-                self.report = None;
-                // Without an exit, the supervisor was killed; `reaper.rs` kills the remaining processes.
+                self.report_pipe = None;
+                // If no exit was reported before, the supervisor itself was killed; `reaper.rs` kills the remaining
+                // processes.
                 self.on_exit(128 + libc::SIGKILL, String::new());
             }
         }
     }
 
-    /// Starts the program again, because its supervisor was killed before it received it.
-    fn start_again(&mut self, unconfirmed: UnconfirmedProgram) {
+    /// Starts the program under a new supervisor: the previous one was killed before it received the program.
+    fn start_under_new_supervisor(&mut self, unconfirmed: UnconfirmedProgram) {
         if let Some(killed) = self.supervisor.take() {
-            self.guest.remove_supervisor(killed);
+            self.agent.remove_supervisor(killed);
         }
-        match unconfirmed.start_again() {
-            Ok(ProgramSupervisor { pid, socket, report }) => {
-                self.guest.add_supervisor(&self.id, pid, socket);
-                (self.supervisor, self.report) = (Some(pid), Some(report));
+        match unconfirmed.start_under_new_supervisor() {
+            Ok(ProgramSupervisor { pid, socket, report_pipe }) => {
+                self.agent.add_supervisor(&self.id, pid, socket);
+                (self.supervisor, self.report_pipe) = (Some(pid), Some(report_pipe));
             }
             Err(error) => {
-                self.report = None;
+                self.report_pipe = None;
                 self.on_processes_gone();
                 self.on_exit(127, format!("cannot run {}: {error}", self.program));
             }
         }
     }
 
-    /// Handles that no processes of the command are left. The supervisor may have another command, so it gets no more
-    /// signals.
+    /// Handles the end of the command's last process. The supervisor may already run the program of another command, so
+    /// it must not be signalled any more.
     fn on_processes_gone(&mut self) {
         self.supervisor = None;
-        // Without a confirmation, the program may have to be started again.
+        // An unconfirmed program may have to be started under a new supervisor.
         if self.unconfirmed.is_none() {
             self.drop_input();
             self.deadline = None;
@@ -491,7 +495,7 @@ impl RunningCommand {
         }
     }
 
-    /// Handles the exit of the program, or that it could not be started. Only the first one counts.
+    /// Records the exit of the program, or the failure to start it; only the first call records anything.
     fn on_exit(&mut self, code: i32, start_error: String) {
         if self.exit.is_none() {
             let now = Instant::now();
@@ -521,7 +525,9 @@ impl RunningCommand {
                 }
             }
             CommandMessage::Input(data) => self.queue_input(&data),
-            CommandMessage::OutputTaken(offset) => self.received_output = self.received_output.max(offset),
+            CommandMessage::OutputAcknowledged(offset) => {
+                self.acknowledged_output = self.acknowledged_output.max(offset);
+            }
             // The main loop checks again whether the output is full.
             CommandMessage::OutputStored => {}
             CommandMessage::CloseInput => {
@@ -539,7 +545,7 @@ impl RunningCommand {
                 self.suspended_since.get_or_insert_with(Instant::now);
             }
             CommandMessage::SuspendTimers(false) => self.continue_timeout(),
-            // Another message may be about a supervisor that never had the program.
+            // A different PID is that of an earlier supervisor, which was killed before it received the program.
             CommandMessage::SupervisorExited(pid) if self.supervisor == Some(pid) => self.on_processes_gone(),
             CommandMessage::SupervisorExited(_) => {}
         }
@@ -567,7 +573,7 @@ impl RunningCommand {
             return;
         }
         if is_open {
-            eprintln!("workspace-agent: dropped input of {}: its buffer is full", self.id);
+            eprintln!("workspace-agent: dropped input for command {}: its input buffer is full", self.id);
         }
         self.consumed_input += data.len() as u64;
         self.report_progress();
@@ -613,10 +619,13 @@ impl RunningCommand {
         }
     }
 
-    /// Continues a suspended timeout: the time since then does not count.
+    /// Continues a suspended timeout: the time of the suspension does not count. The next attempt to kill the command is
+    /// not delayed: its deadline may have been set during the suspension.
     fn continue_timeout(&mut self) {
         let Some(since) = self.suspended_since.take() else { return };
-        self.deadline = self.deadline.map(|deadline| deadline + since.elapsed());
+        if !matches!(self.termination, Termination::Killing(_)) {
+            self.deadline = self.deadline.map(|deadline| deadline + since.elapsed());
+        }
     }
 
     /// Kills all processes of the command. The deadline repeats it until none is left.
@@ -633,15 +642,15 @@ impl RunningCommand {
 
     fn report_progress(&mut self) {
         self.pid_deadline = None;
-        self.guest.set_progress(self.progress());
+        self.agent.set_progress(self.progress());
     }
 
     fn progress(&self) -> CommandProgress {
         let exit = self.exit.as_ref().filter(|exit| exit.is_reported);
         CommandProgress {
             command_id: self.id.clone(),
-            written: self.writer.written(),
-            // `Guest` counts the received input and sets this field.
+            written: self.output.end_offset(),
+            // `AgentState` counts the received input and sets this field.
             input_received: 0,
             input_taken: self.consumed_input,
             input_closed: self.stdin.is_none() || self.is_input_complete,
@@ -665,12 +674,12 @@ impl RunningCommand {
         for (stream, buffer) in
             [(Stream::Stdout, &mut self.stdout_buffer), (Stream::Stderr, &mut self.stderr_buffer)]
         {
-            buffer.flush(|data| drop(self.writer.write(stream, now(), data)));
+            buffer.flush(|data| drop(self.output.write(stream, now(), data)));
         }
         let Some(exit) = self.exit.as_mut().filter(|exit| !exit.is_reported) else { return };
         exit.is_reported = true;
         let status = ExitStatus { exit_code: exit.code, timed_out };
-        drop(self.writer.write_exit(now(), status));
+        drop(self.output.write_exit(now(), status));
         self.report_progress();
     }
 }

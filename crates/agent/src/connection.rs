@@ -20,12 +20,12 @@ use workspace_agent_protocol::v1::{
     TimersSuspended, pty_output,
 };
 
+use crate::agent_state::{AgentState, CommandMessage};
 use crate::command::{self, CommandError};
-use crate::guest::{CommandMessage, Guest};
 use crate::output::OutputEvent;
 use crate::process_tree;
-use crate::server::{ConnectionError, Server, connect};
-use crate::supervise::TerminalSize;
+use crate::program_start::TerminalSize;
+use crate::server_connection::{ConnectionError, ConnectionParameters, connect};
 use crate::usage;
 
 /// First delay between attempts to connect; it doubles with each attempt.
@@ -44,12 +44,12 @@ const PROCESSES_MAX: usize = 4_096;
 const QUEUE_CAPACITY: usize = 64;
 
 /// Maintains the connection. Never returns: an unavailable server may come back.
-pub(crate) async fn run(server: &Server, guest: &Guest) -> io::Result<()> {
+pub(crate) async fn run(parameters: &ConnectionParameters, agent: &AgentState) -> io::Result<()> {
     let mut backoff = RETRY_BACKOFF_MIN;
     let mut last_error = String::new();
     loop {
         let mut registered = false;
-        let result = run_connection(server, guest, &mut registered).await;
+        let result = run_connection(parameters, agent, &mut registered).await;
         if registered {
             backoff = RETRY_BACKOFF_MIN;
         }
@@ -67,28 +67,28 @@ pub(crate) async fn run(server: &Server, guest: &Guest) -> io::Result<()> {
 }
 
 async fn run_connection(
-    server: &Server,
-    guest: &Guest,
+    parameters: &ConnectionParameters,
+    agent: &AgentState,
     registered: &mut bool,
 ) -> Result<(), ConnectionError> {
-    let mut client = AgentServiceClient::new(connect(server).await?);
+    let mut client = AgentServiceClient::new(connect(parameters).await?);
     let (sender, receiver) = mpsc::channel(QUEUE_CAPACITY);
-    let mut outbox = Outbox { queue: VecDeque::new(), server };
-    let register = outbox.message(AgentPayload::Register(registration(server, guest)));
+    let mut outbox = Outbox { queue: VecDeque::new(), parameters };
+    let register = outbox.message(AgentPayload::Register(registration(parameters, agent)));
     sender.send(register).await.map_err(|_| ConnectionError::Closed)?;
     let mut incoming = client.connect(ReceiverStream::new(receiver)).await?.into_inner();
     let stored = registration_response(&mut incoming).await?;
     *registered = true;
-    if guest.sends_output() {
-        for id in guest.resume(&stored) {
-            guest.send(&id, CommandMessage::OutputStored).await;
+    if agent.sends_output() {
+        for id in agent.resume(&stored) {
+            agent.send(&id, CommandMessage::OutputStored).await;
         }
     }
     let mut heartbeat = interval(HEARTBEAT_INTERVAL);
     loop {
         tokio::select! {
             message = incoming.message() => match message? {
-                Some(message) => outbox.handle(guest, message).await,
+                Some(message) => outbox.handle(agent, message).await,
                 None => return Err(ConnectionError::Closed),
             },
             // Waits for capacity here, so that messages are received even if the server is slow to accept
@@ -99,20 +99,20 @@ async fn run_connection(
                     permit.send(message);
                 }
             }
-            changed = guest.changed_progress(), if outbox.queue.is_empty() => for progress in changed {
-                outbox.push_progress(guest, progress);
+            changed = agent.changed_progress(), if outbox.queue.is_empty() => for progress in changed {
+                outbox.push_progress(agent, progress);
             },
             _ = heartbeat.tick() => outbox.push(AgentPayload::Heartbeat(new_heartbeat())),
         }
     }
 }
 
-fn registration(server: &Server, guest: &Guest) -> RegisterRequest {
+fn registration(parameters: &ConnectionParameters, agent: &AgentState) -> RegisterRequest {
     RegisterRequest {
-        sandbox_id: server.sandbox.clone(),
+        sandbox_id: parameters.sandbox.clone(),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         capabilities: [
-            ("output", if guest.sends_output() { "stream" } else { "files" }),
+            ("output", if agent.sends_output() { "stream" } else { "files" }),
             ("input", "counted"),
             ("receipts", "input"),
             ("processes", "listed"),
@@ -121,12 +121,12 @@ fn registration(server: &Server, guest: &Guest) -> RegisterRequest {
             ("timers", "suspend"),
         ]
         .into_iter()
-        .chain(guest.privileges().can_switch_users().then_some(("users", "1")))
+        .chain(agent.privileges().can_switch_users().then_some(("users", "1")))
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect(),
-        token: server.token.clone(),
+        token: parameters.token.clone(),
         generation: PROTOCOL_VERSION,
-        commands: guest.all_progress(),
+        commands: agent.all_progress(),
     }
 }
 
@@ -162,12 +162,12 @@ fn describe_process(process: process_tree::CommandProcess, remaining: &mut usize
 struct Outbox<'a> {
     /// Messages to send: at most one response per request, and output since the queue was last empty.
     queue: VecDeque<AgentMessage>,
-    server: &'a Server,
+    parameters: &'a ConnectionParameters,
 }
 
 impl Outbox<'_> {
     fn message(&self, payload: AgentPayload) -> AgentMessage {
-        AgentMessage { sandbox_id: self.server.sandbox.clone(), payload: Some(payload) }
+        AgentMessage { sandbox_id: self.parameters.sandbox.clone(), payload: Some(payload) }
     }
 
     fn push(&mut self, payload: AgentPayload) {
@@ -176,8 +176,8 @@ impl Outbox<'_> {
     }
 
     /// Queues the progress of a command, preceded by its output if the server does not read it from files.
-    fn push_progress(&mut self, guest: &Guest, progress: CommandProgress) {
-        for event in guest.take_unsent(&progress.command_id) {
+    fn push_progress(&mut self, agent: &AgentState, progress: CommandProgress) {
+        for event in agent.take_unsent(&progress.command_id) {
             self.push(output_message(&progress.command_id, event));
         }
         self.push(AgentPayload::CommandProgress(progress));
@@ -200,56 +200,56 @@ impl Outbox<'_> {
     }
 
     /// Handles a request of the server. Unknown requests of a newer server are ignored.
-    async fn handle(&mut self, guest: &Guest, message: ServerMessage) {
+    async fn handle(&mut self, agent: &AgentState, message: ServerMessage) {
         match message.payload {
             Some(ServerPayload::RunCommand(request)) => {
                 let id = request.command_id.clone();
-                self.report_start(id, command::start(guest, request));
+                self.report_start(id, command::start(agent, request));
             }
             Some(ServerPayload::CreatePty(request)) => {
                 let id = request.pty_id.clone();
-                self.report_start(id, command::start_terminal(guest, request));
+                self.report_start(id, command::start_terminal(agent, request));
             }
             Some(ServerPayload::PtyInput(input)) => {
-                let delivered = guest.send(&input.pty_id, CommandMessage::Input(input.data)).await;
+                let delivered = agent.send(&input.pty_id, CommandMessage::Input(input.data)).await;
                 self.report_delivery(input.pty_id, delivered);
             }
             Some(ServerPayload::ResizePty(request)) => {
                 let size = TerminalSize::of(request.cols, request.rows);
-                let delivered = guest.send(&request.pty_id, CommandMessage::Resize(size)).await;
+                let delivered = agent.send(&request.pty_id, CommandMessage::Resize(size)).await;
                 self.report_delivery(request.pty_id, delivered);
             }
             Some(ServerPayload::KillPty(request)) => {
                 // Shells ignore SIGTERM, and may handle SIGHUP only after a while.
-                let delivered = guest.send(&request.pty_id, CommandMessage::Signal(libc::SIGKILL)).await;
+                let delivered = agent.send(&request.pty_id, CommandMessage::Signal(libc::SIGKILL)).await;
                 self.report_delivery(request.pty_id, delivered);
             }
             Some(ServerPayload::KillCommand(request)) => {
-                let delivered = guest.send(&request.command_id, CommandMessage::Signal(request.signal)).await;
+                let delivered = agent.send(&request.command_id, CommandMessage::Signal(request.signal)).await;
                 self.report_delivery(request.command_id, delivered);
             }
             Some(ServerPayload::CommandInput(CommandInput { command_id, data, close })) => {
-                let delivered = data.is_empty() || guest.send(&command_id, CommandMessage::Input(data)).await;
-                let closed = !close || guest.send(&command_id, CommandMessage::CloseInput).await;
+                let delivered = data.is_empty() || agent.send(&command_id, CommandMessage::Input(data)).await;
+                let closed = !close || agent.send(&command_id, CommandMessage::CloseInput).await;
                 self.report_delivery(command_id, delivered && closed);
             }
             Some(ServerPayload::OutputTaken(OutputTaken { command_id, taken })) => {
                 // A command that has exited does not block, so the result does not matter.
-                guest.send(&command_id, CommandMessage::OutputTaken(taken)).await;
+                agent.send(&command_id, CommandMessage::OutputAcknowledged(taken)).await;
             }
             Some(ServerPayload::OutputStored(OutputStored { command_id, stored })) => {
-                let must_notify = guest.drop_stored(&command_id, stored);
+                let must_notify = agent.drop_stored(&command_id, stored);
                 if must_notify {
-                    guest.send(&command_id, CommandMessage::OutputStored).await;
+                    agent.send(&command_id, CommandMessage::OutputStored).await;
                 }
             }
             Some(ServerPayload::SuspendTimers(request)) => {
-                guest.suspend_timers(request.on).await;
+                agent.suspend_timers(request.on).await;
                 self.push(AgentPayload::TimersSuspended(TimersSuspended { on: request.on }));
             }
-            Some(ServerPayload::ForgetCommand(request)) => guest.forget(&request.command_id),
+            Some(ServerPayload::ForgetCommand(request)) => agent.forget(&request.command_id),
             Some(ServerPayload::StartIo(request)) => {
-                if let Err(error) = start_io_worker(guest, self.server, request.ticket) {
+                if let Err(error) = start_io_worker(agent, self.parameters, request.ticket) {
                     let message = format!("cannot start the I/O worker: {error}");
                     self.push(AgentPayload::RequestFailed(RequestFailed {
                         id: "io".to_owned(),
@@ -261,12 +261,12 @@ impl Outbox<'_> {
             Some(ServerPayload::Processes(_)) => {
                 let mut remaining = ALL_ARGUMENTS_MAX;
                 let listed =
-                    process_tree::command_processes(&guest.supervisors()).into_iter().take(PROCESSES_MAX);
+                    process_tree::command_processes(&agent.supervisors()).into_iter().take(PROCESSES_MAX);
                 let processes = listed.map(|process| describe_process(process, &mut remaining)).collect();
                 self.push(AgentPayload::Processes(Processes { processes }));
             }
             Some(ServerPayload::Usage(_)) => {
-                let resource_usage = usage::read(guest.idle_supervisor_count()).ok();
+                let resource_usage = usage::read(agent.idle_supervisor_count()).ok();
                 let response = Heartbeat { resource_usage, ..new_heartbeat() };
                 self.push(AgentPayload::Heartbeat(response));
             }
@@ -276,11 +276,11 @@ impl Outbox<'_> {
 }
 
 /// Starts an I/O worker. The one before it lost its server, and is killed.
-fn start_io_worker(guest: &Guest, server: &Server, ticket: Vec<u8>) -> io::Result<()> {
-    if let Some(worker) = guest.replace_io_worker(None) {
+fn start_io_worker(agent: &AgentState, parameters: &ConnectionParameters, ticket: Vec<u8>) -> io::Result<()> {
+    if let Some(worker) = agent.replace_io_worker(None) {
         process_tree::signal_process(worker, Signal::KILL);
     }
-    guest.replace_io_worker(Some(crate::io::start(server, ticket)?));
+    agent.replace_io_worker(Some(crate::io::start(parameters, ticket)?));
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use crate::process_tree::signal_process;
 
 /// Maximum number of idle supervisors.
 const IDLE_MAX: usize = 16;
-/// Maximum number of descriptors of a program: the standard streams, the report and the script.
+/// Maximum number of descriptors of a program: the standard streams, the report pipe and the script.
 pub(crate) const DESCRIPTORS_MAX: usize = 5;
 
 /// Supervisor without a program. It exits when the socket is closed.
@@ -27,7 +27,7 @@ impl IdleSupervisor {
     /// An error means that the program is not started, but success does not mean that it is: the supervisor may be
     /// killed before it receives the message. Then all copies of the descriptors are closed.
     pub(crate) fn send(&self, image: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        // Another process may have stopped it.
+        // Another process may have stopped the supervisor.
         signal_process(self.pid, Signal::CONT);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);

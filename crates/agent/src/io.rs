@@ -32,12 +32,12 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 
 use rustix::process::Pid;
-use workspace_agent_protocol::scheduling::restore_slice;
+use workspace_agent_protocol::scheduling::restore_time_slice;
 use workspace_agent_protocol::start_parameters::StartParameters;
 use workspace_agent_protocol::v1::IoLane;
 
 use crate::script;
-use crate::server::Server;
+use crate::server_connection::ConnectionParameters;
 use crate::supervisor;
 use crate::transport::Transport;
 
@@ -53,10 +53,10 @@ const BLOCKING_TASKS_MAX: usize = 24;
 const STACK_SIZE: usize = 256 << 10;
 
 /// Starts a worker, and returns its PID. The caller reaps it.
-pub(crate) fn start(server: &Server, ticket: Vec<u8>) -> io::Result<Pid> {
-    let mut arguments = vec![PROGRAM.to_owned(), c"--sandbox".to_owned(), text(&server.sandbox)?];
+pub(crate) fn start(connection: &ConnectionParameters, ticket: Vec<u8>) -> io::Result<Pid> {
+    let mut arguments = vec![PROGRAM.to_owned(), c"--sandbox".to_owned(), text(&connection.sandbox)?];
     arguments.extend([text(OPTION)?, c"0".to_owned()]);
-    let parameters = match &server.transport {
+    let parameters = match &connection.transport {
         Transport::Socket(path) => {
             arguments.extend([c"--socket".to_owned(), text(path)?]);
             ticket
@@ -85,8 +85,8 @@ fn fork_and_execute(arguments: &[CString], streams: &[OwnedFd; 3]) -> io::Result
     let arguments: Vec<_> =
         arguments.iter().map(|argument| argument.as_ptr()).chain([std::ptr::null()]).collect();
     let no_environment = [std::ptr::null()];
-    // SAFETY: this process has a single thread, so the child is a complete copy and may call any function. The texts
-    // end with NUL and the arrays with a null pointer.
+    // SAFETY: this process has a single thread, so the child is a complete copy and may call any function. The strings
+    // are NUL-terminated, and the arrays end with a null pointer.
     let pid = unsafe {
         match libc::fork() {
             0 => {
@@ -109,10 +109,10 @@ fn fork_and_execute(arguments: &[CString], streams: &[OwnedFd; 3]) -> io::Result
 }
 
 /// Runs the worker until the server closes a lane. Never returns before that.
-pub(crate) fn run(server: &Server) -> io::Result<()> {
+pub(crate) fn run(connection: &ConnectionParameters) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    // The slice is short for the latency of commands, which transfers must not delay.
-    drop(restore_slice());
+    // The agent has a short time slice for the latency of commands, which transfers must not delay.
+    drop(restore_time_slice());
     journal::open()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -121,8 +121,8 @@ pub(crate) fn run(server: &Server) -> io::Result<()> {
         .build()?;
     let ended = runtime.block_on(async {
         tokio::select! {
-            ended = lane::run(server, IoLane::Interactive) => ended,
-            ended = lane::run(server, IoLane::Bulk) => ended,
+            ended = lane::run(connection, IoLane::Interactive) => ended,
+            ended = lane::run(connection, IoLane::Bulk) => ended,
         }
     });
     write::stop_publishing();

@@ -1,14 +1,14 @@
 //! The guest agent: the first process of a sandbox.
 //!
 //! It connects to the server, registers for its sandbox, and runs the requested commands. It has a single
-//! thread, so that it can fork safely; `supervise.rs` explains why it forks. As the first process it also
+//! thread, so that it can fork safely; `program_start.rs` explains why it forks. As the first process it also
 //! reaps orphans.
 
+mod agent_state;
 mod buffer;
 mod command;
 mod command_seccomp;
 mod connection;
-mod guest;
 mod idle_supervisors;
 mod inherited_attributes;
 mod io;
@@ -18,11 +18,11 @@ mod path_search;
 mod privileges;
 mod process_tree;
 mod program_image;
+mod program_start;
 mod reaper;
 mod script;
-mod server;
+mod server_connection;
 mod stream;
-mod supervise;
 mod supervisor;
 mod tls;
 mod transport;
@@ -33,13 +33,13 @@ use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use workspace_agent_protocol::scheduling::shorten_slice;
+use workspace_agent_protocol::scheduling::shorten_time_slice;
 use workspace_agent_protocol::start_parameters::StartParameters;
 
-use crate::guest::Guest;
+use crate::agent_state::AgentState;
 use crate::parameters::ParameterSource;
 use crate::privileges::Privileges;
-use crate::server::Server;
+use crate::server_connection::ConnectionParameters;
 use crate::transport::{Network, Transport};
 
 const USAGE: &str =
@@ -121,7 +121,7 @@ fn run(arguments: Arguments) -> std::io::Result<()> {
     // The agent must adopt orphans even if it is not PID 1.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     // Reduces the latency of commands on a busy machine.
-    if let Err(error) = shorten_slice() {
+    if let Err(error) = shorten_time_slice() {
         eprintln!("workspace-agent: failed to request a short scheduler slice: {error}");
     }
     let parameters = arguments.parameters.receive()?;
@@ -133,19 +133,19 @@ fn run(arguments: Arguments) -> std::io::Result<()> {
             (Transport::Network(Network::from_parameters(&parameters)?), parameters.token)
         }
     };
-    let server = Server { transport, sandbox: arguments.sandbox, token };
+    let connection = ConnectionParameters { transport, sandbox: arguments.sandbox, token };
     match arguments.role {
-        Role::Agent => run_agent(&server, parameters.output),
-        Role::IoWorker => io::run(&server),
+        Role::Agent => run_agent(&connection, parameters.output),
+        Role::IoWorker => io::run(&connection),
     }
 }
 
-fn run_agent(server: &Server, output: Option<OwnedFd>) -> std::io::Result<()> {
+fn run_agent(connection: &ConnectionParameters, output: Option<OwnedFd>) -> std::io::Result<()> {
     let privileges = Privileges::take()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let guest = Guest::new(output, privileges);
-        reaper::start(&guest)?;
-        connection::run(server, &guest).await
+        let agent = AgentState::new(output, privileges);
+        reaper::start(&agent)?;
+        connection::run(connection, &agent).await
     })
 }

@@ -12,25 +12,26 @@ use workspace_agent_protocol::output::{ExitStatus, Frame, Stream, Writer};
 
 /// Maximum size of unstored output in bytes, above which the command blocks.
 const UNSTORED_MAX: usize = 1 << 20;
-/// Bytes above [`UNSTORED_MAX`] that are kept of a command that has exited, for the rest of its pipes.
+/// Additional bytes that are queued after the command has exited or its termination was requested, for what is still
+/// in its pipes: it is then read without blocking.
 const FINAL_OUTPUT_MAX: usize = 256 << 10;
 /// Maximum size of the data of a frame in bytes.
 const FRAME_MAX: usize = 64 << 10;
 /// Estimated memory of a frame in addition to its data.
 const FRAME_OVERHEAD: usize = 64;
 
-/// Output of one command.
+/// Destination of the output of one command.
 #[derive(Debug)]
-pub(crate) enum Output {
+pub(crate) enum OutputSink {
     Files(Writer),
     Streamed(UnstoredOutput),
 }
 
-impl Output {
-    /// Returns the number of bytes written so far.
-    pub(crate) fn written(&self) -> u64 {
+impl OutputSink {
+    /// Returns the offset of the next byte, which is the number of bytes of output so far, including those in gaps.
+    pub(crate) fn end_offset(&self) -> u64 {
         match self {
-            Self::Files(writer) => writer.written(),
+            Self::Files(writer) => writer.end_offset(),
             Self::Streamed(unstored) => unstored.lock().offset,
         }
     }
@@ -99,7 +100,8 @@ impl UnstoredOutput {
     fn write(&self, stream: Stream, time: i64, data: &[u8]) {
         let mut queue = self.lock();
         for part in data.chunks(FRAME_MAX) {
-            // After the exit of the command, output of background processes beyond the limit is dropped.
+            // A command that has exited or is being terminated does not block any more. Its output beyond the limit,
+            // and that of its background processes, is dropped.
             if queue.size < UNSTORED_MAX + FINAL_OUTPUT_MAX {
                 queue.push(stream, time, part);
             }
@@ -188,16 +190,16 @@ mod tests {
 
     #[test]
     fn full_queue_blocks_and_memory_is_bounded() {
-        let mut output = Output::Streamed(UnstoredOutput::default());
+        let mut output = OutputSink::Streamed(UnstoredOutput::default());
         while !output.is_full() {
             output.write(Stream::Stdout, 0, &[0; 10_000]).unwrap();
         }
         for _ in 0..1_000 {
             output.write(Stream::Stdout, 0, &[0; 10_000]).unwrap();
         }
-        let Output::Streamed(unstored) = &output else { panic!() };
+        let OutputSink::Streamed(unstored) = &output else { panic!() };
         assert!(unstored.lock().size <= UNSTORED_MAX + FINAL_OUTPUT_MAX + FRAME_MAX + FRAME_OVERHEAD);
-        assert!(output.written() > 10_000_000);
+        assert!(output.end_offset() > 10_000_000);
         unstored.drop_stored(u64::MAX);
         assert!(!output.is_full());
     }

@@ -2,14 +2,14 @@
 
 use std::ffi::CStr;
 
-/// Directories that are searched without `PATH`, as in the C library.
+/// Directories that are searched if `PATH` is not set, as in the C library.
 const DEFAULT_PATH: &[u8] = b"/bin:/usr/bin";
 /// Maximum length of the name of a file in bytes.
 const NAME_MAX: usize = 255;
 /// Maximum length of a path in bytes, including the NUL.
 const PATH_MAX: usize = 4096;
 
-/// Calls `execute` with the file of a program, or with one candidate after the other if the name is searched in
+/// Calls `execute` with the file of a program, or with one candidate after the other if the name is looked up in
 /// `path`, the value of `PATH`. Returns the error number of the failure that matters most.
 ///
 /// `execute` returns an error number. The search continues if a candidate does not exist or may not be executed. It
@@ -39,7 +39,7 @@ pub(crate) fn search_and_execute(
     result
 }
 
-/// Joins pieces to a text, of which the last has a NUL. `None` if they do not fit.
+/// Concatenates pieces, of which the last ends with a NUL. `None` if they do not fit.
 fn join<'a>(buffer: &'a mut [u8; PATH_MAX], pieces: [&[u8]; 3]) -> Option<&'a CStr> {
     let mut len = 0;
     for piece in pieces {
@@ -55,7 +55,7 @@ mod tests {
 
     use super::*;
 
-    /// Searches a name, with the error number of each file. Returns the result and the files that were tried.
+    /// Looks a name up, with the error number of each file. Returns the result and the files that were tried.
     fn search(name: &str, path: Option<&str>, errno: impl Fn(&str) -> i32) -> (i32, Vec<String>) {
         let mut tried = Vec::new();
         let name = CString::new(name).unwrap();

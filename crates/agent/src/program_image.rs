@@ -1,29 +1,29 @@
 //! Encoding of a program as one block of bytes, which its supervisor inherits or receives.
 //!
-//! The block has three numbers of 32 bits: of arguments, of variables, and flags. After them come the working directory,
-//! the arguments and the variables, each with its NUL.
+//! The block starts with three 32-bit integers, little endian: the number of arguments, the number of variables, and
+//! flags. After them come the working directory, the arguments and the variables, as NUL-terminated strings.
 
 use std::ffi::{CStr, CString, c_char};
 
-/// Length of the numbers, in bytes.
+/// Length of the three integers, in bytes.
 const HEADER_LEN: usize = 12;
 /// Flag of a program with a terminal.
 const TERMINAL: u32 = 1;
-/// Flag of a program whose file is searched.
-const SEARCHED: u32 = 2;
+/// Flag of a program that is looked up in `PATH`.
+const PATH_LOOKUP: u32 = 2;
 
-/// Program, as the agent has it.
+/// Program before it is encoded.
 pub(crate) struct ProgramParts<'a> {
     pub(crate) directory: &'a CStr,
     pub(crate) arguments: &'a [CString],
     pub(crate) environment: &'a [CString],
     pub(crate) has_terminal: bool,
-    /// True if the first argument is searched in `PATH` of the environment.
-    pub(crate) is_searched: bool,
+    /// True if the first argument is looked up in `PATH` of the environment.
+    pub(crate) needs_path_lookup: bool,
 }
 
 impl ProgramParts<'_> {
-    /// Encodes the program; `None` if a list is too long for its number.
+    /// Encodes the program; `None` if the length of a list exceeds 32 bits.
     pub(crate) fn encode(&self) -> Option<Vec<u8>> {
         let lists = [self.arguments, self.environment];
         let mut bytes = Vec::with_capacity(4 << 10);
@@ -31,7 +31,7 @@ impl ProgramParts<'_> {
             bytes.extend(u32::try_from(list.len()).ok()?.to_le_bytes());
         }
         let flag = |is_set: bool, bit: u32| if is_set { bit } else { 0 };
-        let flags = flag(self.has_terminal, TERMINAL) | flag(self.is_searched, SEARCHED);
+        let flags = flag(self.has_terminal, TERMINAL) | flag(self.needs_path_lookup, PATH_LOOKUP);
         bytes.extend(flags.to_le_bytes());
         bytes.extend(self.directory.to_bytes_with_nul());
         for text in lists.into_iter().flatten() {
@@ -41,8 +41,8 @@ impl ProgramParts<'_> {
     }
 }
 
-/// Program, as its process needs it: pointers into the encoded bytes, so that nothing is allocated after the start of
-/// the process.
+/// Program as `execve` needs it: pointers into the encoded bytes, so that nothing is allocated after the start of the
+/// process.
 pub(crate) struct ExecImage<'a> {
     pub(crate) directory: &'a CStr,
     /// Arguments, followed by a null pointer.
@@ -54,7 +54,7 @@ pub(crate) struct ExecImage<'a> {
     /// Value of `PATH` in the environment.
     pub(crate) path: Option<&'a [u8]>,
     pub(crate) has_terminal: bool,
-    pub(crate) is_searched: bool,
+    pub(crate) needs_path_lookup: bool,
 }
 
 impl<'a> ExecImage<'a> {
@@ -77,7 +77,7 @@ impl<'a> ExecImage<'a> {
             name: arguments.first().copied().unwrap_or_default(),
             path: environment.iter().find_map(|variable| variable.to_bytes().strip_prefix(b"PATH=")),
             has_terminal: flags & TERMINAL != 0,
-            is_searched: flags & SEARCHED != 0,
+            needs_path_lookup: flags & PATH_LOOKUP != 0,
         })
     }
 }
@@ -111,11 +111,11 @@ mod tests {
             arguments: &arguments,
             environment: &environment,
             has_terminal: true,
-            is_searched: false,
+            needs_path_lookup: false,
         };
         let bytes = parts.encode().unwrap();
         let image = ExecImage::decode(&bytes).unwrap();
-        assert_eq!((image.directory, image.has_terminal, image.is_searched), (c"/usr", true, false));
+        assert_eq!((image.directory, image.has_terminal, image.needs_path_lookup), (c"/usr", true, false));
         assert_eq!((image.name, image.path), (c"printf", Some(b"/a:/b".as_slice())));
         assert_eq!(read(&image.arguments), arguments);
         assert_eq!(read(&image.environment), environment);

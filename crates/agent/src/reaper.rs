@@ -8,22 +8,22 @@ use std::io;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, wait};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::guest::{CommandMessage, Guest};
+use crate::agent_state::{AgentState, CommandMessage};
 use crate::process_tree;
 
 /// Starts the task that reaps children of the agent, and reports the exit of supervisors to their commands.
-pub(crate) fn start(guest: &Guest) -> io::Result<()> {
+pub(crate) fn start(agent: &AgentState) -> io::Result<()> {
     let mut children = signal(SignalKind::child())?;
-    let guest = guest.clone();
+    let agent = agent.clone();
     tokio::spawn(async move {
         loop {
             children.recv().await;
             while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-                let Some(mailbox) = guest.child_exited(pid) else { continue };
+                let Some(mailbox) = agent.child_exited(pid) else { continue };
                 drop(mailbox.send(CommandMessage::SupervisorExited(pid)).await);
-                // One that exits by itself has no descendants.
+                // A supervisor that exits by itself has no descendants.
                 if status.signaled() {
-                    kill_orphans(&guest);
+                    kill_orphans(&agent);
                 }
             }
         }
@@ -32,10 +32,10 @@ pub(crate) fn start(guest: &Guest) -> io::Result<()> {
 }
 
 /// Kills children of the agent that it did not start.
-fn kill_orphans(guest: &Guest) {
-    let agent = getpid();
-    let is_orphan = |pid: &Pid| process_tree::parent_of(*pid) == Some(agent) && !guest.is_own_child(*pid);
-    for orphan in process_tree::descendants(agent).into_iter().filter(is_orphan) {
+fn kill_orphans(agent: &AgentState) {
+    let own_pid = getpid();
+    let is_orphan = |pid: &Pid| process_tree::parent_of(*pid) == Some(own_pid) && !agent.is_own_child(*pid);
+    for orphan in process_tree::descendants(own_pid).into_iter().filter(is_orphan) {
         // Stopped first, so that it cannot start processes while its descendants are collected.
         process_tree::signal_process(orphan, Signal::STOP);
         process_tree::kill_descendants(orphan);

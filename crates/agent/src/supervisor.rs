@@ -1,6 +1,7 @@
 //! Process that supervises programs, one after the other.
 //!
-//! It is a copy of the agent and has the agent's memory, so it must not be dumpable, and it never returns from here.
+//! It is forked from the agent without an exec, so it has the agent's memory and must not be dumpable. It never returns
+//! from this module.
 
 use std::ffi::{CStr, c_int};
 use std::io;
@@ -8,26 +9,28 @@ use std::os::fd::{BorrowedFd, IntoRawFd as _, RawFd};
 
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
-use workspace_agent_protocol::scheduling::restore_slice;
+use workspace_agent_protocol::scheduling::restore_time_slice;
 
 use crate::command_seccomp::CommandSeccompFilter;
 use crate::idle_supervisors::DESCRIPTORS_MAX;
 use crate::path_search::search_and_execute;
 use crate::privileges::Privileges;
 use crate::program_image::ExecImage;
+use crate::program_start::{MESSAGE_MAX, Program, Report};
 use crate::script::SCRIPT_FD;
-use crate::supervise::{MESSAGE_MAX, Program, Report};
 use crate::user::User;
 
-/// File descriptor of the report in the supervisor. The script, if there is one, has the next number.
-const REPORT_FD: RawFd = SCRIPT_FD - 1;
+/// File descriptor of the report pipe in the supervisor. The script, if there is one, has the next number.
+const REPORT_PIPE_FD: RawFd = SCRIPT_FD - 1;
 /// File descriptor of the socket on which the supervisor receives its next program.
 const SOCKET_FD: RawFd = SCRIPT_FD + 1;
 
-/// Descriptors of the agent for a new supervisor.
+/// Descriptors that a new supervisor takes over, by their numbers in the agent.
 pub(crate) struct Descriptors {
-    /// Standard streams of the program, and the report.
-    pub(crate) streams: [RawFd; 4],
+    /// Standard streams of the program.
+    pub(crate) streams: [RawFd; 3],
+    /// Pipe on which the supervisor reports.
+    pub(crate) report_pipe: RawFd,
     pub(crate) script: Option<RawFd>,
     /// Socket for further programs; `None` if the supervisor exits after its first.
     pub(crate) socket: Option<RawFd>,
@@ -37,22 +40,23 @@ pub(crate) struct Descriptors {
 ///
 /// # Safety
 ///
-/// The process must be a copy of the agent that has a single thread, and must own the descriptors.
+/// The process must be forked from the agent, have a single thread, and own the descriptors.
 pub(crate) unsafe fn run(program: &Program, image: &[u8], descriptors: &Descriptors) -> ! {
     // SAFETY: plain system calls with descriptors of this process.
     unsafe {
         let mut is_reusable = take_descriptors(descriptors) && descriptors.socket.is_some();
         libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
         reset_signals();
-        // Programs inherit it. The kernel compiles a filter when it is applied, which takes long.
+        // The programs inherit the filter. It is applied once, here, because the kernel compiles it each time, which is
+        // slow.
         if let Some(Err(error)) = program.seccomp_filter.map(CommandSeccompFilter::apply) {
             fail_start(error.raw_os_error().unwrap_or(libc::EINVAL));
         }
         let Some(image) = ExecImage::decode(image) else { fail_start(libc::EINVAL) };
         let Some(stack) = map_stack() else { fail_start(errno()) };
         let (user, privileges) = (program.user.as_ref(), program.privileges);
-        let mut start = ProgramStart { image: &image, user, privileges };
-        let program_pid = start_program(&mut start, stack);
+        let mut request = ExecRequest { image: &image, user, privileges };
+        let program_pid = start_program(&mut request, stack);
         // A supervisor only waits, and its next programs have no privileges.
         is_reusable &= program.privileges.drop_all().is_ok();
         wait_for_all(program_pid, is_reusable);
@@ -68,11 +72,11 @@ unsafe fn run_next_programs(stack: *mut libc::c_void) {
     let mut buffer = vec![0; MESSAGE_MAX];
     while let Some(len) = receive_program(&mut buffer) {
         let Some(image) = ExecImage::decode(&buffer[..len]) else { return };
-        let mut start = ProgramStart { image: &image, user: None, privileges: Privileges::default() };
+        let mut request = ExecRequest { image: &image, user: None, privileges: Privileges::default() };
         // SAFETY: the descriptors of the program have the expected numbers, the stack is not in use, and the buffer is
         // valid for its length.
         unsafe {
-            let program_pid = start_program(&mut start, stack);
+            let program_pid = start_program(&mut request, stack);
             drop(image);
             libc::explicit_bzero(buffer.as_mut_ptr().cast(), len);
             wait_for_all(program_pid, true);
@@ -82,16 +86,17 @@ unsafe fn run_next_programs(stack: *mut libc::c_void) {
 
 /// Moves the descriptors to their numbers and closes all others. Returns false if some may still be open.
 unsafe fn take_descriptors(descriptors: &Descriptors) -> bool {
-    let Descriptors { streams, script, socket } = descriptors;
+    let Descriptors { streams, report_pipe, script, socket } = descriptors;
     // SAFETY: plain system calls with descriptors of this process.
     unsafe {
         // Moved to higher numbers first: a descriptor may have a number that is the target of another.
         let move_up = |fd: RawFd| libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 16);
-        let (streams, script, socket) = (streams.map(move_up), script.map(move_up), socket.map(move_up));
+        let (streams, report_pipe) = (streams.map(move_up), move_up(*report_pipe));
+        let (script, socket) = (script.map(move_up), socket.map(move_up));
         for (target, fd) in streams.into_iter().enumerate() {
             libc::dup2(fd, target as c_int);
         }
-        libc::fcntl(REPORT_FD, libc::F_SETFD, libc::FD_CLOEXEC);
+        libc::dup3(report_pipe, REPORT_PIPE_FD, libc::O_CLOEXEC);
         match script {
             Some(fd) => libc::dup2(fd, SCRIPT_FD),
             None => libc::close(SCRIPT_FD),
@@ -105,8 +110,8 @@ unsafe fn take_descriptors(descriptors: &Descriptors) -> bool {
 }
 
 /// Waits for the next program, and takes its descriptors. Returns the length of the message; `None` if the agent has
-/// closed the socket, if none arrives in time, or if the message is not complete. The agent sees that the report is
-/// closed without a PID, and starts the program elsewhere.
+/// closed the socket, if none arrives in time, or if the message is not complete. The agent sees that the report pipe
+/// is closed without a report, and starts the program under a new supervisor.
 fn receive_program(buffer: &mut [u8]) -> Option<usize> {
     // SAFETY: this descriptor is open as long as the process.
     let socket = unsafe { BorrowedFd::borrow_raw(SOCKET_FD) };
@@ -115,7 +120,7 @@ fn receive_program(buffer: &mut [u8]) -> Option<usize> {
     let received = loop {
         let mut buffers = [io::IoSliceMut::new(buffer)];
         match recvmsg(socket, &mut buffers, &mut control, RecvFlags::empty()) {
-            // It was stopped and continued.
+            // SIGSTOP and SIGCONT interrupt a receive with a timeout.
             Err(Errno::INTR) => {}
             received => break received.ok()?,
         }
@@ -133,36 +138,37 @@ fn receive_program(buffer: &mut [u8]) -> Option<usize> {
         }
     }
     let is_complete = !received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
-    // SAFETY: the descriptor is the report of the program.
-    let is_private = unsafe { libc::fcntl(REPORT_FD, libc::F_SETFD, libc::FD_CLOEXEC) } == 0;
-    (is_complete && is_private && count > REPORT_FD).then_some(received.bytes)
+    // SAFETY: the descriptor is the report pipe of the program.
+    let is_cloexec = unsafe { libc::fcntl(REPORT_PIPE_FD, libc::F_SETFD, libc::FD_CLOEXEC) } == 0;
+    (is_complete && is_cloexec && count > REPORT_PIPE_FD).then_some(received.bytes)
 }
 
-/// Program of a process that is about to start.
-struct ProgramStart<'a> {
+/// Input of the child for its `execve`.
+struct ExecRequest<'a> {
     image: &'a ExecImage<'a>,
     /// User that runs the program; `None` for the user of the supervisor.
     user: Option<&'a User>,
     privileges: Privileges,
 }
 
-impl ProgramStart<'_> {
-    /// Becomes the user of the program.
-    fn become_user(&self) -> io::Result<()> {
+impl ExecRequest<'_> {
+    /// Switches to the user of the program.
+    fn switch_user(&self) -> io::Result<()> {
         match self.user {
-            Some(user) => user.become_user(),
+            Some(user) => user.switch_to(),
             None => self.privileges.drop_all(),
         }
     }
 }
 
-/// Size of the stack of a process before it becomes the program.
+/// Size of the stack of the child until its `execve`, in bytes.
 const STACK_SIZE: usize = 64 << 10;
 
-/// Allocates the stack of processes that become programs. Returns its upper end, or `None` without memory.
+/// Allocates the stack of the child until its `execve`. Returns its upper end; `None` if there is no memory.
 unsafe fn map_stack() -> Option<*mut libc::c_void> {
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: the kernel chooses the address of new memory. Its end is at most one byte behind it.
+    // SAFETY: the kernel chooses the address of new memory. The result is one past the end of the mapping, which a
+    // pointer may be.
     unsafe {
         let stack = libc::mmap(std::ptr::null_mut(), STACK_SIZE, protection, flags, -1, 0);
         (stack != libc::MAP_FAILED).then(|| stack.byte_add(STACK_SIZE))
@@ -176,19 +182,19 @@ unsafe fn fail_start(errno: i32) -> ! {
     unsafe { libc::_exit(1) }
 }
 
-/// Starts a process that becomes the program. Like `vfork`, it uses the memory of the supervisor, which is suspended
-/// until then: copying page tables for those microseconds took a fifth of the time of a short command. Returns its
-/// PID.
-unsafe fn start_program(start: &mut ProgramStart<'_>, stack: *mut libc::c_void) -> libc::pid_t {
-    extern "C" fn run(start: *mut libc::c_void) -> c_int {
-        // SAFETY: the supervisor passes a pointer to a value that outlives this process's use of it.
-        unsafe { become_program(&*start.cast::<ProgramStart<'_>>()) }
+/// Starts a child that executes the program. Like after `vfork`, the child shares the memory of the supervisor, which is
+/// suspended until the child has called `execve` or exited: copying the page tables took a fifth of the time of a short
+/// command. Returns the PID of the child.
+unsafe fn start_program(request: &mut ExecRequest<'_>, stack: *mut libc::c_void) -> libc::pid_t {
+    extern "C" fn run(request: *mut libc::c_void) -> c_int {
+        // SAFETY: the supervisor passes a pointer to a value that outlives the child's use of it.
+        unsafe { execute_program(&*request.cast::<ExecRequest<'_>>()) }
     }
-    // SAFETY: the stack grows downwards from its end. The supervisor continues only when the other process has executed
-    // the program or exited, so they never use the memory at the same time.
+    // SAFETY: the stack grows downwards from its end. The supervisor continues only when the child has executed the
+    // program or exited, so they never use the memory at the same time.
     let pid = unsafe {
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-        libc::clone(run, stack, flags, (&raw mut *start).cast())
+        libc::clone(run, stack, flags, (&raw mut *request).cast())
     };
     if pid < 0 {
         // SAFETY: the call ends the process.
@@ -201,7 +207,7 @@ unsafe fn start_program(start: &mut ProgramStart<'_>, stack: *mut libc::c_void) 
 ///
 /// # Safety
 ///
-/// The process must be a copy of the agent.
+/// The process must be forked from the agent.
 pub(crate) unsafe fn reset_signals() {
     // SAFETY: the calls change only the signal handling of this process, with a mask initialised here.
     unsafe {
@@ -216,16 +222,16 @@ pub(crate) unsafe fn reset_signals() {
 
 /// Executes the program in this process. It must not allocate: its memory is that of the supervisor, which would never
 /// free it.
-unsafe fn become_program(start: &ProgramStart<'_>) -> ! {
-    let image = start.image;
-    // SAFETY: the strings end with NUL and the arrays with a null pointer.
+unsafe fn execute_program(request: &ExecRequest<'_>) -> ! {
+    let image = request.image;
+    // SAFETY: the strings are NUL-terminated, and the arrays end with a null pointer.
     unsafe {
-        // By this process and not by the supervisor, so that it comes before the other reports.
+        // Reported by this process and not by the supervisor, so that it is the first report.
         report(Report::Forked(libc::getpid()));
         if image.has_terminal {
             libc::setsid();
-            // Makes it the controlling terminal, for example for Ctrl-C. It fails if another program of the sandbox has taken
-            // the terminal, and would read what is typed.
+            // Makes it the controlling terminal, for example for Ctrl-C. Fails if the terminal already is the controlling
+            // terminal of another session, which would then receive the input.
             if libc::ioctl(0, libc::TIOCSCTTY, 0) != 0 {
                 report(Report::ExecFailed(errno()));
                 libc::_exit(127);
@@ -236,7 +242,7 @@ unsafe fn become_program(start: &ProgramStart<'_>) -> ! {
             // session would also have to wait for a scheduler tick before it runs.
             libc::setpgid(0, 0);
         }
-        if let Err(error) = start.become_user() {
+        if let Err(error) = request.switch_user() {
             report(Report::ExecFailed(error.raw_os_error().unwrap_or(libc::EPERM)));
             libc::_exit(127);
         }
@@ -244,9 +250,9 @@ unsafe fn become_program(start: &ProgramStart<'_>) -> ! {
             report(Report::ChdirFailed(errno()));
             libc::_exit(126);
         }
-        // The process inherited the short slice of the agent.
-        drop(restore_slice());
-        let errno = if image.is_searched {
+        // The process inherited the short time slice of the agent.
+        drop(restore_time_slice());
+        let errno = if image.needs_path_lookup {
             search_and_execute(image.name, image.path, |file| execute(file, image))
         } else {
             execute(image.name, image)
@@ -258,7 +264,7 @@ unsafe fn become_program(start: &ProgramStart<'_>) -> ! {
 
 /// Executes a file. Returns the error number, since it returns only on failure.
 unsafe fn execute(file: &CStr, image: &ExecImage<'_>) -> i32 {
-    // SAFETY: the pointers are those of texts that end with NUL, and the arrays end with a null pointer.
+    // SAFETY: the pointers are those of NUL-terminated strings, and the arrays end with a null pointer.
     unsafe { libc::execve(file.as_ptr(), image.arguments.as_ptr(), image.environment.as_ptr()) };
     errno()
 }
@@ -278,7 +284,7 @@ unsafe fn wait_for_all(program_pid: libc::pid_t, is_reusable: bool) {
             if pid == program_pid {
                 let exited = Report::Exited(exit_code(status));
                 match idle {
-                    // With one write, so that the agent wakes up once.
+                    // Both are reported with one write, so that the agent wakes up once.
                     Some(idle) if !has_children() => {
                         report_both(exited, idle);
                         break;
@@ -290,7 +296,7 @@ unsafe fn wait_for_all(program_pid: libc::pid_t, is_reusable: bool) {
                 break;
             }
         }
-        libc::close(REPORT_FD);
+        libc::close(REPORT_PIPE_FD);
     }
 }
 
@@ -319,5 +325,5 @@ fn report_both(first: Report, second: Report) {
 
 fn write_report(bytes: &[u8]) {
     // SAFETY: the buffer is valid for its length. A write to a pipe of so few bytes is atomic.
-    unsafe { libc::write(REPORT_FD, bytes.as_ptr().cast(), bytes.len()) };
+    unsafe { libc::write(REPORT_PIPE_FD, bytes.as_ptr().cast(), bytes.len()) };
 }

@@ -78,8 +78,8 @@ impl Network {
         let addresses: Result<Vec<SocketAddr>, _> =
             parameters.addresses.iter().map(|text| text.parse()).collect();
         let addresses = addresses.map_err(|error| invalid(&error))?;
-        let name = ServerName::try_from(parameters.name.clone()).map_err(|error| invalid(&error))?;
-        let tls = tls::connector(&parameters.trusted).map_err(|error| invalid(&error))?;
+        let name = ServerName::try_from(parameters.server_name.clone()).map_err(|error| invalid(&error))?;
+        let tls = tls::connector(&parameters.trusted_certificates).map_err(|error| invalid(&error))?;
         let parameters = StartParameters { token: Vec::new(), ..parameters.clone() };
         Ok(Self { parameters, addresses, name, tls })
     }

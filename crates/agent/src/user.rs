@@ -89,8 +89,8 @@ impl User {
         self.privileges.with_all(|| Ok(chown(path, Some(owner), None)?))
     }
 
-    /// Makes this user the user of this process. Only root keeps capabilities.
-    pub(crate) fn become_user(&self) -> io::Result<()> {
+    /// Switches this process to the user. Only root keeps capabilities.
+    pub(crate) fn switch_to(&self) -> io::Result<()> {
         let check = |result: libc::c_long| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
         self.privileges.raise()?;
         // The functions of a C library would look for other threads, in memory that the supervisor shares.

@@ -84,10 +84,12 @@ pub struct CommandEvent<'a> {
     /// Reason why the command could not be started, or why the stream ended. Only in `error` and `ended`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Id of the snapshot that was made after the command. Only in `exit`, if the sandbox is traced and files changed.
+    /// Id of the automatic snapshot after the command. Only in `exit`, if automatic snapshots are on (see `trace` of the
+    /// sandbox) and files changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
-    /// Reason why there is no snapshot although the sandbox is traced and files may have changed. Only in `exit`.
+    /// Reason why there is no automatic snapshot although automatic snapshots are on and files may have changed. Only in
+    /// `exit`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_error: Option<String>,
     /// Milliseconds since 1970-01-01 UTC.

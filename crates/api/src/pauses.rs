@@ -9,16 +9,19 @@ use utoipa::ToSchema;
 #[schema(example = json!({"keep": "disk"}))]
 pub struct PauseSandbox {
     /// Part of the sandbox that is kept.
-    pub keep: Keep,
+    pub keep: PauseMode,
 }
 
 /// Part of a paused sandbox that is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Keep {
-    /// Processes and their memory: they are frozen, and continue where they were. The sandbox counts for all limits.
+#[schema(as = Keep)]
+pub enum PauseMode {
+    /// Processes and their memory: they are frozen, and continue where they stopped. The sandbox still counts towards all
+    /// limits.
     Memory,
-    /// The workspace: processes end, and only a snapshot of `/workspace` stays. It survives a restart of the machine.
+    /// The workspace: processes are killed, and a snapshot of `/workspace` is kept, with `root: kept` also of the root
+    /// filesystem. The output of commands is kept, too. The paused sandbox survives a restart of the machine.
     Disk,
 }
 
@@ -27,9 +30,9 @@ pub enum Keep {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"timeoutSeconds": 3600}))]
 pub struct ResumeSandbox {
-    /// Seconds from now until the sandbox expires, at most `MAX_SANDBOX_LIFETIME` of the server, else
-    /// `LIFETIME_EXCEEDED`. Default: the time that was left when it was paused. If it was paused because it expired:
-    /// `DEFAULT_SANDBOX_TIMEOUT` of the server.
+    /// Seconds from now until the sandbox expires, at most the server's setting `MAX_SANDBOX_LIFETIME`; more fails with
+    /// the error code `LIFETIME_EXCEEDED`. Default: the time that was left when it was paused. If it was paused because
+    /// it expired: the server's setting `DEFAULT_SANDBOX_TIMEOUT`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub timeout_seconds: Option<u64>,

@@ -14,28 +14,28 @@ pub struct RunCommand {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "echo hello", min_length = 1)]
     pub command: Option<String>,
-    /// Program and its arguments, which are executed without a shell, so that they need no quotes. A program without a
-    /// slash is searched in `PATH` of the command. At most 16384 arguments of 131071 bytes each, 1 MiB in total.
+    /// Program and its arguments, which are executed without a shell, so that they need no quotes. A program name
+    /// without a slash is looked up in the command's `PATH`. At most 16384 arguments of 131071 bytes each, 1 MiB in total.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = json!(["printf", "%s\n", "two words"]), min_items = 1, max_items = 16384)]
     pub argv: Option<Vec<String>>,
-    /// Text of your choice, by which you can list commands. It has no control characters.
+    /// Label for filtering the list of commands. It must not contain control characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "tests", min_length = 1, max_length = 128)]
     pub tag: Option<String>,
     /// Working directory. Default: `/workspace`.
     pub cwd: Option<String>,
     /// User that runs the command: a name in `/etc/passwd` of the sandbox, or a user id. Users other than `sandbox` need
-    /// a sandbox with `root: kept` and a server that runs as root with the runtime `embedded`; else `USER_UNAVAILABLE`.
-    /// Default: `sandbox`.
+    /// a sandbox with `root: kept` and a server that runs as root with the runtime `embedded`; otherwise the request
+    /// fails with the error code `USER_UNAVAILABLE`. Default: `sandbox`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "root", min_length = 1, max_length = 256)]
     pub user: Option<String>,
     /// Environment variables, in addition to those of the sandbox.
     #[serde(default)]
     pub envs: BTreeMap<String, String>,
-    /// Timeout in milliseconds, after which the command and its processes are killed. 0 for none. Default:
-    /// `DEFAULT_COMMAND_TIMEOUT` of the server (60000).
+    /// Timeout in milliseconds, not seconds, after which the command and its processes are killed. 0 for none. Default:
+    /// the server's setting `DEFAULT_COMMAND_TIMEOUT` (60000).
     #[schema(maximum = 2147483647)]
     pub timeout: Option<u64>,
     /// Responds with a stream of events (`text/event-stream`) instead of a result. Default: false.
@@ -44,11 +44,11 @@ pub struct RunCommand {
     /// Responds as soon as the command has started, only with its id. Default: false.
     #[serde(default)]
     pub background: bool,
-    /// Maximum size of the output in the result in bytes. Default: 1 MiB. The result is shorter if the
-    /// owner's unsent responses would exceed 128 MiB in total. `truncated` is true if output was cut off.
+    /// Maximum size of the output in the result in bytes. Default: 1 MiB. The output is cut further while responses that
+    /// the server still has to send to the same owner exceed 128 MiB in total. `truncated` is true if output was cut off.
     #[schema(maximum = 67108864)]
     pub max_output_size: Option<u64>,
-    /// Keeps stdin open for requests to `stdin`. Otherwise stdin is empty. Default: false.
+    /// Keeps stdin open for requests to `…/process/{command}/stdin`. Otherwise stdin is empty. Default: false.
     #[serde(default)]
     pub stdin: bool,
     /// Policy for output that exceeds the buffer before it is read. Default: `drop`.
@@ -90,11 +90,11 @@ pub struct CommandResult {
     pub stderr_base64: Option<String>,
     /// True if output was cut off. `GET …/process/{command}/output` returns all retained output.
     pub truncated: bool,
-    /// Id of the snapshot that was made after the command. Absent if the sandbox is not traced, or the command changed no
-    /// file.
+    /// Id of the automatic snapshot after the command. Absent if automatic snapshots are off (see `trace` of the sandbox),
+    /// or the command changed no file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
-    /// Reason why there is no snapshot although the sandbox is traced and files may have changed.
+    /// Reason why there is no automatic snapshot although automatic snapshots are on and files may have changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_error: Option<String>,
 }
@@ -103,7 +103,7 @@ pub struct CommandResult {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BackgroundCommand {
-    /// Id of the command, for `output`, `stdin` and `kill`.
+    /// Id of the command, for `…/process/{command}/output`, `stdin` and `kill`.
     pub command_id: String,
 }
 
@@ -137,28 +137,30 @@ pub struct Command {
     /// End time; null while the command runs.
     #[schema(format = DateTime)]
     pub ended_at: Option<String>,
-    /// Id of the snapshot that was made after the command, which may be deleted by now; null if the sandbox is not traced,
-    /// or the command changed no file.
+    /// Id of the automatic snapshot after the command, which may be deleted by now; null if automatic snapshots are off
+    /// (see `trace` of the sandbox), or the command changed no file.
     pub snapshot: Option<String>,
-    /// Reason why there is no snapshot although the sandbox is traced and files may have changed; null if there is none.
+    /// Reason why there is no automatic snapshot although automatic snapshots are on and files may have changed; null if
+    /// there is no such reason.
     pub trace_error: Option<String>,
 }
 
-/// Command of a sandbox, with the part of its output that is kept.
+/// Command of a sandbox, with the range of its output that is retained.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct CommandRecord {
     /// Command.
     #[serde(flatten)]
     pub command: Command,
-    /// Part of the output that is kept; null if there is none.
-    pub output: Option<KeptOutput>,
+    /// Range of the output that is retained, not the output itself; null if none is retained.
+    #[serde(rename = "output")]
+    pub retained_output: Option<OutputRange>,
 }
 
-/// Part of a command's output that is kept. It may have gaps.
+/// Offsets between which the output of a command is retained. There may be gaps between them.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-#[schema(example = json!({"from": 0, "to": 6}))]
-pub struct KeptOutput {
-    /// Offset of the first byte that is kept.
+#[schema(as = KeptOutput, example = json!({"from": 0, "to": 6}))]
+pub struct OutputRange {
+    /// Offset of the first retained byte.
     pub from: u64,
     /// Offset after the last byte: the number of bytes that the command has printed.
     pub to: u64,
@@ -229,9 +231,10 @@ pub struct Process {
     pub parent: u32,
     /// Id of the command or terminal that started the process, directly or indirectly.
     pub command_id: String,
-    /// True if the process is still running although that command has exited.
+    /// True for a leftover process: it still runs although that command has exited.
     pub left: bool,
-    /// Command line: arguments separated by spaces. Long command lines are truncated.
+    /// Command line of the process: its arguments, including the program, separated by spaces. Long command lines are
+    /// truncated.
     pub arguments: String,
 }
 

@@ -20,7 +20,8 @@ pub struct MetricsQuery {
 pub struct MetricSeries {
     /// Id of the sandbox.
     pub sandbox_id: String,
-    /// Seconds between two measurements. Some are missing if the sandbox was frozen, or the server did not run.
+    /// Seconds between two measurements. None are made while the sandbox is paused or frozen for a
+    /// snapshot, or while the server is down.
     #[schema(example = 5)]
     pub interval_seconds: u64,
     /// Measurements, oldest first.
@@ -44,7 +45,7 @@ pub struct MetricSample {
     /// Time of the measurement.
     #[schema(format = DateTime)]
     pub time: String,
-    /// CPU usage since the measurement before, in percent of one core; 200 for two busy cores.
+    /// CPU usage since the previous measurement, in percent of one core; 200 for two busy cores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_percent: Option<f64>,
     /// CPU time since the start of the sandbox in seconds.
@@ -56,7 +57,7 @@ pub struct MetricSample {
     /// Used disk space of the workspace and of retained output in bytes, as of the last scan of the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<u64>,
-    /// Number of processes and threads.
+    /// Number of tasks: processes and all their threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<u64>,
     /// Bytes received since the start of the sandbox. Absent without a network, and with the runtime `oci`.

@@ -59,7 +59,7 @@ pub struct CommitSandboxResult {
     pub snapshot: Snapshot,
     /// Entries that a snapshot cannot contain, such as sockets. At most 1000.
     pub skipped: Vec<SkippedEntry>,
-    /// Number of all entries that a snapshot cannot contain.
+    /// Total number of entries that a snapshot cannot contain.
     #[schema(value_type = usize)]
     pub skipped_count: u64,
     /// Freeze of the processes during the operation.
@@ -115,7 +115,7 @@ pub struct ForkSandbox {
     #[serde(default = "default_count")]
     #[schema(minimum = 1, maximum = 1000)]
     pub count: u32,
-    /// Lifetime of the new sandboxes in seconds. Default: `DEFAULT_SANDBOX_TIMEOUT` of the server (3600).
+    /// Lifetime of the new sandboxes in seconds. Default: the server's setting `DEFAULT_SANDBOX_TIMEOUT` (3600).
     /// `timeout_seconds` is also accepted.
     #[serde(default, alias = "timeout_seconds", skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
@@ -161,7 +161,7 @@ pub struct SandboxChanges {
     pub diff: Diff,
     /// Entries that a snapshot cannot contain, such as sockets. At most 1000.
     pub skipped: Vec<SkippedEntry>,
-    /// Number of all entries that a snapshot cannot contain.
+    /// Total number of entries that a snapshot cannot contain.
     #[schema(value_type = usize)]
     pub skipped_count: u64,
     /// Freeze of the processes during the operation.

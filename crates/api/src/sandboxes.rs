@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::pauses::{Keep, OnTimeout};
+use crate::pauses::{OnTimeout, PauseMode};
 
 /// Request to create a sandbox.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
@@ -27,8 +27,8 @@ pub struct CreateSandbox {
     #[serde(default, alias = "unique_name", skip_serializing_if = "std::ops::Not::not")]
     pub unique_name: bool,
     /// Lifetime in seconds, after which the sandbox is deleted, or paused (see `onTimeout`). At most
-    /// `MAX_SANDBOX_LIFETIME` of the server, else `LIFETIME_EXCEEDED`. Default: `DEFAULT_SANDBOX_TIMEOUT` of the server
-    /// (3600). `timeout_seconds` is also accepted.
+    /// the server's setting `MAX_SANDBOX_LIFETIME`; more fails with the error code `LIFETIME_EXCEEDED`. Default: the
+    /// server's setting `DEFAULT_SANDBOX_TIMEOUT` (3600). `timeout_seconds` is also accepted.
     #[serde(default, alias = "timeout_seconds", skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub timeout_seconds: Option<u64>,
@@ -43,7 +43,7 @@ pub struct CreateSandbox {
     pub network: NetworkChoice,
     /// Allowed destinations of the network `egress`: host names (`example.com`), all subdomains of a name
     /// (`*.example.com`), and IPv4 ranges (`10.1.0.0/16`). Without a list, all destinations are allowed except the
-    /// machine itself and the ranges in `EGRESS_DENY` of the server. `egress_allow` is also accepted.
+    /// machine itself and the ranges in the server's setting `EGRESS_DENY`. `egress_allow` is also accepted.
     #[serde(default, alias = "egress_allow", skip_serializing_if = "Option::is_none")]
     #[schema(example = json!(["pypi.org", "*.pythonhosted.org", "10.1.0.0/16"]), min_items = 1, max_items = 256)]
     pub egress_allow: Option<Vec<String>>,
@@ -62,8 +62,8 @@ pub struct CreateSandbox {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub materialize: Option<String>,
     /// Treatment of changes outside `/workspace`. With `kept`, commits, forks and restores include the root
-    /// filesystem, and a snapshot with a root starts with it. Needs an imported template; else `ROOT_UNAVAILABLE`.
-    /// Default: `discarded`.
+    /// filesystem, and a snapshot with a root starts with it. Without an imported template, it fails with
+    /// the error code `ROOT_UNAVAILABLE`. Default: `discarded`.
     #[serde(default, skip_serializing_if = "RootChoice::is_discarded")]
     pub root: RootChoice,
     /// Project that the sandbox belongs to: text of your choice, without control characters. Lists can be filtered by
@@ -126,7 +126,7 @@ pub enum NetworkChoice {
     #[default]
     None,
     /// Outgoing connections to the destinations in `egressAllow`; without that list, to everything that the machine can
-    /// reach, except the machine itself and the ranges in `EGRESS_DENY` of the server.
+    /// reach, except the machine itself and the ranges in the server's setting `EGRESS_DENY`.
     Egress,
 }
 
@@ -168,7 +168,7 @@ pub struct Sandbox {
     pub state: String,
     /// Part of a paused sandbox that is kept. Absent if it is not paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keep: Option<Keep>,
+    pub keep: Option<PauseMode>,
     /// Reason for the state, for instance of an error. Absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_reason: Option<String>,
@@ -351,7 +351,8 @@ pub struct BatchFailure {
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"seconds": 600}))]
 pub struct ExtendSandbox {
-    /// Seconds to add. The whole lifetime is at most `MAX_SANDBOX_LIFETIME` of the server, else `LIFETIME_EXCEEDED`.
+    /// Seconds to add. The whole lifetime is at most the server's setting `MAX_SANDBOX_LIFETIME`; more fails with the
+    /// error code `LIFETIME_EXCEEDED`.
     #[schema(minimum = 1, maximum = 3600)]
     pub seconds: u64,
 }
@@ -362,7 +363,7 @@ pub struct ExtendSandbox {
 #[schema(example = json!({"timeoutSeconds": 600}))]
 pub struct SetTimeout {
     /// Time at which the sandbox expires, in RFC 3339. It must be in the future. The whole lifetime is at most
-    /// `MAX_SANDBOX_LIFETIME` of the server, else `LIFETIME_EXCEEDED`.
+    /// the server's setting `MAX_SANDBOX_LIFETIME`; more fails with the error code `LIFETIME_EXCEEDED`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub expires_at: Option<String>,

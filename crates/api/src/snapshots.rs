@@ -134,11 +134,11 @@ pub struct UploadSnapshotResult {
     pub bytes: u64,
     /// Members that a snapshot cannot contain, such as devices. At most 1000.
     pub skipped: Vec<SkippedEntry>,
-    /// Number of all members that a snapshot cannot contain.
+    /// Total number of members that a snapshot cannot contain.
     pub skipped_count: u64,
     /// Paths that are in the archive more than once; the last member was used. At most 1000.
     pub replaced: Vec<String>,
-    /// Number of all paths that are in the archive more than once.
+    /// Total number of paths that are in the archive more than once.
     pub replaced_count: u64,
 }
 

@@ -17,7 +17,7 @@ pub struct BuildTemplateQuery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(example = "template.toml")]
     pub recipe: Option<String>,
-    /// Runs all steps, also those whose results are kept from earlier builds. Default: false.
+    /// Runs all steps, including those with a cached result. Default: false.
     #[serde(default)]
     #[param(value_type = Option<bool>)]
     pub no_cache: bool,
@@ -42,7 +42,7 @@ pub struct BuildServerSentEvent {
 pub enum BuildEventKind {
     /// A step begins.
     Step,
-    /// The result of the step is kept from an earlier build.
+    /// The result of the step is cached.
     Cached,
     /// The command of the step wrote output.
     Output,
@@ -76,7 +76,7 @@ pub struct BuildEvent {
     /// Number of the step, from 1. Only in `step` and `cached`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<usize>,
-    /// Number of all steps. Only in `step` and `done`.
+    /// Total number of steps. Only in `step` and `done`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<usize>,
     /// Description of the step in one line. Only in `step`.
@@ -94,13 +94,13 @@ pub struct BuildEvent {
     /// The template. Only in `done`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
-    /// False if the newest version has the same content, so that there is no new one. Only in `done`.
+    /// False if the build has the same content as the newest version, so no new version was created. Only in `done`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<bool>,
-    /// Number of steps that did not have to run. Only in `done`.
+    /// Number of steps with a cached result, which did not run. Only in `done`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached: Option<usize>,
-    /// Reason of the failure. Only in `error`.
+    /// Reason for the failure. Only in `error`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorFields>,
 }

@@ -86,7 +86,7 @@ impl ApiKeys<'_> {
         let insert = insert.text("id", &key.id).text("name", &key.name).text("owner", &key.owner);
         let insert = insert.text("role", key.role.as_str()).text("hash", &key.hash).text("limits", &limits);
         let result = insert.number(now()).run(&mut *self.database.connection().await?).await;
-        result.map_err(|error| error.or_exists("API key", &key.id))?;
+        result.map_err(|error| error.unique_key_as_exists("API key", &key.id))?;
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use crate::row::Row;
 use crate::statement::Statement;
 use crate::string_enum::string_enum;
 use crate::trace::CommandTrace;
-use crate::writer::{Write, Writer};
+use crate::writer::{CommandWrite, Writer};
 
 /// Maximum size of the returned text of a command, in bytes. Longer texts are cut at a character boundary, so
 /// that a list of commands does not occupy a pooled database connection for long. Little more is stored,
@@ -95,7 +95,7 @@ pub struct Command {
     pub ended_at: Option<i64>,
     /// Snapshot that was made automatically after the command. It may be deleted.
     pub snapshot: Option<String>,
-    /// Reason why there is no snapshot although the sandbox is traced and files may have changed.
+    /// Reason why there is no automatic snapshot although the sandbox has them on and files may have changed.
     pub trace_error: Option<String>,
 }
 
@@ -121,7 +121,7 @@ pub struct Commands<'c> {
 }
 
 impl Commands<'_> {
-    async fn write(&self, write: Write) -> Result<()> {
+    async fn write(&self, write: CommandWrite) -> Result<()> {
         match self.writer {
             Some(writer) => writer.write(write).await,
             None => write.run_alone(self.database).await,
@@ -130,18 +130,18 @@ impl Commands<'_> {
 
     /// Inserts a running command.
     pub async fn insert(&self, command: &NewCommand) -> Result<()> {
-        self.write(Write::Insert(command.clone())).await
+        self.write(CommandWrite::Insert(command.clone())).await
     }
 
     /// Stores the exit status of a command of that sandbox. Fails if the command already ended. A command of
     /// another sandbox is not found, since the id may come from a guest.
     pub async fn finish(&self, sandbox_id: &str, id: &str, end: CommandEnd) -> Result<()> {
         let (sandbox_id, id) = (sandbox_id.to_owned(), id.to_owned());
-        self.write(Write::Finish { sandbox_id, id, end }).await
+        self.write(CommandWrite::Finish { sandbox_id, id, end }).await
     }
 
-    /// Stores the exit status of a command like [`Self::finish`], and in the same transaction the outcome of tracing it:
-    /// the owner of its snapshot, which gets the notes of the sandbox that have none.
+    /// Stores the exit status of a command like [`Self::finish`], and in the same transaction the outcome of its
+    /// automatic snapshot: the owner of the snapshot, which gets the notes of the sandbox that have none.
     pub async fn finish_traced(
         &self,
         sandbox_id: &str,
@@ -150,13 +150,13 @@ impl Commands<'_> {
         trace: CommandTrace,
     ) -> Result<()> {
         let (sandbox_id, id) = (sandbox_id.to_owned(), id.to_owned());
-        self.write(Write::FinishTraced { sandbox_id, id, end, trace }).await
+        self.write(CommandWrite::FinishTraced { sandbox_id, id, end, trace }).await
     }
 
-    /// Stores the outcome of tracing a command whose exit status is already stored.
+    /// Stores the outcome of the automatic snapshot of a command whose exit status is already stored.
     pub async fn record_trace(&self, sandbox_id: &str, id: &str, trace: CommandTrace) -> Result<()> {
         let (sandbox_id, id) = (sandbox_id.to_owned(), id.to_owned());
-        self.write(Write::Trace { sandbox_id, id, trace }).await
+        self.write(CommandWrite::Trace { sandbox_id, id, trace }).await
     }
 
     /// Returns a command by id.
@@ -232,7 +232,9 @@ pub(crate) async fn insert(connection: &mut AnyConnection, command: &NewCommand)
     let insert = insert.optional_text("tag", command.tag.as_deref());
     let done = insert.number(command.started_at).run(connection).await;
     done.map_err(|error| {
-        error.or_exists("command", &command.id).or_not_found("sandbox", &command.sandbox_id)
+        error
+            .unique_key_as_exists("command", &command.id)
+            .foreign_key_as_not_found("sandbox", &command.sandbox_id)
     })?;
     Ok(())
 }

@@ -6,7 +6,7 @@ use crate::clock::now;
 use crate::command::{self, NewCommand};
 use crate::database::Database;
 use crate::error::{CatalogError, Result};
-use crate::idempotency::NewClaim;
+use crate::idempotency::IdempotencyClaim;
 use crate::row::Row;
 use crate::statement::Statement;
 
@@ -30,8 +30,9 @@ pub struct CommandClaims<'c> {
 
 impl CommandClaims<'_> {
     /// Inserts a command and the claim of its idempotency key in one transaction, if the key is new. Exactly
-    /// one of several concurrent requests succeeds; a different request with the same key fails.
-    pub async fn insert(&self, claim: &NewClaim, command: &NewCommand) -> Result<CommandInsertion> {
+    /// one of several identical concurrent requests gets `New`, the others `Existing`; a different request with the same
+    /// key fails.
+    pub async fn insert(&self, claim: &IdempotencyClaim, command: &NewCommand) -> Result<CommandInsertion> {
         let mut transaction = self.database.begin().await?;
         let insert = Statement::new(
             "INSERT INTO command_claims (sandbox_id, owner, key, request_hash, command_id, created_at)
@@ -40,7 +41,7 @@ impl CommandClaims<'_> {
         let insert = insert.text("sandbox_id", &command.sandbox_id).text("owner", &claim.owner);
         let insert = insert.text("key", &claim.key).text("request_hash", &claim.request_hash);
         let inserted = insert.text("command_id", &command.id).number(now()).run(&mut transaction).await;
-        if inserted.map_err(|error| error.or_not_found("sandbox", &command.sandbox_id))? == 0 {
+        if inserted.map_err(|error| error.foreign_key_as_not_found("sandbox", &command.sandbox_id))? == 0 {
             let found = find(&mut transaction, claim, &command.sandbox_id).await?;
             let missing = || CatalogError::NotFound { what: "idempotency key", id: claim.key.clone() };
             return Ok(CommandInsertion::Existing { command_id: found.ok_or_else(missing)? });
@@ -51,7 +52,7 @@ impl CommandClaims<'_> {
     }
 
     /// Returns the id of the command that an earlier request with the same key and content started in this sandbox.
-    pub async fn find(&self, claim: &NewClaim, sandbox_id: &str) -> Result<Option<String>> {
+    pub async fn find(&self, claim: &IdempotencyClaim, sandbox_id: &str) -> Result<Option<String>> {
         find(&mut *self.database.connection().await?, claim, sandbox_id).await
     }
 
@@ -71,7 +72,11 @@ impl CommandClaims<'_> {
     }
 }
 
-async fn find(connection: &mut AnyConnection, claim: &NewClaim, sandbox_id: &str) -> Result<Option<String>> {
+async fn find(
+    connection: &mut AnyConnection,
+    claim: &IdempotencyClaim,
+    sandbox_id: &str,
+) -> Result<Option<String>> {
     let select = Statement::new(
         "SELECT request_hash, command_id FROM command_claims WHERE sandbox_id = $1 AND owner = $2 AND key = $3",
     );

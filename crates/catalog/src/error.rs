@@ -90,7 +90,7 @@ pub enum CatalogError {
 
 impl CatalogError {
     /// Converts a unique constraint violation to [`Self::Exists`].
-    pub(crate) fn or_exists(self, what: &'static str, id: &str) -> Self {
+    pub(crate) fn unique_key_as_exists(self, what: &'static str, id: &str) -> Self {
         match self.database() {
             Some(error) if error.is_unique_violation() => Self::Exists { what, id: id.to_owned() },
             _ => self,
@@ -98,7 +98,7 @@ impl CatalogError {
     }
 
     /// Converts a foreign key violation to [`Self::NotFound`].
-    pub(crate) fn or_not_found(self, what: &'static str, id: &str) -> Self {
+    pub(crate) fn foreign_key_as_not_found(self, what: &'static str, id: &str) -> Self {
         match self.database() {
             Some(error) if error.is_foreign_key_violation() => Self::NotFound { what, id: id.to_owned() },
             _ => self,

@@ -14,7 +14,7 @@ use crate::row::Row;
 use crate::statement::{Parameters, Statement};
 use crate::string_enum::string_enum;
 
-/// Value of the column `owner` for an event without an owner. No key has this owner.
+/// Value of the column `owner` for an event without an owner. No API key has an empty owner.
 const NO_OWNER: &str = "";
 /// Number of columns of the table.
 const EVENT_COLUMNS: usize = 7;
@@ -69,8 +69,8 @@ pub struct Event {
     pub sequence: i64,
     /// Type of the event. A newer server may have written one that [`EventKind`] does not have.
     pub kind: String,
-    /// Owner of the event. `None` if it belongs to no owner: an event of a sandbox of the warm pool, or of an earlier
-    /// version.
+    /// Owner of the event. `None` if it belongs to no owner: an event of a sandbox of the warm pool, or an
+    /// event that an earlier version of the server wrote.
     pub owner: Option<String>,
     /// Sandbox of the event, which may be deleted.
     pub sandbox_id: Option<String>,
@@ -100,10 +100,10 @@ pub struct EventSlice {
     pub events: Vec<Event>,
     /// Highest sequence number of a deleted event of the filter's owner, whatever its sandbox and type; 0 if there is
     /// none. If it is above the position of a reader, the reader may have missed events.
-    pub dropped: i64,
-    /// Sequence number of the newest event of all owners before the events were read. If there are fewer events than
-    /// requested, none up to this number is missing.
-    pub last: i64,
+    pub last_deleted: i64,
+    /// Newest sequence number, over all owners, when the read began. If fewer than `limit` events are returned, the reader
+    /// has seen every matching event up to this number and can continue after it.
+    pub newest: i64,
 }
 
 /// Queries on the table `events`.
@@ -149,18 +149,18 @@ impl Events<'_> {
     /// Returns the first events after a sequence number that match a filter, at most `limit`, in order.
     pub async fn read(&self, filter: &EventFilter, after: i64, limit: u32) -> Result<EventSlice> {
         let mut connection = self.database.connection().await?;
-        let last = last(&mut connection).await?;
+        let newest = newest(&mut connection).await?;
         let events = filter.select(&mut connection, after, limit).await?;
-        // Read last: an event that is deleted meanwhile may count as dropped although it is returned, but none is
-        // missing without counting.
-        let dropped = dropped(&mut connection, filter.owner.as_deref()).await?;
-        Ok(EventSlice { events, dropped, last })
+        // Must be read last: an event deleted during this call may then be both returned and counted as deleted, but none
+        // can be missing and not counted.
+        let last_deleted = last_deleted(&mut connection, filter.owner.as_deref()).await?;
+        Ok(EventSlice { events, last_deleted, newest })
     }
 
     /// Returns the sequence number of the newest event, which may be deleted; 0 before the first.
-    pub async fn last(&self) -> Result<i64> {
+    pub async fn newest(&self) -> Result<i64> {
         let mut connection = self.database.connection().await?;
-        last(&mut connection).await
+        newest(&mut connection).await
     }
 
     /// Returns sequence number and owner of the first events after a sequence number, at most `limit`, in order.
@@ -248,27 +248,27 @@ pub(crate) async fn insert_all(
         insert = insert.optional_text("project", event.data["project"].as_str());
     }
     insert.run(connection).await?;
-    retention::count_and_limit(connection, owner, sandbox, count).await?;
+    retention::update_count_and_evict(connection, owner, sandbox, count).await?;
     Ok(last)
 }
 
-/// Returns the parameters of an event that is inserted after `before` others by the same statement. The row of a
-/// deleted sandbox does not exist any more, so an event may name its project itself.
-fn row_values(before: usize) -> String {
+/// Returns the `VALUES` tuple of the row with index `index`. The project comes from the event if it has one, because the
+/// row of a deleted sandbox is gone.
+fn row_values(index: usize) -> String {
     let [sequence, kind, owner, sandbox, data, created_at, project]: [usize; EVENT_COLUMNS] =
-        std::array::from_fn(|column| before * EVENT_COLUMNS + column + 1);
+        std::array::from_fn(|column| index * EVENT_COLUMNS + column + 1);
     format!(
         "(${sequence}, ${kind}, ${owner}, ${sandbox}, ${data}, ${created_at},
          COALESCE(${project}, (SELECT project FROM sandboxes WHERE id = ${sandbox})))"
     )
 }
 
-async fn last(connection: &mut AnyConnection) -> Result<i64> {
+async fn newest(connection: &mut AnyConnection) -> Result<i64> {
     Row(Statement::new("SELECT last FROM event_sequence").one(connection).await?).number("last")
 }
 
 /// Returns the highest sequence number of a deleted event of an owner, or of all; 0 if there is none.
-async fn dropped(connection: &mut AnyConnection, owner: Option<&str>) -> Result<i64> {
+async fn last_deleted(connection: &mut AnyConnection, owner: Option<&str>) -> Result<i64> {
     let select = match owner {
         Some(owner) => {
             Statement::new("SELECT COALESCE(MAX(dropped), 0) AS dropped FROM event_owners WHERE owner = $1")

@@ -10,7 +10,7 @@ use crate::statement::Statement;
 
 /// Idempotency key to claim, and the request that it identifies.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewClaim {
+pub struct IdempotencyClaim {
     /// Key that the client sends with each attempt. Keys are scoped to an owner.
     pub key: String,
     /// Owner that sends the request.
@@ -37,7 +37,7 @@ pub struct Idempotency<'c> {
 
 impl Idempotency<'_> {
     /// Returns the id of the sandbox of an earlier request with the same key and content. It may not be ready yet.
-    pub async fn find(&self, claim: &NewClaim) -> Result<Option<String>> {
+    pub async fn find(&self, claim: &IdempotencyClaim) -> Result<Option<String>> {
         find(&mut *self.database.connection().await?, claim).await
     }
 
@@ -55,11 +55,11 @@ impl Idempotency<'_> {
     }
 }
 
-/// Claims a key for a sandbox as part of a transaction. Exactly one of several concurrent requests is the first; a
-/// different request with the same key fails.
+/// Claims a key for a sandbox as part of a transaction. Exactly one of several identical concurrent requests gets `New`,
+/// the others `Existing`; a different request with the same key fails.
 pub(crate) async fn claim(
     connection: &mut AnyConnection,
-    claim: &NewClaim,
+    claim: &IdempotencyClaim,
     sandbox_id: &str,
 ) -> Result<ClaimResult> {
     let insert = Statement::new(
@@ -76,7 +76,7 @@ pub(crate) async fn claim(
     Ok(ClaimResult::Existing { sandbox_id: sandbox_id.ok_or_else(missing)? })
 }
 
-async fn find(connection: &mut AnyConnection, claim: &NewClaim) -> Result<Option<String>> {
+async fn find(connection: &mut AnyConnection, claim: &IdempotencyClaim) -> Result<Option<String>> {
     let select =
         Statement::new("SELECT request_hash, sandbox_id FROM idempotency WHERE owner = $1 AND key = $2");
     let select = select.text("owner", &claim.owner).text("key", &claim.key);

@@ -62,7 +62,7 @@ pub use database::sqlite_url;
 pub use episode::{EpisodeInsertion, EpisodeQuota, EpisodeUsage, Episodes, NewEpisode};
 pub use error::{CatalogError, Result};
 pub use event::{Event, EventFilter, EventKind, EventSlice, Events, NewEvent};
-pub use idempotency::{Idempotency, NewClaim};
+pub use idempotency::{Idempotency, IdempotencyClaim};
 pub use note::{NewNote, Note, NoteFilter, NoteInsertion, NotePage, NoteQuota, Notes};
 pub use order::CreationOrder;
 pub use sandbox::{

@@ -272,7 +272,7 @@ async fn insert(connection: &mut AnyConnection, new: &NewNote) -> Result<()> {
     let insert = insert.optional_text("snapshot", new.snapshot.as_deref()).text("text", &new.text);
     let insert = insert.optional_text("data", data.as_deref()).number(signed(new.bytes));
     let inserted = insert.number(new.created_at).run(connection).await;
-    inserted.map_err(|error| error.or_exists("note", &new.id))?;
+    inserted.map_err(|error| error.unique_key_as_exists("note", &new.id))?;
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use crate::clock::now;
 use crate::database::Database;
 use crate::error::{CatalogError, Result};
 use crate::event::{self, NewEvent};
-use crate::idempotency::{self, ClaimResult, NewClaim};
+use crate::idempotency::{self, ClaimResult, IdempotencyClaim};
 use crate::note;
 use crate::row::Row;
 use crate::state::{State, VisibleState};
@@ -176,7 +176,7 @@ impl Sandboxes<'_> {
     pub async fn insert_once(
         &self,
         new: &NewSandbox,
-        claim: &NewClaim,
+        claim: &IdempotencyClaim,
         events: &[NewEvent],
     ) -> Result<SandboxInsertion> {
         let mut transaction = self.database.begin().await?;
@@ -412,7 +412,7 @@ async fn insert_all(
     let unique_name = new.name.as_deref().filter(|_| new.unique_name);
     insert(connection, &sandbox, unique_name)
         .await
-        .map_err(|error| error.or_exists("sandbox", &sandbox.id))?;
+        .map_err(|error| error.unique_key_as_exists("sandbox", &sandbox.id))?;
     insert_labels(connection, &sandbox).await?;
     insert_events(connection, &sandbox.owner, &sandbox.id, events).await?;
     Ok(sandbox)

@@ -9,7 +9,7 @@ use crate::row::Row;
 use crate::snapshot::{Snapshots, signed};
 use crate::statement::Statement;
 
-/// Outcome of tracing a command that may have changed files.
+/// Outcome of the automatic snapshot after a command that may have changed files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandTrace {
     /// Snapshot that was made after the command.
@@ -27,7 +27,7 @@ pub enum CommandTrace {
     Unchanged,
 }
 
-/// Stores the outcome of tracing a command. A command that was deleted meanwhile is ignored; its snapshot gets its owner
+/// Stores the outcome of the automatic snapshot of a command. A command that was deleted meanwhile is ignored; its snapshot gets its owner
 /// all the same.
 pub(crate) async fn record(
     connection: &mut AnyConnection,

@@ -1,4 +1,4 @@
-//! Group commit for writes of commands.
+//! Group commit for writes to the table `commands`.
 //!
 //! SQLite has one writer, and every transaction waits for the disk. Writes that arrive while a transaction is
 //! being committed are batched into the next one. Each caller gets its response when its own write is
@@ -15,20 +15,20 @@ use crate::trace::{self, CommandTrace};
 /// Maximum number of writes in one transaction.
 const BATCH_MAX: usize = 128;
 
-/// Batched write.
+/// Write to the table `commands`.
 #[derive(Debug, Clone)]
-pub(crate) enum Write {
+pub(crate) enum CommandWrite {
     /// Insertion of a running command.
     Insert(NewCommand),
     /// Exit status of a command.
     Finish { sandbox_id: String, id: String, end: CommandEnd },
-    /// Exit status of a command, and the outcome of tracing it.
+    /// Exit status of a command, and the outcome of its automatic snapshot.
     FinishTraced { sandbox_id: String, id: String, end: CommandEnd, trace: CommandTrace },
-    /// Outcome of tracing a command.
+    /// Outcome of the automatic snapshot of a command.
     Trace { sandbox_id: String, id: String, trace: CommandTrace },
 }
 
-impl Write {
+impl CommandWrite {
     pub(crate) async fn run(&self, connection: &mut AnyConnection) -> Result<()> {
         match self {
             Self::Insert(command) => command::insert(connection, command).await,
@@ -41,7 +41,8 @@ impl Write {
         }
     }
 
-    /// Runs it by itself. A single statement is its own transaction; `BEGIN` and `COMMIT` would be two more.
+    /// Runs the write by itself. A single statement is its own transaction; `BEGIN` and `COMMIT` would be two more round
+    /// trips.
     pub(crate) async fn run_alone(&self, database: &Database) -> Result<()> {
         match self {
             Self::Insert(_) | Self::Finish { .. } => self.run(&mut *database.connection().await?).await,
@@ -55,7 +56,7 @@ impl Write {
 }
 
 /// Write with the channel for its result.
-type PendingWrite = (Write, oneshot::Sender<Result<()>>);
+type PendingWrite = (CommandWrite, oneshot::Sender<Result<()>>);
 
 /// Handle of the writer task, which ends when the last handle is dropped.
 #[derive(Debug, Clone)]
@@ -69,7 +70,7 @@ impl Writer {
     }
 
     /// Executes a write. Returns when it is durable.
-    pub(crate) async fn write(&self, write: Write) -> Result<()> {
+    pub(crate) async fn write(&self, write: CommandWrite) -> Result<()> {
         let closed = || CatalogError::Database { source: sqlx::Error::PoolClosed };
         let (respond, response) = oneshot::channel();
         self.0.send((write, respond)).await.map_err(|_| closed())?;

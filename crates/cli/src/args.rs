@@ -36,7 +36,7 @@ pub(crate) use pause::{SandboxPause, SandboxResume};
 pub(crate) use process::{Cp, Exec, Logs, Ps, Run, ShellArgs};
 pub(crate) use reference::{Branch, BranchOrTagArgs, RefCommand, RefSet, Tag};
 pub(crate) use sandbox::{
-    Network, SandboxCommand, SandboxCreate, SandboxMetrics, SandboxOne, SandboxOptions, Trace,
+    Network, SandboxArgs, SandboxCommand, SandboxCreate, SandboxMetrics, SandboxOptions, Trace,
 };
 pub(crate) use server::{KeyCommand, Server, Status, TemplateCommand};
 pub(crate) use space::{Gc, Verify};

@@ -11,13 +11,12 @@ use workspace_state::{
 use crate::error::{CommandError, Result};
 use crate::text::pluralize;
 
-/// Minimum number of digits of a shortened id.
+/// Minimum number of digits of an id prefix.
 const ID_DIGITS_MIN: usize = 4;
 /// Maximum number of candidates that are listed for an ambiguous id.
 const CANDIDATES_MAX: usize = 8;
 
-/// Returns the snapshot that `text` names: a reference, an id or the start of one; followed by `~N`, its N-th
-/// ancestor.
+/// Returns the snapshot that `text` names: a reference, an id or an id prefix; followed by `~N`, its N-th ancestor.
 pub(crate) fn snapshot(store: &Store, text: &str) -> Result<Snapshot> {
     find_snapshot(store, text)?.ok_or_else(|| unknown_snapshot(store, text))
 }
@@ -34,15 +33,20 @@ fn steps_back(text: &str) -> Option<(&str, u64)> {
     if !steps.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    // No history is as long as a number that overflows.
+    // A number that overflows is larger than any history is long.
     Some((name, if steps.is_empty() { 1 } else { steps.parse().unwrap_or(u64::MAX) }))
 }
 
 /// Follows first parents for a number of steps.
 fn ancestor(store: &Store, name: &str, mut snapshot: Snapshot, steps: u64) -> Result<Snapshot> {
     let too_few_ancestors = |found: u64, reason: String| {
-        let steps = pluralize(found, "step", "steps");
-        CommandError::failed(format!("the first parents of `{name}` end after {steps}: {reason}"))
+        let ancestors = match found {
+            0 => "no first-parent ancestors".to_owned(),
+            _ => {
+                format!("only {}", pluralize(found, "first-parent ancestor", "first-parent ancestors"))
+            }
+        };
+        CommandError::failed(format!("`{name}` has {ancestors}: {reason}"))
     };
     for step in 0..steps {
         let id = snapshot.id;
@@ -52,7 +56,7 @@ fn ancestor(store: &Store, name: &str, mut snapshot: Snapshot, steps: u64) -> Re
         };
         let found = store.find_snapshot(parent)?;
         snapshot = found.ok_or_else(|| {
-            too_few_ancestors(step, format!("snapshot {parent}, the next, was removed"))
+            too_few_ancestors(step, format!("the next one, snapshot {parent}, was removed"))
                 .hint("its ancestors may still exist: `workspace log` lists all snapshots")
         })?;
     }
@@ -71,12 +75,12 @@ fn unknown_snapshot(store: &Store, text: &str) -> CommandError {
     let error =
         CommandError::failed(format!("snapshot `{text}` not found in store {}", store.path().display()));
     if is_too_short(text) {
-        return error.hint(format!("the start of an id needs at least {ID_DIGITS_MIN} digits"));
+        return error.hint(format!("an id prefix needs at least {ID_DIGITS_MIN} digits"));
     }
     error.hint("`workspace log` lists the snapshots of this store, `workspace refs` its references")
 }
 
-/// Returns the episode that `text` names: an id, or the start of one.
+/// Returns the episode that `text` names: an id, or an id prefix.
 pub(crate) fn episode(store: &Store, text: &str) -> Result<Episode> {
     if let Ok(id) = text.parse::<EpisodeId>() {
         return store.episode(&id)?.ok_or_else(|| unknown_episode(text));
@@ -97,7 +101,7 @@ pub(crate) fn episode(store: &Store, text: &str) -> Result<Episode> {
 fn unknown_episode(text: &str) -> CommandError {
     let error = CommandError::failed(format!("episode `{text}` not found"));
     if is_too_short(text) {
-        return error.hint(format!("the start of an id needs at least {ID_DIGITS_MIN} digits"));
+        return error.hint(format!("an id prefix needs at least {ID_DIGITS_MIN} digits"));
     }
     error.hint("`workspace episode tree` lists the episodes of this store")
 }
@@ -121,12 +125,12 @@ fn ambiguous<'a, T: std::fmt::Display + 'a>(
     if candidates.len() > CANDIDATES_MAX {
         candidates[CANDIDATES_MAX] = "and more".to_owned();
     }
-    CommandError::failed(format!("`{text}` is the start of more than one {what} id"))
+    CommandError::failed(format!("`{text}` is ambiguous: it is a prefix of more than one {what} id"))
         .hint(format!("use more digits of one of:\n  {}", candidates.join("\n  ")))
 }
 
 /// Parses a path in a snapshot: plain, or quoted as it is printed. A path that starts with a double quote is
-/// always a quoted one, so no two names are confused.
+/// always a quoted one, so that a plain and a quoted path cannot be confused.
 pub(crate) fn path(typed: &OsStr) -> Result<Cow<'_, [u8]>> {
     if !typed.as_bytes().starts_with(b"\"") {
         return Ok(Cow::Borrowed(typed.as_bytes()));
@@ -153,12 +157,13 @@ pub(crate) fn entry(tree: &Tree, snapshot: &str, path: &[u8]) -> Result<Entry> {
             let path = quote_path(path);
             Err(CommandError::failed(format!("`{path}` is not in snapshot `{snapshot}`")).hint(hint))
         }
+        // The path is invalid.
         Err(error @ StoreError::Refused(_)) => Err(CommandError::from(error).hint(hint)),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Normalises a path inside a tree: no slashes around it, none doubled, no `.`.
+/// Normalises a path inside a tree: no leading, trailing or repeated slashes, and no `.`.
 pub(crate) fn normalized(path: &[u8]) -> Vec<u8> {
     let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".");
     names.collect::<Vec<_>>().join(&b'/')

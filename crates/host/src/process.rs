@@ -78,7 +78,8 @@ impl Process {
     }
 
     /// Opens a PID file descriptor, which becomes readable when the process exits. Returns `None` if it has
-    /// exited. While the descriptor is open, the PID is not reused.
+    /// exited. The descriptor always refers to this process, but does not keep its PID from being reused: check
+    /// [`is_running`](Self::is_running) after using the PID.
     pub fn pidfd(&self) -> Option<OwnedFd> {
         let pid = Pid::from_raw(self.pid)?;
         let fd = pidfd_open(pid, PidfdFlags::empty()).ok()?;

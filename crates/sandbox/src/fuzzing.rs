@@ -70,10 +70,10 @@ fn store(piece: Option<Piece>, directory: &Path) -> io::Result<()> {
     let Ok(mut writer) = Writer::resume(File::open(directory)?.into(), &id, KEPT_MIN) else {
         return Ok(());
     };
-    let before = writer.written();
+    let before = writer.end_offset();
     // A piece that is too long is rejected.
     drop(piece.write(&mut writer));
-    assert!(writer.written() >= before, "the number of written bytes decreased");
+    assert!(writer.end_offset() >= before, "the number of written bytes decreased");
     read_output(directory, &id)
 }
 

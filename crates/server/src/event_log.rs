@@ -97,7 +97,7 @@ async fn page(
     limit: u32,
 ) -> Result<EventPage, ApiError> {
     let slice = app.catalog.events().read(filter, after.unwrap_or(0), limit).await?;
-    if after.is_some_and(|after| after > slice.last) {
+    if after.is_some_and(|after| after > slice.newest) {
         return Err(unknown_position());
     }
     let next = slice.events.last().map_or(after.unwrap_or(0), |event| event.sequence);
@@ -105,7 +105,7 @@ async fn page(
         next: number(next),
         more: slice.events.len() == limit as usize,
         // A reader without a position begins with the first stored event, and misses nothing.
-        gap: after.and_then(|after| gap(after, slice.dropped)),
+        gap: after.and_then(|after| gap(after, slice.last_deleted)),
         items: slice.events.into_iter().map(event_to_api).collect::<Result<_, ApiError>>()?,
     })
 }
@@ -121,7 +121,7 @@ async fn open_stream(
         ApiError::new(error_codes::CONNECTION_LIMIT_EXCEEDED, message).detail("limit", EVENT_STREAMS_MAX)
     })?;
     if let Some(after) = after
-        && after > app.catalog.events().last().await?
+        && after > app.catalog.events().newest().await?
     {
         return Err(unknown_position());
     }

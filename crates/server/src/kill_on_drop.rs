@@ -1,7 +1,7 @@
 //! Commands that must not outlive the request that started them.
 
 use tokio::sync::oneshot;
-use workspace_catalog::NewClaim;
+use workspace_catalog::IdempotencyClaim;
 use workspace_sandbox::{CommandHandle, CommandStart, RunRequest, Scope, Service};
 
 use crate::error::ApiError;
@@ -14,7 +14,7 @@ pub(crate) async fn start(
     scope: &Scope,
     sandbox: &str,
     run: RunRequest,
-    claim: Option<NewClaim>,
+    claim: Option<IdempotencyClaim>,
 ) -> Result<(CommandStart, KillOnDrop), ApiError> {
     let (sender, receiver) = oneshot::channel();
     let (service, scope, sandbox) = (service.clone(), scope.clone(), sandbox.to_owned());

@@ -17,10 +17,10 @@ use workspace_api::error::ErrorBody;
 use workspace_api::error_codes::{self, ErrorCode};
 use workspace_api::events::{CommandEvent, ServerSentEvent};
 use workspace_api::processes::{
-    BackgroundCommand, Command, CommandInput, CommandList, CommandRecord, CommandResult, KeptOutput,
-    KillCommand, ListCommandsQuery, OutputQuery, Overflow, RunCommand,
+    BackgroundCommand, Command, CommandInput, CommandList, CommandRecord, CommandResult, KillCommand,
+    ListCommandsQuery, OutputQuery, OutputRange, Overflow, RunCommand,
 };
-use workspace_catalog::NewClaim;
+use workspace_catalog::IdempotencyClaim;
 use workspace_sandbox::{
     AfterInput, CommandHandle, CommandLine, CommandStart, Piece, RunRequest, Stream, TRACE_PENDING,
     TraceOutcome,
@@ -171,10 +171,10 @@ fn command_line(command: Option<String>, argv: Option<Vec<String>>) -> Result<Co
 }
 
 /// Creates the claim of an idempotency key for a request.
-fn claim(key: String, caller: &Caller, body: &RunCommand) -> Result<NewClaim, ApiError> {
+fn claim(key: String, caller: &Caller, body: &RunCommand) -> Result<IdempotencyClaim, ApiError> {
     let bytes = serde_json::to_vec(body).map_err(ApiError::internal)?;
     let request_hash = blake3::hash(&bytes).to_hex().to_string();
-    Ok(NewClaim { key, owner: caller.owner.clone(), request_hash })
+    Ok(IdempotencyClaim { key, owner: caller.owner.clone(), request_hash })
 }
 
 /// Waits for a command and collects at most `max_output` bytes of its output, fewer if the responses of the owner use
@@ -335,8 +335,8 @@ async fn fetch(
     Path((id, command)): Path<(String, String)>,
 ) -> Result<Json<CommandRecord>, ApiError> {
     let (command, kept) = app.sandboxes.command_record(&scope(&caller), &id, &command).await?;
-    let output = kept.map(|range| KeptOutput { from: range.start, to: range.end });
-    Ok(Json(CommandRecord { command: command_to_api(command)?, output }))
+    let retained_output = kept.map(|range| OutputRange { from: range.start, to: range.end });
+    Ok(Json(CommandRecord { command: command_to_api(command)?, retained_output }))
 }
 
 /// Stream the output of a command as events.

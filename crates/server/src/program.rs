@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
-use workspace_agent_protocol::scheduling::shorten_slice;
+use workspace_agent_protocol::scheduling::shorten_time_slice;
 
 use crate::connections::raise_open_files;
 use crate::first_key::KeyOrigin;
@@ -119,7 +119,7 @@ fn serve(config: Option<&Path>) -> RunResult {
     log::init(&settings)?;
     raise_open_files();
     // Threads inherit it, so it is set before they start. Without it, requests wait while sandboxes keep the CPUs busy.
-    if let Err(error) = shorten_slice() {
+    if let Err(error) = shorten_time_slice() {
         tracing::warn!(%error, "failed to request a short scheduler slice");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -5,9 +5,9 @@ use tempfile::TempDir;
 use super::*;
 
 fn directory() -> (TempDir, OwnedFd) {
-    let home = tempfile::tempdir().unwrap();
-    let fd = OwnedFd::from(File::open(home.path()).unwrap());
-    (home, fd)
+    let temp_dir = tempfile::tempdir().unwrap();
+    let fd = OwnedFd::from(File::open(temp_dir.path()).unwrap());
+    (temp_dir, fd)
 }
 
 fn all(reader: &mut Reader) -> Vec<Item> {
@@ -29,12 +29,12 @@ fn bytes_and_gaps(items: &[Item]) -> (Vec<u8>, Vec<(u64, u64)>) {
 
 #[test]
 fn frames_are_read_from_any_offset() {
-    let (_home, fd) = directory();
+    let (_temp_dir, fd) = directory();
     let mut writer = Writer::create(fd.try_clone().unwrap(), "cmd-1", 0).unwrap();
     writer.write(Stream::Stdout, 5, b"hello ").unwrap();
     writer.write(Stream::Stderr, 6, b"world").unwrap();
     writer.write_exit(7, ExitStatus { exit_code: 3, timed_out: true }).unwrap();
-    assert_eq!(writer.written(), 11);
+    assert_eq!(writer.end_offset(), 11);
     let items = all(&mut Reader::open(&fd, "cmd-1", 0).unwrap());
     let frame = |stream, time, offset, data: &[u8]| Frame { stream, time, offset, data: data.to_vec() };
     assert_eq!(items[0], Item::Frame(frame(Stream::Stdout, 5, 0, b"hello ")));
@@ -49,7 +49,7 @@ fn frames_are_read_from_any_offset() {
 
 #[test]
 fn kept_range_is_that_of_the_remaining_segments() {
-    let (home, fd) = directory();
+    let (temp_dir, fd) = directory();
     let range = || kept_range(&fd, "cmd-1").unwrap();
     assert_eq!(range(), None);
     let mut writer = Writer::create(fd.try_clone().unwrap(), "cmd-1", 16 << 10).unwrap();
@@ -62,13 +62,13 @@ fn kept_range_is_that_of_the_remaining_segments() {
         writer.write(Stream::Stderr, 6, &[b'x'; 1_000]).unwrap();
     }
     let kept = range().unwrap();
-    assert_eq!(kept.end, writer.written());
+    assert_eq!(kept.end, writer.end_offset());
     assert!((16 << 10..=32 << 10).contains(&(kept.end - kept.start)), "{kept:?}");
     let first = all_segments(&fd).unwrap().remove(0);
     assert_eq!(first.offset, kept.start);
     // An incomplete frame at the end does not count, nor does anything after damage.
     let last = all_segments(&fd).unwrap().into_iter().rfind(|segment| segment.command == "cmd-1").unwrap();
-    let path = home.path().join(segment_name("cmd-1", last.offset));
+    let path = temp_dir.path().join(segment_name("cmd-1", last.offset));
     let len = std::fs::metadata(&path).unwrap().len();
     File::options().write(true).open(&path).unwrap().set_len(len - 1).unwrap();
     assert_eq!(range().unwrap().end, kept.end - 1_000);
@@ -79,7 +79,7 @@ fn kept_range_is_that_of_the_remaining_segments() {
 
 #[test]
 fn following_reader_sees_everything_once() {
-    let (_home, fd) = directory();
+    let (_temp_dir, fd) = directory();
     let mut writer = Writer::create(fd.try_clone().unwrap(), "c", 64 << 10).unwrap();
     let mut reader = Reader::open(&fd, "c", 0).unwrap();
     let (mut written, mut read) = (Vec::new(), Vec::new());
@@ -92,23 +92,23 @@ fn following_reader_sees_everything_once() {
         read.extend(bytes);
     }
     assert!(read == written);
-    assert_eq!(reader.offset(), writer.written());
+    assert_eq!(reader.offset(), writer.end_offset());
 }
 
 #[test]
 fn oldest_bytes_are_dropped_and_reported_as_gap() {
-    let (home, fd) = directory();
+    let (temp_dir, fd) = directory();
     let keep = 64 << 10;
     let mut writer = Writer::create(fd.try_clone().unwrap(), "c", keep).unwrap();
-    let mut late = Reader::open(&fd, "c", 0).unwrap();
-    let first = late.next_item().unwrap();
+    let mut early = Reader::open(&fd, "c", 0).unwrap();
+    let first = early.next_item().unwrap();
     assert_eq!(first, None, "nothing was written yet");
     let data: Vec<u8> = (0..1_000_000u32).map(|number| (number / 7) as u8).collect();
     for part in data.chunks(3000) {
         writer.write(Stream::Stdout, 0, part).unwrap();
     }
     let on_disk: u64 =
-        home.path().read_dir().unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
+        temp_dir.path().read_dir().unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
     assert!(on_disk < 2 * keep, "{on_disk} bytes are kept");
     for offset in [0, 500_000] {
         let (bytes, gaps) = bytes_and_gaps(&all(&mut Reader::open(&fd, "c", offset).unwrap()));
@@ -121,11 +121,11 @@ fn oldest_bytes_are_dropped_and_reported_as_gap() {
 
 #[test]
 fn incomplete_frame_is_not_returned() {
-    let (home, fd) = directory();
+    let (temp_dir, fd) = directory();
     let mut writer = Writer::create(fd.try_clone().unwrap(), "c", 0).unwrap();
     writer.write(Stream::Stdout, 0, b"first").unwrap();
     writer.write(Stream::Stdout, 0, b"second").unwrap();
-    let path = home.path().join("c.0000000000000000");
+    let path = temp_dir.path().join("c.0000000000000000");
     let whole = std::fs::read(&path).unwrap();
     for cut in HEADER_LEN + 5..whole.len() {
         std::fs::write(&path, &whole[..cut]).unwrap();
@@ -138,8 +138,8 @@ fn incomplete_frame_is_not_returned() {
 
 #[test]
 fn damaged_files_and_invalid_ids_are_errors() {
-    let (home, fd) = directory();
-    std::fs::write(home.path().join("c.0000000000000000"), [9; 100]).unwrap();
+    let (temp_dir, fd) = directory();
+    std::fs::write(temp_dir.path().join("c.0000000000000000"), [9; 100]).unwrap();
     assert!(Reader::open(&fd, "c", 0).unwrap().next_item().is_err());
     for bad in ["", "../c", "a/b", "a.b", &"x".repeat(65)] {
         assert!(Reader::open(&fd, bad, 0).is_err());
@@ -150,7 +150,7 @@ fn damaged_files_and_invalid_ids_are_errors() {
 
 #[test]
 fn unwritten_output_before_the_exit_is_a_gap() {
-    let (_home, fd) = directory();
+    let (_temp_dir, fd) = directory();
     let mut writer = Writer::create(fd.try_clone().unwrap(), "c", 0).unwrap();
     writer.write(Stream::Stdout, 0, b"kept").unwrap();
     // Simulates a full disk.
@@ -164,19 +164,20 @@ fn unwritten_output_before_the_exit_is_a_gap() {
 
 #[test]
 fn writer_resumes_after_another_was_stopped() {
-    let (home, fd) = directory();
+    let (temp_dir, fd) = directory();
     let keep = 64 << 10;
     let mut expected = Vec::new();
     for round in 0..40u8 {
         let mut writer = Writer::resume(fd.try_clone().unwrap(), "c", keep).unwrap();
-        assert_eq!(writer.written(), expected.len() as u64);
+        assert_eq!(writer.end_offset(), expected.len() as u64);
         let data = vec![round; 1_000];
         writer.write(Stream::Stdout, 0, &data).unwrap();
         expected.extend_from_slice(&data);
         drop(writer);
         // A killed writer leaves an incomplete frame.
         let last = segments(&fd, "c").unwrap().last().copied().unwrap();
-        let mut file = File::options().append(true).open(home.path().join(segment_name("c", last))).unwrap();
+        let mut file =
+            File::options().append(true).open(temp_dir.path().join(segment_name("c", last))).unwrap();
         io::Write::write_all(&mut file, &[1, 100, 0, 0, 0, 7]).unwrap();
     }
     let items = all(&mut Reader::open(&fd, "c", 0).unwrap());
@@ -186,21 +187,21 @@ fn writer_resumes_after_another_was_stopped() {
     writer.write(Stream::Stderr, 0, b"x").unwrap();
     writer.write_exit(0, ExitStatus { exit_code: 1, timed_out: false }).unwrap();
     drop(writer);
-    assert_eq!(Writer::resume(fd.try_clone().unwrap(), "c", keep).unwrap().written(), 40_006);
+    assert_eq!(Writer::resume(fd.try_clone().unwrap(), "c", keep).unwrap().end_offset(), 40_006);
     let items = all(&mut Reader::open(&fd, "c", 40_000).unwrap());
     assert_eq!(bytes_and_gaps(&items), (b"x".to_vec(), vec![(40_000, 40_005)]));
-    assert_eq!(Writer::resume(fd, "new", keep).unwrap().written(), 0);
+    assert_eq!(Writer::resume(fd, "new", keep).unwrap().end_offset(), 0);
 }
 
 #[test]
 fn removed_segments_are_a_gap_and_do_not_stop_the_writer() {
-    let (home, fd) = directory();
+    let (temp_dir, fd) = directory();
     let keep = 64 << 10;
     let mut writer = Writer::create(fd.try_clone().unwrap(), "cmd-1", keep).unwrap();
     let data: Vec<u8> = (0..60_000u32).map(|number| (number / 7) as u8).collect();
     writer.write(Stream::Stdout, 0, &data).unwrap();
     writer.write(Stream::Stdout, 0, b"x").unwrap();
-    std::fs::write(home.path().join("no segment"), "").unwrap();
+    std::fs::write(temp_dir.path().join("no segment"), "").unwrap();
     let found = all_segments(&fd).unwrap();
     assert!(
         found.len() > 1 && found.iter().all(|segment| segment.command == "cmd-1" && segment.bytes > 0),
@@ -210,24 +211,24 @@ fn removed_segments_are_a_gap_and_do_not_stop_the_writer() {
         remove_segment(&fd, segment).unwrap();
         remove_segment(&fd, segment).unwrap();
     }
-    // So much that the writer removes the oldest segments, which are gone already.
+    // Enough that the writer tries to remove the oldest segments, which are already gone.
     for _ in 0..10 {
         writer.write(Stream::Stdout, 0, &data).unwrap();
     }
     let (bytes, gaps) = bytes_and_gaps(&all(&mut Reader::open(&fd, "cmd-1", 0).unwrap()));
     let [(0, to)] = gaps[..] else { panic!("one gap: {gaps:?}") };
-    assert_eq!(bytes.len() as u64, writer.written() - to);
+    assert_eq!(bytes.len() as u64, writer.end_offset() - to);
 }
 
 #[test]
 fn segments_stay_small_with_a_large_limit() {
-    let (_home, fd) = directory();
+    let (_temp_dir, fd) = directory();
     let mut writer = Writer::create(fd.try_clone().unwrap(), "cmd-1", 1 << 30).unwrap();
     for _ in 0..64 {
         writer.write(Stream::Stdout, 0, &[7; 64 << 10]).unwrap();
     }
     let largest = all_segments(&fd).unwrap().into_iter().map(|segment| segment.bytes).max().unwrap();
-    assert!(largest < 2 * SEGMENT_MAX, "{largest}");
+    assert!(largest < 2 * SEGMENT_SIZE_MAX, "{largest}");
 }
 
 #[test]
@@ -238,25 +239,25 @@ fn forged_frames_are_rejected() {
     };
     // An offset that overflows, and an exit status without content.
     for bytes in [frame(1, u64::MAX - 1, b"end"), frame(3, 0, b"")] {
-        let (home, fd) = directory();
-        std::fs::write(home.path().join("c.0000000000000000"), bytes).unwrap();
+        let (temp_dir, fd) = directory();
+        std::fs::write(temp_dir.path().join("c.0000000000000000"), bytes).unwrap();
         let read = Reader::open(&fd, "c", 0).unwrap().next_item().map_err(|error| error.kind());
         assert_eq!(read, Err(io::ErrorKind::InvalidData));
         assert!(Writer::resume(fd, "c", 0).is_err());
     }
-    let (_home, fd) = directory();
+    let (_temp_dir, fd) = directory();
     let mut writer = Writer::create(fd, "c", 0).unwrap();
     writer.skip_to(u64::MAX - 1);
     assert!(writer.write(Stream::Stdout, 0, b"end").is_err());
-    assert_eq!(writer.written(), u64::MAX - 1);
+    assert_eq!(writer.end_offset(), u64::MAX - 1);
 }
 
 #[test]
 fn reader_finds_the_next_segment_with_and_without_the_newest_bit() {
     for has_newest_bit in [true, false] {
-        let (home, fd) = directory();
+        let (temp_dir, fd) = directory();
         let mode_of_first = || {
-            let stat = std::fs::metadata(home.path().join(segment_name("c", 0))).unwrap();
+            let stat = std::fs::metadata(temp_dir.path().join(segment_name("c", 0))).unwrap();
             Mode::from_raw_mode(std::os::unix::fs::MetadataExt::mode(&stat))
         };
         let mut writer = Writer::create(fd.try_clone().unwrap(), "c", 0).unwrap();
@@ -280,7 +281,7 @@ fn reader_finds_the_next_segment_with_and_without_the_newest_bit() {
 
 #[test]
 fn remove_deletes_only_one_command() {
-    let (_home, fd) = directory();
+    let (_temp_dir, fd) = directory();
     for command in ["c", "cc"] {
         let mut writer = Writer::create(fd.try_clone().unwrap(), command, 0).unwrap();
         writer.write(Stream::Stdout, 0, b"a").unwrap();

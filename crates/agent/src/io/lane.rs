@@ -16,7 +16,7 @@ use workspace_agent_protocol::v1::{IoFrame, IoFromGuest, IoHello, IoLane, IoRequ
 use super::channel::{Channel, Frames, OUTBOX_CAPACITY, Outbox, Shared};
 use super::request;
 use super::write::PendingFile;
-use crate::server::{ConnectionError, Server, connect};
+use crate::server_connection::{ConnectionError, ConnectionParameters, connect};
 
 /// Interval at which a request that waits for others checks whether they have ended.
 const ACTIVE_POLL_INTERVAL: Duration = Duration::from_millis(1);
@@ -119,10 +119,10 @@ impl Drop for Requests {
 }
 
 /// Serves a lane until the server closes it.
-pub(crate) async fn run(server: &Server, lane: IoLane) -> Result<(), ConnectionError> {
-    let mut client = AgentServiceClient::new(connect(server).await?);
+pub(crate) async fn run(parameters: &ConnectionParameters, lane: IoLane) -> Result<(), ConnectionError> {
+    let mut client = AgentServiceClient::new(connect(parameters).await?);
     let (outbox, receiver) = mpsc::channel(OUTBOX_CAPACITY);
-    outbox.send(hello(server, lane)).await.map_err(|_| ConnectionError::Closed)?;
+    outbox.send(hello(parameters, lane)).await.map_err(|_| ConnectionError::Closed)?;
     let mut incoming = client.io(ReceiverStream::new(receiver)).await?.into_inner();
     let first = incoming.message().await?.and_then(|message| message.payload);
     if !matches!(first, Some(ToGuest::Welcome(_))) {
@@ -135,10 +135,10 @@ pub(crate) async fn run(server: &Server, lane: IoLane) -> Result<(), ConnectionE
     Ok(())
 }
 
-fn hello(server: &Server, lane: IoLane) -> IoFromGuest {
+fn hello(parameters: &ConnectionParameters, lane: IoLane) -> IoFromGuest {
     let hello = IoHello {
-        sandbox_id: server.sandbox.clone(),
-        ticket: server.token.clone(),
+        sandbox_id: parameters.sandbox.clone(),
+        ticket: parameters.token.clone(),
         generation: PROTOCOL_VERSION,
         lane: lane.into(),
     };

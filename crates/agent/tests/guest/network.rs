@@ -84,8 +84,8 @@ fn start(home: &Path, address: SocketAddr, name: &str, trusted: &CertificateDer<
         token: TOKEN.to_vec(),
         // Nothing listens on the first address.
         addresses: vec!["127.0.0.1:9".to_owned(), address.to_string()],
-        name: name.to_owned(),
-        trusted: vec![trusted.to_vec()],
+        server_name: name.to_owned(),
+        trusted_certificates: vec![trusted.to_vec()],
     };
     let sending = send_parameters(home, &parameters.to_bytes(), true);
     let agent = agent(home).spawn().unwrap();

@@ -19,8 +19,8 @@ const OWNER_EVENTS_MAX: i64 = 100_000;
 /// Maximum number of events deleted per transaction, so that others can insert events in between.
 const DELETE_BATCH_SIZE: i64 = 2_000;
 
-/// Counts `new` events, and deletes the oldest events of their sandbox and of their owner that exceed the limits.
-pub(super) async fn count_and_limit(
+/// Adds `new` events to the count of their owner, and deletes the oldest events of their sandbox and of their owner that exceed the limits.
+pub(super) async fn update_count_and_evict(
     connection: &mut AnyConnection,
     owner: &str,
     sandbox: Option<&str>,

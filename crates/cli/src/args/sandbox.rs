@@ -29,7 +29,7 @@ pub(crate) enum SandboxCommand {
     #[command(
         after_help = "Examples:\n  workspace sandbox get work\n  workspace --json sandbox get sbx-0199a"
     )]
-    Get(SandboxOne),
+    Get(SandboxArgs),
     Rm(SandboxRm),
     /// Extend the lifetime of a sandbox, by at most an hour
     #[command(after_help = "Examples:\n  workspace sandbox extend work 30m")]
@@ -75,7 +75,7 @@ pub(crate) enum SandboxCommand {
     #[command(
         after_help = "Examples:\n  workspace sandbox stats work\n  workspace --json sandbox stats work"
     )]
-    Stats(SandboxOne),
+    Stats(SandboxArgs),
     Metrics(SandboxMetrics),
     Commit(SandboxCommit),
     Restore(SandboxRestore),
@@ -87,7 +87,7 @@ pub(crate) enum SandboxCommand {
     #[command(
         after_help = "Examples:\n  workspace sandbox diff work\n  workspace sandbox diff work | git apply"
     )]
-    Diff(SandboxOne),
+    Diff(SandboxArgs),
 }
 
 /// List sandboxes, newest first
@@ -242,9 +242,9 @@ impl From<Root> for RootChoice {
     }
 }
 
-/// One sandbox.
+/// Arguments of a command that needs only a sandbox.
 #[derive(Debug, Args)]
-pub(crate) struct SandboxOne {
+pub(crate) struct SandboxArgs {
     /// Sandbox
     #[arg(value_name = "ID")]
     pub(crate) sandbox: String,
@@ -255,7 +255,7 @@ pub(crate) struct SandboxOne {
 /// Show the resource usage of a sandbox over time
 ///
 /// The server measures every 5 seconds, and keeps the last hour, also over a restart. CPU is in percent of one core since the
-/// measurement before. Bytes received and sent count from the start of the sandbox.
+/// previous measurement. Bytes received and sent count from the start of the sandbox.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

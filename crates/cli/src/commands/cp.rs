@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::remote::copy::{self, SandboxPath};
 use crate::remote::files::{self, AtSymlink, RemotePath};
-use crate::remote::{Client, ServerUrl, block_on, find, tree_copy};
+use crate::remote::{Client, ServerUrl, block_on, find_sandbox, tree_copy};
 
 pub(crate) fn run(context: &mut Context, args: &Cp) -> Result<Outcome> {
     let (to, from) = args.paths.split_last().ok_or_else(|| CommandError::usage("nothing to copy"))?;
@@ -42,7 +42,7 @@ async fn put(
     from: &[String],
     (sandbox, to): (&str, &str),
 ) -> Result<Vec<PathBuf>> {
-    let (typed, sandbox) = (sandbox, find(client, sandbox).await?);
+    let (typed, sandbox) = (sandbox, find_sandbox(client, sandbox).await?);
     let target = SandboxPath::new(to)?;
     let is_directory = async |path: &str| {
         let entry = files::stat(client, &sandbox, &RemotePath::new(path)?, AtSymlink::Follow).await;
@@ -110,7 +110,7 @@ async fn get(
     }
     let mut skipped = Vec::new();
     for (sandbox, path) in from.iter().flatten() {
-        let sandbox = find(client, sandbox).await?;
+        let sandbox = find_sandbox(client, sandbox).await?;
         let source = SandboxPath::new(path)?;
         let target = if is_directory { to.join(source.name()) } else { to.to_owned() };
         let path = RemotePath::new(&source.path())?;

@@ -6,7 +6,7 @@ use super::table;
 use crate::args::Events;
 use crate::context::Context;
 use crate::error::{Outcome, Result};
-use crate::remote::{Client, EventFollower, LogMessage, find, percent_encode, with_client};
+use crate::remote::{Client, EventFollower, LogMessage, find_sandbox, percent_encode, with_client};
 use crate::text;
 
 /// Number of events per request.
@@ -27,7 +27,7 @@ pub(crate) fn run(context: &mut Context, args: &Events) -> Result<Outcome> {
 async fn filters(client: &Client, args: &Events) -> Result<String> {
     let mut filters = String::new();
     if let Some(sandbox) = &args.sandbox {
-        filters.push_str(&format!("&sandbox={}", find(client, sandbox).await?));
+        filters.push_str(&format!("&sandbox={}", find_sandbox(client, sandbox).await?));
     }
     if let Some(kind) = &args.kind {
         filters.push_str(&format!("&type={}", percent_encode(kind.as_bytes())));

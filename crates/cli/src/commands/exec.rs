@@ -9,7 +9,7 @@ use crate::args::Exec;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::remote::{
-    Client, CommandOptions, RemoteCommand, ServerUrl, block_on, find, shell_exec_line, terminal,
+    Client, CommandOptions, RemoteCommand, ServerUrl, block_on, find_sandbox, shell_exec_line, terminal,
 };
 use crate::session::{Attachment, CommandExit, Destination, OnClosedStdout, OnSignal, attach};
 use crate::signals::Signals;
@@ -30,7 +30,7 @@ pub(crate) fn run(context: &mut Context, args: &Exec) -> Result<Outcome> {
 }
 
 async fn exec(context: &mut Context, client: &Client, args: &Exec) -> Result<Outcome> {
-    let sandbox = find(client, &args.sandbox).await?;
+    let sandbox = find_sandbox(client, &args.sandbox).await?;
     let (command_line, cwd, envs) = (shell_exec_line(&args.words), args.cwd.clone(), pairs(&args.envs));
     if args.terminal {
         let (command_line, user) = (Some(command_line), args.user.clone());
@@ -44,7 +44,7 @@ async fn exec(context: &mut Context, client: &Client, args: &Exec) -> Result<Out
         envs,
         timeout: milliseconds(args.timeout),
         stdin: args.interactive,
-        unread: args.detach,
+        is_detached: args.detach,
         user: args.user.clone(),
     };
     if args.detach {

@@ -14,7 +14,7 @@ use crate::args::{FilesAt, FilesCommand, FilesLs, FilesPut};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result, io_hint};
 use crate::remote::files::{self, AtSymlink, PutOptions, RemotePath};
-use crate::remote::{Client, Watch, find, with_client};
+use crate::remote::{Client, Watch, find_sandbox, with_client};
 use crate::text::{self, escape_controls, format_mode};
 
 /// Number of entries in a request for a listing.
@@ -65,14 +65,14 @@ pub(crate) fn run(context: &mut Context, command: &FilesCommand) -> Result<Outco
 fn at_file<T>(at: &FilesAt, work: impl AsyncFnOnce(&Client, &str, &RemotePath) -> Result<T>) -> Result<T> {
     let path = RemotePath::new(&at.path)?;
     with_client(&at.server, async |client| {
-        let sandbox = find(client, &at.sandbox).await?;
+        let sandbox = find_sandbox(client, &at.sandbox).await?;
         work(client, &sandbox, &path).await
     })
 }
 
 async fn list(context: &mut Context, client: &Client, args: &FilesLs) -> Result<()> {
     let path = RemotePath::new(&args.path)?;
-    let sandbox = find(client, &args.sandbox).await?;
+    let sandbox = find_sandbox(client, &args.sandbox).await?;
     let depth = if args.recursive { DEPTH_MAX } else { 1 };
     let route = path.route(&sandbox, "entries");
     let mut listed = 0;

@@ -12,7 +12,7 @@ use workspace_state::Timestamp;
 use crate::args::Logs;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::{Client, OutputFollower, ServerUrl, block_on, check_id, find, script};
+use crate::remote::{Client, OutputFollower, ServerUrl, block_on, check_id, find_sandbox, script};
 use crate::session::{OutputEvent, OutputStream as _, Stream, warn_of_gap};
 use crate::time;
 use newest_output::NewestOutput;
@@ -30,7 +30,7 @@ pub(crate) fn run(context: &mut Context, args: &Logs) -> Result<Outcome> {
     super::exec::reject_json(context, "what commands printed")?;
     let client = Client::new(ServerUrl::new(&args.server)?);
     block_on(async {
-        let sandbox = find(&client, &args.sandbox).await?;
+        let sandbox = find_sandbox(&client, &args.sandbox).await?;
         match &args.command {
             Some(command) => {
                 print_one(context, &client, (&sandbox, check_id("command", command)?), args).await
@@ -101,7 +101,7 @@ async fn retained_end(client: &Client, sandbox: &str, command: &str) -> Result<u
     let path = format!("/api/v1/sandboxes/{sandbox}/process/{command}");
     let record: CommandRecord = client.get(&path).await?;
     let is_running = record.command.state == RUNNING;
-    Ok(if is_running { record.output.map_or(0, |kept| kept.to) } else { u64::MAX })
+    Ok(if is_running { record.retained_output.map_or(0, |range| range.to) } else { u64::MAX })
 }
 
 /// Prints the output of one command: what it has printed now, and with `--follow` all that it prints later.

@@ -6,7 +6,7 @@ use super::table;
 use crate::args::{NoteAdd, NoteCommand, NoteLs};
 use crate::context::Context;
 use crate::error::{Outcome, Result};
-use crate::remote::{Client, find, percent_encode, with_client};
+use crate::remote::{Client, find_sandbox, percent_encode, with_client};
 use crate::text;
 
 /// Number of notes per request.
@@ -25,7 +25,7 @@ pub(crate) fn run(context: &mut Context, command: NoteCommand) -> Result<Outcome
 fn add(context: &mut Context, args: NoteAdd) -> Result<Outcome> {
     let body = CreateNote { text: args.text, data: args.data, command: args.command };
     let note = with_client(&args.server, async |client| {
-        let id = find(client, &args.sandbox).await?;
+        let id = find_sandbox(client, &args.sandbox).await?;
         client.post::<Note>(&format!("/api/v1/sandboxes/{id}/notes"), &body).await
     })?;
     if context.output.is_json() {
@@ -37,7 +37,7 @@ fn add(context: &mut Context, args: NoteAdd) -> Result<Outcome> {
 }
 
 async fn list(context: &mut Context, client: &Client, args: &NoteLs) -> Result<()> {
-    let id = find(client, &args.sandbox).await?;
+    let id = find_sandbox(client, &args.sandbox).await?;
     let sort = if args.newest { "newest" } else { "oldest" };
     let mut query = format!("limit={PAGE_SIZE}&sort={sort}");
     if let Some(command) = &args.command {

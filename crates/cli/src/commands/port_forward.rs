@@ -13,7 +13,7 @@ use workspace_api::ports::PortList;
 use crate::args::{PortForward, PortPair};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result, io_hint};
-use crate::remote::{Client, ServerUrl, block_on, find, port_forward};
+use crate::remote::{Client, ServerUrl, block_on, find_sandbox, port_forward};
 use crate::signals::Signals;
 use crate::text;
 
@@ -45,7 +45,7 @@ async fn forward(
 ) -> Result<Outcome> {
     let mut signals = Signals::new()?;
     let PortPair { local, remote } = args.ports;
-    let sandbox = find(client, &args.sandbox).await?;
+    let sandbox = find_sandbox(client, &args.sandbox).await?;
     let ports: PortList = client.get(&format!("/api/v1/sandboxes/{sandbox}/ports")).await?;
     let failed = |error: std::io::Error| {
         CommandError::failed(format!("cannot listen on 127.0.0.1:{local}: {error}"))

@@ -6,11 +6,11 @@ use super::table;
 use crate::args::Ports;
 use crate::context::Context;
 use crate::error::{Outcome, Result};
-use crate::remote::{find, with_client};
+use crate::remote::{find_sandbox, with_client};
 
 pub(crate) fn run(context: &mut Context, args: &Ports) -> Result<Outcome> {
     let ports = with_client(&args.server, async |client| {
-        let sandbox = find(client, &args.sandbox).await?;
+        let sandbox = find_sandbox(client, &args.sandbox).await?;
         Ok(client.get::<PortList>(&format!("/api/v1/sandboxes/{sandbox}/ports")).await?.items)
     })?;
     if context.output.is_json() {

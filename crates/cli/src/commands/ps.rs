@@ -7,7 +7,7 @@ use super::table;
 use crate::args::Ps;
 use crate::context::Context;
 use crate::error::{Outcome, Result};
-use crate::remote::{Client, ServerUrl, block_on, find, list, percent_encode};
+use crate::remote::{Client, ServerUrl, block_on, find_sandbox, list, percent_encode};
 use crate::text;
 
 /// Maximum number of commands in a response.
@@ -67,7 +67,7 @@ async fn print_commands(
     (sandbox, tag): (&str, Option<&str>),
     form: ListForm,
 ) -> Result<Outcome> {
-    let sandbox = find(client, sandbox).await?;
+    let sandbox = find_sandbox(client, sandbox).await?;
     let mut path = format!("/api/v1/sandboxes/{sandbox}/process?limit={COMMANDS_MAX}");
     if let Some(tag) = tag {
         path.push_str(&format!("&tag={}", percent_encode(tag.as_bytes())));

@@ -21,7 +21,7 @@ use super::table;
 use crate::args::SandboxCommand;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::{Client, find, list, percent_encode, with_client};
+use crate::remote::{Client, find_sandbox, list, percent_encode, with_client};
 use crate::text::format_bytes;
 
 pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outcome> {
@@ -95,7 +95,7 @@ fn filter_query(state: Option<&str>, labels: &[(String, String)]) -> Result<Stri
 
 /// Requests a sandbox, or with a subpath such as `/stats` a resource of it.
 async fn fetch<T: DeserializeOwned>(client: &Client, sandbox: &str, subpath: &str) -> Result<T> {
-    let id = find(client, sandbox).await?;
+    let id = find_sandbox(client, sandbox).await?;
     client.get(&format!("/api/v1/sandboxes/{id}{subpath}")).await
 }
 
@@ -155,7 +155,7 @@ async fn remove(
     keep_workspace: bool,
 ) -> Result<Outcome> {
     for sandbox in sandboxes {
-        let id = find(client, sandbox).await?;
+        let id = find_sandbox(client, sandbox).await?;
         let path =
             format!("/api/v1/sandboxes/{id}{}", if keep_workspace { "?keepWorkspace=true" } else { "" });
         let result: Option<DeleteSandboxResult> = client.delete(&path).await?;
@@ -170,13 +170,13 @@ async fn remove(
 }
 
 async fn extend(client: &Client, sandbox: &str, by: Duration) -> Result<Sandbox> {
-    let id = find(client, sandbox).await?;
+    let id = find_sandbox(client, sandbox).await?;
     let body = ExtendSandbox { seconds: by.as_secs() };
     client.post(&format!("/api/v1/sandboxes/{id}/extend"), &body).await
 }
 
 async fn set_timeout(client: &Client, sandbox: &str, after: Duration) -> Result<Sandbox> {
-    let id = find(client, sandbox).await?;
+    let id = find_sandbox(client, sandbox).await?;
     let body = SetTimeout { timeout_seconds: Some(after.as_secs()), ..SetTimeout::default() };
     client.put(&format!("/api/v1/sandboxes/{id}/timeout"), &body, None).await
 }
@@ -192,7 +192,7 @@ fn parse_label_change(text: &str) -> Result<(String, Option<String>)> {
 }
 
 async fn relabel(client: &Client, sandbox: &str, changes: &[(String, Option<String>)]) -> Result<Sandbox> {
-    let id = find(client, sandbox).await?;
+    let id = find_sandbox(client, sandbox).await?;
     let path = format!("/api/v1/sandboxes/{id}");
     let found: Sandbox = client.get(&path).await?;
     if changes.is_empty() {

@@ -3,7 +3,7 @@
 use crate::args::ShellArgs;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::{Client, ServerUrl, block_on, find, terminal};
+use crate::remote::{Client, ServerUrl, block_on, find_sandbox, terminal};
 
 pub(crate) fn run(context: &Context, args: &ShellArgs) -> Result<Outcome> {
     super::exec::reject_json(context, "a terminal")?;
@@ -17,7 +17,7 @@ pub(crate) fn run(context: &Context, args: &ShellArgs) -> Result<Outcome> {
         user: args.user.clone(),
     };
     let connected = async {
-        let sandbox = find(&client, &args.sandbox).await?;
+        let sandbox = find_sandbox(&client, &args.sandbox).await?;
         Ok(super::exec::report_exit(&terminal::run(&client, &sandbox, options).await?))
     };
     block_on(connected).map_err(CommandError::with_not_run_status)

@@ -6,7 +6,7 @@ use super::table;
 use crate::args::TokenCommand;
 use crate::context::Context;
 use crate::error::{Outcome, Result};
-use crate::remote::{find, with_client};
+use crate::remote::{find_sandbox, with_client};
 use crate::text;
 
 pub(crate) fn run(context: &mut Context, command: &TokenCommand) -> Result<Outcome> {
@@ -16,7 +16,7 @@ pub(crate) fn run(context: &mut Context, command: &TokenCommand) -> Result<Outco
         expires_in_seconds: args.expires.map(|lifetime| lifetime.as_secs()),
     };
     let created = with_client(&args.server, async |client| {
-        let id = find(client, &args.sandbox).await?;
+        let id = find_sandbox(client, &args.sandbox).await?;
         client.post::<SandboxToken>(&format!("/api/v1/sandboxes/{id}/token"), &body).await
     })?;
     if context.output.is_json() {

@@ -92,8 +92,8 @@ impl Client {
         self.request_json(Method::POST, path, Some(json(body)?), None).await
     }
 
-    /// Sends a request that kills a command or closes a terminal, with a time limit for the response.
-    pub(crate) async fn kill(
+    /// Sends a request that kills a command or closes a terminal. Fails if there is no response within [`KILL_TIMEOUT`].
+    pub(crate) async fn request_with_timeout(
         &self,
         method: Method,
         path: &str,
@@ -194,11 +194,11 @@ impl Client {
 
     /// Opens a stream on a separate connection.
     pub(crate) async fn open(&self, path: &str, headers: &[Header]) -> Result<Incoming, RequestError> {
-        Ok(self.open_with_head(path, headers).await?.into_body())
+        Ok(self.open_with_headers(path, headers).await?.into_body())
     }
 
     /// Like [`Self::open`], but returns the response with its headers.
-    pub(crate) async fn open_with_head(
+    pub(crate) async fn open_with_headers(
         &self,
         path: &str,
         headers: &[Header],

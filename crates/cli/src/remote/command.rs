@@ -14,7 +14,7 @@ use super::{Client, RequestError};
 use crate::error::{CommandError, Result};
 use crate::session::{InputState, Session};
 
-/// Maximum number of bytes of input in one request, whose body is limited.
+/// Maximum number of bytes of input in one request; the server limits the size of its body.
 pub(super) const INPUT_REQUEST_MAX: usize = 1 << 20;
 
 /// Command to run.
@@ -29,8 +29,8 @@ pub(crate) struct CommandOptions {
     pub(crate) timeout: u64,
     /// True if stdin of the command is kept open for input.
     pub(crate) stdin: bool,
-    /// True if this program does not read the output. The server then drops the oldest output instead of blocking the command.
-    pub(crate) unread: bool,
+    /// True if the CLI does not read the output. The server then drops the oldest output instead of blocking the command.
+    pub(crate) is_detached: bool,
     /// User that runs the command; `None` for the user of the sandbox.
     pub(crate) user: Option<String>,
 }
@@ -61,7 +61,7 @@ impl<'a> RemoteCommand<'a> {
             envs: options.envs,
             timeout: Some(options.timeout),
             stdin: options.stdin,
-            overflow: if options.unread { Overflow::Drop } else { Overflow::Block },
+            overflow: if options.is_detached { Overflow::Drop } else { Overflow::Block },
             // The output is requested by the command's id, which also works after a lost connection.
             background: true,
             ..RunCommand::default()
@@ -119,7 +119,11 @@ impl Session for RemoteCommand<'_> {
 
     async fn kill(&self, signal: i32) -> Result<()> {
         let body = KillCommand { signal: Some(signal) };
-        match self.client.kill(Method::POST, &format!("{}/kill", self.path), Some(&body)).await {
+        match self
+            .client
+            .request_with_timeout(Method::POST, &format!("{}/kill", self.path), Some(&body))
+            .await
+        {
             Ok(()) => Ok(()),
             Err(failure) if failure.is(error_codes::COMMAND_NOT_RUNNING) => Ok(()),
             Err(failure) => Err(self.client.explain(failure)),

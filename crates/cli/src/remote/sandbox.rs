@@ -26,7 +26,7 @@ pub(crate) async fn list(client: &Client, filter_query: &str) -> Result<Vec<Sand
 }
 
 /// Finds a sandbox by its id, a prefix of it, or its name. Fails if several match.
-pub(crate) async fn find(client: &Client, name: &str) -> Result<String> {
+pub(crate) async fn find_sandbox(client: &Client, name: &str) -> Result<String> {
     if is_full_id(name) {
         return Ok(name.to_owned());
     }

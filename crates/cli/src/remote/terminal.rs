@@ -113,7 +113,7 @@ impl Session for RemoteTerminal<'_> {
     }
 
     async fn kill(&self, _signal: i32) -> Result<()> {
-        let closed = self.client.kill(Method::DELETE, &self.path, None).await;
+        let closed = self.client.request_with_timeout(Method::DELETE, &self.path, None).await;
         closed.map_err(|failure| self.client.explain(failure))
     }
 

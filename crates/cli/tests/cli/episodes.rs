@@ -64,7 +64,11 @@ fn ids_of_episodes_may_be_shortened_too() {
     let second = place.id(&["episode", "add", "main", "--action", "b", "--reward", "0"]);
     let common = first.chars().zip(second.chars()).take_while(|(a, b)| a == b).count();
     let ran = place.run(&["episode", "path", &first[..common]]);
-    assert!(ran.stderr.contains("is the start of more than one episode id"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("is ambiguous: it is a prefix of more than one episode id"),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[test]

@@ -88,7 +88,11 @@ fn ids_may_be_shortened_while_they_are_unambiguous() {
     let common = first.chars().zip(second.chars()).take_while(|(a, b)| a == b).count();
     let ran = place.run(&["show", &first[..common]]);
     assert_eq!(ran.status, 1);
-    assert!(ran.stderr.contains("is the start of more than one snapshot id"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("is ambiguous: it is a prefix of more than one snapshot id"),
+        "{}",
+        ran.stderr
+    );
     assert!(ran.stderr.contains(&first) && ran.stderr.contains(&second), "{}", ran.stderr);
     assert_eq!(shown(&second[..common + 1]), second.as_str());
 }

@@ -36,7 +36,7 @@ fn a_sandbox_is_made_labelled_extended_and_ended() {
     assert_eq!(
         server.json(&["sandbox", "stats", short])[0]["sandboxId"],
         id.as_str(),
-        "the start of an id is enough"
+        "an id prefix is enough"
     );
     assert!(server.ok(&["sandbox", "get", &id]).contains("connected"));
     let kept = server.ok(&["sandbox", "rm", "--keep-workspace", "work"]);

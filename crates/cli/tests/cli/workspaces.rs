@@ -85,6 +85,16 @@ fn a_sandbox_is_committed_restored_forked_and_compared() {
 }
 
 #[test]
+fn a_truncated_list_of_changes_has_a_warning_and_status_3_also_as_json() {
+    let Some(server) = server() else { return };
+    server.ok(&["exec", "work", "--", "sh", "-c", "seq 10001 | xargs touch"]);
+    for words in [&["sandbox", "changes", "work"][..], &["--json", "sandbox", "changes", "work"]] {
+        let ran = server.run(words);
+        assert!(ran.status == 3 && ran.stderr.contains("these are the first 10000"), "{}", ran.stderr);
+    }
+}
+
+#[test]
 fn errors_of_snapshots_are_explained() {
     let Some(server) = server() else { return };
     let nobody = "0199a1b2-63f1-7c01-9f2c-2f1c2ea4a7d0";

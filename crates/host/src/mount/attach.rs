@@ -11,7 +11,7 @@ use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context as _, HostError, Result};
-use crate::helper::client;
+use crate::helper;
 use crate::helper::error::HostErrorKind;
 use crate::helper::protocol::Task;
 use crate::mount::mounts;
@@ -21,7 +21,7 @@ use crate::process::Process;
 use crate::sandbox::dedicated_uids;
 use crate::sandbox::layout::WORKSPACE;
 
-/// Mounts a workspace in a sandbox that has none.
+/// Task of a helper process: mounts a workspace in a sandbox that has none.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct AttachTask {
     holder: NamespaceHolder,
@@ -37,7 +37,7 @@ pub fn attach(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> 
     chown_to_sandbox(holder, workspace, uid)?;
     let task =
         AttachTask { holder: holder.clone(), process: process.clone(), workspace: workspace.to_owned(), uid };
-    client::call(&task, &[])
+    helper::client::call(&task, &[])
 }
 
 impl Task for AttachTask {

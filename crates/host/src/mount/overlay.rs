@@ -87,9 +87,10 @@ pub fn mounted(holder: &NamespaceHolder, below: &Path) -> Result<Vec<PathBuf>> {
     match holder {
         NamespaceHolder::Host => local::mounted(Path::new("/proc/thread-self/mountinfo"), &below),
         NamespaceHolder::Process(process) => {
-            // The PID is not reused while this descriptor is open.
-            let _pidfd = process.pidfd().ok_or_else(HostError::holder_gone)?;
-            local::mounted(&PathBuf::from(format!("/proc/{}/mountinfo", process.pid())), &below)
+            let mounted =
+                local::mounted(&PathBuf::from(format!("/proc/{}/mountinfo", process.pid())), &below);
+            // If the holder is still running, its PID had not been reused when the file was read.
+            if process.is_running() { mounted } else { Err(HostError::holder_gone()) }
         }
     }
 }

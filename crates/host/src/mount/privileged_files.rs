@@ -13,7 +13,8 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context as _, HostError, Result};
-use crate::helper::client::{self, PendingReply};
+use crate::helper;
+use crate::helper::client::PendingReply;
 use crate::helper::error::{HelperError, HostErrorKind};
 use crate::helper::fd_message::{pair, receive, send};
 use crate::helper::protocol::Task;
@@ -99,7 +100,8 @@ impl PrivilegedFiles {
 impl Connection {
     fn open(holder: &NamespaceHolder) -> Result<Self> {
         let (socket, helper_socket) = pair().context("create a socket")?;
-        let helper = client::start(&ServeFilesTask { holder: holder.clone() }, &[helper_socket.as_fd()])?;
+        let helper =
+            helper::client::start(&ServeFilesTask { holder: holder.clone() }, &[helper_socket.as_fd()])?;
         Ok(Self { socket, helper })
     }
 }

@@ -66,8 +66,9 @@ pub const HIDDEN: [&str; 11] = [
 /// Parts of `/proc` that are read-only.
 pub const READ_ONLY: [&str; 5] = ["proc/bus", "proc/fs", "proc/irq", "proc/sys", "proc/sysrq-trigger"];
 
-/// Temporary mount point of the tmpfs while its directories are bound; `/proc` is mounted there later.
-const TMPFS: &str = "proc";
+/// Path below the new root at which the tmpfs is mounted until its directories are bound to their places. `/proc` is
+/// mounted over it later.
+const TMPFS_STAGING: &str = "proc";
 const PAGE: u64 = 4096;
 /// Minimum number of files in the tmpfs.
 const FILES_MIN: u64 = 1024;
@@ -118,7 +119,7 @@ pub(crate) struct Root<'a> {
     /// Memory limit of the sandbox, in bytes.
     pub(crate) memory: Option<u64>,
     /// True if a DNS server listens inside.
-    pub(crate) nameserver: bool,
+    pub(crate) has_nameserver: bool,
 }
 
 impl Root<'_> {
@@ -208,7 +209,7 @@ impl Root<'_> {
     fn write_etc(&self, etc: &Path) -> Result<()> {
         write(&etc.join("hostname"), &format!("{}\n", self.hostname))?;
         write(&etc.join("hosts"), &format!("127.0.0.1 localhost {}\n::1 localhost\n", self.hostname))?;
-        write(&etc.join("resolv.conf"), if self.nameserver { RESOLV_CONF } else { "" })
+        write(&etc.join("resolv.conf"), if self.has_nameserver { RESOLV_CONF } else { "" })
     }
 
     fn user_line(&self) -> String {
@@ -235,19 +236,19 @@ impl Root<'_> {
     /// Mounts the tmpfs that holds all writable directories except the workspace, so that one limit applies
     /// to all of them. It is detached from here once they are bound.
     fn mount_writable_tmpfs(&self) -> Result<()> {
-        mount_tmpfs(in_new_root(TMPFS), &tmpfs_options(self.memory), MountFlags::empty())?;
+        mount_tmpfs(in_new_root(TMPFS_STAGING), &tmpfs_options(self.memory), MountFlags::empty())?;
         for dir in self.tmpfs_dirs() {
-            let path = in_new_root(TMPFS).join(dir.name);
+            let path = in_new_root(TMPFS_STAGING).join(dir.name);
             create_dir(&path)?;
             fs::set_permissions(&path, fs::Permissions::from_mode(dir.mode))
                 .context(format!("set the permissions of {}", dir.path))?;
         }
         if self.is_kept() {
-            let etc = in_new_root(TMPFS).join(TMPFS_ETC);
+            let etc = in_new_root(TMPFS_STAGING).join(TMPFS_ETC);
             create_dir(&etc)?;
             return self.write_etc(&etc);
         }
-        let home = in_new_root(TMPFS).join(TMPFS_HOME);
+        let home = in_new_root(TMPFS_STAGING).join(TMPFS_HOME);
         std::os::unix::fs::chown(&home, Some(self.user), Some(self.group))
             .context("change the owner of the home directory")
     }
@@ -256,15 +257,15 @@ impl Root<'_> {
     /// detaches the tmpfs from its temporary mount point.
     fn bind_tmpfs(&self) -> Result<()> {
         for dir in self.tmpfs_dirs() {
-            bind(&in_new_root(TMPFS).join(dir.name), &in_new_root(dir.path), dir.access)?;
+            bind(&in_new_root(TMPFS_STAGING).join(dir.name), &in_new_root(dir.path), dir.access)?;
         }
         if self.is_kept() {
-            let paths = ETC_FILES.map(|name| in_new_root(TMPFS).join(TMPFS_ETC).join(name));
+            let paths = ETC_FILES.map(|name| in_new_root(TMPFS_STAGING).join(TMPFS_ETC).join(name));
             let files: Vec<(&str, &Path)> =
                 ETC_FILES.into_iter().zip(paths.iter().map(PathBuf::as_path)).collect();
             kept_root::mount_files(Path::new(NEW_ROOT), &files)?;
         }
-        unmount(in_new_root(TMPFS), UnmountFlags::DETACH).context("detach the tmpfs")
+        unmount(in_new_root(TMPFS_STAGING), UnmountFlags::DETACH).context("detach the tmpfs")
     }
 
     /// Makes the new root the root of this process, and detaches the old one. A root that is not kept becomes
@@ -274,10 +275,10 @@ impl Root<'_> {
             fs::set_permissions(NEW_ROOT, fs::Permissions::from_mode(0o755))
                 .context("set the permissions of the root")?;
         }
-        chdir(NEW_ROOT).context("enter the root")?;
-        pivot_root(".", ".").context("change the root")?;
+        chdir(NEW_ROOT).context("enter the new root")?;
+        pivot_root(".", ".").context("pivot to the new root")?;
         unmount(".", UnmountFlags::DETACH).context("detach the root of the host")?;
-        chdir("/").context("enter the root")?;
+        chdir("/").context("enter `/` of the new root")?;
         if self.is_kept() { Ok(()) } else { remount_read_only(Path::new("/"), MountFlags::empty()) }
     }
 }

@@ -25,7 +25,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context as _, HostError, Result};
-use crate::helper::client;
+use crate::helper;
 use crate::helper::error::HostErrorKind;
 use crate::helper::protocol::Task;
 use crate::mount::attach::{enter, is_mounted, lock};
@@ -92,7 +92,7 @@ pub fn swap_without_chown(holder: &NamespaceHolder, process: &Process, workspace
 /// workspace of the sandbox afterwards.
 pub fn settle_swap(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Result<bool> {
     let user = dedicated_uids::uid_of(process)?;
-    client::call(&SettleSwapTask(Request::new(holder, process, workspace, user)), &[])
+    helper::client::call(&SettleSwapTask(Request::new(holder, process, workspace, user)), &[])
 }
 
 /// Settles a [`swap_without_chown`], as [`settle_swap`] does for [`swap`].
@@ -101,14 +101,14 @@ pub fn settle_swap_without_chown(
     process: &Process,
     workspace: &Path,
 ) -> Result<bool> {
-    client::call(&SettleSwapTask(Request::new(holder, process, workspace, None)), &[])
+    helper::client::call(&SettleSwapTask(Request::new(holder, process, workspace, None)), &[])
 }
 
 fn replace(holder: &NamespaceHolder, process: &Process, workspace: &Path, user: Option<u32>) -> Result<()> {
     let task = SwapTask(Request::new(holder, process, workspace, user));
-    let Err(error) = client::call(&task, &[]) else { return Ok(()) };
+    let Err(error) = helper::client::call(&task, &[]) else { return Ok(()) };
     // The helper has reverted what it did, unless it was killed.
-    match client::call(&SettleSwapTask(Request::new(holder, process, workspace, user)), &[]) {
+    match helper::client::call(&SettleSwapTask(Request::new(holder, process, workspace, user)), &[]) {
         Ok(true) => Ok(()),
         Ok(false) => Err(error),
         Err(settle_error) => Err(error.followed_by(settle_error)),
@@ -124,7 +124,7 @@ pub fn swap_killed(
     after: SwapStep,
 ) -> Result<()> {
     let request = Request::new(holder, process, workspace, dedicated_uids::uid_of(process)?);
-    client::call(&SwapTask(Request { killed_after: Some(after), ..request }), &[])
+    helper::client::call(&SwapTask(Request { killed_after: Some(after), ..request }), &[])
 }
 
 /// Starts a swap with a time limit, with a helper that hangs after a step.
@@ -137,7 +137,7 @@ pub fn swap_stalled(
 ) -> Result<()> {
     let request = Request::new(holder, process, workspace, dedicated_uids::uid_of(process)?);
     let request = Request { deadline: monotonic() + limit, stalled_after: after, ..request };
-    client::call(&SwapTask(request), &[])
+    helper::client::call(&SwapTask(request), &[])
 }
 
 fn monotonic() -> Duration {

@@ -16,7 +16,7 @@ use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context as _, HostError, Result};
-use crate::helper::client;
+use crate::helper;
 use crate::helper::protocol::Task;
 use crate::namespace::{clone, id_map};
 use crate::process::Process;
@@ -42,7 +42,7 @@ impl NamespaceHolder {
         if let Some(process) = recorded(directory) {
             return Ok(Self::Process(process));
         }
-        client::call(&StartHolderTask { directory: directory.to_owned() }, &[]).map(Self::Process)
+        helper::client::call(&StartHolderTask { directory: directory.to_owned() }, &[]).map(Self::Process)
     }
 
     /// Moves this process, which must have one thread, into the namespaces.

@@ -67,7 +67,9 @@ impl FromStr for AllowRule {
             let has_letters = text.bytes().any(|byte| byte.is_ascii_alphabetic());
             // With a letter it is a URL, a name with a port, or an IPv6 address.
             return match parse_cidr(text) {
-                Err(_) if has_letters && !text.contains("::") => Err(AllowError::Name(text.to_owned())),
+                Err(CidrError::Malformed(_)) if has_letters && !text.contains("::") => {
+                    Err(AllowError::Name(text.to_owned()))
+                }
                 addresses => Ok(Self::Addresses(addresses?)),
             };
         }
@@ -144,6 +146,10 @@ mod tests {
             "::1", &long,
         ] {
             assert!(wrong.parse::<AllowRule>().is_err(), "{wrong}");
+        }
+        for ipv6 in ["fd00::1", "2001:db8:1:2:3:4:5:6", "2001:db8:1:2:3:4:5:6/128"] {
+            let error = ipv6.parse::<AllowRule>().unwrap_err();
+            assert_eq!(error, AllowError::Addresses(CidrError::Ipv6(ipv6.to_owned())));
         }
     }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::egress::Egress;
 use super::network_daemon::start;
 use crate::error::{HostError, Result};
-use crate::helper::client;
+use crate::helper;
 use crate::helper::protocol::Task;
 use crate::namespace::holder::NamespaceHolder;
 use crate::process::Process;
@@ -24,7 +24,7 @@ pub(crate) struct ConnectTask {
 pub fn connect(pid: i32, egress: &Egress) -> Result<()> {
     let pid = Pid::from_raw(pid).ok_or_else(HostError::sandbox_ended)?;
     let task = ConnectTask { process: Process::of(pid)?, egress: egress.clone() };
-    client::call(&task, &[])
+    helper::client::call(&task, &[])
 }
 
 impl Task for ConnectTask {

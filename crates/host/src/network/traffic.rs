@@ -13,9 +13,9 @@ const SENT_INDEX: usize = 8;
 /// Returns the traffic in the network namespace of a process. `None` if the process has exited, is hidden from
 /// this user, or has no interface except loopback.
 pub fn traffic(process: &Process) -> Option<NetworkBytes> {
-    // While it is open, the PID is not reused.
-    let _pidfd = process.pidfd()?;
-    parse(&fs::read_to_string(format!("/proc/{}/net/dev", process.pid())).ok()?)
+    let text = fs::read_to_string(format!("/proc/{}/net/dev", process.pid())).ok()?;
+    // If the process is still running, its PID had not been reused when the file was read.
+    if process.is_running() { parse(&text) } else { None }
 }
 
 /// Parses `/proc/PID/net/dev`: two lines of headings, then a line for each interface.

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::helper::client;
+use crate::helper;
 use crate::helper::protocol::Task;
 use crate::namespace::holder::NamespaceHolder;
 
@@ -70,7 +70,7 @@ pub fn measure_within(holder: &NamespaceHolder, path: &Path, bounds: Bounds) -> 
         return usage;
     }
     let task = MeasureTask { holder: holder.clone(), path: path.to_owned(), bounds };
-    client::call(&task, &[]).unwrap_or(usage)
+    helper::client::call(&task, &[]).unwrap_or(usage)
 }
 
 impl Task for MeasureTask {

@@ -18,7 +18,7 @@ const MESSAGE_QUEUES_MAX: u64 = 32_768;
 
 /// Returns limits of System V shared memory and message queues for a sandbox with this memory limit, by their
 /// names below `kernel` in `/proc/sys`. Like files in a tmpfs, both outlive their processes.
-pub fn system_v_bounds(memory: u64) -> [(&'static str, u64); 2] {
+pub fn system_v_ipc_limits(memory: u64) -> [(&'static str, u64); 2] {
     let queues = memory / 64 / MESSAGE_QUEUE;
     [("shmall", (memory / 8 / PAGE).max(1)), ("msgmni", queues.clamp(1, MESSAGE_QUEUES_MAX))]
 }

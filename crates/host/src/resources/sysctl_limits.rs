@@ -1,7 +1,8 @@
 //! Limits on kernel resources in the namespaces of a sandbox, set by sysctls.
 //!
 //! The kernel counts some resources per user namespace and in all its ancestors, each of which may set a
-//! limit (`/proc/sys/user`). Without one, a single sandbox could use up the limit of its owner on the host.
+//! limit (`/proc/sys/user`). Without one, a single sandbox could use up the limit of the host user that
+//! runs it.
 
 use std::fs;
 use std::io;
@@ -49,7 +50,7 @@ pub(crate) fn set(sys: &Path, memory: Option<u64>) -> Result<()> {
         write(&sys.join("user").join(name), (host_limit / 4).max(min))?;
     }
     let Some(memory) = memory else { return Ok(()) };
-    let mut sysctls = limits::system_v_bounds(memory).into_iter();
+    let mut sysctls = limits::system_v_ipc_limits(memory).into_iter();
     sysctls.try_for_each(|(name, value)| write_if_allowed(&sys.join("kernel").join(name), value))
 }
 

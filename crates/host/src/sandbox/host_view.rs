@@ -29,7 +29,7 @@ use rustix::process::{PidfdFlags, getegid, geteuid, pidfd_open};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context as _, HostError, Result};
-use crate::helper::client;
+use crate::helper;
 use crate::helper::protocol::Task;
 use crate::namespace::clone::{self, Child, NAMESPACES};
 use crate::namespace::credentials;
@@ -151,7 +151,7 @@ impl HostView {
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .context("create a socket")?;
         let [input, output, errors] = stdio;
-        let helper = client::start(self, &[helper_control.as_fd(), input, output, errors])?;
+        let helper = helper::client::start(self, &[helper_control.as_fd(), input, output, errors])?;
         drop(helper_control);
         let Launched { missing } = helper.wait()?;
         let event = receive(control.as_fd()).context("receive an event of the sandbox")?;

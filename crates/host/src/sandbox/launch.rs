@@ -17,7 +17,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context as _, HostError, Result};
-use crate::helper::client;
+use crate::helper;
 use crate::helper::error::HostErrorKind;
 use crate::helper::protocol::Task;
 use crate::mount::attach;
@@ -146,7 +146,7 @@ pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
     writer.write_all(launch.token).context("pass the token")?;
     drop(writer);
     let descriptors = [agent.as_fd(), token.as_fd(), output.as_fd(), log.as_fd()];
-    let launched = client::call(&task, &descriptors);
+    let launched = helper::client::call(&task, &descriptors);
     launched.map_err(|error| match undo(launch) {
         Ok(()) => error,
         Err(undo_error) => error.followed_by(undo_error),

@@ -8,7 +8,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context as _, HostError, Result};
-use crate::helper::client;
+use crate::helper;
 use crate::helper::protocol::Task;
 use crate::mount::attach;
 use crate::mount::mounts::{self, Access};
@@ -21,7 +21,7 @@ use crate::resources::limits::{self, Capabilities, Limits};
 
 /// Determines which isolation and limits sandboxes with this holder can have.
 pub fn probe(holder: &NamespaceHolder) -> Result<Capabilities> {
-    client::call(&ProbeTask { holder: holder.clone() }, &[])
+    helper::client::call(&ProbeTask { holder: holder.clone() }, &[])
 }
 
 /// Tries the steps of a launch.

@@ -66,7 +66,7 @@ impl SandboxInit<'_> {
             group: SANDBOX_UID,
             mount_points: &mount_points,
             memory: self.task.limits.memory_bytes,
-            nameserver: self.task.egress.is_some(),
+            has_nameserver: self.task.egress.is_some(),
         }
         .build()?;
         rustix::system::sethostname(id.as_bytes()).context("set the host name")?;

@@ -16,7 +16,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context as _, HostError, Result};
-use crate::helper::client;
+use crate::helper;
 use crate::helper::error::HostErrorKind;
 use crate::helper::protocol::Task;
 use crate::mount::attach::enter;
@@ -72,13 +72,13 @@ fn request(
     scope: ProcessScope,
 ) -> Result<Vec<WorkspaceProcess>> {
     let task = WorkspaceProcessesTask { holder: holder.clone(), process: process.clone(), grace, scope };
-    client::call(&task, &[])
+    helper::client::call(&task, &[])
 }
 
 /// Returns the disk usage, in bytes, of deleted files of the workspace that are still open.
 pub fn deleted_bytes(holder: &NamespaceHolder, process: &Process) -> Result<u64> {
     let task = DeletedFilesTask { holder: holder.clone(), process: process.clone() };
-    client::call(&task, &[])
+    helper::client::call(&task, &[])
 }
 
 /// Measures deleted files of a workspace that are still open.

@@ -65,7 +65,7 @@ impl Piece {
         match self.content {
             Content::Exit(status) => writer.write_exit(self.time, status),
             Content::Data(stream, data) => {
-                let written = writer.written().saturating_sub(self.offset);
+                let written = writer.end_offset().saturating_sub(self.offset);
                 let new = data.get(usize::try_from(written).unwrap_or(usize::MAX)..).unwrap_or_default();
                 writer.skip_to(self.offset);
                 writer.write(stream, self.time, new)
@@ -95,7 +95,7 @@ impl Service {
         let stored = self.with_writer(handle, &running, move |writer| {
             // As with agents that write files: a full disk leaves a gap, which readers get.
             let written = piece.write(writer);
-            (writer.written(), written)
+            (writer.end_offset(), written)
         });
         let Some((stored, written)) = stored.await else { return };
         if let Err(error) = written {
@@ -149,7 +149,7 @@ impl Service {
         }
         for progress in &request.commands {
             let running = handle.commands.get_or_add(&progress.command_id);
-            if let Some(written) = self.with_writer(handle, &running, |writer| writer.written()).await {
+            if let Some(written) = self.with_writer(handle, &running, |writer| writer.end_offset()).await {
                 stored.push(OutputStored { command_id: progress.command_id.clone(), stored: written });
             }
         }

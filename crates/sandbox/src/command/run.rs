@@ -15,7 +15,7 @@ use workspace_agent_protocol::v1::{
     CommandInput, ForgetCommandRequest, KillCommandRequest, RunCommandRequest,
 };
 use workspace_catalog::{
-    CatalogError, Command, CommandEnd, CommandState, CommandTrace, NewClaim, NewCommand,
+    CatalogError, Command, CommandEnd, CommandState, CommandTrace, IdempotencyClaim, NewCommand,
 };
 
 use crate::clock::now;
@@ -181,7 +181,7 @@ impl Service {
         scope: &Scope,
         sandbox: &str,
         request: RunRequest,
-        claim: Option<NewClaim>,
+        claim: Option<IdempotencyClaim>,
     ) -> Result<CommandStart> {
         // Before anything else: a repeated request is answered even when nothing more can be started.
         if let Some(claim) = &claim {

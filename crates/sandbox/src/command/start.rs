@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
-use workspace_catalog::{CommandInsertion, NewClaim, NewCommand};
+use workspace_catalog::{CommandInsertion, IdempotencyClaim, NewCommand};
 
 use crate::command::running::RunningCommand;
 use crate::error::{Result, SandboxError};
@@ -19,7 +19,7 @@ use crate::service::Service;
 pub(crate) struct PendingStart {
     pub(crate) handle: Arc<SandboxHandle>,
     pub(crate) row: NewCommand,
-    pub(crate) claim: Option<NewClaim>,
+    pub(crate) claim: Option<IdempotencyClaim>,
     /// Message to the agent.
     pub(crate) message: ServerPayload,
     /// Prefix of the ids of such commands, and how many of them may run.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use workspace_catalog::{
-    CatalogError, Change, EventKind, NewClaim, NewEvent, Sandbox, SandboxInsertion, State,
+    CatalogError, Change, EventKind, IdempotencyClaim, NewEvent, Sandbox, SandboxInsertion, State,
 };
 use workspace_state::Cancel;
 use workspace_workspace::{ProviderKind, WorkspaceInfo};
@@ -253,7 +253,7 @@ impl Service {
     async fn reserve(
         &self,
         creator: &Creator,
-        claim: Option<&NewClaim>,
+        claim: Option<&IdempotencyClaim>,
         new: &NewSandbox,
     ) -> Result<ReserveResult<'_>> {
         let key = creator.idempotency_key.as_ref().map(|(key, _)| key.clone());
@@ -551,7 +551,7 @@ struct Creation {
     new: NewSandbox,
     config: Config,
     lifetime: Duration,
-    claim: Option<NewClaim>,
+    claim: Option<IdempotencyClaim>,
     cancel: Cancel,
 }
 
@@ -572,9 +572,9 @@ enum CreateResult {
 }
 
 impl Creator {
-    fn claim(&self) -> Option<NewClaim> {
+    fn claim(&self) -> Option<IdempotencyClaim> {
         let (key, request_hash) = self.idempotency_key.clone()?;
-        Some(NewClaim { key, request_hash, owner: self.owner.clone() })
+        Some(IdempotencyClaim { key, request_hash, owner: self.owner.clone() })
     }
 }
 

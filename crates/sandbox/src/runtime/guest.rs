@@ -5,7 +5,7 @@ use std::os::unix::fs::chown;
 
 use rustix::process::{getegid, geteuid};
 use workspace_host::launch::SOCKETS;
-use workspace_host::limits::system_v_bounds;
+use workspace_host::limits::system_v_ipc_limits;
 
 use super::Start;
 
@@ -126,7 +126,7 @@ pub(super) fn shared_memory(start: &Start<'_>) -> Option<u64> {
 /// to start a container with them on kernels before 5.19.
 pub(super) fn system_v_limits(start: &Start<'_>) -> Vec<(String, String)> {
     let Some(memory) = start.limits.memory_bytes else { return Vec::new() };
-    system_v_bounds(memory).map(|(name, value)| (format!("kernel.{name}"), value.to_string())).into()
+    system_v_ipc_limits(memory).map(|(name, value)| (format!("kernel.{name}"), value.to_string())).into()
 }
 
 /// Returns true for a valid id or name. They become parts of paths and of other programs' arguments.

@@ -109,8 +109,8 @@ impl Fixture {
         let trusted = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec();
         let parameters = StartParameters {
             addresses: vec![address.to_string()],
-            name: "server".to_owned(),
-            trusted: vec![trusted],
+            server_name: "server".to_owned(),
+            trusted_certificates: vec![trusted],
             ..StartParameters::default()
         };
         let (directory, agents) = (home.path().to_owned(), Mutex::default());

@@ -87,7 +87,7 @@ impl EventFeed {
         let events = self.catalog.events();
         let Some(mut last) = last else {
             // A stream may have read the catalog before this number.
-            let newest = events.last().await?;
+            let newest = events.newest().await?;
             self.lock().wake_all();
             return Ok(newest);
         };

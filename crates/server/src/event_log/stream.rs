@@ -142,19 +142,19 @@ impl EventStream {
     fn encode(&mut self, slice: EventSlice) -> Result<Vec<u8>, ApiError> {
         let mut text = Vec::new();
         let is_complete = slice.events.len() < CHUNK_MAX as usize;
-        let reported = self.reported.unwrap_or(slice.dropped);
-        if slice.dropped > reported.max(self.read)
-            && let Some(gap) = gap(self.sent, slice.dropped)
+        let reported = self.reported.unwrap_or(slice.last_deleted);
+        if slice.last_deleted > reported.max(self.read)
+            && let Some(gap) = gap(self.sent, slice.last_deleted)
         {
             write_message(&mut text, GAP, self.sent, &gap)?;
         }
-        self.reported = Some(reported.max(slice.dropped));
+        self.reported = Some(reported.max(slice.last_deleted));
         for event in slice.events {
             self.sent = event.sequence;
             let event = event_to_api(event)?;
             write_message(&mut text, &event.kind, self.sent, &event)?;
         }
-        self.read = if is_complete { self.read.max(slice.last).max(self.sent) } else { self.sent };
+        self.read = if is_complete { self.read.max(slice.newest).max(self.sent) } else { self.sent };
         Ok(text)
     }
 

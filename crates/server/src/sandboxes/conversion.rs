@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use workspace_api::error_codes;
-use workspace_api::pauses::{self, Keep};
+use workspace_api::pauses::{self, PauseMode};
 use workspace_api::sandboxes::{
     CpuStats, CreateSandbox, DiskStats, LogsQuery, MemoryStats, NetworkChoice, NetworkStats, ResourceLimits,
     Resources, RootChoice, Sandbox, SandboxStats, SetTimeout, TraceChoice,
@@ -167,9 +167,9 @@ pub(super) fn sandbox_to_api(view: View) -> Result<Sandbox, ApiError> {
 }
 
 /// Returns the part of a paused sandbox that is kept.
-fn keep(sandbox: &workspace_catalog::Sandbox) -> Option<Keep> {
+fn keep(sandbox: &workspace_catalog::Sandbox) -> Option<PauseMode> {
     let on_disk = sandbox.pause == Some(PauseStep::Disk);
-    sandbox.is_paused().then_some(if on_disk { Keep::Disk } else { Keep::Memory })
+    sandbox.is_paused().then_some(if on_disk { PauseMode::Disk } else { PauseMode::Memory })
 }
 
 fn cpus(millis: u32) -> String {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::extract::State;
 use serde_json::json;
 use workspace_api::error::ErrorBody;
-use workspace_api::pauses::{Keep, PauseSandbox, ResumeSandbox};
+use workspace_api::pauses::{PauseMode as RequestedMode, PauseSandbox, ResumeSandbox};
 use workspace_api::sandboxes::Sandbox;
 use workspace_sandbox::{Creator, PauseMode};
 
@@ -34,8 +34,8 @@ pub(super) async fn pause(
     Json(body): Json<PauseSandbox>,
 ) -> Result<Json<Sandbox>, ApiError> {
     let mode = match body.keep {
-        Keep::Memory => PauseMode::Memory,
-        Keep::Disk => PauseMode::Disk,
+        RequestedMode::Memory => PauseMode::Memory,
+        RequestedMode::Disk => PauseMode::Disk,
     };
     let view = app.sandboxes.pause(&scope(&caller), &id, mode).await?;
     let (sandbox_id, details) =

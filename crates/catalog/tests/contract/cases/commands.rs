@@ -1,5 +1,5 @@
 use workspace_catalog::{
-    COMMAND_SHOWN_MAX, CatalogError, CommandEnd, CommandInsertion, CommandState, NewClaim, NewCommand,
+    COMMAND_SHOWN_MAX, CatalogError, CommandEnd, CommandInsertion, CommandState, IdempotencyClaim, NewCommand,
 };
 
 use super::{insert, new_sandbox};
@@ -80,8 +80,8 @@ pub(crate) async fn command_is_finished_only_by_its_sandbox(database: TestDataba
     assert!(matches!(&error, CatalogError::NotFound { what: "command", .. }), "{error}");
 }
 
-fn claim(hash: &str) -> NewClaim {
-    NewClaim { key: "once".to_owned(), owner: "alice".to_owned(), request_hash: hash.to_owned() }
+fn claim(hash: &str) -> IdempotencyClaim {
+    IdempotencyClaim { key: "once".to_owned(), owner: "alice".to_owned(), request_hash: hash.to_owned() }
 }
 
 pub(crate) async fn repeated_request_starts_one_command(database: TestDatabase) {

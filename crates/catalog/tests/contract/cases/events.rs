@@ -40,7 +40,7 @@ pub(crate) async fn events_are_read_in_order_from_any_sequence(database: TestDat
 
     assert_eq!(catalog.events().after(3, 2).await.unwrap(), all[3..5]);
     let last = all.last().unwrap().sequence;
-    assert_eq!(catalog.events().last().await.unwrap(), last);
+    assert_eq!(catalog.events().newest().await.unwrap(), last);
     assert_eq!(catalog.events().after(last, 100).await.unwrap(), []);
     assert_eq!(catalog.events().after(0, 0).await.unwrap(), []);
 }
@@ -112,7 +112,7 @@ pub(crate) async fn events_per_sandbox_are_limited(database: TestDatabase) {
     insert(&catalog, "alice", "sbx-1", EventKind::SandboxRunning).await;
     insert(&catalog, "alice", "sbx-1", EventKind::SandboxRunning).await;
     assert!(numbers(&catalog, &all, 0).await.into_iter().eq(3..=1_004));
-    assert_eq!(catalog.events().read(&of_owner("alice"), 0, 1).await.unwrap().dropped, 2);
+    assert_eq!(catalog.events().read(&of_owner("alice"), 0, 1).await.unwrap().last_deleted, 2);
 }
 
 pub(crate) async fn events_per_owner_are_limited(database: TestDatabase) {
@@ -127,9 +127,10 @@ pub(crate) async fn events_per_owner_are_limited(database: TestDatabase) {
     let alices = numbers(&catalog, &of_owner("alice"), 0).await;
     assert!(alices.into_iter().eq((4..=MAX).chain(bobs + 1..=bobs + 3)), "her oldest are deleted");
     assert_eq!(numbers(&catalog, &of_owner("bob"), 0).await, [bobs], "his are not");
-    let dropped = async |filter: EventFilter| catalog.events().read(&filter, 0, 1).await.unwrap().dropped;
-    assert_eq!((dropped(of_owner("alice")).await, dropped(of_owner("bob")).await), (3, 0));
-    assert_eq!(dropped(EventFilter::default()).await, 3);
+    let last_deleted =
+        async |filter: EventFilter| catalog.events().read(&filter, 0, 1).await.unwrap().last_deleted;
+    assert_eq!((last_deleted(of_owner("alice")).await, last_deleted(of_owner("bob")).await), (3, 0));
+    assert_eq!(last_deleted(EventFilter::default()).await, 3);
 }
 
 pub(crate) async fn many_old_events_are_deleted_in_batches(database: TestDatabase) {
@@ -138,7 +139,7 @@ pub(crate) async fn many_old_events_are_deleted_in_batches(database: TestDatabas
     assert_eq!(catalog.events().delete_before(20_050).await.unwrap(), 20_049);
     let left = catalog.events().read(&EventFilter::default(), 0, 1_000).await.unwrap();
     assert!(left.events.iter().map(|it| it.sequence).eq(20_050..=20_100));
-    assert_eq!((left.dropped, left.last), (20_049, 20_100));
+    assert_eq!((left.last_deleted, left.newest), (20_049, 20_100));
 }
 
 pub(crate) async fn owner_reads_only_its_own_events(database: TestDatabase) {
@@ -189,15 +190,15 @@ pub(crate) async fn reader_behind_deleted_events_is_told(database: TestDatabase)
         insert(&catalog, owner, "sbx-1", EventKind::SandboxRunning).await;
     }
     let read = async |filter: EventFilter| catalog.events().read(&filter, 0, 10).await.unwrap();
-    assert_eq!(read(of_owner("alice")).await.dropped, 0);
+    assert_eq!(read(of_owner("alice")).await.last_deleted, 0);
     catalog.events().delete_before(i64::MAX).await.unwrap();
     let left = read(of_owner("alice")).await;
-    assert_eq!((left.events, left.dropped, left.last), (vec![], 3, 3));
-    assert_eq!(read(of_owner("bob")).await.dropped, 2);
-    assert_eq!(read(of_owner("carol")).await.dropped, 0);
-    assert_eq!(read(EventFilter::default()).await.dropped, 3);
+    assert_eq!((left.events, left.last_deleted, left.newest), (vec![], 3, 3));
+    assert_eq!(read(of_owner("bob")).await.last_deleted, 2);
+    assert_eq!(read(of_owner("carol")).await.last_deleted, 0);
+    assert_eq!(read(EventFilter::default()).await.last_deleted, 3);
     insert(&catalog, "bob", "sbx-1", EventKind::SandboxRunning).await;
-    assert_eq!(read(of_owner("bob")).await.dropped, 2, "a later insertion does not change it");
+    assert_eq!(read(of_owner("bob")).await.last_deleted, 2, "a later insertion does not change it");
 }
 
 pub(crate) async fn insertions_wake_subscribers(database: TestDatabase) {
@@ -246,9 +247,9 @@ pub(crate) async fn events_of_an_earlier_version_are_for_admins(database: TestDa
         all.events.iter().map(|it| (it.sequence, it.owner.clone())).collect::<Vec<_>>(),
         [(2, None), (3, None)]
     );
-    assert_eq!(all.dropped, 1);
+    assert_eq!(all.last_deleted, 1);
     let hers = catalog.events().read(&of_owner("alice"), 0, 10).await.unwrap();
-    assert_eq!((hers.events, hers.dropped), (vec![], 0));
+    assert_eq!((hers.events, hers.last_deleted), (vec![], 0));
     assert_eq!(insert(&catalog, "alice", "sbx-1", EventKind::SandboxRunning).await, 4);
     assert_eq!(numbers(&catalog, &of_owner("alice"), 0).await, [4]);
     assert_eq!(catalog.events().delete_before(i64::MAX).await.unwrap(), 3);

@@ -1,14 +1,14 @@
-use workspace_catalog::{Catalog, NewClaim, Result, SandboxInsertion};
+use workspace_catalog::{Catalog, IdempotencyClaim, Result, SandboxInsertion};
 
 use super::new_sandbox;
 use crate::test_database::TestDatabase;
 
-fn claim() -> NewClaim {
-    NewClaim { key: "once".to_owned(), owner: "alice".to_owned(), request_hash: "a".repeat(64) }
+fn claim() -> IdempotencyClaim {
+    IdempotencyClaim { key: "once".to_owned(), owner: "alice".to_owned(), request_hash: "a".repeat(64) }
 }
 
 /// Inserts a sandbox. Returns the id of the request's sandbox, and whether it was inserted now.
-async fn insert_once(catalog: &Catalog, claim: &NewClaim, id: &str) -> Result<(String, bool)> {
+async fn insert_once(catalog: &Catalog, claim: &IdempotencyClaim, id: &str) -> Result<(String, bool)> {
     Ok(match catalog.sandboxes().insert_once(&new_sandbox(id), claim, &[]).await? {
         SandboxInsertion::New(sandbox) => (sandbox.id, true),
         SandboxInsertion::Existing { sandbox_id } => (sandbox_id, false),
@@ -23,13 +23,13 @@ pub(crate) async fn repeated_request_returns_the_first_sandbox(database: TestDat
     }
     assert_eq!(catalog.sandboxes().get("sbx-2").await.unwrap(), None);
     assert_eq!(catalog.idempotency().find(&claim()).await.unwrap().as_deref(), Some("sbx-1"));
-    let unheard = NewClaim { key: "never".to_owned(), ..claim() };
+    let unheard = IdempotencyClaim { key: "never".to_owned(), ..claim() };
     assert_eq!(catalog.idempotency().find(&unheard).await.unwrap(), None);
 
     // Keys of other owners, and other keys, are independent.
-    let bobs = NewClaim { owner: "bob".to_owned(), ..claim() };
+    let bobs = IdempotencyClaim { owner: "bob".to_owned(), ..claim() };
     assert!(insert_once(&catalog, &bobs, "sbx-3").await.unwrap().1);
-    let another = NewClaim { key: "twice".to_owned(), ..claim() };
+    let another = IdempotencyClaim { key: "twice".to_owned(), ..claim() };
     assert!(insert_once(&catalog, &another, "sbx-4").await.unwrap().1);
 }
 
@@ -51,13 +51,13 @@ pub(crate) async fn concurrent_requests_create_one_sandbox(database: TestDatabas
 pub(crate) async fn key_reuse_for_another_request_is_rejected(database: TestDatabase) {
     let catalog = database.open().await;
     insert_once(&catalog, &claim(), "sbx-1").await.unwrap();
-    let other = NewClaim { request_hash: "b".repeat(64), ..claim() };
+    let other = IdempotencyClaim { request_hash: "b".repeat(64), ..claim() };
     let error = insert_once(&catalog, &other, "sbx-2").await.unwrap_err();
     assert_eq!(error.to_string(), "idempotency key `once` was used for another request");
     // The rejected request left no rows and no open transaction.
     assert_eq!(catalog.sandboxes().get("sbx-2").await.unwrap(), None);
     assert_eq!(catalog.idempotency().find(&claim()).await.unwrap().as_deref(), Some("sbx-1"));
-    let unheard = NewClaim { key: "never".to_owned(), ..claim() };
+    let unheard = IdempotencyClaim { key: "never".to_owned(), ..claim() };
     assert_eq!(catalog.idempotency().find(&unheard).await.unwrap(), None);
     assert_eq!(insert_once(&catalog, &claim(), "sbx-3").await.unwrap(), ("sbx-1".to_owned(), false));
 }
@@ -68,7 +68,7 @@ pub(crate) async fn released_claim_can_be_repeated(database: TestDatabase) {
     catalog.idempotency().release("sbx-1").await.unwrap();
     assert!(insert_once(&catalog, &claim(), "sbx-2").await.unwrap().1);
     // A claim whose sandbox could not be inserted is rolled back.
-    let twice = NewClaim { key: "twice".to_owned(), ..claim() };
+    let twice = IdempotencyClaim { key: "twice".to_owned(), ..claim() };
     insert_once(&catalog, &twice, "sbx-2").await.unwrap_err();
     assert!(insert_once(&catalog, &twice, "sbx-3").await.unwrap().1);
 }

@@ -1,5 +1,7 @@
 use serde_json::json;
-use workspace_catalog::{COMMAND_SHOWN_MAX, CatalogError, Change, Filter, NewClaim, NewCommand, NewSandbox};
+use workspace_catalog::{
+    COMMAND_SHOWN_MAX, CatalogError, Change, Filter, IdempotencyClaim, NewCommand, NewSandbox,
+};
 
 use super::{insert, new_sandbox};
 use crate::test_database::TestDatabase;
@@ -81,7 +83,7 @@ pub(crate) async fn nul_is_rejected_naming_the_field(database: TestDatabase) {
     let bad = || "a\0b".to_owned();
     let reason = Change { state_reason: Some(bad()), ..Change::default() };
     let labels = [("team".to_owned(), bad())].into();
-    let claim = NewClaim { key: bad(), owner: "alice".to_owned(), request_hash: String::new() };
+    let claim = IdempotencyClaim { key: bad(), owner: "alice".to_owned(), request_hash: String::new() };
     let filter = Filter { name_prefix: Some(bad()), ..Filter::default() };
     let refused = [
         (

@@ -11,16 +11,16 @@ use workspace_state::{ChangeCode, InsightDiff, unquote_path};
 use super::super::diff::{change_label, display_path, print_insight};
 use super::super::exec::reject_json;
 use super::snapshots::warn;
-use crate::args::{SandboxChanges, SandboxOne};
+use crate::args::{SandboxArgs, SandboxChanges};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::output::Output;
-use crate::remote::{Client, RequestError, find, with_client};
+use crate::remote::{Client, RequestError, find_sandbox, with_client};
 use crate::text::print_stderr;
 
 /// Maximum number of changes in one response.
 const CHANGES_MAX: usize = 10_000;
-/// Header of a patch that is truncated.
+/// Response header that says whether the patch is truncated.
 const TRUNCATED_HEADER: &str = "x-truncated";
 
 pub(super) fn list(context: &mut Context, args: &SandboxChanges) -> Result<Outcome> {
@@ -30,7 +30,7 @@ pub(super) fn list(context: &mut Context, args: &SandboxChanges) -> Result<Outco
     })?;
     if context.output.is_json() {
         context.output.record(&changes)?;
-        return Ok(Outcome::Done);
+        return Ok(outcome(changes.diff.truncated));
     }
     warn(&changes.skipped);
     if args.insight {
@@ -43,7 +43,7 @@ pub(super) fn list(context: &mut Context, args: &SandboxChanges) -> Result<Outco
 
 /// Returns the path of a sandbox's changes in the API. `query` is empty or ends with `&`.
 async fn path(client: &Client, sandbox: &str, query: &str) -> Result<String> {
-    let id = find(client, sandbox).await?;
+    let id = find_sandbox(client, sandbox).await?;
     Ok(format!("/api/v1/sandboxes/{id}/changes?{query}limit={CHANGES_MAX}"))
 }
 
@@ -55,7 +55,8 @@ fn outcome(truncated: bool) -> Outcome {
     Outcome::with_warnings_if(truncated)
 }
 
-/// Converts the diff to the type of local diffs, which has the same JSON.
+/// Converts an insight diff, which has size, lines and risks of each change, to the type of local diffs. Both have the
+/// same JSON.
 fn insight_diff(diff: &Diff) -> Result<InsightDiff> {
     let converted = serde_json::to_value(diff).and_then(serde_json::from_value);
     converted.map_err(|error| {
@@ -68,7 +69,7 @@ fn print(output: &mut Output, entry: &Difference) -> Result<()> {
     let is_directory =
         |side: Option<&DifferenceSide>| side.is_some_and(|side| side.kind == EntryKind::Directory);
     let path = display_path(&unquoted(&entry.path), is_directory(entry.new.as_ref().or(entry.old.as_ref())));
-    let change_label = change_label(code(entry.change));
+    let change_label = change_label(change_code(entry.change));
     match (&entry.renamed_from, &entry.old, &entry.new) {
         (Some(from), old, _) => {
             let from = display_path(&unquoted(from), is_directory(old.as_ref()));
@@ -90,7 +91,7 @@ fn unquoted(path: &str) -> Cow<'_, [u8]> {
     unquote_path(path).unwrap_or(Cow::Borrowed(path.as_bytes()))
 }
 
-fn code(change: ChangeKind) -> ChangeCode {
+fn change_code(change: ChangeKind) -> ChangeCode {
     match change {
         ChangeKind::Added => ChangeCode::Added,
         ChangeKind::Removed => ChangeCode::Removed,
@@ -101,12 +102,13 @@ fn code(change: ChangeKind) -> ChangeCode {
     }
 }
 
-pub(super) fn patch(context: &mut Context, args: &SandboxOne) -> Result<Outcome> {
+pub(super) fn patch(context: &mut Context, args: &SandboxArgs) -> Result<Outcome> {
     reject_json(context, "a patch")?;
     let output = &mut context.output;
     let truncated = with_client(&args.server, async |client| {
         let path = path(client, &args.sandbox, "patch=true&").await?;
-        let response = client.open_with_head(&path, &[]).await.map_err(|failure| client.explain(failure))?;
+        let response =
+            client.open_with_headers(&path, &[]).await.map_err(|failure| client.explain(failure))?;
         let truncated = response.headers().get(TRUNCATED_HEADER).is_some_and(|value| value == "true");
         let mut body = response.into_body();
         while let Some(frame) = body.frame().await {

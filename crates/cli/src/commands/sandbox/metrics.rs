@@ -6,7 +6,7 @@ use crate::args::SandboxMetrics;
 use crate::commands::table;
 use crate::context::Context;
 use crate::error::{Outcome, Result};
-use crate::remote::{find, with_client};
+use crate::remote::{find_sandbox, with_client};
 use crate::text::format_bytes;
 use crate::time;
 
@@ -24,7 +24,7 @@ pub(super) fn run(context: &mut Context, args: &SandboxMetrics) -> Result<Outcom
         query.push_str(&format!("{name}={}", time::rfc3339(time)));
     }
     let series: MetricSeries = with_client(&args.server, async |client| {
-        let id = find(client, &args.sandbox).await?;
+        let id = find_sandbox(client, &args.sandbox).await?;
         client.get(&format!("/api/v1/sandboxes/{id}/metrics{query}")).await
     })?;
     if context.output.is_json() {

@@ -8,12 +8,12 @@ use super::show::show;
 use crate::args::{SandboxPause, SandboxResume};
 use crate::context::Context;
 use crate::error::{Outcome, Result};
-use crate::remote::{find, with_client};
+use crate::remote::{find_sandbox, with_client};
 
 pub(super) fn pause(context: &mut Context, args: &SandboxPause) -> Result<Outcome> {
     let body = PauseSandbox { keep: if args.memory { Keep::Memory } else { Keep::Disk } };
     let paused: Sandbox = with_client(&args.server, async |client| {
-        let id = find(client, &args.sandbox).await?;
+        let id = find_sandbox(client, &args.sandbox).await?;
         client.post(&format!("/api/v1/sandboxes/{id}/pause"), &body).await
     })?;
     show(context, &paused, |sandbox| vec![format!("paused until {}", table::time(&sandbox.expires_at))])
@@ -22,7 +22,7 @@ pub(super) fn pause(context: &mut Context, args: &SandboxPause) -> Result<Outcom
 pub(super) fn resume(context: &mut Context, args: &SandboxResume) -> Result<Outcome> {
     let body = ResumeSandbox { timeout_seconds: args.timeout.map(|timeout| timeout.as_secs()) };
     let resumed: Sandbox = with_client(&args.server, async |client| {
-        let id = find(client, &args.sandbox).await?;
+        let id = find_sandbox(client, &args.sandbox).await?;
         client.post(&format!("/api/v1/sandboxes/{id}/resume"), &body).await
     })?;
     show(context, &resumed, |sandbox| vec![format!("expires {}", table::time(&sandbox.expires_at))])

@@ -13,7 +13,7 @@ use super::show::show;
 use crate::args::{SandboxCommit, SandboxFork, SandboxRestore};
 use crate::context::Context;
 use crate::error::{Outcome, Result};
-use crate::remote::{Client, find, with_client};
+use crate::remote::{Client, find_sandbox, with_client};
 use crate::text::print_stderr;
 
 /// Posts to a path below a sandbox.
@@ -23,7 +23,7 @@ async fn post<T: DeserializeOwned>(
     path: &str,
     body: &impl Serialize,
 ) -> Result<T> {
-    let id = find(client, sandbox).await?;
+    let id = find_sandbox(client, sandbox).await?;
     client.post(&format!("/api/v1/sandboxes/{id}/{path}"), body).await
 }
 

@@ -9,7 +9,7 @@ use super::local;
 use crate::error::{Context as _, HostError, Result};
 use crate::helper::error::HostErrorKind;
 use crate::helper::protocol::Task;
-use crate::helper::{client, fd_message};
+use crate::helper::{self, fd_message};
 use crate::namespace::holder::NamespaceHolder;
 
 /// Opens the root of an overlay, and sends it over a socket.
@@ -23,7 +23,7 @@ pub(crate) struct OpenRootTask {
 pub(super) fn call(holder: &NamespaceHolder, mount_point: &Path) -> Result<OwnedFd> {
     let (socket, helper_socket) = fd_message::pair().context("create a socket")?;
     let task = OpenRootTask { holder: holder.clone(), mount_point: mount_point.to_owned() };
-    let helper = client::start(&task, &[helper_socket.as_fd()])?;
+    let helper = helper::client::start(&task, &[helper_socket.as_fd()])?;
     drop(helper_socket);
     // The helper sends the root before its reply.
     helper.wait()?;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::config::{Overlay, Xattrs};
 use super::{local, probe};
 use crate::error::Result;
-use crate::helper::client;
+use crate::helper;
 use crate::helper::protocol::Task;
 use crate::mount::remove_tree::remove_tree;
 use crate::namespace::holder::NamespaceHolder;
@@ -87,7 +87,7 @@ impl OverlayTask {
 
 /// Has a helper run the task. Returns the result of `Unmount` and `IsResponding`, and true for the others.
 pub(super) fn call(task: &OverlayTask) -> Result<bool> {
-    client::call(task, &[])
+    helper::client::call(task, &[])
 }
 
 impl Task for OverlayTask {

@@ -59,7 +59,7 @@ impl Init<'_> {
             user: uid,
             group: gid,
             memory: self.view.limits.memory_bytes,
-            nameserver: self.view.egress.is_some(),
+            has_nameserver: self.view.egress.is_some(),
         }
         .build()?;
         start_loopback().context("bring up the loopback interface")?;

@@ -1,6 +1,8 @@
-//! Root filesystem of a view, built from inside its namespaces.
+//! Root filesystem of a host view: the host's files, read-only, with mounts over some of them. It is built from inside
+//! the namespaces of the view.
 
 use std::fs;
+use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Component, Path, PathBuf};
@@ -10,7 +12,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount_chang
 use rustix::process::{chdir, pivot_root};
 
 use super::Mount;
-use crate::error::{Context as _, Result};
+use crate::error::{Context as _, HostError, Result};
 use crate::mount::mounts::{Access, attach, bind, clone_tree};
 use crate::mount::overlay::config::{Overlay, Xattrs};
 use crate::mount::overlay::local;
@@ -20,19 +22,20 @@ use crate::mount::root::{
 };
 use crate::network::egress::RESOLV_CONF;
 
-/// Temporary mount point of the tmpfs while its directories are bound; `/proc` is mounted there later.
-const TMPFS: &str = "proc";
+/// Path below the new root at which the tmpfs is mounted until its directories are bound to their places. `/proc` is
+/// mounted over it later.
+const TMPFS_STAGING: &str = "proc";
 /// Writable directories in the tmpfs, with their modes.
 const TMPFS_DIRS: [(&str, u32); 4] =
     [("/tmp", 0o1777), ("/var/tmp", 0o1777), ("/run", 0o755), ("/var/run", 0o755)];
 /// Maximum number of symlinks in a path, as in Linux.
 const SYMLINKS_MAX: u32 = 40;
 const SHARED_MEMORY: &str = "shm";
-/// Covers of hidden files and directories.
-const NO_FILE: &str = "no-file";
-const NO_DIRECTORY: &str = "no-directory";
+/// Empty file and directory without permissions, in the tmpfs, that are bound over hidden paths.
+const EMPTY_FILE: &str = "empty-file";
+const EMPTY_DIRECTORY: &str = "empty-directory";
 
-/// Root of a view: the host's files, read-only, with mounts over some of them.
+/// Root filesystem of a host view to build.
 pub(super) struct Root<'a> {
     pub(super) mounts: &'a [Mount],
     pub(super) user: u32,
@@ -40,7 +43,7 @@ pub(super) struct Root<'a> {
     /// Memory limit of the sandbox, in bytes.
     pub(super) memory: Option<u64>,
     /// True if a DNS server listens inside.
-    pub(super) nameserver: bool,
+    pub(super) has_nameserver: bool,
 }
 
 /// Descriptors of a mount's directories, opened before the new root is mounted over [`NEW_ROOT`] and hides
@@ -62,21 +65,21 @@ impl Root<'_> {
         attach(view.as_fd(), Path::new(NEW_ROOT))?;
         self.mount_writable_tmpfs(&dirs)?;
         for (number, (path, _)) in dirs.iter().enumerate() {
-            bind(&in_new_root(TMPFS).join(number.to_string()), &in_new_root(path), Access::Write)?;
+            bind(&in_new_root(TMPFS_STAGING).join(number.to_string()), &in_new_root(path), Access::Write)?;
         }
         let mut hidden_parents = Vec::new();
         for (index, (mount, opened)) in self.mounts.iter().zip(&opened).enumerate() {
             hidden_parents.extend(self.mount(index, mount, opened)?);
         }
-        if self.nameserver {
+        if self.has_nameserver {
             self.bind_resolv_conf()?;
         }
         mount_dev()?;
-        bind(&in_new_root(TMPFS).join(SHARED_MEMORY), &in_new_root("dev/shm"), Access::WriteNoExec)?;
+        bind(&in_new_root(TMPFS_STAGING).join(SHARED_MEMORY), &in_new_root("dev/shm"), Access::WriteNoExec)?;
         for parent in hidden_parents {
             remount_read_only(&parent, MountFlags::empty())?;
         }
-        unmount(in_new_root(TMPFS), UnmountFlags::DETACH).context("detach the tmpfs")?;
+        unmount(in_new_root(TMPFS_STAGING), UnmountFlags::DETACH).context("detach the tmpfs")?;
         mount_kernel_filesystems(self.memory)?;
         pivot()
     }
@@ -84,24 +87,25 @@ impl Root<'_> {
     /// Mounts one tmpfs for all writable directories, so that one limit applies to all of them. In the tmpfs,
     /// they are named by their index in `dirs`.
     fn mount_writable_tmpfs(&self, dirs: &[(PathBuf, u32)]) -> Result<()> {
-        // The tmpfs gets half of this: without a limit, a quarter of the host's memory.
+        // `tmpfs_options` halves this, so without a limit the tmpfs gets a quarter of the host's memory.
         let memory = self.memory.or_else(half_of_memory);
-        mount_tmpfs(in_new_root(TMPFS), &tmpfs_options(memory), MountFlags::empty())?;
+        mount_tmpfs(in_new_root(TMPFS_STAGING), &tmpfs_options(memory), MountFlags::empty())?;
         let numbered = dirs.iter().enumerate().map(|(number, (_, mode))| (number.to_string(), *mode));
-        for (name, mode) in numbered.chain([(SHARED_MEMORY.to_owned(), 0o1777), (NO_DIRECTORY.to_owned(), 0)])
+        for (name, mode) in
+            numbered.chain([(SHARED_MEMORY.to_owned(), 0o1777), (EMPTY_DIRECTORY.to_owned(), 0)])
         {
-            let path = in_new_root(TMPFS).join(&name);
+            let path = in_new_root(TMPFS_STAGING).join(&name);
             create_dir(&path)?;
             fs::set_permissions(&path, fs::Permissions::from_mode(mode))
                 .context(format!("set the permissions of {name}"))?;
         }
-        let empty_file = in_new_root(TMPFS).join(NO_FILE);
+        let empty_file = in_new_root(TMPFS_STAGING).join(EMPTY_FILE);
         fs::write(&empty_file, "").context("create an empty file")?;
         fs::set_permissions(&empty_file, fs::Permissions::from_mode(0o0))
             .context("change the mode of an empty file")?;
         if let Some(number) = dirs.iter().position(|(path, _)| path == Path::new("/run")) {
             let runtime_dir =
-                in_new_root(TMPFS).join(number.to_string()).join("user").join(self.user.to_string());
+                in_new_root(TMPFS_STAGING).join(number.to_string()).join("user").join(self.user.to_string());
             create_dir(&runtime_dir)?;
             chown(&runtime_dir, Some(self.user), Some(self.group))
                 .context("change the owner of the runtime directory")?;
@@ -129,8 +133,8 @@ impl Root<'_> {
                     mount_tmpfs(&mount_point, "mode=0755,size=256k", MountFlags::empty())?;
                     return Ok(Some(mount_point));
                 }
-                let cover = if found.is_dir() { NO_DIRECTORY } else { NO_FILE };
-                bind(&in_new_root(TMPFS).join(cover), &mount_point, Access::Read)?;
+                let cover = if found.is_dir() { EMPTY_DIRECTORY } else { EMPTY_FILE };
+                bind(&in_new_root(TMPFS_STAGING).join(cover), &mount_point, Access::Read)?;
             }
             Opened::Show(tree) => {
                 let is_directory = fs::metadata(format!("/proc/self/fd/{}", tree.as_raw_fd()))
@@ -158,11 +162,17 @@ impl Root<'_> {
 
     /// Points programs to the DNS server inside.
     fn bind_resolv_conf(&self) -> Result<()> {
-        let file = in_new_root(TMPFS).join("resolv.conf");
+        let file = in_new_root(TMPFS_STAGING).join("resolv.conf");
         fs::write(&file, RESOLV_CONF).context("write resolv.conf")?;
         let mount_point = resolve_in(Path::new(NEW_ROOT), Path::new("/etc/resolv.conf"));
-        create_mount_point(&mount_point, MountPoint::File)?;
-        bind(&file, &mount_point, Access::Read)
+        match create_mount_point(&mount_point, MountPoint::File) {
+            // The host does not have the file, and its directory is read-only. Without the file, resolvers use the same
+            // nameserver by default.
+            Err(HostError::System { source, .. }) if source.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                Ok(())
+            }
+            created => created.and_then(|()| bind(&file, &mount_point, Access::Read)),
+        }
     }
 }
 
@@ -232,7 +242,8 @@ enum MountPoint {
     Directory,
 }
 
-/// Creates a mount point if it does not exist, which is the case below a directory that a tmpfs covers.
+/// Creates a mount point if it does not exist. This is possible below a directory that a tmpfs or an overlay covers;
+/// everything else is read-only.
 fn create_mount_point(path: &Path, kind: MountPoint) -> Result<()> {
     if fs::symlink_metadata(path).is_ok() {
         return Ok(());
@@ -248,10 +259,10 @@ fn create_mount_point(path: &Path, kind: MountPoint) -> Result<()> {
 
 /// Makes the new root the root of this process, and detaches the old one.
 fn pivot() -> Result<()> {
-    chdir(NEW_ROOT).context("enter the root")?;
-    pivot_root(".", ".").context("change the root")?;
+    chdir(NEW_ROOT).context("enter the new root")?;
+    pivot_root(".", ".").context("pivot to the new root")?;
     unmount(".", UnmountFlags::DETACH).context("detach the root of the host")?;
-    chdir("/").context("enter the root")
+    chdir("/").context("enter `/` of the new root")
 }
 
 #[cfg(test)]

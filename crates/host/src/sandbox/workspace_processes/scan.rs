@@ -17,11 +17,11 @@ use crate::sandbox::workspace_process::{ProcessScope, WorkspaceProcess, Workspac
 /// PID of the init process inside, the guest agent.
 const AGENT_PID: i32 = 1;
 
-/// Process that uses the workspace. Its PID is not reused while this value exists.
+/// Process that uses the workspace.
 pub(super) struct FoundProcess {
     pub(super) process: WorkspaceProcess,
     pub(super) start_time: u64,
-    /// Directory of the process in `/proc`.
+    /// Directory of the process in `/proc`. It refers to this process even if the PID is reused.
     pub(super) directory: OwnedFd,
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use workspace_catalog::{CommandState, NewClaim, NewSandbox};
+use workspace_catalog::{CommandState, IdempotencyClaim, NewSandbox};
 
 use super::*;
 use crate::command::run::{COMMAND_ID_PREFIX, new_command};
@@ -60,8 +60,11 @@ async fn the_idempotency_key_of_a_command_that_ran_is_not_released() {
     let home = tempfile::tempdir().unwrap();
     let (service, handle) = start(&home).await;
     let claims = service.0.catalog.command_claims();
-    let claim =
-        NewClaim { key: "key".to_owned(), request_hash: "hash".to_owned(), owner: "alice".to_owned() };
+    let claim = IdempotencyClaim {
+        key: "key".to_owned(),
+        request_hash: "hash".to_owned(),
+        owner: "alice".to_owned(),
+    };
     claims.insert(&claim, &new_command(&handle, "cmd-1", "true", "/workspace")).await.unwrap();
     service.record_exit(&handle.id, "cmd-1", &CommandExit::default(), None).await;
     // It exited after the commands that run were listed.

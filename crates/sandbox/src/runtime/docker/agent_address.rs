@@ -31,8 +31,8 @@ impl Docker {
             RuntimeError::Network(message)
         })?;
         let addresses = resolved.map(|address| address.to_string()).collect();
-        let (token, trusted) = (start.token.to_vec(), endpoint.trusted.clone());
-        Ok(Some(StartParameters { token, addresses, name, trusted }))
+        let (token, trusted_certificates) = (start.token.to_vec(), endpoint.trusted.clone());
+        Ok(Some(StartParameters { token, addresses, server_name: name, trusted_certificates }))
     }
 
     /// Returns the address of this host in a network.

@@ -8,10 +8,12 @@ use tonic::transport::Channel;
 
 use crate::transport::Transport;
 
-/// Transport to the server, and the identity of this guest.
-pub(crate) struct Server {
+/// Transport to the server, and the credentials of this guest.
+pub(crate) struct ConnectionParameters {
     pub(crate) transport: Transport,
+    /// Id of the sandbox.
     pub(crate) sandbox: String,
+    /// Token of the agent, or ticket of the I/O worker.
     pub(crate) token: Vec<u8>,
 }
 
@@ -35,11 +37,11 @@ fn innermost(error: &dyn std::error::Error) -> String {
 }
 
 /// Connects to the server.
-pub(crate) async fn connect(server: &Server) -> Result<Channel, ConnectionError> {
-    let transport = server.transport.clone();
+pub(crate) async fn connect(parameters: &ConnectionParameters) -> Result<Channel, ConnectionError> {
+    let transport = parameters.transport.clone();
     let connector = tower::service_fn(move |_| {
         let transport = transport.clone();
         async move { Ok::<_, io::Error>(TokioIo::new(transport.connect().await?)) }
     });
-    Ok(server.transport.endpoint().connect_with_connector(connector).await?)
+    Ok(parameters.transport.endpoint().connect_with_connector(connector).await?)
 }

@@ -1,4 +1,4 @@
-//! State of the agent: running commands, and those whose exit the server has not acknowledged.
+//! Shared state of the agent: running commands, and those whose exit the server has not acknowledged.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
@@ -11,13 +11,13 @@ use workspace_agent_protocol::v1::CommandProgress;
 
 use crate::idle_supervisors::{IdleSupervisor, IdleSupervisors};
 use crate::inherited_attributes::Commands;
-use crate::output::{Output, OutputEvent, UnstoredOutput};
+use crate::output::{OutputEvent, OutputSink, UnstoredOutput};
 use crate::privileges::Privileges;
-use crate::supervise::TerminalSize;
+use crate::program_start::TerminalSize;
 
-/// Shared state of the agent.
+/// Shared state of the agent. Clones share it.
 #[derive(Clone)]
-pub(crate) struct Guest {
+pub(crate) struct AgentState {
     shared: Arc<Shared>,
 }
 
@@ -41,7 +41,7 @@ struct State {
     /// Running I/O worker.
     io_worker: Option<Pid>,
     /// True while the sandbox is paused: timeouts do not advance, and nothing is started.
-    is_suspended: bool,
+    is_paused: bool,
 }
 
 impl State {
@@ -101,8 +101,8 @@ pub(crate) enum CommandMessage {
     Input(Vec<u8>),
     /// Closes the standard input.
     CloseInput,
-    /// A reader has received the output up to this offset.
-    OutputTaken(u64),
+    /// A reader has acknowledged the output up to this offset.
+    OutputAcknowledged(u64),
     /// The server has stored output, so a blocked command may continue.
     OutputStored,
     /// Changes the size of the terminal.
@@ -113,7 +113,7 @@ pub(crate) enum CommandMessage {
     SupervisorExited(Pid),
 }
 
-impl Guest {
+impl AgentState {
     pub(crate) fn new(output: Option<OwnedFd>, privileges: Privileges) -> Self {
         let shared = Shared { state: Mutex::default(), progress_notify: Notify::new(), output, privileges };
         Self { shared: Arc::new(shared) }
@@ -134,15 +134,15 @@ impl Guest {
     }
 
     /// Creates the output of a command. If it goes to files, at least the last `retention` bytes are kept.
-    pub(crate) fn output(&self, id: &str, retention: u64) -> std::io::Result<Output> {
+    pub(crate) fn create_output(&self, id: &str, retention: u64) -> std::io::Result<OutputSink> {
         if let Some(directory) = &self.shared.output {
-            return Ok(Output::Files(Writer::create(directory.try_clone()?, id, retention)?));
+            return Ok(OutputSink::Files(Writer::create(directory.try_clone()?, id, retention)?));
         }
         let unstored = UnstoredOutput::default();
         if let Some(entry) = self.state().commands.get_mut(id) {
             entry.unstored = Some(unstored.clone());
         }
-        Ok(Output::Streamed(unstored))
+        Ok(OutputSink::Streamed(unstored))
     }
 
     /// Takes the output of a command that has to be sent before its progress.
@@ -243,16 +243,17 @@ impl Guest {
         is_supervisor || state.io_worker == Some(pid)
     }
 
-    /// Returns true while timeouts are suspended.
-    pub(crate) fn is_suspended(&self) -> bool {
-        self.state().is_suspended
+    /// Returns true while the sandbox is paused.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.state().is_paused
     }
 
-    /// Suspends the timeouts of all commands, or continues them. A command handles this before its timeout.
+    /// Suspends the timeouts of all commands because the sandbox is paused, or continues them. A command handles this
+    /// before its timeout.
     pub(crate) async fn suspend_timers(&self, on: bool) {
         let ids: Vec<String> = {
             let mut state = self.state();
-            state.is_suspended = on;
+            state.is_paused = on;
             state.commands.keys().cloned().collect()
         };
         for id in ids {
@@ -352,14 +353,14 @@ mod tests {
 
     #[tokio::test]
     async fn resumed_commands_are_to_be_notified_even_if_all_output_is_stored() {
-        let guest = Guest::new(None, Privileges::default());
+        let agent = AgentState::new(None, Privileges::default());
         let (mailbox, _inbox) = mpsc::channel(1);
-        assert!(guest.add("cmd-1", mailbox, false));
-        let mut output = guest.output("cmd-1", 0).unwrap();
+        assert!(agent.add("cmd-1", mailbox, false));
+        let mut output = agent.create_output("cmd-1", 0).unwrap();
         output.write(workspace_agent_protocol::output::Stream::Stdout, 0, b"text").unwrap();
-        assert_eq!(guest.resume(&HashMap::from([("cmd-1".to_owned(), 4)])), ["cmd-1"]);
-        assert!(guest.take_unsent("cmd-1").is_empty());
-        guest.forget("cmd-1");
-        assert!(guest.resume(&HashMap::new()).is_empty());
+        assert_eq!(agent.resume(&HashMap::from([("cmd-1".to_owned(), 4)])), ["cmd-1"]);
+        assert!(agent.take_unsent("cmd-1").is_empty());
+        agent.forget("cmd-1");
+        assert!(agent.resume(&HashMap::new()).is_empty());
     }
 }

@@ -5,7 +5,7 @@
 //! command are descendants of its supervisor. The supervisor reports the exit of the command itself, and waits
 //! until no descendants are left.
 //!
-//! It is forked from the agent without an exec, which saves time and memory. That is safe because the agent
+//! The supervisor is forked from the agent without an exec, which saves time and memory. That is safe because the agent
 //! has a single thread. But page tables are copied, and both processes copy the pages that they change then, which takes
 //! longer than a short command. So a supervisor without descendants becomes idle, and the agent gives it the next program
 //! through a socket, unless that runs as another user or is large.
@@ -15,8 +15,9 @@
 //! - Commands run as the same user, and can kill or stop it and change its limits, like those of any process of a command.
 //!   The agent continues it, compares the attributes that programs inherit (`inherited_attributes.rs`), and forks another
 //!   if they have changed.
-//! - Nothing is started twice: the first report of a program is its PID. If the report is closed before it, no process has
-//!   a copy of its descriptor, so that the program can be started by a new supervisor.
+//! - Nothing is started twice: the first report of a program is its PID, or that it could not be started. If the report
+//!   pipe is closed before it, no process has a copy of its descriptor, so the program can be started under a new
+//!   supervisor.
 //! - Supervisors have a copy of the agent's memory, so they are not dumpable, as the agent.
 
 use std::ffi::{CString, OsStr};
@@ -41,8 +42,8 @@ use crate::stream::NonBlockingFd;
 use crate::supervisor::{self, Descriptors};
 use crate::user::User;
 
-/// Time after which an idle supervisor exits. It is for bursts of commands: between others, the processes and their
-/// memory count for the sandbox.
+/// Time after which an idle supervisor exits. It is short, so that supervisors are reused within bursts of commands only:
+/// idle ones count towards the limits of the sandbox on processes and memory.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum length in bytes of a program that is sent to an idle supervisor.
 pub(crate) const MESSAGE_MAX: usize = 64 << 10;
@@ -54,7 +55,7 @@ pub(crate) struct Program {
     directory: CString,
     terminal: Option<TerminalSize>,
     script: Option<OwnedFd>,
-    search: ProgramSearch,
+    lookup: ProgramLookup,
     pub(crate) seccomp_filter: Option<&'static CommandSeccompFilter>,
     /// User that runs the program; `None` for the user of the agent.
     pub(crate) user: Option<User>,
@@ -63,11 +64,11 @@ pub(crate) struct Program {
 
 /// Method of finding the file of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ProgramSearch {
+pub(crate) enum ProgramLookup {
     /// The first argument is the path of the file.
-    Path,
-    /// The first argument is searched in `PATH` of the program's environment, unless it contains a slash.
-    SearchPath,
+    ExactPath,
+    /// The first argument is looked up in `PATH` of the program's environment, unless it contains a slash.
+    PathVariable,
 }
 
 /// Size of a terminal, in characters.
@@ -116,7 +117,7 @@ impl Program {
             directory: text(directory.as_bytes())?,
             terminal,
             script: script.map(|script| script::create_memfd(script.as_bytes())).transpose()?,
-            search: ProgramSearch::Path,
+            lookup: ProgramLookup::ExactPath,
             seccomp_filter: CommandSeccompFilter::of_commands()?,
             user: None,
             privileges: Privileges::default(),
@@ -124,8 +125,8 @@ impl Program {
     }
 
     /// Sets the method of finding the file of the program.
-    pub(crate) fn with_search(self, search: ProgramSearch) -> Self {
-        Self { search, ..self }
+    pub(crate) fn with_lookup(self, lookup: ProgramLookup) -> Self {
+        Self { lookup, ..self }
     }
 
     /// Sets the user that runs the program, `None` for the user of the agent, and the privileges of the agent,
@@ -141,7 +142,7 @@ impl Program {
             arguments: &self.arguments,
             environment: &self.environment,
             has_terminal: self.terminal.is_some(),
-            is_searched: self.search == ProgramSearch::SearchPath,
+            needs_path_lookup: self.lookup == ProgramLookup::PathVariable,
         };
         parts.encode().ok_or_else(|| io::Error::from_raw_os_error(libc::E2BIG))
     }
@@ -165,29 +166,30 @@ pub(crate) struct ProgramSupervisor {
     pub(crate) socket: Option<OwnedFd>,
     /// Pipe on which a [`Report`] arrives with the PID, one when the program exited or could not be started, and one
     /// when the supervisor is idle.
-    pub(crate) report: NonBlockingFd,
+    pub(crate) report_pipe: NonBlockingFd,
 }
 
-/// Program that an idle supervisor may not receive, because it can be killed before. It is confirmed by the first report,
-/// and until then kept with its streams, which may already have input.
+/// Program that was sent to an idle supervisor, which can be killed before it receives the program. The first report
+/// confirms it; until then it is kept with its streams, which may already have input.
 pub(crate) struct UnconfirmedProgram {
     program: Program,
     streams: [OwnedFd; 3],
 }
 
 impl UnconfirmedProgram {
-    /// Starts the program under a new supervisor. The report to the other one must be closed, without any report.
-    pub(crate) fn start_again(self) -> io::Result<ProgramSupervisor> {
-        let report = ReportPipe::create()?;
+    /// Starts the program under a new supervisor. The report pipe of the previous one must be closed, without any
+    /// report.
+    pub(crate) fn start_under_new_supervisor(self) -> io::Result<ProgramSupervisor> {
+        let report_pipe = ReportPipe::create()?;
         let image = self.program.image()?;
-        fork_supervisor(&self.program, &image, &self.streams, report)
+        fork_supervisor(&self.program, &image, &self.streams, report_pipe)
     }
 }
 
 /// Report of a supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Report {
-    /// PID of the process that becomes the program. It is always the first report.
+    /// PID of the process that executes the program. It is the first report, unless no process could be started.
     Forked(i32),
     /// Exit code; 128 + n if signal n killed the program.
     Exited(i32),
@@ -229,7 +231,7 @@ impl Report {
     }
 }
 
-/// Starts a program under its own supervisor: one that `take_idle` returns, or else a new one.
+/// Starts a program under its own supervisor: an idle one from `take_idle`, or else a new one.
 pub(crate) fn start(
     program: Program,
     take_idle: impl FnMut() -> Option<IdleSupervisor>,
@@ -247,32 +249,34 @@ fn start_with(
     mut take_idle: impl FnMut() -> Option<IdleSupervisor>,
 ) -> io::Result<StartedProgram> {
     let Streams { child, agent: (stdin, stdout, stderr) } = streams;
-    // Before the start: if a pipe could not be registered with epoll afterwards, nobody would wait for the program.
+    // Registered before the start: if a pipe could not be registered with epoll afterwards, nobody would wait for the
+    // program.
     let (stdin, stdout) = (NonBlockingFd::writer(stdin)?, NonBlockingFd::reader(stdout)?);
     let stderr = stderr.map(NonBlockingFd::reader).transpose()?;
-    let report = ReportPipe::create()?;
+    let report_pipe = ReportPipe::create()?;
     let image = program.image()?;
     if is_for_reuse(&program) && image.len() <= MESSAGE_MAX {
         let streams = child.each_ref().map(AsFd::as_fd);
         let script = program.script.as_ref().map(AsFd::as_fd);
         let descriptors: Vec<BorrowedFd<'_>> =
-            streams.into_iter().chain([report.supervisor.as_fd()]).chain(script).collect();
+            streams.into_iter().chain([report_pipe.supervisor.as_fd()]).chain(script).collect();
         while let Some(idle) = take_idle() {
-            // One that was killed, or is about to exit, is dropped.
+            // A supervisor that was killed, or is about to exit, is dropped.
             if idle.send(&image, &descriptors).is_ok() {
                 let IdleSupervisor { pid, socket } = idle;
-                let supervisor = ProgramSupervisor { pid, socket: Some(socket), report: report.agent };
+                let supervisor =
+                    ProgramSupervisor { pid, socket: Some(socket), report_pipe: report_pipe.agent };
                 let unconfirmed = Some(UnconfirmedProgram { program, streams: child });
                 return Ok(StartedProgram { supervisor, stdin, stdout, stderr, unconfirmed });
             }
         }
     }
-    let supervisor = fork_supervisor(&program, &image, &child, report)?;
+    let supervisor = fork_supervisor(&program, &image, &child, report_pipe)?;
     Ok(StartedProgram { supervisor, stdin, stdout, stderr, unconfirmed: None })
 }
 
-/// Returns true if the supervisor of a program can have others before and after it. One for another user would need the
-/// privileges of the agent again.
+/// Returns true if the supervisor of a program can run other programs before and after it. A supervisor for another
+/// user would need the privileges of the agent again.
 fn is_for_reuse(program: &Program) -> bool {
     program.user.is_none()
 }
@@ -295,12 +299,12 @@ fn fork_supervisor(
     program: &Program,
     image: &[u8],
     streams: &[OwnedFd; 3],
-    report: ReportPipe,
+    report_pipe: ReportPipe,
 ) -> io::Result<ProgramSupervisor> {
     let sockets = is_for_reuse(program).then(supervisor_sockets).transpose()?;
-    let [in_, out, err] = streams.each_ref().map(AsRawFd::as_raw_fd);
     let descriptors = Descriptors {
-        streams: [in_, out, err, report.supervisor.as_raw_fd()],
+        streams: streams.each_ref().map(AsRawFd::as_raw_fd),
+        report_pipe: report_pipe.supervisor.as_raw_fd(),
         script: program.script.as_ref().map(AsRawFd::as_raw_fd),
         socket: sockets.as_ref().map(|(_, supervisor)| supervisor.as_raw_fd()),
     };
@@ -308,12 +312,12 @@ fn fork_supervisor(
     // never returns from `run`.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
-        // SAFETY: the process is the copy, and the descriptors are open.
+        // SAFETY: the process is the forked child, and the descriptors are open.
         0 => unsafe { supervisor::run(program, image, &descriptors) },
         pid => {
             let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::other("fork returned an invalid PID"))?;
             let socket = sockets.map(|(agent, _)| agent);
-            Ok(ProgramSupervisor { pid, socket, report: report.agent })
+            Ok(ProgramSupervisor { pid, socket, report_pipe: report_pipe.agent })
         }
     }
 }
@@ -330,7 +334,7 @@ fn supervisor_sockets() -> io::Result<(OwnedFd, OwnedFd)> {
 struct Streams {
     /// Standard input, output and error of the program.
     child: [OwnedFd; 3],
-    /// The other ends; no standard error for a terminal.
+    /// Other ends of the streams; no standard error for a terminal.
     agent: (OwnedFd, OwnedFd, Option<OwnedFd>),
 }
 
@@ -346,12 +350,13 @@ impl Streams {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let controller = openpt(flags)?;
         grantpt(&controller)?;
-        // Before it is unlocked: programs of the agent's user could open it, and type what the other user executes.
+        // Changed before the terminal is unlocked: programs of the agent's user could open it, and type what the other
+        // user executes.
         if let Some(user) = user {
             user.own_alone(&ptsname(&controller, Vec::new())?)?;
         }
         unlockpt(&controller)?;
-        // By the controller and not by its path, which only the user may open.
+        // Opened through the controller and not by its path, which only the user may open.
         let terminal = ioctl_tiocgptpeer(&controller, flags)?;
         size.set(&controller)?;
         let child = [terminal.try_clone()?, terminal.try_clone()?, terminal];
