@@ -223,9 +223,14 @@ impl Workspaces {
         let selection = select_provider(&options.directory, holder_or_reason, options.provider)?;
         let Options { directory, store, owner, part, owner_ids, .. } = options;
         let holder = options.holder.unwrap_or(NamespaceHolder::Host);
-        let escape = OverlayProvider::escapes_xattrs(&holder);
-        let layer_options =
-            CheckoutOptions { owner, owner_ids, escape, keep_set_id: true, ..CheckoutOptions::default() };
+        let escape_overlay_xattrs = OverlayProvider::escapes_xattrs(&holder);
+        let layer_options = CheckoutOptions {
+            owner,
+            owner_ids,
+            escape_overlay_xattrs,
+            keep_set_id: true,
+            ..CheckoutOptions::default()
+        };
         let layers = Layers::open(&options.layers, (store.clone(), part), layer_options, options.reserve)?;
         let holder = CurrentHolder::new(holder);
         let [clone, copy] = [true, false].map(|reflink| CopyProvider {

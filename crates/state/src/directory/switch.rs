@@ -177,7 +177,7 @@ impl<'a> Switch<'a> {
             None => Cow::Borrowed(xattrs),
         };
         match xattrs {
-            _ if !self.options.escape => xattrs,
+            _ if !self.options.escape_overlay_xattrs => xattrs,
             Cow::Borrowed(xattrs) => xattrs::escape(xattrs),
             Cow::Owned(xattrs) => Cow::Owned(xattrs::escape(&xattrs).into_owned()),
         }
