@@ -68,7 +68,7 @@ pub use guest::endpoint::ServerEndpoint;
 pub use guest::identity::{Identity, IdentityError};
 pub use guest::processes::Process;
 pub use guest::tcp::GuestPort;
-pub use hooks::{HookError, RemovalCause, Retain, UserError, WorkspaceUser};
+pub use hooks::{HookError, HookFailure, RemovalCause, Retain, WorkspaceHooks};
 pub use io::error::{FileError, FileErrorKind};
 pub use io::files::{
     BatchResult, FileCondition, FileEntry, FileKind, FileListing, FileOperation, FileRead, FileWrite,

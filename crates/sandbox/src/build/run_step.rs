@@ -69,7 +69,7 @@ impl Service {
         let settings = &self.0.settings;
         let max = &settings.max_resources;
         NewSandbox {
-            timeout: Some((settings.build_timeout + LIFETIME_MARGIN).min(settings.lifetime)),
+            timeout: Some((settings.build_timeout + LIFETIME_MARGIN).min(settings.max_lifetime)),
             resources: ResourceRequest {
                 cpu_millis: Some(max.cpu_millis),
                 memory: Some(max.memory),

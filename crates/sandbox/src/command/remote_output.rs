@@ -182,7 +182,7 @@ impl Service {
         let row = self.0.catalog.commands().get(id).await;
         row.ok()?.filter(|command| command.sandbox_id == handle.id)?;
         let (directory, name) = (handle.dir.output(), id.to_owned());
-        let keep = self.0.settings.output_kept.max(KEPT_MIN);
+        let keep = self.0.settings.kept_output_bytes.max(KEPT_MIN);
         let open = move || Writer::resume(File::open(directory)?.into(), &name, keep);
         let opened = spawn_blocking(open).await.map_err(io::Error::other).flatten();
         opened

@@ -217,7 +217,7 @@ impl Service {
             user,
         };
         let id = start.command_id.clone();
-        let limit = self.0.settings.commands;
+        let limit = self.0.settings.max_commands;
         let pending = PendingStart {
             handle: handle.clone(),
             row: NewCommand { argv, tag: request.tag, ..new_command(&handle, &id, &text, cwd) },

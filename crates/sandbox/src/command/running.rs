@@ -332,7 +332,7 @@ impl RunningCommands {
             trace: TraceOutcome::None,
         });
         let command = self.get_or_add(&progress.command_id);
-        command.input.report(progress.input_received, progress.input_taken, progress.input_closed);
+        command.input.record_progress(progress.input_received, progress.input_taken, progress.input_closed);
         command.set_window(progress.output_window);
         if progress.pid > 0 {
             command.pid.store(progress.pid, Ordering::Relaxed);

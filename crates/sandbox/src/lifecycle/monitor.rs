@@ -394,7 +394,7 @@ impl Service {
         if self.begin_retention_if_due() {
             catalog
                 .events()
-                .delete_before(time - milliseconds(self.0.settings.events_kept.as_secs()))
+                .delete_before(time - milliseconds(self.0.settings.event_retention.as_secs()))
                 .await?;
         }
         Ok(removed)
@@ -420,8 +420,8 @@ impl Service {
     fn pauses_on_timeout(&self, sandbox: &Sandbox, time: i64) -> bool {
         let pauses = config_of(sandbox).is_ok_and(|config| config.on_timeout == OnTimeout::Pause);
         let can_be_paused = sandbox.state != State::Stopping && !sandbox.is_paused();
-        let paused_max = milliseconds(self.0.settings.paused_max.as_secs());
-        pauses && can_be_paused && time < sandbox.expires_at.saturating_add(paused_max)
+        let paused_retention = milliseconds(self.0.settings.paused_retention.as_secs());
+        pauses && can_be_paused && time < sandbox.expires_at.saturating_add(paused_retention)
     }
 
     /// Pauses an expired sandbox to disk. A failure is tried again in the next round. Returns false, since it is not
@@ -443,7 +443,7 @@ impl Service {
 
     /// Scans the workspaces that are due, and stops sandboxes that exceed their disk limit.
     async fn check_disks(&self) -> Result<u64> {
-        let path = self.0.settings.workspaces.clone();
+        let path = self.0.settings.workspaces_dir.clone();
         let free = blocking(move || free(&path)).await?;
         let is_notably_fuller = free.is_some_and(|free| self.0.fullness.record_free_space(free));
         let handles = self.handles();

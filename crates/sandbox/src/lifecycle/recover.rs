@@ -299,7 +299,7 @@ impl Service {
         // being removed is in the queue.
         let queued = self.0.cleanup_queue.ids();
         let directories =
-            entry_names(&self.0.settings.sandboxes).context(|| "look for sandboxes".to_owned())?;
+            entry_names(&self.0.settings.sandboxes_dir).context(|| "look for sandboxes".to_owned())?;
         let workspaces = self.on_workspaces(Workspaces::list).await?;
         let workspaces: Vec<String> = workspaces.into_iter().map(|found| found.id).collect();
         let roots = self.on_roots(Workspaces::list).await?.unwrap_or_default();

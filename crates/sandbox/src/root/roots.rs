@@ -40,7 +40,7 @@ impl Roots {
             opened: OnceCell::new(),
             imports: LockTable::default(),
         };
-        if settings.roots.exists() {
+        if settings.roots_dir.exists() {
             this.open().await?;
         }
         Ok(this)
@@ -57,8 +57,8 @@ impl Roots {
             Ok(owner_ids) => owner_ids,
         };
         let options = Options {
-            directory: self.settings.roots.clone(),
-            layers: self.settings.root_layers.clone(),
+            directory: self.settings.roots_dir.clone(),
+            layers: self.settings.root_layers_dir.clone(),
             store: self.store.clone(),
             holder: self.runtime.mount_holder().await,
             owner: None,
@@ -68,7 +68,7 @@ impl Roots {
             provider: ProviderPreference::Prefer(ProviderKind::Overlay),
             // A lazy mount does not show owners.
             lazy: None,
-            reserve: self.settings.disk_reserve,
+            reserve: self.settings.disk_reserve_bytes,
         };
         blocking(move || open(options)).await?
     }

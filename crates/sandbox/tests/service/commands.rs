@@ -293,7 +293,7 @@ async fn output_can_be_read_from_any_offset(home: &TestHome) {
 }
 
 async fn oldest_output_is_dropped_first_and_leaves_a_gap(home: &TestHome) {
-    let service = home.start_with(|settings| settings.output_kept = 64 << 10).await;
+    let service = home.start_with(|settings| settings.kept_output_bytes = 64 << 10).await;
     let view = create(&service).await;
     let mut handle = service
         .run(&alice(), &view.sandbox.id, request("head -c 1000000 /dev/zero | tr '\\0' x; echo end"))
@@ -309,7 +309,7 @@ async fn oldest_output_is_dropped_first_and_leaves_a_gap(home: &TestHome) {
 
 async fn blocking_command_loses_no_output(home: &TestHome) {
     let kept = 64 << 10;
-    let service = home.start_with(|settings| settings.output_kept = kept).await;
+    let service = home.start_with(|settings| settings.kept_output_bytes = kept).await;
     let view = create(&service).await;
     let id = &view.sandbox.id;
     let flood = |line: &str| RunRequest { block: true, timeout: Some(Duration::ZERO), ..request(line) };
@@ -332,7 +332,7 @@ async fn blocking_command_loses_no_output(home: &TestHome) {
     drop((output, pieces));
     service.kill(&alice(), id, &doomed.id, 9).await.unwrap();
     service.close().await;
-    let service = home.start_with(|settings| settings.output_kept = kept).await;
+    let service = home.start_with(|settings| settings.kept_output_bytes = kept).await;
     let handle = service.command(&alice(), id, &handle.id).await.unwrap();
     let ran = read(&handle, 0).await;
     assert_eq!((ran.gaps.as_slice(), ran.stdout.len()), ([].as_slice(), 3_000_004));
@@ -346,7 +346,7 @@ async fn blocking_command_loses_no_output(home: &TestHome) {
 async fn with_little_output(home: &TestHome) -> (Service, u64) {
     let limit = 4 << 20;
     let change = |settings: &mut workspace_sandbox::Settings| {
-        (settings.sandbox_output_kept, settings.output_kept) = (limit, 3 << 20);
+        (settings.kept_output_bytes_per_sandbox, settings.kept_output_bytes) = (limit, 3 << 20);
         settings.disk_interval = Duration::from_millis(50);
     };
     (home.start_with(change).await, limit)

@@ -95,7 +95,7 @@ impl TestHome {
     pub(crate) async fn start_with(&self, change: impl FnOnce(&mut Settings)) -> Service {
         let mut settings = Settings::new(self.path());
         // The warm pool has tests of its own.
-        settings.pool = 0;
+        settings.max_pool_size = 0;
         change(&mut settings);
         let runtime = self.kind.runtime(self.path()).await;
         Service::start(settings, self.catalog().await, runtime).await.unwrap()

@@ -104,7 +104,7 @@ async fn sandbox_quotas_are_enforced(home: &TestHome) {
     let service = home
         .start_with(|settings| {
             settings.sandboxes_per_owner = 2;
-            settings.sandboxes_max = 4;
+            settings.max_sandboxes = 4;
         })
         .await;
     let tasks: Vec<_> = (0..5)
@@ -238,7 +238,7 @@ async fn sandbox_expires_and_can_be_extended(home: &TestHome) {
     let service = home
         .start_with(|settings| {
             settings.expiry_interval = Duration::from_millis(50);
-            settings.lifetime = Duration::from_secs(2_000);
+            settings.max_lifetime = Duration::from_secs(2_000);
         })
         .await;
     let lasting = |seconds| NewSandbox { timeout: Some(Duration::from_secs(seconds)), ..base() };
@@ -263,7 +263,7 @@ async fn expiry_can_be_set_earlier_and_later(home: &TestHome) {
     let service = home
         .start_with(|settings| {
             settings.expiry_interval = Duration::from_millis(50);
-            settings.lifetime = Duration::from_secs(2_000);
+            settings.max_lifetime = Duration::from_secs(2_000);
         })
         .await;
     let view = create(&service).await;

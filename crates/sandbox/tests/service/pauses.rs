@@ -432,7 +432,7 @@ async fn a_stopped_sandbox_is_paused_when_it_expires(home: &TestHome) {
 async fn a_paused_sandbox_is_deleted_after_a_while(home: &TestHome) {
     let service = home.start_with(|settings| {
         quickly(settings);
-        settings.paused_max = Duration::from_secs(1);
+        settings.paused_retention = Duration::from_secs(1);
     });
     let service = service.await;
     for mode in [PauseMode::Memory, PauseMode::Disk] {
@@ -481,7 +481,7 @@ async fn limits_of_paused_and_running_sandboxes_hold(home: &TestHome) {
 
 async fn a_full_disk_leaves_the_sandbox_running(home: &TestHome) {
     let Some(small) = small_disk(home, "size=48m") else { return };
-    let service = home.start_with(|settings| settings.store = small.join("store")).await;
+    let service = home.start_with(|settings| settings.store_dir = small.join("store")).await;
     let view = create(&service).await;
     let id = view.sandbox.id.as_str();
     sh(&service, &view, "echo kept > file; head -c 64000000 /dev/urandom > large").await;

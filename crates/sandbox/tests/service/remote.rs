@@ -120,7 +120,7 @@ impl Fixture {
 
     async fn start(&self, home: &TestHome) -> Service {
         let mut settings = Settings::new(home.path());
-        settings.pool = 0;
+        settings.max_pool_size = 0;
         let pem = self.pem.as_bytes();
         let identity = Identity::new(pem, pem, pem).unwrap();
         let listener = TcpListener::bind(("127.0.0.1", self.port)).await.unwrap();
