@@ -55,7 +55,7 @@ pub use build::recipe;
 pub use build::{BuildContext, BuildEvent, BuildRequest, BuiltTemplate, CacheMode, RECIPE_FILE};
 pub use command::command_line::CommandLine;
 pub use command::logs::Logs;
-pub use command::output::{Output, Piece, Stream};
+pub use command::output::{Output, OutputPiece, Stream};
 pub use command::run::{AfterInput, CommandHandle, CommandStart, RunRequest};
 pub use command::running::{CommandExit, Progress, TraceOutcome};
 pub use command::terminal::{Size, TerminalRequest};

@@ -80,7 +80,7 @@ impl GuestHandler for Service {
             .filter(|one| !reported.contains(one.id.as_str()));
         for running in unreported {
             let reason = "the connection was lost before it could start";
-            let exit = CommandExit { failed: Some(reason.to_owned()), ..CommandExit::default() };
+            let exit = CommandExit { failure_reason: Some(reason.to_owned()), ..CommandExit::default() };
             self.record_never_began(&handle.id, &running.id, &exit).await;
             self.advance_command(handle, &running.id, 0, Some(exit)).await;
         }
@@ -101,8 +101,11 @@ impl GuestHandler for Service {
             AgentPayload::RequestFailed(failed)
                 if failed.never_began && handle.commands.get(&failed.id).is_some() =>
             {
-                let exit =
-                    CommandExit { exit_code: -1, failed: Some(failed.message), ..CommandExit::default() };
+                let exit = CommandExit {
+                    exit_code: -1,
+                    failure_reason: Some(failed.message),
+                    ..CommandExit::default()
+                };
                 self.record_never_began(&handle.id, &failed.id, &exit).await;
                 self.advance_command(handle, &failed.id, 0, Some(exit)).await;
             }
@@ -176,7 +179,7 @@ impl Service {
         handle.output.add(written.saturating_sub(running.written()));
         self.limit_output(handle);
         let exit = match exit {
-            Some(exit) if handle.is_traced() && exit.failed.is_none() => {
+            Some(exit) if handle.is_traced() && exit.failure_reason.is_none() => {
                 running.advance(written, None);
                 return self.trace_exit(handle, &running, exit).await;
             }
@@ -209,7 +212,7 @@ impl Service {
                 self.record_never_began(
                     &handle.id,
                     &command.id,
-                    &CommandExit { failed, ..CommandExit::default() },
+                    &CommandExit { failure_reason: failed, ..CommandExit::default() },
                 )
                 .await;
             }
@@ -290,7 +293,8 @@ impl Service {
 
     /// Records as failed all commands of a sandbox in which nothing runs, whatever its agent reported.
     pub(crate) async fn fail_commands(&self, id: &str, handle: Option<&Arc<SandboxHandle>>, reason: &str) {
-        let exit = CommandExit { exit_code: -1, failed: Some(reason.to_owned()), ..CommandExit::default() };
+        let exit =
+            CommandExit { exit_code: -1, failure_reason: Some(reason.to_owned()), ..CommandExit::default() };
         match self.0.catalog.commands().running(id).await {
             Ok(commands) => {
                 for command in commands {

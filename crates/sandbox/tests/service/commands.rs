@@ -39,7 +39,7 @@ async fn output_and_exit_code_are_reported(home: &TestHome) {
     let view = create(&service).await;
     let ran = sh(&service, &view, "echo out; echo err >&2; exit 3").await;
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("out\n", "err\n"));
-    assert_eq!((ran.exit.exit_code, ran.exit.timed_out, ran.exit.failed), (3, false, None));
+    assert_eq!((ran.exit.exit_code, ran.exit.timed_out, ran.exit.failure_reason), (3, false, None));
     wait_until("its end is written down", async || {
         let commands = service.commands(&alice(), &view.sandbox.id, None, 10).await.unwrap();
         commands.len() == 1 && commands[0].state == CommandState::Exited && commands[0].exit_code == Some(3)
@@ -78,7 +78,7 @@ async fn command_that_cannot_run_reports_the_reason(home: &TestHome) {
     let handle = service.run(&alice(), &view.sandbox.id, nowhere).await.unwrap();
     let end = read(&handle, 0).await.exit;
     assert_eq!(end.exit_code, 126);
-    assert!(end.failed.unwrap().contains("cannot enter `/nowhere`"));
+    assert!(end.failure_reason.unwrap().contains("cannot enter `/nowhere`"));
 }
 
 fn arguments(argv: &[&str]) -> RunRequest {
@@ -95,7 +95,7 @@ async fn arguments_are_passed_without_a_shell(home: &TestHome) {
     let handle = service.run(&alice(), id, arguments(&line)).await.unwrap();
     let ran = read(&handle, 0).await;
     let expected: String = given.iter().map(|argument| format!("<{argument}>")).collect();
-    assert_eq!((ran.stdout, ran.exit.exit_code, ran.exit.failed), (expected, 0, None));
+    assert_eq!((ran.stdout, ran.exit.exit_code, ran.exit.failure_reason), (expected, 0, None));
     let (record, kept) = service.command_record(&alice(), id, &handle.id).await.unwrap();
     assert_eq!(record.argv.unwrap(), line);
     assert!(record.command.starts_with("printf '<%s>' '' 'two words' "), "{}", record.command);
@@ -114,7 +114,7 @@ async fn arguments_are_passed_without_a_shell(home: &TestHome) {
     let missing = service.run(&alice(), id, arguments(&["tool", "a b"])).await.unwrap();
     let exit = read(&missing, 0).await.exit;
     assert_eq!(exit.exit_code, 127);
-    assert!(exit.failed.unwrap().contains("cannot run tool"));
+    assert!(exit.failure_reason.unwrap().contains("cannot run tool"));
     wait_until("it is written down as failed", async || {
         let (record, _) = service.command_record(&alice(), id, &missing.id).await.unwrap();
         record.state == CommandState::Failed && record.exit_code == Some(127)

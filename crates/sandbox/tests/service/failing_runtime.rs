@@ -241,6 +241,6 @@ async fn sandbox_is_stopped_even_if_ending_it_fails_at_first(home: &TestHome) {
     .await;
     assert_eq!(runtime.failing_ends.load(Ordering::SeqCst), 0);
     let end = filling.wait().await.unwrap();
-    assert!(end.failed.is_some(), "{end:?}");
+    assert!(end.failure_reason.is_some(), "{end:?}");
     service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap();
 }

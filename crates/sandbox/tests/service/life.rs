@@ -205,7 +205,7 @@ async fn a_sandbox_whose_processes_are_killed_is_in_error(home: &TestHome) {
     let old = service.command(&alice(), id, &handle.id).await.unwrap();
     let ran = crate::home::read(&old, 0).await;
     assert_eq!(ran.stdout, "begun\n");
-    assert!(ran.exit.failed.is_some());
+    assert!(ran.exit.failure_reason.is_some());
     service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap();
 }
 
@@ -308,7 +308,7 @@ async fn full_workspace_stops_the_sandbox_and_is_kept(home: &TestHome) {
     let view = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
     let neighbour = create(&service).await;
     let ran = sh(&service, &view, "head -c 20000000 /dev/zero > big; sleep 100").await;
-    let reason = ran.exit.failed.unwrap();
+    let reason = ran.exit.failure_reason.unwrap();
     assert!(reason.contains("its workspace has"), "{reason}");
     let sandbox = service.get(&alice(), &view.sandbox.id).await.unwrap().sandbox;
     assert_eq!((sandbox.state, sandbox.state_reason), (State::Stopped, Some(reason)));

@@ -70,7 +70,7 @@ impl Random {
 async fn append(service: &Service, id: &str, line: u64) -> Result<bool, SandboxError> {
     let command = service.run(&alice(), id, request(&format!("echo {line} >> lines && sync lines"))).await?;
     let exit = read(&command, 0).await.exit;
-    Ok(exit.failed.is_none() && exit.exit_code == 0)
+    Ok(exit.failure_reason.is_none() && exit.exit_code == 0)
 }
 
 async fn operations_that_race_with_pauses_lose_nothing(home: &TestHome) {

@@ -191,7 +191,7 @@ async fn timeouts_do_not_advance_while_paused_in_memory(home: &TestHome) {
     resume(&service, id).await;
     sh(&service, &view, "touch end").await;
     let exit = command.wait().await.unwrap();
-    assert_eq!((exit.exit_code, exit.timed_out, exit.failed), (0, false, None));
+    assert_eq!((exit.exit_code, exit.timed_out, exit.failure_reason), (0, false, None));
     // It continues after the resume.
     let endless = RunRequest { timeout: Some(Duration::from_secs(1)), ..request("sleep 1000") };
     assert!(service.run(&alice(), id, endless).await.unwrap().wait().await.unwrap().timed_out);

@@ -337,7 +337,7 @@ async fn removal_leaves_no_snapshot_without_an_owner(home: &TestHome) {
         });
         removed.unwrap();
         // It exited, or was killed before.
-        assert!(ran.exit.exit_code == 5 || ran.exit.failed.is_some(), "{ran:?}");
+        assert!(ran.exit.exit_code == 5 || ran.exit.failure_reason.is_some(), "{ran:?}");
     }
     let catalog = home.catalog().await;
     for snapshot in snapshots(&service) {
