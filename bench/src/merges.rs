@@ -298,7 +298,8 @@ fn trees(
         Err(_) => {
             fs::create_dir_all(bed)?;
             let store = Store::open_or_create(&path)?;
-            let options = SnapshotOptions { track: false, quiescent: true, ..SnapshotOptions::default() };
+            let options =
+                SnapshotOptions { record_as_checkout: false, quiescent: true, ..SnapshotOptions::default() };
             let base = snapshot_directory(&store, tree, options, &Quiet)?.snapshot.id;
             let mut ids = vec![base];
             for (side, name) in [(0, "ours"), (1, "theirs")] {

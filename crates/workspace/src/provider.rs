@@ -1,4 +1,4 @@
-//! Providers: implementations of workspaces.
+//! Workspace providers: the ways to make the directory of a workspace.
 
 use std::fmt;
 use std::os::fd::OwnedFd;

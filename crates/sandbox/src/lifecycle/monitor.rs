@@ -14,7 +14,7 @@ use tokio::time::{MissedTickBehavior, interval_at};
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, OutputStored, RegisterRequest};
 use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
-use workspace_workspace::{Bounds, Cancellable, UnusedLayers};
+use workspace_workspace::{Bounds, CancellableWorkspaces, UnusedLayers};
 
 use crate::blocking::blocking;
 use crate::clock::{milliseconds, now};
@@ -506,7 +506,8 @@ impl Service {
     }
 
     async fn collect_layers(&self) -> Result<u64> {
-        let collect = |workspaces: &Cancellable<'_>| workspaces.collect_layers(UnusedLayers::Expired);
+        let collect =
+            |workspaces: &CancellableWorkspaces<'_>| workspaces.collect_layers(UnusedLayers::Expired);
         let collected = self.on_workspaces_until(&self.0.cancel, collect).await?;
         self.on_roots(|roots| roots.collect_layers(UnusedLayers::Expired)).await?;
         Ok(collected.layers)

@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 use workspace_catalog::{Change, EventKind, Sandbox, State};
 use workspace_state::{Cancel, GcOptions, Quiet};
-use workspace_workspace::{Cancellable, LayerGcResult, UnusedLayers, Workspaces};
+use workspace_workspace::{CancellableWorkspaces, LayerGcResult, UnusedLayers, Workspaces};
 
 use crate::config::Config;
 use crate::error::{Context as _, Result, SandboxError, without_host_paths};
@@ -264,7 +264,7 @@ impl Service {
     ) -> Result<CollectionReport> {
         self.prune_build_cache().await;
         let of_roots = self.on_roots(move |roots| roots.collect_layers(unused)).await?.unwrap_or_default();
-        let collect = move |workspaces: &Cancellable<'_>| {
+        let collect = move |workspaces: &CancellableWorkspaces<'_>| {
             let layers = workspaces.collect_layers(unused)?;
             let layers = LayerGcResult {
                 layers: layers.layers + of_roots.layers,

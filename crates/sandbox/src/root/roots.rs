@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, OnceCell};
 use workspace_state::{Cancel, NewRoot, NewSnapshot, Snapshot, SnapshotId, Store};
 use workspace_workspace::{
-    Bounds, Cancellable, CommitResult, DiskUsage, Options, ProviderKind, ProviderPreference, ReadFiles,
-    SnapshotPart, WorkspaceError, Workspaces, Writers,
+    Bounds, CancellableWorkspaces, CommitResult, DiskUsage, Options, ProviderKind, ProviderPreference,
+    ReadFiles, SnapshotPart, WorkspaceError, Workspaces, Writers,
 };
 
 use super::template_import;
@@ -114,7 +114,7 @@ fn open(options: Options) -> Result<std::result::Result<Arc<Workspaces>, String>
 
 /// Commits a workspace, together with the root of its sandbox if that is kept. Nothing writes to either.
 pub(crate) fn commit(
-    workspaces: &Cancellable<'_>,
+    workspaces: &CancellableWorkspaces<'_>,
     roots: Option<&Workspaces>,
     (id, cancel): (&str, &Cancel),
     new: NewSnapshot,

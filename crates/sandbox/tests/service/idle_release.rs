@@ -36,7 +36,7 @@ fn snapshot(service: &Service) -> SnapshotId {
 
 /// Returns true if a namespace holder runs. Root never has one.
 async fn has_holder(service: &Service) -> bool {
-    let noted = service.workspaces().holder();
+    let noted = service.workspaces().namespace_holder();
     matches!(noted, NamespaceHolder::Process(held) if held.is_running())
 }
 

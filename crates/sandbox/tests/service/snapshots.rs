@@ -504,7 +504,7 @@ async fn restore_to_a_lost_mount_is_rolled_back(home: &TestHome) {
         ResetMode::MayMove,
     );
     // As a holder leaves it that dies.
-    let holder = service.workspaces().holder();
+    let holder = service.workspaces().namespace_holder();
     workspace_host::overlay::unmount(&holder, &reset.unwrap().workspace.path).unwrap();
     service.close().await;
     drop(service);

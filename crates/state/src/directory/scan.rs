@@ -45,16 +45,16 @@ pub struct SnapshotOptions {
     /// Description of the snapshot.
     pub new: NewSnapshot,
     /// Honour `.workspaceignore` files.
-    pub ignore: bool,
+    pub use_ignore_files: bool,
     /// Record the directory as a checkout of the snapshot, so that a checkout may replace its content. Not
     /// for a temporary snapshot: the content that a checkout replaced would be lost with it.
-    pub track: bool,
+    pub record_as_checkout: bool,
     /// Set if no process writes to the directory during the snapshot: recently changed files are then read
     /// once instead of twice.
     pub quiescent: bool,
     /// Fail with [`DirectoryError::Incomplete`], before anything is committed, if user data cannot be read.
     /// Otherwise it is skipped and reported.
-    pub complete: bool,
+    pub fail_if_incomplete: bool,
     /// Report every skipped socket, device and named pipe by name, not only the first thousand.
     pub all_special: bool,
 }
@@ -63,10 +63,10 @@ impl Default for SnapshotOptions {
     fn default() -> Self {
         Self {
             new: NewSnapshot::default(),
-            ignore: true,
-            track: true,
+            use_ignore_files: true,
+            record_as_checkout: true,
             quiescent: false,
-            complete: false,
+            fail_if_incomplete: false,
             all_special: false,
         }
     }
@@ -138,7 +138,7 @@ pub fn snapshot_directory_with_reader(
         commit_snapshot(store, batch.finish()?, written.node.into(), written.times, parents, options.new)?;
     let changed = std::mem::take(&mut *scan.changed.lock().unwrap_or_else(PoisonError::into_inner));
     tracked.update_stat_records(&changed)?;
-    if options.track {
+    if options.record_as_checkout {
         // The next checkout must still remove leftovers.
         let checkout_ids = tracked.unfinished_checkouts(&root)?;
         tracked.set_checkout_state(&root, Some(CheckedOutTree::of(&snapshot)), None, checkout_ids)?;
@@ -291,7 +291,7 @@ impl<'a> Scan<'a> {
             tracked,
             root,
             use_stat_index: tracked.has_usable_index()?,
-            ignore: options.ignore,
+            ignore: options.use_ignore_files,
             store_path: store_path_inside(store, &tracked.path),
             checkout_ids: tracked.unfinished_checkouts(root)?,
             progress,
@@ -317,7 +317,7 @@ impl<'a> Scan<'a> {
     /// not.
     fn skipped(&self, options: &SnapshotOptions) -> Result<(Vec<SkippedEntry>, u64)> {
         let skipped = std::mem::take(&mut *self.skipped.lock().unwrap_or_else(PoisonError::into_inner));
-        if options.complete { skipped.finish_if_complete() } else { Ok(skipped.finish()) }
+        if options.fail_if_incomplete { skipped.finish_if_complete() } else { Ok(skipped.finish()) }
     }
 }
 

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_is_certain_when_all_changes_are_old() {
+    fn a_digest_is_reliable_when_all_changes_are_old() {
         let home = tempfile::tempdir().unwrap();
         fs::write(home.path().join("file"), "one").unwrap();
         let access = Access::new(&NamespaceHolder::Host);
